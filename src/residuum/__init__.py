@@ -1,0 +1,1 @@
+"""Residuum: machine unlearning that can be checked."""

@@ -1,0 +1,1 @@
+"""Calculators for the literature's guarantees; numpy and scipy only."""

@@ -1,0 +1,110 @@
+"""The nouns every part of Residuum shares: samples, splits, seeds and the error a user sees."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Form = Literal["sample", "class"]
+
+
+class InputError(ValueError):
+    """Something the user gave cannot be used; the command line prints it as one line and exits with 2."""
+
+
+class ResiduumWarning(UserWarning):
+    """A number may not mean what it seems to; collected into the run record."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
+    """Return the error for a name that is not in a table, with the nearest names.
+
+    >>> str(unknown_name("method", "rukr", ["rurk", "ga"]))
+    "unknown method 'rukr'; did you mean rurk? Known: ga, rurk"
+    """
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else "."
+    return InputError(f"unknown {kind} {name!r}{hint} Known: {', '.join(known)}")
+
+
+def child_seed(seed: int, role: str) -> int:
+    """Return the seed of one role of a run: the first 63 bits of blake2b("seed/role").
+
+    Roles are original, retrain, control, control_2, unlearn, noise, relearn and audit.
+
+    >>> child_seed(131, "original") == child_seed(131, "original") != child_seed(131, "retrain")
+    True
+    """
+    return int.from_bytes(blake2b(f"{seed}/{role}".encode(), digest_size=8).digest(), "big") >> 1
+
+
+def generator(seed: int) -> torch.Generator:
+    """Return a CPU generator that nobody else draws from."""
+    return torch.Generator().manual_seed(seed)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Labelled inputs with ids that survive every split, file and report.
+
+    `x` float32 of shape (n, ...) with values in [0, 1]; `y` int64 of shape (n,); `ids` n unique strings.
+    Code that loops over samples calls `batch`, so that inputs need not be in memory.
+    """
+
+    x: Tensor
+    y: Tensor
+    ids: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return tuple(self.x.shape[1:])
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Return inputs and labels of the given positions."""
+        return self.x[indices], self.y[indices]
+
+    def subset(self, indices: Sequence[int] | np.ndarray) -> Samples:
+        """Return the samples at these positions, in this order.
+
+        >>> digits = Samples(torch.rand(3, 2), torch.tensor([0, 1, 1]), ("a", "b", "c"))
+        >>> digits.subset([2, 0]).ids
+        ('c', 'a')
+        """
+        chosen = torch.as_tensor(np.asarray(indices, dtype=np.int64))
+        return Samples(self.x[chosen], self.y[chosen], tuple(self.ids[i] for i in chosen.tolist()))
+
+
+@dataclass(frozen=True)
+class Splits:
+    """A data set cut for one deletion request.
+
+    `train` is what the original model saw; `retain` and `forget` partition it. In class form the test set
+    leaves the forgotten class out, and `forgotten_test` holds its test images (for membership inference).
+    """
+
+    train: Samples
+    retain: Samples
+    forget: Samples
+    validation: Samples
+    test: Samples
+    forgotten_test: Samples
+    class_names: tuple[str, ...]
+    form: Form = "sample"
+    forget_class: int | None = None
+
+    @property
+    def classes(self) -> int:
+        """Number of classes, the forgotten one included."""
+        return len(self.class_names)
