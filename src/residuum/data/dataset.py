@@ -1,0 +1,110 @@
+"""A data set: checked samples, class names, and the constants of the model's normalisation layer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from residuum.data.validation import Array, checked_samples, refuse_repeats
+from residuum.types import InputError, Samples
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Training samples, the official test samples if there are any, and what is known about their classes.
+
+    `mean` and `std` are fixed constants, one per channel or one for all, for the model's normalisation layer. They are
+    never computed from the training set at hand: else a re-trained model would learn from the forget set.
+    """
+
+    name: str
+    train: Samples
+    test: Samples | None
+    class_names: tuple[str, ...]
+    mean: tuple[float, ...] = (0.5,)
+    std: tuple[float, ...] = (0.5,)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return self.train.shape
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 (hexadecimal) over class names, pixels, labels and ids of both parts."""
+        digest = hashlib.sha256(repr(self.class_names).encode())
+        for samples in (self.train, self.test):
+            digest.update(b"part")
+            if samples is not None:
+                _add_samples(digest, samples)
+        return digest.hexdigest()
+
+    @classmethod
+    def from_arrays(
+        cls,
+        x: Array,
+        y: Array,
+        *,
+        ids: Iterable[Any] | None = None,
+        class_names: Sequence[str] | None = None,
+        name: str = "arrays",
+        test: Samples | tuple[Array, ...] | None = None,
+    ) -> Dataset:
+        """Return a checked data set from arrays or tensors.
+
+        `x` (n, features) or (n, channels, height, width): floats in [0, 1], or uint8, which is divided by 255. `y` (n,)
+        integers 0..C-1. `ids` default to the row number (`test/` and the row number for test samples). `test` is
+        (x, y), (x, y, ids) or `Samples`. Without `class_names` the classes are called by their number.
+
+        >>> import numpy as np
+        >>> data = Dataset.from_arrays(np.zeros((3, 1, 8, 8)), [0, 1, 1], class_names=["cat", "dog"])
+        >>> data.classes, data.shape, data.train.ids
+        (2, (1, 8, 8), ('0', '1', '2'))
+        >>> Dataset.from_arrays(np.full((2, 4), 255.0), [0, 1])
+        Traceback (most recent call last):
+            ...
+        residuum.types.InputError: pixels must lie in [0, 1], but x[0] (id '0') holds 255; divide 8-bit images by 255
+        """
+        names = None if class_names is None else _checked_class_names(class_names)
+        train = checked_samples(x, y, ids, None if names is None else len(names))
+        if names is None:
+            names = _checked_class_names([str(label) for label in range(int(train.y.max()) + 1)])
+        return cls(name, train, _checked_test(test, train, len(names)), names)
+
+
+def _add_samples(digest: hashlib._Hash, samples: Samples) -> None:
+    digest.update(repr(tuple(samples.x.shape)).encode())
+    digest.update(memoryview(samples.x.contiguous().numpy()))
+    digest.update(memoryview(samples.y.contiguous().numpy()))
+    digest.update("\n".join(samples.ids).encode())
+
+
+def _checked_class_names(names: Sequence[str]) -> tuple[str, ...]:
+    names = tuple(i.decode() if isinstance(i, bytes) else str(i) for i in names)
+    if len(names) < 2:
+        raise InputError(f"a classifier needs at least 2 classes, got {len(names)}: {', '.join(names) or 'none'}")
+    if len(set(names)) < len(names):
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"class_names: {repeated!r} occurs {names.count(repeated)} times; every name must occur once")
+    return names
+
+
+def _checked_test(test: Samples | tuple[Array, ...] | None, train: Samples, classes: int) -> Samples | None:
+    if test is None:
+        return None
+    parts = (test.x, test.y, test.ids) if isinstance(test, Samples) else tuple(test)
+    if len(parts) not in {2, 3}:
+        raise InputError(f"test must be (x, y), (x, y, ids) or Samples, got {len(parts)} parts")
+    samples = checked_samples(parts[0], parts[1], parts[2] if len(parts) == 3 else None, classes, "_test")
+    if samples.shape != train.shape:
+        raise InputError(f"x_test holds inputs of shape {samples.shape}, but x of shape {train.shape}")
+    refuse_repeats((*train.ids, *samples.ids), "ids and ids_test")
+    return samples

@@ -1,0 +1,91 @@
+"""A deletion request: which training samples are to be forgotten."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from residuum.data.folders import read_bytes
+from residuum.data.ordering import Positions, shuffled
+from residuum.data.validation import refuse_repeats
+from residuum.types import Form, InputError, Samples
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to forget: a class, a share of it, a share of everything, or ids."""
+
+    label: int | None
+    fraction: float | None
+    ids: tuple[str, ...] | None
+
+    @classmethod
+    def checked(cls, label: int | None, fraction: float | None, ids: Sequence[str] | Path | str | None) -> Request:
+        """Return the request, or an error if it is none or two at once."""
+        if ids is not None and (label is not None or fraction is not None):
+            raise InputError("forget_ids stands alone; leave out forget_class and forget_fraction, or the ids")
+        if ids is None and label is None and fraction is None:
+            raise InputError("nothing to forget; give forget_class, forget_fraction or forget_ids")
+        if fraction is not None and (isinstance(fraction, bool) or not 0 < fraction <= 1):
+            raise InputError(f"forget_fraction must lie in (0, 1], got {fraction}")
+        return cls(label, fraction, None if ids is None else read_ids(ids, "forget_ids"))
+
+    @property
+    def form(self) -> Form:
+        """Class form if the whole class goes, else sample form."""
+        return "class" if self.label is not None and self.fraction in {None, 1} else "sample"
+
+
+def read_ids(ids: Sequence[str] | Path | str, what: str) -> tuple[str, ...]:
+    """Return ids from a sequence, or from a text file with one id a line (# comments and blank lines skipped)."""
+    if not isinstance(ids, Path | str):
+        return tuple(str(name) for name in ids)
+    try:
+        lines = read_bytes(Path(ids)).decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{what}: {ids} is no UTF-8 text file with one id a line ({error.reason})") from error
+    stripped = (line.strip() for line in lines)
+    return tuple(line for line in stripped if line and not line.startswith("#"))
+
+
+def forget_positions(request: Request, train: Samples, seed: int, others: Mapping[str, Samples]) -> Positions:
+    """Return the positions of the forget set in the training set; `others` are the parts where an id may be instead."""
+    if request.ids is not None:
+        chosen = _positions_of(request.ids, train, others)
+    else:
+        members = np.arange(len(train)) if request.label is None else np.flatnonzero(train.y.numpy() == request.label)
+        order = shuffled([train.ids[row] for row in members], seed, "forget")
+        chosen = members[order[: math.floor((request.fraction or 1) * len(members) + 0.5)]]
+    if not len(chosen):
+        raise InputError("the forget set is empty; ask for at least one sample of the training set")
+    if len(chosen) == len(train):
+        raise InputError(f"the forget set is the whole training set ({len(train)} samples); nothing would be retained")
+    return np.sort(chosen)
+
+
+def _positions_of(ids: Sequence[str], train: Samples, others: Mapping[str, Samples]) -> Positions:
+    refuse_repeats(ids, "forget_ids")
+    position = {name: row for row, name in enumerate(train.ids)}
+    for name in ids:
+        if name not in position:
+            raise _not_in_training(name, train, others)
+    return np.array([position[name] for name in ids], dtype=np.int64)
+
+
+def _not_in_training(name: str, train: Samples, others: Mapping[str, Samples]) -> InputError:
+    for part in ("validation", "test"):
+        if name in set(others[part].ids):
+            return InputError(f"forget_ids: {name!r} is in the {part} set; the model was not trained on it")
+    if name in set(others["whole"].ids):
+        return InputError(
+            f"forget_ids: {name!r} is in the data set but not in the training subset; "
+            "see train_size, train_ids and classes"
+        )
+    near = difflib.get_close_matches(name, train.ids, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else f"; ids look like {train.ids[0]}"
+    return InputError(f"forget_ids: {name!r} does not exist{hint}")

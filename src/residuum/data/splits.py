@@ -1,0 +1,147 @@
+"""Cut a data set for one deletion request: retain, forget, validation and test sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from residuum.data.classes import class_index, keep_classes
+from residuum.data.dataset import Dataset
+from residuum.data.ordering import shuffled, stratified
+from residuum.data.requests import Request, forget_positions, read_ids
+from residuum.data.validation import refuse_repeats
+from residuum.types import InputError, Samples, Splits
+
+Ids = Sequence[str] | Path | str
+
+
+def make_splits(
+    dataset: Dataset,
+    *,
+    forget_class: int | str | None = None,
+    forget_fraction: float | None = None,
+    forget_ids: Ids | None = None,
+    classes: Sequence[int | str] | None = None,
+    train_ids: Ids | None = None,
+    train_size: int | None = None,
+    validation_size: int = 0,
+    test_size: int | None = None,
+    seed: int = 7,
+) -> Splits:
+    """Return the data set cut for one deletion request; every choice depends on `seed` and the ids only.
+
+    What to forget, one of:
+      `forget_class` alone: the whole class (form "class": validation and test leave it out, `forgotten_test` holds it);
+      `forget_class` and `forget_fraction` below 1: that share of the class, rounded half up (form "sample");
+      `forget_fraction` alone: that share of the training set, drawn at random whatever the class;
+      `forget_ids`: these ids, or a text file with one id a line (blank lines and lines that start with # are skipped).
+      Ids that make up a whole class keep form "sample": use `forget_class` for class form.
+    `classes` keeps these classes and renumbers them 0..k-1 in the order given; `forget_class` means the new numbers.
+    `train_ids` restricts the pool that training, validation and (without an official test set) test are cut from.
+    Sizes are numbers of samples and cuts keep the class proportions: test first, then validation, then training, which
+    takes the rest without a `train_size`. All parts are in the data set's order.
+
+    >>> from residuum.data import load_dataset
+    >>> sizes = {"train_size": 897, "validation_size": 450, "test_size": 450}
+    >>> splits = make_splits(load_dataset("digits"), forget_class=8, forget_fraction=0.5, **sizes)
+    >>> [len(part) for part in (splits.train, splits.retain, splits.forget, splits.validation, splits.test)]
+    [897, 853, 44, 450, 450]
+    """
+    kept = dataset if classes is None else keep_classes(dataset, classes)
+    request = Request.checked(
+        None if forget_class is None else class_index(forget_class, kept.class_names), forget_fraction, forget_ids
+    )
+    pool = kept.train if train_ids is None else _restricted(kept.train, train_ids)
+    train, validation, test = _cut(kept, pool, train_size, validation_size, test_size, seed)
+    others = {"validation": validation, "test": test, "whole": dataset.train}
+    forget = forget_positions(request, train, seed, others)
+    return _assemble(train, forget, validation, test, kept.class_names, request)
+
+
+def _restricted(pool: Samples, ids: Ids) -> Samples:
+    wanted = read_ids(ids, "train_ids")
+    refuse_repeats(wanted, "train_ids")
+    position = {name: row for row, name in enumerate(pool.ids)}
+    for name in wanted:
+        if name not in position:
+            raise InputError(f"train_ids: {name!r} is not in the training set (or not in the classes kept)")
+    if not wanted:
+        raise InputError("train_ids is empty; leave it out to use the whole training set")
+    return pool.subset(sorted(position[name] for name in wanted))
+
+
+def _cut(
+    dataset: Dataset, pool: Samples, train_size: int | None, validation_size: int, test_size: int | None, seed: int
+) -> tuple[Samples, Samples, Samples]:
+    """Return training, validation and test samples."""
+    for name, size, least in (("train", train_size, 1), ("validation", validation_size, 0), ("test", test_size, 1)):
+        _refuse_bad_size(f"{name}_size", size, least)
+    if dataset.test is None and test_size is None:
+        raise InputError(f"data set {dataset.name!r} has no test set of its own; give test_size to cut one")
+    own_test = [] if dataset.test is None else [("test", test_size or len(dataset.test), dataset.test)]
+    wanted = ([] if own_test else [("test", test_size or 0)]) + [("validation", validation_size)]
+    used = sum(size for _, size in wanted)
+    wanted.append(("train", len(pool) - used if train_size is None else train_size))
+    if wanted[-1][1] < 1 or used + wanted[-1][1] > len(pool):
+        asked = ", ".join(f"{name}_size={size}" for name, size in wanted if name != "train" or train_size is not None)
+        raise InputError(f"{asked} does not fit in the {len(pool)} samples there are; take smaller sizes")
+    parts = _stratified_parts(pool, wanted, dataset.classes, seed)
+    for name, size, samples in own_test:
+        if size > len(samples):
+            raise InputError(f"test_size={size}, but the test set has {len(samples)} samples; take a smaller size")
+        parts |= _stratified_parts(samples, [(name, size)], dataset.classes, seed)
+    return parts["train"], parts["validation"], parts["test"]
+
+
+def _refuse_bad_size(name: str, size: int | None, least: int) -> None:
+    if size is None and name != "validation_size":
+        return
+    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < least:
+        raise InputError(f"{name} must be a whole number of samples, {least} or more, got {size!r}")
+
+
+def _stratified_parts(
+    samples: Samples, wanted: Sequence[tuple[str, int]], classes: int, seed: int
+) -> dict[str, Samples]:
+    labels = samples.y.numpy()
+    rest = shuffled(samples.ids, seed, "split")
+    parts = {}
+    for name, size in wanted:
+        chosen, rest = stratified(rest, labels, classes, size)
+        parts[name] = samples.subset(np.sort(chosen))
+    return parts
+
+
+def _assemble(
+    train: Samples,
+    forget: np.ndarray,
+    validation: Samples,
+    test: Samples,
+    class_names: tuple[str, ...],
+    request: Request,
+) -> Splits:
+    gone = np.zeros(len(train), dtype=bool)
+    gone[forget] = True
+    label = request.label if request.form == "class" else None
+    kept_test, forgotten_test = _without_class(test, label)
+    if not len(kept_test):
+        raise InputError("no test sample is left without the forgotten class; take a larger test_size")
+    return Splits(
+        train=train,
+        retain=train.subset(np.flatnonzero(~gone)),
+        forget=train.subset(np.flatnonzero(gone)),
+        validation=_without_class(validation, label)[0],
+        test=kept_test,
+        forgotten_test=forgotten_test,
+        class_names=class_names,
+        form=request.form,
+        forget_class=request.label,
+    )
+
+
+def _without_class(samples: Samples, label: int | None) -> tuple[Samples, Samples]:
+    """Return the samples of the other classes and those of the class; without a class all and none."""
+    of_class = np.zeros(len(samples), dtype=bool) if label is None else samples.y.numpy() == label
+    return samples.subset(np.flatnonzero(~of_class)), samples.subset(np.flatnonzero(of_class))

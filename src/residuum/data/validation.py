@@ -1,0 +1,147 @@
+"""Turn arrays of any kind into `Samples`, or say in one line what is wrong with them and where."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from residuum.types import InputError, Samples
+
+Array = Any  # what numpy or torch can turn into an array
+
+
+def checked_samples(x: Array, y: Array, ids: Iterable[Any] | None, classes: int | None, part: str = "") -> Samples:
+    """Return checked samples; `part` ("" or "_test") is how messages call the arrays: x_test, y_test."""
+    pixels = _as_pixels(x, f"x{part}")
+    labels = _as_labels(y, f"y{part}")
+    if len(labels) != len(pixels):
+        raise InputError(f"x{part} has {len(pixels)} samples but y{part} has {len(labels)} labels; give one per sample")
+    names = _as_ids(ids, len(pixels), part)
+    _refuse_bad_pixels(pixels, names, f"x{part}")
+    _refuse_bad_labels(labels, names, f"y{part}", classes)
+    return Samples(pixels, labels, names)
+
+
+def _as_tensor(values: Array, name: str) -> Tensor:
+    try:
+        return values.detach().cpu() if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
+    except (TypeError, ValueError) as error:
+        kind = np.asarray(values, dtype=object).dtype if not hasattr(values, "dtype") else values.dtype
+        raise InputError(f"{name} must be an array of numbers, but numpy reads it as {kind}") from error
+
+
+def _as_pixels(x: Array, name: str) -> Tensor:
+    """Return float32 pixels; 8-bit images are divided by 255."""
+    values = _as_tensor(x, name)
+    _refuse_bad_shape(values, name)
+    if values.dtype == torch.uint8:
+        return values.to(torch.float32).div_(255)
+    if not values.is_floating_point():
+        raise InputError(f"{name} must be uint8 or floats in [0, 1], got {values.dtype}; use {name}.astype('uint8')")
+    return values.to(torch.float32, copy=True).contiguous()
+
+
+def _refuse_bad_shape(values: Tensor, name: str) -> None:
+    shape = tuple(values.shape)
+    if values.ndim not in {2, 4}:
+        hint = f"; for grey images use {name}[:, None]" if values.ndim == 3 else ""
+        raise InputError(f"{name} must be (n, features) or (n, channels, height, width), got shape {shape}{hint}")
+    if values.numel() == 0:
+        raise InputError(f"{name} is empty (shape {shape}); at least one sample is needed")
+    if values.ndim == 4 and shape[1] > 4 >= shape[3]:
+        raise InputError(
+            f"{name} must be (n, channels, height, width), got shape {shape} with the channels last; "
+            f"use {name}.transpose(0, 3, 1, 2)"
+        )
+
+
+def _as_labels(y: Array, name: str) -> Tensor:
+    values = _as_tensor(y, name)
+    if values.ndim != 1:
+        hint = f"; for one-hot labels use {name}.argmax(1)" if values.ndim == 2 else ""
+        raise InputError(f"{name} must have shape (n,), got {tuple(values.shape)}{hint}")
+    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+        position = _first(values != values.round()) if values.is_floating_point() else None
+        where = f" and {name}[{position}] is {values[position].item()}" if position is not None else ""
+        raise InputError(f"labels must be integers, but {name} is {values.dtype}{where}; use {name}.astype('int64')")
+    return values.to(torch.int64, copy=True)
+
+
+def _as_ids(ids: Iterable[Any] | None, count: int, part: str) -> tuple[str, ...]:
+    if ids is None:
+        prefix = "test/" if part else ""
+        return tuple(f"{prefix}{row}" for row in range(count))
+    names = tuple(i.decode() if isinstance(i, bytes) else str(i) for i in ids)
+    if len(names) != count:
+        raise InputError(f"ids{part} has {len(names)} entries for {count} samples; give one id per sample")
+    _refuse_unusable_ids(names, f"ids{part}")
+    refuse_repeats(names, f"ids{part}")
+    return names
+
+
+def _refuse_unusable_ids(names: Sequence[str], name: str) -> None:
+    """Refuse ids that a text file with one id a line could not carry."""
+    for position, text in enumerate(names):
+        if not text or text != text.strip() or text.startswith("#") or len(text.splitlines()) > 1:
+            raise InputError(
+                f"{name}[{position}] is {text!r}; an id is one line, not empty, without spaces around it "
+                "and does not start with '#'"
+            )
+
+
+def refuse_repeats(names: Sequence[str], what: str) -> None:
+    """Raise an InputError that names the first repeated id."""
+    if len(set(names)) == len(names):
+        return
+    repeated, times = next((text, count) for text, count in Counter(names).items() if count > 1)
+    raise InputError(f"{what}: id {repeated!r} occurs {times} times; every id must occur once")
+
+
+def _first(wrong: Tensor) -> int | None:
+    """Return the position of the first sample with a true entry, or None."""
+    rows = wrong.flatten(1).any(1) if wrong.ndim > 1 else wrong
+    return int(rows.to(torch.uint8).argmax()) if bool(rows.any()) else None
+
+
+def _refuse_bad_pixels(x: Tensor, ids: Sequence[str], name: str) -> None:
+    bad = _first(~x.isfinite())
+    if bad is not None:
+        value = x[bad][~x[bad].isfinite()][0].item()
+        raise InputError(f"{name}[{bad}] (id {ids[bad]!r}) holds {value}; remove or repair that sample")
+    if float(x.min()) >= 0 and float(x.max()) <= 1:
+        return
+    row = _first((x < 0) | (x > 1))
+    assert row is not None
+    value = x[row][(x[row] < 0) | (x[row] > 1)][0].item()
+    hint = "divide 8-bit images by 255" if float(x.max()) > 1 else "undo the normalisation: it is a layer of the model"
+    raise InputError(f"pixels must lie in [0, 1], but {name}[{row}] (id {ids[row]!r}) holds {value:g}; {hint}")
+
+
+def _refuse_bad_labels(y: Tensor, ids: Sequence[str], name: str, classes: int | None) -> None:
+    negative = _first(y < 0)
+    if negative is not None:
+        raise InputError(f"labels must be 0 or more, but {name}[{negative}] (id {ids[negative]!r}) is {y[negative]}")
+    if classes is None:
+        _refuse_gaps(y, name)
+        return
+    high = _first(y >= classes)
+    if high is not None:
+        raise InputError(
+            f"labels must lie in 0..{classes - 1} ({classes} classes), "
+            f"but {name}[{high}] (id {ids[high]!r}) is {y[high]}; give class_names for all classes or mend the label"
+        )
+
+
+def _refuse_gaps(y: Tensor, name: str) -> None:
+    """Without class names the labels must say how many classes there are: no gap between 0 and the largest."""
+    present = torch.unique(y)
+    gap = _first(present != torch.arange(len(present)))
+    if gap is not None:
+        raise InputError(
+            f"{name} has labels up to {present[-1]} but none is {gap}; number the classes 0..C-1 or give class_names"
+        )
