@@ -1,0 +1,152 @@
+"""Counts: the integers every number of an audit is derived from."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from residuum.types import InputError
+
+Integers = NDArray[np.int32]
+INTEGER_FIELDS = ("draws", "method_right", "reference_right", "both_right", "same_prediction")
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """How often a model and the reference were right, together and apart, per sample and radius.
+
+    `ids` n unique strings, `labels` int64 of shape (n,), `taus` float64 of shape (T,); all others int32 of shape
+    (n, T). Counts add up: over draws (`+`), over samples (`concat`).
+
+    >>> counts = Counts.of(["a"], [0], [0.1], draws=[[4]], method_right=[[3]], reference_right=[[2]],
+    ...                    both_right=[[2]], same_prediction=[[3]])
+    >>> (counts + counts).draws.tolist(), counts.swapped().method_right.tolist()
+    ([[8]], [[2]])
+    """
+
+    ids: tuple[str, ...]
+    labels: NDArray[np.int64]
+    taus: NDArray[np.float64]
+    draws: Integers
+    method_right: Integers
+    reference_right: Integers
+    both_right: Integers
+    same_prediction: Integers
+
+    def __post_init__(self) -> None:
+        check_shapes(self)
+        check_values(self)
+
+    @classmethod
+    def of(cls, ids: Sequence[str], labels: ArrayLike, taus: ArrayLike, **integers: ArrayLike) -> Counts:
+        """Build counts from anything numpy understands."""
+        arrays = {name: np.asarray(value, dtype=np.int32) for name, value in integers.items()}
+        return cls(tuple(map(str, ids)), np.asarray(labels, np.int64), np.asarray(taus, np.float64), **arrays)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Counts):
+            return NotImplemented
+        return self.ids == other.ids and all(
+            np.array_equal(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)[1:]
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __add__(self, other: Counts) -> Counts:
+        """Return the counts of both sets of draws; samples and radii must be the same."""
+        if self.ids != other.ids or not np.array_equal(self.taus, other.taus):
+            raise InputError("counts can be added when ids (in order) and radii are the same; use subset first")
+        if not np.array_equal(self.labels, other.labels):
+            raise InputError("counts can be added when labels are the same")
+        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in INTEGER_FIELDS})
+
+    def merge(self, other: Counts) -> Counts:
+        """Return `self + other`: more draws of the same samples."""
+        return self + other
+
+    def concat(self, other: Counts) -> Counts:
+        """Return the counts of both sets of samples; radii must be the same."""
+        if not np.array_equal(self.taus, other.taus):
+            raise InputError(f"expected the same radii, got {self.taus.tolist()} and {other.taus.tolist()}")
+        joined = {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in INTEGER_FIELDS}
+        return Counts(self.ids + other.ids, np.concatenate([self.labels, other.labels]), self.taus, **joined)
+
+    def swapped(self) -> Counts:
+        """Return the counts with model and reference exchanged."""
+        return replace(self, method_right=self.reference_right, reference_right=self.method_right)
+
+    def subset(self, ids: Sequence[str]) -> Counts:
+        """Return the counts of these ids, in this order."""
+        position = {sample_id: row for row, sample_id in enumerate(self.ids)}
+        missing = [sample_id for sample_id in ids if sample_id not in position]
+        if missing:
+            raise InputError(f"expected ids that were audited; {len(missing)} were not, the first is {missing[0]!r}")
+        rows = np.array([position[sample_id] for sample_id in ids], dtype=np.int64)
+        chosen = {name: getattr(self, name)[rows] for name in INTEGER_FIELDS}
+        return Counts(tuple(ids), self.labels[rows], self.taus, **chosen)
+
+    def save(self, path: str | Path) -> None:
+        """Write an .npz file; equal counts give equal bytes (members are stored without a time)."""
+        with zipfile.ZipFile(path, "w") as archive:
+            for field in fields(self):
+                value = getattr(self, field.name)
+                array = np.array(value, dtype=np.str_) if field.name == "ids" else np.ascontiguousarray(value)
+                with archive.open(zipfile.ZipInfo(f"{field.name}.npy"), "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Counts:
+        """Read an .npz file written by `save`; refuse what is damaged or not counts."""
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                stored = {field.name: archive[field.name] for field in fields(cls)}
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise InputError(f"{path}: expected a counts file written by residuum, got {error}") from error
+        return cls(**stored | {"ids": tuple(map(str, stored["ids"]))})
+
+
+def check_shapes(counts: Counts) -> None:
+    """Refuse arrays that do not belong together."""
+    n, T = len(counts.ids), len(counts.taus)
+    if len(set(counts.ids)) != n:
+        raise InputError("expected unique ids in counts, got repeated ones")
+    if np.shape(counts.labels) != (n,):
+        raise InputError(f"expected {n} labels, one for each id, got shape {np.shape(counts.labels)}")
+    for name in INTEGER_FIELDS:
+        array = getattr(counts, name)
+        if array.shape != (n, T) or array.dtype != np.int32:
+            raise InputError(f"counts.{name}: expected int32 of shape {(n, T)}, got {array.dtype} {array.shape}")
+
+
+def check_values(counts: Counts) -> None:
+    """Refuse counts that no experiment can give."""
+    m, a, both, same, draws = (
+        counts.method_right,
+        counts.reference_right,
+        counts.both_right,
+        counts.same_prediction,
+        counts.draws,
+    )
+    rules = {
+        "0 <= both_right": both >= 0,
+        "both_right <= method_right, reference_right": both <= np.minimum(m, a),
+        "method_right, reference_right <= draws": np.maximum(m, a) <= draws,
+        "method_right + reference_right - both_right <= draws": m + a - both <= draws,
+        "both_right <= same_prediction": both <= same,
+        "same_prediction <= draws - discordant": same <= draws - (m - both) - (a - both),
+    }
+    for rule, holds in rules.items():
+        if not np.all(holds):
+            row, column = np.argwhere(~holds)[0]
+            where = f"sample {counts.ids[row]!r}, radius {counts.taus[column]:g}"
+            raise InputError(f"impossible counts at {where}: expected {rule}")

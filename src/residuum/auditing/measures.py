@@ -1,0 +1,181 @@
+"""Measures: everything an audit reports, as a pure function of its counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from residuum.auditing.counts import Counts
+from residuum.auditing.intervals import (
+    Floats,
+    bootstrap_ratio,
+    discoveries,
+    normal_quantile,
+    paired_variance,
+    ratio_interval,
+    share_variance,
+    sign_test,
+    wilson_interval,
+)
+from residuum.types import InputError
+
+SMOOTHING = 0.5
+Interval = dict[str, list[float | None]]
+
+
+def measure(counts: Counts, *, confidence: float = 0.95, bootstrap_seed: int, exact: bool = False) -> dict[str, Any]:
+    """Return residual knowledge, difference, disagreement, unlearn accuracy and prevalence with their intervals.
+
+    Lists follow `taus`; None stands where a value does not exist. `exact` says that the counts enumerate all
+    outcomes, so that nothing is left to chance (as always at radius 0).
+
+    >>> counts = Counts.of(["a", "b"], [0, 1], [0.1], draws=[[10], [10]], method_right=[[9], [6]],
+    ...                    reference_right=[[6], [4]], both_right=[[6], [4]], same_prediction=[[7], [8]])
+    >>> result = measure(counts, bootstrap_seed=7)
+    >>> result["residual_knowledge"]["pooled"], result["difference"]["value"], result["disagreement"]["value"]
+    ([1.5], [0.25], [0.25])
+    """
+    check_measurable(counts, confidence)
+    order = sorted(counts.ids)
+    counts = counts if list(counts.ids) == order else counts.subset(order)
+    z = normal_quantile(confidence)
+    certain = nothing_left_to_chance(counts, exact)
+    return {
+        "taus": [float(tau) for tau in counts.taus],
+        "draws": [int(draws) for draws in counts.draws.min(axis=0)],
+        "residual_knowledge": residual_knowledge(counts, confidence, bootstrap_seed, exact),
+        "difference": difference(counts, certain, z),
+        "disagreement": share_interval(counts.draws - counts.same_prediction, counts, certain, z),
+        "unlearn_accuracy": share_interval(counts.draws - counts.method_right, counts, certain, z),
+        "prevalence": prevalence(counts, z),
+        "prevalence_defined": listed(defined_prevalence(counts)),
+        "prevalence_significant": listed(significant_prevalence(counts, exact=exact)),
+    }
+
+
+def check_measurable(counts: Counts, confidence: float) -> None:
+    """Refuse counts without samples or draws, and impossible levels."""
+    if not 0 < confidence < 1:
+        raise InputError(f"expected a confidence between 0 and 1, got {confidence}")
+    if len(counts) == 0 or counts.draws.size == 0 or counts.draws.min() < 1:
+        raise InputError("expected at least one sample, one radius and one draw of each sample at each radius")
+
+
+def pooled_ratio(counts: Counts, *, confidence: float = 0.95, exact: bool = False) -> tuple[Floats, Floats, Floats]:
+    """Return r(tau) = sum_i p_m,i / sum_i p_a,i with low and high; NaN where the reference is never right.
+
+    Every sample has the same weight, whatever its number of draws. The interval is over the draws.
+    """
+    top = (counts.method_right / counts.draws).sum(0)
+    bottom = (counts.reference_right / counts.draws).sum(0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        r = np.where(bottom > 0, top / bottom, np.nan)
+    variance = paired_variance(counts, np.nan_to_num(r))
+    low, high = ratio_interval(r, variance, bottom, normal_quantile(confidence))
+    certain = nothing_left_to_chance(counts, exact)
+    return r, np.where(certain, r, low), np.where(certain, r, high)
+
+
+def nothing_left_to_chance(counts: Counts, exact: bool) -> NDArray[np.bool_]:
+    """Return at which radii the counts are the whole truth: radius 0, and all of them for enumerated attacks."""
+    certain: NDArray[np.bool_] = (counts.taus == 0) | exact
+    return certain
+
+
+def residual_knowledge(counts: Counts, confidence: float, seed: int, exact: bool) -> dict[str, Any]:
+    """Return the pooled ratio with both intervals, and the literature's mean of ratios with what it leaves out."""
+    p_m, p_a = counts.method_right / counts.draws, counts.reference_right / counts.draws
+    pooled, low, high = pooled_ratio(counts, confidence=confidence, exact=exact)
+    resampled = bootstrap_ratio(p_m, p_a, confidence=confidence, seed=seed)
+    never = counts.reference_right == 0
+    return {
+        "pooled": listed(pooled),
+        "low": listed(low),
+        "high": listed(high),
+        "bootstrap_low": listed(np.where(np.isnan(pooled), np.nan, resampled[0])),
+        "bootstrap_high": listed(np.where(np.isnan(pooled), np.nan, resampled[1])),
+        "mean_of_ratios": listed(mean_of_ratios(p_m, p_a)),
+        "smoothed": listed(((counts.method_right + SMOOTHING) / (counts.reference_right + SMOOTHING)).mean(0)),
+        "infinite": [int(count) for count in (never & (counts.method_right > 0)).sum(0)],
+        "undefined": [int(count) for count in (never & (counts.method_right == 0)).sum(0)],
+    }
+
+
+def mean_of_ratios(p_m: Floats, p_a: Floats) -> Floats:
+    """Return the mean of p_m / p_a over the samples on which the reference is ever right."""
+    known = p_a > 0
+    ratios = np.where(known, p_m / np.where(known, p_a, 1), 0).sum(0)
+    return np.where(known.any(0), ratios / np.maximum(known.sum(0), 1), np.nan)
+
+
+def difference(counts: Counts, certain: NDArray[np.bool_], z: float) -> Interval:
+    """Return the mean of p_m - p_a, which is always defined, with its interval over the draws."""
+    value = ((counts.method_right - counts.reference_right) / counts.draws).mean(0)
+    half = np.where(certain, 0, z * np.sqrt(paired_variance(counts, 1.0)) / len(counts))
+    return interval(value, np.clip(value - half, -1, 1), np.clip(value + half, -1, 1))
+
+
+def share_interval(hits: NDArray[np.int32], counts: Counts, certain: NDArray[np.bool_], z: float) -> Interval:
+    """Return the mean over samples of hits / draws, with its interval over the draws."""
+    value = (hits / counts.draws).mean(0)
+    half = np.where(certain, 0, z * np.sqrt(share_variance(hits, counts)) / len(counts))
+    return interval(value, np.clip(value - half, 0, 1), np.clip(value + half, 0, 1))
+
+
+def prevalence(counts: Counts, z: float) -> Interval:
+    """Return the share of samples recognised more often than by the reference; Wilson's interval over samples."""
+    value = (counts.method_right > counts.reference_right).mean(0)
+    return interval(value, *wilson_interval(value, len(counts), z))
+
+
+def defined_prevalence(counts: Counts) -> Floats:
+    """Return the prevalence among the samples on which the reference is ever right."""
+    known = counts.reference_right > 0
+    more = (known & (counts.method_right > counts.reference_right)).sum(0)
+    return np.where(known.any(0), more / np.maximum(known.sum(0), 1), np.nan)
+
+
+def significant_prevalence(counts: Counts, *, exact: bool) -> Floats:
+    """Return the share of samples whose sign test is a discovery; NaN at radius 0, where there is one outcome."""
+    found = counts.method_right > counts.reference_right if exact else discoveries(sign_test(counts))
+    return np.where(counts.taus == 0, np.nan, found.mean(0))
+
+
+def noise_floor(controls: Sequence[Counts], *, confidence: float = 0.95, exact: bool = False) -> dict[str, Any]:
+    """Return the range of r that re-training again gives: every control against its reference, and the reverse.
+
+    `low` and `high` are the ends of the union of all intervals; `pairs` is the number k of controls: one more
+    re-train falls outside the range of k with chance about 2 / (k + 1).
+    """
+    if not controls:
+        raise InputError("expected the counts of at least one control; train a second reference with another seed")
+    taus = controls[0].taus
+    if any(not np.array_equal(control.taus, taus) for control in controls):
+        raise InputError("expected the same radii in the counts of all controls")
+    both_ways = [side for control in controls for side in (control, control.swapped())]
+    bounds = [pooled_ratio(counts, confidence=confidence, exact=exact)[1:] for counts in both_ways]
+    low, high = (np.array([bound[end] for bound in bounds]) for end in (0, 1))
+    undefined = np.isnan(low).any(0) | np.isnan(high).any(0)
+    return {
+        "taus": [float(tau) for tau in taus],
+        "low": listed(np.where(undefined, np.nan, low.min(0))),
+        "high": listed(np.where(undefined, np.nan, high.max(0))),
+        "pairs": len(controls),
+    }
+
+
+def interval(value: Floats, low: Floats, high: Floats) -> Interval:
+    """Return an interval entry of the run record."""
+    return {"value": listed(value), "low": listed(low), "high": listed(high)}
+
+
+def listed(values: Floats) -> list[float | None]:
+    """Return plain numbers, None for what does not exist.
+
+    >>> listed(np.array([1.0, np.nan, np.inf]))
+    [1.0, None, None]
+    """
+    return [float(value) if np.isfinite(value) else None for value in values]

@@ -1,0 +1,95 @@
+"""The inference plan: a model prepared once, and near-ties decided in float64 by the plain model.
+
+A prediction is the argmax of the plain model in float64. Computing everything that way would be slow, so a fast
+float32 copy answers wherever its two largest logits are far enough apart, and the float64 copy answers elsewhere.
+"Far enough" is 100 times the largest difference between both copies on a probe batch. Hence the counts do not
+depend on batch size, order, folding or the number of processes.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from residuum.types import InputError
+
+SAFETY = 100.0
+EXACT_TIE = 1e-10  # relative; float64 logits this close are equal, and the smaller class index wins
+NO_ANSWER = -1  # the prediction of a model whose logits are NaN: never right
+
+
+class Predictor:
+    """Predicts classes with a private copy of `model`; the model itself is not touched.
+
+    `probe` is a batch on which float32 and float64 are compared.
+
+    >>> predictor = Predictor(nn.Linear(2, 3), torch.rand(4, 2))
+    >>> tuple(predictor(torch.rand(5, 2)).shape), predictor.classes
+    ((5,), 3)
+    """
+
+    def __init__(self, model: nn.Module, probe: Tensor) -> None:
+        self.plain = copy.deepcopy(model).eval().requires_grad_(False)
+        self.fast = self.plain
+        logits = self.logits(probe)
+        self.classes = logits.shape[1]
+        self.margin = SAFETY * self.deviation(logits, probe)
+
+    @cached_property
+    def exact(self) -> nn.Module:
+        """The plain model in float64."""
+        return copy.deepcopy(self.plain).double()
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Return the fast copy's logits, shape (rows, classes)."""
+        with torch.inference_mode():
+            return checked_logits(self.fast(x), len(x))
+
+    def exact_logits(self, x: Tensor) -> Tensor:
+        """Return the plain model's logits in float64."""
+        with torch.inference_mode():
+            return checked_logits(self.exact(x.double()), len(x))
+
+    def deviation(self, logits: Tensor, probe: Tensor) -> float:
+        """Return the largest difference between fast and exact logits, at least the rounding of one float32."""
+        exact = self.exact_logits(probe)
+        finite = exact.isfinite() & logits.isfinite()
+        rounding = torch.finfo(torch.float32).eps * exact[finite].abs()
+        gap = (logits.double() - exact)[finite].abs()
+        return float(torch.cat([gap, rounding, torch.zeros(1)]).max())
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the predicted classes, int64 of shape (rows,)."""
+        logits = self.logits(x)
+        if self.classes == 1:
+            return torch.zeros(len(x), dtype=torch.int64)
+        top = logits.topk(2, dim=1)
+        answer = top.indices[:, 0].clone()
+        doubtful = ~(top.values[:, 0] - top.values[:, 1] >= self.margin)
+        if doubtful.any():
+            answer[doubtful] = decide(self.exact_logits(x[doubtful]))
+        return answer
+
+
+def decide(logits: Tensor) -> Tensor:
+    """Return the argmax of float64 logits; equal ones go to the smaller class, NaN to no class.
+
+    >>> decide(torch.tensor([[1.0, 1.0, 0.0], [float("nan"), 0.0, 1.0]], dtype=torch.float64)).tolist()
+    [0, -1]
+    """
+    best = logits.max(dim=1, keepdim=True).values
+    near = logits >= best - EXACT_TIE * best.abs().clamp(min=1)
+    answer = near.to(torch.int8).argmax(dim=1)
+    return torch.where(logits.isnan().any(dim=1), NO_ANSWER, answer)
+
+
+def checked_logits(logits: object, rows: int) -> Tensor:
+    """Refuse outputs that are not one row of logits for each input."""
+    if not isinstance(logits, Tensor):
+        raise InputError(f"expected a model that returns a tensor of logits, got {type(logits).__name__}")
+    if logits.ndim != 2 or len(logits) != rows:
+        raise InputError(f"expected logits of shape ({rows}, classes), got {tuple(logits.shape)}")
+    return logits

@@ -1,0 +1,49 @@
+"""Ways to move an input: noise, attacks, and a user's own.
+
+A perturbation is called as `(model, x, y, generator) -> x`, with inputs in [0, 1]. A new one is a frozen dataclass
+in its own file and a line in `PERTURBATIONS`.
+"""
+
+from __future__ import annotations
+
+from residuum.perturbations.additive import Gaussian, UniformL2, UniformLinf
+from residuum.perturbations.base import Perturbation, Randomness, stack
+from residuum.perturbations.noise import BLOCK, block_generator, block_slices, noise_check
+from residuum.types import InputError, unknown_name
+
+PERTURBATIONS: dict[str, type[Perturbation]] = {
+    "gaussian": Gaussian,
+    "uniform_l2": UniformL2,
+    "uniform_linf": UniformLinf,
+}
+
+
+def make_perturbation(perturbation: str | Perturbation) -> Perturbation:
+    """Return the perturbation of this name, or the object itself.
+
+    >>> make_perturbation("gaussian")
+    Gaussian(tau=0.03)
+    """
+    if isinstance(perturbation, Perturbation):
+        return perturbation
+    if not isinstance(perturbation, str):
+        raise InputError(f"expected a perturbation or its name, got {type(perturbation).__name__}")
+    if perturbation not in PERTURBATIONS:
+        raise unknown_name("perturbation", perturbation, PERTURBATIONS)
+    return PERTURBATIONS[perturbation]()
+
+
+__all__ = [
+    "BLOCK",
+    "PERTURBATIONS",
+    "Gaussian",
+    "Perturbation",
+    "Randomness",
+    "UniformL2",
+    "UniformLinf",
+    "block_generator",
+    "block_slices",
+    "make_perturbation",
+    "noise_check",
+    "stack",
+]

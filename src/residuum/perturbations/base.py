@@ -1,0 +1,83 @@
+"""What every perturbation shares: a radius, a draw of randomness, and its application at that radius."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from residuum.types import InputError
+
+
+class Randomness(NamedTuple):
+    """What chance contributes to a batch; it does not depend on the radius or on a model.
+
+    `noise` float32 of shape (rows, ...), to be scaled by the radius; `wheel` float64 of shape (rows,), uniform in
+    [0, 1), which picks a wrong label. Either is None where the perturbation does not use it.
+    """
+
+    noise: Tensor | None = None
+    wheel: Tensor | None = None
+
+    def rows(self, chosen: slice) -> Randomness:
+        """Return the randomness of some rows."""
+        return Randomness(*(None if part is None else part[chosen] for part in self))
+
+
+def stack(parts: list[Randomness]) -> Randomness:
+    """Return the randomness of several samples as one batch."""
+    columns = zip(*parts, strict=True)
+    return Randomness(*(None if column[0] is None else torch.cat(column) for column in columns))
+
+
+@dataclass(frozen=True)
+class Perturbation(ABC):
+    """A way to move inputs within radius `tau`, clamped to [0, 1].
+
+    Two steps, so that all radii, models and methods can share one draw: `draw` makes the randomness, `apply` uses
+    it at radius `tau`. Calling the object does both, with fresh randomness from a torch generator.
+    """
+
+    tau: float = 0.03
+    name: ClassVar[str]
+    crafted: ClassVar[bool] = False  # True: the result depends on the model it is shown
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.tau) and self.tau >= 0):
+            raise InputError(f"{self.name}: expected a finite radius tau >= 0, got {self.tau}")
+
+    @abstractmethod
+    def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:
+        """Return the randomness of `rows` draws for inputs of this shape."""
+
+    @abstractmethod
+    def apply(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Tensor:
+        """Return the perturbed inputs, one for each row of `x`."""
+
+    def __call__(self, model: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+        """Return one perturbed copy of each input, with fresh randomness."""
+        key = int(torch.randint(2**62, (), generator=generator))
+        rng = np.random.Generator(np.random.Philox(key=key))
+        return self.apply(model, x, y, self.draw(rng, len(x), tuple(x.shape[1:])))
+
+    def at(self, tau: float) -> Self:
+        """Return the same perturbation at another radius."""
+        return replace(self, tau=float(tau))
+
+    def outcomes(self, classes: int) -> int | None:
+        """Return how many equally likely results exist, or None where they must be drawn."""
+        return None
+
+    def settings(self) -> dict[str, Any]:
+        """Return name and fields without the radius, for the run record.
+
+        >>> from residuum.perturbations import Gaussian
+        >>> Gaussian(tau=0.1).settings()
+        {'name': 'gaussian'}
+        """
+        return {"name": self.name} | {key: value for key, value in asdict(self).items() if key != "tau"}
