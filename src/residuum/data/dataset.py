@@ -82,8 +82,8 @@ class Dataset:
 
 def _add_samples(digest: hashlib._Hash, samples: Samples) -> None:
     digest.update(repr(tuple(samples.x.shape)).encode())
-    digest.update(memoryview(samples.x.contiguous().numpy()))
-    digest.update(memoryview(samples.y.contiguous().numpy()))
+    digest.update(samples.x.contiguous().numpy().data)
+    digest.update(samples.y.contiguous().numpy().data)
     digest.update("\n".join(samples.ids).encode())
 
 

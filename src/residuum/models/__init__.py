@@ -1,0 +1,20 @@
+"""Classifiers that take pixels in [0, 1] and return logits, and what can be asked of any `nn.Module`."""
+
+from residuum.models.checks import check_model
+from residuum.models.inference import evaluating, forward, head_of, module_flags
+from residuum.models.registry import MODELS, build_model
+from residuum.models.weights import init_from, load_weights, read_metadata, save_weights
+
+__all__ = [
+    "MODELS",
+    "build_model",
+    "check_model",
+    "evaluating",
+    "forward",
+    "head_of",
+    "init_from",
+    "load_weights",
+    "module_flags",
+    "read_metadata",
+    "save_weights",
+]

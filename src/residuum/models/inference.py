@@ -1,0 +1,63 @@
+"""Ask any `nn.Module` for its logits without changing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from residuum.types import InputError, Samples
+
+
+@contextmanager
+def module_flags(model: nn.Module) -> Iterator[None]:
+    """Restore the train or eval flag of every submodule on exit, also after an error.
+
+    >>> model = nn.Sequential(nn.Dropout(), nn.Dropout()).eval()
+    >>> with module_flags(model):
+    ...     _ = model[1].train()
+    >>> model[1].training
+    False
+    """
+    flags = [(module, module.training) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, training in flags:
+            module.training = training
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put the model in eval mode and restore every flag on exit."""
+    with module_flags(model):
+        model.eval()
+        yield
+
+
+def forward(model: nn.Module, samples: Samples, *, batch_size: int = 512) -> Tensor:
+    """Return the logits (n, classes) of all samples, in eval mode and without gradients.
+
+    >>> samples = Samples(torch.tensor([[1.0, 0.0]]), torch.tensor([0]), ("a",))
+    >>> forward(nn.Identity(), samples)
+    tensor([[1., 0.]])
+    """
+    if batch_size < 1:
+        raise InputError(f"batch_size must be 1 or more, got {batch_size}")
+    positions = torch.split(torch.arange(len(samples)), batch_size)
+    with evaluating(model), torch.no_grad():
+        return torch.cat([model(samples.batch(rows)[0]) for rows in positions])
+
+
+def head_of(model: nn.Module) -> tuple[str, nn.Linear]:
+    """Return name and module of the last linear layer in order of definition.
+
+    >>> head_of(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
+    ('2', Linear(in_features=3, out_features=2, bias=True))
+    """
+    linear = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    if not linear:
+        raise InputError(f"{type(model).__name__} has no nn.Linear layer, so its head is not known")
+    return linear[-1]

@@ -1,0 +1,93 @@
+"""The table of models and the one function that builds them by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from residuum.models.layers import Classifier, Normalise, initialise
+from residuum.models.resnet import ResNet, ResNet18, ResNet50
+from residuum.models.small import CNN, MLP, Logistic
+from residuum.models.vgg import VGG11
+from residuum.types import InputError, generator, unknown_name
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """How to build a model: its class, its default width, and whether it needs images."""
+
+    network: type[CNN] | type[MLP] | type[Logistic] | type[ResNet] | type[VGG11]
+    width: int
+    images: bool = True
+
+
+MODELS: dict[str, Blueprint] = {
+    "cnn": Blueprint(CNN, 16),
+    "mlp": Blueprint(MLP, 100, images=False),
+    "logistic": Blueprint(Logistic, 1, images=False),
+    "resnet18": Blueprint(ResNet18, 64),
+    "resnet50": Blueprint(ResNet50, 64),
+    "vgg11": Blueprint(VGG11, 64),
+}
+
+
+def build_model(
+    name: str,
+    shape: Sequence[int],
+    classes: int,
+    *,
+    width: int | None = None,
+    mean: Sequence[float] = (0.5,),
+    std: Sequence[float] = (0.5,),
+    seed: int,
+) -> Classifier:
+    """Return a freshly initialised model for inputs of `shape` in [0, 1]; weights depend on `seed` only.
+
+    `width` scales the layers (default: see `MODELS`; `logistic` has none). `mean` and `std`, one per channel or one for
+    all, are the constants of the first layer, `normalise`. `model.architecture` records all of it.
+
+    >>> model = build_model("resnet18", (3, 32, 32), 10, seed=131)
+    >>> sum(p.numel() for p in model.parameters())
+    11173962
+    """
+    if name not in MODELS:
+        raise unknown_name("model", name, MODELS)
+    plan = MODELS[name]
+    shape, width = tuple(shape), plan.width if width is None else width
+    _refuse_bad_sizes(name, shape, classes, width)
+    _refuse_bad_constants(shape, mean, std)
+    with torch.device("meta"):  # nothing is drawn from the global generator
+        model = plan.network(shape, classes, width, Normalise(mean, std))
+    model.to_empty(device="cpu")
+    initialise(model, generator(seed))
+    model.architecture = {
+        "name": name,
+        "shape": [int(size) for size in shape],
+        "classes": int(classes),
+        "width": int(width),
+        "mean": [float(value) for value in mean],
+        "std": [float(value) for value in std],
+    }
+    return model
+
+
+def _refuse_bad_sizes(name: str, shape: tuple[int, ...], classes: int, width: int) -> None:
+    if MODELS[name].images and len(shape) != 3:
+        flat = ", ".join(sorted(key for key, plan in MODELS.items() if not plan.images))
+        raise InputError(f"{name} needs images (channels, height, width), got inputs of shape {shape}; take {flat}")
+    if not shape or min(shape) < 1:
+        raise InputError(f"the shape of an input must be positive sizes, got {shape}")
+    if classes < 2:
+        raise InputError(f"a classifier needs at least 2 classes, got {classes}")
+    if width < 1:
+        raise InputError(f"width must be 1 or more, got {width}")
+
+
+def _refuse_bad_constants(shape: tuple[int, ...], mean: Sequence[float], std: Sequence[float]) -> None:
+    for what, values in (("mean", mean), ("std", std)):
+        if len(values) not in {1, shape[0]}:
+            raise InputError(f"{what} must have 1 value or one per channel ({shape[0]}), got {len(values)}")
+    if min(std) <= 0:
+        raise InputError(f"std must be positive, got {min(std)}")

@@ -1,0 +1,111 @@
+"""Residual networks with torchvision's parameter names and a stem for small images.
+
+Reference: He et al., "Deep residual learning for image recognition", 2016.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from residuum.models.layers import Classifier, Normalise
+
+LARGE = 64  # images above this side get the 7x7 stem with stride and max-pool of the original network
+
+
+def _downsample(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
+    if stride == 1 and inputs == outputs:
+        return None
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut."""
+
+    expansion = 1
+
+    def __init__(self, inputs: int, planes: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, planes, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(planes)
+        self.relu = nn.ReLU()
+        self.conv2 = nn.Conv2d(planes, planes, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(planes)
+        self.downsample = _downsample(inputs, planes, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return features (n, planes, height / stride, width / stride)."""
+        shortcut = x if self.downsample is None else self.downsample(x)
+        x = self.relu(self.bn1(self.conv1(x)))
+        return self.relu(self.bn2(self.conv2(x)) + shortcut)  # type: ignore[no-any-return]
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 (with the stride, as in torchvision) and 1x1 convolutions and a shortcut."""
+
+    expansion = 4
+
+    def __init__(self, inputs: int, planes: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, planes, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(planes)
+        self.conv2 = nn.Conv2d(planes, planes, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(planes)
+        self.conv3 = nn.Conv2d(planes, 4 * planes, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(4 * planes)
+        self.relu = nn.ReLU()
+        self.downsample = _downsample(inputs, 4 * planes, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return features (n, 4 planes, height / stride, width / stride)."""
+        shortcut = x if self.downsample is None else self.downsample(x)
+        x = self.relu(self.bn1(self.conv1(x)))
+        x = self.relu(self.bn2(self.conv2(x)))
+        return self.relu(self.bn3(self.conv3(x)) + shortcut)  # type: ignore[no-any-return]
+
+
+Block = type[BasicBlock] | type[Bottleneck]
+
+
+class ResNet(Classifier):
+    """Stem, four groups of residual blocks of width, 2, 4 and 8 width planes, global mean, one linear layer."""
+
+    block: Block = BasicBlock
+    blocks: tuple[int, int, int, int] = (2, 2, 2, 2)
+
+    def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalise: Normalise) -> None:
+        super().__init__()
+        self.normalise = normalise
+        large = max(shape[1:]) > LARGE
+        self.conv1 = nn.Conv2d(shape[0], width, 7 if large else 3, 2 if large else 1, 3 if large else 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU()
+        self.maxpool = nn.MaxPool2d(3, 2, 1) if large else nn.Identity()
+        inputs = [width] + [width * 2**k * self.block.expansion for k in range(4)]
+        self.layer1 = self._group(inputs[0], width, 0)
+        self.layer2 = self._group(inputs[1], 2 * width, 1)
+        self.layer3 = self._group(inputs[2], 4 * width, 2)
+        self.layer4 = self._group(inputs[3], 8 * width, 3)
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(inputs[4], classes)
+
+    def _group(self, inputs: int, planes: int, number: int) -> nn.Sequential:
+        first = self.block(inputs, planes, 1 if number == 0 else 2)
+        outputs = planes * self.block.expansion
+        return nn.Sequential(first, *(self.block(outputs, planes, 1) for _ in range(self.blocks[number] - 1)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (n, classes) of images (n, channels, height, width)."""
+        x = self.maxpool(self.relu(self.bn1(self.conv1(self.normalise(x)))))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(self.avgpool(x).flatten(1))  # type: ignore[no-any-return]
+
+
+class ResNet18(ResNet):
+    """Eight basic blocks: 11,173,962 parameters for 10 classes of 32x32 colour images at width 64."""
+
+
+class ResNet50(ResNet):
+    """Sixteen bottleneck blocks: 25,557,032 parameters for 1,000 classes of 224x224 colour images at width 64."""
+
+    block = Bottleneck
+    blocks = (3, 4, 6, 3)

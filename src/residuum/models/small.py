@@ -1,0 +1,59 @@
+"""Small networks: logistic regression, a perceptron with one hidden layer, a convolutional network."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor, nn
+
+from residuum.models.layers import Classifier, Normalise
+
+
+class Logistic(Classifier):
+    """One linear layer on the flattened input: logits W x + b."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalise: Normalise) -> None:
+        super().__init__()
+        self.normalise = normalise
+        self.fc = nn.Linear(math.prod(shape), classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (n, classes) of inputs (n, ...)."""
+        return self.fc(self.normalise(x).flatten(1))  # type: ignore[no-any-return]
+
+
+class MLP(Classifier):
+    """One hidden layer of `width` units on the flattened input, no batch-norm."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalise: Normalise) -> None:
+        super().__init__()
+        self.normalise = normalise
+        self.hidden = nn.Linear(math.prod(shape), width)
+        self.relu = nn.ReLU()
+        self.fc = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (n, classes) of inputs (n, ...)."""
+        return self.fc(self.relu(self.hidden(self.normalise(x).flatten(1))))  # type: ignore[no-any-return]
+
+
+class CNN(Classifier):
+    """Three 3x3 convolutions of width, 2 and 2 width planes with batch-norm, two max-pools, 2x2 means, a linear layer."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalise: Normalise) -> None:
+        super().__init__()
+        self.normalise = normalise
+        self.conv1, self.bn1 = nn.Conv2d(shape[0], width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = nn.Conv2d(width, 2 * width, 3, padding=1, bias=False), nn.BatchNorm2d(2 * width)
+        self.conv3, self.bn3 = nn.Conv2d(2 * width, 2 * width, 3, padding=1, bias=False), nn.BatchNorm2d(2 * width)
+        self.relu = nn.ReLU()
+        self.maxpool = nn.MaxPool2d(2, ceil_mode=True)
+        self.avgpool = nn.AdaptiveAvgPool2d(2)
+        self.fc = nn.Linear(8 * width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (n, classes) of images (n, channels, height, width)."""
+        x = self.relu(self.bn1(self.conv1(self.normalise(x))))
+        x = self.maxpool(self.relu(self.bn2(self.conv2(x))))
+        x = self.maxpool(self.relu(self.bn3(self.conv3(x))))
+        return self.fc(self.avgpool(x).flatten(1))  # type: ignore[no-any-return]

@@ -1,0 +1,129 @@
+"""Weights files: safetensors with the architecture in their metadata."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from residuum.models.inference import head_of
+from residuum.models.layers import Classifier, Normalise
+from residuum.models.registry import build_model
+from residuum.types import InputError
+
+RECORD = "residuum"  # one metadata key holds everything: safetensors writes several keys in random order
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def save_weights(model: nn.Module, path: Path | str, metadata: Mapping[str, str] | None = None) -> None:
+    """Write parameters and buffers, the architecture and `metadata`; equal models give equal bytes.
+
+    The file appears whole or not at all. A module of your own has no `architecture`: its weights are saved, and read
+    back with `init_from` or `load_state_dict`.
+    """
+    record = {"architecture": getattr(model, "architecture", None), "metadata": dict(metadata or {})}
+    tensors = {name: values.detach().cpu().contiguous().clone() for name, values in model.state_dict().items()}
+    _write_whole(Path(path), save(tensors, {RECORD: json.dumps(record, sort_keys=True)}))
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    try:
+        handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(aside).replace(path)
+    except OSError as error:
+        raise InputError(
+            f"cannot write {path}: {error.strerror or error}; give a folder that can be written"
+        ) from error
+
+
+def load_weights(path: Path | str) -> Classifier:
+    """Return the model that `save_weights` wrote, rebuilt from the architecture in the file.
+
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> file = Path(folder.name) / "model.safetensors"
+    >>> save_weights(build_model("mlp", (4,), 3, seed=1), file)
+    >>> load_weights(file).architecture["width"]
+    100
+    >>> folder.cleanup()
+    """
+    record, tensors = _read(Path(path))
+    architecture = record.get("architecture")
+    if not isinstance(architecture, dict):
+        raise InputError(f"{path} does not say its architecture; build the model with build_model and use init_from")
+    try:
+        model = build_model(**architecture, seed=0)
+    except TypeError as error:
+        raise InputError(f"{path} holds an architecture that cannot be built: {error}") from error
+    _refuse_mismatch(model.state_dict(), tensors, path)
+    model.load_state_dict(tensors)
+    return model
+
+
+def read_metadata(path: Path | str) -> dict[str, str]:
+    """Return the metadata given to `save_weights`."""
+    return {str(key): str(value) for key, value in _read(Path(path))[0].get("metadata", {}).items()}
+
+
+def init_from(model: Model, path: Path | str) -> Model:
+    """Return a copy of the model with all weights but its head's (the last `nn.Linear`) from a weights file.
+
+    The head keeps the model's own values, so the number of classes may differ. A file without normalisation constants
+    (`normalise.mean`, `normalise.std`) leaves the model's; a file with them brings its own.
+    """
+    _, tensors = _read(Path(path))
+    new = copy.deepcopy(model)
+    head, own = head_of(new)[0], new.state_dict()
+    loaded = {name: values for name, values in tensors.items() if not name.startswith(f"{head}.")}
+    constants = {name for name in own if name in {"normalise.mean", "normalise.std"} and name not in loaded}
+    expected = {name: v for name, v in own.items() if not name.startswith(f"{head}.") and name not in constants}
+    _refuse_mismatch(expected, loaded, path)
+    new.load_state_dict(loaded, strict=False)
+    _record_constants(new)
+    return new
+
+
+def _record_constants(model: nn.Module) -> None:
+    """Keep the architecture true when normalisation constants were loaded."""
+    if isinstance(model, Classifier) and isinstance(model.normalise, Normalise):
+        mean, std = model.normalise.mean.tolist(), model.normalise.std.tolist()
+        model.normalise.constants = (tuple(mean), tuple(std))
+        model.architecture |= {"mean": mean, "std": std}
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the record (empty if the file is not ours) and the tensors."""
+    if not path.is_file():
+        raise InputError(f"{path} does not exist; give the path of a .safetensors file")
+    try:
+        with safe_open(path, framework="pt") as file:
+            record = (file.metadata() or {}).get(RECORD, "{}")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dictionary
+        return json.loads(record), tensors
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(f"{path} is truncated or no safetensors file ({error})") from error
+
+
+def _refuse_mismatch(expected: Mapping[str, Tensor], given: Mapping[str, Tensor], path: Path | str) -> None:
+    for problem, names in (
+        ("lacks", [name for name in expected if name not in given]),
+        ("has the unknown", [name for name in given if name not in expected]),
+    ):
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise InputError(f"{path} {problem} weights {names[0]!r}{more}; it belongs to another architecture")
+    for name, values in expected.items():
+        if values.shape != given[name].shape:
+            raise InputError(
+                f"{path}: {name} has shape {tuple(given[name].shape)}, the model needs {tuple(values.shape)}; "
+                "build the model with the file's width and input channels"
+            )
