@@ -1,1 +1,55 @@
 """Residuum: machine unlearning that can be checked."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from residuum import perturbations as perturbations
+    from residuum.auditing import audit as audit
+    from residuum.data import Dataset as Dataset
+    from residuum.data import load_dataset as load_dataset
+    from residuum.data import make_splits as make_splits
+    from residuum.experiments import Experiment as Experiment
+    from residuum.experiments import run as run
+    from residuum.methods import unlearn as unlearn
+    from residuum.metrics import evaluate as evaluate
+    from residuum.models import build_model as build_model
+    from residuum.training import Recipe as Recipe
+    from residuum.training import train as train
+    from residuum.types import InputError as InputError
+    from residuum.types import Samples as Samples
+    from residuum.types import Splits as Splits
+
+# Public names load on first use: importing residuum costs little more than importing nothing.
+_HOMES = {
+    "Dataset": "residuum.data",
+    "Experiment": "residuum.experiments",
+    "InputError": "residuum.types",
+    "Recipe": "residuum.training",
+    "Samples": "residuum.types",
+    "Splits": "residuum.types",
+    "audit": "residuum.auditing",
+    "build_model": "residuum.models",
+    "evaluate": "residuum.metrics",
+    "load_dataset": "residuum.data",
+    "make_splits": "residuum.data",
+    "perturbations": "residuum",
+    "run": "residuum.experiments",
+    "train": "residuum.training",
+    "unlearn": "residuum.methods",
+}
+__all__ = sorted(_HOMES)  # noqa: PLE0605 (the list is the table above)
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 (module attributes are of any type)
+    if name not in _HOMES:
+        raise AttributeError(f"module 'residuum' has no attribute {name!r}")
+    if _HOMES[name] == "residuum":
+        return import_module(f"residuum.{name}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

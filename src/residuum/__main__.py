@@ -1,0 +1,5 @@
+"""`python -m residuum`."""
+
+from residuum.cli import main
+
+main()

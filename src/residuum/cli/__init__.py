@@ -1,0 +1,41 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from residuum.types import InputError
+
+# typer keeps a private copy of click in some releases, so its base error is found through a public name
+COMMAND_LINE_ERROR: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; exit with 0 done, 1 gate failed, 2 bad input, 130 interrupted."""
+    sys.exit(run_command(sys.argv[1:] if arguments is None else arguments))
+
+
+def run_command(arguments: list[str]) -> int:
+    """Run one command and return its exit code; bad input becomes one line on standard error."""
+    from residuum.cli.app import app
+
+    try:
+        code = app(arguments, standalone_mode=False)
+    except typer.Exit as stop:
+        return stop.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        print("residuum: interrupted; the same command resumes", file=sys.stderr)  # noqa: T201
+        return 130
+    except InputError as error:
+        return _refuse(str(error))
+    except COMMAND_LINE_ERROR as error:
+        return _refuse(error.format_message())  # type: ignore[attr-defined]
+    return code if isinstance(code, int) else 0
+
+
+def _refuse(message: str) -> int:
+    line = " ".join(message.split())
+    print(f"residuum: error: {line}", file=sys.stderr)  # noqa: T201
+    return 2

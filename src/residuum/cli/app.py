@@ -1,0 +1,24 @@
+"""All commands of `residuum`."""
+
+from __future__ import annotations
+
+import typer
+
+from residuum.cli.listing import list_names
+from residuum.cli.run import run_scenario
+
+app = typer.Typer(
+    name="residuum",
+    help="Make a classifier forget chosen training samples, and measure what it still remembers.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("run")(run_scenario)
+app.command("list")(list_names)
+
+
+@app.callback()
+def residuum() -> None:
+    """Make a classifier forget chosen training samples, and measure what it still remembers."""

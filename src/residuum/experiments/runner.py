@@ -1,0 +1,186 @@
+"""Plan the stages of an experiment, run them on any executor, and gather what they left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from residuum.experiments.settings import Experiment, Row
+from residuum.experiments.stages import read_record
+from residuum.experiments.store import Stage, Store
+from residuum.models import build_model, check_model
+from residuum.types import Splits
+
+Report = Callable[[Stage, int, int], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is known of one row and one seed."""
+
+    label: str
+    seed: int
+    metrics: dict[str, Any]
+    audits: dict[str, dict[str, Any]]
+    seconds: float
+    passes: int
+    warnings: list[str]
+    model: Path
+    counts: dict[str, Path]
+    notes: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SeedPlan:
+    """The stages of one seed, by row label and by perturbation."""
+
+    seed: int
+    models: dict[str, Stage]
+    evaluations: dict[str, Stage]
+    audits: dict[str, Stage]
+
+    @property
+    def stages(self) -> list[Stage]:
+        """All stages, parents before children."""
+        return [*self.models.values(), *self.evaluations.values(), *self.audits.values()]
+
+
+def plan(experiment: Experiment) -> list[SeedPlan]:
+    """Return the stages of every seed, after checking that data, splits and network fit together."""
+    dataset = experiment.dataset()
+    splits = experiment.splits(dataset)
+    _check_network(experiment, splits)
+    common = {
+        "data": experiment.scenario.data.model_dump(),
+        "forget": experiment.scenario.forget.model_dump(),
+        "root": str(experiment.data_root) if experiment.data_root else None,
+        "fingerprint": dataset.fingerprint,
+        "threads": experiment.scenario.threads,
+    }
+    network = {**experiment.scenario.model.model_dump(), "mean": list(dataset.mean), "std": list(dataset.std)}
+    return [_plan_seed(experiment, {**common, "seed": seed}, network) for seed in experiment.scenario.seeds]
+
+
+def _check_network(experiment: Experiment, splits: Splits) -> None:
+    spec = experiment.scenario.model
+    model = build_model(spec.name, splits.train.shape, splits.classes, width=spec.width, seed=0)
+    check_model(model, splits.retain, splits.classes)
+
+
+def _plan_seed(experiment: Experiment, common: dict[str, Any], network: dict[str, Any]) -> SeedPlan:
+    scenario = experiment.scenario.model_dump(mode="json")
+    models = {
+        role: Stage("train", {**common, "role": role, "model": network, "train": scenario["train"]})
+        for role in experiment.labels
+        if role not in {row.label for row in experiment.rows}
+    }
+    for row in experiment.rows:
+        models[row.label] = _unlearn_stage(row, common, models["original"])
+    evaluations = {
+        label: Stage("evaluate", {**common, "label": label, "relearn": relearn}, {"model": stage, "original": original})
+        for original in [models["original"]]
+        for label, stage in models.items()
+        for relearn in [scenario["relearn"] if has_relearn_time(experiment, label) else None]
+    }
+    chosen = scenario["audit"]
+    audits = {
+        name: Stage(
+            "audit",
+            {
+                **common,
+                "labels": list(models),
+                "perturbation": name,
+                "taus": chosen["taus"][name],
+                "draws": chosen["draws"],
+                "confidence": chosen["confidence"],
+            },
+            models,
+        )
+        for name in chosen["perturbations"]
+    }
+    return SeedPlan(common["seed"], models, evaluations, audits)
+
+
+def _unlearn_stage(row: Row, common: dict[str, Any], original: Stage) -> Stage:
+    return Stage(
+        "unlearn",
+        {**common, "label": row.label, "method": row.method, "settings": row.settings},
+        {"original": original},
+    )
+
+
+def has_relearn_time(experiment: Experiment, label: str) -> bool:
+    """Tell whether re-learn time is defined: the original has nothing to re-learn, CR has no trainable body."""
+    return label != "original" and all(row.method != "cr" for row in experiment.rows if row.label == label)
+
+
+def run(
+    experiment: Experiment, *, store: Path | str, executor: Executor | None = None, report: Report | None = None
+) -> list[Result]:
+    """Train, unlearn, evaluate and audit; return one result per row and seed.
+
+    Finished stages are taken from `store`, so the same call again resumes. `executor` is any
+    `concurrent.futures.Executor`; without one, stages run one after the other in this process. `report` is
+    called with each finished stage, the number done and the number in all.
+    """
+    plans, place = plan(experiment), Store(Path(store))
+    stages = [stage for seed_plan in plans for stage in seed_plan.stages]
+    if executor is None:
+        _run_here(stages, place, report)
+    else:
+        _run_on(executor, stages, place, report)
+    return [result for seed_plan in plans for result in _gather(seed_plan, place)]
+
+
+def _run_here(stages: list[Stage], place: Store, report: Report | None) -> None:
+    for done, stage in enumerate(stages, start=1):
+        place.compute(stage)
+        if report:
+            report(stage, done, len(stages))
+
+
+def _run_on(executor: Executor, stages: list[Stage], place: Store, report: Report | None) -> None:
+    waiting = {stage.key: stage for stage in stages}
+    finished: set[str] = set()
+    running: dict[Future[Path], Stage] = {}
+    total = len(waiting)
+    try:
+        while waiting or running:
+            for key, stage in list(waiting.items()):
+                if all(parent.key in finished for parent in stage.parents.values()):
+                    running[executor.submit(place.compute, stage)] = waiting.pop(key)
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                stage = running.pop(future)
+                future.result()
+                finished.add(stage.key)
+                if report:
+                    report(stage, len(finished), total)
+    finally:
+        for future in running:
+            future.cancel()
+
+
+def _gather(seed_plan: SeedPlan, place: Store) -> Iterable[Result]:
+    audits = {name: read_record(place.folder(stage)) for name, stage in seed_plan.audits.items()}
+    for label, stage in seed_plan.models.items():
+        made = read_record(place.folder(stage))
+        evaluated = read_record(place.folder(seed_plan.evaluations[label]))
+        yield Result(
+            label=label,
+            seed=seed_plan.seed,
+            metrics=evaluated["metrics"],
+            audits={name: record["audits"][label] for name, record in audits.items()},
+            seconds=made["seconds"],
+            passes=made["passes"],
+            warnings=_named(label, made, evaluated),
+            model=place.folder(stage) / "model.safetensors",
+            counts={name: place.folder(stage) / "counts" / f"{label}.npz" for name, stage in seed_plan.audits.items()},
+            notes=made.get("notes", {}),
+        )
+
+
+def _named(label: str, *records: Mapping[str, Any]) -> list[str]:
+    return [f"{label}: {text}" for record in records for text in record["warnings"]]

@@ -1,0 +1,281 @@
+"""Scenarios and experiments: every number that decides a run, validated before anything is computed."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from residuum.data import Dataset, load_dataset, make_splits
+from residuum.methods import Method, first_problem, make_method, methods
+from residuum.metrics import Relearning
+from residuum.models import MODELS
+from residuum.perturbations import PERTURBATIONS
+from residuum.training import Recipe
+from residuum.types import InputError, Splits, unknown_name
+
+BASELINES = ("original", "retrain", "control")
+SCENARIOS = files("residuum.experiments") / "scenarios"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataSettings(_Strict):
+    """Which data, and how they are cut; everything random about the cut comes from `split_seed`."""
+
+    name: str = "digits"
+    classes: list[str] | None = None
+    train_size: Annotated[int, Field(ge=2)] | None = None
+    validation_size: Annotated[int, Field(ge=0)] = 0
+    test_size: Annotated[int, Field(ge=1)] | None = None
+    split_seed: int = 7
+
+
+class ForgetSettings(_Strict):
+    """What is forgotten: a class or a fraction of it, a random fraction, or a list of ids."""
+
+    forget_class: str | int | None = None
+    forget_fraction: float | None = None
+    forget_ids: list[str] | None = None
+
+
+class ModelSettings(_Strict):
+    """Which network."""
+
+    name: str = "cnn"
+    width: Annotated[int, Field(ge=1)] | None = None
+
+
+class AuditSettings(_Strict):
+    """Perturbations, their radii (the first one should be 0) and the number of draws per sample and radius."""
+
+    perturbations: list[str] = ["gaussian"]
+    taus: dict[str, list[Annotated[float, Field(ge=0)]]] = {}
+    draws: Annotated[int, Field(ge=1)] = 100
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+
+
+class Scenario(_Strict):
+    """A data set, a deletion request, a network, and how everything is trained, unlearned and audited."""
+
+    name: str
+    description: str = ""
+    data: DataSettings
+    forget: ForgetSettings
+    model: ModelSettings
+    train: Recipe
+    relearn: Relearning = Relearning()
+    audit: AuditSettings = AuditSettings()
+    methods: dict[str, dict[str, Any]] = {}
+    rows: list[str] = []
+    seeds: list[int] = [131, 42, 7]
+    controls: Annotated[int, Field(ge=1)] = 1
+    threads: Annotated[int, Field(ge=1)] = 1
+
+
+class Row(_Strict):
+    """One line of the results: a label, the method's name and its complete hyper-parameters."""
+
+    label: str
+    method: str
+    settings: dict[str, Any]
+
+    def build(self) -> Method:
+        """Return the configured method."""
+        return make_method(self.method, self.settings)
+
+
+class Experiment(_Strict):
+    """A scenario with the rows to compare; the argument of `run`.
+
+    >>> Experiment.create("digits", methods="rurk,ga_strong=ga:lr=0.1").labels
+    ['original', 'retrain', 'control', 'rurk', 'ga_strong']
+    """
+
+    scenario: Scenario
+    rows: list[Row]
+    data_root: Path | None = None
+
+    @classmethod
+    def create(
+        cls,
+        scenario: str = "digits",
+        *,
+        methods: str | Sequence[str] | None = None,
+        seeds: Sequence[int] | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        data_root: Path | str | None = None,
+    ) -> Experiment:
+        """Return the experiment of a named scenario; `overrides` has dotted keys such as "rurk.tau"."""
+        chosen = load_scenario(scenario, {**(overrides or {}), **({"seeds": list(seeds)} if seeds is not None else {})})
+        specs = methods.split(",") if isinstance(methods, str) else methods
+        rows = [parse_row(spec, chosen.methods) for spec in (chosen.rows if specs is None else specs)]
+        _check_labels([*_baseline_labels(chosen), *(row.label for row in rows)])
+        return cls(scenario=chosen, rows=rows, data_root=Path(data_root) if data_root else None)
+
+    @property
+    def labels(self) -> list[str]:
+        """All row labels, the baselines first."""
+        return [*_baseline_labels(self.scenario), *(row.label for row in self.rows)]
+
+    def dataset(self) -> Dataset:
+        """Return the scenario's data set."""
+        return load_dataset(self.scenario.data.name, root=self.data_root)
+
+    def splits(self, dataset: Dataset | None = None) -> Splits:
+        """Return the scenario's splits: the same for every seed."""
+        return split_data(dataset or self.dataset(), self.scenario.data, self.scenario.forget)
+
+
+def split_data(dataset: Dataset, data: DataSettings, forget: ForgetSettings) -> Splits:
+    """Return the splits that these settings describe."""
+    return make_splits(
+        dataset,
+        **forget.model_dump(),
+        classes=data.classes,
+        train_size=data.train_size,
+        validation_size=data.validation_size,
+        test_size=data.test_size,
+        seed=data.split_seed,
+    )
+
+
+def scenario_names() -> list[str]:
+    """Return the names of the scenarios that come with the package.
+
+    >>> "digits" in scenario_names()
+    True
+    """
+    return sorted(entry.name.removesuffix(".toml") for entry in SCENARIOS.iterdir() if entry.name.endswith(".toml"))
+
+
+def load_scenario(name: str, overrides: Mapping[str, Any] | None = None) -> Scenario:
+    """Return a named scenario with overrides such as {"train.epochs": 5, "rurk.tau": 0.02} applied."""
+    if name not in scenario_names():
+        raise unknown_name("scenario", name, scenario_names())
+    tree: dict[str, Any] = tomllib.loads((SCENARIOS / f"{name}.toml").read_text(encoding="utf-8"))
+    complete = _validated({"name": name, **tree}).model_dump()
+    for key, value in (overrides or {}).items():
+        override(complete, key, value)
+    scenario = _validated(complete)
+    _check_names(scenario)
+    return scenario
+
+
+def _validated(tree: Mapping[str, Any]) -> Scenario:
+    try:
+        return Scenario.model_validate(tree)
+    except ValidationError as error:
+        raise InputError(first_problem(error)) from None
+
+
+def override(tree: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401 (texts and plain values)
+    """Set a dotted key in place; the first part may be a method's name. Texts are read as lists and numbers.
+
+    >>> tree = {"audit": {"draws": 100}, "methods": {}}
+    >>> override(tree, "audit.draws", "30"); override(tree, "rurk.tau", "0.02"); tree
+    {'audit': {'draws': 30}, 'methods': {'rurk': {'tau': 0.02}}}
+    """
+    parts = key.split(".")
+    if parts[0] in methods():
+        make_method(parts[0], {".".join(parts[1:]): parse_value(value)})
+        parts = ["methods", *parts]
+    node = tree
+    for part in parts[:-1]:
+        node = node.setdefault(part, {}) if node is tree.get("methods") else _child(node, part, key, tree)
+    free = parts[0] == "methods" or parts[-2:-1] == ["taus"]
+    if parts[-1] not in node and not free:
+        raise unknown_name("setting", key, _dotted(tree))
+    node[parts[-1]] = parse_value(value)
+
+
+def _child(node: dict[str, Any], part: str, key: str, tree: dict[str, Any]) -> dict[str, Any]:
+    child = node.get(part)
+    if not isinstance(child, dict):
+        raise unknown_name("setting", key, _dotted(tree))
+    return child
+
+
+def _dotted(tree: Mapping[str, Any], prefix: str = "") -> list[str]:
+    keys: list[str] = []
+    for key, value in tree.items():
+        inner = isinstance(value, dict) and value
+        keys += _dotted(value, f"{prefix}{key}.") if inner else [f"{prefix}{key}"]
+    return keys
+
+
+def parse_value(value: Any) -> Any:  # noqa: ANN401 (texts and plain values)
+    """Return a text as the value it means: "0,0.1" a list, "1e-3" a number, "none" nothing, else itself.
+
+    >>> parse_value("0,0.5"), parse_value("none"), parse_value("gaussian"), parse_value(3)
+    ([0, 0.5], None, 'gaussian', 3)
+    """
+    if not isinstance(value, str):
+        return value
+    if "," in value:
+        return [parse_value(part) for part in value.split(",") if part]
+    if value.lower() in ("none", "null"):
+        return None
+    try:
+        return json.loads(value)
+    except json.JSONDecodeError:
+        return value
+
+
+def parse_row(spec: str, defaults: Mapping[str, Mapping[str, Any]] | None = None) -> Row:
+    """Return the row of `[LABEL=]NAME[:key=value...]`; without a label the text itself with keys sorted.
+
+    >>> parse_row("rurk:v=2:tau=0.1").label
+    'rurk:tau=0.1:v=2'
+    """
+    label, spec = _split_label(spec.strip())
+    name, *pairs = spec.split(":")
+    for pair in pairs:
+        if "=" not in pair:
+            raise InputError(f"expected NAME:key=value in --methods, got {pair!r} in {spec!r}")
+    given = dict(pair.split("=", 1) for pair in sorted(pairs))
+    if name in (*BASELINES, "control_2"):
+        raise InputError(f"{name} always runs; name it in --methods no more. Known: {', '.join(sorted(methods()))}")
+    values = {key: parse_value(value) for key, value in given.items()}
+    method = make_method(name, {**(defaults or {}).get(name, {}), **values})
+    return Row(
+        label=label or ":".join([name, *(f"{k}={v}" for k, v in given.items())]), method=name, settings=method.settings
+    )
+
+
+def _split_label(spec: str) -> tuple[str | None, str]:
+    head, equals, tail = spec.partition("=")
+    if equals and ":" not in head:
+        return head, tail
+    return None, spec
+
+
+def _baseline_labels(scenario: Scenario) -> list[str]:
+    return [*BASELINES, *(f"control_{k}" for k in range(2, scenario.controls + 1))]
+
+
+def _check_labels(labels: Sequence[str]) -> None:
+    for label in labels:
+        if labels.count(label) > 1:
+            raise InputError(f"two rows are called {label!r}; put LABEL= before one of them")
+        if not label or "/" in label or label.startswith("."):
+            raise InputError(f"expected a row label that can name a file, got {label!r}")
+
+
+def _check_names(scenario: Scenario) -> None:
+    if scenario.model.name not in MODELS:
+        raise unknown_name("model", scenario.model.name, MODELS)
+    for name in scenario.audit.perturbations:
+        if name not in PERTURBATIONS:
+            raise unknown_name("perturbation", name, PERTURBATIONS)
+        if not scenario.audit.taus.get(name):
+            raise InputError(f"expected radii for {name}; give --set audit.taus.{name}=0,0.01,...")
+    if not scenario.seeds or len(set(scenario.seeds)) != len(scenario.seeds):
+        raise InputError(f"expected at least one seed and none twice, got {scenario.seeds}")

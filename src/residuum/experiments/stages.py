@@ -1,0 +1,157 @@
+"""The four stages of a run: pure functions `stage(settings, parents, folder)` that leave artefacts in a folder.
+
+`settings` are plain JSON values, `parents` the folders of earlier stages, `folder` an empty one to write to.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from residuum.auditing import audit
+from residuum.data import load_dataset
+from residuum.experiments.settings import DataSettings, ForgetSettings, split_data
+from residuum.methods import Context, make_method, unlearn
+from residuum.metrics import Relearning, evaluate, mean_loss
+from residuum.models import build_model, load_weights, save_weights
+from residuum.training import Phase, Recipe, cross_entropy, fit
+from residuum.types import ResiduumWarning, Splits, child_seed
+
+Settings = Mapping[str, Any]
+Folders = Mapping[str, Path]
+StageFunction = Callable[[Settings, Folders, Path], None]
+
+MODEL, INITIAL, RECORD = "model.safetensors", "initial.safetensors", "record.json"
+
+
+def train_stage(settings: Settings, parents: Folders, folder: Path) -> None:
+    """Train the model of one role: original on the whole training set, the others on the retain set."""
+    splits, recipe = _splits(settings), Recipe(**settings["train"])
+    seed = child_seed(settings["seed"], settings["role"])
+    model = _fresh_model(settings, splits, seed)
+    save_file(_contiguous(model.state_dict()), folder / INITIAL)
+    samples = splits.train if settings["role"] == "original" else splits.retain
+    with measured(settings["threads"]) as record:
+        phases = [Phase(cross_entropy, drive="train")]
+        record["passes"] = fit(model, {"train": samples}, recipe, phases, seed=seed)
+    save_weights(model, folder / MODEL)
+    write_record(folder, record)
+
+
+def unlearn_stage(settings: Settings, parents: Folders, folder: Path) -> None:
+    """Unlearn from the original with one method."""
+    splits, original = _splits(settings), load_weights(parents["original"] / MODEL)
+    method = make_method(settings["method"], settings["settings"])
+    context = Context(settings["seed"], initial=load_file(parents["original"] / INITIAL))
+    with measured(settings["threads"]) as record:
+        model = unlearn(original, splits, method, seed=settings["seed"], context=context)
+    record |= {"passes": context.passes, "notes": context.notes}
+    save_weights(model, folder / MODEL)
+    write_record(folder, record)
+
+
+def evaluate_stage(settings: Settings, parents: Folders, folder: Path) -> None:
+    """Measure accuracies, membership inference and, where it is defined, re-learn time of one model."""
+    splits, model = _splits(settings), load_weights(parents["model"] / MODEL)
+    with measured(settings["threads"]) as record:
+        original_loss = None
+        if settings["relearn"] is not None:
+            original_loss = mean_loss(load_weights(parents["original"] / MODEL), splits.forget)
+        record["metrics"] = evaluate(
+            model,
+            splits,
+            original_loss=original_loss,
+            relearning=Relearning(**(settings["relearn"] or {})),
+            seed=child_seed(settings["seed"], "relearn"),
+        )
+    write_record(folder, record)
+
+
+def audit_stage(settings: Settings, parents: Folders, folder: Path) -> None:
+    """Audit all models of one seed under one perturbation against that seed's re-train, in one pass."""
+    splits = _splits(settings)
+    models = {label: load_weights(parents[label] / MODEL) for label in settings["labels"]}
+    with measured(settings["threads"]) as record:
+        result = audit(
+            models,
+            models["retrain"],
+            splits.forget,
+            settings["perturbation"],
+            taus=settings["taus"],
+            draws=settings["draws"],
+            confidence=settings["confidence"],
+            seed=child_seed(settings["seed"], "audit"),
+        )
+    (folder / "counts").mkdir()
+    for label, counts in result.counts.items():
+        counts.save(folder / "counts" / f"{label}.npz")
+    record["audits"] = {label: result.measures(label) for label in settings["labels"]}
+    write_record(folder, record)
+
+
+STAGES: dict[str, StageFunction] = {
+    "train": train_stage,
+    "unlearn": unlearn_stage,
+    "evaluate": evaluate_stage,
+    "audit": audit_stage,
+}
+
+
+@contextmanager
+def measured(threads: int) -> Iterator[dict[str, Any]]:
+    """Run the body with `threads` torch threads; the yielded record gets its seconds and Residuum's warnings."""
+    record: dict[str, Any] = {}
+    before, start = torch.get_num_threads(), time.perf_counter()
+    torch.set_num_threads(threads)
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ResiduumWarning)
+            yield record
+    finally:
+        torch.set_num_threads(before)
+    record["seconds"] = time.perf_counter() - start
+    record["warnings"] = sorted({str(w.message) for w in caught if issubclass(w.category, ResiduumWarning)})
+
+
+def write_record(folder: Path, record: Mapping[str, Any]) -> None:
+    """Write the stage's record as JSON; NaN and Infinity are refused."""
+    text = json.dumps(record, indent=1, sort_keys=True, allow_nan=False)
+    (folder / RECORD).write_text(text + "\n", encoding="utf-8")
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """Return the record that a stage left in its folder."""
+    record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    return record
+
+
+def _splits(settings: Settings) -> Splits:
+    return _cached_splits(
+        json.dumps(settings["data"], sort_keys=True), json.dumps(settings["forget"]), settings["root"]
+    )
+
+
+@lru_cache(maxsize=2)
+def _cached_splits(data: str, forget: str, root: str | None) -> Splits:
+    cut = DataSettings.model_validate_json(data)
+    return split_data(load_dataset(cut.name, root=root), cut, ForgetSettings.model_validate_json(forget))
+
+
+def _fresh_model(settings: Settings, splits: Splits, seed: int) -> nn.Module:
+    spec = settings["model"]
+    constants = {"mean": tuple(spec["mean"]), "std": tuple(spec["std"])}
+    return build_model(spec["name"], splits.train.shape, splits.classes, width=spec["width"], seed=seed, **constants)
+
+
+def _contiguous(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: value.contiguous() for name, value in state.items()}

@@ -1,0 +1,82 @@
+"""Ways to make a trained classifier forget; one file each, one table of all."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from torch import nn
+
+from residuum.methods.base import Context, GradientMethod, Method, first_problem
+from residuum.methods.ga import GA
+from residuum.methods.gd import GD
+from residuum.methods.neggrad import NegGrad
+from residuum.methods.ngd import NGD
+from residuum.methods.rurk import RURK
+from residuum.models import check_model
+from residuum.types import InputError, Splits, unknown_name
+
+__all__ = [
+    "GA",
+    "GD",
+    "NGD",
+    "RURK",
+    "Context",
+    "GradientMethod",
+    "Method",
+    "NegGrad",
+    "first_problem",
+    "make_method",
+    "methods",
+    "unlearn",
+]
+
+BUILT_IN: tuple[type[Method], ...] = (GD, NGD, GA, NegGrad, RURK)
+
+
+@cache
+def methods() -> dict[str, type[Method]]:
+    """Return the table of methods by name: ours, then those of the `residuum.methods` entry point.
+
+    >>> methods()["rurk"].title
+    'RURK'
+    """
+    table = {method.name: method for method in BUILT_IN}
+    for entry in entry_points(group="residuum.methods"):
+        method = entry.load()
+        if method.name in table:
+            raise InputError(f"method {method.name!r} of {entry.value} is taken; give it another name")
+        table[method.name] = method
+    return table
+
+
+def make_method(name: str, settings: Mapping[str, Any] | None = None) -> Method:
+    """Return the method of this name with these hyper-parameters; the others keep their defaults.
+
+    >>> make_method("rurk", {"tau": "0.05"}).tau
+    0.05
+    """
+    if name not in methods():
+        raise unknown_name("method", name, methods())
+    return methods()[name].configured(settings or {})
+
+
+def unlearn(
+    model: nn.Module, splits: Splits, method: str | Method, *, seed: int, context: Context | None = None
+) -> nn.Module:
+    """Return an unlearned copy of `model`, which stays as it is.
+
+    `method` is a name ("rurk") or a configured method (`RURK(tau=0.03)`); `context`, when given, collects the
+    number of passes and the method's notes.
+
+    >>> from residuum import build_model, load_dataset, make_splits
+    >>> splits = make_splits(load_dataset("iris"), forget_fraction=0.1, test_size=30)
+    >>> original = build_model("mlp", (4,), 3, seed=0)
+    >>> forgetful = unlearn(original, splits, "gd", seed=1)
+    """
+    chosen = make_method(method) if isinstance(method, str) else method
+    check_model(model, splits.retain, splits.classes)
+    return chosen.edit(copy.deepcopy(model), splits, context or Context(seed))

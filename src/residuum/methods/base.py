@@ -1,0 +1,123 @@
+"""What a method is: a frozen dataclass of hyper-parameters that makes an unlearned model of the original."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from pydantic import ValidationError
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+
+from residuum.training import STRICT, Batch, Phase, Progress, Recipe, fit
+from residuum.types import InputError, Splits, child_seed, unknown_name
+
+
+@dataclasses.dataclass
+class Context:
+    """What a method is given beside model and data, and where it notes what it did.
+
+    `seed` is the run's seed; batches come from its child "unlearn", injected noise from its child "noise".
+    `initial` holds the weights the original started from, where they are known.
+    """
+
+    seed: int
+    initial: Mapping[str, Tensor] | None = None
+    progress: Progress | None = None
+    passes: int = 0
+    notes: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def batch_seed(self) -> int:
+        """Seed of the mini-batches: the same for every method of a run."""
+        return child_seed(self.seed, "unlearn")
+
+    @property
+    def noise_seed(self) -> int:
+        """Seed of injected noise."""
+        return child_seed(self.seed, "noise")
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Method(ABC):
+    """A way to unlearn. Fields are its hyper-parameters; subclasses write `edit`.
+
+    `name` is what the command line says, `title` what the literature says, `reads` which of "retain" and
+    "forget" the method looks at (a promise that tests check).
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    reads: ClassVar[frozenset[str]] = frozenset({"retain", "forget"})
+
+    @abstractmethod
+    def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
+        """Return the unlearned model; `model` is a private copy of the original and may be changed."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The hyper-parameters as plain values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def configured(cls, settings: Mapping[str, Any]) -> Method:
+        """Return the method with these hyper-parameters, texts accepted, wrong ones refused with the allowed range.
+
+        >>> from residuum.methods import GA
+        >>> GA.configured({"lr": "0.001"}).lr
+        0.001
+        """
+        known = [field.name for field in dataclasses.fields(cls)]
+        for key in settings:
+            if key not in known:
+                raise unknown_name(f"setting of {cls.name}", key, known)
+        try:
+            return cls(**settings)
+        except ValidationError as error:
+            raise InputError(f"{cls.name}: {first_problem(error)}") from None
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return the first complaint of a pydantic error as one line: where, what was expected, what came."""
+    problem = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"]) or "settings"
+    return f"{where}: {problem['msg'].removeprefix('Value error, ')}, got {problem['input']!r}"
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class GradientMethod(Recipe, Method):
+    """A method that descends a loss with the shared loop; subclasses write `loss`.
+
+    `beside` names the second stream, or None when one is enough for these hyper-parameters.
+    """
+
+    drive: ClassVar[str] = "retain"
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Batch, beside: Batch | None, noise: torch.Generator) -> Tensor:
+        """Return the loss of one step."""
+
+    @property
+    def beside(self) -> str | None:
+        """Name of the stream that is cycled beside the driving one."""
+        return None
+
+    def phases(self, epoch: int) -> Sequence[Phase]:
+        """Return the passes of an epoch; one, unless a method alternates."""
+        return [Phase(self.loss, self.drive, self.beside)]
+
+    def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
+        """Run the shared loop on the copy."""
+        context.passes += fit(
+            model,
+            {"retain": splits.retain, "forget": splits.forget},
+            self,
+            self.phases,
+            seed=context.batch_seed,
+            noise_seed=context.noise_seed,
+            progress=context.progress,
+        )
+        return model

@@ -1,0 +1,41 @@
+"""GA: climb the loss of the forget set."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+
+from residuum.methods.base import GradientMethod
+from residuum.training import STRICT, Batch, NonNegative, Positive
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class GA(GradientMethod):
+    """Gradient ascent on the forget set: w <- w + lr * grad L(w, S_f), by descending -L(w, S_f).
+
+    Negating the loss, not the step, lets weight decay still shrink the weights. With `bn_mode="train"` every
+    forget batch also moves the batch-norm statistics, which is an unlearning mechanism of its own: at the
+    published lr = 1e-5 with clip 1 it is the larger one.
+    Reference: Jang et al., "Knowledge Unlearning for Mitigating Privacy Risks in Language Models", ACL 2023.
+
+    >>> GA(lr=1e-3).clip
+    1.0
+    """
+
+    name: ClassVar[str] = "ga"
+    title: ClassVar[str] = "GA"
+    reads: ClassVar[frozenset[str]] = frozenset({"forget"})
+    drive: ClassVar[str] = "forget"
+
+    epochs: int = 1
+    lr: NonNegative = 1e-5
+    weight_decay: NonNegative = 1e-4
+    clip: Positive | None = 1.0
+
+    def loss(self, model: nn.Module, batch: Batch, beside: Batch | None, noise: torch.Generator) -> Tensor:
+        """Return -L(w, S_f)."""
+        return -F.cross_entropy(model(batch.x), batch.y)

@@ -1,0 +1,49 @@
+"""NegGrad+: descend on the retain set while climbing on the forget set."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+
+from residuum.methods.base import GradientMethod
+from residuum.training import STRICT, Batch, NonNegative, Positive
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class NegGrad(GradientMethod):
+    """NegGrad+: minimise L(w, S_r) - beta * min(L(w, S_f), cap), one forget batch beside each retain batch.
+
+    The literature's alpha form, alpha * L_r - (1 - alpha) * L_f, is beta = (1 - alpha) / alpha with the rate
+    scaled by alpha. Cross-entropy has no upper bound, so a large beta diverges; `cap` (off) bounds the batch's
+    forget loss. With beta = 0 the forget set is not read and the method is GD.
+    Reference: Kurmanji et al., "Towards Unbounded Machine Unlearning", NeurIPS 2023.
+
+    >>> NegGrad(beta=0.0).beside is None
+    True
+    """
+
+    name: ClassVar[str] = "neggrad"
+    title: ClassVar[str] = "NegGrad+"
+
+    epochs: int = 1
+    weight_decay: NonNegative = 1e-4
+    clip: Positive | None = 1.0
+    beta: NonNegative = 0.001
+    cap: Positive | None = None
+
+    @property
+    def beside(self) -> str | None:
+        """The forget stream, unless its weight is zero."""
+        return "forget" if self.beta else None
+
+    def loss(self, model: nn.Module, batch: Batch, beside: Batch | None, noise: torch.Generator) -> Tensor:
+        """Return L(w, S_r) - beta * L(w, S_f)."""
+        retain = F.cross_entropy(model(batch.x), batch.y)
+        if beside is None:
+            return retain
+        forget = F.cross_entropy(model(beside.x), beside.y)
+        return retain - self.beta * (forget if self.cap is None else forget.clamp(max=self.cap))

@@ -1,0 +1,58 @@
+"""What the literature measures on an unlearned model: accuracies, membership inference, re-learn time, gap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from residuum.metrics.accuracy import accuracies, accuracy
+from residuum.metrics.membership import attack_failure, membership_accuracy
+from residuum.metrics.relearn import Relearning, RelearnTime, mean_loss, relearn_time
+from residuum.metrics.summary import average_gap, mean_std, summarise
+from residuum.models import check_model
+from residuum.types import Splits
+
+__all__ = [
+    "RelearnTime",
+    "Relearning",
+    "accuracies",
+    "accuracy",
+    "attack_failure",
+    "average_gap",
+    "evaluate",
+    "mean_loss",
+    "mean_std",
+    "membership_accuracy",
+    "relearn_time",
+    "summarise",
+]
+
+
+def evaluate(
+    model: nn.Module,
+    splits: Splits,
+    *,
+    original_loss: float | None = None,
+    relearning: Relearning | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Return all metrics of one model, in per cent; the model stays as it is.
+
+    Re-learn time needs `original_loss` = L(original, S_f), see `mean_loss`; without it the value is None.
+
+    >>> from residuum import build_model, load_dataset, make_splits
+    >>> splits = make_splits(load_dataset("iris"), forget_fraction=0.1, test_size=30)
+    >>> sorted(evaluate(build_model("mlp", (4,), 3, seed=0), splits))[:2]
+    ['mia_accuracy', 'mia_entropy_accuracy']
+    """
+    check_model(model, splits.test, splits.classes)
+    time = None
+    if original_loss is not None:
+        time = relearn_time(model, original_loss, splits, relearning, seed=seed).record()
+    return {
+        **accuracies(model, splits),
+        "mia_accuracy": membership_accuracy(model, splits, feature="true_prob"),
+        "mia_entropy_accuracy": membership_accuracy(model, splits, feature="entropy"),
+        "relearn_epochs": time,
+    }

@@ -1,0 +1,79 @@
+"""Re-learn time: how many epochs until the unlearned model knows the forget set again."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass as validated
+from torch import nn
+from torch.nn import functional as F
+
+from residuum.models import forward
+from residuum.training import STRICT, NonNegative, Phase, Recipe, cross_entropy, fit
+from residuum.types import Samples, Splits
+
+
+@validated(frozen=True, kw_only=True, config=STRICT)
+class Relearning(Recipe):
+    """How to re-learn: SGD on the forget set (or the full training set) with frozen batch-norm statistics.
+
+    The model counts as re-learnt once L(m_t, S_f) <= (1 + tolerance) * L(original, S_f); `epochs` is the cap.
+    """
+
+    epochs: Annotated[int, Field(ge=0)] = 30
+    bn_mode: Literal["train", "eval"] = "eval"
+    tolerance: NonNegative = 0.05
+    data: Literal["forget", "full"] = "forget"
+
+
+@dataclass(frozen=True)
+class RelearnTime:
+    """Epochs needed (0 is possible), or None when the cap was reached first: then the time is censored."""
+
+    value: int | None
+    threshold: float
+
+    @property
+    def censored(self) -> bool:
+        """Whether the cap was reached before the threshold."""
+        return self.value is None
+
+    def record(self) -> dict[str, object]:
+        """Return the entry of results.json."""
+        return {"value": self.value, "censored": self.censored, "threshold": self.threshold}
+
+
+def mean_loss(model: nn.Module, samples: Samples) -> float:
+    """Return L(w, S): the mean cross-entropy in eval mode without augmentation."""
+    return F.cross_entropy(forward(model, samples).double(), samples.y).item()
+
+
+def relearn_time(
+    model: nn.Module, original_loss: float, splits: Splits, recipe: Relearning | None = None, *, seed: int
+) -> RelearnTime:
+    """Return the smallest number of epochs t >= 0 with L(m_t, S_f) <= (1 + tolerance) * `original_loss`.
+
+    The model itself stays as it is. A time beyond the cap is censored, never averaged.
+
+    >>> from residuum import build_model, load_dataset, make_splits
+    >>> splits = make_splits(load_dataset("iris"), forget_fraction=0.1, test_size=30)
+    >>> model = build_model("mlp", (4,), 3, seed=0)
+    >>> relearn_time(model, mean_loss(model, splits.forget), splits, seed=1).value
+    0
+    """
+    recipe = recipe or Relearning()
+    learner, threshold = copy.deepcopy(model), (1 + recipe.tolerance) * original_loss
+    data = splits.forget if recipe.data == "forget" else splits.train
+    if mean_loss(learner, splits.forget) <= threshold:
+        return RelearnTime(0, threshold)
+    losses: list[float] = []
+
+    def relearnt(epoch: int) -> bool:
+        losses.append(mean_loss(learner, splits.forget))
+        return losses[-1] <= threshold
+
+    fit(learner, {"data": data}, recipe, [Phase(cross_entropy, "data")], seed=seed, stop_after_epoch=relearnt)
+    return RelearnTime(len(losses) if losses and losses[-1] <= threshold else None, threshold)

@@ -1,0 +1,275 @@
+"""The one gradient loop: original, re-train, control and every gradient method go through `fit`."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass as plain_dataclass
+from typing import Annotated, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+
+from residuum.models import module_flags
+from residuum.types import InputError, Samples, child_seed, generator
+
+Progress = Callable[[int, int], None]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+
+class DivergedError(InputError):
+    """The loss stopped being a finite number."""
+
+
+class Batch(NamedTuple):
+    """A mini-batch: inputs, labels and their positions in the stream's samples."""
+
+    x: Tensor
+    y: Tensor
+    indices: Tensor
+
+
+Loss = Callable[[nn.Module, Batch, Batch | None, torch.Generator], Tensor]
+
+
+@plain_dataclass(frozen=True)
+class Phase:
+    """One pass over the stream `drive`, with batches of the cycled stream `beside` next to it."""
+
+    loss: Loss
+    drive: str = "retain"
+    beside: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Recipe:
+    """How to descend: w <- w - lr * (clipped gradient + weight_decay * w), with momentum, for some epochs.
+
+    `schedule="cosine"` gives lr * (1 + cos(pi * epoch / schedule_epochs)) / 2, changed once per epoch
+    (`schedule_epochs=None`: over the whole training). `bn_mode="eval"` freezes batch-norm statistics.
+    `sigma` adds noise xi ~ N(0, I) to every step: `noise="grad"` moves the weights by lr * sigma * xi,
+    `noise="langevin"` by sqrt(2 * lr) * sigma * xi; with `noise_after_momentum=False` the kick goes through
+    the momentum buffer, which amplifies it up to 1 / (1 - momentum) times. `radius` projects the weights
+    onto the l2 ball around zero whenever they leave it.
+
+    >>> Recipe(lr=0.1, epochs=4, schedule="cosine").rate(2)
+    0.05
+    """
+
+    epochs: Annotated[int, Field(ge=0)] = 10
+    lr: NonNegative = 0.01
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: NonNegative = 0.0
+    batch_size: Annotated[int, Field(ge=1)] = 128
+    schedule: Literal["constant", "cosine"] = "constant"
+    schedule_epochs: Annotated[int, Field(ge=1)] | None = None
+    clip: Positive | None = None
+    bn_mode: Literal["train", "eval"] = "train"
+    max_iters: Annotated[int, Field(ge=0)] | None = None
+    augment: bool = False
+    sigma: NonNegative = 0.0
+    noise: Literal["grad", "langevin"] = "grad"
+    noise_after_momentum: bool = True
+    radius: Positive | None = None
+
+    def rate(self, epoch: int) -> float:
+        """Return the learning rate of an epoch, counted from 0."""
+        if self.schedule == "constant":
+            return self.lr
+        horizon = self.schedule_epochs or max(self.epochs, 1)
+        return self.lr * (1 + math.cos(math.pi * epoch / horizon)) / 2
+
+
+def cross_entropy(model: nn.Module, batch: Batch, beside: Batch | None, noise: torch.Generator) -> Tensor:
+    """Return the mean cross-entropy of the driving batch: the loss of plain training."""
+    return F.cross_entropy(model(batch.x), batch.y)
+
+
+def train(
+    model: nn.Module, samples: Samples, recipe: Recipe, *, seed: int, progress: Progress | None = None
+) -> nn.Module:
+    """Return a copy of the model trained on the samples: argmin_w mean_i CE(h_w(x_i), y_i).
+
+    >>> from residuum.models import build_model
+    >>> points = Samples(torch.tensor([[0.1], [0.9]]), torch.tensor([0, 1]), ("a", "b"))
+    >>> start = build_model("logistic", (1,), 2, seed=0)
+    >>> end = train(start, points, Recipe(epochs=50, lr=0.5), seed=1)
+    >>> end(points.x).argmax(1).tolist()
+    [0, 1]
+    """
+    trained = copy.deepcopy(model)
+    fit(trained, {"train": samples}, recipe, [Phase(cross_entropy, drive="train")], seed=seed, progress=progress)
+    return trained
+
+
+def fit(
+    model: nn.Module,
+    streams: Mapping[str, Samples],
+    recipe: Recipe,
+    phases: Sequence[Phase] | Callable[[int], Sequence[Phase]],
+    *,
+    seed: int,
+    noise_seed: int | None = None,
+    frozen: Iterable[nn.Module] = (),
+    progress: Progress | None = None,
+    stop_after_epoch: Callable[[int], bool] | None = None,
+) -> int:
+    """Train `model` in place and return the number of single-sample forward-backward passes.
+
+    Each stream has its own order, fixed by `seed` and the stream's name, so two methods that read the same
+    stream see the same batches whatever else they read. Injected noise comes from `noise_seed` only.
+    Parameters with `requires_grad=False` are left alone, and modules in `frozen` keep their statistics.
+    `stop_after_epoch` is called with each finished epoch, counted from 0, and ends the training by True.
+    """
+    phases_of = phases if callable(phases) else lambda epoch: phases
+    feeds = {name: _Feed(name, samples, recipe, seed) for name, samples in streams.items()}
+    noise = generator(child_seed(seed, "noise") if noise_seed is None else noise_seed)
+    weights = [p for p in model.parameters() if p.requires_grad]
+    optimiser = torch.optim.SGD(weights, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
+    total = _total_steps(feeds, recipe, phases_of)
+    done = 0
+    with module_flags(model), counting_passes(model) as passes:
+        for epoch in range(recipe.epochs):
+            for group in optimiser.param_groups:
+                group["lr"] = recipe.rate(epoch)
+            for phase in phases_of(epoch):
+                for batch, beside in _paired(feeds, phase):
+                    if done >= total:
+                        break
+                    _set_mode(model, recipe, frozen)
+                    _step(model, optimiser, phase.loss, batch, beside, recipe, noise, where=f"epoch {epoch + 1}")
+                    done += 1
+                    if progress:
+                        progress(done, total)
+            if stop_after_epoch and stop_after_epoch(epoch):
+                break
+    return passes[0]
+
+
+def _total_steps(feeds: Mapping[str, _Feed], recipe: Recipe, phases_of: Callable[[int], Sequence[Phase]]) -> int:
+    steps = sum(feeds[phase.drive].batches for epoch in range(recipe.epochs) for phase in phases_of(epoch))
+    return steps if recipe.max_iters is None else min(steps, recipe.max_iters)
+
+
+def _set_mode(model: nn.Module, recipe: Recipe, frozen: Iterable[nn.Module]) -> None:
+    model.train(recipe.bn_mode == "train")
+    for module in frozen:
+        module.eval()
+
+
+def _step(
+    model: nn.Module,
+    optimiser: torch.optim.SGD,
+    loss_of: Loss,
+    batch: Batch,
+    beside: Batch | None,
+    recipe: Recipe,
+    noise: torch.Generator,
+    where: str,
+) -> None:
+    optimiser.zero_grad(set_to_none=True)
+    loss = loss_of(model, batch, beside, noise)
+    if not math.isfinite(loss.item()):
+        raise DivergedError(f"expected a finite loss, got {loss.item()} in {where}; lower lr or set clip")
+    loss.backward()  # type: ignore[no-untyped-call]
+    weights = [p for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
+    if recipe.clip is not None:
+        torch.nn.utils.clip_grad_norm_(weights, recipe.clip)
+    rate = optimiser.param_groups[0]["lr"]
+    scale = recipe.sigma * (math.sqrt(2 / rate) if recipe.noise == "langevin" and rate else 1.0)
+    if scale and not recipe.noise_after_momentum:
+        for p, xi in _normal_like(weights, noise):
+            p.grad.add_(xi, alpha=scale)  # type: ignore[union-attr]
+    optimiser.step()
+    if scale and recipe.noise_after_momentum:
+        with torch.no_grad():
+            for p, xi in _normal_like(weights, noise):
+                p.add_(xi, alpha=-rate * scale)
+    if recipe.radius is not None:
+        project(weights, recipe.radius)
+
+
+def _normal_like(weights: Sequence[nn.Parameter], noise: torch.Generator) -> Iterator[tuple[nn.Parameter, Tensor]]:
+    for p in weights:
+        yield p, torch.randn(p.shape, generator=noise, dtype=p.dtype).to(p.device)
+
+
+@torch.no_grad()
+def project(weights: Sequence[Tensor], radius: float) -> None:
+    """Scale the weights in place onto the l2 ball of `radius` around zero; inside it they stay as they are."""
+    norm = math.sqrt(sum(float(w.square().sum()) for w in weights))
+    if norm > radius:
+        for w in weights:
+            w.mul_(radius / norm)
+
+
+@contextmanager
+def counting_passes(model: nn.Module) -> Iterator[list[int]]:
+    """Count the samples that go through `model` with gradients on, in element 0 of the yielded list."""
+    passes = [0]
+
+    def count(module: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:
+        if torch.is_grad_enabled():
+            passes[0] += len(inputs[0])
+
+    handle = model.register_forward_hook(count)
+    try:
+        yield passes
+    finally:
+        handle.remove()
+
+
+class _Feed:
+    """Shuffled mini-batches of one stream: one pass at a time, or endless and re-shuffled on every wrap."""
+
+    def __init__(self, name: str, samples: Samples, recipe: Recipe, seed: int) -> None:
+        self.samples, self.size, self.augment = samples, recipe.batch_size, recipe.augment
+        self.order = generator(child_seed(seed, name))
+        self.crops = generator(child_seed(seed, f"{name}/augment"))
+        self.batches = math.ceil(len(samples) / recipe.batch_size)
+        self._endless: Iterator[Batch] | None = None
+
+    def one_pass(self) -> Iterator[Batch]:
+        for indices in torch.split(torch.randperm(len(self.samples), generator=self.order), self.size):
+            x, y = self.samples.batch(indices)
+            yield Batch(crop_and_flip(x, self.crops) if self.augment else x, y, indices)
+
+    def cycled(self) -> Iterator[Batch]:
+        if self._endless is None:
+            self._endless = self._forever()
+        return self._endless
+
+    def _forever(self) -> Iterator[Batch]:
+        while True:
+            yield from self.one_pass()
+
+
+def _paired(feeds: Mapping[str, _Feed], phase: Phase) -> Iterator[tuple[Batch, Batch | None]]:
+    if phase.beside is None:
+        yield from ((batch, None) for batch in feeds[phase.drive].one_pass())
+    else:
+        yield from zip(feeds[phase.drive].one_pass(), feeds[phase.beside].cycled(), strict=False)
+
+
+def crop_and_flip(x: Tensor, noise: torch.Generator) -> Tensor:
+    """Return images (n, c, h, w) shifted by up to h // 8 pixels with zero padding, half of them mirrored."""
+    if x.ndim != 4:
+        raise InputError(f"expected images of shape (n, c, h, w) for augment=True, got {tuple(x.shape)}")
+    n, _, height, width = x.shape
+    pad = height // 8
+    padded = F.pad(x, (pad, pad, pad, pad))
+    top, left = torch.randint(0, 2 * pad + 1, (2, n), generator=noise)
+    rows = top[:, None] + torch.arange(height)
+    columns = left[:, None] + torch.arange(width)
+    mirrored = torch.rand(n, generator=noise) < 0.5
+    columns = torch.where(mirrored[:, None], columns.flip(1), columns)
+    samples = torch.arange(n)[:, None, None]
+    return padded.permute(0, 2, 3, 1)[samples, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
