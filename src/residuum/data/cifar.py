@@ -63,7 +63,9 @@ def _checked_batch(batch: object, path: Path) -> tuple[NDArray[np.uint8], NDArra
     data, labels = batch[b"data"], batch[b"labels"]
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3072:
         raise wrong
-    if len(labels) != len(data) or not all(type(label) is int and 0 <= label < 10 for label in labels):
+    if not isinstance(labels, list) or len(labels) != len(data):
+        raise wrong
+    if not all(type(label) is int and 0 <= label < 10 for label in labels):
         raise wrong
     return data, np.array(labels, dtype=np.int64)
 

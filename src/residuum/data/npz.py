@@ -43,10 +43,16 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     if not path.is_file():
         raise InputError(f"{path} does not exist; give the path of an .npz file with arrays x and y")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+        with path.open("rb") as file:
+            return _all_arrays(np.load(file, allow_pickle=False))
     except (OSError, ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path} is truncated, no .npz file, or holds Python objects ({error})") from error
+
+
+def _all_arrays(file: object) -> dict[str, NDArray[Any]]:
+    if not isinstance(file, np.lib.npyio.NpzFile):
+        raise ValueError("a single array")  # noqa: TRY004 - the file is wrong, not a type in the program
+    return {name: file[name] for name in file.files}
 
 
 def _refuse_wrong_names(path: Path, names: set[str]) -> None:

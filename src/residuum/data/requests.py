@@ -31,14 +31,18 @@ class Request:
             raise InputError("forget_ids stands alone; leave out forget_class and forget_fraction, or the ids")
         if ids is None and label is None and fraction is None:
             raise InputError("nothing to forget; give forget_class, forget_fraction or forget_ids")
-        if fraction is not None and (isinstance(fraction, bool) or not 0 < fraction <= 1):
-            raise InputError(f"forget_fraction must lie in (0, 1], got {fraction}")
+        if fraction is not None and not _is_share(fraction):
+            raise InputError(f"forget_fraction must be a number above 0 and at most 1, got {fraction!r}")
         return cls(label, fraction, None if ids is None else read_ids(ids, "forget_ids"))
 
     @property
     def form(self) -> Form:
         """Class form if the whole class goes, else sample form."""
         return "class" if self.label is not None and self.fraction in {None, 1} else "sample"
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
 
 
 def read_ids(ids: Sequence[str] | Path | str, what: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -76,39 +76,42 @@ def _cut(
     dataset: Dataset, pool: Samples, train_size: int | None, validation_size: int, test_size: int | None, seed: int
 ) -> tuple[Samples, Samples, Samples]:
     """Return training, validation and test samples."""
-    for name, size, least in (("train", train_size, 1), ("validation", validation_size, 0), ("test", test_size, 1)):
-        _refuse_bad_size(f"{name}_size", size, least)
-    if dataset.test is None and test_size is None:
-        raise InputError(f"data set {dataset.name!r} has no test set of its own; give test_size to cut one")
-    own_test = [] if dataset.test is None else [("test", test_size or len(dataset.test), dataset.test)]
-    wanted = ([] if own_test else [("test", test_size or 0)]) + [("validation", validation_size)]
-    used = sum(size for _, size in wanted)
-    wanted.append(("train", len(pool) - used if train_size is None else train_size))
-    if wanted[-1][1] < 1 or used + wanted[-1][1] > len(pool):
-        asked = ", ".join(f"{name}_size={size}" for name, size in wanted if name != "train" or train_size is not None)
-        raise InputError(f"{asked} does not fit in the {len(pool)} samples there are; take smaller sizes")
+    _refuse_bad_sizes(train_size, validation_size, test_size)
+    wanted = {"validation": validation_size}
+    if dataset.test is None:
+        if test_size is None:
+            raise InputError(f"data set {dataset.name!r} has no test set of its own; give test_size to cut one")
+        wanted = {"test": test_size, **wanted}
+    left = len(pool) - sum(wanted.values())
+    wanted["train"] = left if train_size is None else train_size
+    if not 1 <= wanted["train"] <= left:
+        asked = ", ".join(f"{name} {size}" for name, size in wanted.items() if name != "train" or train_size)
+        raise InputError(f"the training set has {len(pool)} samples, too few for {asked}; take smaller sizes")
     parts = _stratified_parts(pool, wanted, dataset.classes, seed)
-    for name, size, samples in own_test:
-        if size > len(samples):
-            raise InputError(f"test_size={size}, but the test set has {len(samples)} samples; take a smaller size")
-        parts |= _stratified_parts(samples, [(name, size)], dataset.classes, seed)
+    if dataset.test is not None:
+        parts["test"] = _official_test(dataset.test, test_size, dataset.classes, seed)
     return parts["train"], parts["validation"], parts["test"]
 
 
-def _refuse_bad_size(name: str, size: int | None, least: int) -> None:
-    if size is None and name != "validation_size":
-        return
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < least:
-        raise InputError(f"{name} must be a whole number of samples, {least} or more, got {size!r}")
+def _official_test(test: Samples, size: int | None, classes: int, seed: int) -> Samples:
+    if size is not None and size > len(test):
+        raise InputError(f"test_size is {size}, but the test set has {len(test)} samples; take a smaller size")
+    return test if size is None else _stratified_parts(test, {"test": size}, classes, seed)["test"]
 
 
-def _stratified_parts(
-    samples: Samples, wanted: Sequence[tuple[str, int]], classes: int, seed: int
-) -> dict[str, Samples]:
+def _refuse_bad_sizes(train: int | None, validation: int, test: int | None) -> None:
+    for name, size, least in (("train_size", train, 1), ("validation_size", validation, 0), ("test_size", test, 1)):
+        given = size is not None or name == "validation_size"
+        if given and (isinstance(size, bool) or not isinstance(size, int | np.integer) or size < least):
+            raise InputError(f"{name} must be a whole number of samples, {least} or more, got {size!r}")
+
+
+def _stratified_parts(samples: Samples, wanted: Mapping[str, int], classes: int, seed: int) -> dict[str, Samples]:
+    """Return one part after the other, cut from the same random order."""
     labels = samples.y.numpy()
     rest = shuffled(samples.ids, seed, "split")
     parts = {}
-    for name, size in wanted:
+    for name, size in wanted.items():
         chosen, rest = stratified(rest, labels, classes, size)
         parts[name] = samples.subset(np.sort(chosen))
     return parts
@@ -127,7 +130,9 @@ def _assemble(
     label = request.label if request.form == "class" else None
     kept_test, forgotten_test = _without_class(test, label)
     if not len(kept_test):
-        raise InputError("no test sample is left without the forgotten class; take a larger test_size")
+        raise InputError(
+            "no test sample is left once classes and the forgotten class are left out; take a larger test_size"
+        )
     return Splits(
         train=train,
         retain=train.subset(np.flatnonzero(~gone)),

@@ -38,7 +38,7 @@ class MLP(Classifier):
 
 
 class CNN(Classifier):
-    """Three 3x3 convolutions of width, 2 and 2 width planes with batch-norm, two max-pools, 2x2 means, a linear layer."""
+    """Three 3x3 convolutions (width, 2 and 2 width planes) with batch-norm, two max-pools, 2x2 means, linear head."""
 
     def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalise: Normalise) -> None:
         super().__init__()

@@ -1,0 +1,302 @@
+"""Every way to ask for a deletion, the partition it gives, and the requests that are refused."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from residuum.data import Dataset, load_dataset, make_splits
+from residuum.types import InputError
+
+SIZES = {"train_size": 897, "validation_size": 450, "test_size": 450}
+PARTS = ("train", "retain", "forget", "validation", "test", "forgotten_test")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_dataset("digits")
+
+
+def toy(counts, test_counts=None):
+    """Return a data set whose single feature is the row number, so that samples can be followed."""
+
+    def part(numbers):
+        y = np.random.default_rng(0).permutation(np.repeat(np.arange(len(numbers)), numbers))
+        return np.arange(len(y))[:, None] / 1000, y
+
+    x, y = part(counts)
+    names = [f"c{i}" for i in range(len(counts))]
+    test = None if test_counts is None else part(test_counts)
+    return Dataset.from_arrays(x, y, class_names=names, test=test)
+
+
+def sizes(splits):
+    return {part: len(getattr(splits, part)) for part in PARTS}
+
+
+def counts(samples, classes=10):
+    return torch.bincount(samples.y, minlength=classes).tolist()
+
+
+def test_half_of_a_class_of_digits(digits):
+    splits = make_splits(digits, forget_class=8, forget_fraction=0.5, **SIZES)
+    assert sizes(splits) == {
+        "train": 897, "retain": 853, "forget": 44, "validation": 450, "test": 450, "forgotten_test": 0,
+    }  # fmt: skip
+    assert (splits.form, splits.forget_class, splits.classes) == ("sample", 8, 10)
+    assert set(splits.forget.y.tolist()) == {8}
+    assert counts(splits.train)[8] == 87
+    assert splits.forget.ids[:3] == ("digits/0018", "digits/0114", "digits/0138")
+    assert splits.forgotten_test.shape == (1, 8, 8)
+
+
+def test_cuts_keep_the_class_proportions(digits):
+    splits = make_splits(digits, forget_class=8, **SIZES)
+    whole = np.array(counts(digits.train))
+    for part, size in (("train", 897),):
+        assert np.abs(np.array(counts(getattr(splits, part))) - whole * size / 1797).max() < 2
+    sample_form = make_splits(digits, forget_class=8, forget_fraction=0.5, **SIZES)
+    for part in ("validation", "test"):
+        assert np.abs(np.array(counts(getattr(sample_form, part))) - whole * 450 / 1797).max() < 2
+
+
+@pytest.mark.parametrize("fraction", [None, 1, 1.0])
+def test_whole_class_leaves_validation_and_test(digits, fraction):
+    splits = make_splits(digits, forget_class="8", forget_fraction=fraction, **SIZES)
+    assert (splits.form, splits.forget_class) == ("class", 8)
+    assert counts(splits.retain)[8] == counts(splits.validation)[8] == counts(splits.test)[8] == 0
+    assert set(splits.forget.y.tolist()) == set(splits.forgotten_test.y.tolist()) == {8}
+    assert len(splits.test) + len(splits.forgotten_test) == 450
+    assert len(splits.forget) == counts(splits.train)[8]
+
+
+def test_both_forms_share_training_and_test_samples(digits):
+    sample, whole = (make_splits(digits, forget_class=8, forget_fraction=f, **SIZES) for f in (0.5, None))
+    assert sample.train.ids == whole.train.ids
+    assert set(sample.test.ids) == {*whole.test.ids, *whole.forgotten_test.ids}
+    assert set(sample.forget.ids) < set(whole.forget.ids)
+
+
+def test_random_fraction_of_everything(digits):
+    splits = make_splits(digits, forget_fraction=0.1, **SIZES)
+    assert len(splits.forget) == 90  # 89.7 rounded
+    assert len(set(splits.forget.y.tolist())) == 10
+    assert (splits.form, splits.forget_class) == ("sample", None)
+
+
+def test_fractions_round_half_up():
+    splits = make_splits(toy([5, 4], [1, 1]), forget_class=0, forget_fraction=0.5)
+    assert len(splits.forget) == 3
+
+
+def test_ids_as_list_and_as_file(digits, tmp_path):
+    train = make_splits(digits, forget_class=8, **SIZES).train
+    wanted = [train.ids[5], train.ids[2]]
+    file = tmp_path / "ids.txt"
+    file.write_text(f"\ufeff# to delete\n\n  {wanted[0]}  \r\n{wanted[1]}\n# end", encoding="utf-8")
+    for ids in (wanted, tuple(wanted), np.array(wanted), file, str(file)):
+        splits = make_splits(digits, forget_ids=ids, **SIZES)
+        assert splits.forget.ids == (train.ids[2], train.ids[5])
+        assert (splits.form, splits.forget_class) == ("sample", None)
+
+
+def test_ids_of_a_whole_class_stay_in_sample_form(digits):
+    whole = make_splits(digits, forget_class=8, **SIZES)
+    by_id = make_splits(digits, forget_ids=whole.forget.ids, **SIZES)
+    assert by_id.form == "sample"
+    assert by_id.retain.ids == whole.retain.ids
+    assert counts(by_id.test)[8] > 0
+
+
+def test_classes_are_renumbered_in_the_order_given():
+    data = toy([6, 6, 6, 6], [4, 4, 4, 4])
+    splits = make_splits(data, classes=["c3", 1], forget_class="c3")
+    assert splits.class_names == ("c3", "c1")
+    assert splits.forget_class == 0
+    old = dict(zip(data.train.ids, data.train.y.tolist(), strict=True))
+    assert {(old[name], new) for name, new in zip(splits.train.ids, splits.train.y.tolist(), strict=True)} == {
+        (3, 0),
+        (1, 1),
+    }
+    assert (len(splits.test), len(splits.forgotten_test)) == (4, 4)
+    assert set(splits.test.y.tolist()) == {1}
+
+
+def test_small_pool_of_chosen_ids():
+    data = toy([20, 20, 20], [9, 9, 9])
+    pool = data.train.ids[10:50]
+    splits = make_splits(data, train_ids=pool, train_size=12, validation_size=6, test_size=9, forget_class=1)
+    assert {*splits.train.ids, *splits.validation.ids} <= set(pool)
+    assert len(splits.train) == 12
+    assert counts(splits.test, 3) == [3, 0, 3]
+    assert counts(splits.forgotten_test, 3) == [0, 3, 0]
+
+
+def test_without_a_test_size_the_official_test_set_is_whole_and_in_order():
+    data = toy([9, 9], [4, 5])
+    splits = make_splits(data, forget_fraction=0.3)
+    assert splits.test.ids == data.test.ids
+    assert len(splits.train) == 18
+
+
+def test_everything_depends_on_the_seed_only(digits):
+    first, second, other = (
+        make_splits(digits, forget_class=8, forget_fraction=0.5, seed=s, **SIZES) for s in (7, 7, 8)
+    )
+    for part in PARTS:
+        assert getattr(first, part).ids == getattr(second, part).ids
+    for part in ("train", "forget", "validation", "test"):
+        assert getattr(first, part).ids != getattr(other, part).ids
+
+
+def test_global_generators_play_no_part_and_are_left_alone(digits):
+    torch.manual_seed(1)
+    np.random.seed(1)
+    states = torch.get_rng_state(), np.random.get_state()[1].copy()
+    one = make_splits(digits, forget_fraction=0.2, **SIZES)
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert (states[1] == np.random.get_state()[1]).all()
+    torch.manual_seed(2)
+    assert one.forget.ids == make_splits(digits, forget_fraction=0.2, **SIZES).forget.ids
+
+
+REQUESTS = st.sampled_from(
+    [{"forget_class": 1}, {"forget_class": 1, "forget_fraction": 0.4}, {"forget_fraction": 0.3}, {"forget_ids": 3}]
+)
+
+
+@given(
+    st.lists(st.integers(4, 15), min_size=2, max_size=4),
+    st.booleans(),
+    st.integers(0, 3),
+    REQUESTS,
+    st.integers(0, 1000),
+)
+@settings(max_examples=60, deadline=None)
+def test_parts_are_disjoint_ordered_and_complete(numbers, official, validation, request, seed):
+    data = toy(numbers, [3] * len(numbers) if official else None)
+    options = {"validation_size": validation, "test_size": len(numbers), "seed": seed}
+    if request == {"forget_ids": 3}:
+        request = {"forget_ids": make_splits(data, forget_fraction=0.5, **options).train.ids[1:3]}
+    splits = make_splits(data, **request, **options)
+    row = {name: i for i, name in enumerate(data.train.ids)}
+    assert sorted((*splits.retain.ids, *splits.forget.ids), key=row.get) == list(splits.train.ids)
+    disjoint = [
+        *splits.retain.ids,
+        *splits.forget.ids,
+        *splits.validation.ids,
+        *splits.test.ids,
+        *splits.forgotten_test.ids,
+    ]
+    assert len(set(disjoint)) == len(disjoint)
+    left_out = 0 if splits.form == "sample" else validation - len(splits.validation)
+    taken = 0 if official else len(numbers)
+    assert len(splits.train) + len(splits.validation) + left_out + taken == len(data.train)
+    assert len(splits.test) + len(splits.forgotten_test) == len(numbers)
+    for part in PARTS:
+        samples = getattr(splits, part)
+        source = data.test if official and "test" in part else data.train
+        place = {name: i for i, name in enumerate(source.ids)}
+        rows = [place[name] for name in samples.ids]
+        assert rows == sorted(rows)
+        assert torch.equal(samples.x, source.x[rows])
+        assert torch.equal(samples.y, source.y[rows])
+
+
+def foreign(digits, part):
+    return getattr(make_splits(digits, forget_class=8, forget_fraction=0.5, **SIZES), part).ids[0]
+
+
+@pytest.mark.parametrize("part", ["validation", "test"])
+def test_ids_outside_training_are_told_apart(digits, part):
+    with pytest.raises(InputError, match=f"is in the {part} set; the model was not trained on it"):
+        make_splits(digits, forget_ids=[foreign(digits, part)], **SIZES)
+
+
+def test_ids_of_the_class_left_out_of_the_test_set_are_found_there():
+    data = toy([5, 5], [3, 3])
+    with pytest.raises(InputError, match=r"'test/0' is in the test set"):
+        make_splits(data, forget_ids=["test/0"])
+
+
+def test_ids_that_were_not_drawn_for_training_are_told_apart(digits):
+    small = SIZES | {"train_size": 100}
+    train = set(make_splits(digits, forget_class=8, **small).train.ids)
+    left = next(i for i in make_splits(digits, forget_class=8, **SIZES).train.ids if i not in train)
+    with pytest.raises(InputError, match=r"in the data set but not in the training subset; see train_size"):
+        make_splits(digits, forget_ids=[left], **small)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "nothing to forget; give forget_class"),
+        ({"forget_ids": ["digits/9999"]}, "'digits/9999' does not exist; did you mean digits/"),
+        ({"forget_ids": ["@@"]}, "'@@' does not exist; ids look like digits/"),
+        ({"forget_ids": []}, "the forget set is empty"),
+        ({"forget_class": 8, "forget_fraction": 0.001}, "the forget set is empty"),
+        ({"forget_fraction": 1.0}, "the forget set is the whole training set"),
+        ({"forget_class": 8, "forget_ids": ["digits/0001"]}, "forget_ids stands alone"),
+        ({"forget_fraction": 0.0}, "forget_fraction must be a number above 0 and at most 1, got 0.0"),
+        ({"forget_fraction": 1.5}, "got 1.5"),
+        ({"forget_fraction": float("nan")}, "got nan"),
+        ({"forget_fraction": "half"}, "got 'half'"),
+        ({"forget_class": 10}, r"class 10 does not exist; classes are 0\.\.9"),
+        ({"forget_class": -1}, "class -1 does not exist"),
+        ({"forget_class": "eight"}, "unknown class 'eight'"),
+        ({"forget_class": True}, "class True does not exist"),
+        ({"forget_class": 8.0}, "a class is given by name or number, got 8.0"),
+        ({"forget_class": 0, "classes": [1]}, "at least two different classes"),
+        ({"forget_class": 0, "classes": [1, "1"]}, "at least two different classes"),
+        ({"forget_class": 0, "classes": "123"}, "must be a list of names or numbers"),
+        ({"forget_class": 0, "classes": [1, "x"]}, "unknown class 'x'"),
+        ({"forget_class": 8, "train_ids": ["nope"]}, "train_ids: 'nope' is not in the training set"),
+        ({"forget_class": 8, "train_ids": []}, "train_ids is empty"),
+        ({"forget_class": 8, "train_ids": ["digits/0001"] * 2}, "train_ids: id 'digits/0001' occurs 2 times"),
+        ({"forget_class": 8, "test_size": None}, "'digits' has no test set of its own; give test_size"),
+        ({"forget_class": 8, "train_size": 898}, "has 1797 samples, too few for test 450, validation 450, train 898"),
+        ({"forget_class": 8, "train_size": None, "validation_size": 1347}, "too few for test 450, validation 1347;"),
+        ({"forget_class": 8, "train_size": 0}, "train_size must be a whole number of samples, 1 or more, got 0"),
+        ({"forget_class": 8, "validation_size": -1}, "validation_size must be a whole number"),
+        ({"forget_class": 8, "validation_size": None}, "validation_size must be a whole number"),
+        ({"forget_class": 8, "test_size": 0.2}, "test_size must be a whole number of samples, 1 or more, got 0.2"),
+    ],
+)
+def test_bad_requests_get_one_clear_line(digits, options, message):
+    with pytest.raises(InputError, match=message) as caught:
+        make_splits(digits, **(SIZES | options))
+    assert "\n" not in str(caught.value)
+
+
+def test_repeated_ids_are_refused(digits):
+    name = foreign(digits, "train")
+    with pytest.raises(InputError, match=f"forget_ids: id '{name}' occurs 2 times"):
+        make_splits(digits, forget_ids=[name, name], **SIZES)
+
+
+def test_a_test_set_that_is_too_small_is_refused():
+    with pytest.raises(InputError, match=r"test_size is 7, but the test set has 6 samples"):
+        make_splits(toy([5, 5], [3, 3]), forget_class=0, test_size=7)
+
+
+def test_unreadable_id_files_are_refused(digits, tmp_path):
+    with pytest.raises(InputError, match=r"cannot read .*absent.txt"):
+        make_splits(digits, forget_ids=tmp_path / "absent.txt", **SIZES)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match=r"no UTF-8 text file"):
+        make_splits(digits, forget_ids=tmp_path / "binary", **SIZES)
+
+
+def test_a_class_without_training_samples_cannot_be_forgotten():
+    data = Dataset.from_arrays(
+        np.zeros((4, 1)), [0, 0, 1, 1], class_names=["a", "b", "c"], test=(np.zeros((1, 1)), [0])
+    )
+    with pytest.raises(InputError, match=r"the forget set is empty"):
+        make_splits(data, forget_class="c")
+
+
+def test_a_test_set_of_the_forgotten_class_only_is_refused():
+    data = Dataset.from_arrays(np.zeros((4, 1)), [0, 0, 1, 1], test=(np.zeros((2, 1)), [1, 1]))
+    with pytest.raises(InputError, match=r"no test sample is left"):
+        make_splits(data, forget_class=1)
