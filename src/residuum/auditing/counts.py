@@ -106,7 +106,7 @@ class Counts:
     def load(cls, path: str | Path) -> Counts:
         """Read an .npz file written by `save`; refuse what is damaged or not counts."""
         try:
-            with np.load(path, allow_pickle=False) as archive:
+            with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
                 stored = {field.name: archive[field.name] for field in fields(cls)}
         except FileNotFoundError:
             raise

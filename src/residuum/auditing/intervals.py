@@ -38,6 +38,11 @@ def paired_variance(counts: Counts, r: Floats | float) -> Floats:
     """Return the variance of sum_i (p_m,i - r p_a,i) over the draws, shape (T,).
 
     v_i is the variance of 1[m right] - r 1[a right] over the four cells; the sum of v_i / draws_i is returned.
+
+    >>> counts = Counts.of(["a"], [0], [0.1], draws=[[100]], method_right=[[50]], reference_right=[[50]],
+    ...                    both_right=[[25]], same_prediction=[[50]])
+    >>> paired_variance(counts, 1.0).round(5).tolist()  # (1/4 + 1/4) / 100, and 1 % more for 99 degrees of freedom
+    [0.00505]
     """
     shares = cell_shares(counts)
     ratio = np.broadcast_to(r, counts.taus.shape)
@@ -47,15 +52,16 @@ def paired_variance(counts: Counts, r: Floats | float) -> Floats:
     return total_over_draws(v, counts)
 
 
-def share_variance(hits: NDArray[np.int32], counts: Counts) -> Floats:
-    """Return the variance of sum_i hits_i / draws_i over the draws, shape (T,)."""
+def share_variance(hits: NDArray[np.int32], counts: Counts) -> tuple[Floats, Floats]:
+    """Return mean and variance over the draws of the mean of hits_i / draws_i, both smoothed, shape (T,)."""
     share = (hits + 2 * UNSEEN) / (counts.draws + 4 * UNSEEN)
-    return total_over_draws(share * (1 - share), counts)
+    return share.mean(0), total_over_draws(share * (1 - share), counts) / len(counts) ** 2
 
 
 def total_over_draws(v: Floats, counts: Counts) -> Floats:
-    """Return sum_i v_i / draws_i: the variance of a sum of means, shape (T,)."""
-    total: Floats = (v / counts.draws).sum(0)
+    """Return sum_i v_i / draws_i, the variance of a sum of means, with v_i made unbiased as for its cells' total."""
+    cells = counts.draws + 4 * UNSEEN
+    total: Floats = (v * cells / (cells - 1) / counts.draws).sum(0)
     return total
 
 
@@ -77,6 +83,25 @@ def wilson_interval(share: Floats, n: Floats | int, z: float) -> tuple[Floats, F
     centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
     return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
+
+
+def effective_interval(share: Floats, n: Floats, confidence: float) -> tuple[Floats, Floats]:
+    """Return Clopper and Pearson's interval of a share of n draws, where n need not be whole.
+
+    Korn and Graubard (1998): for a mean of many different shares, n is the number of draws with which one share of
+    this size would have the same variance. It covers also where the share is near 0 or 1.
+
+    >>> low, high = effective_interval(np.array([0.0, 0.5]), np.array([100.0, 100.0]), 0.95)
+    >>> low.round(3).tolist(), high.round(3).tolist()
+    ([0.0, 0.398], [0.036, 0.602])
+    """
+    from scipy.special import betaincinv
+
+    tail, hits = (1 - confidence) / 2, share * n
+    misses = n - hits
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1e-9), misses + 1, tail), 0.0)
+    high = np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, 1e-9), 1 - tail), 1.0)
+    return low, high
 
 
 def sign_test(counts: Counts) -> Floats:

@@ -13,6 +13,7 @@ from residuum.auditing.intervals import (
     Floats,
     bootstrap_ratio,
     discoveries,
+    effective_interval,
     normal_quantile,
     paired_variance,
     ratio_interval,
@@ -48,8 +49,8 @@ def measure(counts: Counts, *, confidence: float = 0.95, bootstrap_seed: int, ex
         "draws": [int(draws) for draws in counts.draws.min(axis=0)],
         "residual_knowledge": residual_knowledge(counts, confidence, bootstrap_seed, exact),
         "difference": difference(counts, certain, z),
-        "disagreement": share_interval(counts.draws - counts.same_prediction, counts, certain, z),
-        "unlearn_accuracy": share_interval(counts.draws - counts.method_right, counts, certain, z),
+        "disagreement": share_interval(counts.draws - counts.same_prediction, counts, certain, confidence),
+        "unlearn_accuracy": share_interval(counts.draws - counts.method_right, counts, certain, confidence),
         "prevalence": prevalence(counts, z),
         "prevalence_defined": listed(defined_prevalence(counts)),
         "prevalence_significant": listed(significant_prevalence(counts, exact=exact)),
@@ -118,11 +119,12 @@ def difference(counts: Counts, certain: NDArray[np.bool_], z: float) -> Interval
     return interval(value, np.clip(value - half, -1, 1), np.clip(value + half, -1, 1))
 
 
-def share_interval(hits: NDArray[np.int32], counts: Counts, certain: NDArray[np.bool_], z: float) -> Interval:
+def share_interval(hits: NDArray[np.int32], counts: Counts, certain: NDArray[np.bool_], confidence: float) -> Interval:
     """Return the mean over samples of hits / draws, with its interval over the draws."""
     value = (hits / counts.draws).mean(0)
-    half = np.where(certain, 0, z * np.sqrt(share_variance(hits, counts)) / len(counts))
-    return interval(value, np.clip(value - half, 0, 1), np.clip(value + half, 0, 1))
+    share, variance = share_variance(hits, counts)
+    low, high = effective_interval(value, share * (1 - share) / variance, confidence)
+    return interval(value, np.where(certain, value, low), np.where(certain, value, high))
 
 
 def prevalence(counts: Counts, z: float) -> Interval:

@@ -1,0 +1,120 @@
+import numpy as np
+import pytest
+
+from residuum.auditing import Counts
+from residuum.types import InputError
+
+
+def table(cells, ids=None, taus=None):
+    """Counts from cells of shape (n, T, 5): both, only m, only a, neither but same, neither and different."""
+    cells = np.asarray(cells)
+    both, m, a, same, _ = np.moveaxis(cells, -1, 0)
+    n, T = both.shape
+    return Counts.of(
+        ids or [f"s/{i:03d}" for i in range(n)],
+        np.arange(n) % 3,
+        taus or np.linspace(0.1, 0.2, T),
+        draws=cells.sum(-1),
+        method_right=both + m,
+        reference_right=both + a,
+        both_right=both,
+        same_prediction=both + same,
+    )
+
+
+@pytest.fixture
+def counts():
+    return table(np.random.default_rng(0).integers(0, 6, (7, 3, 5)))
+
+
+def test_saved_counts_come_back_and_equal_counts_give_equal_bytes(counts, tmp_path):
+    counts.save(tmp_path / "a.npz")
+    counts.save(tmp_path / "b.npz")
+    assert Counts.load(tmp_path / "a.npz") == counts
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+def test_files_are_plain_npz_with_the_documented_names(counts, tmp_path):
+    counts.save(tmp_path / "a.npz")
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as stored:
+        names = ["ids", "labels", "taus", "draws", "method_right", "reference_right", "both_right", "same_prediction"]
+        assert sorted(stored) == sorted(names)
+        assert stored["ids"].tolist() == list(counts.ids)
+        assert {stored[name].dtype for name in names[3:]} == {np.dtype(np.int32)}
+        assert {stored[name].shape for name in names[3:]} == {(7, 3)}
+
+
+def test_damaged_and_foreign_files_are_refused(counts, tmp_path):
+    counts.save(tmp_path / "a.npz")
+    whole = (tmp_path / "a.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
+    np.savez(tmp_path / "other.npz", ids=np.arange(3))
+    np.savez(tmp_path / "pickle.npz", ids=np.array([{}], dtype=object))
+    for name in ("cut", "other", "pickle"):
+        with pytest.raises(InputError, match="expected a counts file"):
+            Counts.load(tmp_path / f"{name}.npz")
+
+
+def test_adding_draws_and_joining_samples(counts):
+    twice = counts + counts
+    assert np.array_equal(twice.draws, 2 * counts.draws)
+    assert np.array_equal(counts.merge(counts).both_right, 2 * counts.both_right)
+    front, back = counts.subset(counts.ids[:3]), counts.subset(counts.ids[3:])
+    assert front.concat(back) == counts
+
+
+def test_subset_follows_the_order_asked_for(counts):
+    chosen = counts.subset([counts.ids[4], counts.ids[1]])
+    assert chosen.ids == (counts.ids[4], counts.ids[1])
+    assert np.array_equal(chosen.draws, counts.draws[[4, 1]])
+    assert chosen.labels.tolist() == [1, 1]
+    with pytest.raises(InputError, match="were not, the first is 'nobody'"):
+        counts.subset(["nobody"])
+
+
+def test_swapping_twice_changes_nothing(counts):
+    swapped = counts.swapped()
+    assert np.array_equal(swapped.method_right, counts.reference_right)
+    assert swapped != counts
+    assert swapped.swapped() == counts
+
+
+def test_different_samples_or_radii_cannot_be_added(counts):
+    with pytest.raises(InputError, match="can be added"):
+        _ = counts + counts.subset(counts.ids[::-1])
+    other = table(np.ones((7, 3, 5), int), taus=[0.1, 0.2, 0.3])
+    with pytest.raises(InputError, match="can be added"):
+        _ = counts + other
+    with pytest.raises(InputError, match="same radii"):
+        counts.concat(other)
+
+
+GOOD = {"draws": 10, "method_right": 6, "reference_right": 5, "both_right": 4, "same_prediction": 5}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"both_right": -1},
+        {"both_right": 6},
+        {"method_right": 11},
+        {"draws": 6},
+        {"same_prediction": 3},
+        {"same_prediction": 8},
+    ],
+)
+def test_impossible_counts_are_refused(wrong):
+    Counts.of(["a"], [0], [0.1], **{name: [[value]] for name, value in GOOD.items()})
+    with pytest.raises(InputError, match=r"impossible counts at sample .a., radius 0\.1"):
+        Counts.of(["a"], [0], [0.1], **{name: [[value]] for name, value in (GOOD | wrong).items()})
+
+
+def test_wrong_shapes_and_repeated_ids_are_refused():
+    one = {name: [[value]] for name, value in GOOD.items()}
+    two = {name: [[value], [value]] for name, value in GOOD.items()}
+    with pytest.raises(InputError, match="unique ids"):
+        Counts.of(["a", "a"], [0, 0], [0.1], **two)
+    with pytest.raises(InputError, match="expected int32 of shape"):
+        Counts.of(["a", "b"], [0, 0], [0.1], **one)
+    with pytest.raises(InputError, match="labels"):
+        Counts.of(["a", "b"], [0], [0.1], **two)

@@ -1,0 +1,215 @@
+import copy
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm
+from torch import nn
+
+from residuum.auditing import audit
+from residuum.perturbations import Gaussian, block_generator
+from residuum.types import InputError, Samples
+
+TAUS = (0.0, 0.1, 0.3)
+
+
+@pytest.fixture(scope="module")
+def whole(networks, reference, samples):
+    return audit(networks, reference, samples, "gaussian", taus=TAUS, draws=30, seed=5)
+
+
+def by_hand(model, reference, samples, taus, draws, seed):
+    """The straightforward protocol: one input at a time, float64, noise made by key."""
+    model, reference = (module.double() for module in (model, reference))
+    found = {name: np.zeros((len(samples), len(taus)), int) for name in ("draws", "m", "a", "both", "same")}
+    for i, (x, y, sample_id) in enumerate(zip(samples.x, samples.y, samples.ids, strict=True)):
+        blocks = [
+            block_generator(seed, sample_id, block).standard_normal((25, x.numel()), dtype=np.float32)
+            for block in range(-(-draws // 25))
+        ]
+        for t, tau in enumerate(taus):
+            for noise in np.concatenate(blocks)[: draws if tau else 1]:
+                moved = (x + tau * torch.from_numpy(noise).view_as(x)).clamp(0, 1)[None].double()
+                with torch.no_grad():
+                    m, a = model(moved).argmax(), reference(moved).argmax()
+                for name, event in (
+                    ("draws", 1),
+                    ("m", m == y),
+                    ("a", a == y),
+                    ("both", m == y == a),
+                    ("same", m == a),
+                ):
+                    found[name][i, t] += int(event)
+    return found
+
+
+def test_counts_agree_with_the_straightforward_protocol(networks, reference, samples, whole):
+    few = audit(networks, reference, samples, "gaussian", taus=TAUS, draws=27, seed=5)
+    for name, model in networks.items():
+        slow = by_hand(copy.deepcopy(model), copy.deepcopy(reference), samples, TAUS, 27, 5)
+        counts = few.counts[name]
+        assert np.array_equal(counts.draws, slow["draws"])
+        assert np.array_equal(counts.method_right, slow["m"])
+        assert np.array_equal(counts.reference_right, slow["a"])
+        assert np.array_equal(counts.both_right, slow["both"])
+        assert np.array_equal(counts.same_prediction, slow["same"])
+        assert 0 < counts.method_right[:, 1:].mean() < 27  # else this would compare nothing
+
+
+@settings(deadline=None, max_examples=25)
+@given(batch_size=st.integers(1, 400), order=st.permutations(range(9)), cut=st.integers(1, 9))
+def test_any_batch_size_order_subset_and_split_gives_the_same_counts(
+    whole, networks, reference, samples, batch_size, order, cut
+):
+    parts = [samples.subset(order[:cut]), samples.subset(order[cut:])]
+    found = [
+        audit(networks, reference, part, "gaussian", taus=TAUS, draws=30, seed=5, batch_size=batch_size)
+        for part in parts
+        if len(part)
+    ]
+    for name in networks:
+        joined = found[0].counts[name]
+        for other in found[1:]:
+            joined = joined.concat(other.counts[name])
+        assert joined.subset(whole.counts[name].ids) == whole.counts[name]
+
+
+@pytest.mark.parametrize("cut", [1, 10, 25, 29])
+def test_draws_can_be_added_later(whole, networks, reference, samples, cut):
+    front, back = (
+        audit(networks, reference, samples, "gaussian", taus=TAUS, draws=many, seed=5, first_draw=first)
+        for first, many in ((0, cut), (cut, 30 - cut))
+    )
+    for name in networks:
+        assert front.counts[name] + back.counts[name] == whole.counts[name]
+
+
+def test_radii_share_their_noise(whole, networks, reference, samples):
+    alone = audit(networks, reference, samples, "gaussian", taus=[0.3], draws=30, seed=5)
+    assert np.array_equal(alone.counts["m"].method_right[:, 0], whole.counts["m"].method_right[:, 2])
+
+
+def test_another_seed_gives_other_counts(whole, networks, reference, samples):
+    other = audit(networks, reference, samples, "gaussian", taus=TAUS, draws=30, seed=6)
+    assert other.counts["m"] != whole.counts["m"]
+    assert np.array_equal(other.counts["m"].method_right[:, 0], whole.counts["m"].method_right[:, 0])
+
+
+def test_a_model_against_itself(reference, samples):  # T14
+    result = audit({"a": reference}, reference, samples, "gaussian", taus=TAUS, draws=30, seed=5)
+    found = result.measures("a")
+    assert found["residual_knowledge"]["pooled"] == [1.0, 1.0, 1.0]
+    assert found["disagreement"]["value"] == [0.0, 0.0, 0.0]
+    assert found["prevalence"]["value"] == [0.0, 0.0, 0.0]
+
+
+def test_an_equal_copy_of_the_reference_agrees_with_it(reference, samples):
+    result = audit({"a": copy.deepcopy(reference)}, reference, samples, "gaussian", taus=TAUS, draws=30, seed=5)
+    assert result.measures("a")["disagreement"]["value"] == [0.0, 0.0, 0.0]
+
+
+def test_each_distinct_model_sees_a_batch_once(networks, reference, samples):
+    calls = []
+    result = audit(
+        networks | {"again": networks["m"], "reference": reference},
+        reference,
+        samples,
+        "gaussian",
+        taus=TAUS,
+        draws=30,
+        seed=5,
+        progress=lambda done, total: calls.append((done, total)),
+    )
+    assert calls[-1] == (3 * 9 * 61, 3 * 9 * 61)
+    assert calls == sorted(calls)
+    assert result.counts["again"] == result.counts["m"]
+
+
+def linear(weight, bias):
+    """Two classes; class 1 where weight . x + bias > 0."""
+    model = nn.Linear(len(weight), 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.stack([torch.zeros_like(weight), weight]))
+        model.bias.copy_(torch.tensor([0.0, bias]))
+    return model
+
+
+def test_two_class_linear_models_agree_with_the_closed_form():
+    source = torch.Generator().manual_seed(4)
+    n, d, taus = 40, 8, [0.01, 0.02, 0.04]
+    x = 0.5 + 0.1 * (2 * torch.rand((n, d), generator=source) - 1)
+    y = torch.randint(2, (n,), generator=source)
+    weights = {name: torch.randn(d, generator=source) for name in ("m", "a")}
+    models = {name: linear(w, float(-0.5 * w.sum())) for name, w in weights.items()}
+    samples = Samples(x, y, tuple(map(str, range(n))))
+    result = audit({"m": models["m"]}, models["a"], samples, "gaussian", taus=taus, draws=500, seed=8, confidence=0.999)
+    found = result.measures("m")
+    sign = (2 * y - 1).numpy()
+    for t, tau in enumerate(taus):
+        right = {
+            name: norm.cdf(sign * ((x - 0.5) @ w).numpy() / (tau * float(w.norm()))) for name, w in weights.items()
+        }
+        error = found["unlearn_accuracy"]
+        assert error["low"][t] <= 1 - right["m"].mean() <= error["high"][t]
+        assert error["high"][t] - error["low"][t] < 0.03
+        ratio = found["residual_knowledge"]
+        assert ratio["low"][t] <= right["m"].sum() / right["a"].sum() <= ratio["high"][t]
+        assert ratio["high"][t] - ratio["low"][t] < 0.08
+        per_sample = result.counts["m"].method_right[:, t] / 500
+        assert np.abs(per_sample - right["m"]).max() < 4.5 * np.sqrt(0.25 / 500)
+
+
+def test_models_and_samples_are_left_as_they_were(networks, reference, samples):
+    model = networks["m"].train()
+    model[1].eval()
+    flags = [module.training for module in model.modules()]
+    state = {key: value.clone() for key, value in model.state_dict().items()}
+    pixels = samples.x.clone()
+    audit({"m": model}, reference, samples, "gaussian", taus=TAUS, draws=3, seed=5)
+    assert [module.training for module in model.modules()] == flags
+    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+    assert all(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())
+    assert torch.equal(samples.x, pixels)
+    model.eval()
+
+
+def test_settings_tell_how_to_repeat_the_audit(whole):
+    recorded = json.loads(json.dumps(whole.settings))
+    assert recorded["name"] == "gaussian"
+    assert (recorded["draws"], recorded["confidence"], recorded["seed"]) == (30, 0.95, 5)
+    assert set(recorded) >= {"bootstrap_seed", "noise_check"}
+    assert whole.measures("m")["settings"] == whole.settings
+    assert whole.measures("m")["draws"] == [1, 30, 30]
+
+
+def run(models, reference, samples, perturbation="gaussian", taus=TAUS, draws=3, **more):
+    return audit(models, reference, samples, perturbation, taus=taus, draws=draws, seed=5, **more)
+
+
+def test_bad_requests_are_refused(networks, reference, samples):
+    for wrong, message in (
+        ({"models": {}}, "at least one model"),
+        ({"samples": samples.subset([])}, "at least one sample"),
+        ({"draws": 0}, "draws >= 1"),
+        ({"batch_size": 0}, "batch_size >= 1"),
+        ({"taus": []}, "radii"),
+        ({"taus": [0.1, 0.1]}, "radii"),
+        ({"taus": [-0.1]}, "radii"),
+        ({"perturbation": "gauss"}, "unknown perturbation"),
+        ({"reference": nn.Sequential(nn.Flatten(), nn.Linear(36, 5))}, "same number of classes"),
+        ({"reference": nn.Flatten(0)}, "expected logits of shape"),
+    ):
+        arguments = {"models": networks, "reference": reference, "samples": samples} | wrong
+        with pytest.raises(InputError, match=message):
+            run(**arguments)
+    with pytest.raises(InputError, match=r"labels in 0\.\.3"):
+        run(networks, reference, Samples(samples.x, samples.y + 1, samples.ids))
+    with pytest.raises(InputError, match="expected one of the audited models"):
+        run(networks, reference, samples).measures("nobody")
+
+
+def test_a_perturbation_object_is_used_at_the_radii_of_the_audit(whole, networks, reference, samples):
+    assert run(networks, reference, samples, Gaussian(tau=9.0), draws=30).counts == whole.counts

@@ -1,0 +1,60 @@
+import pytest
+import torch
+from torch import nn
+
+from residuum.auditing.plan import Predictor, decide
+from residuum.types import InputError
+
+
+def test_near_ties_are_decided_by_the_plain_model_in_float64(networks, samples):
+    model = networks["m"]
+    exact = model.double()(samples.x.double()).argmax(1)
+    model.float()
+    predictor = Predictor(model, samples.x)
+    predictor.margin = float("inf")
+    predictor.fast = nn.Sequential(nn.Flatten(), nn.Linear(36, 4))  # answers nonsense, and must not be believed
+    assert torch.equal(predictor(samples.x), exact)
+
+
+def test_clear_cases_are_answered_by_the_fast_copy(networks, samples):
+    predictor = Predictor(networks["m"], samples.x)
+    predictor.margin = 0.0
+    predictor.__dict__["exact"] = None
+    assert len(predictor(samples.x)) == len(samples)
+
+
+def test_the_margin_is_a_hundred_deviations(networks, samples):
+    predictor = Predictor(networks["m"], samples.x)
+    gap = (predictor.logits(samples.x).double() - predictor.exact_logits(samples.x)).abs().max()
+    assert predictor.margin >= 100 * float(gap) > 0
+    assert predictor.margin < 0.01
+
+
+def test_equal_logits_go_to_the_smaller_class_whatever_the_batch():
+    model = nn.Linear(3, 4)
+    nn.init.zeros_(model.weight)
+    nn.init.constant_(model.bias, 0.1)
+    predictor = Predictor(model, torch.rand(4, 3))
+    for rows in (1, 7):
+        assert predictor(torch.rand(rows, 3)).tolist() == [0] * rows
+
+
+def test_rounding_in_float64_does_not_decide():
+    assert decide(torch.tensor([[1.0, 1.0 + 1e-14], [1.0, 1.0 + 1e-6]], dtype=torch.float64)).tolist() == [0, 1]
+
+
+def test_nan_is_no_class(samples):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 4))
+    nn.init.constant_(model[1].weight, float("nan"))
+    assert Predictor(model, samples.x)(samples.x).tolist() == [-1] * len(samples)
+
+
+def test_outputs_that_are_not_logits_are_refused():
+    class Pair(nn.Module):
+        def forward(self, x):
+            return x, x
+
+    with pytest.raises(InputError, match="tensor of logits, got tuple"):
+        Predictor(Pair(), torch.rand(2, 3))
+    with pytest.raises(InputError, match="shape"):
+        Predictor(nn.Flatten(0), torch.rand(2, 3))
