@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from residuum.perturbations.additive import Gaussian, UniformL2, UniformLinf
 from residuum.perturbations.base import Perturbation, Randomness, stack
+from residuum.perturbations.gradient import FGSM, PGD
 from residuum.perturbations.noise import BLOCK, block_generator, block_slices, noise_check
 from residuum.types import InputError, unknown_name
 
 PERTURBATIONS: dict[str, type[Perturbation]] = {
     "gaussian": Gaussian,
+    "fgsm": FGSM,
+    "pgd": PGD,
     "uniform_l2": UniformL2,
     "uniform_linf": UniformLinf,
 }
@@ -35,7 +38,9 @@ def make_perturbation(perturbation: str | Perturbation) -> Perturbation:
 
 __all__ = [
     "BLOCK",
+    "FGSM",
     "PERTURBATIONS",
+    "PGD",
     "Gaussian",
     "Perturbation",
     "Randomness",

@@ -31,9 +31,7 @@ class Additive(Perturbation):
 
     def apply(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Tensor:
         """Return clamp(x + tau * noise, 0, 1); model and labels are not looked at."""
-        assert randomness.noise is not None
-        noise = randomness.noise.to(x)
-        return torch.add(x, noise, alpha=self.tau).clamp_(0, 1)
+        return shifted(x, randomness.noise, self.tau)
 
 
 @dataclass(frozen=True)
@@ -85,3 +83,8 @@ class UniformL2(Additive):
 def symmetric_uniform(rng: np.random.Generator, size: tuple[int, ...]) -> Array:
     """Return float32 numbers uniform in [-1, 1)."""
     return np.float32(2) * rng.random(size, dtype=np.float32) - np.float32(1)
+
+
+def shifted(x: Tensor, noise: Tensor | None, tau: float) -> Tensor:
+    """Return clamp(x + tau * noise, 0, 1)."""
+    return x if noise is None else torch.add(x, noise.to(x), alpha=tau).clamp_(0, 1)

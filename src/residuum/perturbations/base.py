@@ -39,8 +39,9 @@ def stack(parts: list[Randomness]) -> Randomness:
 class Perturbation(ABC):
     """A way to move inputs within radius `tau`, clamped to [0, 1].
 
-    Two steps, so that all radii, models and methods can share one draw: `draw` makes the randomness, `apply` uses
-    it at radius `tau`. Calling the object does both, with fresh randomness from a torch generator.
+    Three steps, so that as much as possible is shared: `draw` makes the randomness, which all radii and models share;
+    `aim` adds what depends on the model but not on the radius; `apply` moves the inputs at radius `tau`. Calling the
+    object does all three, with fresh randomness from a torch generator.
     """
 
     tau: float = 0.03
@@ -55,6 +56,10 @@ class Perturbation(ABC):
     def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:
         """Return the randomness of `rows` draws for inputs of this shape."""
 
+    def aim(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Randomness:
+        """Return what `apply` needs at any radius; most perturbations need the randomness as it is."""
+        return randomness
+
     @abstractmethod
     def apply(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Tensor:
         """Return the perturbed inputs, one for each row of `x`."""
@@ -63,14 +68,15 @@ class Perturbation(ABC):
         """Return one perturbed copy of each input, with fresh randomness."""
         key = int(torch.randint(2**62, (), generator=generator))
         rng = np.random.Generator(np.random.Philox(key=key))
-        return self.apply(model, x, y, self.draw(rng, len(x), tuple(x.shape[1:])))
+        randomness = self.draw(rng, len(x), tuple(x.shape[1:]))
+        return self.apply(model, x, y, self.aim(model, x, y, randomness))
 
     def at(self, tau: float) -> Self:
         """Return the same perturbation at another radius."""
         return replace(self, tau=float(tau))
 
-    def outcomes(self, classes: int) -> int | None:
-        """Return how many equally likely results exist, or None where they must be drawn."""
+    def outcomes(self, classes: int) -> Randomness | None:
+        """Return the randomness of all equally likely results of one input, or None where they must be drawn."""
         return None
 
     def settings(self) -> dict[str, Any]:

@@ -1,0 +1,172 @@
+"""Attacks that follow the gradient of the loss with respect to the input: FGSM and PGD.
+
+Meaning and defaults are those of torchattacks, inputs in [0, 1], steps measured in the l-infinity norm. The model is
+put in eval mode for the attack; afterwards every submodule has its own flag back and no parameter has a gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from residuum.perturbations.additive import shifted, symmetric_uniform
+from residuum.perturbations.base import Perturbation, Randomness
+from residuum.types import InputError
+
+Target = Literal["untargeted", "true", "random"]
+
+
+@dataclass(frozen=True)
+class GradientAttack(Perturbation):
+    """An attack with an aim.
+
+    `target` "untargeted" raises the loss of the label; "true" lowers it (it looks for recognition, not for error);
+    "random" lowers the loss of a wrong label drawn uniformly, which lowers Pr[right] by construction.
+    """
+
+    target: Target = "untargeted"
+    crafted: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.target not in get_args(Target):
+            raise InputError(f"{self.name}: expected a target of {', '.join(get_args(Target))}, got {self.target!r}")
+
+    def random_wheel(self, rng: np.random.Generator, rows: int) -> Tensor | None:
+        """Return what picks the wrong labels, if there are any to pick."""
+        return torch.from_numpy(rng.random(rows)) if self.target == "random" else None
+
+    def all_labels(self, classes: int) -> Randomness:
+        """Return one wheel position for each wrong label, or a single one where no label is drawn."""
+        many = classes - 1 if self.target == "random" else 1
+        return Randomness(wheel=(torch.arange(many, dtype=torch.float64) + 0.5) / many)
+
+    def gradient_sign(self, model: nn.Module, x: Tensor, y: Tensor, wheel: Tensor | None) -> Tensor:
+        """Return the sign of the direction in which the attack wants to go, shape of `x`."""
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_(True)
+            logits = model(leaf)
+            goal = wrong_label(y, wheel, logits.shape[1]) if self.target == "random" else y
+            uphill = loss_direction(logits.detach(), goal)
+            (gradient,) = torch.autograd.grad(logits, leaf, uphill if self.target == "untargeted" else -uphill)
+        return gradient.sign_()
+
+
+@dataclass(frozen=True)
+class FGSM(GradientAttack):
+    """One step of size tau along the sign of the gradient: x' = clamp(x + tau sign(grad_x cost), 0, 1).
+
+    The gradient does not depend on tau, and chance enters through a random target only, so all outcomes can be listed.
+
+    Reference: Goodfellow et al., "Explaining and harnessing adversarial examples", 2015.
+
+    >>> model = nn.Linear(2, 2)
+    >>> _ = model.weight.data.copy_(torch.tensor([[1.0, -1.0], [0.0, 0.0]]))
+    >>> x, y = torch.full((1, 2), 0.5), torch.tensor([0])
+    >>> FGSM(tau=0.25)(model, x, y, torch.Generator()).tolist()
+    [[0.25, 0.75]]
+    """
+
+    name: ClassVar[str] = "fgsm"
+
+    def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:
+        """Return what picks the random targets."""
+        return Randomness(wheel=self.random_wheel(rng, rows))
+
+    def aim(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Randomness:
+        """Return the sign of the gradient as noise of radius one."""
+        with frozen(model):
+            return Randomness(noise=self.gradient_sign(model, x, y, randomness.wheel))
+
+    def apply(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Tensor:
+        """Return clamp(x + tau * sign, 0, 1)."""
+        return shifted(x, randomness.noise, self.tau)
+
+    def outcomes(self, classes: int) -> Randomness:
+        """Return one outcome for each possible target."""
+        return self.all_labels(classes)
+
+
+@dataclass(frozen=True)
+class PGD(GradientAttack):
+    """Projected gradient steps in the l-infinity ball of radius tau around x, from a uniform random start.
+
+    x_0 = clamp(x + U(-tau, tau)); x_{k+1} = clamp(x + clip(x_k + alpha sign(grad cost) - x, -tau, tau), 0, 1).
+
+    Reference: Madry et al., "Towards deep learning models resistant to adversarial attacks", 2018.
+
+    >>> model, x, y = nn.Linear(2, 2), torch.rand(3, 2), torch.tensor([0, 1, 0])
+    >>> moved = PGD(tau=0.1, steps=5)(model, x, y, torch.Generator())
+    >>> bool(((moved - x).abs() <= 0.1 + 1e-6).all())
+    True
+    """
+
+    alpha: float = 2 / 255
+    steps: int = 10
+    random_start: bool = True
+    name: ClassVar[str] = "pgd"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.steps < 1 or not 0 < self.alpha < float("inf"):
+            raise InputError(f"pgd: expected steps >= 1 and a finite alpha > 0, got {self.steps} and {self.alpha}")
+
+    def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:
+        """Return random starts in the unit cube and what picks the random targets."""
+        start = torch.from_numpy(symmetric_uniform(rng, (rows, *shape))) if self.random_start else None
+        return Randomness(noise=start, wheel=self.random_wheel(rng, rows))
+
+    def apply(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Tensor:
+        """Return the inputs after all steps."""
+        low, high = (x - self.tau).clamp_(min=0), (x + self.tau).clamp_(max=1)
+        moved = shifted(x, randomness.noise, self.tau)
+        with frozen(model):
+            for _ in range(self.steps):
+                step = self.gradient_sign(model, moved, y, randomness.wheel)
+                moved = torch.add(moved, step, alpha=self.alpha).clamp_(low, high)
+        return moved
+
+    def outcomes(self, classes: int) -> Randomness | None:
+        """Return one outcome for each possible target where the start is not random."""
+        return None if self.random_start else self.all_labels(classes)
+
+
+def loss_direction(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the gradient of cross-entropy with respect to the logits, divided by 1 - p_label.
+
+    The softmax over the other classes minus the one-hot label: the same direction as softmax - one-hot, without its
+    underflow where the model is sure (there the plain gradient is 0 in float32, and the attack would stand still).
+    """
+    chosen = torch.nn.functional.one_hot(labels, logits.shape[1]).bool()
+    others = logits.double().masked_fill(chosen, float("-inf")).softmax(dim=1)
+    return others.masked_fill(chosen, -1.0).to(logits.dtype)
+
+
+def wrong_label(y: Tensor, wheel: Tensor | None, classes: int) -> Tensor:
+    """Return the label that a uniform number in [0, 1) picks among those that are not y.
+
+    >>> wrong_label(torch.tensor([1, 1, 1]), torch.tensor([0.0, 0.4, 0.9]), 4).tolist()
+    [2, 3, 0]
+    """
+    if wheel is None or classes < 2:
+        raise InputError(f"random targets need at least 2 classes, got {classes}")
+    offset = 1 + (wheel * (classes - 1)).long().clamp(max=classes - 2)
+    return (y + offset.to(y.device)) % classes
+
+
+@contextmanager
+def frozen(model: nn.Module) -> Iterator[None]:
+    """Put the model in eval mode and give every submodule its own flag back on exit."""
+    flags = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in flags:
+            module.training = training
