@@ -38,22 +38,18 @@ class MLP(Classifier):
 
 
 class CNN(Classifier):
-    """Three 3x3 convolutions (width, 2 and 2 width planes) with batch-norm, two max-pools, 2x2 means, linear head."""
+    """A 3x3 convolution with `width` planes and batch-norm, max-pooled to 8x8, then 16 * width hidden units."""
 
     def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalise: Normalise) -> None:
         super().__init__()
         self.normalise = normalise
         self.conv1, self.bn1 = nn.Conv2d(shape[0], width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
-        self.conv2, self.bn2 = nn.Conv2d(width, 2 * width, 3, padding=1, bias=False), nn.BatchNorm2d(2 * width)
-        self.conv3, self.bn3 = nn.Conv2d(2 * width, 2 * width, 3, padding=1, bias=False), nn.BatchNorm2d(2 * width)
         self.relu = nn.ReLU()
-        self.maxpool = nn.MaxPool2d(2, ceil_mode=True)
-        self.avgpool = nn.AdaptiveAvgPool2d(2)
-        self.fc = nn.Linear(8 * width, classes)
+        self.maxpool = nn.AdaptiveMaxPool2d(8)
+        self.hidden = nn.Linear(64 * width, 16 * width)
+        self.fc = nn.Linear(16 * width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (n, classes) of images (n, channels, height, width)."""
-        x = self.relu(self.bn1(self.conv1(self.normalise(x))))
-        x = self.maxpool(self.relu(self.bn2(self.conv2(x))))
-        x = self.maxpool(self.relu(self.bn3(self.conv3(x))))
-        return self.fc(self.avgpool(x).flatten(1))  # type: ignore[no-any-return]
+        x = self.maxpool(self.relu(self.bn1(self.conv1(self.normalise(x)))))
+        return self.fc(self.relu(self.hidden(x.flatten(1))))  # type: ignore[no-any-return]
