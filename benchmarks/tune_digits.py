@@ -1,0 +1,146 @@
+"""Choose the digits scenario's hyper-parameters on development seeds; no test image is looked at.
+
+    python benchmarks/tune_digits.py [METHOD ...] [--seeds 1,2,3,4,5,6,7,8,9,10] [--json FILE]
+
+Every method gets a grid (GRIDS). A candidate counts if, on average over the seeds, its validation accuracy is at
+most 2 points below re-train's; among those the one whose mean pooled residual knowledge stays nearest to 1, averaged
+over the radii, is chosen. If no candidate counts, the one with the best validation accuracy is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import multiprocessing
+import statistics
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import torch
+
+from residuum.auditing import audit
+from residuum.experiments import Experiment
+from residuum.methods import make_method, unlearn
+from residuum.methods.base import Context
+from residuum.metrics import accuracy
+from residuum.models import build_model
+from residuum.training import train
+from residuum.types import InputError, child_seed
+
+DRAWS = 40
+UTILITY_POINTS = 2.0
+GRIDS: dict[str, dict[str, list[Any]]] = {
+    "gd": {"lr": [0.01, 0.05, 0.1], "epochs": [5, 10]},
+    "ngd": {"lr": [0.02, 0.1], "sigma": [0.03, 0.1, 0.3], "epochs": [10]},
+    "ga": {"lr": [1e-5, 1e-3, 1e-2, 2e-2, 3e-2], "epochs": [1, 3], "bn_mode": ["train", "eval"]},
+    "neggrad": {"beta": [0.001, 0.01, 0.03, 0.1], "lr": [0.01], "epochs": [1, 3, 5]},
+    "rurk": {"lambda_f": [0.003, 0.01, 0.03], "lambda_a": [0.003, 0.01, 0.03], "tau": [0.03, 0.1, 0.2], "epochs": [2, 5]},
+}
+
+
+def candidates(name: str) -> list[dict[str, Any]]:
+    grid = GRIDS[name]
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+def one_seed(seed: int, names: list[str]) -> dict[str, dict[str, Any]]:
+    torch.set_num_threads(1)
+    experiment = Experiment.create("digits")
+    scenario, dataset = experiment.scenario, experiment.dataset()
+    splits = experiment.splits(dataset)
+    constants = {"width": scenario.model.width, "mean": dataset.mean, "std": dataset.std}
+    models = {}
+    for role, samples in (("original", splits.train), ("retrain", splits.retain), ("control", splits.retain)):
+        start = build_model(
+            scenario.model.name, dataset.shape, dataset.classes, seed=child_seed(seed, role), **constants
+        )
+        models[role] = train(start, samples, scenario.train, seed=child_seed(seed, role))
+        if role == "original":
+            initial = start.state_dict()
+    facts: dict[str, dict[str, Any]] = {label: {} for label in models}
+    for name in names:
+        for settings in candidates(name):
+            label = f"{name} {json.dumps(settings)}"
+            facts[label] = {"method": name, "settings": settings}
+            try:
+                models[label] = unlearn(
+                    models["original"], splits, make_method(name, settings), seed=seed, context=Context(seed, initial)
+                )
+            except InputError as error:
+                facts[label]["failed"] = str(error)
+    taus = scenario.audit.taus["gaussian"]
+    audited = audit(
+        models,
+        models["retrain"],
+        splits.forget,
+        "gaussian",
+        taus=taus,
+        draws=DRAWS,
+        seed=child_seed(seed, "audit"),
+    )
+    for label, model in models.items():
+        facts[label] |= {
+            "train": accuracy(model, splits.train),
+            "validation": accuracy(model, splits.validation),
+            "unlearn": 100 - accuracy(model, splits.forget),
+            "r": audited.measures(label)["residual_knowledge"]["pooled"],
+        }
+    return facts
+
+
+def mean_facts(seeds: list[dict[str, dict[str, Any]]], label: str) -> dict[str, Any]:
+    rows = [facts[label] for facts in seeds]
+    if any("failed" in row for row in rows):
+        return {**rows[0], "failed": True}
+    means = {key: statistics.fmean(row[key] for row in rows) for key in ("train", "validation", "unlearn")}
+    r = [statistics.fmean(column) for column in zip(*(row["r"] for row in rows), strict=True)]
+    distance = statistics.fmean(abs(value - 1) for value in r)
+    worst_train = min(row["train"] for row in rows)
+    return {**rows[0], **means, "worst_train": worst_train, "r": r, "distance": distance}
+
+
+def choose(rows: list[dict[str, Any]], reference: float) -> dict[str, Any]:
+    whole = [row for row in rows if "failed" not in row]
+    useful = [row for row in whole if row["validation"] >= reference - UTILITY_POINTS]
+    if useful:
+        return min(useful, key=lambda row: row["distance"])
+    return max(whole, key=lambda row: row["validation"])
+
+
+def line(label: str, row: dict[str, Any]) -> str:
+    if "failed" in row:
+        return f"{label:70s} diverged"
+    ratios = " ".join(f"{value:.2f}" for value in row["r"])
+    return (
+        f"{label:70s} train>={row['worst_train']:6.2f} validation {row['validation']:6.2f} "
+        f"unlearn {row['unlearn']:6.2f} |r-1| {row['distance']:.3f}  r {ratios}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("methods", nargs="*", default=list(GRIDS))
+    parser.add_argument("--seeds", default="1,2,3,4,5,6,7,8,9,10")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--json")
+    arguments = parser.parse_args()
+    seeds = [int(seed) for seed in arguments.seeds.split(",")]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(arguments.workers, mp_context=context) as pool:
+        facts = list(pool.map(one_seed, seeds, itertools.repeat(arguments.methods)))
+    means = {label: mean_facts(facts, label) for label in facts[0]}
+    for label, row in means.items():
+        print(line(label, row))
+    for name in arguments.methods:
+        rows = [row for row in means.values() if row.get("method") == name]
+        chosen = choose(rows, means["retrain"]["validation"])
+        print(f"chosen: {line(name + ' ' + json.dumps(chosen['settings']), chosen)}")
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            json.dump(means, file, indent=1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
