@@ -118,6 +118,7 @@ def fit(
     *,
     seed: int,
     noise_seed: int | None = None,
+    batch_sizes: Mapping[str, int] | None = None,
     frozen: Iterable[nn.Module] = (),
     progress: Progress | None = None,
     stop_after_epoch: Callable[[int], bool] | None = None,
@@ -125,12 +126,14 @@ def fit(
     """Train `model` in place and return the number of single-sample forward-backward passes.
 
     Each stream has its own order, fixed by `seed` and the stream's name, so two methods that read the same
-    stream see the same batches whatever else they read. Injected noise comes from `noise_seed` only.
+    stream see the same batches whatever else they read; `batch_sizes` gives some streams a batch size of their own,
+    the others have the recipe's. Injected noise comes from `noise_seed` only.
     Parameters with `requires_grad=False` are left alone, and modules in `frozen` keep their statistics.
     `stop_after_epoch` is called with each finished epoch, counted from 0, and ends the training by True.
     """
     phases_of = phases if callable(phases) else lambda epoch: phases
-    feeds = {name: _Feed(name, samples, recipe, seed) for name, samples in streams.items()}
+    sizes = batch_sizes or {}
+    feeds = {name: _Feed(name, part, recipe, seed, sizes.get(name)) for name, part in streams.items()}
     noise = generator(child_seed(seed, "noise") if noise_seed is None else noise_seed)
     weights = [p for p in model.parameters() if p.requires_grad]
     optimiser = torch.optim.SGD(weights, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
@@ -230,11 +233,11 @@ def counting_passes(model: nn.Module) -> Iterator[list[int]]:
 class _Feed:
     """Shuffled mini-batches of one stream: one pass at a time, or endless and re-shuffled on every wrap."""
 
-    def __init__(self, name: str, samples: Samples, recipe: Recipe, seed: int) -> None:
-        self.samples, self.size, self.augment = samples, recipe.batch_size, recipe.augment
+    def __init__(self, name: str, samples: Samples, recipe: Recipe, seed: int, size: int | None = None) -> None:
+        self.samples, self.size, self.augment = samples, size or recipe.batch_size, recipe.augment
         self.order = generator(child_seed(seed, name))
         self.crops = generator(child_seed(seed, f"{name}/augment"))
-        self.batches = math.ceil(len(samples) / recipe.batch_size)
+        self.batches = math.ceil(len(samples) / self.size)
         self._endless: Iterator[Batch] | None = None
 
     def one_pass(self) -> Iterator[Batch]:

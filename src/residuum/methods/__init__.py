@@ -11,11 +11,15 @@ from typing import Any
 from torch import nn
 
 from residuum.methods.base import Context, GradientMethod, Method, first_problem
+from residuum.methods.cf_k import CFk
+from residuum.methods.eu_k import EUk
 from residuum.methods.ga import GA
 from residuum.methods.gd import GD
 from residuum.methods.neggrad import NegGrad
 from residuum.methods.ngd import NGD
 from residuum.methods.rurk import RURK
+from residuum.methods.scrub import SCRUB
+from residuum.methods.ssd import SSD
 from residuum.models import check_model
 from residuum.types import InputError, Splits, unknown_name
 
@@ -24,7 +28,11 @@ __all__ = [
     "GD",
     "NGD",
     "RURK",
+    "SCRUB",
+    "SSD",
+    "CFk",
     "Context",
+    "EUk",
     "GradientMethod",
     "Method",
     "NegGrad",
@@ -34,7 +42,7 @@ __all__ = [
     "unlearn",
 ]
 
-BUILT_IN: tuple[type[Method], ...] = (GD, NGD, GA, NegGrad, RURK)
+BUILT_IN: tuple[type[Method], ...] = (GD, NGD, GA, NegGrad, EUk, CFk, SCRUB, SSD, RURK)
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -111,13 +111,30 @@ class GradientMethod(Recipe, Method):
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Run the shared loop on the copy."""
+        self.descend(model, splits, context, self.phases)
+        return model
+
+    def descend(
+        self,
+        model: nn.Module,
+        splits: Splits,
+        context: Context,
+        phases: Callable[[int], Sequence[Phase]],
+        *,
+        frozen: Sequence[nn.Module] = (),
+        batch_sizes: Mapping[str, int] | None = None,
+        after_epoch: Callable[[int], bool] | None = None,
+    ) -> None:
+        """Train the copy in place on the streams "retain" and "forget", and count the passes in the context."""
         context.passes += fit(
             model,
             {"retain": splits.retain, "forget": splits.forget},
             self,
-            self.phases,
+            phases,
             seed=context.batch_seed,
             noise_seed=context.noise_seed,
+            batch_sizes=batch_sizes,
+            frozen=frozen,
             progress=context.progress,
+            stop_after_epoch=after_epoch,
         )
-        return model

@@ -1,0 +1,33 @@
+"""EU-k: train the last layers anew on the retain set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from pydantic.dataclasses import dataclass
+from torch import nn
+
+from residuum.methods.tail import TailMethod, start_anew
+from residuum.training import STRICT
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class EUk(TailMethod):
+    """Exact unlearning of the last k layers: re-initialise them, freeze the rest, descend L(w, S_r).
+
+    "Exact" is meant of the tail alone: the frozen part has seen the forget set. The tail starts as a fresh network
+    would, weights, batch-norm and its statistics; the reference code leaves batch-norm as it was, and with it what
+    it knows of the forget set.
+    Reference: Goel et al., "Towards Adversarial Evaluations for Inexact Machine Unlearning", 2022.
+
+    >>> EUk(k=2).share
+    0.5
+    """
+
+    name: ClassVar[str] = "eu_k"
+    title: ClassVar[str] = "EU-k"
+
+    def reset(self, tail: Sequence[nn.Module], seed: int) -> None:
+        """Draw the tail's weights again."""
+        start_anew(tail, seed)

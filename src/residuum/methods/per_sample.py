@@ -1,0 +1,82 @@
+"""Gradients of single samples by torch.func, in chunks that fit a memory budget; batch-norm in eval mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from residuum.models import evaluating
+from residuum.types import Samples
+
+Weights = dict[str, Tensor]
+MIB = 2**20
+
+
+class Functional(NamedTuple):
+    """A network as a function of its trainable parameters; its statistics stay fixed."""
+
+    logits: Callable[[Weights, Tensor], Tensor]
+    weights: Weights
+
+
+def functional(model: nn.Module) -> Functional:
+    """Return the network as a function (weights, x of shape (n, ...)) -> logits (n, classes).
+
+    Call it within `evaluating(model)`: batch statistics would couple the samples.
+    """
+    weights = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+
+    def logits(given: Weights, x: Tensor) -> Tensor:
+        return functional_call(model, given, (x,))  # type: ignore[no-any-return]
+
+    return Functional(logits, weights)
+
+
+def squared_gradients(
+    model: nn.Module, x: Tensor, y: Tensor, loss: Callable[[Tensor, Tensor], Tensor], weight: Tensor | None = None
+) -> Weights:
+    """Return sum_i weight_i * (d loss(h_w(x_i), y_i) / dw)^2, elementwise, for every trainable parameter.
+
+    >>> model = nn.Linear(1, 2, bias=False)
+    >>> total = squared_gradients(model, torch.tensor([[2.0], [1.0]]), torch.tensor([0, 0]), lambda h, y: h[:, 0].sum())
+    >>> total["weight"].flatten().tolist()
+    [5.0, 0.0]
+    """
+    network = functional(model)
+
+    def single(weights: Weights, one: Tensor, label: Tensor) -> Tensor:
+        return loss(network.logits(weights, one[None]), label[None])
+
+    with evaluating(model):
+        gradients = vmap(grad(single), in_dims=(None, 0, 0))(network.weights, x, y)
+    scale = torch.ones(len(x), dtype=x.dtype) if weight is None else weight
+    return {name: torch.einsum("n...,n->...", g.square_(), scale) for name, g in gradients.items()}
+
+
+def sample_bytes(model: nn.Module, samples: Samples) -> int:
+    """Return a generous estimate of the memory one sample's gradient needs: weights, and activations four times."""
+    sizes: list[int] = []
+
+    def measure(module: nn.Module, inputs: object, output: object) -> None:
+        if isinstance(output, Tensor):
+            sizes.append(output.numel() * output.element_size())
+
+    handles = [module.register_forward_hook(measure) for module in model.modules()]
+    try:
+        with evaluating(model), torch.no_grad():
+            model(samples.batch(torch.tensor([0]))[0])
+    finally:
+        for handle in handles:
+            handle.remove()
+    weights = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+    return 2 * weights + 4 * sum(sizes)
+
+
+def chunks(model: nn.Module, samples: Samples, memory_mib: float, copies: int = 1) -> Iterator[Tensor]:
+    """Yield positions of the samples in pieces whose gradients fit the budget, at least one sample each."""
+    size = int(memory_mib * MIB // (copies * sample_bytes(model, samples)))
+    yield from torch.split(torch.arange(len(samples)), max(size, 1))

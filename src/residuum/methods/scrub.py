@@ -1,0 +1,151 @@
+"""SCRUB: a student that obeys its teacher on the retain set and contradicts it on the forget set."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+
+from residuum.methods.base import Context, GradientMethod
+from residuum.models import forward
+from residuum.training import STRICT, Batch, NonNegative, Phase, Positive
+from residuum.types import InputError, Samples, Splits
+
+Teacher = Callable[[str, Batch], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class SCRUB(GradientMethod):
+    """SCRUB: in each of the first `msteps` epochs climb KL_T(t||s) on S_f, in every epoch descend on S_r.
+
+    The descent is on gamma * CE(s, y) + alpha * KL_T(t||s), KL_T = T^2/B * sum_i KL(softmax(t_i/T) || softmax(s_i/T)),
+    teacher t = the original in eval mode; both phases share one optimiser. The rate is multiplied by `decay_rate` after
+    each of `decay_epochs`. At s = t the KL has zero gradient: with `bn_mode="eval"` and no weight decay the first climb
+    does nothing, and the method leaves that point only because batch statistics make s differ from t.
+    `rewind` keeps the epoch whose error on S_f is closest to the last epoch's error on validation data of the same
+    classes. `forget_batch_size=None`: as the retain batches.
+    Reference: Kurmanji et al., "Towards Unbounded Machine Unlearning", NeurIPS 2023.
+
+    >>> SCRUB(epochs=5, lr=0.1, decay_epochs=(3,)).rate(2), round(SCRUB(lr=0.1, decay_epochs=(3,)).rate(3), 9)
+    (0.1, 0.01)
+    """
+
+    name: ClassVar[str] = "scrub"
+    title: ClassVar[str] = "SCRUB"
+
+    epochs: Annotated[int, Field(ge=0)] = 3
+    lr: NonNegative = 5e-4
+    weight_decay: NonNegative = 5e-4
+    alpha: NonNegative = 0.001
+    gamma: NonNegative = 1.0
+    temperature: Positive = 4.0
+    msteps: Annotated[int, Field(ge=0)] = 2
+    decay_epochs: tuple[Annotated[int, Field(ge=1)], ...] = (3, 5, 9)
+    decay_rate: Positive = 0.1
+    forget_batch_size: Annotated[int, Field(ge=1)] | None = None
+    rewind: bool = False
+
+    def rate(self, epoch: int) -> float:
+        """Return the learning rate of an epoch, counted from 0; `decay_epochs` are the last ones before a drop."""
+        return super().rate(epoch) * self.decay_rate ** sum(epoch + 1 > drop for drop in self.decay_epochs)
+
+    def loss(self, model: nn.Module, batch: Batch, beside: Batch | None, noise: torch.Generator) -> Tensor:
+        """Return gamma * CE, the part of the descent that needs no teacher."""
+        return self.gamma * F.cross_entropy(model(batch.x), batch.y)
+
+    def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
+        """Alternate climb and descent on the copy, and rewind if asked to."""
+        streams = {"forget": splits.forget} if self.msteps else {}
+        streams |= {"retain": splits.retain} if self.alpha else {}
+        phases = self.alternation(teacher_of(model, streams, copied=self.augment))
+        history = _History(model, splits) if self.rewind else None
+        sizes = {} if self.forget_batch_size is None else {"forget": self.forget_batch_size}
+        self.descend(model, splits, context, phases, batch_sizes=sizes, after_epoch=history.keep if history else None)
+        if history:
+            context.notes |= history.rewind()
+        return model
+
+    def alternation(self, teacher: Teacher) -> Callable[[int], Sequence[Phase]]:
+        """Return the passes of each epoch: the climb while it lasts, then the descent."""
+
+        def climb(model: nn.Module, batch: Batch, beside: Batch | None, noise: torch.Generator) -> Tensor:
+            return -distillation(teacher("forget", batch), model(batch.x), self.temperature)
+
+        def descent(model: nn.Module, batch: Batch, beside: Batch | None, noise: torch.Generator) -> Tensor:
+            if not self.alpha:
+                return self.loss(model, batch, beside, noise)
+            logits = model(batch.x)
+            obey = distillation(teacher("retain", batch), logits, self.temperature)
+            return self.gamma * F.cross_entropy(logits, batch.y) + self.alpha * obey
+
+        return lambda epoch: [Phase(climb, "forget")] * (epoch < self.msteps) + [Phase(descent, "retain")]
+
+
+def distillation(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
+    """Return T^2 * mean_i KL(softmax(t_i / T) || softmax(s_i / T)) of logits (n, classes).
+
+    >>> distillation(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]), 1.0).item().__round__(4)
+    0.1201
+    """
+    divergence = F.kl_div(
+        F.log_softmax(student / temperature, 1), F.softmax(teacher / temperature, 1), reduction="batchmean"
+    )
+    return divergence * temperature**2
+
+
+def teacher_of(model: nn.Module, streams: Mapping[str, Samples], *, copied: bool = False) -> Teacher:
+    """Return the logits of `model` as it is now, whatever becomes of it: cached per sample, or from a frozen copy.
+
+    Augmented inputs are new in every epoch and need the copy.
+    """
+    if not copied:
+        cached = {name: forward(model, samples) for name, samples in streams.items()}
+        return lambda stream, batch: cached[stream][batch.indices]
+    frozen = copy.deepcopy(model).eval()
+
+    @torch.no_grad()
+    def ask(stream: str, batch: Batch) -> Tensor:
+        return frozen(batch.x)  # type: ignore[no-any-return]
+
+    return ask
+
+
+class _History:
+    """The student after each epoch, with its error on the forget set."""
+
+    def __init__(self, model: nn.Module, splits: Splits) -> None:
+        alike = torch.isin(splits.validation.y, splits.forget.y).nonzero().flatten()
+        if not len(alike):
+            raise InputError(
+                "scrub: rewind needs validation samples of the forgotten classes, and there are none; "
+                "set data.validation_size, or rewind=false (class form has none at all)"
+            )
+        self.model, self.forget, self.alike = model, splits.forget, splits.validation.subset(alike.numpy())
+        self.states: list[dict[str, Tensor]] = []
+        self.errors: list[float] = []
+
+    def keep(self, epoch: int) -> bool:
+        """Note the student after an epoch; never ends the training."""
+        self.states.append({name: value.clone() for name, value in self.model.state_dict().items()})
+        self.errors.append(error_rate(self.model, self.forget))
+        return False
+
+    def rewind(self) -> dict[str, Any]:
+        """Load the chosen epoch into the model and return what was compared; of equal epochs the last is taken."""
+        goal = error_rate(self.model, self.alike)
+        if not self.states:
+            return {"rewind_epoch": 0, "validation_error": goal}
+        chosen = min(reversed(range(len(self.errors))), key=lambda epoch: abs(self.errors[epoch] - goal))
+        self.model.load_state_dict(self.states[chosen])
+        return {"rewind_epoch": chosen + 1, "forget_errors": self.errors, "validation_error": goal}
+
+
+def error_rate(model: nn.Module, samples: Samples) -> float:
+    """Return the share of samples the model gets wrong."""
+    return forward(model, samples).argmax(1).ne(samples.y).double().mean().item()

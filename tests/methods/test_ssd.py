@@ -1,0 +1,139 @@
+"""SSD: mask, cap and importances against slow loops (T6)."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from residuum.methods import SSD, Context, make_method, unlearn
+from residuum.methods.ssd import batch_importance, dampening_factor, sample_importance
+from residuum.types import InputError, Samples
+
+IMPORTANCE = st.floats(0, 1e3, width=32)
+
+
+def weights(model) -> dict[str, torch.Tensor]:
+    return dict(model.named_parameters())
+
+
+@given(st.lists(st.tuples(IMPORTANCE, IMPORTANCE), min_size=1, max_size=20), st.floats(0, 100), st.floats(0, 10))
+def test_factor_equals_the_published_rule_weight_by_weight(pairs, alpha, dampening):
+    forget, rest = torch.tensor(pairs, dtype=torch.float64).T
+    factor = dampening_factor(forget, rest, alpha=alpha, dampening=dampening)
+    for computed, f, d in zip(factor.tolist(), forget.tolist(), rest.tolist(), strict=True):
+        expected = min(dampening * d / f, 1.0) if f > alpha * d else 1.0
+        assert computed == pytest.approx(expected, rel=1e-12)
+        assert 0 <= computed <= 1
+
+
+def test_infinite_alpha_leaves_every_weight():
+    forget, rest = torch.tensor([0.0, 1.0, 5.0]), torch.tensor([0.0, 0.0, 1.0])
+    assert dampening_factor(forget, rest, alpha=float("inf"), dampening=0.0).tolist() == [1, 1, 1]
+
+
+def test_huge_alpha_is_the_identity(original, splits):
+    method = SSD(alpha=1e30, dampening=0.0, reference="full")
+    before, after = weights(original), weights(unlearn(original, splits, method, seed=1))
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_zero_alpha_and_dampening_zero_exactly_the_weights_that_matter(original, splits):
+    context = Context(seed=1)
+    after = weights(unlearn(original, splits, SSD(alpha=0, dampening=0), seed=1, context=context))
+    forget = batch_importance(original, splits.forget, size=len(splits.forget), seed=0)
+    for name, weight in weights(original).items():
+        assert torch.equal(after[name], torch.where(forget[name] > 0, torch.zeros_like(weight), weight))
+    assert context.notes["dampened_weights"] == sum(int(f.gt(0).sum()) for f in forget.values()) > 0
+
+
+def test_scaling_the_loss_changes_nothing(original, splits):
+    def factors(scale: float) -> torch.Tensor:
+        def criterion(h: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return scale * F.cross_entropy(h, y)
+
+        parts = [
+            batch_importance(original, samples, size=20, seed=0, criterion=criterion)
+            for samples in (splits.forget, splits.train)
+        ]
+        return torch.cat(
+            [dampening_factor(parts[0][n], parts[1][n], alpha=2.0, dampening=1.0).flatten() for n in parts[0]]
+        )
+
+    assert torch.equal(factors(1.0), factors(8.0))  # a power of two: no rounding
+    assert bool(factors(1.0).lt(1).any())
+
+
+@pytest.mark.parametrize("per_sample", [False, True])
+def test_no_weight_grows_and_buffers_stay(per_sample, original, splits):
+    after = unlearn(original, splits, SSD(alpha=0.5, dampening=3.0, per_sample=per_sample), seed=1)
+    for name, weight in weights(original).items():
+        assert bool((weights(after)[name].abs() <= weight.abs()).all())
+    assert any(not torch.equal(w, weights(after)[n]) for n, w in weights(original).items())
+    assert all(torch.equal(a, b) for a, b in zip(original.buffers(), after.buffers(), strict=True))
+
+
+def test_per_sample_importance_equals_a_slow_loop_in_any_chunks(original, splits):
+    model = copy.deepcopy(original).eval()
+    slow = {name: torch.zeros_like(p) for name, p in weights(model).items()}
+    for x, y in zip(splits.forget.x, splits.forget.y, strict=True):
+        gradients = torch.autograd.grad(F.cross_entropy(model(x[None]), y[None]), list(model.parameters()))
+        for name, gradient in zip(slow, gradients, strict=True):
+            slow[name] += gradient**2 / len(splits.forget)
+    for memory_mib in (1e-6, 0.2, 256):
+        fast = sample_importance(model, splits.forget, memory_mib=memory_mib)
+        for name, value in slow.items():
+            assert torch.allclose(fast[name], value, rtol=1e-4, atol=1e-9)
+
+
+def test_batch_importance_squares_the_mean_gradient(original, splits):
+    model = copy.deepcopy(original).eval()
+    gradients = torch.autograd.grad(F.cross_entropy(model(splits.forget.x), splits.forget.y), list(model.parameters()))
+    whole = batch_importance(model, splits.forget, size=999, seed=0)
+    for value, gradient in zip(whole.values(), gradients, strict=True):
+        assert torch.allclose(value, gradient**2, rtol=1e-4, atol=1e-10)
+
+
+def test_batches_of_one_sample_give_the_per_sample_form(original, splits):
+    singles = batch_importance(original, splits.forget, size=1, seed=0)
+    fast = sample_importance(original, splits.forget, memory_mib=64)
+    assert all(torch.allclose(singles[name], fast[name], rtol=1e-4, atol=1e-9) for name in fast)
+
+
+def test_both_sets_have_batches_of_one_size(original, splits):
+    context = Context(seed=1)
+    unlearn(original, splits, SSD(batch_size=128), seed=1, context=context)
+    assert context.notes["batch_size"] == len(splits.forget) < 128
+    assert context.passes == len(splits.forget) + len(splits.train)
+
+
+def test_reference_may_be_the_retain_set(original, splits):
+    def after(reference: str, part):
+        return weights(unlearn(original, part, SSD(alpha=1, reference=reference), seed=1))
+
+    canary = replace(splits, train=Samples(splits.train.x * float("nan"), splits.train.y, splits.train.ids))
+    kept = after("retain", canary)
+    assert all(bool(w.isfinite().all()) for w in kept.values())
+    full = after("full", splits)
+    assert any(not torch.equal(kept[name], full[name]) for name in full)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"alpha": -1}, "alpha: .*greater than or equal to 0, got -1"),
+        ({"dampening": -1}, "dampening: .*greater than or equal to 0"),
+        ({"alpha": float("inf")}, "alpha: .*finite"),
+        ({"reference": "forget"}, "reference: .*'full' or 'retain'"),
+        ({"batch_size": 0}, "batch_size: .*greater than or equal to 1"),
+        ({"lr": 0.1}, "unknown setting of ssd 'lr'"),
+    ],
+)
+def test_wrong_settings_are_refused_with_the_range(settings, message):
+    with pytest.raises(InputError, match=message):
+        make_method("ssd", settings)
