@@ -133,6 +133,12 @@ def test_small_pool_of_chosen_ids():
     assert counts(splits.forgotten_test, 3) == [0, 3, 0]
 
 
+def test_ids_of_other_classes_may_stand_in_the_pool():
+    data = toy([20, 20, 20], [9, 9, 9])
+    splits = make_splits(data, train_ids=data.train.ids[:30], classes=[0, 2], forget_fraction=0.5)
+    assert splits.train.ids == tuple(data.train.ids[i] for i in range(30) if data.train.y[i] != 1)
+
+
 def test_without_a_test_size_the_official_test_set_is_whole_and_in_order():
     data = toy([9, 9], [4, 5])
     splits = make_splits(data, forget_fraction=0.3)
@@ -252,7 +258,7 @@ def test_ids_that_were_not_drawn_for_training_are_told_apart(digits):
         ({"forget_class": 0, "classes": "123"}, "must be a list of names or numbers"),
         ({"forget_class": 0, "classes": [1, "x"]}, "unknown class 'x'"),
         ({"forget_class": 8, "train_ids": ["nope"]}, "train_ids: 'nope' is not in the training set"),
-        ({"forget_class": 8, "train_ids": []}, "train_ids is empty"),
+        ({"forget_class": 8, "train_ids": []}, "train_ids leaves no training sample"),
         ({"forget_class": 8, "train_ids": ["digits/0001"] * 2}, "train_ids: id 'digits/0001' occurs 2 times"),
         ({"forget_class": 8, "test_size": None}, "'digits' has no test set of its own; give test_size"),
         ({"forget_class": 8, "train_size": 898}, "has 1797 samples, too few for test 450, validation 450, train 898"),

@@ -53,23 +53,26 @@ def make_splits(
     request = Request.checked(
         None if forget_class is None else class_index(forget_class, kept.class_names), forget_fraction, forget_ids
     )
-    pool = kept.train if train_ids is None else _restricted(kept.train, train_ids)
+    pool = kept.train if train_ids is None else _restricted(kept.train, train_ids, dataset.train)
     train, validation, test = _cut(kept, pool, train_size, validation_size, test_size, seed)
     others = {"validation": validation, "test": test, "whole": dataset.train}
     forget = forget_positions(request, train, seed, others)
     return _assemble(train, forget, validation, test, kept.class_names, request)
 
 
-def _restricted(pool: Samples, ids: Ids) -> Samples:
+def _restricted(kept: Samples, ids: Ids, whole: Samples) -> Samples:
+    """Return the samples of the classes kept that are in the list; every id must exist in the whole training set."""
     wanted = read_ids(ids, "train_ids")
     refuse_repeats(wanted, "train_ids")
-    position = {name: row for row, name in enumerate(pool.ids)}
+    known = set(whole.ids)
     for name in wanted:
-        if name not in position:
-            raise InputError(f"train_ids: {name!r} is not in the training set (or not in the classes kept)")
-    if not wanted:
-        raise InputError("train_ids is empty; leave it out to use the whole training set")
-    return pool.subset(sorted(position[name] for name in wanted))
+        if name not in known:
+            raise InputError(f"train_ids: {name!r} is not in the training set; ids look like {whole.ids[0]}")
+    chosen = set(wanted)
+    rows = [row for row, name in enumerate(kept.ids) if name in chosen]
+    if not rows:
+        raise InputError("train_ids leaves no training sample; leave it out to use the whole training set")
+    return kept.subset(rows)
 
 
 def _cut(

@@ -109,16 +109,17 @@ def _first(wrong: Tensor) -> int | None:
 
 
 def _refuse_bad_pixels(x: Tensor, ids: Sequence[str], name: str) -> None:
+    lowest, highest = x.aminmax()
+    if bool(lowest >= 0) and bool(highest <= 1):  # false if any is NaN
+        return
     bad = _first(~x.isfinite())
     if bad is not None:
         value = x[bad][~x[bad].isfinite()][0].item()
         raise InputError(f"{name}[{bad}] (id {ids[bad]!r}) holds {value}; remove or repair that sample")
-    if float(x.min()) >= 0 and float(x.max()) <= 1:
-        return
-    row = _first((x < 0) | (x > 1))
-    assert row is not None
-    value = x[row][(x[row] < 0) | (x[row] > 1)][0].item()
-    hint = "divide 8-bit images by 255" if float(x.max()) > 1 else "undo the normalisation: it is a layer of the model"
+    outside = (x < 0) | (x > 1)
+    row = int(outside.flatten(1).any(1).to(torch.uint8).argmax())
+    value = x[row][outside[row]][0].item()
+    hint = "divide 8-bit images by 255" if bool(highest > 1) else "undo the normalisation: it is a layer of the model"
     raise InputError(f"pixels must lie in [0, 1], but {name}[{row}] (id {ids[row]!r}) holds {value:g}; {hint}")
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import tempfile
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,12 +34,12 @@ def save_weights(model: nn.Module, path: Path | str, metadata: Mapping[str, str]
 
 
 def _write_whole(path: Path, content: bytes) -> None:
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(aside).replace(path)
+        aside.write_bytes(content)
+        aside.replace(path)
     except OSError as error:
+        aside.unlink(missing_ok=True)
         raise InputError(
             f"cannot write {path}: {error.strerror or error}; give a folder that can be written"
         ) from error
@@ -49,6 +48,7 @@ def _write_whole(path: Path, content: bytes) -> None:
 def load_weights(path: Path | str) -> Classifier:
     """Return the model that `save_weights` wrote, rebuilt from the architecture in the file.
 
+    >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
     >>> file = Path(folder.name) / "model.safetensors"
     >>> save_weights(build_model("mlp", (4,), 3, seed=1), file)
@@ -77,27 +77,25 @@ def read_metadata(path: Path | str) -> dict[str, str]:
 def init_from(model: Model, path: Path | str) -> Model:
     """Return a copy of the model with all weights but its head's (the last `nn.Linear`) from a weights file.
 
-    The head keeps the model's own values, so the number of classes may differ. A file without normalisation constants
-    (`normalise.mean`, `normalise.std`) leaves the model's; a file with them brings its own.
+    The head keeps the model's own values, so the number of classes may differ. Weights belong to the normalisation they
+    were trained with: a file that has the constants brings them along, a file without them leaves the model's.
     """
     _, tensors = _read(Path(path))
     new = copy.deepcopy(model)
-    head, own = head_of(new)[0], new.state_dict()
-    loaded = {name: values for name, values in tensors.items() if not name.startswith(f"{head}.")}
-    constants = {name for name in own if name in {"normalise.mean", "normalise.std"} and name not in loaded}
-    expected = {name: v for name, v in own.items() if not name.startswith(f"{head}.") and name not in constants}
+    apart = (f"{head_of(new)[0]}.", *(["normalise."] if isinstance(new, Classifier) else []))
+    loaded = {name: values for name, values in tensors.items() if not name.startswith(apart)}
+    expected = {name: values for name, values in new.state_dict().items() if not name.startswith(apart)}
     _refuse_mismatch(expected, loaded, path)
     new.load_state_dict(loaded, strict=False)
-    _record_constants(new)
+    if isinstance(new, Classifier) and {"normalise.mean", "normalise.std"} <= tensors.keys():
+        _set_constants(new, tensors["normalise.mean"].tolist(), tensors["normalise.std"].tolist())
     return new
 
 
-def _record_constants(model: nn.Module) -> None:
-    """Keep the architecture true when normalisation constants were loaded."""
-    if isinstance(model, Classifier) and isinstance(model.normalise, Normalise):
-        mean, std = model.normalise.mean.tolist(), model.normalise.std.tolist()
-        model.normalise.constants = (tuple(mean), tuple(std))
-        model.architecture |= {"mean": mean, "std": std}
+def _set_constants(model: Classifier, mean: list[float], std: list[float]) -> None:
+    """Replace the normalisation layer and keep the architecture true."""
+    model.normalise = Normalise(mean, std).train(model.normalise.training)
+    model.architecture = model.architecture | {"mean": mean, "std": std}
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -1,0 +1,91 @@
+"""Flags restored, logits as one big batch, heads found."""
+
+import pytest
+import torch
+from torch import nn
+
+from residuum.models import build_model, evaluating, forward, head_of, module_flags
+from residuum.types import InputError, Samples
+
+
+@pytest.fixture
+def model():
+    """A model whose flags are mixed: frozen batch-norm inside a network in train mode."""
+    network = build_model("cnn", (1, 8, 8), 3, seed=1).train()
+    network.bn2.eval()
+    return network
+
+
+@pytest.fixture
+def samples():
+    x = torch.rand(11, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    return Samples(x, torch.zeros(11, dtype=torch.int64), tuple(map(str, range(11))))
+
+
+def flags(model):
+    return {name: module.training for name, module in model.named_modules()}
+
+
+@pytest.mark.parametrize("manager", [module_flags, evaluating])
+def test_every_flag_is_restored_even_after_an_error(model, manager):
+    before = flags(model)
+    assert before["bn1"]
+    assert not before["bn2"]
+    with pytest.raises(RuntimeError, match=r"size of tensor|channels"), manager(model):  # noqa: PT012
+        model.eval()
+        model.bn2.train()
+        model(torch.rand(2, 5, 8, 8))
+    assert flags(model) == before
+
+
+def test_evaluating_is_eval_mode_everywhere(model):
+    with evaluating(model):
+        assert not any(flags(model).values())
+
+
+def test_flags_are_restored_although_a_module_overrides_train():
+    class Frozen(nn.Sequential):
+        def train(self, mode=True):
+            return super().train(False)
+
+    model = Frozen(nn.Dropout()).eval()
+    model[0].training = True
+    with evaluating(model):
+        assert not model[0].training
+    assert model[0].training
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 11, 512])
+def test_logits_do_not_depend_on_the_batch_size_and_change_nothing(model, samples, batch_size):
+    before, state = flags(model), {k: v.clone() for k, v in model.state_dict().items()}
+    logits = forward(model, samples, batch_size=batch_size)
+    assert flags(model) == before
+    assert all(torch.equal(v, state[k]) for k, v in model.state_dict().items())
+    assert not logits.requires_grad
+    with torch.no_grad():
+        torch.testing.assert_close(logits, model.eval()(samples.x))
+
+
+def test_no_samples_give_no_logits(model, samples):
+    assert forward(model, samples.subset([])).shape == (0, 3)
+
+
+def test_batch_size_zero_is_refused(model, samples):
+    with pytest.raises(InputError, match=r"batch_size must be 1 or more, got 0"):
+        forward(model, samples, batch_size=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "head"), [("cnn", "fc"), ("mlp", "fc"), ("logistic", "fc"), ("resnet18", "fc"), ("vgg11", "classifier")]
+)
+def test_head_of_every_model(name, head):
+    model = build_model(name, (1, 8, 8), 3, width=2, seed=1)
+    found, layer = head_of(model)
+    assert found == head
+    assert layer is getattr(model, head)
+    assert layer.out_features == 3
+
+
+def test_a_model_without_linear_layer_has_no_head():
+    with pytest.raises(InputError, match=r"Sequential has no nn.Linear layer"):
+        head_of(nn.Sequential(nn.Conv2d(1, 2, 3)))
