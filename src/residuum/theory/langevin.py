@@ -127,7 +127,13 @@ def published_epsilon(
         bound = minimal_epsilon(lambda a: rurk_request(a, gaps[0], pull, steps[0], chain), delta)
     else:
         bound = minimal_epsilon(lambda a: many_requests(a, gaps, steps, chain), delta)
-    constants = {**bound.constants, **chain.constants(), "gap": float(gaps[-1]), "pull": pull, "steps": float(sum(steps))}
+    constants = {
+        **bound.constants,
+        **chain.constants(),
+        "gap": float(gaps[-1]),
+        "pull": pull,
+        "steps": float(sum(steps)),
+    }
     return Bound(bound.value, bound.clipped, bound.vacuous, (*ASSUMPTIONS, STATIONARY), constants)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from residuum.theory.langevin import ASSUMPTIONS, Chain
 from residuum.theory.renyi import gaussian_epsilon, minimal_epsilon
@@ -115,7 +116,7 @@ def _phase_ends(phases: Sequence[Phase], chain: Chain, start_gap: float) -> list
         left -= phase.steps
         P += c ** (2 * left) * _geometric(c * c, phase.steps)
         S += c**left * _geometric(c, phase.steps) * chain.step * phase.gap
-        if P > points[-1][0]:
+        if points[-1][0] < P:
             points.append((P, S))
     return points
 
@@ -131,7 +132,7 @@ def _minorant_energy(points: list[tuple[float, float]]) -> float:
         while len(hull) > 1 and _slope(hull[-2], hull[-1]) >= _slope(hull[-1], point):
             hull.pop()
         hull.append(point)
-    return sum(_slope(a, b) ** 2 * (b[0] - a[0]) for a, b in zip(hull, hull[1:], strict=False))
+    return sum(_slope(a, b) ** 2 * (b[0] - a[0]) for a, b in pairwise(hull))
 
 
 def _slope(a: tuple[float, float], b: tuple[float, float]) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from scipy.special import betainc
 
 from residuum.theory.result import Array, Bound, check
@@ -48,6 +47,7 @@ def nearest_boundary_point(x: Array, weights: Array, offset: float = 0.0) -> Arr
 
     x - (w . x + b) w / ||w||^2; literature prints x . x for w . x. Shapes: x (..., d), weights (d,).
 
+    >>> import numpy as np
     >>> nearest_boundary_point(np.array([3.0, 4.0]), np.array([0.0, 2.0])).tolist()
     [3.0, 0.0]
     """
