@@ -41,8 +41,9 @@ def test_tensors_lists_and_flat_features_are_taken():
     assert data.shape == (2,)
 
 
-def test_later_changes_of_the_arrays_do_not_reach_the_data_set():
-    x, y = IMAGES.astype(np.float32), LABELS.copy()
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_later_changes_of_the_arrays_do_not_reach_the_data_set(kind):
+    x, y = kind(IMAGES.astype(np.float32)), kind(LABELS)
     data = Dataset.from_arrays(x, y)
     before = data.train.x.clone(), data.train.y.clone()
     x[:] = 0.25

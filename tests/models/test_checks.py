@@ -66,7 +66,9 @@ def test_probabilities_are_noticed():
         check_model(linear(3, nn.Softmax(1)), SAMPLES, 3)
 
 
-@pytest.mark.parametrize("last", [nn.ReLU(), nn.LogSoftmax(1), nn.Sigmoid()])
+@pytest.mark.parametrize(
+    "last", [nn.ReLU(), nn.LogSoftmax(1), nn.Sigmoid(), Broken(lambda x: x - x.mean(1, keepdim=True) + 1 / 3)]
+)
 def test_other_outputs_are_not_taken_for_probabilities(last):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
