@@ -48,7 +48,7 @@ def test_ratio_violation_holds_on_random_distributions(p, q, eps):
     size = min(len(p), len(q))
     P, Q = np.array(p[:size]) / sum(p[:size]), np.array(q[:size]) / sum(q[:size])
     delta = max(np.maximum(P - math.exp(eps) * Q, 0).sum(), np.maximum(Q - math.exp(eps) * P, 0).sum())
-    outside = (P > math.exp(2 * eps) * Q * (1 + 1e-12)) | (P * (1 + 1e-12) < math.exp(-2 * eps) * Q)
+    outside = (math.exp(2 * eps) * Q * (1 + 1e-12) < P) | (math.exp(-2 * eps) * Q > P * (1 + 1e-12))
     assert P[outside].sum() <= ratio_violation(eps, min(delta, 0.999), tight=True).value + 1e-12
     assert ratio_violation(eps, 0.5, tight=True).value <= ratio_violation(eps, 0.5, tight=False).value
 

@@ -1,4 +1,4 @@
-"""Certified removal and descent-to-delete: exact re-fits, residual bounds, and where a claim of the literature fails."""
+"""Certified removal and descent-to-delete: exact re-fits, residual bounds, and where a published claim fails."""
 
 from __future__ import annotations
 

@@ -102,8 +102,16 @@ def output_epsilon(removal: Removal, noise: float, delta: float) -> Bound:
 
     ||w_new - w_retrained|| <= residual / (l2 n_r) by strong convexity.
     """
+    return distance_epsilon(removal.total / removal.smallest_curvature, noise, delta)
+
+
+def distance_epsilon(distance: float, noise: float, delta: float) -> Bound:
+    """Return the exact eps of two fixed weight vectors `distance` apart, both published with Gaussian noise.
+
+    >>> round(distance_epsilon(0.02, 0.1, 1e-5).value, 4) == round(gaussian_epsilon(0.2, 1e-5), 4)
+    True
+    """
     check("noise", noise, low=0, ends="(]")
-    distance = removal.total / removal.smallest_curvature
     value = gaussian_epsilon(distance / noise, delta)
     return epsilon_bound(value, delta, (_HEAD_ONLY,), {"distance": distance, "noise": noise})
 
