@@ -11,8 +11,8 @@ from residuum.types import InputError, Samples
 @pytest.fixture
 def model():
     """A model whose flags are mixed: frozen batch-norm inside a network in train mode."""
-    network = build_model("cnn", (1, 8, 8), 3, seed=1).train()
-    network.bn2.eval()
+    network = build_model("resnet18", (1, 8, 8), 3, width=2, seed=1).train()
+    network.layer1[0].bn2.eval()
     return network
 
 
@@ -30,10 +30,10 @@ def flags(model):
 def test_every_flag_is_restored_even_after_an_error(model, manager):
     before = flags(model)
     assert before["bn1"]
-    assert not before["bn2"]
+    assert not before["layer1.0.bn2"]
     with pytest.raises(RuntimeError, match=r"size of tensor|channels"), manager(model):  # noqa: PT012
         model.eval()
-        model.bn2.train()
+        model.layer1[0].bn2.train()
         model(torch.rand(2, 5, 8, 8))
     assert flags(model) == before
 
