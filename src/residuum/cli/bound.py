@@ -134,8 +134,8 @@ def rurk(
 
 @app.command()
 def descent_to_delete(
-    n: Samples, steps: Served, l2: Strength, eps: Eps, delta: Delta, removed: Forgotten = 1, smallest: int | None = None,
-    classes: Classes = 2, as_json: Json = False,
+    n: Samples, steps: Served, l2: Strength, eps: Eps, delta: Delta, removed: Forgotten = 1,
+    smallest: int | None = None, classes: Classes = 2, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Print the publishing noise of descent-to-delete and the epsilon it truly gives."""
     from residuum.theory.deletion import distance_bound, publishing_epsilon, publishing_noise

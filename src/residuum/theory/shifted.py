@@ -77,9 +77,12 @@ def shifted_epsilon(
 
 
 def steps_needed(
-    learning: Sequence[Phase], chain: Chain, eps: float, delta: float, *, pull: float = 0.0, limit: int = 10**6
-) -> int | None:
-    """Return the fewest unlearning steps that certify (eps, delta), or None where no number up to `limit` does.
+    learning: Sequence[Phase], chain: Chain, eps: float, delta: float,
+    *, pull: float = 0.0, start_gap: float = 0.0, limit: int = 10**6,
+) -> int | None:  # fmt: skip
+    """Return the fewest further steps that certify (eps, delta), or None where no number up to `limit` does.
+
+    With no learning phase and a `start_gap`: how long re-training takes to forget where it started.
 
     >>> chain = Chain(l2=0.1, step=1.0, sigma=0.1)
     >>> k = steps_needed([Phase(1000, 0.02)], chain, 1.0, 1e-5)
@@ -87,11 +90,13 @@ def steps_needed(
     True
     >>> steps_needed([Phase(1000, 0.02)], chain, 1.0, 1e-5, pull=0.02) is None
     True
+    >>> steps_needed([], chain, 1.0, 1e-5, start_gap=10.0) > k
+    True
     """
     check("eps", eps, low=0, ends="(]")
 
     def enough(steps: int) -> bool:
-        return shifted_epsilon([*learning, Phase(steps, pull)], chain, delta).value <= eps
+        return shifted_epsilon([*learning, Phase(steps, pull)], chain, delta, start_gap=start_gap).value <= eps
 
     if not enough(limit):
         return None
