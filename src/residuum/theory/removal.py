@@ -83,7 +83,8 @@ def remove(weights: Array, x: Array, y: Labels, forget: NDArray[np.bool_], l2: f
 def objective_epsilon(residual: float, std: float, delta: float, *, printed: bool = False) -> Bound:
     """Return eps of objective perturbation b ~ N(0, std^2 I) that hides a gradient residual.
 
-    Printed: c residual / std with c = sqrt(2 log(1.5 / delta)), false beyond eps of about 2 (docs/theory.md).
+    Printed: c residual / std with c = sqrt(2 log(1.5 / delta)); its proof ends at eps = 2 log 3, and it is false at
+    eps = 10 for delta = 1e-5 (docs/theory.md).
     Default: the exact value for two Gaussians residual / std apart.
 
     >>> objective_epsilon(1.0, 10.0, 1e-4).value < objective_epsilon(1.0, 10.0, 1e-4, printed=True).value
