@@ -52,7 +52,7 @@ def test_shifted_is_exact_on_a_quadratic_with_three_requests(chain):
 @pytest.mark.parametrize("pull", [0.001, 0.02, 0.4, 3.0])
 @pytest.mark.parametrize("serve", [1, 50])
 def test_shifted_bounds_rurk_on_a_quadratic_within_its_factor(chain, pull, serve):
-    """Exact while gaps do not grow. Noise of earlier steps cannot hide a pull that comes later: up to 21 times there."""
+    """Exact while gaps do not grow; earlier noise cannot hide a pull that comes later: up to 21 times there."""
     exact = exact_rate(chain, [0.02] * 200 + [pull] * serve, [0] * (200 + serve))
     bound = divergence_rate([Phase(200, 0.02), Phase(serve, pull)], chain)
     assert exact * (1 - 1e-9) <= bound <= 21 * exact
