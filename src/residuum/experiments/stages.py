@@ -149,7 +149,7 @@ def _cached_splits(data: str, forget: str, root: str | None) -> Splits:
 
 def _fresh_model(settings: Settings, splits: Splits, seed: int) -> nn.Module:
     spec = settings["model"]
-    constants = {"mean": tuple(spec["mean"]), "std": tuple(spec["std"])}
+    constants: dict[str, Any] = {"mean": tuple(spec["mean"]), "std": tuple(spec["std"])}
     return build_model(spec["name"], splits.train.shape, splits.classes, width=spec["width"], seed=seed, **constants)
 
 

@@ -12,11 +12,14 @@ from torch import nn
 
 from residuum.methods.base import Context, GradientMethod, Method, first_problem
 from residuum.methods.cf_k import CFk
+from residuum.methods.cr import CR
 from residuum.methods.eu_k import EUk
+from residuum.methods.fisher import Fisher
 from residuum.methods.ga import GA
 from residuum.methods.gd import GD
 from residuum.methods.neggrad import NegGrad
 from residuum.methods.ngd import NGD
+from residuum.methods.ntk import NTK
 from residuum.methods.rurk import RURK
 from residuum.methods.scrub import SCRUB
 from residuum.methods.ssd import SSD
@@ -24,15 +27,18 @@ from residuum.models import check_model
 from residuum.types import InputError, Splits, unknown_name
 
 __all__ = [
+    "CR",
     "GA",
     "GD",
     "NGD",
+    "NTK",
     "RURK",
     "SCRUB",
     "SSD",
     "CFk",
     "Context",
     "EUk",
+    "Fisher",
     "GradientMethod",
     "Method",
     "NegGrad",
@@ -42,7 +48,7 @@ __all__ = [
     "unlearn",
 ]
 
-BUILT_IN: tuple[type[Method], ...] = (GD, NGD, GA, NegGrad, EUk, CFk, SCRUB, SSD, RURK)
+BUILT_IN: tuple[type[Method], ...] = (GD, NGD, GA, NegGrad, EUk, CFk, SCRUB, SSD, Fisher, NTK, CR, RURK)
 
 
 @cache

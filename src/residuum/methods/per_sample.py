@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -23,15 +23,18 @@ class Functional(NamedTuple):
     weights: Weights
 
 
-def functional(model: nn.Module) -> Functional:
+def functional(model: nn.Module, state: Mapping[str, Tensor] | None = None) -> Functional:
     """Return the network as a function (weights, x of shape (n, ...)) -> logits (n, classes).
 
-    Call it within `evaluating(model)`: batch statistics would couple the samples.
+    `state` replaces the model's own weights and statistics. Call it within `evaluating(model)`: batch statistics would
+    couple the samples.
     """
-    weights = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+    state = {**model.state_dict(), **(state or {})}
+    weights = {name: state[name].detach() for name, p in model.named_parameters() if p.requires_grad}
+    fixed = {name: value for name, value in state.items() if name not in weights}
 
     def logits(given: Weights, x: Tensor) -> Tensor:
-        return functional_call(model, given, (x,))  # type: ignore[no-any-return]
+        return functional_call(model, {**fixed, **given}, (x,))  # type: ignore[no-any-return]
 
     return Functional(logits, weights)
 
@@ -57,8 +60,8 @@ def squared_gradients(
     return {name: torch.einsum("n...,n->...", g.square_(), scale) for name, g in gradients.items()}
 
 
-def sample_bytes(model: nn.Module, samples: Samples) -> int:
-    """Return a generous estimate of the memory one sample's gradient needs: weights, and activations four times."""
+def activation_bytes(model: nn.Module, samples: Samples) -> int:
+    """Return the memory of all layers' outputs for one sample, as a measured forward pass says."""
     sizes: list[int] = []
 
     def measure(module: nn.Module, inputs: object, output: object) -> None:
@@ -72,11 +75,16 @@ def sample_bytes(model: nn.Module, samples: Samples) -> int:
     finally:
         for handle in handles:
             handle.remove()
+    return sum(sizes)
+
+
+def fitting(model: nn.Module, samples: Samples, memory_mib: float, weight_copies: int = 0) -> int:
+    """Return how many samples a derivative can take at once: activations count four times; at least 1."""
     weights = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
-    return 2 * weights + 4 * sum(sizes)
+    one = weight_copies * weights + 4 * activation_bytes(model, samples)
+    return max(int(memory_mib * MIB // max(one, 1)), 1)
 
 
-def chunks(model: nn.Module, samples: Samples, memory_mib: float, copies: int = 1) -> Iterator[Tensor]:
-    """Yield positions of the samples in pieces whose gradients fit the budget, at least one sample each."""
-    size = int(memory_mib * MIB // (copies * sample_bytes(model, samples)))
-    yield from torch.split(torch.arange(len(samples)), max(size, 1))
+def chunks(model: nn.Module, samples: Samples, memory_mib: float) -> tuple[Tensor, ...]:
+    """Return positions of the samples in pieces whose single gradients fit the budget."""
+    return torch.split(torch.arange(len(samples)), fitting(model, samples, memory_mib, weight_copies=2))

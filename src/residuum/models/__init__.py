@@ -1,6 +1,7 @@
 """Classifiers that take pixels in [0, 1] and return logits, and what can be asked of any `nn.Module`."""
 
 from residuum.models.checks import check_model
+from residuum.models.heads import give_unit_head, head_features
 from residuum.models.inference import evaluating, forward, head_of, module_flags
 from residuum.models.registry import MODELS, build_model
 from residuum.models.weights import init_from, load_weights, read_metadata, save_weights
@@ -11,6 +12,8 @@ __all__ = [
     "check_model",
     "evaluating",
     "forward",
+    "give_unit_head",
+    "head_features",
     "head_of",
     "init_from",
     "load_weights",

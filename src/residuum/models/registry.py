@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from residuum.models.heads import give_unit_head
 from residuum.models.layers import Classifier, Normalise, initialise
 from residuum.models.resnet import ResNet, ResNet18, ResNet50
 from residuum.models.small import CNN, MLP, Logistic
@@ -32,6 +33,8 @@ MODELS: dict[str, Blueprint] = {
     "vgg11": Blueprint(VGG11, 64),
 }
 
+HEADS = ("linear", "unit")
+
 
 def build_model(
     name: str,
@@ -41,12 +44,14 @@ def build_model(
     width: int | None = None,
     mean: Sequence[float] = (0.5,),
     std: Sequence[float] = (0.5,),
+    head: str = "linear",
     seed: int,
 ) -> Classifier:
     """Return a freshly initialised model for inputs of `shape` in [0, 1]; weights depend on `seed` only.
 
     `width` scales the layers (default: see `MODELS`; `logistic` has none). `mean` and `std`, one per channel or one for
-    all, are the constants of the first layer, `normalise`. `model.architecture` records all of it.
+    all, are the constants of the first layer, `normalise`. `head="unit"` scales the features to length one and leaves
+    the bias out, as certified removal does. `model.architecture` records all of it.
 
     >>> model = build_model("resnet18", (3, 32, 32), 10, seed=131)
     >>> sum(p.numel() for p in model.parameters())
@@ -55,14 +60,19 @@ def build_model(
     if name not in MODELS:
         raise unknown_name("model", name, MODELS)
     plan = MODELS[name]
+    if head not in HEADS:
+        raise unknown_name("head", head, HEADS)
     shape, width = tuple(shape), plan.width if width is None else width
     _refuse_bad_sizes(name, shape, classes, width)
     _refuse_bad_constants(shape, mean, std)
     with torch.device("meta"):  # nothing is drawn from the global generator
         model = plan.network(shape, classes, width, Normalise(mean, std))
+        model.architecture = {}
+        if head == "unit":
+            give_unit_head(model)
     model.to_empty(device="cpu")
     initialise(model, generator(seed))
-    model.architecture = {
+    model.architecture |= {
         "name": name,
         "shape": [int(size) for size in shape],
         "classes": int(classes),

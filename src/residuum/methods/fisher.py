@@ -1,0 +1,106 @@
+"""Fisher: noise on every weight, the more the less the retain set needs it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+
+from residuum.methods.base import Context, Method
+from residuum.methods.per_sample import Weights, chunks, squared_gradients
+from residuum.models import forward, head_of
+from residuum.training import STRICT, NonNegative, Positive, Progress
+from residuum.types import Samples, Splits, generator
+
+TINY, CAP, HEAD_CAP, BOOST = 1e-8, 1e3, 1e2, 10.0
+ROW_VARIANCE = 1e-4  # of the forgotten class in the head, before the boost
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Fisher(Method):
+    """Fisher forgetting: w <- w + N(0, Sigma), Sigma = alpha / F, F the Fisher information of the retain set.
+
+    F[i] = mean_{x in S_r} sum_y p_w(y|x) (d CE(h_w(x), y) / dw_i)^2: an expectation over the model's own labels, exact,
+    from gradients of single samples. 1/F is capped at 1e3 (head: 1e2) and averaged over the inputs of each unit;
+    variances of the head and of vectors (biases, batch-norm) count tenfold. In class form the forgotten class's row of
+    the head starts at 0 with variance 1e-3. The forget set is never read: in sample form nothing aims at it, the method
+    is noise. `alpha` near 1e-6 in the literature; `memory_mib` bounds a chunk of gradients.
+    Reference: Golatkar, Achille, Soatto, "Eternal Sunshine of the Spotless Net", CVPR 2020.
+
+    >>> Fisher(alpha=1e-8).reads
+    frozenset({'retain'})
+    """
+
+    name: ClassVar[str] = "fisher"
+    title: ClassVar[str] = "Fisher"
+    reads: ClassVar[frozenset[str]] = frozenset({"retain"})
+
+    alpha: NonNegative = 1e-6
+    memory_mib: Positive = 256.0
+
+    def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
+        """Add the noise to the copy."""
+        information = fisher_information(model, splits.retain, memory_mib=self.memory_mib, progress=context.progress)
+        context.passes += len(splits.retain) * splits.classes
+        forgotten = splits.forget_class if splits.form == "class" else None
+        variances = noise_variance(model, information, alpha=self.alpha, forgotten=forgotten)
+        noise = generator(context.noise_seed)
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                if name in variances:
+                    kick = torch.randn(weight.shape, generator=noise, dtype=weight.dtype)
+                    _forget_row(model, name, weight, forgotten)
+                    weight.add_(variances[name].sqrt() * kick)
+        context.notes |= _spread(variances)
+        return model
+
+
+def fisher_information(
+    model: nn.Module, samples: Samples, *, memory_mib: float, progress: Progress | None = None
+) -> Weights:
+    """Return F for every trainable parameter: mean_x sum_y p(y|x) (d CE / dw)^2, batch-norm in eval mode."""
+    total = {name: torch.zeros_like(p) for name, p in model.named_parameters() if p.requires_grad}
+    shares = F.softmax(forward(model, samples), 1) / len(samples)
+    done = 0
+    for rows in chunks(model, samples, memory_mib):
+        x, _ = samples.batch(rows)
+        for label in range(shares.shape[1]):
+            labels = torch.full((len(rows),), label)
+            for name, value in squared_gradients(model, x, labels, F.cross_entropy, shares[rows, label]).items():
+                total[name] += value
+        done += len(rows)
+        if progress:
+            progress(done, len(samples))
+    return total
+
+
+def noise_variance(
+    model: nn.Module, information: Weights, *, alpha: float, forgotten: int | None = None
+) -> dict[str, Tensor]:
+    """Return the variance of each weight's noise, in the shape of the weights."""
+    head, variances = f"{head_of(model)[0]}.", {}
+    for name, value in information.items():
+        variance = alpha * (1 / (value + TINY)).clamp(max=HEAD_CAP if name.startswith(head) else CAP)
+        if variance.ndim > 1:
+            variance = variance.mean(1, keepdim=True).expand_as(value).clone()
+        if forgotten is not None and name.startswith(head):
+            variance[forgotten] = ROW_VARIANCE
+        boosted = name.startswith(head) or variance.ndim == 1
+        variances[name] = variance * (BOOST if boosted else 1.0)
+    return variances
+
+
+def _forget_row(model: nn.Module, name: str, weight: Tensor, forgotten: int | None) -> None:
+    if forgotten is not None and name.startswith(f"{head_of(model)[0]}."):
+        weight[forgotten] = 0
+
+
+def _spread(variances: dict[str, Tensor]) -> dict[str, Any]:
+    total = sum(float(v.sum()) for v in variances.values())
+    largest = max(float(v.max()) for v in variances.values())
+    count = sum(v.numel() for v in variances.values())
+    return {"noise_std_mean_square": math.sqrt(total / count), "noise_std_largest": math.sqrt(largest)}

@@ -1,0 +1,268 @@
+"""CR: exact on squared loss, second order on logistic loss, residual within its bound (T9)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from residuum.methods import CR, Context, make_method, unlearn
+from residuum.methods.removal import Objective, fit_heads, newton_removal, one_by_one
+from residuum.models import build_model, forward, give_unit_head, head_features, load_weights, save_weights
+from residuum.theory import removal as theory
+from residuum.types import InputError, generator
+
+
+def objective(n: int = 60, d: int = 5, classes: int = 3, *, l2: float = 0.02, std: float = 1.0, loss="logistic"):
+    noise = generator(7)
+    y = torch.randint(classes, (n,), generator=noise)
+    centres = torch.randn(classes, d, generator=noise, dtype=torch.float64)
+    x = F.normalize(centres[y] + torch.randn(n, d, generator=noise, dtype=torch.float64), dim=1)
+    offset = std * torch.randn(classes, d, generator=noise, dtype=torch.float64)
+    made = Objective(x, 2.0 * F.one_hot(y, classes).double() - 1, l2, offset, torch.ones(n, dtype=torch.float64), loss)
+    return made, y
+
+
+def without(every: Objective, count: int, weight: float = 0.0) -> Objective:
+    weights = every.weights.clone()
+    weights[:count] = weight
+    return every.keeping(weights)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_gradient_and_curvature_are_derivatives_of_the_value(loss):
+    every, _ = objective(loss=loss)
+    every = without(every, 10, 0.5)
+    heads = torch.randn(3, 5, generator=generator(1), dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(every.value(heads).sum(), heads, create_graph=True)
+    assert torch.allclose(gradient, every.gradient(heads.detach()), atol=1e-10)
+    for k in range(3):
+        for j in range(5):
+            (row,) = torch.autograd.grad(gradient[k, j], heads, retain_graph=True)
+            assert torch.allclose(row[k], every.curvature(heads.detach())[k, j], atol=1e-10)
+
+
+def test_fit_is_the_minimiser_and_agrees_with_the_theory_module():
+    every, y = objective()
+    heads = fit_heads(every)
+    assert every.gradient(heads).norm(dim=1).max() <= 1e-10 * len(y)
+    for k in range(3):
+        signs = np.where(y.numpy() == k, 1.0, -1.0)
+        other = theory.fit_head(every.x.numpy(), signs, every.l2, every.offset[k].numpy())
+        assert np.allclose(heads[k].numpy(), other, atol=1e-9)
+
+
+def test_removal_on_squared_loss_is_the_exact_leave_out_minimiser():
+    every, _ = objective(loss="squared")
+    kept = without(every, 15)
+    heads = fit_heads(every)
+    after = newton_removal(heads, every, kept).heads
+    x, t = every.x[15:], every.signs[15:]
+    closed = torch.linalg.solve(x.T @ x + every.l2 * 45 * torch.eye(5, dtype=x.dtype), x.T @ t - every.offset.T).T
+    assert (after - closed).abs().max() < 1e-8
+    assert (heads - closed).abs().max() > 1e-2
+
+
+def test_removal_on_logistic_loss_is_of_second_order():
+    every, _ = objective()
+    heads = fit_heads(every)
+    errors = []
+    for share in (0.4, 0.2, 0.1, 0.05):
+        kept = without(every, 6, 1 - share)
+        errors.append((newton_removal(heads, every, kept).heads - fit_heads(kept)).norm().item())
+    ratios = [big / small for big, small in pairwise(errors)]
+    assert all(3.3 < ratio < 4.9 for ratio in ratios), ratios
+
+
+@pytest.mark.parametrize("count", [1, 5, 20])
+@pytest.mark.parametrize("l2", [1e-3, 1e-1])
+def test_measured_residual_never_exceeds_the_bound(count, l2):
+    every, _ = objective(l2=l2)
+    kept, heads = without(every, count), fit_heads(every)
+    for removal in (newton_removal(heads, every, kept), one_by_one(heads, every, torch.arange(count))):
+        residual = kept.gradient(removal.heads).norm(dim=1)
+        assert bool((residual <= removal.bounds).all())
+        assert bool((residual < kept.gradient(heads).norm(dim=1)).all())
+
+
+def test_bound_counts_what_a_bad_fit_left():
+    every, _ = objective()
+    heads = fit_heads(every) + 0.05
+    kept = without(every, 3)
+    removal = newton_removal(heads, every, kept)
+    assert bool((kept.gradient(removal.heads).norm(dim=1) <= removal.bounds).all())
+    assert bool((every.gradient(heads).norm(dim=1) > 0.01).all())
+
+
+def test_removal_agrees_with_the_theory_module():
+    every, y = objective()
+    heads = fit_heads(every)
+    ours = newton_removal(heads, every, without(every, 8))
+    forget = np.arange(60) < 8
+    other = theory.remove(heads.numpy(), every.x.numpy(), y.numpy(), forget, every.l2, every.offset.numpy())
+    assert np.allclose(ours.heads.numpy(), other.weights, atol=1e-8)
+    assert np.allclose(ours.bounds.numpy(), other.residual_bounds, rtol=1e-4)
+
+
+def test_offset_must_be_part_of_the_gradient():
+    every, _ = objective(std=3.0)
+    kept, heads = without(every, 6), fit_heads(every)
+    exact = fit_heads(kept)
+    with_offset = newton_removal(heads, every, kept).heads
+    slope = kept.gradient(heads) - kept.offset
+    forgetting_it = heads - torch.linalg.solve(kept.curvature(heads), slope)
+    assert (with_offset - exact).norm() < 0.3 * (heads - exact).norm() < (forgetting_it - exact).norm()
+
+
+def test_one_by_one_equals_one_step_on_squared_loss():
+    every, _ = objective(loss="squared")
+    heads = fit_heads(every)
+    once = newton_removal(heads, every, without(every, 4)).heads
+    assert torch.allclose(once, one_by_one(heads, every, torch.arange(4)).heads, atol=1e-10)
+
+
+def test_nothing_to_forget_changes_nothing():
+    every, _ = objective()
+    heads = fit_heads(every)
+    assert torch.allclose(newton_removal(heads, every, every).heads, heads, atol=1e-12)
+    assert torch.equal(one_by_one(heads, every, torch.arange(0)).heads, heads)
+
+
+def test_step_size_scales_the_step():
+    every, _ = objective()
+    heads, kept = fit_heads(every), without(every, 6)
+    full, tenth = (newton_removal(heads, every, kept, step_size=size).heads - heads for size in (1.0, 0.1))
+    assert full.norm() > 1e-3
+    assert torch.allclose(tenth, full / 10, atol=1e-12)
+
+
+def heads_of(model: nn.Module) -> torch.Tensor:
+    return model.fc[1].weight.detach()
+
+
+def test_the_method_fits_on_unit_features_and_removes(original, splits):
+    context = Context(3)
+    method = CR(l2=0.01, std=0.5)
+    after = unlearn(original, splits, method, seed=3, context=context)
+    x = F.normalize(
+        torch.cat([head_features(original, part) for part in (splits.retain, splits.forget)]).double(), dim=1
+    )
+    y = torch.cat([splits.retain.y, splits.forget.y]).numpy()
+    offsets = 0.5 * torch.randn(3, 32, generator=generator(context.noise_seed), dtype=torch.float64).numpy()
+    signs = [np.where(y == k, 1.0, -1.0) for k in range(3)]
+    fitted = np.stack([theory.fit_head(x.numpy(), signs[k], 0.01, offsets[k]) for k in range(3)])
+    forget = np.arange(len(y)) >= len(splits.retain)
+    removed = theory.remove(fitted, x.numpy(), y, forget, 0.01, offsets)
+    assert np.allclose(heads_of(after).numpy(), removed.weights, atol=1e-5)
+    assert context.notes["bound"] == pytest.approx(removed.total, rel=1e-4)
+    assert context.notes["epsilon"] == pytest.approx(theory.objective_epsilon(removed.total, 0.5, 1e-4).value, rel=1e-4)
+    printed = math.sqrt(2 * math.log(1.5 / 1e-4)) * removed.total / 0.5
+    assert context.notes["epsilon_printed"] == pytest.approx(printed, rel=1e-4)
+    assert context.notes["residual"] <= context.notes["bound"]
+    assert not np.allclose(fitted, removed.weights, atol=1e-3)
+
+
+def test_the_result_computes_heads_of_unit_features_and_keeps_the_body(original, splits):
+    after = unlearn(original, splits, CR(), seed=1)
+    features = head_features(original, splits.test)
+    expected = features / features.norm(dim=1, keepdim=True) @ heads_of(after).T
+    assert torch.allclose(forward(after, splits.test), expected, atol=1e-5)
+    body = {n: v for n, v in original.state_dict().items() if not n.startswith("fc.")}
+    assert all(torch.equal(v, after.state_dict()[n]) for n, v in body.items())
+
+
+def test_it_learns(original, splits):
+    after = unlearn(original, splits, CR(l2=1e-3, std=0.1), seed=1)
+    assert forward(after, splits.test).argmax(1).eq(splits.test.y).double().mean() > 0.8
+
+
+def test_weights_file_rebuilds_the_head(tmp_path, splits):
+    model = build_model("cnn", (1, 8, 8), 3, width=2, seed=0)
+    after = unlearn(model, splits, CR(), seed=1)
+    save_weights(after, tmp_path / "cr.safetensors")
+    loaded = load_weights(tmp_path / "cr.safetensors")
+    assert loaded.architecture == after.architecture == model.architecture | {"head": "unit"}
+    assert torch.equal(forward(loaded, splits.test), forward(after, splits.test))
+    assert "head" not in model.architecture
+
+
+def test_a_plain_model_keeps_its_record(tmp_path):
+    assert "head" not in build_model("cnn", (1, 8, 8), 3, seed=0).architecture
+    with pytest.raises(InputError, match=r"unknown head 'round'.*linear, unit"):
+        build_model("cnn", (1, 8, 8), 3, head="round", seed=0)
+
+
+def test_no_epsilon_without_a_full_step(original, splits):
+    for settings in ({"step_size": 0.5}, {"loss": "squared"}, {"std": 0}):
+        context = Context(1)
+        unlearn(original, splits, CR(**settings), seed=1, context=context)
+        assert context.notes["epsilon"] is None
+        assert "step_size = 1" in context.notes["epsilon_missing"]
+
+
+def test_over_budget_the_heads_are_fitted_anew(original, splits):
+    context = Context(1)
+    anew = unlearn(original, splits, CR(std=0.1, l2=0.01, budget=1e-9), seed=1, context=context)
+    assert context.notes["heads_fitted_anew"]
+    every, forget = CR(std=0.1, l2=0.01).objective(original, splits, Context(1).noise_seed)
+    exact = fit_heads(every.keeping(torch.where(forget, 0.0, every.weights)))
+    assert torch.allclose(heads_of(anew).double(), exact, atol=1e-5)
+    calm = Context(1)
+    unlearn(original, splits, CR(std=0.1, l2=0.01, budget=1e9), seed=1, context=calm)
+    assert "heads_fitted_anew" not in calm.notes
+
+
+def test_a_whole_class_is_refused(original, class_splits, splits):
+    with pytest.raises(InputError, match=r"cannot remove a whole class \(8\)"):
+        unlearn(original, class_splits, CR(), seed=1)
+    same = replace(class_splits, form="sample", forget_class=None)
+    with pytest.raises(InputError, match="no positive sample"):
+        unlearn(original, same, CR(), seed=1)
+
+
+class Softened(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(64, 3)
+
+    def forward(self, x):
+        return torch.tanh(self.fc(x.flatten(1)))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Sequential(nn.Conv2d(1, 3, 8), nn.Flatten()), "no nn.Linear layer"),
+        (Softened(), "something follows it"),
+    ],
+)
+def test_models_without_a_linear_head_are_refused(model, message, splits):
+    with pytest.raises(InputError, match=message):
+        unlearn(model, splits, CR(), seed=1)
+
+
+def test_a_lone_linear_layer_has_no_features():
+    with pytest.raises(InputError, match="no features before its head"):
+        give_unit_head(nn.Linear(3, 2))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"l2": 0}, "l2: .*greater than 0, got 0"),
+        ({"step_size": 0}, "step_size: .*greater than 0"),
+        ({"step_size": 2}, "step_size: .*less than or equal to 1, got 2"),
+        ({"delta": 1}, "delta: .*less than 1"),
+        ({"std": -1}, "std: .*greater than or equal to 0"),
+        ({"epochs": 3}, "unknown setting of cr 'epochs'"),
+    ],
+)
+def test_wrong_settings_are_refused_with_the_range(settings, message):
+    with pytest.raises(InputError, match=message):
+        make_method("cr", settings)

@@ -1,0 +1,272 @@
+"""NTK: exact where it must be, matrix-free equal to explicit, guarded where it could collapse (T8)."""
+
+from __future__ import annotations
+
+import copy
+import resource
+import warnings
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from residuum.methods import NTK, Context, make_method, unlearn
+from residuum.methods.linearised import Jacobian, conjugate_gradients
+from residuum.methods.ntk import predicted_scale
+from residuum.models import build_model, forward
+from residuum.types import InputError, ResiduumWarning, Samples, Splits, generator
+
+
+def drawn(n: int, shape: tuple[int, ...], classes: int, seed: int, dtype=torch.float64) -> Samples:
+    made = generator(seed)
+    x = torch.rand(n, *shape, generator=made, dtype=dtype)
+    return Samples(x, torch.randint(classes, (n,), generator=made), tuple(f"{seed}/{i}" for i in range(n)))
+
+
+def joined(a: Samples, b: Samples) -> Samples:
+    return Samples(torch.cat([a.x, b.x]), torch.cat([a.y, b.y]), a.ids + b.ids)
+
+
+def cut(retain: Samples, forget: Samples, classes: int) -> Splits:
+    nothing = retain.subset([])
+    names = tuple(str(label) for label in range(classes))
+    return Splits(joined(retain, forget), retain, forget, nothing, nothing, nothing, names)
+
+
+def ridge_training(model: nn.Linear, samples: Samples, weight_decay: float) -> nn.Linear:
+    """Minimise sum |W x + b - t|^2 / 2 + n * wd / 2 * |(W, b) - (W_0, b_0)|^2 exactly, t = +-1."""
+    x = torch.cat([samples.x, torch.ones(len(samples), 1, dtype=samples.x.dtype)], 1)
+    start = torch.cat([model.weight, model.bias[:, None]], 1).detach()
+    target = 2 * F.one_hot(samples.y, len(start)).to(x) - 1
+    system = x.T @ x + len(samples) * weight_decay * torch.eye(x.shape[1], dtype=x.dtype)
+    solved = torch.linalg.solve(system, x.T @ target + len(samples) * weight_decay * start.T).T
+    trained = copy.deepcopy(model)
+    with torch.no_grad():
+        trained.weight.copy_(solved[:, :-1])
+        trained.bias.copy_(solved[:, -1])
+    return trained
+
+
+@pytest.fixture(scope="module")
+def linear() -> tuple[nn.Linear, Splits]:
+    model = nn.Linear(6, 3).double()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn(p.shape, generator=generator(5), dtype=torch.float64))
+    return model, cut(drawn(40, (6,), 3, 1), drawn(7, (6,), 3, 2), 3)
+
+
+@pytest.mark.parametrize("memory_mib", [256, 0.005])
+def test_linear_model_reproduces_exact_ridge_retraining(memory_mib, linear):
+    initial, splits = linear
+    original, retrained = (ridge_training(initial, part, 0.3) for part in (splits.train, splits.retain))
+    method = NTK(
+        weight_decay=0.3, scale=1, linearize_at="init", loss="mse", guard=None, tolerance=1e-12, memory_mib=memory_mib
+    )
+    context = Context(1, initial.state_dict())
+    after = unlearn(original, splits, method, seed=1, context=context)
+    assert context.notes["explicit"] == (memory_mib == 256)
+    assert not torch.allclose(original.weight, retrained.weight, atol=1e-3)
+    for a, b in zip(after.parameters(), retrained.parameters(), strict=True):
+        assert torch.allclose(a, b, atol=1e-6)
+
+
+def test_explicit_solve_uses_the_smaller_system_with_the_same_answer(linear):
+    initial, splits = linear
+    wide = cut(splits.retain.subset(range(4)), splits.forget.subset(range(2)), 3)  # 18 rows, 21 parameters
+    for part in (wide, splits):  # 141 rows
+        original, retrained = (ridge_training(initial, samples, 0.3) for samples in (part.train, part.retain))
+        method = NTK(weight_decay=0.3, scale=1, linearize_at="init", loss="mse", guard=None)
+        after = unlearn(original, part, method, seed=1, context=Context(1, initial.state_dict()))
+        assert torch.allclose(after.weight, retrained.weight, atol=1e-6)
+
+
+class Tiny(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(1, 3, 3, padding=1, bias=False), nn.BatchNorm2d(3)
+        self.fc = nn.Linear(3 * 16, 3)
+
+    def forward(self, x):
+        return self.fc(F.max_pool2d(F.relu(self.bn(self.conv(x))), 2).flatten(1))
+
+
+@pytest.fixture(scope="module")
+def tiny() -> tuple[nn.Module, Splits]:
+    torch.manual_seed(0)
+    return Tiny().double(), cut(drawn(20, (1, 8, 8), 3, 1), drawn(5, (1, 8, 8), 3, 2), 3)
+
+
+def step(model: nn.Module, splits: Splits, **settings) -> torch.Tensor:
+    """Return w_new - w_o as one vector, with scale 1 and no guard."""
+    context = Context(1)
+    after = unlearn(model, splits, NTK(scale=1, guard=None, **settings), seed=1, context=context)
+    assert context.notes["explicit"] == ("memory_mib" not in settings)
+    return torch.cat([(a - b).flatten() for a, b in zip(after.parameters(), model.parameters(), strict=True)]).detach()
+
+
+@pytest.mark.parametrize("loss", ["ce", "mse"])
+def test_matrix_free_equals_explicit_on_a_convolutional_network(loss, tiny):
+    explicit = step(*tiny, loss=loss, weight_decay=0.05)
+    free = step(*tiny, loss=loss, weight_decay=0.05, memory_mib=0.05, tolerance=1e-8, max_iterations=500)
+    assert explicit.norm() > 1e-3
+    assert (free - explicit).norm() < 1e-4 * explicit.norm()
+
+
+def test_matrix_free_equals_explicit_in_single_precision(original, splits):
+    few = cut(splits.retain.subset(range(0, 100, 5)), splits.forget.subset(range(6)), 3)
+    explicit = step(original, few, weight_decay=0.5)
+    free = step(original, few, weight_decay=0.5, memory_mib=0.3, tolerance=1e-6, max_iterations=300)
+    assert (free - explicit).norm() < 1e-4 * explicit.norm()
+
+
+def test_products_equal_the_matrix_which_equals_a_slow_loop(tiny):
+    model, splits = tiny
+    jacobian = Jacobian(model, [splits.retain, splits.forget], None, 4)
+    rows = []
+    frozen = copy.deepcopy(model).eval()
+    for x in torch.cat([splits.retain.x, splits.forget.x]):
+        for logit in frozen(x[None])[0]:
+            gradients = torch.autograd.grad(logit, list(frozen.parameters()), retain_graph=True)
+            rows.append(torch.cat([g.flatten() for g in gradients]))
+    slow, fast = torch.stack(rows), jacobian.matrix()
+    assert torch.allclose(fast, slow, atol=1e-10)
+    u = torch.randn(25, 3, generator=generator(0), dtype=torch.float64)
+    pulled = jacobian.transposed(u)
+    assert torch.allclose(torch.cat([v.flatten() for v in pulled.values()]), slow.T @ u.flatten(), atol=1e-9)
+    assert torch.allclose(jacobian.times(pulled).flatten(), slow @ (slow.T @ u.flatten()), atol=1e-8)
+    assert all(
+        torch.equal(v, jacobian.as_weights(torch.cat([w.flatten() for w in pulled.values()]))[n])
+        for n, v in pulled.items()
+    )
+
+
+def test_the_step_does_not_depend_on_the_order_of_samples(tiny):
+    model, splits = tiny
+    order = torch.randperm(20, generator=generator(3)).numpy()
+    shuffled = cut(splits.retain.subset(order), splits.forget.subset([4, 2, 0, 1, 3]), 3)
+    assert torch.allclose(step(model, splits), step(model, shuffled), atol=1e-10)
+
+
+@pytest.mark.parametrize("memory_mib", [256, 0.005])
+def test_nothing_to_forget_means_no_step(memory_mib, tiny):
+    model, splits = tiny
+    empty = cut(splits.retain, splits.forget.subset([]), 3)
+    after = unlearn(model, empty, NTK(memory_mib=memory_mib), seed=1, context=Context(1, model.state_dict()))
+    assert all(torch.equal(a, b) for a, b in zip(after.parameters(), model.parameters(), strict=True))
+
+
+def test_predicted_scale_by_hand():
+    delta, missing = {"w": torch.tensor([0.0, 2.0])}, {"w": torch.tensor([1.0, -3.0])}
+    cosine = abs(-6) / (2 * 10**0.5)
+    assert predicted_scale(delta, missing) == pytest.approx((2 + 2 * cosine * 10**0.5) / 2)
+
+
+def test_predicted_scale_is_used_and_needs_the_initial_weights(original, initial, splits):
+    settings = {"guard": None, "weight_decay": 0.5, "tolerance": 1e-4}
+    contexts = {scale: Context(1, initial.state_dict()) for scale in ("predicted", 1)}
+    moved = {}
+    for scale, context in contexts.items():
+        after = unlearn(original, splits, NTK(scale=scale, **settings), seed=1, context=context)
+        moved[scale] = torch.cat(
+            [(a - b).flatten() for a, b in zip(after.parameters(), original.parameters(), strict=True)]
+        )
+    scale = contexts["predicted"].notes["scale"]
+    assert scale > 1
+    assert torch.allclose(moved["predicted"], scale * moved[1], rtol=1e-2, atol=1e-5)
+    assert contexts[1].notes["step_norm"] == pytest.approx(moved[1].norm().item(), rel=1e-3)
+    context = Context(1)
+    with pytest.warns(ResiduumWarning, match="initial weights are not known"):
+        unlearn(original, splits, NTK(**settings), seed=1, context=context)
+    assert context.notes["scale"] == 1
+
+
+def test_guard_halves_the_scale_until_the_retain_loss_is_bearable(original, splits):
+    def loss(model: nn.Module) -> float:
+        return F.cross_entropy(forward(model, splits.retain).double(), splits.retain.y).item()
+
+    context = Context(1)
+    guarded = unlearn(original, splits, NTK(scale=1e4, guard=3.0), seed=1, context=context)
+    halvings = 1e4 / context.notes["scale"]
+    assert halvings == 2 ** round(torch.tensor(halvings).log2().item()) > 1
+    assert loss(guarded) <= 3 * loss(original)
+    twice = unlearn(original, splits, NTK(scale=2 * context.notes["scale"], guard=None), seed=1)
+    assert loss(twice) > 3 * loss(original)
+
+
+def test_not_converged_is_said_and_noted(original, splits):
+    context = Context(1)
+    method = NTK(scale=1, max_iterations=2, memory_mib=1)
+    with pytest.warns(ResiduumWarning, match=r"stopped after 2 iterations at a relative residual of \d"):
+        unlearn(original, splits, method, seed=1, context=context)
+    assert context.notes["converged"] is False
+    assert context.notes["cg_iterations"] == [2, 2]
+    assert context.passes == (2 * 2 + 1) * (len(splits.retain) + len(splits.train))
+
+
+def test_progress_runs_over_both_solves(original, splits):
+    seen = []
+    context = Context(1, progress=lambda done, total: seen.append((done, total)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResiduumWarning)
+        unlearn(original, splits, NTK(scale=1, max_iterations=3, memory_mib=1), seed=1, context=context)
+    assert seen == [(done, 6) for done in range(1, 7)]
+
+
+def test_explicit_counts_one_pass_for_each_row(original, splits):
+    context = Context(1)
+    unlearn(original, splits, NTK(scale=1), seed=1, context=context)
+    assert context.notes["explicit"]
+    assert context.passes == len(splits.train) * 3
+
+
+def test_conjugate_gradients_against_a_direct_solve():
+    root = torch.randn(12, 12, generator=generator(0), dtype=torch.float64)
+    system, goal = root @ root.T + torch.eye(12), torch.randn(12, generator=generator(1), dtype=torch.float64)
+    solution, residual, iterations = conjugate_gradients(lambda u: system @ u, goal, tolerance=1e-10, max_iterations=50)
+    assert torch.allclose(solution, torch.linalg.solve(system, goal), atol=1e-8)
+    assert residual <= 1e-10
+    assert iterations <= 30
+
+
+def test_init_needs_matching_initial_weights(original, splits):
+    with pytest.raises(InputError, match="needs initial weights"):
+        unlearn(original, splits, NTK(linearize_at="init"), seed=1)
+    foreign = build_model("mlp", (1, 8, 8), 3, seed=0).state_dict()
+    with pytest.raises(InputError, match="another model"):
+        unlearn(original, splits, NTK(), seed=1, context=Context(1, foreign))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"weight_decay": 0}, "weight_decay: .*greater than 0, got 0"),
+        ({"scale": -1}, "scale"),
+        ({"scale": "large"}, "'predicted'"),
+        ({"guard": 0.5}, "guard: .*greater than or equal to 1, got 0.5"),
+        ({"tolerance": 0}, "tolerance: .*greater than 0"),
+        ({"max_iterations": 0}, "max_iterations: .*greater than or equal to 1"),
+    ],
+)
+def test_wrong_settings_are_refused_with_the_range(settings, message):
+    with pytest.raises(InputError, match=message):
+        make_method("ntk", settings)
+
+
+@pytest.mark.long
+def test_full_width_resnet_needs_less_than_two_gibibytes(capsys):
+    model = build_model("resnet18", (3, 32, 32), 5, seed=0)
+    splits = cut(drawn(90, (3, 32, 32), 5, 1, torch.float32), drawn(10, (3, 32, 32), 5, 2, torch.float32), 5)
+    forward(model, splits.forget)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    context = Context(1, model.state_dict())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResiduumWarning)  # three iterations do not converge
+        unlearn(model, replace(splits), NTK(max_iterations=3), seed=1, context=context)
+    extra = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20
+    with capsys.disabled():
+        print(f"\nNTK on ResNet-18, 100 samples, 5 classes: {extra:.2f} GiB of extra memory, {context.passes} passes")
+    assert not context.notes["explicit"]
+    assert extra < 2
