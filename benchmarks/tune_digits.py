@@ -32,11 +32,11 @@ from residuum.types import InputError, child_seed
 DRAWS = 40
 UTILITY_POINTS = 2.0
 GRIDS: dict[str, dict[str, list[Any]]] = {
-    "gd": {"lr": [0.01, 0.05, 0.1], "epochs": [5, 10]},
-    "ngd": {"lr": [0.02, 0.1], "sigma": [0.03, 0.1, 0.3], "epochs": [10]},
-    "ga": {"lr": [1e-5, 1e-3, 1e-2, 2e-2, 3e-2], "epochs": [1, 3], "bn_mode": ["train", "eval"]},
-    "neggrad": {"beta": [0.001, 0.01, 0.03, 0.1], "lr": [0.01], "epochs": [1, 3, 5]},
-    "rurk": {"lambda_f": [0.003, 0.01, 0.03], "lambda_a": [0.003, 0.01, 0.03], "tau": [0.03, 0.1, 0.2], "epochs": [2, 5]},
+    "gd": {"lr": [0.01, 0.03, 0.1], "epochs": [10]},
+    "ngd": {"lr": [0.1], "sigma": [0.03, 0.1, 0.15, 0.2], "epochs": [10]},
+    "ga": {"lr": [1e-5, 0.01, 0.03, 0.05, 0.1], "epochs": [1, 3, 5]},
+    "neggrad": {"beta": [0.001, 0.01, 0.03, 0.1, 0.2], "epochs": [1, 3, 5]},
+    "rurk": {"lambda_f": [0.003, 0.01, 0.03], "lambda_a": [0.01, 0.03], "tau": [0.03, 0.1, 0.2], "epochs": [2, 4, 6]},
 }
 
 
