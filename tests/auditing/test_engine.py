@@ -14,6 +14,7 @@ from residuum.perturbations import Gaussian, block_generator
 from residuum.types import InputError, Samples
 
 TAUS = (0.0, 0.1, 0.3)
+pytestmark = pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")  # test_doubts.py is about them
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +164,7 @@ def test_two_class_linear_models_agree_with_the_closed_form():
 
 
 def test_models_and_samples_are_left_as_they_were(networks, reference, samples):
-    model = networks["m"].train()
+    model = copy.deepcopy(networks["m"]).train()
     model[1].eval()
     flags = [module.training for module in model.modules()]
     state = {key: value.clone() for key, value in model.state_dict().items()}
@@ -173,7 +174,6 @@ def test_models_and_samples_are_left_as_they_were(networks, reference, samples):
     assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
     assert all(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())
     assert torch.equal(samples.x, pixels)
-    model.eval()
 
 
 def test_settings_tell_how_to_repeat_the_audit(whole):

@@ -1,240 +1,190 @@
-"""The audit: one shared stream of perturbed batches, shown to every model and once to the reference."""
+"""The engine: shows the stream to every model and once to the reference, and counts."""
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from residuum.auditing.counts import INTEGER_FIELDS, Counts
-from residuum.auditing.measures import measure
+from residuum.auditing.crafting import Crafter
 from residuum.auditing.plan import Predictor
-from residuum.perturbations import BLOCK, Perturbation, Randomness, block_generator, block_slices, make_perturbation
-from residuum.perturbations import noise_check as stream_check
-from residuum.perturbations.base import stack
-from residuum.types import InputError, ResiduumWarning, Samples, child_seed
+from residuum.auditing.stream import Group, Work, clean_groups, groups
+from residuum.perturbations import Perturbation, block_generator
+from residuum.types import Samples
 
 Progress = Callable[[int, int], None]
+Outcome = tuple[int, int, Tensor, Tensor]  # radius, key of the model, its answers, the reference's answers
+PROBE = 32
 
 
 @dataclass(frozen=True)
-class AuditResult:
-    """Counts of every model against the reference, and how they were made."""
+class Cast:
+    """The models of an audit: one predictor for each distinct module, keyed by `id`; crafters for those attacked.
 
-    counts: dict[str, Counts]
-    settings: dict[str, Any]
-    warnings: list[str] = field(default_factory=list)
-    exact: bool = False
-
-    def measures(self, name: str) -> dict[str, Any]:
-        """Return the entry of `audits` in results.json for one model (without the path of its counts)."""
-        if name not in self.counts:
-            raise InputError(f"expected one of the audited models {sorted(self.counts)}, got {name!r}")
-        confidence, seed = self.settings["confidence"], self.settings["bootstrap_seed"]
-        found = measure(self.counts[name], confidence=confidence, bootstrap_seed=seed, exact=self.exact)
-        return {"settings": self.settings} | found
-
-
-def audit(
-    models: Mapping[str, nn.Module],
-    reference: nn.Module,
-    samples: Samples,
-    perturbation: str | Perturbation,
-    *,
-    taus: Sequence[float],
-    draws: int,
-    confidence: float = 0.95,
-    seed: int,
-    first_draw: int = 0,
-    batch_size: int = 256,
-    progress: Progress | None = None,
-) -> AuditResult:
-    """Count how often each model and the reference recognise perturbed samples.
-
-    For each sample and radius the same `draws` perturbed inputs are shown to all. `first_draw` continues an earlier
-    audit: its counts plus these are the counts of one audit with all draws. `progress(done, total)` counts
-    predictions. Models are neither changed nor kept.
-
-    >>> from torch import nn
-    >>> model = nn.Linear(2, 3)
-    >>> samples = Samples(torch.rand(4, 2), torch.tensor([0, 1, 2, 0]), ("a", "b", "c", "d"))
-    >>> result = audit({"same": model}, model, samples, "gaussian", taus=[0, 0.1], draws=10, seed=7)
-    >>> result.measures("same")["disagreement"]["value"]
-    [0.0, 0.0]
+    `audiences` says who is shown what: (key of the model it is crafted on, keys of the models it is shown to).
     """
-    chosen = make_perturbation(perturbation)
-    radii = checked_radii(taus)
-    check_request(models, samples, draws, first_draw, batch_size)
-    predictors = prepare(models, reference, probe_batch(samples, chosen, max(radii), seed))
-    check_labels(samples, predictors)
-    work = Work(samples, chosen, radii, (first_draw, first_draw + draws), seed, batch_size)
-    tally = run_through(work, models, reference, predictors, progress)
-    settings = chosen.settings() | {
-        "draws": draws,
-        "first_draw": first_draw,
-        "confidence": confidence,
-        "seed": seed,
-        "bootstrap_seed": child_seed(seed, "bootstrap"),
-        "noise_check": stream_check(seed),
-    }
-    return AuditResult({name: tally.counts(name) for name in models}, settings)
+
+    predictors: dict[int, Predictor]
+    crafters: dict[int, Crafter]
+    audiences: list[tuple[int, tuple[int, ...]]]
+    reference: int
+
+    @property
+    def classes(self) -> int:
+        """Number of classes of the reference."""
+        return self.predictors[self.reference].classes
+
+    def passes_per_row(self) -> int:
+        """Return how many predictions one perturbed row of every audience costs."""
+        return sum(len({*shown, self.reference}) for _, shown in self.audiences)
 
 
-@dataclass(frozen=True)
-class Work:
-    """What is to be shown: samples, perturbation, radii, range of draws, seed, and rows at a time."""
-
-    samples: Samples
-    perturbation: Perturbation
-    taus: tuple[float, ...]
-    span: tuple[int, int]
-    seed: int
-    rows: int
-
-    def draws_at(self, tau: float) -> int:
-        """Return the draws of each sample at one radius: one at radius 0, which only the first audit shows."""
-        return self.span[1] - self.span[0] if tau > 0 else int(self.span[0] == 0)
-
-    def passes(self, models: int) -> int:
-        """Return the number of predictions for this many models, the reference included."""
-        return models * len(self.samples) * sum(map(self.draws_at, self.taus))
+def make_predictors(
+    models: Mapping[str, nn.Module], others: Sequence[nn.Module], probe: Tensor
+) -> dict[int, Predictor]:
+    """Return one predictor for each distinct module."""
+    distinct = {id(model): model for model in (*others, *models.values())}
+    return {key: Predictor(model, probe) for key, model in distinct.items()}
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Perturbed inputs: row i is a draw of sample `positions[i]` at radius number `column`."""
-
-    column: int
-    positions: Tensor
-    x: Tensor
-    y: Tensor
+def make_audiences(models: Mapping[str, nn.Module], attacked: nn.Module | None) -> list[tuple[int, tuple[int, ...]]]:
+    """Return one audience for all models if they share the perturbed inputs, else one for each model."""
+    keys = tuple(dict.fromkeys(id(model) for model in models.values()))
+    return [(key, (key,)) for key in keys] if attacked is None else [(id(attacked), keys)]
 
 
-def batches(work: Work) -> Iterator[Batch]:
-    """Yield every perturbed input once; memory does not grow with the number of samples."""
-    for positions in groups(len(work.samples), work.rows):
-        for column, tau in enumerate(work.taus):
-            if tau == 0 and work.draws_at(tau):
-                yield Batch(column, positions, *work.samples.batch(positions))
-    for block, inside in block_slices(*work.span):
-        many = inside.stop - inside.start
-        for positions in groups(len(work.samples), max(1, work.rows // many)):
-            yield from perturbed(work, positions, block, inside)
+def make_crafters(
+    predictors: Mapping[int, Predictor], keys: Sequence[int], perturbation: Perturbation, probe: Tensor, rows: int
+) -> dict[int, Crafter]:
+    """Return a crafter for each attacked model; models of the same architecture share one trial."""
+    trials: dict[str, bool] = {}
+    crafters = {}
+    for key in keys:
+        architecture = str(predictors[key].fast)
+        crafters[key] = Crafter(predictors[key], perturbation, probe, rows, trials.get(architecture))
+        trials[architecture] = crafters[key].together
+    return crafters
 
 
-def perturbed(work: Work, positions: Tensor, block: int, inside: slice) -> Iterator[Batch]:
-    """Yield one block of draws of some samples at every radius above 0, all with the same randomness."""
-    randomness = stack([keyed_randomness(work, int(position), block, inside) for position in positions])
-    repeated = positions.repeat_interleave(inside.stop - inside.start)
-    x, y = work.samples.batch(repeated)
-    for column, tau in enumerate(work.taus):
-        if tau > 0:
-            moved = work.perturbation.at(tau).apply(nn.Identity(), x, y, randomness)
-            yield Batch(column, repeated, moved, y)
-
-
-def keyed_randomness(work: Work, position: int, block: int, inside: slice) -> Randomness:
-    """Return the randomness of one sample's block; it depends on seed, id and block only."""
-    rng = block_generator(work.seed, work.samples.ids[position], block)
-    return work.perturbation.draw(rng, BLOCK, work.samples.shape).rows(inside)
-
-
-def groups(n: int, size: int) -> Iterator[Tensor]:
-    """Yield the positions 0..n-1 in groups."""
-    for start in range(0, n, size):
-        yield torch.arange(start, min(start + size, n))
+def probe_batch(samples: Samples, tau: float, seed: int) -> Tensor:
+    """Return up to 32 samples (the first by id) as they are and with noise of the largest radius."""
+    first = sorted(range(len(samples)), key=samples.ids.__getitem__)[:PROBE]
+    x, _ = samples.batch(torch.tensor(first))
+    noise = block_generator(seed, "probe", 0).standard_normal(x.shape, dtype=np.float32)
+    return torch.cat([x, (x + tau * torch.from_numpy(noise)).clamp(0, 1)])
 
 
 class Tally:
     """Sums of what happened, per model, sample and radius."""
 
-    def __init__(self, work: Work, names: Sequence[str]) -> None:
+    def __init__(self, work: Work, names: Mapping[str, int]) -> None:
         shape = (len(work.samples), len(work.taus))
-        self.work = work
-        self.sums = {name: {key: np.zeros(shape, np.int32) for key in INTEGER_FIELDS} for name in names}
+        self.work, self.names = work, names
+        self.sums = {key: {field: np.zeros(shape, np.int32) for field in INTEGER_FIELDS} for key in names.values()}
 
-    def add(self, name: str, batch: Batch, answer: Tensor, expected: Tensor) -> None:
+    def add(self, group: Group, outcome: Outcome) -> None:
         """Count one batch of predictions of a model beside those of the reference."""
-        m, a = answer == batch.y, expected == batch.y
+        column, key, answer, expected = outcome
+        m, a = answer == group.y, expected == group.y
         seen = (torch.ones_like(m), m, a, m & a, answer == expected)
-        for key, happened in zip(INTEGER_FIELDS, seen, strict=True):
-            hits = np.bincount(batch.positions[happened].numpy(), minlength=len(self.work.samples))
-            self.sums[name][key][:, batch.column] += hits.astype(np.int32)
+        for field, happened in zip(INTEGER_FIELDS, seen, strict=True):
+            positions = group.positions[happened].numpy()
+            np.add.at(self.sums[key][field][:, column], positions, 1)
 
-    def counts(self, name: str) -> Counts:
-        """Return the counts of one model."""
-        return Counts.of(self.work.samples.ids, self.work.samples.y.numpy(), self.work.taus, **self.sums[name])
+    def counts(self) -> dict[str, Counts]:
+        """Return the counts of every named model."""
+        samples = self.work.samples
+        labels = samples.y.numpy()
+        return {
+            name: Counts.of(samples.ids, labels, self.work.taus, **self.sums[key]) for name, key in self.names.items()
+        }
 
 
 def run_through(
-    work: Work,
-    models: Mapping[str, nn.Module],
-    reference: nn.Module,
-    predictors: Mapping[int, Predictor],
-    progress: Progress | None,
-) -> Tally:
-    """Show every batch to every distinct model once and count."""
-    tally, done, total = Tally(work, list(models)), 0, work.passes(len(predictors))
-    for batch in batches(work):
-        answers = {key: predictor(batch.x) for key, predictor in predictors.items()}
-        for name, model in models.items():
-            tally.add(name, batch, answers[id(model)], answers[id(reference)])
-        done += len(batch.x) * len(predictors)
-        if progress is not None:
-            progress(done, total)
-    return tally
+    work: Work, cast: Cast, names: Mapping[str, int], progress: Progress | None = None
+) -> dict[str, Counts]:
+    """Show every perturbed input to its audience and count."""
+    tally = Tally(work, names)
+    done, total = 0, passes(work, cast)
+    with workers() as pool:
+        for group in clean_groups(work):
+            done = tell(progress, done + len(group.x) * len(cast.predictors), total)
+            for outcome in shown_clean(group, cast, pool):
+                tally.add(group, outcome)
+        for group in groups(work):
+            for outcome in shown_perturbed(work, group, cast, pool):
+                tally.add(group, outcome)
+            done = tell(progress, done + len(group.x) * len(group.columns) * cast.passes_per_row(), total)
+    return tally.counts()
 
 
-def prepare(models: Mapping[str, nn.Module], reference: nn.Module, probe: Tensor) -> dict[int, Predictor]:
-    """Return one predictor for each distinct module."""
-    distinct = {id(model): model for model in (reference, *models.values())}
-    return {key: Predictor(model, probe) for key, model in distinct.items()}
+def passes(work: Work, cast: Cast) -> int:
+    """Return the number of predictions of the whole work (crafting not counted)."""
+    still = sum(draws for draws, tau in zip(work.draws, work.taus, strict=True) if tau == 0)
+    moving = sum(work.draws) - still
+    return len(work.samples) * (still * len(cast.predictors) + moving * cast.passes_per_row())
 
 
-def probe_batch(samples: Samples, perturbation: Perturbation, tau: float, seed: int) -> Tensor:
-    """Return up to 32 samples (the first by id) as they are and with noise of the largest radius."""
-    first = sorted(range(len(samples)), key=samples.ids.__getitem__)[:32]
-    x, _ = samples.batch(torch.tensor(first))
-    rng = block_generator(seed, "probe", 0)
-    noise = torch.from_numpy(rng.standard_normal(x.shape, dtype=np.float32))
-    return torch.cat([x, (x + tau * noise).clamp(0, 1)])
+def tell(progress: Progress | None, done: int, total: int) -> int:
+    """Report progress if anyone listens, and return what is done."""
+    if progress is not None:
+        progress(done, total)
+    return done
 
 
-def checked_radii(taus: Sequence[float]) -> tuple[float, ...]:
-    """Return the radii as floats; refuse none, negative, repeated or infinite ones."""
-    radii = tuple(float(tau) for tau in taus)
-    if not radii or len(set(radii)) < len(radii) or not all(math.isfinite(tau) and tau >= 0 for tau in radii):
-        raise InputError(f"expected one or more different finite radii >= 0, got {list(taus)}")
-    return radii
+def shown_clean(group: Group, cast: Cast, pool: ThreadPoolExecutor | None) -> list[Outcome]:
+    """Return all models' answers to unperturbed inputs."""
+    keys = {key for _, shown in cast.audiences for key in shown}
+    answers = ask(cast, keys, group.x, pool)
+    return [(column, key, answers[key], answers[cast.reference]) for column in group.columns for key in keys]
 
 
-def check_request(models: Mapping[str, nn.Module], samples: Samples, draws: int, first: int, rows: int) -> None:
-    """Refuse an audit of nothing."""
-    if not models:
-        raise InputError("expected at least one model to audit, got none")
-    if len(samples) == 0:
-        raise InputError("expected at least one sample to audit, got none")
-    if draws < 1 or first < 0 or rows < 1:
-        raise InputError(f"expected draws >= 1, first_draw >= 0, batch_size >= 1, got {draws}, {first}, {rows}")
+def ask(cast: Cast, keys: set[int], x: Tensor, pool: ThreadPoolExecutor | None) -> dict[int, Tensor]:
+    """Return the answers of some models and of the reference, each asked once."""
+    wanted = sorted(keys | {cast.reference})
+    each = pool.map if pool else map
+    return dict(zip(wanted, each(lambda key: cast.predictors[key](x), wanted), strict=True))
 
 
-def check_labels(samples: Samples, predictors: Mapping[int, Predictor]) -> None:
-    """Refuse models that disagree on the number of classes, and labels that no model can give."""
-    classes = {predictor.classes for predictor in predictors.values()}
-    if len(classes) > 1:
-        raise InputError(f"expected models with the same number of classes, got {sorted(classes)}")
-    low, high = int(samples.y.min()), int(samples.y.max())
-    if low < 0 or high >= min(classes):
-        raise InputError(f"expected labels in 0..{min(classes) - 1}, got {low}..{high}")
+def shown_perturbed(work: Work, group: Group, cast: Cast, pool: ThreadPoolExecutor | None) -> list[Outcome]:
+    """Return the answers at every radius; separate audiences, or else the models of one, run side by side."""
+    if len(cast.audiences) == 1:
+        return show_audience(work, group, cast, cast.audiences[0], pool)
+    each = pool.map if pool else map
+    found = each(lambda audience: show_audience(work, group, cast, audience, None), cast.audiences)
+    return [outcome for outcomes in found for outcome in outcomes]
 
 
-def doubt(message: str, into: list[str]) -> None:
-    """Record a warning and show it."""
-    into.append(message)
-    warnings.warn(message, ResiduumWarning, stacklevel=3)
+def show_audience(
+    work: Work, group: Group, cast: Cast, audience: tuple[int, tuple[int, ...]], pool: ThreadPoolExecutor | None
+) -> list[Outcome]:
+    """Return the answers of one audience to a group at each of its radii."""
+    attacked, shown = audience
+    crafter = cast.crafters[attacked]
+    aimed = crafter.aim(group.x, group.y, group.randomness)
+    outcomes = []
+    for column in group.columns:
+        moved = crafter.apply(work.taus[column], group.x, group.y, aimed)
+        answers = ask(cast, set(shown), moved, pool)
+        outcomes += [(column, key, answers[key], answers[cast.reference]) for key in shown]
+    return outcomes
+
+
+@contextmanager
+def workers() -> Iterator[ThreadPoolExecutor | None]:
+    """Give as many workers as torch has threads, each with one: whole models side by side beat split operators."""
+    threads = torch.get_num_threads()
+    if threads == 1:
+        yield None
+        return
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield pool
+    finally:
+        torch.set_num_threads(threads)

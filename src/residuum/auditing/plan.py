@@ -1,30 +1,31 @@
 """The inference plan: a model prepared once, and near-ties decided in float64 by the plain model.
 
 A prediction is the argmax of the plain model in float64. Computing everything that way would be slow, so a fast
-float32 copy answers wherever its two largest logits are far enough apart, and the float64 copy answers elsewhere.
-"Far enough" is 100 times the largest difference between both copies on a probe batch. Hence the counts do not
-depend on batch size, order, folding or the number of processes.
+float32 copy (batch-norm folded, channels last) answers wherever its two largest logits are far enough apart, and the
+float64 copy answers elsewhere. "Far enough" is 100 times the largest difference between both copies on a probe batch.
+Hence the counts do not depend on batch size, order, folding or the number of processes.
 """
 
 from __future__ import annotations
 
 import copy
-from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
+from residuum.auditing.folding import folded
 from residuum.types import InputError
 
 SAFETY = 100.0
 EXACT_TIE = 1e-10  # relative; float64 logits this close are equal, and the smaller class index wins
 NO_ANSWER = -1  # the prediction of a model whose logits are NaN: never right
+SAME_FUNCTION = 1e-3  # relative; a folded copy that deviates more has not been read correctly
 
 
 class Predictor:
-    """Predicts classes with a private copy of `model`; the model itself is not touched.
+    """Predicts classes with private copies of `model`; the model itself is not touched.
 
-    `probe` is a batch on which float32 and float64 are compared.
+    `probe` is a batch on which the copies are compared.
 
     >>> predictor = Predictor(nn.Linear(2, 3), torch.rand(4, 2))
     >>> tuple(predictor(torch.rand(5, 2)).shape), predictor.classes
@@ -33,15 +34,11 @@ class Predictor:
 
     def __init__(self, model: nn.Module, probe: Tensor) -> None:
         self.plain = copy.deepcopy(model).eval().requires_grad_(False)
-        self.fast = self.plain
-        logits = self.logits(probe)
-        self.classes = logits.shape[1]
-        self.margin = SAFETY * self.deviation(logits, probe)
-
-    @cached_property
-    def exact(self) -> nn.Module:
-        """The plain model in float64."""
-        return copy.deepcopy(self.plain).double()
+        self.exact = double_copy(self.plain, probe)
+        wanted = self.exact_logits(probe)
+        self.classes = wanted.shape[1]
+        self.fast = fast_copy(self.plain, probe, wanted)
+        self.margin = SAFETY * deviation(self.logits(probe), wanted)
 
     def logits(self, x: Tensor) -> Tensor:
         """Return the fast copy's logits, shape (rows, classes)."""
@@ -51,15 +48,9 @@ class Predictor:
     def exact_logits(self, x: Tensor) -> Tensor:
         """Return the plain model's logits in float64."""
         with torch.inference_mode():
-            return checked_logits(self.exact(x.double()), len(x))
-
-    def deviation(self, logits: Tensor, probe: Tensor) -> float:
-        """Return the largest difference between fast and exact logits, at least the rounding of one float32."""
-        exact = self.exact_logits(probe)
-        finite = exact.isfinite() & logits.isfinite()
-        rounding = torch.finfo(torch.float32).eps * exact[finite].abs()
-        gap = (logits.double() - exact)[finite].abs()
-        return float(torch.cat([gap, rounding, torch.zeros(1)]).max())
+            if self.exact is not None:
+                return checked_logits(self.exact(x.double()), len(x))
+            return torch.cat([checked_logits(self.plain(row[None]), 1) for row in x]).double()
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the predicted classes, int64 of shape (rows,)."""
@@ -72,6 +63,43 @@ class Predictor:
         if doubtful.any():
             answer[doubtful] = decide(self.exact_logits(x[doubtful]))
         return answer
+
+
+def double_copy(plain: nn.Module, probe: Tensor) -> nn.Module | None:
+    """Return the model in float64, or None where its code insists on float32 (then rows are decided one by one)."""
+    exact = copy.deepcopy(plain).double()
+    try:
+        with torch.inference_mode():
+            exact(probe[:1].double())
+    except (RuntimeError, TypeError):
+        return None
+    return exact
+
+
+def fast_copy(plain: nn.Module, probe: Tensor, wanted: Tensor) -> nn.Module:
+    """Return the folded copy if it computes the same on the probe, else the plain model; channels last for images."""
+    candidate = folded(plain)
+    if candidate is None or not computes(candidate, probe, wanted):
+        candidate = copy.deepcopy(plain)
+    if probe.ndim == 4:
+        candidate = candidate.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return candidate.requires_grad_(False)
+
+
+def computes(candidate: nn.Module, probe: Tensor, wanted: Tensor) -> bool:
+    """Return whether the candidate's logits are the wanted ones up to float32 rounding."""
+    with torch.inference_mode():
+        found = candidate(probe)
+    same_kind = isinstance(found, Tensor) and found.shape == wanted.shape
+    return same_kind and deviation(found, wanted) <= SAME_FUNCTION * max(1.0, float(wanted.abs().max()))
+
+
+def deviation(logits: Tensor, wanted: Tensor) -> float:
+    """Return the largest difference between fast and exact logits, at least the rounding of one float32."""
+    finite = wanted.isfinite() & logits.isfinite()
+    rounding = torch.finfo(torch.float32).eps * wanted[finite].abs()
+    gap = (logits.double() - wanted)[finite].abs()
+    return float(torch.cat([gap, rounding, torch.zeros(1)]).max())
 
 
 def decide(logits: Tensor) -> Tensor:

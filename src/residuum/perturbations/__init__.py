@@ -6,10 +6,15 @@ in its own file and a line in `PERTURBATIONS`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from torch import Tensor
+
 from residuum.perturbations.additive import Gaussian, UniformL2, UniformLinf
 from residuum.perturbations.base import Perturbation, Randomness, stack
 from residuum.perturbations.gradient import FGSM, PGD
 from residuum.perturbations.noise import BLOCK, block_generator, block_slices, noise_check
+from residuum.perturbations.user import UserPerturbation
 from residuum.types import InputError, unknown_name
 
 PERTURBATIONS: dict[str, type[Perturbation]] = {
@@ -21,16 +26,18 @@ PERTURBATIONS: dict[str, type[Perturbation]] = {
 }
 
 
-def make_perturbation(perturbation: str | Perturbation) -> Perturbation:
-    """Return the perturbation of this name, or the object itself.
+def make_perturbation(perturbation: str | Perturbation | Callable[..., Tensor]) -> Perturbation:
+    """Return the perturbation of this name, the object itself, or a user's callable made into one.
 
     >>> make_perturbation("gaussian")
     Gaussian(tau=0.03)
     """
     if isinstance(perturbation, Perturbation):
         return perturbation
+    if callable(perturbation) and not isinstance(perturbation, type):
+        return UserPerturbation(function=perturbation)
     if not isinstance(perturbation, str):
-        raise InputError(f"expected a perturbation or its name, got {type(perturbation).__name__}")
+        raise InputError(f"expected a perturbation, its name or a function, got {perturbation!r}")
     if perturbation not in PERTURBATIONS:
         raise unknown_name("perturbation", perturbation, PERTURBATIONS)
     return PERTURBATIONS[perturbation]()
@@ -46,6 +53,7 @@ __all__ = [
     "Randomness",
     "UniformL2",
     "UniformLinf",
+    "UserPerturbation",
     "block_generator",
     "block_slices",
     "make_perturbation",

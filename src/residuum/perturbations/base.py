@@ -46,11 +46,20 @@ class Perturbation(ABC):
 
     tau: float = 0.03
     name: ClassVar[str]
-    crafted: ClassVar[bool] = False  # True: the result depends on the model it is shown
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.tau) and self.tau >= 0):
             raise InputError(f"{self.name}: expected a finite radius tau >= 0, got {self.tau}")
+
+    @property
+    def crafted(self) -> bool:
+        """Whether the result depends on the model."""
+        return False
+
+    @property
+    def rowwise(self) -> bool:
+        """Whether a crafted perturbation treats one row at a time by itself, so that rows cannot influence others."""
+        return False
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:

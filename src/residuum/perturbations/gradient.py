@@ -31,7 +31,11 @@ class GradientAttack(Perturbation):
     """
 
     target: Target = "untargeted"
-    crafted: ClassVar[bool] = True
+
+    @property
+    def crafted(self) -> bool:
+        """The result depends on the model."""
+        return True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,7 +58,7 @@ class GradientAttack(Perturbation):
             logits = model(leaf)
             goal = wrong_label(y, wheel, logits.shape[1]) if self.target == "random" else y
             uphill = loss_direction(logits.detach(), goal)
-            (gradient,) = torch.autograd.grad(logits, leaf, uphill if self.target == "untargeted" else -uphill)
+            gradient = input_gradient(logits, leaf, uphill if self.target == "untargeted" else -uphill)
         return gradient.sign_()
 
 
@@ -146,6 +150,13 @@ def loss_direction(logits: Tensor, labels: Tensor) -> Tensor:
     chosen = torch.nn.functional.one_hot(labels, logits.shape[1]).bool()
     others = logits.double().masked_fill(chosen, float("-inf")).softmax(dim=1)
     return others.masked_fill(chosen, -1.0).to(logits.dtype)
+
+
+def input_gradient(logits: Tensor, leaf: Tensor, direction: Tensor) -> Tensor:
+    """Return the gradient of <direction, logits> with respect to the input; parameters get none."""
+    if not logits.requires_grad:
+        raise InputError("a gradient attack needs a model that is differentiable with respect to its input")
+    return torch.autograd.grad(logits, leaf, direction)[0]
 
 
 def wrong_label(y: Tensor, wheel: Tensor | None, classes: int) -> Tensor:

@@ -1,0 +1,196 @@
+"""The audit as users call it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from residuum.auditing.adaptive import draws_needed, pilot_draws
+from residuum.auditing.counts import Counts
+from residuum.auditing.doubts import attack_doubts, id_doubts, model_doubts, result_doubts, spoken
+from residuum.auditing.engine import (
+    Cast,
+    Progress,
+    make_audiences,
+    make_crafters,
+    make_predictors,
+    probe_batch,
+    run_through,
+)
+from residuum.auditing.measures import measure
+from residuum.auditing.stream import Work, rows_for, spans_of
+from residuum.perturbations import Perturbation, make_perturbation, noise_check
+from residuum.types import InputError, Samples, child_seed
+
+CraftedOn = Literal["unlearned", "reference"] | nn.Module
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """Counts of every model against the reference, and how they were made."""
+
+    counts: dict[str, Counts]
+    settings: dict[str, Any]
+    warnings: list[str] = field(default_factory=list)
+    exact: bool = False
+
+    def measures(self, name: str) -> dict[str, Any]:
+        """Return the entry of `audits` in results.json for one model (without the path of its counts)."""
+        if name not in self.counts:
+            raise InputError(f"expected one of the audited models {sorted(self.counts)}, got {name!r}")
+        confidence, seed = self.settings["confidence"], self.settings["bootstrap_seed"]
+        found = measure(self.counts[name], confidence=confidence, bootstrap_seed=seed, exact=self.exact)
+        return {"settings": self.settings} | found
+
+
+def audit(
+    models: Mapping[str, nn.Module],
+    reference: nn.Module,
+    samples: Samples,
+    perturbation: str | Perturbation | Callable[..., Tensor],
+    *,
+    taus: Sequence[float],
+    draws: int | None = None,
+    confidence: float = 0.95,
+    seed: int,
+    half_width: float | None = None,
+    max_draws: int = 1000,
+    first_draw: int = 0,
+    crafted_on: CraftedOn = "unlearned",
+    seen: Mapping[str, Collection[str]] | None = None,
+    batch_size: int | None = None,
+    progress: Progress | None = None,
+) -> AuditResult:
+    """Count how often each model and the reference recognise perturbed samples.
+
+    For each sample and radius the same perturbed inputs are shown to all models. Give either `draws` (of each sample,
+    the literature's protocol is 100) or `half_width`: then a pilot chooses the draws of each radius so that the widest
+    interval of r is about +-half_width, at most `max_draws`. At radius 0 one draw is made, and attacks with few outcomes
+    are enumerated. `first_draw` continues an earlier audit: its counts plus these are the counts of one audit.
+
+    Gradient attacks are crafted on each audited model, on the reference, or on a third model given as `crafted_on`.
+    `seen` maps a source ("retain set", "pre-training") to the ids the reference was trained on. `progress(done, total)`
+    counts predictions. Models are neither changed nor kept.
+
+    >>> import torch
+    >>> _ = torch.manual_seed(0)
+    >>> model = nn.Linear(2, 3).eval()
+    >>> samples = Samples(torch.rand(4, 2), torch.tensor([0, 1, 2, 0]), ("a", "b", "c", "d"))
+    >>> result = audit({"same": model}, model, samples, "gaussian", taus=[0, 0.01], draws=100, seed=7)
+    >>> result.measures("same")["disagreement"]["value"]
+    [0.0, 0.0]
+    """
+    chosen, radii = make_perturbation(perturbation), checked_radii(taus)
+    check_request(models, samples, draws, half_width, first_draw, batch_size)
+    rows = batch_size or rows_for(samples.shape)
+    probe = probe_batch(samples, max(radii), seed)
+    cast = make_cast(models, reference, chosen, crafted_on, probe, rows)
+    check_labels(samples, cast)
+    listed = chosen.outcomes(cast.classes)
+    place = crafted_on if isinstance(crafted_on, str) else "another model"
+    doubted = spoken(model_doubts({**models, "the reference": reference}, cast.predictors, probe))
+    doubted += spoken(attack_doubts(models, cast.predictors, chosen, place, probe))
+    doubted += spoken(id_doubts(samples, seen or {}))
+    last = first_draw + (draws or pilot_draws(len(samples)))
+    outcomes = None if listed is None or listed.wheel is None else len(listed.wheel)
+    spans = spans_of(radii, first_draw, last, outcomes)
+    work = Work(samples, chosen, radii, spans, seed, rows, listed)
+    names = {name: id(model) for name, model in models.items()}
+    counts = run_through(work, cast, names, progress)
+    if half_width is not None and listed is None:
+        counts = extended(counts, work, cast, names, half_width, max_draws, confidence, progress)
+    exact = listed is not None
+    doubted += spoken(result_doubts(counts, confidence, exact))
+    settings = chosen.settings() | {
+        "crafted_on": place if chosen.crafted else None,
+        "draws": draws,
+        "half_width": half_width,
+        "max_draws": max_draws if half_width else None,
+        "first_draw": first_draw,
+        "enumerated": exact,
+        "confidence": confidence,
+        "seed": seed,
+        "bootstrap_seed": child_seed(seed, "bootstrap"),
+        "noise_check": noise_check(seed),
+    }
+    return AuditResult(counts, settings, doubted, exact)
+
+
+def make_cast(
+    models: Mapping[str, nn.Module],
+    reference: nn.Module,
+    perturbation: Perturbation,
+    crafted_on: CraftedOn,
+    probe: Tensor,
+    rows: int,
+) -> Cast:
+    """Return everyone who takes part: predictors, crafters, and who is shown what."""
+    each = perturbation.crafted and crafted_on == "unlearned"
+    attacked = None if each else crafted_on if isinstance(crafted_on, nn.Module) else reference
+    predictors = make_predictors(models, [reference], probe)
+    audiences = make_audiences(models, attacked)
+    attackers = predictors | (make_predictors({}, [attacked], probe) if attacked is not None else {})
+    crafters = make_crafters(attackers, [key for key, _ in audiences], perturbation, probe, rows)
+    return Cast(predictors, crafters, audiences, id(reference))
+
+
+def extended(
+    pilot: dict[str, Counts],
+    work: Work,
+    cast: Cast,
+    names: Mapping[str, int],
+    half_width: float,
+    max_draws: int,
+    confidence: float,
+    progress: Progress | None,
+) -> dict[str, Counts]:
+    """Return the pilot's counts plus the draws it says are needed."""
+    needed = draws_needed(pilot.values(), half_width=half_width, max_draws=max_draws, confidence=confidence)
+    spans = tuple((last, max(last, int(n))) for (_, last), n in zip(work.spans, needed, strict=True))
+    more = run_through(replace(work, spans=spans), cast, names, progress)
+    return {name: counts + more[name] for name, counts in pilot.items()}
+
+
+def checked_radii(taus: Sequence[float]) -> tuple[float, ...]:
+    """Return the radii as floats; refuse none, negative, repeated or infinite ones."""
+    radii = tuple(float(tau) for tau in taus)
+    if not radii or len(set(radii)) < len(radii) or not all(math.isfinite(tau) and tau >= 0 for tau in radii):
+        raise InputError(f"expected one or more different finite radii >= 0, got {list(taus)}")
+    return radii
+
+
+def check_request(
+    models: Mapping[str, nn.Module],
+    samples: Samples,
+    draws: int | None,
+    half_width: float | None,
+    first_draw: int,
+    batch_size: int | None,
+) -> None:
+    """Refuse an audit of nothing, or one that does not say how many draws it wants."""
+    if not models:
+        raise InputError("expected at least one model to audit, got none")
+    if len(samples) == 0:
+        raise InputError("expected at least one sample to audit, got none")
+    if (draws is None) == (half_width is None):
+        raise InputError(f"expected either draws or half_width, got draws={draws} and half_width={half_width}")
+    if half_width is not None and (half_width <= 0 or first_draw):
+        raise InputError(f"expected half_width > 0 and first_draw 0 with it, got {half_width} and {first_draw}")
+    if (draws is not None and draws < 1) or first_draw < 0 or (batch_size is not None and batch_size < 1):
+        raise InputError(
+            f"expected draws >= 1, first_draw >= 0, batch_size >= 1, got {draws}, {first_draw}, {batch_size}"
+        )
+
+
+def check_labels(samples: Samples, cast: Cast) -> None:
+    """Refuse models that disagree on the number of classes, and labels that no model can give."""
+    classes = {predictor.classes for predictor in cast.predictors.values()}
+    if len(classes) > 1:
+        raise InputError(f"expected models with the same number of classes, got {sorted(classes)}")
+    low, high = int(samples.y.min()), int(samples.y.max())
+    if low < 0 or high >= cast.classes:
+        raise InputError(f"expected labels in 0..{cast.classes - 1}, got {low}..{high}")

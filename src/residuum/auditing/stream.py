@@ -1,0 +1,125 @@
+"""The stream of perturbed inputs: what is shown, in which order, with which randomness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor
+
+from residuum.perturbations import BLOCK, Perturbation, Randomness, block_generator, block_slices, stack
+from residuum.types import Samples
+
+Span = tuple[int, int]  # draws first..last-1
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be shown: at radius taus[t], draws spans[t][0]..spans[t][1]-1 of every sample.
+
+    `listed` holds the randomness of all outcomes of a perturbation that is enumerated instead of drawn; then every
+    sample has exactly these outcomes at each radius above 0.
+    """
+
+    samples: Samples
+    perturbation: Perturbation
+    taus: tuple[float, ...]
+    spans: tuple[Span, ...]
+    seed: int
+    rows: int
+    listed: Randomness | None = None
+
+    @property
+    def draws(self) -> tuple[int, ...]:
+        """Draws of each sample at each radius."""
+        return tuple(last - first for first, last in self.spans)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Some samples with some draws, to be shown at the radii `columns`; row i belongs to sample positions[i]."""
+
+    columns: tuple[int, ...]
+    positions: Tensor
+    x: Tensor
+    y: Tensor
+    randomness: Randomness
+
+
+def spans_of(taus: tuple[float, ...], first: int, last: int, outcomes: int | None) -> tuple[Span, ...]:
+    """Return the draws of each radius: one at radius 0 and all outcomes once, both only when an audit begins."""
+    begins = int(first == 0)
+    moving = (first, last) if outcomes is None else (0, begins * outcomes)
+    return tuple(moving if tau > 0 else (0, begins) for tau in taus)
+
+
+def segments(work: Work) -> Iterator[tuple[Span, tuple[int, ...]]]:
+    """Yield ranges of draws together with the radii above 0 that want them, each range with the same radii.
+
+    Radii may want different numbers of draws; those they share are made once.
+    """
+    moving = [t for t, tau in enumerate(work.taus) if tau > 0]
+    cuts = sorted({end for t in moving for end in work.spans[t]})
+    for first, last in zip(cuts, cuts[1:], strict=False):
+        columns = tuple(t for t in moving if work.spans[t][0] <= first and last <= work.spans[t][1])
+        if columns:
+            yield (first, last), columns
+
+
+def clean_groups(work: Work) -> Iterator[Group]:
+    """Yield the samples as they are, for radius 0."""
+    columns = tuple(t for t, tau in enumerate(work.taus) if tau == 0 and work.draws[t])
+    if columns:
+        for positions in parts(len(work.samples), work.rows):
+            yield Group(columns, positions, *work.samples.batch(positions), Randomness())
+
+
+def groups(work: Work) -> Iterator[Group]:
+    """Yield every draw of every sample once; memory does not grow with the number of samples."""
+    for span, columns in segments(work):
+        if work.listed is not None:
+            yield from listed_groups(work, span, columns)
+        else:
+            yield from drawn_groups(work, span, columns)
+
+
+def listed_groups(work: Work, span: Span, columns: tuple[int, ...]) -> Iterator[Group]:
+    """Yield all outcomes of some samples at a time."""
+    assert work.listed is not None
+    many = span[1]
+    for positions in parts(len(work.samples), max(1, work.rows // many)):
+        repeated = positions.repeat_interleave(many)
+        yield Group(columns, repeated, *work.samples.batch(repeated), stack([work.listed] * len(positions)))
+
+
+def drawn_groups(work: Work, span: Span, columns: tuple[int, ...]) -> Iterator[Group]:
+    """Yield one block of draws of some samples at a time."""
+    for block, inside in block_slices(*span):
+        many = inside.stop - inside.start
+        for positions in parts(len(work.samples), max(1, work.rows // many)):
+            randomness = stack([keyed_randomness(work, int(position), block, inside) for position in positions])
+            repeated = positions.repeat_interleave(many)
+            yield Group(columns, repeated, *work.samples.batch(repeated), randomness)
+
+
+def keyed_randomness(work: Work, position: int, block: int, inside: slice) -> Randomness:
+    """Return the randomness of one sample's block; it depends on seed, id and block only."""
+    rng = block_generator(work.seed, work.samples.ids[position], block)
+    return work.perturbation.draw(rng, BLOCK, work.samples.shape).rows(inside)
+
+
+def parts(n: int, size: int) -> Iterator[Tensor]:
+    """Yield the positions 0..n-1 in parts of this size."""
+    for start in range(0, n, size):
+        yield torch.arange(start, min(start + size, n))
+
+
+def rows_for(shape: tuple[int, ...]) -> int:
+    """Return how many inputs of this shape to process at once so that activations stay in a processor's cache.
+
+    >>> rows_for((3, 32, 32)), rows_for((1, 8, 8))
+    (42, 1024)
+    """
+    return max(32, min(1024, 2**17 // max(prod(shape), 1)))

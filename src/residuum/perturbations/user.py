@@ -1,0 +1,94 @@
+"""A user's own perturbation: any callable `(model, x, y, generator) -> x`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field, is_dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from residuum.perturbations.base import Perturbation, Randomness
+from residuum.types import InputError, generator
+
+
+@dataclass(frozen=True)
+class UserPerturbation(Perturbation):
+    """Calls `function(model, x, y, generator)` for one input at a time, and clamps what it returns to [0, 1].
+
+    The radius reaches it as a keyword `tau`, or as the field `tau` if it is a dataclass. The generator is seeded
+    by audit seed, id and draw, and is the same at every radius.
+
+    >>> def brighter(model, x, y, generator, tau):
+    ...     return x + tau
+    >>> moved = UserPerturbation(0.1, function=brighter)(nn.Identity(), torch.zeros(1, 2), torch.zeros(1), torch.Generator())
+    >>> moved.tolist(), UserPerturbation(function=brighter).settings()
+    ([[0.10000000149011612, 0.10000000149011612]], {'name': 'brighter'})
+    """
+
+    function: Callable[..., Tensor] = field(kw_only=True)
+    name: ClassVar[str] = "user"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (takes_radius(self.function) or has_radius(self.function)):
+            raise InputError(
+                "expected a perturbation that takes its radius as a keyword `tau` or is a dataclass with a field `tau`, "
+                f"got {function_name(self.function)}"
+            )
+
+    @property
+    def crafted(self) -> bool:
+        """It may look at the model."""
+        return True
+
+    @property
+    def rowwise(self) -> bool:
+        """It sees one input at a time."""
+        return True
+
+    def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:
+        """Return one number for each row, which becomes the seed of its generator."""
+        return Randomness(wheel=torch.from_numpy(rng.random(rows)))
+
+    def apply(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Tensor:
+        """Return what the function makes of each input."""
+        assert randomness.wheel is not None
+        seeds = (randomness.wheel * 2**53).long().tolist()
+        return torch.cat([self.one(model, x[i : i + 1], y[i : i + 1], seed) for i, seed in enumerate(seeds)])
+
+    def one(self, model: nn.Module, x: Tensor, y: Tensor, seed: int) -> Tensor:
+        """Return one perturbed input; refuse anything that is not an input."""
+        call = self.function
+        if has_radius(call):
+            moved = replace(call, tau=self.tau)(model, x, y, generator(seed))  # type: ignore[type-var, operator]
+        else:
+            moved = call(model, x, y, generator(seed), tau=self.tau)
+        if not isinstance(moved, Tensor) or moved.shape != x.shape or moved.isnan().any():
+            got = tuple(moved.shape) if isinstance(moved, Tensor) else type(moved).__name__
+            name = function_name(self.function)
+            raise InputError(f"{name}: expected a tensor of shape {tuple(x.shape)} without NaN, got {got}")
+        return moved.detach().to(x.dtype).clamp(0, 1)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the function's name, and its fields if it has any."""
+        fields = vars(self.function) if has_radius(self.function) else {}
+        return {"name": function_name(self.function)} | {key: v for key, v in fields.items() if key != "tau"}
+
+
+def takes_radius(function: Callable[..., Tensor]) -> bool:
+    """Return whether the function has a parameter `tau`."""
+    return callable(function) and "tau" in inspect.signature(function).parameters
+
+
+def has_radius(function: object) -> bool:
+    """Return whether the object is a dataclass with a field `tau`."""
+    return is_dataclass(function) and not isinstance(function, type) and hasattr(function, "tau")
+
+
+def function_name(function: object) -> str:
+    """Return what to call it in records and messages."""
+    return getattr(function, "__name__", type(function).__name__)
