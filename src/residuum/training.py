@@ -154,6 +154,7 @@ def fit(
                         progress(done, total)
             if stop_after_epoch and stop_after_epoch(epoch):
                 break
+    optimiser.zero_grad(set_to_none=True)
     return passes[0]
 
 

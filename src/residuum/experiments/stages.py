@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -107,18 +108,21 @@ STAGES: dict[str, StageFunction] = {
 }
 
 
+_ONE_AT_A_TIME = threading.Lock()  # torch's thread count and the warnings filter belong to the whole process
+
+
 @contextmanager
 def measured(threads: int) -> Iterator[dict[str, Any]]:
     """Run the body with `threads` torch threads; the yielded record gets its seconds and Residuum's warnings."""
     record: dict[str, Any] = {}
-    before, start = torch.get_num_threads(), time.perf_counter()
-    torch.set_num_threads(threads)
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", ResiduumWarning)
+    with _ONE_AT_A_TIME, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResiduumWarning)
+        before, start = torch.get_num_threads(), time.perf_counter()
+        torch.set_num_threads(threads)
+        try:
             yield record
-    finally:
-        torch.set_num_threads(before)
+        finally:
+            torch.set_num_threads(before)
     record["seconds"] = time.perf_counter() - start
     record["warnings"] = sorted({str(w.message) for w in caught if issubclass(w.category, ResiduumWarning)})
 

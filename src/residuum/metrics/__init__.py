@@ -42,7 +42,7 @@ def evaluate(
     Re-learn time needs `original_loss` = L(original, S_f), see `mean_loss`; without it the value is None.
 
     >>> from residuum import build_model, load_dataset, make_splits
-    >>> splits = make_splits(load_dataset("iris"), forget_fraction=0.1, test_size=30)
+    >>> splits = make_splits(load_dataset("iris"), forget_fraction=1 / 3, test_size=60)
     >>> sorted(evaluate(build_model("mlp", (4,), 3, seed=0), splits))[:2]
     ['mia_accuracy', 'mia_entropy_accuracy']
     """

@@ -35,7 +35,7 @@ def membership_accuracy(
     Reference: Golatkar, Achille, Soatto, CVPR 2020 (entropy; there the complement is reported).
 
     >>> from residuum import build_model, load_dataset, make_splits
-    >>> splits = make_splits(load_dataset("iris"), forget_fraction=0.1, test_size=30)
+    >>> splits = make_splits(load_dataset("iris"), forget_fraction=1 / 3, test_size=60)
     >>> 0 <= membership_accuracy(build_model("mlp", (4,), 3, seed=0), splits) <= 100
     True
     """

@@ -51,7 +51,7 @@ def build_model(
 
     `width` scales the layers (default: see `MODELS`; `logistic` has none). `mean` and `std`, one per channel or one for
     all, are the constants of the first layer, `normalise`. `head="unit"` scales the features to length one and leaves
-    the bias out, as certified removal does. `model.architecture` records all of it.
+    the bias out, as certified removal does. `model.architecture` records all of it. The model is in eval mode.
 
     >>> model = build_model("resnet18", (3, 32, 32), 10, seed=131)
     >>> sum(p.numel() for p in model.parameters())
@@ -80,7 +80,7 @@ def build_model(
         "mean": [float(value) for value in mean],
         "std": [float(value) for value in std],
     }
-    return model
+    return model.eval()  # the training loop switches modes itself; whoever else holds a model wants to ask it
 
 
 def _refuse_bad_sizes(name: str, shape: tuple[int, ...], classes: int, width: int) -> None:

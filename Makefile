@@ -1,0 +1,37 @@
+# Everything sets itself up: a machine with Python 3.11, pip, venv and make is enough.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+READY = $(VENV)/.ready
+# Two torch processes on two cores run best with one thread each.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test test-long lint format clean
+
+demo: $(READY)  ## train, unlearn and audit the bundled digits
+	$(BIN)/residuum run digits
+
+test: $(READY) lint  ## what every change must pass
+	$(BIN)/pytest -q -n 2 --dist worksteal -m "not long"
+
+test-long: $(READY)  ## what takes minutes
+	$(BIN)/pytest -q -n 2 --dist worksteal -m long
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+$(READY): pyproject.toml constraints-cpu.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -c constraints-cpu.txt torch==2.13.0
+	$(BIN)/pip install --quiet -c constraints-cpu.txt -e ".[dev]"
+	touch $@

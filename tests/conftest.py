@@ -1,0 +1,48 @@
+"""Fixtures that every folder of tests may use: small data, a trained model, and bitwise comparison."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from residuum.data import Dataset, make_splits
+from residuum.models import build_model
+from residuum.training import Recipe, train
+
+
+def clustered_dataset(n=90, classes=3, shape=(1, 6, 6), seed=0):
+    """Noisy copies of one pattern per class, so that a small network learns them in a second."""
+    noise = torch.Generator().manual_seed(seed)
+    patterns = torch.rand(classes, *shape, generator=noise)
+    y = torch.arange(n) % classes
+    x = (0.6 * patterns[y] + 0.4 * torch.rand(n, *shape, generator=noise)).clamp(0, 1)
+    return Dataset.from_arrays(x.numpy(), y.numpy())
+
+
+@pytest.fixture(scope="session")
+def splits():
+    return make_splits(
+        clustered_dataset(), forget_class=0, forget_fraction=0.5, train_size=50, validation_size=20, test_size=20
+    )
+
+
+@pytest.fixture(scope="session")
+def class_splits():
+    return make_splits(clustered_dataset(), forget_class=0, train_size=50, validation_size=20, test_size=20)
+
+
+@pytest.fixture(scope="session")
+def original(splits):
+    start = build_model("cnn", (1, 6, 6), 3, width=2, seed=1)
+    return train(start, splits.train, Recipe(epochs=5, lr=0.05, batch_size=16), seed=2)
+
+
+@pytest.fixture(scope="session")
+def same_weights():
+    def equal(a, b, atol=0.0):
+        left, right = a.state_dict(), b.state_dict()
+        return left.keys() == right.keys() and all(
+            torch.allclose(left[k].double(), right[k].double(), rtol=0, atol=atol) for k in left
+        )
+
+    return equal

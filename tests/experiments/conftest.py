@@ -1,0 +1,31 @@
+"""A run of the digits scenario cut down to a few seconds, shared by the tests of this folder."""
+
+from __future__ import annotations
+
+import pytest
+
+from residuum.experiments import Experiment, run, write_run
+
+QUICK = {
+    "data.train_size": 200,
+    "data.validation_size": 60,
+    "data.test_size": 60,
+    "train.epochs": 15,
+    "relearn.epochs": 2,
+    "audit.taus.gaussian": [0.0, 0.1, 0.2],
+    "audit.draws": 5,
+    "gd.epochs": 1,
+    "rurk.epochs": 1,
+}
+
+
+@pytest.fixture(scope="session")
+def quick():
+    return Experiment.create("digits", methods="gd,loud=rurk:lambda_a=0.5", seeds=[1, 2], overrides=QUICK)
+
+
+@pytest.fixture(scope="session")
+def finished(quick, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    results = run(quick, store=folder / "store")
+    return write_run(quick, results, folder / "out"), folder, results

@@ -1,0 +1,152 @@
+"""A small run end to end: schema, files, repeatability, resuming, executors."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from residuum.auditing import Counts, measure
+from residuum.experiments import Experiment, claim_folder, plan, run, write_run
+from residuum.experiments.results import results_record
+from residuum.experiments.stages import measured
+from residuum.experiments.store import Stage, Store
+from residuum.metrics import accuracies
+from residuum.models import load_weights
+from residuum.types import InputError, ResiduumWarning
+
+LABELS = ["original", "retrain", "control", "gd", "loud"]
+
+
+def without_times(value):
+    if isinstance(value, dict):
+        return {k: without_times(v) for k, v in value.items() if k not in ("created", "seconds")}
+    return value
+
+
+def test_results_json_has_the_documented_shape(finished):
+    record, folder, _ = finished
+    assert record == json.loads((folder / "out" / "results.json").read_text())
+    assert record["schema"] == "residuum.results/1"
+    assert list(record["methods"]) == LABELS
+    assert record["seeds"] == [1, 2]
+    assert record["scenario"]["form"] == "sample"
+    assert {"created", "versions", "warnings", "notes"} <= record.keys()
+    floor = record["noise_floor"]["gaussian"]
+    assert floor["taus"] == [0.0, 0.1, 0.2]
+    assert floor["pairs"] == 2
+    for row in record["methods"].values():
+        assert {"method", "settings", "fields_left_open", "summary", "per_seed"} <= row.keys()
+        assert {"average_gap", "average_gap_per_seed", "relearn_epochs", "test_accuracy"} <= row["summary"].keys()
+        assert list(row["per_seed"]) == ["1", "2"]
+        for seed in row["per_seed"].values():
+            assert {"metrics", "seconds", "passes", "audits"} <= seed.keys()
+            audit = seed["audits"]["gaussian"]
+            for name in ("difference", "disagreement", "unlearn_accuracy", "prevalence"):
+                assert {len(audit[name][part]) for part in ("value", "low", "high")} == {3}
+    assert record["methods"]["original"]["per_seed"]["1"]["metrics"]["relearn_epochs"] is None
+    assert record["methods"]["loud"]["method"] == "rurk"
+    assert record["methods"]["loud"]["settings"]["lambda_a"] == 0.5
+
+
+def test_no_number_is_nan_or_infinite(finished):
+    def numbers(value):
+        if isinstance(value, dict | list):
+            for child in value.values() if isinstance(value, dict) else value:
+                yield from numbers(child)
+        elif isinstance(value, float):
+            yield value
+
+    assert all(math.isfinite(number) for number in numbers(finished[0]))
+
+
+def test_every_audited_number_follows_from_the_counts_files(finished):
+    record, folder, _ = finished
+    for label in LABELS:
+        for seed in ("1", "2"):
+            audit = record["methods"][label]["per_seed"][seed]["audits"]["gaussian"]
+            counts = Counts.load(folder / "out" / audit["counts"])
+            settings = audit["settings"]
+            again = measure(counts, confidence=settings["confidence"], bootstrap_seed=settings["bootstrap_seed"])
+            for key, value in again.items():
+                assert audit[key] == value, (label, key)
+
+
+def test_the_stored_weights_give_the_recorded_accuracies(finished, quick):
+    record, folder, _ = finished
+    splits = quick.splits()
+    for label in LABELS:
+        model = load_weights(folder / "out" / "models" / "1" / f"{label}.safetensors")
+        recorded = record["methods"][label]["per_seed"]["1"]["metrics"]
+        for name, value in accuracies(model, splits).items():
+            assert recorded[name] == pytest.approx(value)
+
+
+def test_unlearn_accuracy_at_radius_zero_is_the_metric(finished):
+    record, _, _ = finished
+    for row in record["methods"].values():
+        for seed in row["per_seed"].values():
+            at_zero = seed["audits"]["gaussian"]["unlearn_accuracy"]["value"][0]
+            assert 100 * at_zero == pytest.approx(seed["metrics"]["unlearn_accuracy"])
+
+
+def test_retrain_against_itself_is_one_everywhere(finished):
+    for seed in finished[0]["methods"]["retrain"]["per_seed"].values():
+        assert seed["audits"]["gaussian"]["residual_knowledge"]["pooled"] == [1.0, 1.0, 1.0]
+        assert seed["audits"]["gaussian"]["disagreement"]["value"] == [0.0, 0.0, 0.0]
+
+
+def test_a_second_run_elsewhere_gives_the_same_record_but_for_times(finished, quick, tmp_path):
+    record, _, _ = finished
+    with ThreadPoolExecutor(2) as executor:
+        results = run(quick, store=tmp_path / "store", executor=executor)
+    assert without_times(results_record(quick, results)) == without_times(record)
+
+
+def test_running_again_computes_nothing(finished, quick, monkeypatch):
+    _, folder, results = finished
+    monkeypatch.setattr("residuum.experiments.store.STAGES", {})
+    assert run(quick, store=folder / "store") == results
+
+
+def test_a_changed_setting_is_a_different_stage():
+    first = plan(Experiment.create("digits", methods="gd,rurk", seeds=[1]))[0]
+    second = plan(Experiment.create("digits", methods="gd:lr=0.5,rurk", seeds=[1]))[0]
+    assert second.models["original"].key == first.models["original"].key
+    assert second.models["rurk"].key == first.models["rurk"].key
+    assert second.models["gd:lr=0.5"].key != first.models["gd"].key
+
+
+def test_a_failing_stage_leaves_nothing_and_fails_the_run(quick, tmp_path):
+    broken = Experiment.create("digits", methods="ga:lr=1e30:clip=none:epochs=5", seeds=[1])
+    stage = plan(broken)[0].models["ga:clip=none:epochs=5:lr=1e30"]
+    store = Store(tmp_path)
+    store.compute(stage.parents["original"])
+    with pytest.raises(InputError, match="finite loss"):
+        store.compute(stage)
+    assert not store.has(stage)
+    assert list((tmp_path / "unlearn").iterdir()) == []
+
+
+def test_warnings_of_a_stage_are_recorded():
+    with measured(threads=1) as record:
+        warnings.warn("too few draws", ResiduumWarning, stacklevel=1)
+    assert record["warnings"] == ["too few draws"]
+    assert record["seconds"] >= 0
+
+
+def test_stage_titles_say_what_they_do():
+    assert Stage("train", {"role": "control", "seed": 7}).title == "train control (seed 7)"
+    assert Stage("audit", {"perturbation": "gaussian", "seed": 7}).title == "audit gaussian (seed 7)"
+
+
+def test_an_output_folder_that_cannot_be_written_is_refused(finished, quick, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    with pytest.raises(InputError, match=r"cannot write to .*choose another folder with --out"):
+        claim_folder(blocked / "run")
+    with pytest.raises(InputError, match="cannot write to"):
+        write_run(quick, finished[2], blocked)

@@ -1,0 +1,90 @@
+"""Scenarios, overrides and rows: what is accepted, and what is refused with the nearest names."""
+
+from __future__ import annotations
+
+import pytest
+
+from residuum.experiments import Experiment, load_scenario, parse_row, scenario_names
+from residuum.experiments.settings import override
+from residuum.types import InputError
+
+
+def test_every_scenario_loads_and_its_rows_can_be_built():
+    assert "digits" in scenario_names()
+    for name in scenario_names():
+        experiment = Experiment.create(name)
+        assert experiment.labels[:3] == ["original", "retrain", "control"]
+        assert [row.build().name for row in experiment.rows] == [row.method for row in experiment.rows]
+
+
+def test_digits_is_cut_as_documented():
+    splits = Experiment.create("digits").splits()
+    assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [897, 450, 450]
+    eights = int((splits.train.y == 8).sum())
+    assert set(splits.forget.y.tolist()) == {8}
+    assert len(splits.forget) in (eights // 2, (eights + 1) // 2)
+    assert set(splits.forget.ids).isdisjoint(splits.retain.ids)
+
+
+def test_the_forget_set_does_not_depend_on_the_run_seed():
+    one, other = (Experiment.create("digits", seeds=[seed]).splits().forget.ids for seed in (1, 2))
+    assert one == other
+
+
+def test_overrides_reach_scenario_and_methods():
+    changes = {"train.epochs": "5", "audit.taus.gaussian": "0,0.01", "rurk.tau": "0.02", "train.clip": "none"}
+    experiment = Experiment.create("digits", methods="rurk,rurk:tau=0.5", overrides=changes)
+    assert experiment.scenario.train.epochs == 5
+    assert experiment.scenario.train.clip is None
+    assert experiment.scenario.audit.taus["gaussian"] == [0, 0.01]
+    assert [row.settings["tau"] for row in experiment.rows] == [0.02, 0.5]
+
+
+def test_the_scenario_decides_what_the_command_line_leaves_open():
+    digits = load_scenario("digits")
+    row = parse_row("rurk", digits.methods)
+    for key, value in digits.methods.get("rurk", {}).items():
+        assert row.settings[key] == value
+
+
+def test_labels_name_rows_and_keys_are_sorted():
+    assert parse_row("strong=ga:lr=0.5").label == "strong"
+    assert parse_row("rurk:v=2:tau=0.1").label == "rurk:tau=0.1:v=2"
+    assert parse_row("ga:lr=0.5").settings["lr"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"scenario": "digit"}, "unknown scenario 'digit'; did you mean digits"),
+        ({"methods": "rukr"}, "unknown method 'rukr'; did you mean rurk"),
+        ({"methods": "rurk:tua=1"}, "unknown setting of rurk 'tua'; did you mean tau"),
+        ({"methods": "rurk:tau"}, "expected NAME:key=value in --methods, got 'tau'"),
+        ({"methods": "rurk:tau=-1"}, "rurk: tau: .*greater than or equal to 0, got -1"),
+        ({"methods": "ga,ga"}, "two rows are called 'ga'; put LABEL= before one"),
+        ({"methods": "a/b=ga"}, "label that can name a file, got 'a/b'"),
+        ({"methods": "retrain"}, "retrain always runs"),
+        ({"overrides": {"train.epoch": 3}}, "unknown setting 'train.epoch'; did you mean train.epochs"),
+        ({"overrides": {"trian.epochs": 3}}, "unknown setting 'trian.epochs'; did you mean train.epochs"),
+        ({"overrides": {"rurk.tua": 3}}, "unknown setting of rurk 'tua'"),
+        ({"overrides": {"train.epochs": "many"}}, "train.epochs: .*valid integer.*got 'many'"),
+        ({"overrides": {"model.name": "cnnn"}}, "unknown model 'cnnn'; did you mean cnn"),
+        ({"overrides": {"audit.perturbations": ["gausian"]}}, "unknown perturbation 'gausian'; did you mean gaussian"),
+        ({"overrides": {"audit.taus.gaussian": []}}, "expected radii for gaussian"),
+        ({"seeds": [1, 1]}, "at least one seed and none twice"),
+        ({"seeds": []}, "at least one seed"),
+    ],
+)
+def test_wrong_settings_are_refused_with_the_nearest_names(arguments, message):
+    with pytest.raises(InputError, match=message):
+        Experiment.create(**{"scenario": "digits", **arguments})
+
+
+def test_an_override_below_a_plain_value_is_refused():
+    with pytest.raises(InputError, match=r"unknown setting 'train.epochs.x'"):
+        override({"train": {"epochs": 3}, "methods": {}}, "train.epochs.x", 1)
+
+
+def test_wrong_data_is_refused_before_anything_runs():
+    with pytest.raises(InputError, match="unknown data set 'digitz'"):
+        Experiment.create("digits", overrides={"data.name": "digitz"}).splits()

@@ -1,0 +1,138 @@
+"""Accuracies, membership inference and re-learn time against hand-made answers."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import entropy
+from sklearn.svm import SVC
+from torch import nn
+
+from residuum.metrics import Relearning, accuracies, accuracy, attack_failure, evaluate, mean_loss, relearn_time
+from residuum.metrics.membership import attack_sets, membership_accuracy, softmax_feature
+from residuum.types import InputError, ResiduumWarning, Samples
+
+
+def logits_as_samples(rows, labels):
+    x = torch.tensor(rows)
+    return Samples(x, torch.tensor(labels), tuple(str(i) for i in range(len(labels))))
+
+
+def test_accuracy_counts_right_answers():
+    samples = logits_as_samples([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], [0, 1, 1])
+    assert accuracy(nn.Identity(), samples) == pytest.approx(200 / 3)
+
+
+def test_unlearn_accuracy_is_what_the_forget_accuracy_leaves(original, splits):
+    values = accuracies(original, splits)
+    assert values["unlearn_accuracy"] == pytest.approx(100 - accuracy(original, splits.forget))
+    assert values["retain_accuracy"] == accuracy(original, splits.retain)
+    assert values["test_accuracy"] == accuracy(original, splits.test)
+
+
+def test_class_form_tests_without_the_forgotten_class_and_asks_about_its_test_images(class_splits):
+    assert 0 not in class_splits.test.y
+    seen, unseen, asked = attack_sets(class_splits)
+    assert (seen.ids, unseen.ids) == (class_splits.retain.ids, class_splits.forget.ids)
+    assert len(asked) > 0
+    assert set(asked.y.tolist()) == {0}
+
+
+def test_sample_form_asks_about_the_forget_set(splits):
+    seen, unseen, asked = attack_sets(splits)
+    assert (seen.ids, unseen.ids, asked.ids) == (splits.retain.ids, splits.test.ids, splits.forget.ids)
+
+
+def test_features_agree_with_scipy():
+    samples = logits_as_samples([[2.0, 0.0, -1.0], [0.0, 0.0, 0.0]], [0, 2])
+    p = np.exp(samples.x.double().numpy())
+    p /= p.sum(1, keepdims=True)
+    np.testing.assert_allclose(softmax_feature(nn.Identity(), samples, "entropy"), entropy(p, axis=1), atol=1e-12)
+    np.testing.assert_allclose(softmax_feature(nn.Identity(), samples, "true_prob"), [p[0, 0], p[1, 2]], atol=1e-12)
+
+
+def test_the_attack_is_the_literatures_svm():
+    rng = np.random.default_rng(0)
+    seen, unseen, asked = rng.beta(8, 1, 60), rng.beta(2, 1, 40), rng.beta(4, 1, 30)
+    machine = SVC(C=3, gamma="auto", kernel="rbf")
+    machine.fit(np.r_[seen, unseen].reshape(-1, 1), np.r_[np.ones(60), np.zeros(40)])
+    expected = 100 * np.mean(machine.predict(asked.reshape(-1, 1)) == 0)
+    assert 0 < expected < 100
+    assert attack_failure(seen, unseen, asked) == pytest.approx(expected)
+
+
+def test_balancing_and_subsampling_are_seeded():
+    rng = np.random.default_rng(0)
+    seen, unseen, asked = rng.beta(6, 1, 300), rng.beta(1, 1, 200), rng.random(50)
+    for options in ({"balance": True}, {"max_train": 60}):
+        values = {attack_failure(seen, unseen, asked, **options, seed=seed) for seed in range(8)}
+        assert attack_failure(seen, unseen, asked, **options, seed=3) in values
+        assert len(values) > 1
+
+
+def test_a_small_attacker_is_fitted_on_as_many_samples_as_asked(monkeypatch):
+    sizes = []
+    fit = SVC.fit
+    monkeypatch.setattr(SVC, "fit", lambda self, x, y: sizes.append(len(x)) or fit(self, x, y))
+    values = np.linspace(0, 1, 100)
+    attack_failure(values, values[:50] / 2, values, max_train=30)
+    attack_failure(values, values[:50] / 2, values, balance=True)
+    attack_failure(values, values[:50] / 2, values)
+    assert sizes == [30, 100, 150]
+
+
+def test_an_attack_that_says_the_same_of_everyone_is_flagged():
+    with pytest.warns(ResiduumWarning, match="calls every sample unseen"):
+        assert attack_failure(np.ones(30), np.zeros(30), np.zeros(5)) == 100
+
+
+def test_relearn_time_is_the_first_epoch_below_the_threshold(original, splits):
+    fresh = copy.deepcopy(original)
+    nn.init.zeros_(fresh.fc.weight)
+    nn.init.zeros_(fresh.fc.bias)
+    recipe = Relearning(lr=0.05, epochs=30, batch_size=4)
+    target = 2 * mean_loss(original, splits.forget)
+    time = relearn_time(fresh, target, splits, recipe, seed=1)
+    assert time.value is not None
+    assert time.value > 0
+    assert time.threshold == pytest.approx(1.05 * target)
+    sooner = dataclasses.replace(recipe, epochs=time.value - 1)
+    assert relearn_time(fresh, target, splits, sooner, seed=1).censored
+    exact = dataclasses.replace(recipe, epochs=time.value)
+    assert relearn_time(fresh, target, splits, exact, seed=1).value == time.value
+
+
+def test_relearn_time_zero_before_the_first_epoch_and_model_untouched(original, splits, same_weights):
+    before = copy.deepcopy(original)
+    time = relearn_time(original, mean_loss(original, splits.forget), splits, seed=1)
+    assert (time.value, time.censored) == (0, False)
+    assert same_weights(original, before)
+
+
+def test_relearning_on_the_full_training_set_reads_it(original, splits):
+    fresh = copy.deepcopy(original)
+    nn.init.zeros_(fresh.fc.weight)
+    poisoned = dataclasses.replace(splits.train, x=torch.full_like(splits.train.x, torch.nan))
+    canary = dataclasses.replace(splits, train=poisoned)
+    with pytest.raises(InputError, match="finite loss"):
+        relearn_time(fresh, 1e-9, canary, Relearning(data="full"), seed=1)
+    assert relearn_time(fresh, 1e-9, canary, Relearning(data="forget", epochs=1), seed=1).censored
+
+
+@pytest.mark.filterwarnings("ignore:the membership attack calls every sample")
+def test_evaluate_gathers_everything_and_changes_nothing(original, splits, same_weights):
+    before = copy.deepcopy(original)
+    values = evaluate(original, splits, original_loss=mean_loss(original, splits.forget), seed=1)
+    assert values["relearn_epochs"]["value"] == 0
+    assert values["mia_accuracy"] == membership_accuracy(original, splits)
+    assert evaluate(original, splits)["relearn_epochs"] is None
+    assert same_weights(original, before)
+
+
+def test_evaluate_refuses_a_model_with_the_wrong_number_of_classes(splits):
+    with pytest.raises(InputError, match="classes"):
+        evaluate(nn.Sequential(nn.Flatten(), nn.Linear(36, 5)), splits)

@@ -1,0 +1,186 @@
+"""The one loop against hand-written steps and torch's own schedules."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from residuum.models import build_model
+from residuum.training import Phase, Recipe, counting_passes, crop_and_flip, cross_entropy, fit, project, train
+from residuum.types import InputError, child_seed, generator
+
+
+def hand_written(model, samples, recipe, seed):
+    """Plain SGD with momentum, written out."""
+    model = copy.deepcopy(model)
+    weights, velocity = list(model.parameters()), [torch.zeros_like(p) for p in model.parameters()]
+    order = generator(child_seed(seed, "train"))
+    for epoch in range(recipe.epochs):
+        for indices in torch.randperm(len(samples), generator=order).split(recipe.batch_size):
+            loss = F.cross_entropy(model(samples.x[indices]), samples.y[indices])
+            gradients = torch.autograd.grad(loss, weights)
+            norm = math.sqrt(sum(g.square().sum().item() for g in gradients))
+            scale = min(1.0, recipe.clip / (norm + 1e-6))
+            with torch.no_grad():
+                for w, v, g in zip(weights, velocity, gradients, strict=True):
+                    v.mul_(recipe.momentum).add_(scale * g + recipe.weight_decay * w)
+                    w.sub_(recipe.rate(epoch) * v)
+    return model
+
+
+def test_the_loop_is_sgd_with_momentum_clipping_decay_and_schedule(splits, same_weights):
+    start = build_model("mlp", splits.train.shape, 3, width=7, seed=1)
+    recipe = Recipe(epochs=3, lr=0.1, momentum=0.8, weight_decay=0.01, batch_size=16, clip=0.5, schedule="cosine")
+    trained = train(start, splits.train, recipe, seed=4)
+    assert same_weights(trained, hand_written(start, splits.train, recipe, seed=4), atol=1e-6)
+    assert not same_weights(trained, start)
+
+
+@pytest.mark.parametrize("horizon", [None, 200])
+def test_cosine_schedule_is_torchs(horizon):
+    recipe = Recipe(epochs=7, lr=0.3, schedule="cosine", schedule_epochs=horizon)
+    optimiser = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=horizon or 7)
+    for epoch in range(7):
+        assert recipe.rate(epoch) == pytest.approx(optimiser.param_groups[0]["lr"])
+        optimiser.step()
+        schedule.step()
+
+
+def test_training_is_deterministic_and_leaves_arguments_and_global_randomness_alone(splits, same_weights):
+    start = build_model("cnn", splits.train.shape, 3, width=2, seed=1)
+    before, state = copy.deepcopy(start), torch.get_rng_state()
+    pair = [train(start, splits.train, Recipe(epochs=2, augment=True), seed=4) for _ in range(2)]
+    assert same_weights(*pair)
+    assert same_weights(start, before)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(p.grad is None for p in pair[0].parameters())
+
+
+def test_batch_norm_statistics_move_in_train_mode_only(splits):
+    start = build_model("cnn", splits.train.shape, 3, width=2, seed=1)
+    still = train(start, splits.train, Recipe(epochs=1, bn_mode="eval"), seed=4)
+    moved = train(start, splits.train, Recipe(epochs=1, bn_mode="train"), seed=4)
+    assert torch.equal(still.bn1.running_mean, start.bn1.running_mean)
+    assert not torch.equal(moved.bn1.running_mean, start.bn1.running_mean)
+
+
+def test_flags_of_every_submodule_are_restored(splits):
+    model = build_model("cnn", splits.train.shape, 3, width=2, seed=1).train()
+    model.bn1.eval()
+    trained = train(model, splits.train, Recipe(epochs=1), seed=4)
+    assert [m.training for m in trained.modules()] == [m.training for m in model.modules()]
+
+
+def test_frozen_modules_keep_their_statistics_and_frozen_weights_stay(splits):
+    model = build_model("cnn", splits.train.shape, 3, width=2, seed=1)
+    model.conv1.weight.requires_grad_(False)
+    before = copy.deepcopy(model)
+    phases = [Phase(cross_entropy, "train")]
+    recipe = Recipe(epochs=1, weight_decay=0.1)
+    fit(model, {"train": splits.train}, recipe, phases, seed=4, frozen=[model.bn1])
+    assert torch.equal(model.bn1.running_mean, before.bn1.running_mean)
+    assert torch.equal(model.conv1.weight, before.conv1.weight)
+    assert not torch.equal(model.fc.weight, before.fc.weight)
+
+
+def seen_batches(splits, recipe, phases):
+    seen = []
+
+    def loss(model, batch, beside, noise):
+        seen.append((batch.indices.tolist(), None if beside is None else beside.indices.tolist()))
+        return cross_entropy(model, batch, beside, noise)
+
+    model = build_model("logistic", splits.train.shape, 3, seed=1)
+    streams = {"retain": splits.retain, "forget": splits.forget}
+    named = [Phase(loss, *phase) for phase in phases]
+    steps = []
+    fit(model, streams, recipe, named, seed=4, progress=lambda done, total: steps.append((done, total)))
+    return seen, steps
+
+
+def test_streams_do_not_disturb_each_other_and_the_cycled_one_is_reshuffled(splits):
+    recipe = Recipe(epochs=3, batch_size=5)
+    alone, _ = seen_batches(splits, recipe, [("retain",)])
+    paired, steps = seen_batches(splits, recipe, [("retain", "forget")])
+    assert [batch for batch, _ in alone] == [batch for batch, _ in paired]
+    order = [i for _, beside in paired for i in beside]
+    n = len(splits.forget)
+    wraps = [order[k : k + n] for k in range(0, len(order) - n + 1, n)]
+    assert all(sorted(wrap) == list(range(n)) for wrap in wraps)
+    assert wraps[0] != wraps[1]
+    assert steps[-1] == (len(paired), len(paired))
+
+
+def test_every_sample_once_per_epoch_and_iterations_can_be_capped(splits):
+    whole, _ = seen_batches(splits, Recipe(epochs=1, batch_size=7), [("retain",)])
+    assert sorted(i for batch, _ in whole for i in batch) == list(range(len(splits.retain)))
+    capped, _ = seen_batches(splits, Recipe(epochs=5, batch_size=7, max_iters=9), [("retain",)])
+    assert len(capped) == 9
+
+
+def test_phases_may_change_with_the_epoch(splits):
+    recipe = Recipe(epochs=2, batch_size=100)
+    seen = []
+
+    def phases(epoch):
+        def loss(model, batch, beside, noise):
+            seen.append((epoch, len(batch.x)))
+            return cross_entropy(model, batch, beside, noise)
+
+        return [Phase(loss, "forget"), Phase(loss, "retain")] if epoch == 0 else [Phase(loss, "retain")]
+
+    model = build_model("logistic", splits.train.shape, 3, seed=1)
+    fit(model, {"retain": splits.retain, "forget": splits.forget}, recipe, phases, seed=4)
+    assert seen == [(0, len(splits.forget)), (0, len(splits.retain)), (1, len(splits.retain))]
+
+
+def test_projection_acts_only_outside_the_ball(splits):
+    weights = [torch.tensor([3.0]), torch.tensor([4.0])]
+    project(weights, 5.0)
+    assert [w.item() for w in weights] == [3.0, 4.0]
+    project(weights, 1.0)
+    assert [w.item() for w in weights] == pytest.approx([0.6, 0.8])
+    start = build_model("mlp", splits.train.shape, 3, width=7, seed=1)
+    trained = train(start, splits.train, Recipe(epochs=2, lr=0.5, radius=0.7), seed=4)
+    norm = math.sqrt(sum(p.square().sum().item() for p in trained.parameters()))
+    assert norm == pytest.approx(0.7, rel=1e-5)
+
+
+def test_passes_are_counted_with_gradients_only():
+    model = nn.Linear(2, 2)
+    with counting_passes(model) as passes:
+        model(torch.rand(3, 2))
+        with torch.no_grad():
+            model(torch.rand(5, 2))
+    model(torch.rand(7, 2))
+    assert passes == [3]
+
+
+def test_augmented_images_are_shifted_and_mirrored_copies():
+    image = torch.arange(1.0, 65.0).reshape(1, 1, 8, 8) / 64
+    padded = F.pad(image, (1, 1, 1, 1))
+    variants = {
+        tuple(v.flatten().tolist())
+        for top in range(3)
+        for left in range(3)
+        for v in [padded[..., top : top + 8, left : left + 8]]
+        for v in (v, v.flip(-1))
+    }
+    copies = crop_and_flip(image.repeat(400, 1, 1, 1), generator(0))
+    assert {tuple(c.flatten().tolist()) for c in copies} == variants
+
+
+def test_a_diverging_loss_and_a_misplaced_augmentation_are_refused(splits):
+    poisoned = dataclasses.replace(splits.train, x=torch.full_like(splits.train.x, torch.nan))
+    model = build_model("logistic", splits.train.shape, 3, seed=1)
+    with pytest.raises(InputError, match="finite loss, got nan in epoch 1; lower lr or set clip"):
+        train(model, poisoned, Recipe(epochs=1), seed=4)
+    with pytest.raises(InputError, match="images of shape"):
+        crop_and_flip(torch.rand(3, 4), generator(0))
