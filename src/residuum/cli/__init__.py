@@ -11,6 +11,8 @@ from residuum.types import InputError
 # typer keeps a private copy of click in some releases, so its base error is found through a public name
 COMMAND_LINE_ERROR: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
+INTERRUPTED = 130
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; exit with 0 done, 1 gate failed, 2 bad input, 130 interrupted."""
@@ -22,17 +24,18 @@ def run_command(arguments: list[str]) -> int:
     from residuum.cli.app import app
 
     try:
-        code = app(arguments, standalone_mode=False)
+        code = app(arguments, standalone_mode=False) or 0
     except typer.Exit as stop:
-        return stop.exit_code
+        code = stop.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        print("residuum: interrupted; the same command resumes", file=sys.stderr)  # noqa: T201
-        return 130
+        code = INTERRUPTED
     except InputError as error:
         return _refuse(str(error))
     except COMMAND_LINE_ERROR as error:
         return _refuse(error.format_message())  # type: ignore[attr-defined]
-    return code if isinstance(code, int) else 0
+    if code == INTERRUPTED:
+        print("residuum: interrupted; the same command resumes", file=sys.stderr)  # noqa: T201
+    return int(code)
 
 
 def _refuse(message: str) -> int:

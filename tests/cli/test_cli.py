@@ -1,0 +1,148 @@
+"""The command line as a user meets it: exit codes, one line for bad input, nothing written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from residuum.cli import run_command
+
+QUICK = [
+    *("--seeds", "1", "--workers", "1", "--draws", "3", "--methods", "gd:epochs=1"),
+    *("--set", "train.epochs=2", "--set", "data.train_size=100", "--set", "relearn.epochs=1"),
+    *("--set", "audit.taus.gaussian=0,0.1"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_run_prints_tables_and_sentences_and_writes_the_documented_files(folder, capsys):
+    assert run_command(["run", "digits", *QUICK]) == 0
+    out = capsys.readouterr()
+    assert "mean ± std over 1 seeds" in out.out
+    assert "noise floor" in out.out
+    assert out.out.count("\n- ") == 3
+    assert "[1/9] train original (seed 1)" in out.err
+    record = json.loads((folder / "runs" / "digits" / "results.json").read_text())
+    assert list(record["methods"]) == ["original", "retrain", "control", "gd:epochs=1"]
+    assert (folder / "runs/digits/counts/1/retrain/gaussian.npz").is_file()
+    assert (folder / "runs/digits/models/1/gd:epochs=1.safetensors").is_file()
+    assert run_command(["run", "digits", *QUICK, "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["methods"] == record["methods"]
+
+
+def test_list_names_everything(capsys):
+    assert run_command(["list", "--json"]) == 0
+    names = json.loads(capsys.readouterr().out)
+    assert set(names) == {"methods", "scenarios", "datasets", "models", "perturbations"}
+    assert {"gd", "ngd", "ga", "neggrad", "rurk"} <= set(names["methods"])
+    assert all(text for table in names.values() for text in table.values())
+    assert run_command(["list", "methods"]) == 0
+    out = capsys.readouterr().out
+    assert "rurk" in out
+    assert "cifar10" not in out
+
+
+def npz(**changes):
+    rng = np.random.default_rng(0)
+    arrays = {"x": rng.random((60, 1, 8, 8)).astype(np.float32), "y": np.arange(60) % 3} | changes
+    np.savez("data.npz", **arrays)
+    return ["--set", "data.name=data.npz", "--set", "data.train_size=30", "--set", "data.validation_size=10"]
+
+
+OWN = ["--set", "data.test_size=15", "--set", "forget.forget_class=1"]
+NO_CLASS = ["--set", "forget.forget_class=none", "--set", "forget.forget_fraction=none"]
+IRIS = ["--set", "data.name=iris", "--set", "data.train_size=90", "--set", "data.validation_size=30"]
+BAD = {
+    "scenario": (lambda: ["run", "digit"], "unknown scenario 'digit'; did you mean digits"),
+    "method": (lambda: ["run", "--methods", "rukr"], "unknown method 'rukr'; did you mean rurk"),
+    "data set": (lambda: ["run", "--set", "data.name=cifar"], "unknown data set 'cifar'; did you mean cifar10"),
+    "list": (lambda: ["list", "method"], "unknown list 'method'; did you mean methods"),
+    "option": (lambda: ["run", "--sedes", "1"], "No such option: --sedes"),
+    "seeds": (lambda: ["run", "--seeds", "1,x"], "expected whole numbers separated by commas for --seeds, got '1,x'"),
+    "setting": (lambda: ["run", "--set", "train.epochs"], "expected key=value after --set, got 'train.epochs'"),
+    "ids that do not exist": (
+        lambda: ["run", *NO_CLASS, "--set", "forget.forget_ids=digits/9999,digits/0001"],
+        "digits/9999",
+    ),
+    "ids that repeat": (
+        lambda: ["run", *NO_CLASS, "--set", "forget.forget_ids=digits/0001,digits/0001"],
+        "digits/0001",
+    ),
+    "nothing to forget": (lambda: ["run", "--set", "forget.forget_fraction=0"], "forget"),
+    "everything to forget": (
+        lambda: ["run", "--set", "forget.forget_class=none", "--set", "forget.forget_fraction=1"],
+        "forget",
+    ),
+    "pixels outside": (lambda: ["run", *npz(x=np.full((60, 1, 8, 8), 7.0)), *OWN], "pixels must lie in [0, 1]"),
+    "pixels NaN": (lambda: ["run", *npz(x=np.full((60, 1, 8, 8), np.nan)), *OWN], "x[0] (id '0') holds nan"),
+    "labels": (lambda: ["run", *npz(y=np.arange(60) - 1), *OWN], "label"),
+    "network": (lambda: ["run", *IRIS, *OWN], "cnn needs images"),
+    "no data": (lambda: ["run", "--set", "data.name=missing.npz"], "missing.npz"),
+    "cifar absent": (lambda: ["run", "--set", "data.name=cifar10", "--data-root", "nowhere"], "cifar-10-batches-py"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_gets_one_line_and_code_2_and_writes_nothing(case, folder, capsys, monkeypatch):
+    monkeypatch.delenv("RESIDUUM_DATA", raising=False)
+    arguments, message = BAD[case]
+    command = arguments()
+    before = sorted(folder.rglob("*"))
+    assert run_command(command) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith("residuum: error: ")
+    assert message in captured.err
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_truncated_data_is_refused(folder, capsys):
+    npz()
+    whole = (folder / "data.npz").read_bytes()
+    (folder / "data.npz").write_bytes(whole[: len(whole) // 2])
+    assert run_command(["run", "--set", "data.name=data.npz"]) == 2
+    assert "data.npz" in capsys.readouterr().err
+
+
+def test_an_output_folder_that_cannot_be_written_is_refused_before_any_work(folder, capsys):
+    (folder / "taken").write_text("a file")
+    assert run_command(["run", *QUICK, "--out", "taken/run"]) == 2
+    assert "cannot write to taken/run" in capsys.readouterr().err
+    assert sorted(p.name for p in folder.iterdir()) == ["taken"]
+
+
+def test_an_interrupt_gives_130(monkeypatch, capsys):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("residuum.cli.run.plan", interrupted)
+    assert run_command(["run", "digits"]) == 130
+    assert "the same command resumes" in capsys.readouterr().err
+
+
+def test_a_run_fails_with_the_method_that_failed(folder, capsys):
+    diverging = [*QUICK, "--methods", "ga:lr=1e30:clip=none:epochs=9"]
+    assert run_command(["run", *diverging]) == 2
+    assert "finite loss" in capsys.readouterr().err
+    assert not (folder / "runs/digits/results.json").exists()
+
+
+def test_the_module_runs_as_a_program():
+    assert b"resnet18" in subprocess.check_output([sys.executable, "-m", "residuum", "list", "models"])
+
+
+def test_importing_residuum_costs_little_beside_torch():
+    code = "import time, torch; t = time.perf_counter(); import residuum; print(time.perf_counter() - t)"
+    seconds = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(3)]
+    assert min(seconds) < 0.3
