@@ -97,14 +97,34 @@ class Jacobian:
         return {n: p.view_as(value).to(value) for (n, value), p in zip(weights.items(), pieces, strict=True)}
 
 
-def solve_explicitly(jacobian: Jacobian, matrix: Tensor, errors: Tensor, ridge: float) -> Solution:
-    """Return -J^T (J J^T + ridge I)^{-1} e from the matrix, by the smaller of the two equivalent systems."""
-    J, e = matrix.double(), errors.double().flatten()
-    if J.shape[0] <= J.shape[1]:
-        flat = -J.T @ torch.linalg.solve(J @ J.T + ridge * torch.eye(len(J), dtype=J.dtype), e)
+def solve_explicitly(
+    jacobian: Jacobian, matrix: Tensor, errors: Tensor, kept: int, ridges: tuple[float, float]
+) -> tuple[Solution, Solution]:
+    """Return -J^T (J J^T + ridge I)^{-1} e for the first `kept` rows and for all, from one product of J with itself.
+
+    Of the two equivalent systems, J J^T and J^T J, the smaller one is solved, in float64.
+    """
+    e, parts = errors.flatten(), (slice(kept), slice(None))
+    if len(matrix) <= matrix.shape[1]:
+        gram = matrix @ matrix.T
+        flats = [
+            matrix[part].T @ _ridge_solve(gram[part, part], e[part], ridge)
+            for part, ridge in zip(parts, ridges, strict=True)
+        ]
     else:
-        flat = -torch.linalg.solve(J.T @ J + ridge * torch.eye(J.shape[1], dtype=J.dtype), J.T @ e)
-    return Solution(jacobian.as_weights(flat), 0, 0.0, 0)
+        first, rest = (part.T @ part for part in (matrix[:kept], matrix[kept:]))
+        flats = [
+            _ridge_solve(gram, matrix[part].T @ e[part], ridge)
+            for gram, part, ridge in zip((first, first + rest), parts, ridges, strict=True)
+        ]
+    retained, full = (Solution(jacobian.as_weights(-flat), 0, 0.0, 0) for flat in flats)
+    return retained, full._replace(passes=len(matrix))
+
+
+def _ridge_solve(gram: Tensor, goal: Tensor, ridge: float) -> Tensor:
+    system = gram.double() + ridge * torch.eye(len(gram), dtype=torch.float64)
+    solved: Tensor = torch.linalg.solve(system, goal.double())
+    return solved.to(goal)
 
 
 def solve_matrix_free(

@@ -87,10 +87,8 @@ class NTK(Method):
 
     def by_matrix(self, kept: Jacobian, every: Jacobian, errors: Tensor) -> tuple[Solution, Solution]:
         """Solve both systems from one explicit Jacobian."""
-        matrix, rows = every.matrix(), len(kept) * errors.shape[1]
-        retained = solve_explicitly(kept, matrix[:rows], errors[: len(kept)], len(kept) * self.weight_decay)
-        full = solve_explicitly(every, matrix, errors, len(every) * self.weight_decay)
-        return retained, full._replace(passes=errors.numel())
+        ridges = (len(kept) * self.weight_decay, len(every) * self.weight_decay)
+        return solve_explicitly(every, every.matrix(), errors, len(kept) * errors.shape[1], ridges)
 
     def by_products(
         self, kept: Jacobian, every: Jacobian, errors: Tensor, context: Context

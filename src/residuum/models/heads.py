@@ -28,10 +28,13 @@ class UnitLength(nn.Module):
 
 
 class UnitHead(nn.Sequential):
-    """Features to length one, then a linear layer without bias."""
+    """Features to length one, then a linear layer without bias, its weights zero."""
 
     def __init__(self, features: int, classes: int) -> None:
-        super().__init__(UnitLength(), nn.Linear(features, classes, bias=False))
+        # skip_init draws nothing from the global generator
+        linear = nn.utils.skip_init(nn.Linear, features, classes, bias=False)  # type: ignore[no-untyped-call]
+        super().__init__(UnitLength(), linear)
+        nn.init.zeros_(linear.weight)
 
 
 def give_unit_head(model: Model, weight: Tensor | None = None) -> Model:

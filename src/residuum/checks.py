@@ -1,0 +1,298 @@
+"""Promises that every method keeps, as functions that anyone can run on a method of their own."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import random
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from residuum.data import load_dataset, make_splits
+from residuum.experiments.settings import override, parse_row
+from residuum.methods import Context, Method, make_method, methods, unlearn
+from residuum.models import build_model, check_model, forward, load_weights, save_weights
+from residuum.training import Recipe, train
+from residuum.types import InputError, ResiduumWarning, Samples, Splits
+
+SEED = 5
+
+
+class BrokenPromise(AssertionError):  # noqa: N818 (the name of what happened)
+    """A method does not do what every method promises."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A method with its defaults, and a small trained network and data to try it on."""
+
+    method: Method
+    original: nn.Module
+    initial: Mapping[str, Tensor]
+    splits: Splits
+    class_splits: Splits
+
+    @classmethod
+    def of(cls, method: type[Method] | Method) -> Trial:
+        """Return the trial of a method; networks and data are the same for every method."""
+        return cls(method() if isinstance(method, type) else method, *copy.deepcopy(_bench()))
+
+    def run(self, splits: Splits | None = None, context: Context | None = None) -> nn.Module:
+        """Return the unlearned model."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResiduumWarning)
+            given = context or Context(SEED, self.initial)
+            return unlearn(self.original, splits or self.splits, self.method, seed=SEED, context=given)
+
+
+@cache
+def _bench() -> tuple[nn.Module, dict[str, Tensor], Splits, Splits]:
+    sizes = {"train_size": 60, "validation_size": 30, "test_size": 30, "classes": [1, 3, 8]}
+    digits = load_dataset("digits")
+    splits = make_splits(digits, forget_class=2, forget_fraction=0.5, **sizes)  # type: ignore[arg-type]
+    whole_class = make_splits(digits, forget_class=2, **sizes)  # type: ignore[arg-type]
+    start = build_model("cnn", (1, 8, 8), 3, width=2, seed=1)
+    original = train(start, splits.train, Recipe(epochs=10, lr=0.05, batch_size=16), seed=2)
+    return original, start.state_dict(), splits, whole_class
+
+
+Promise = Callable[[Trial], None]
+
+
+def keeps_the_input_model(trial: Trial) -> None:
+    """The input model stays bit-identical, its flags and gradients included."""
+    trial.original.get_submodule("bn1").eval()
+    before, flags = state_hash(trial.original.state_dict()), _flags(trial.original)
+    trial.run()
+    _expect(state_hash(trial.original.state_dict()) == before, "the input model's weights or buffers changed")
+    _expect(_flags(trial.original) == flags, "a train, requires_grad or grad flag of the input model changed")
+
+
+def repeats_itself(trial: Trial) -> None:
+    """The same seed gives the same weights, whatever the global generators say."""
+    hashes = []
+    with torch.random.fork_rng(devices=[]):
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            hashes.append(state_hash(trial.run().state_dict()))
+    _expect(
+        hashes[0] == hashes[1], "two runs with one seed differ; draw from context.noise_seed and context.batch_seed"
+    )
+
+
+def leaves_global_generators_alone(trial: Trial) -> None:
+    """The global generators of torch, numpy and random are not drawn from."""
+    before = _global_generators()
+    trial.run()
+    _expect(_global_generators() == before, "a global generator moved; use a generator of your own")
+
+
+def reads_only_what_it_says(trial: Trial) -> None:
+    """Samples outside `reads` do not influence the result: NaN or negatives in their place change nothing."""
+    for part in {"retain", "forget"} - set(trial.method.reads):
+        spoilt = trial.run(_spoilt(trial.splits, part))
+        same = state_hash(spoilt.state_dict()) == state_hash(trial.run().state_dict())
+        _expect(same, f"reads does not name {part!r}, but {part} samples influence the result")
+
+
+def leaves_bystanders_alone(trial: Trial) -> None:
+    """Data, initial weights and a re-trained reference keep their hash."""
+    reference = train(trial.original, trial.splits.retain, Recipe(epochs=1), seed=3)
+    things = [reference.state_dict(), trial.initial, _tensors(trial.splits)]
+    before = [state_hash(thing) for thing in things]
+    trial.run()
+    after = [state_hash(thing) for thing in things]
+    for name, old, new in zip(("the reference", "the initial weights", "the data"), before, after, strict=True):
+        _expect(old == new, f"{name} changed")
+
+
+def returns_a_usable_model(trial: Trial) -> None:
+    """The result takes the same inputs, returns finite logits, and has the input model's mode and no gradients left."""
+    model = trial.run()
+    check_model(model, trial.splits.test, trial.splits.classes)
+    _expect(model.training == trial.original.training, "train or eval mode of the result differs from the input's")
+    _expect(all(p.grad is None for p in model.parameters()), "gradients are left on the result's parameters")
+
+
+def survives_saving(trial: Trial) -> None:
+    """A weights file rebuilds the result bit for bit."""
+    model = trial.run()
+    with tempfile.TemporaryDirectory() as folder:
+        save_weights(model, Path(folder) / "model.safetensors")
+        loaded = load_weights(Path(folder) / "model.safetensors")
+    same = torch.equal(forward(loaded, trial.splits.test), forward(model, trial.splits.test))
+    _expect(same, "the model read back from its weights file predicts otherwise")
+
+
+def accounts_for_itself(trial: Trial) -> None:
+    """Passes are a whole number, and notes are values that JSON can hold."""
+    context = Context(SEED, trial.initial)
+    trial.run(context=context)
+    _expect(type(context.passes) is int and context.passes >= 0, f"context.passes is {context.passes!r}")
+    _expect(_is_json(context.notes), f"context.notes are not JSON values: {context.notes!r}")
+
+
+def settings_go_round(trial: Trial) -> None:
+    """Settings survive the configuration, the table row and the command line."""
+    method, name = trial.method, trial.method.name
+    _expect(_is_json(method.settings), f"settings are not JSON values: {method.settings!r}")
+    _expect(type(method).configured(json.loads(json.dumps(method.settings))) == method, "the configuration differs")
+    with registered(type(method)):
+        tree: dict[str, Any] = {"methods": {}}
+        for key, value in method.settings.items():
+            override(tree, f"{name}.{key}", as_text(value))
+        _expect(make_method(name, tree["methods"].get(name, {})) == method, "--set gives another method")
+        plain = [f"{k}={as_text(v)}" for k, v in method.settings.items() if not isinstance(v, list | tuple)]
+        row = parse_row(":".join([name, *plain]), {name: method.settings})
+        _expect(row.build() == method, f"the row {row.label!r} gives another method")
+
+
+def refuses_unknown_settings(trial: Trial) -> None:
+    """A setting that does not exist is refused with the names of those that do."""
+    try:
+        type(trial.method).configured({"no_such_setting": 1})
+    except InputError as error:
+        _expect(all(key in str(error) for key in trial.method.settings), f"the error names no settings: {error}")
+    else:
+        raise BrokenPromise("no_such_setting=1 was accepted")
+
+
+def forgets_a_class_or_says_no(trial: Trial) -> None:
+    """A whole class is forgotten, or refused with a clear error."""
+    try:
+        model = trial.run(trial.class_splits)
+    except InputError as error:
+        _expect(trial.method.name in str(error), f"the refusal does not name the method: {error}")
+    else:
+        check_model(model, trial.class_splits.test, trial.class_splits.classes)
+
+
+PROMISES: tuple[Promise, ...] = (
+    keeps_the_input_model,
+    repeats_itself,
+    leaves_global_generators_alone,
+    reads_only_what_it_says,
+    leaves_bystanders_alone,
+    returns_a_usable_model,
+    survives_saving,
+    accounts_for_itself,
+    settings_go_round,
+    refuses_unknown_settings,
+    forgets_a_class_or_says_no,
+)
+
+
+def check_promises(method: type[Method] | Method) -> dict[str, str | None]:
+    """Return for each promise what breaks it, or None.
+
+    >>> from residuum.methods import GD
+    >>> {promise: fault for promise, fault in check_promises(GD).items() if fault}
+    {}
+    """
+    return {promise.__name__: _fault(promise, method) for promise in PROMISES}
+
+
+def _fault(promise: Promise, method: type[Method] | Method) -> str | None:
+    try:
+        promise(Trial.of(method))
+    except BrokenPromise as broken:
+        return str(broken)
+    except Exception as error:  # whatever a stranger's method raises is the finding
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+@contextmanager
+def registered(method: type[Method]) -> Iterator[None]:
+    """Have the method in the table of methods for a while."""
+    table = methods()
+    if table.get(method.name, method) is not method:
+        raise InputError(f"method {method.name!r} is taken; give it another name")
+    known = method.name in table
+    table[method.name] = method
+    try:
+        yield
+    finally:
+        if not known:
+            del table[method.name]
+
+
+def state_hash(state: Mapping[str, Tensor]) -> str:
+    """Return a hash of all tensors' names, types, shapes and bytes.
+
+    >>> state_hash({"w": torch.zeros(2)}) == state_hash({"w": -torch.zeros(2)})
+    False
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for name, value in state.items():
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.detach().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def as_text(value: object) -> str:
+    """Return a setting as one writes it on the command line.
+
+    >>> as_text(None), as_text(True), as_text((3, 5)), as_text(1e-05)
+    ('none', 'true', '3,5,', '1e-05')
+    """
+    if value is None:
+        return "none"
+    if isinstance(value, list | tuple):
+        return "".join(f"{as_text(part)}," for part in value) or ","
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _expect(true: bool, otherwise: str) -> None:
+    if not true:
+        raise BrokenPromise(otherwise)
+
+
+def _flags(model: nn.Module) -> tuple[list[bool], list[tuple[bool, bool]]]:
+    weights = [(p.requires_grad, p.grad is None) for p in model.parameters()]
+    return [module.training for module in model.modules()], weights
+
+
+def _global_generators() -> tuple[bytes, bytes, object, object]:
+    numpy_state = np.random.get_state(legacy=False)
+    keys, place = numpy_state["state"]["key"], numpy_state["state"]["pos"]
+    return torch.get_rng_state().numpy().tobytes(), keys.tobytes(), place, random.getstate()
+
+
+def _spoilt(splits: Splits, part: str) -> Splits:
+    """Return the splits with NaN for forget inputs, or negatives of retain inputs, in the training set as well.
+
+    `unlearn` itself tries the model on retain samples, so those must stay finite.
+    """
+    gone: Samples = getattr(splits, part)
+    inside = torch.tensor([name in set(gone.ids) for name in splits.train.ids])
+    train_x = splits.train.x.clone()
+    other = torch.full_like(gone.x, float("nan")) if part == "forget" else 1 - gone.x
+    train_x[inside] = other
+    whole = Samples(train_x, splits.train.y, splits.train.ids)
+    changes: dict[str, Any] = {part: Samples(other, gone.y, gone.ids), "train": whole}
+    return replace(splits, **changes)
+
+
+def _tensors(splits: Splits) -> dict[str, Tensor]:
+    parts = ("train", "retain", "forget", "validation", "test")
+    return {f"{part}.{axis}": getattr(getattr(splits, part), axis) for part in parts for axis in ("x", "y")}
+
+
+def _is_json(value: object) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
