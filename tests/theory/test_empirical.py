@@ -61,6 +61,15 @@ def test_event_is_tested_on_the_second_half_only():
     assert Event(0, 0.5, -1, True).happens(np.array([[0.4], [0.6]])) == 1
 
 
+def test_delta_is_granted_before_epsilon_is_claimed():
+    """A rare event of probability 0.04 that never happens after re-training: proof of eps at delta 0, none at 0.06."""
+    rng = np.random.default_rng(7)
+    a, b = rng.standard_normal((2, 6000, 1))
+    a[rng.random(6000) < 0.04] = 10
+    assert epsilon_lower_bound(a, b, 0.0).value > 2
+    assert epsilon_lower_bound(a, b, 0.06).value <= 0
+
+
 def problem_and_data(seed=7):
     """A small two-class problem whose forgotten sample is an outlier of the wrong label."""
     rng = np.random.default_rng(seed)
