@@ -1,0 +1,36 @@
+"""Random labels: teach the forget set wrong labels while fine-tuning on the retain set."""
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+
+from residuum.methods import GradientMethod
+from residuum.training import STRICT, Batch, NonNegative
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class RandomLabels(GradientMethod):
+    """Random labels: minimise L(w, S_r) + weight * CE(h(x_f), y'), y' != y drawn anew in every step.
+
+    Reference: Graves, Nagisetty, Ganesh, "Amnesiac Machine Learning", AAAI 2021.
+    """
+
+    name: ClassVar[str] = "random_labels"
+    title: ClassVar[str] = "Random labels"
+
+    epochs: int = 3
+    weight: NonNegative = 0.1
+
+    @property
+    def beside(self) -> str:
+        """One forget batch beside each retain batch."""
+        return "forget"
+
+    def loss(self, model: nn.Module, batch: Batch, beside: Batch | None, noise: torch.Generator) -> Tensor:
+        """Return the loss of one step."""
+        logits = model(beside.x)
+        wrong = (beside.y + torch.randint(1, logits.shape[1], beside.y.shape, generator=noise)) % logits.shape[1]
+        return F.cross_entropy(model(batch.x), batch.y) + self.weight * F.cross_entropy(logits, wrong)
