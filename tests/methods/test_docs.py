@@ -1,0 +1,60 @@
+"""docs/methods.md names every method and every setting, and nothing that does not exist."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from residuum.methods import GradientMethod, methods
+from residuum.training import Recipe
+
+TEXT = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
+HOW_TO = (Path(__file__).parents[2] / "docs" / "add-a-method.md").read_text(encoding="utf-8")
+SHARED = {field.name for field in dataclasses.fields(Recipe)}
+
+
+def section(name: str) -> str:
+    return TEXT.split(f"\n## {name}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def test_one_section_a_method_in_the_order_of_the_table():
+    assert re.findall(r"^## (\w+)$", TEXT, re.M) == list(methods())
+    assert re.findall(r"^\| \[`(\w+)`\]", TEXT, re.M) == list(methods())
+
+
+@pytest.mark.parametrize("name", list(methods()))
+def test_every_setting_is_explained(name):
+    own = {field.name for field in dataclasses.fields(methods()[name])}
+    own -= SHARED if issubclass(methods()[name], GradientMethod) else set()
+    missing = {
+        key
+        for key in own
+        if not re.search(rf"`[^`]*\b{key}\b[^`]*`", section(name) + (section("eu_k") if name == "cf_k" else ""))
+    }
+    assert not missing
+
+
+def test_shared_settings_are_explained():
+    head = TEXT.split("\n## ", 1)[0]
+    assert {key for key in SHARED if f"`{key}`" not in head and f"`{key}=" not in head} == set()
+
+
+@pytest.mark.parametrize("name", list(methods()))
+def test_the_table_says_what_each_method_reads(name):
+    cell = re.search(rf"^\| \[`{name}`\]\(#{name}\) \| ([^|]+) \|", TEXT, re.M)[1]
+    expected = {"`S_r`": {"retain"}, "`S_f`": {"forget"}, "both": {"retain", "forget"}}[cell]
+    assert methods()[name].reads == expected
+
+
+def test_the_guide_shows_the_example_as_it_is():
+    example = (Path(__file__).parents[2] / "examples" / "random_labels" / "residuum_random_labels.py").read_text()
+    for line in (
+        "wrong = (beside.y + torch.randint(1,",
+        "return F.cross_entropy(model(batch.x), batch.y) + self.weight",
+    ):
+        assert line in example
+        assert line in HOW_TO
+    assert f"{len(example.splitlines())} lines" in HOW_TO
