@@ -1,3 +1,5 @@
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -32,6 +34,8 @@ def test_saved_counts_come_back_and_equal_counts_give_equal_bytes(counts, tmp_pa
     counts.save(tmp_path / "b.npz")
     assert Counts.load(tmp_path / "a.npz") == counts
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+    with zipfile.ZipFile(tmp_path / "a.npz") as archive:
+        assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}  # no time of writing
 
 
 def test_files_are_plain_npz_with_the_documented_names(counts, tmp_path):

@@ -3,7 +3,24 @@
 from __future__ import annotations
 
 from residuum.auditing.auditor import AuditResult, audit
+from residuum.auditing.cost import Cost, estimate_cost
 from residuum.auditing.counts import Counts
+from residuum.auditing.gallery import Gallery, make_gallery
+from residuum.auditing.manifest import Manifest, read_manifest
 from residuum.auditing.measures import measure, noise_floor
+from residuum.auditing.recognition import first_radius
 
-__all__ = ["AuditResult", "Counts", "audit", "measure", "noise_floor"]
+__all__ = [
+    "AuditResult",
+    "Cost",
+    "Counts",
+    "Gallery",
+    "Manifest",
+    "audit",
+    "estimate_cost",
+    "first_radius",
+    "make_gallery",
+    "measure",
+    "noise_floor",
+    "read_manifest",
+]

@@ -35,9 +35,11 @@ def draws_needed(
     n = z^2 sum_i v_i / (half_width * sum_i p_a,i)^2, v_i estimated by the pilot; where the reference is never right the
     difference p_m - p_a takes the place of the ratio. At least the pilot's own draws, at most `max_draws`.
     """
+    pilots = list(pilots)
     needed = np.max([needed_by(pilot, half_width, confidence) for pilot in pilots], axis=0)
     spent = np.min([pilot.draws.min(axis=0) for pilot in pilots], axis=0)
-    return np.clip(np.ceil(needed), spent, np.maximum(max_draws, spent)).astype(np.int64)
+    total: NDArray[np.int64] = np.clip(np.ceil(needed), spent, np.maximum(max_draws, spent)).astype(np.int64)
+    return total
 
 
 def needed_by(pilot: Counts, half_width: float, confidence: float) -> NDArray[np.float64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -61,7 +61,7 @@ def audit(
     max_draws: int = 1000,
     first_draw: int = 0,
     crafted_on: CraftedOn = "unlearned",
-    seen: Mapping[str, Collection[str]] | None = None,
+    seen: Mapping[str, Container[str]] | None = None,
     batch_size: int | None = None,
     progress: Progress | None = None,
 ) -> AuditResult:
@@ -69,12 +69,13 @@ def audit(
 
     For each sample and radius the same perturbed inputs are shown to all models. Give either `draws` (of each sample,
     the literature's protocol is 100) or `half_width`: then a pilot chooses the draws of each radius so that the widest
-    interval of r is about +-half_width, at most `max_draws`. At radius 0 one draw is made, and attacks with few outcomes
+    interval of r is about +-half_width, at most `max_draws`. At radius 0 one draw is made; attacks with few outcomes
     are enumerated. `first_draw` continues an earlier audit: its counts plus these are the counts of one audit.
 
     Gradient attacks are crafted on each audited model, on the reference, or on a third model given as `crafted_on`.
-    `seen` maps a source ("retain set", "pre-training") to the ids the reference was trained on. `progress(done, total)`
-    counts predictions. Models are neither changed nor kept.
+    `seen` maps a source ("the retain set", "pre-training") to the ids the reference was trained on: a set (not a list:
+    it is searched for every sample) or a `Manifest`. `progress(done, total)` counts predictions. Models are neither
+    changed nor kept.
 
     >>> import torch
     >>> _ = torch.manual_seed(0)
@@ -88,7 +89,7 @@ def audit(
     check_request(models, samples, draws, half_width, first_draw, batch_size)
     rows = batch_size or rows_for(samples.shape)
     probe = probe_batch(samples, max(radii), seed)
-    cast = make_cast(models, reference, chosen, crafted_on, probe, rows)
+    cast = make_cast(models, reference, chosen, crafted_on, probe)
     check_labels(samples, cast)
     listed = chosen.outcomes(cast.classes)
     place = crafted_on if isinstance(crafted_on, str) else "another model"
@@ -126,7 +127,6 @@ def make_cast(
     perturbation: Perturbation,
     crafted_on: CraftedOn,
     probe: Tensor,
-    rows: int,
 ) -> Cast:
     """Return everyone who takes part: predictors, crafters, and who is shown what."""
     each = perturbation.crafted and crafted_on == "unlearned"
@@ -134,7 +134,7 @@ def make_cast(
     predictors = make_predictors(models, [reference], probe)
     audiences = make_audiences(models, attacked)
     attackers = predictors | (make_predictors({}, [attacked], probe) if attacked is not None else {})
-    crafters = make_crafters(attackers, [key for key, _ in audiences], perturbation, probe, rows)
+    crafters = make_crafters(attackers, [key for key, _ in audiences], perturbation, probe)
     return Cast(predictors, crafters, audiences, id(reference))
 
 

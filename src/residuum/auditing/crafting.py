@@ -1,11 +1,18 @@
 """Crafting: perturbed inputs that depend on a model, the same for any batch size and order.
 
-An attack follows the sign of a gradient, and a sign can flip when rounding differs. Rounding differs between a batch of
-one row (another matrix kernel) and larger ones, and might differ between larger ones. So no gradient is computed on
-fewer than two rows, and rows share a batch only if a trial showed that, bit for bit, they do not influence each other.
+An attack follows the sign of a gradient, and a sign can flip when rounding differs. Rounding may differ with the size of
+the batch, because other matrix kernels are used. A trial on a few inputs tells, bit for bit, what a model allows:
+
+- free: the size does not matter as long as it is a multiple of 8 (all networks we tried);
+- fixed: rows do not influence each other in batches of always the same size;
+- alone: each row is computed beside a copy of itself.
+
+Batches are filled up with copies of their last row.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,71 +21,73 @@ from residuum.auditing.plan import Predictor
 from residuum.perturbations import Perturbation, Randomness, stack
 from residuum.perturbations.gradient import input_gradient, loss_direction
 
-TRIAL_ROWS = 7
-TRIAL_SIZES = (2, 3, 7)
+Company = Literal["free", "fixed", "alone"]
+Part = tuple[Tensor, Tensor, Randomness]
+STEP, UNIT = 8, 64  # sizes of batches: multiples of STEP up to UNIT, or always UNIT
+TRIAL_SIZES = (STEP, 3 * STEP, UNIT)
 
 
 class Crafter:
     """Applies a perturbation to one model's private copy.
 
-    `rows` is the largest batch that will be asked for; the trial includes it, unless its result is `known` from a model
-    of the same architecture.
+    `known` is the result of the trial for a model of the same architecture, which need not be repeated.
     """
 
     def __init__(
-        self, predictor: Predictor, perturbation: Perturbation, probe: Tensor, rows: int, known: bool | None = None
+        self, predictor: Predictor, perturbation: Perturbation, probe: Tensor, known: Company | None = None
     ) -> None:
         self.model = predictor.fast
         self.perturbation = perturbation
         free = perturbation.rowwise or not perturbation.crafted
-        self.together = free or (rows_are_independent(self.model, probe, rows) if known is None else known)
+        self.company: Company = "free" if free else known or trial(self.model, probe)
 
     def aim(self, x: Tensor, y: Tensor, randomness: Randomness) -> Randomness:
         """Return what all radii share."""
         if not self.perturbation.crafted:
             return randomness
-        aimed = [self.perturbation.aim(self.model, *part) for part in self.split(x, y, randomness)]
-        return stack([part.rows(slice(0, end)) for part, end in zip(aimed, self.sizes(len(x)), strict=True)])
+        found = [(self.perturbation.aim(self.model, *part), size) for part, size in self.split(x, y, randomness)]
+        return stack([aimed.rows(slice(0, size)) for aimed, size in found])
 
     def apply(self, tau: float, x: Tensor, y: Tensor, aimed: Randomness) -> Tensor:
         """Return the inputs moved at one radius."""
         at = self.perturbation.at(tau)
         if not self.perturbation.crafted:
             return at.apply(self.model, x, y, aimed)
-        moved = [at.apply(self.model, *part) for part in self.split(x, y, aimed)]
-        return torch.cat([part[:end] for part, end in zip(moved, self.sizes(len(x)), strict=True)])
+        return torch.cat([at.apply(self.model, *part)[:size] for part, size in self.split(x, y, aimed)])
 
-    def sizes(self, rows: int) -> list[int]:
-        """Return how many rows of each part are wanted; the rest is padding."""
-        return [rows] if self.together else [1] * rows
-
-    def split(self, x: Tensor, y: Tensor, randomness: Randomness) -> list[tuple[Tensor, Tensor, Randomness]]:
-        """Return the batch in parts of at least two rows: all rows together, or each beside a copy of itself."""
-        starts = [slice(0, len(x))] if self.together else [slice(i, i + 1) for i in range(len(x))]
+    def split(self, x: Tensor, y: Tensor, randomness: Randomness) -> list[tuple[Part, int]]:
+        """Return the batch in parts that may be computed together, each with its number of wanted rows."""
+        if self.perturbation.rowwise:
+            return [((x, y, randomness), len(x))]
+        take, step = {"free": (UNIT, STEP), "fixed": (UNIT, UNIT), "alone": (1, 2)}[self.company]
         found = []
-        for rows in starts:
-            part = x[rows], y[rows], randomness.rows(rows)
-            alone = len(part[0]) == 1
-            found.append((twice(part[0]), twice(part[1]), stack([part[2]] * 2)) if alone else part)
+        for start in range(0, len(x), take):
+            rows = torch.arange(start, min(start + take, len(x)))
+            filled = torch.cat([rows, rows[-1:].expand(-len(rows) % step)])
+            found.append(((x[filled], y[filled], randomness.rows(filled)), len(rows)))
         return found
 
 
-def twice(rows: Tensor) -> Tensor:
-    """Return the rows and a copy of them."""
-    return torch.cat([rows, rows])
+def trial(model: nn.Module, probe: Tensor) -> Company:
+    """Return how much company a row's gradient bears without changing a bit."""
+    few = probe[:STEP][torch.arange(STEP) % len(probe[:STEP])]
+    gradients = [loss_gradient(model, few.repeat(size // STEP, *[1] * (few.ndim - 1))) for size in TRIAL_SIZES]
+    sizes_do_not_matter = all(
+        torch.equal(part, gradients[0]) for gradient in gradients for part in gradient.split(STEP)
+    )
+    if not rows_do_not_matter(model, few, gradients[-1]):
+        return "alone"
+    return "free" if sizes_do_not_matter else "fixed"
 
 
-def rows_are_independent(model: nn.Module, probe: Tensor, rows: int) -> bool:
-    """Return whether gradients are the same, bit for bit, for several batch sizes and places in the batch."""
-    trial = probe[: max(2, min(TRIAL_ROWS, len(probe)))]
-    if len(trial) < 2:
-        trial = twice(trial)
-    filled = trial.repeat(-(-rows // len(trial)), *[1] * (trial.ndim - 1))[: max(rows, len(trial))]
-    wanted = loss_gradient(model, filled)
-    return all(
-        torch.equal(loss_gradient(model, filled[start : start + size]), wanted[start : start + size])
-        for size in TRIAL_SIZES
-        for start in {0, max(0, len(filled) - size)}
+def rows_do_not_matter(model: nn.Module, few: Tensor, wanted: Tensor) -> bool:
+    """Return whether rows keep their gradients in a full batch when they move and when the others change."""
+    full = few.repeat(UNIT // STEP, *[1] * (few.ndim - 1))
+    moved = torch.arange(UNIT).roll(3).flip(0)
+    among_others = full.clone()
+    among_others[1::2] = 1 - among_others[1::2]
+    return torch.equal(loss_gradient(model, full[moved]), wanted[moved]) and torch.equal(
+        loss_gradient(model, among_others)[::2], wanted[::2]
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 import numpy as np
 import torch
@@ -61,15 +61,16 @@ def attack_doubts(
             yield f"{name} has zero input gradients on {still:.0%} of the probe; the attack does not move these inputs"
     if perturbation.target != "true" and crafted_on == "unlearned":
         yield (
-            f"{perturbation.name} with target {perturbation.target!r} is crafted to make the audited model wrong, which "
-            "lowers r by construction: r < 1 is no evidence of forgetting; look for residual knowledge with target 'true'"
+            f"{perturbation.name} with target {perturbation.target!r} is crafted to make the audited model wrong, "
+            "which lowers r by construction: r < 1 is no evidence of forgetting; to look for residual knowledge use "
+            "target 'true'"
         )
 
 
-def id_doubts(samples: Samples, seen: Mapping[str, Collection[str]]) -> Iterator[str]:
+def id_doubts(samples: Samples, seen: Mapping[str, Container[str]]) -> Iterator[str]:
     """Yield where the reference has seen samples that it must not know."""
     for source, ids in seen.items():
-        known = len(set(samples.ids) & set(ids))
+        known = sum(sample_id in ids for sample_id in samples.ids)
         if known:
             yield (
                 f"the reference has seen {known} of {len(samples)} audited samples in {source}: it is no model that "
@@ -88,9 +89,8 @@ def result_doubts(counts: Mapping[str, Counts], confidence: float, exact: bool) 
         yield f"{fewest} draws are too few for any sample's sign test to be significant; use at least {FEWEST_DRAWS}"
     unclear = [name for name, table in counts.items() if says_nothing(table, confidence).any()]
     if unclear:
-        yield (
-            f"too few draws to tell r from 1 within +-{WIDE}: {', '.join(unclear)}; ask for more draws or for a half-width"
-        )
+        names = ", ".join(unclear)
+        yield f"too few draws to tell r from 1 within +-{WIDE}: {names}; ask for more draws or for a half-width"
 
 
 def says_nothing(counts: Counts, confidence: float) -> NDArray[np.bool_]:

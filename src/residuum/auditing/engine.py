@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from residuum.auditing.counts import INTEGER_FIELDS, Counts
-from residuum.auditing.crafting import Crafter
+from residuum.auditing.crafting import Company, Crafter
 from residuum.auditing.plan import Predictor
 from residuum.auditing.stream import Group, Work, clean_groups, groups
 from residuum.perturbations import Perturbation, block_generator
@@ -60,15 +60,15 @@ def make_audiences(models: Mapping[str, nn.Module], attacked: nn.Module | None) 
 
 
 def make_crafters(
-    predictors: Mapping[int, Predictor], keys: Sequence[int], perturbation: Perturbation, probe: Tensor, rows: int
+    predictors: Mapping[int, Predictor], keys: Sequence[int], perturbation: Perturbation, probe: Tensor
 ) -> dict[int, Crafter]:
     """Return a crafter for each attacked model; models of the same architecture share one trial."""
-    trials: dict[str, bool] = {}
+    trials: dict[str, Company] = {}
     crafters = {}
     for key in keys:
         architecture = str(predictors[key].fast)
-        crafters[key] = Crafter(predictors[key], perturbation, probe, rows, trials.get(architecture))
-        trials[architecture] = crafters[key].together
+        crafters[key] = Crafter(predictors[key], perturbation, probe, trials.get(architecture))
+        trials[architecture] = crafters[key].company
     return crafters
 
 

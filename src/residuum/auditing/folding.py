@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -77,8 +78,8 @@ def times_called(traced: fx.GraphModule, node: fx.Node) -> int:
 
 def fold_pair(traced: fx.GraphModule, convolution: fx.Node, norm: fx.Node) -> None:
     """Replace convolution and batch-norm by one convolution."""
-    parts = traced.get_submodule(str(convolution.target)), traced.get_submodule(str(norm.target))
+    parts: list[Any] = [traced.get_submodule(str(node.target)) for node in (convolution, norm)]
     parent, _, name = str(convolution.target).rpartition(".")
-    setattr(traced.get_submodule(parent), name, fuse_conv_bn_eval(*parts))  # type: ignore[type-var]
+    setattr(traced.get_submodule(parent), name, fuse_conv_bn_eval(parts[0], parts[1]))
     norm.replace_all_uses_with(convolution)
     traced.graph.erase_node(norm)

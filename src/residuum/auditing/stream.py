@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 import torch
@@ -62,7 +63,7 @@ def segments(work: Work) -> Iterator[tuple[Span, tuple[int, ...]]]:
     """
     moving = [t for t, tau in enumerate(work.taus) if tau > 0]
     cuts = sorted({end for t in moving for end in work.spans[t]})
-    for first, last in zip(cuts, cuts[1:], strict=False):
+    for first, last in pairwise(cuts):
         columns = tuple(t for t in moving if work.spans[t][0] <= first and last <= work.spans[t][1])
         if columns:
             yield (first, last), columns
@@ -117,9 +118,9 @@ def parts(n: int, size: int) -> Iterator[Tensor]:
 
 
 def rows_for(shape: tuple[int, ...]) -> int:
-    """Return how many inputs of this shape to process at once so that activations stay in a processor's cache.
+    """Return how many inputs of this shape to process at once: enough for the processor, little for the memory.
 
     >>> rows_for((3, 32, 32)), rows_for((1, 8, 8))
-    (42, 1024)
+    (170, 1024)
     """
-    return max(32, min(1024, 2**17 // max(prod(shape), 1)))
+    return max(32, min(1024, 2**19 // max(prod(shape), 1)))

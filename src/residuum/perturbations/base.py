@@ -24,7 +24,7 @@ class Randomness(NamedTuple):
     noise: Tensor | None = None
     wheel: Tensor | None = None
 
-    def rows(self, chosen: slice) -> Randomness:
+    def rows(self, chosen: slice | Tensor) -> Randomness:
         """Return the randomness of some rows."""
         return Randomness(*(None if part is None else part[chosen] for part in self))
 

@@ -24,9 +24,11 @@ class UserPerturbation(Perturbation):
 
     >>> def brighter(model, x, y, generator, tau):
     ...     return x + tau
-    >>> moved = UserPerturbation(0.1, function=brighter)(nn.Identity(), torch.zeros(1, 2), torch.zeros(1), torch.Generator())
-    >>> moved.tolist(), UserPerturbation(function=brighter).settings()
-    ([[0.10000000149011612, 0.10000000149011612]], {'name': 'brighter'})
+    >>> perturbation = UserPerturbation(0.25, function=brighter)
+    >>> perturbation(nn.Identity(), torch.zeros(1, 2), torch.zeros(1), torch.Generator()).tolist()
+    [[0.25, 0.25]]
+    >>> perturbation.settings()
+    {'name': 'brighter'}
     """
 
     function: Callable[..., Tensor] = field(kw_only=True)
@@ -36,8 +38,8 @@ class UserPerturbation(Perturbation):
         super().__post_init__()
         if not (takes_radius(self.function) or has_radius(self.function)):
             raise InputError(
-                "expected a perturbation that takes its radius as a keyword `tau` or is a dataclass with a field `tau`, "
-                f"got {function_name(self.function)}"
+                "expected a perturbation that takes its radius as a keyword `tau`, or a dataclass with a field `tau`; "
+                f"{function_name(self.function)} has neither"
             )
 
     @property
@@ -64,7 +66,7 @@ class UserPerturbation(Perturbation):
         """Return one perturbed input; refuse anything that is not an input."""
         call = self.function
         if has_radius(call):
-            moved = replace(call, tau=self.tau)(model, x, y, generator(seed))  # type: ignore[type-var, operator]
+            moved = replace(call, tau=self.tau)(model, x, y, generator(seed))  # type: ignore[type-var]
         else:
             moved = call(model, x, y, generator(seed), tau=self.tau)
         if not isinstance(moved, Tensor) or moved.shape != x.shape or moved.isnan().any():

@@ -1,0 +1,129 @@
+"""The gallery: the most suspicious samples as pictures, perturbed, with who recognises them."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from residuum.auditing.auditor import CraftedOn, make_cast
+from residuum.auditing.counts import Counts
+from residuum.auditing.engine import Cast, probe_batch
+from residuum.auditing.recognition import most_suspicious
+from residuum.auditing.stream import Group, Work, groups, rows_for, spans_of
+from residuum.perturbations import Perturbation, make_perturbation
+from residuum.types import InputError, Samples
+
+SAMPLES, RADII, DRAWS = 12, 3, 6
+
+
+@dataclass(frozen=True, eq=False)
+class Gallery:
+    """Pictures of n samples at R radii with D draws.
+
+    `images` uint8 of shape (n, R, D, ...); `reference_right` bool (n, R, D); `right` bool (rows, n, R, D), one entry
+    for each name in `rows`.
+    """
+
+    ids: NDArray[np.str_]
+    labels: NDArray[np.int64]
+    taus: NDArray[np.float64]
+    rows: NDArray[np.str_]
+    images: NDArray[np.uint8]
+    reference_right: NDArray[np.bool_]
+    right: NDArray[np.bool_]
+
+    def save(self, path: str | Path) -> None:
+        """Write an .npz file; equal galleries give equal bytes."""
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for part in fields(self):
+                entry = zipfile.ZipInfo(f"{part.name}.npy")
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                with archive.open(entry, "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, getattr(self, part.name), allow_pickle=False)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Gallery:
+        """Read what `save` wrote."""
+        try:
+            with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+                return cls(**{part.name: archive[part.name] for part in fields(cls)})
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise InputError(f"{path}: expected a gallery written by residuum, got {error}") from error
+
+
+def make_gallery(
+    models: Mapping[str, nn.Module],
+    reference: nn.Module,
+    samples: Samples,
+    perturbation: str | Perturbation,
+    counts: Mapping[str, Counts],
+    *,
+    seed: int,
+    crafted_on: CraftedOn = "reference",
+) -> Gallery:
+    """Return the 12 samples with the smallest sign-test p over all rows, at 3 radii of the audit, 6 draws each.
+
+    The draws are the first of the audit with the same seed, so that the pictures are part of what was counted. All rows
+    are shown the same pictures: gradient attacks are crafted on the reference unless a model is given.
+    """
+    chosen = make_perturbation(perturbation)
+    suspects = shown_samples(samples, counts)
+    taus = shown_radii(next(iter(counts.values())).taus)
+    rows = rows_for(samples.shape)
+    if crafted_on == "unlearned":
+        raise InputError("expected a gallery crafted on the reference or on one model: its pictures are shown to all")
+    cast = make_cast(models, reference, chosen, crafted_on, probe_batch(samples, max(taus), seed))
+    work = Work(suspects, chosen, taus, spans_of(taus, 0, DRAWS, None), seed, rows)
+    shape = (len(suspects), len(taus), DRAWS)
+    images = np.zeros((*shape, *samples.shape), np.uint8)
+    right = {key: np.zeros(shape, np.bool_) for key in cast.predictors}
+    for group in groups(work):
+        fill(images, right, work, group, cast)
+    return Gallery(
+        np.array(suspects.ids, np.str_),
+        suspects.y.numpy(),
+        np.array(taus),
+        np.array(list(models), np.str_),
+        images,
+        right[cast.reference],
+        np.stack([right[id(model)] for model in models.values()]),
+    )
+
+
+def shown_samples(samples: Samples, counts: Mapping[str, Counts]) -> Samples:
+    """Return the most suspicious samples."""
+    position = {sample_id: i for i, sample_id in enumerate(samples.ids)}
+    return samples.subset([position[sample_id] for sample_id in most_suspicious(counts, SAMPLES)])
+
+
+def shown_radii(taus: Sequence[float] | NDArray[np.float64]) -> tuple[float, ...]:
+    """Return the smallest, the middle and the largest radius above 0.
+
+    >>> shown_radii([0, 0.1, 0.2, 0.3, 0.4])
+    (0.1, 0.3, 0.4)
+    """
+    moving = sorted(float(tau) for tau in taus if tau > 0)
+    if not moving:
+        raise InputError("expected an audit with at least one radius above 0")
+    return tuple(dict.fromkeys([moving[0], moving[len(moving) // 2], moving[-1]]))
+
+
+def fill(images: NDArray[np.uint8], right: dict[int, NDArray[np.bool_]], work: Work, group: Group, cast: Cast) -> None:
+    """Write one group of pictures and answers into the arrays."""
+    (attacked, _), draws = cast.audiences[0], DRAWS
+    crafter = cast.crafters[attacked]
+    aimed = crafter.aim(group.x, group.y, group.randomness)
+    chosen = torch.unique_consecutive(group.positions).numpy()
+    for column in group.columns:
+        moved = crafter.apply(work.taus[column], group.x, group.y, aimed)
+        pixels = (moved * 255).round().to(torch.uint8).numpy()
+        images[chosen, column] = pixels.reshape(len(chosen), draws, *pixels.shape[1:])
+        for key, predictor in cast.predictors.items():
+            right[key][chosen, column] = (predictor(moved) == group.y).numpy().reshape(len(chosen), draws)
