@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from residuum.experiments import Experiment, load_scenario, parse_row, scenario_names
-from residuum.experiments.settings import override
+from residuum.experiments.parsing import build_perturbation, override
 from residuum.types import InputError
 
 
@@ -59,7 +59,7 @@ def test_labels_name_rows_and_keys_are_sorted():
         ({"scenario": "digit"}, "unknown scenario 'digit'; did you mean digits"),
         ({"methods": "rukr"}, "unknown method 'rukr'; did you mean rurk"),
         ({"methods": "rurk:tua=1"}, "unknown setting of rurk 'tua'; did you mean tau"),
-        ({"methods": "rurk:tau"}, "expected NAME:key=value in --methods, got 'tau'"),
+        ({"methods": "rurk:tau"}, "expected NAME:key=value, got 'tau'"),
         ({"methods": "rurk:tau=-1"}, "rurk: tau: .*greater than or equal to 0, got -1"),
         ({"methods": "ga,ga"}, "two rows are called 'ga'; put LABEL= before one"),
         ({"methods": "a/b=ga"}, "label that can name a file, got 'a/b'"),
@@ -71,6 +71,15 @@ def test_labels_name_rows_and_keys_are_sorted():
         ({"overrides": {"model.name": "cnnn"}}, "unknown model 'cnnn'; did you mean cnn"),
         ({"overrides": {"audit.perturbations": ["gausian"]}}, "unknown perturbation 'gausian'; did you mean gaussian"),
         ({"overrides": {"audit.taus.gaussian": []}}, "expected radii for gaussian"),
+        (
+            {"overrides": {"audit.perturbations": "fgsm:tarjet=true"}},
+            "unknown setting of fgsm 'tarjet'; did you mean target",
+        ),
+        (
+            {"overrides": {"audit.perturbations": ["gaussian:mean=1"]}},
+            "gaussian has no settings but its radii, got mean=1",
+        ),
+        ({"overrides": {"audit.half_width": 0.01}}, "expected either draws or a half-width"),
         ({"seeds": [1, 1]}, "at least one seed and none twice"),
         ({"seeds": []}, "at least one seed"),
     ],
@@ -88,3 +97,11 @@ def test_an_override_below_a_plain_value_is_refused():
 def test_wrong_data_is_refused_before_anything_runs():
     with pytest.raises(InputError, match="unknown data set 'digitz'"):
         Experiment.create("digits", overrides={"data.name": "digitz"}).splits()
+
+
+def test_perturbations_take_settings_and_the_radii_of_their_name():
+    changes = {"audit.perturbations": ["fgsm:target=random", "pgd:steps=3"], "audit.taus.pgd:steps=3": [0, 0.5]}
+    audit = Experiment.create("digits", overrides=changes).scenario.audit
+    assert audit.radii("fgsm:target=random") == audit.taus["fgsm"]
+    assert audit.radii("pgd:steps=3") == [0, 0.5]
+    assert build_perturbation("pgd:steps=3").steps == 3

@@ -31,6 +31,10 @@ def run_scenario(
     seeds: Annotated[str | None, typer.Option(help="Comma-separated run seeds.")] = None,
     perturbations: Annotated[str | None, typer.Option(help="Comma-separated perturbations of the audit.")] = None,
     draws: Annotated[int | None, typer.Option(help="Draws per forgotten sample and radius.")] = None,
+    half_width: Annotated[
+        float | None, typer.Option(help="Instead of draws: make as many as bring every interval of r to +-this.")
+    ] = None,
+    max_draws: Annotated[int | None, typer.Option(help="At most this many draws with --half-width.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; default runs/SCENARIO.")] = None,
     store: Annotated[Path, typer.Option(help="Folder of finished stages.")] = Path(".residuum/store"),
     data_root: Annotated[Path | None, typer.Option(help="Folder that holds data sets.")] = None,
@@ -43,7 +47,7 @@ def run_scenario(
     """Train, unlearn, evaluate and audit a scenario, and write results.json with its counts."""
     overrides: dict[str, Any] = dict(parse_setting(text) for text in settings or [])
     overrides |= {"audit.perturbations": perturbations.split(",")} if perturbations is not None else {}
-    overrides |= {"audit.draws": draws} if draws is not None else {}
+    overrides |= draw_overrides(draws, half_width, max_draws)
     experiment = Experiment.create(
         scenario, methods=methods, seeds=parse_seeds(seeds), overrides=overrides, data_root=data_root
     )
@@ -58,6 +62,16 @@ def run_scenario(
         typer.echo(json.dumps(record, indent=1))
     else:
         print_results(record, folder, time.perf_counter() - start)
+
+
+def draw_overrides(draws: int | None, half_width: float | None, max_draws: int | None) -> dict[str, Any]:
+    """Return the audit settings that these options mean; draws and a half-width exclude each other."""
+    if draws is not None and half_width is not None:
+        raise InputError("expected --draws or --half-width, got both; a half-width chooses the draws")
+    changes: dict[str, Any] = {"audit.draws": draws} if draws is not None else {}
+    if half_width is not None:
+        changes |= {"audit.draws": None, "audit.half_width": half_width}
+    return changes | ({"audit.max_draws": max_draws} if max_draws is not None else {})
 
 
 def parse_setting(text: str) -> tuple[str, str]:

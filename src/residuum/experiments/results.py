@@ -112,6 +112,8 @@ def write_run(experiment: Experiment, results: Sequence[Result], out: Path) -> d
     for result in results:
         for name, source in result.counts.items():
             _copy(source, out / counts_path(result, name))
+        if result.gallery is not None:
+            _copy(result.gallery, out / "gallery" / f"{result.seed}.npz")
         _copy(result.model, out / "models" / str(result.seed) / f"{result.label}.safetensors")
     text = json.dumps(record, indent=1, allow_nan=False)
     aside = out / ".results.json.writing"

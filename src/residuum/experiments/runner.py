@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from residuum.experiments.settings import Experiment, Row
-from residuum.experiments.stages import read_record
+from residuum.experiments.stages import GALLERY, MODEL, read_record
 from residuum.experiments.store import Stage, Store
 from residuum.models import build_model, check_model
 from residuum.types import Splits
@@ -30,6 +30,7 @@ class Result:
     warnings: list[str]
     model: Path
     counts: dict[str, Path]
+    gallery: Path | None
     notes: dict[str, Any]
 
 
@@ -85,21 +86,15 @@ def _plan_seed(experiment: Experiment, common: dict[str, Any], network: dict[str
         for label, stage in models.items()
         for relearn in [scenario["relearn"] if has_relearn_time(experiment, label) else None]
     }
-    chosen = scenario["audit"]
+    chosen = experiment.scenario.audit
+    options = chosen.model_dump(exclude={"perturbations", "taus"})
     audits = {
-        name: Stage(
+        spec: Stage(
             "audit",
-            {
-                **common,
-                "labels": list(models),
-                "perturbation": name,
-                "taus": chosen["taus"][name],
-                "draws": chosen["draws"],
-                "confidence": chosen["confidence"],
-            },
+            {**common, "labels": list(models), "perturbation": spec, "audit": {"taus": chosen.radii(spec), **options}},
             models,
         )
-        for name in chosen["perturbations"]
+        for spec in chosen.perturbations
     }
     return SeedPlan(common["seed"], models, evaluations, audits)
 
@@ -165,6 +160,9 @@ def _run_on(executor: Executor, stages: list[Stage], place: Store, report: Repor
 
 def _gather(seed_plan: SeedPlan, place: Store) -> Iterable[Result]:
     audits = {name: read_record(place.folder(stage)) for name, stage in seed_plan.audits.items()}
+    first_audit = next(iter(seed_plan.audits.values()))
+    gallery = place.folder(first_audit) / GALLERY
+    audit_warnings = [text for name, record in audits.items() for text in _named(f"audit {name}", record)]
     for label, stage in seed_plan.models.items():
         made = read_record(place.folder(stage))
         evaluated = read_record(place.folder(seed_plan.evaluations[label]))
@@ -175,9 +173,10 @@ def _gather(seed_plan: SeedPlan, place: Store) -> Iterable[Result]:
             audits={name: record["audits"][label] for name, record in audits.items()},
             seconds=made["seconds"],
             passes=made["passes"],
-            warnings=_named(label, made, evaluated),
-            model=place.folder(stage) / "model.safetensors",
+            warnings=[*_named(label, made, evaluated), *audit_warnings],
+            model=place.folder(stage) / MODEL,
             counts={name: place.folder(stage) / "counts" / f"{label}.npz" for name, stage in seed_plan.audits.items()},
+            gallery=gallery if gallery.is_file() else None,
             notes=made.get("notes", {}),
         )
 

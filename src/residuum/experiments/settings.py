@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from residuum.data import Dataset, load_dataset, make_splits
+from residuum.experiments.parsing import build_perturbation, override, parse_value, split_label, split_spec
 from residuum.methods import Method, first_problem, make_method, methods
 from residuum.metrics import Relearning
 from residuum.models import MODELS
-from residuum.perturbations import PERTURBATIONS
 from residuum.training import Recipe
 from residuum.types import InputError, Splits, unknown_name
 
 BASELINES = ("original", "retrain", "control")
 SCENARIOS = files("residuum.experiments") / "scenarios"
+
+
+def _as_list(value: Any) -> Any:  # noqa: ANN401 (whatever the user wrote)
+    return value if isinstance(value, list | tuple | None) else [value]
+
+
+Texts = Annotated[list[str], BeforeValidator(_as_list)]
+Radii = Annotated[list[Annotated[float, Field(ge=0)]], BeforeValidator(_as_list)]
 
 
 class _Strict(BaseModel):
@@ -31,7 +38,7 @@ class DataSettings(_Strict):
     """Which data, and how they are cut; everything random about the cut comes from `split_seed`."""
 
     name: str = "digits"
-    classes: list[str] | None = None
+    classes: Texts | None = None
     train_size: Annotated[int, Field(ge=2)] | None = None
     validation_size: Annotated[int, Field(ge=0)] = 0
     test_size: Annotated[int, Field(ge=1)] | None = None
@@ -43,7 +50,7 @@ class ForgetSettings(_Strict):
 
     forget_class: str | int | None = None
     forget_fraction: float | None = None
-    forget_ids: list[str] | None = None
+    forget_ids: Texts | None = None
 
 
 class ModelSettings(_Strict):
@@ -54,12 +61,22 @@ class ModelSettings(_Strict):
 
 
 class AuditSettings(_Strict):
-    """Perturbations, their radii (the first one should be 0) and the number of draws per sample and radius."""
+    """Perturbations as NAME[:key=value...], radii by name, and how many draws of each sample are made.
 
-    perturbations: list[str] = ["gaussian"]
-    taus: dict[str, list[Annotated[float, Field(ge=0)]]] = {}
-    draws: Annotated[int, Field(ge=1)] = 100
+    Either `draws` at every radius, or as many (at most `max_draws`) as bring every interval of r to +-`half_width`.
+    """
+
+    perturbations: Texts = ["gaussian"]
+    taus: dict[str, Radii] = {}
+    draws: Annotated[int, Field(ge=1)] | None = 100
+    half_width: Annotated[float, Field(gt=0)] | None = None
+    max_draws: Annotated[int, Field(ge=1)] = 1000
+    crafted_on: Literal["unlearned", "reference"] = "unlearned"
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+
+    def radii(self, spec: str) -> list[float]:
+        """Return the radii of a perturbation: those given for the text itself, else for its name."""
+        return self.taus.get(spec) or self.taus.get(spec.partition(":")[0], [])
 
 
 class Scenario(_Strict):
@@ -74,8 +91,8 @@ class Scenario(_Strict):
     relearn: Relearning = Relearning()
     audit: AuditSettings = AuditSettings()
     methods: dict[str, dict[str, Any]] = {}
-    rows: list[str] = []
-    seeds: list[int] = [131, 42, 7]
+    rows: Texts = []
+    seeds: Annotated[list[int], BeforeValidator(_as_list)] = [131, 42, 7]
     controls: Annotated[int, Field(ge=1)] = 1
     threads: Annotated[int, Field(ge=1)] = 1
 
@@ -176,85 +193,20 @@ def _validated(tree: Mapping[str, Any]) -> Scenario:
         raise InputError(first_problem(error)) from None
 
 
-def override(tree: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401 (texts and plain values)
-    """Set a dotted key in place; the first part may be a method's name. Texts are read as lists and numbers.
-
-    >>> tree = {"audit": {"draws": 100}, "methods": {}}
-    >>> override(tree, "audit.draws", "30"); override(tree, "rurk.tau", "0.02"); tree
-    {'audit': {'draws': 30}, 'methods': {'rurk': {'tau': 0.02}}}
-    """
-    parts = key.split(".")
-    if parts[0] in methods():
-        make_method(parts[0], {".".join(parts[1:]): parse_value(value)})
-        parts = ["methods", *parts]
-    node = tree
-    for part in parts[:-1]:
-        node = node.setdefault(part, {}) if node is tree.get("methods") else _child(node, part, key, tree)
-    free = parts[0] == "methods" or parts[-2:-1] == ["taus"]
-    if parts[-1] not in node and not free:
-        raise unknown_name("setting", key, _dotted(tree))
-    node[parts[-1]] = parse_value(value)
-
-
-def _child(node: dict[str, Any], part: str, key: str, tree: dict[str, Any]) -> dict[str, Any]:
-    child = node.get(part)
-    if not isinstance(child, dict):
-        raise unknown_name("setting", key, _dotted(tree))
-    return child
-
-
-def _dotted(tree: Mapping[str, Any], prefix: str = "") -> list[str]:
-    keys: list[str] = []
-    for key, value in tree.items():
-        inner = isinstance(value, dict) and value
-        keys += _dotted(value, f"{prefix}{key}.") if inner else [f"{prefix}{key}"]
-    return keys
-
-
-def parse_value(value: Any) -> Any:  # noqa: ANN401 (texts and plain values)
-    """Return a text as the value it means: "0,0.1" a list, "1e-3" a number, "none" nothing, else itself.
-
-    >>> parse_value("0,0.5"), parse_value("none"), parse_value("gaussian"), parse_value(3)
-    ([0, 0.5], None, 'gaussian', 3)
-    """
-    if not isinstance(value, str):
-        return value
-    if "," in value:
-        return [parse_value(part) for part in value.split(",") if part]
-    if value.lower() in ("none", "null"):
-        return None
-    try:
-        return json.loads(value)
-    except json.JSONDecodeError:
-        return value
-
-
 def parse_row(spec: str, defaults: Mapping[str, Mapping[str, Any]] | None = None) -> Row:
     """Return the row of `[LABEL=]NAME[:key=value...]`; without a label the text itself with keys sorted.
 
     >>> parse_row("rurk:v=2:tau=0.1").label
     'rurk:tau=0.1:v=2'
     """
-    label, spec = _split_label(spec.strip())
-    name, *pairs = spec.split(":")
-    for pair in pairs:
-        if "=" not in pair:
-            raise InputError(f"expected NAME:key=value in --methods, got {pair!r} in {spec!r}")
-    given = dict(pair.split("=", 1) for pair in sorted(pairs))
+    label, spec = split_label(spec.strip())
+    name, given = split_spec(spec)
     if name in (*BASELINES, "control_2"):
         raise InputError(f"{name} always runs; name it in --methods no more. Known: {', '.join(sorted(methods()))}")
     values = {key: parse_value(value) for key, value in given.items()}
     method = make_method(name, {**(defaults or {}).get(name, {}), **values})
-    return Row(
-        label=label or ":".join([name, *(f"{k}={v}" for k, v in given.items())]), method=name, settings=method.settings
-    )
-
-
-def _split_label(spec: str) -> tuple[str | None, str]:
-    head, equals, tail = spec.partition("=")
-    if equals and ":" not in head:
-        return head, tail
-    return None, spec
+    own_label = ":".join([name, *(f"{key}={value}" for key, value in given.items())])
+    return Row(label=label or own_label, method=name, settings=method.settings)
 
 
 def _baseline_labels(scenario: Scenario) -> list[str]:
@@ -272,10 +224,12 @@ def _check_labels(labels: Sequence[str]) -> None:
 def _check_names(scenario: Scenario) -> None:
     if scenario.model.name not in MODELS:
         raise unknown_name("model", scenario.model.name, MODELS)
-    for name in scenario.audit.perturbations:
-        if name not in PERTURBATIONS:
-            raise unknown_name("perturbation", name, PERTURBATIONS)
-        if not scenario.audit.taus.get(name):
+    for spec in scenario.audit.perturbations:
+        build_perturbation(spec)
+        if not scenario.audit.radii(spec):
+            name = spec.partition(":")[0]
             raise InputError(f"expected radii for {name}; give --set audit.taus.{name}=0,0.01,...")
+    if (scenario.audit.draws is None) == (scenario.audit.half_width is None):
+        raise InputError("expected either draws or a half-width for the audit; set the other to none")
     if not scenario.seeds or len(set(scenario.seeds)) != len(scenario.seeds):
         raise InputError(f"expected at least one seed and none twice, got {scenario.seeds}")

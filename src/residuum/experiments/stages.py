@@ -19,8 +19,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from residuum.auditing import audit
+from residuum.auditing import audit, first_radius, make_gallery
 from residuum.data import load_dataset
+from residuum.experiments.parsing import build_perturbation
 from residuum.experiments.settings import DataSettings, ForgetSettings, split_data
 from residuum.methods import Context, make_method, unlearn
 from residuum.metrics import Relearning, evaluate, mean_loss
@@ -32,7 +33,7 @@ Settings = Mapping[str, Any]
 Folders = Mapping[str, Path]
 StageFunction = Callable[[Settings, Folders, Path], None]
 
-MODEL, INITIAL, RECORD = "model.safetensors", "initial.safetensors", "record.json"
+MODEL, INITIAL, GALLERY, RECORD = "model.safetensors", "initial.safetensors", "gallery.npz", "record.json"
 
 
 def train_stage(settings: Settings, parents: Folders, folder: Path) -> None:
@@ -82,21 +83,27 @@ def audit_stage(settings: Settings, parents: Folders, folder: Path) -> None:
     """Audit all models of one seed under one perturbation against that seed's re-train, in one pass."""
     splits = _splits(settings)
     models = {label: load_weights(parents[label] / MODEL) for label in settings["labels"]}
+    perturbation, seed = build_perturbation(settings["perturbation"]), child_seed(settings["seed"], "audit")
     with measured(settings["threads"]) as record:
         result = audit(
             models,
             models["retrain"],
             splits.forget,
-            settings["perturbation"],
-            taus=settings["taus"],
-            draws=settings["draws"],
-            confidence=settings["confidence"],
-            seed=child_seed(settings["seed"], "audit"),
+            perturbation,
+            **settings["audit"],
+            seed=seed,
+            seen={"the retain set": set(splits.retain.ids)},
         )
     (folder / "counts").mkdir()
     for label, counts in result.counts.items():
         counts.save(folder / "counts" / f"{label}.npz")
-    record["audits"] = {label: result.measures(label) for label in settings["labels"]}
+    if len(splits.forget.shape) == 3 and max(settings["audit"]["taus"]) > 0:
+        pictures = make_gallery(models, models["retrain"], splits.forget, perturbation, result.counts, seed=seed)
+        pictures.save(folder / GALLERY)
+    record["audits"] = {
+        label: result.measures(label) | {"first_radius": first_radius(counts, exact=result.exact)}
+        for label, counts in result.counts.items()
+    }
     write_record(folder, record)
 
 

@@ -1,0 +1,107 @@
+"""What users write on the command line and in files: dotted settings, values, and NAME:key=value texts."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from residuum.methods import make_method, methods
+from residuum.perturbations import PERTURBATIONS, Perturbation
+from residuum.types import InputError, unknown_name
+
+
+def override(tree: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401 (texts and plain values)
+    """Set a dotted key in place; the first part may be a method's name. Texts are read as lists and numbers.
+
+    >>> tree = {"audit": {"draws": 100}, "methods": {}}
+    >>> override(tree, "audit.draws", "30"); override(tree, "rurk.tau", "0.02"); tree
+    {'audit': {'draws': 30}, 'methods': {'rurk': {'tau': 0.02}}}
+    """
+    parts = key.split(".")
+    if parts[0] in methods():
+        make_method(parts[0], {".".join(parts[1:]): parse_value(value)})
+        parts = ["methods", *parts]
+    node = tree
+    for part in parts[:-1]:
+        node = node.setdefault(part, {}) if node is tree.get("methods") else _child(node, part, key, tree)
+    free = parts[0] == "methods" or parts[-2:-1] == ["taus"]
+    if parts[-1] not in node and not free:
+        raise unknown_name("setting", key, _dotted(tree))
+    node[parts[-1]] = parse_value(value)
+
+
+def _child(node: dict[str, Any], part: str, key: str, tree: dict[str, Any]) -> dict[str, Any]:
+    child = node.get(part)
+    if not isinstance(child, dict):
+        raise unknown_name("setting", key, _dotted(tree))
+    return child
+
+
+def _dotted(tree: Mapping[str, Any], prefix: str = "") -> list[str]:
+    keys: list[str] = []
+    for key, value in tree.items():
+        inner = isinstance(value, dict) and value
+        keys += _dotted(value, f"{prefix}{key}.") if inner else [f"{prefix}{key}"]
+    return keys
+
+
+def parse_value(value: Any) -> Any:  # noqa: ANN401 (texts and plain values)
+    """Return a text as the value it means: "0,0.1" a list, "1e-3" a number, "none" nothing, else itself.
+
+    >>> parse_value("0,0.5"), parse_value("none"), parse_value("gaussian"), parse_value(3)
+    ([0, 0.5], None, 'gaussian', 3)
+    """
+    if not isinstance(value, str):
+        return value
+    if "," in value:
+        return [parse_value(part) for part in value.split(",") if part]
+    if value.lower() in ("none", "null"):
+        return None
+    try:
+        return json.loads(value)
+    except json.JSONDecodeError:
+        return value
+
+
+def split_spec(spec: str) -> tuple[str, dict[str, str]]:
+    """Return name and settings of `NAME[:key=value...]`, keys sorted.
+
+    >>> split_spec("pgd:steps=5:alpha=0.01")
+    ('pgd', {'alpha': '0.01', 'steps': '5'})
+    """
+    name, *pairs = spec.split(":")
+    for pair in pairs:
+        if "=" not in pair:
+            raise InputError(f"expected NAME:key=value, got {pair!r} in {spec!r}")
+    return name, dict(pair.split("=", 1) for pair in sorted(pairs))
+
+
+def build_perturbation(spec: str) -> Perturbation:
+    """Return the perturbation of `NAME[:key=value...]`.
+
+    >>> build_perturbation("fgsm:target=random").target
+    'random'
+    """
+    name, given = split_spec(spec)
+    if name not in PERTURBATIONS:
+        raise unknown_name("perturbation", name, PERTURBATIONS)
+    kind = PERTURBATIONS[name]
+    known = [field.name for field in dataclasses.fields(kind) if field.name != "tau"]
+    for key in given:
+        if key not in known:
+            raise (
+                unknown_name(f"setting of {name}", key, known)
+                if known
+                else InputError(f"{name} has no settings but its radii, got {key}={given[key]}")
+            )
+    return kind(**{key: parse_value(value) for key, value in given.items()})
+
+
+def split_label(spec: str) -> tuple[str | None, str]:
+    """Return the label of `LABEL=NAME...`, if there is one, and the rest."""
+    head, equals, tail = spec.partition("=")
+    if equals and ":" not in head:
+        return head, tail
+    return None, spec
