@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from residuum.cli.bound import app as bound
+from residuum.cli.check import check_method
 from residuum.cli.listing import list_names
 from residuum.cli.run import run_scenario
 
@@ -17,6 +19,8 @@ app = typer.Typer(
 )
 app.command("run")(run_scenario)
 app.command("list")(list_names)
+app.command("check")(check_method)
+app.add_typer(bound, name="bound")
 
 
 @app.callback()

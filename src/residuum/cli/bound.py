@@ -8,13 +8,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.core import TyperGroup
+
+from residuum.types import InputError
 
 if TYPE_CHECKING:
     from residuum.theory.logistic import Logistic
     from residuum.theory.result import Array, Bound
     from residuum.theory.shifted import Phase
 
+
+class Calculators(TyperGroup):
+    """The calculators know nothing of Residuum's errors; here what they refuse becomes bad input."""
+
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except ValueError as error:
+            raise InputError(str(error)) from None
+
+
 app = typer.Typer(
+    cls=Calculators,
     help="Theory calculators: each prints its value, whether it says anything, and what it assumes.",
     no_args_is_help=True,
 )
