@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from residuum.reporting.sentences import radii_above_floor, sentences
-from residuum.reporting.tables import metrics_table, relearn_text, residual_cells, residual_table
+from residuum.reporting.tables import metrics_table, prevalence_table, relearn_text, residual_cells, residual_table
 
 TAUS = [0.0, 0.1, 0.2]
 
@@ -20,7 +20,8 @@ def audit(pooled, width=0.02):
 
     knowledge = {"pooled": pooled, "low": shift(-width), "high": shift(width)}
     difference = [0.9 if r is None else r - 1 for r in pooled]
-    return {"residual_knowledge": knowledge, "difference": {"value": difference}}
+    significant = [None, 0.25, 0.5]
+    return {"residual_knowledge": knowledge, "difference": {"value": difference}, "prevalence_significant": significant}
 
 
 def row(method, pooled, test=95.0, passes=100):
@@ -114,6 +115,12 @@ def test_tables_show_mean_deviation_gap_cost_and_floor(record):
     assert "1.40 [1.38, 1.42]" in text
     assert "noise floor" in text
     assert "[0.97, 1.03]" in text
+
+
+def test_prevalence_is_shown_in_per_cent_and_left_out_where_chance_plays_no_part(record):
+    lines = shown(prevalence_table(record, "gaussian")).splitlines()
+    row = next(line for line in lines if "control" in line and "│" in line)
+    assert [cell.strip() for cell in row.split("│")[2:5]] == ["–", "25.0", "50.0"]
 
 
 def test_cells_span_the_seeds_and_leave_gaps_where_there_is_no_ratio(record):

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from residuum.experiments import Experiment, Stage, claim_folder, plan, run, write_run
 from residuum.reporting.sentences import sentences
-from residuum.reporting.tables import metrics_table, residual_table
+from residuum.reporting.tables import metrics_table, prevalence_table, residual_table
 from residuum.types import InputError
 
 
@@ -131,6 +131,7 @@ def print_results(record: dict[str, Any], folder: Path, seconds: float) -> None:
     console.print(metrics_table(record))
     for perturbation in record["noise_floor"]:
         console.print(residual_table(record, perturbation))
+        console.print(prevalence_table(record, perturbation))
         for sentence in sentences(record, perturbation):
             console.print(f"- {sentence}", soft_wrap=True)
     for warning in record["warnings"]:

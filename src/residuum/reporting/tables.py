@@ -96,6 +96,22 @@ def _interval(low: float | None, high: float | None) -> str:
     return "–" if low is None or high is None else f"[{low:.2f}, {high:.2f}]"
 
 
+def prevalence_table(record: Record, perturbation: str) -> Table:
+    """Return the share of forgotten samples that a model recognises significantly more often than re-train does."""
+    table = Table(
+        title=f"Forgotten samples recognised more often than by re-train under {perturbation}, per cent, mean over seeds",
+        caption="Sign test per sample, false discoveries at most 5 %. Read it against the control: chance does that much.",
+    )
+    table.add_column("Model", no_wrap=True)
+    for tau in record["noise_floor"][perturbation]["taus"]:
+        table.add_column(f"{tau:g}", justify="right", no_wrap=True)
+    for label, row in record["methods"].items():
+        audits = [seed["audits"][perturbation]["prevalence_significant"] for seed in row["per_seed"].values()]
+        shares = zip(*audits, strict=True)
+        table.add_row(label, *("–" if None in share else f"{100 * statistics.fmean(share):.1f}" for share in shares))
+    return table
+
+
 def names_table(title: str, rows: Sequence[tuple[str, str]]) -> Table:
     """Return a two-column list of names and what they are."""
     table = Table(title=title, show_header=False)

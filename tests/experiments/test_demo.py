@@ -1,0 +1,54 @@
+"""What the demo must show on the reported seeds, in one run of the command behind `make demo`."""
+
+from __future__ import annotations
+
+import json
+import statistics
+
+import pytest
+
+from residuum.cli import run_command
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo")
+    assert run_command(["run", "digits", "--out", str(folder / "run"), "--store", str(folder / "store")]) == 0
+    return json.loads((folder / "run" / "results.json").read_text())
+
+
+def seeds(demo, row):
+    return demo["methods"][row]["per_seed"].values()
+
+
+def knowledge(demo, row):
+    return [seed["audits"]["gaussian"]["residual_knowledge"] for seed in seeds(demo, row)]
+
+
+def mean_pooled(demo, row):
+    return [statistics.fmean(values) for values in zip(*(k["pooled"] for k in knowledge(demo, row)), strict=True)]
+
+
+def test_the_reported_seeds_are_the_literatures(demo):
+    assert demo["seeds"] == [131, 42, 7]
+
+
+def test_the_original_knows_the_forget_set_and_its_perturbed_copies(demo):
+    assert all(seed["metrics"]["unlearn_accuracy"] <= 5 for seed in seeds(demo, "original"))
+    assert all(r > 1 for r in mean_pooled(demo, "original"))
+    taus = demo["noise_floor"]["gaussian"]["taus"]
+    for found in knowledge(demo, "original"):
+        assert all(low > 1 for tau, low in zip(taus, found["low"], strict=True) if 0 < tau <= 0.1)
+
+
+def test_retrain_does_not_know_the_forget_set(demo):
+    assert demo["methods"]["retrain"]["summary"]["unlearn_accuracy"]["mean"] > 5
+
+
+def test_rurk_is_nearer_to_retrain_at_every_radius_and_keeps_its_use(demo):
+    pairs = zip(mean_pooled(demo, "rurk"), mean_pooled(demo, "original"), strict=True)
+    assert all(abs(rurk - 1) < abs(original - 1) for rurk, original in pairs)
+    rurk, retrain = (demo["methods"][row]["summary"]["test_accuracy"]["mean"] for row in ("rurk", "retrain"))
+    assert rurk >= retrain - 3
