@@ -99,8 +99,8 @@ def _interval(low: float | None, high: float | None) -> str:
 def prevalence_table(record: Record, perturbation: str) -> Table:
     """Return the share of forgotten samples that a model recognises significantly more often than re-train does."""
     table = Table(
-        title=f"Forgotten samples recognised more often than by re-train under {perturbation}, per cent, mean over seeds",
-        caption="Sign test per sample, false discoveries at most 5 %. Read it against the control: chance does that much.",
+        title=f"Forgotten samples recognised more often than by re-train under {perturbation} (%, mean over seeds)",
+        caption="Sign test per sample, false discoveries at most 5 %. Chance alone does what the control shows.",
     )
     table.add_column("Model", no_wrap=True)
     for tau in record["noise_floor"][perturbation]["taus"]:
