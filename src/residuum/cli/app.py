@@ -8,6 +8,7 @@ from residuum.cli.bound import app as bound
 from residuum.cli.check import check_method
 from residuum.cli.listing import list_names
 from residuum.cli.run import run_scenario
+from residuum.cli.store import app as store
 
 app = typer.Typer(
     name="residuum",
@@ -21,6 +22,7 @@ app.command("run")(run_scenario)
 app.command("list")(list_names)
 app.command("check")(check_method)
 app.add_typer(bound, name="bound")
+app.add_typer(store, name="store")
 
 
 @app.callback()

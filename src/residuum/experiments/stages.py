@@ -1,4 +1,4 @@
-"""The four stages of a run: pure functions `stage(settings, parents, folder)` that leave artefacts in a folder.
+"""The stages of a run: pure functions `stage(settings, parents, folder)` that leave artefacts in a folder.
 
 `settings` are plain JSON values, `parents` the folders of earlier stages, `folder` an empty one to write to.
 """
@@ -22,18 +22,22 @@ from torch import nn
 from residuum.auditing import audit, first_radius, make_gallery
 from residuum.data import load_dataset
 from residuum.experiments.parsing import build_perturbation
+from residuum.experiments.picture import make_picture
 from residuum.experiments.settings import DataSettings, ForgetSettings, split_data
 from residuum.methods import Context, make_method, unlearn
+from residuum.methods import methods as methods_table
 from residuum.metrics import Relearning, evaluate, mean_loss
 from residuum.models import build_model, load_weights, save_weights
 from residuum.training import Phase, Recipe, cross_entropy, fit
-from residuum.types import ResiduumWarning, Splits, child_seed
+from residuum.types import ResiduumWarning, Samples, Splits, child_seed
 
 Settings = Mapping[str, Any]
 Folders = Mapping[str, Path]
 StageFunction = Callable[[Settings, Folders, Path], None]
 
 MODEL, INITIAL, GALLERY, RECORD = "model.safetensors", "initial.safetensors", "gallery.npz", "record.json"
+IDS = "ids.txt"
+PICTURE = "picture.npz"
 
 
 def train_stage(settings: Settings, parents: Folders, folder: Path) -> None:
@@ -47,6 +51,7 @@ def train_stage(settings: Settings, parents: Folders, folder: Path) -> None:
         phases = [Phase(cross_entropy, drive="train")]
         record["passes"] = fit(model, {"train": samples}, recipe, phases, seed=seed)
     save_weights(model, folder / MODEL)
+    write_ids(folder, samples)
     write_record(folder, record)
 
 
@@ -59,6 +64,7 @@ def unlearn_stage(settings: Settings, parents: Folders, folder: Path) -> None:
         model = unlearn(original, splits, method, seed=settings["seed"], context=context)
     record |= {"passes": context.passes, "notes": context.notes}
     save_weights(model, folder / MODEL)
+    write_ids(folder, *(getattr(splits, part) for part in method.reads))
     write_record(folder, record)
 
 
@@ -76,6 +82,7 @@ def evaluate_stage(settings: Settings, parents: Folders, folder: Path) -> None:
             relearning=Relearning(**(settings["relearn"] or {})),
             seed=child_seed(settings["seed"], "relearn"),
         )
+    write_ids(folder, splits.retain, splits.forget, splits.test, splits.forgotten_test)
     write_record(folder, record)
 
 
@@ -104,6 +111,16 @@ def audit_stage(settings: Settings, parents: Folders, folder: Path) -> None:
         label: result.measures(label) | {"first_radius": first_radius(counts, exact=result.exact)}
         for label, counts in result.counts.items()
     }
+    write_ids(folder, splits.forget)
+    write_record(folder, record)
+
+
+def picture_stage(settings: Settings, parents: Folders, folder: Path) -> None:
+    """Ask one seed's re-train, unlearned model and control about the plane and about copies of the forget samples."""
+    models = {label: load_weights(parents[label] / MODEL) for label in settings["models"]}
+    with measured(settings["threads"]) as record:
+        picture = make_picture(models, _splits(settings), seed=settings["seed"], **settings["picture"])
+    picture.save(folder / PICTURE)
     write_record(folder, record)
 
 
@@ -112,10 +129,32 @@ STAGES: dict[str, StageFunction] = {
     "unlearn": unlearn_stage,
     "evaluate": evaluate_stage,
     "audit": audit_stage,
+    "picture": picture_stage,
 }
 
 
 _ONE_AT_A_TIME = threading.Lock()  # torch's thread count and the warnings filter belong to the whole process
+
+
+# what each stage runs beside its own function; the key follows the imports from here
+MODULES = {
+    "train": ("residuum.training", "residuum.models", "residuum.data"),
+    "unlearn": ("residuum.methods.base", "residuum.data"),
+    "evaluate": ("residuum.metrics", "residuum.data"),
+    "audit": ("residuum.auditing", "residuum.models", "residuum.data"),
+}
+
+
+def modules_of(kind: str, settings: Settings) -> tuple[str, ...]:
+    """Return the modules whose code decides a stage's result; for unlearning, the method's own file among them."""
+    own = (methods_table()[settings["method"]].__module__,) if kind == "unlearn" else ()
+    return (*MODULES[kind], *own)
+
+
+def write_ids(folder: Path, *parts: Samples) -> None:
+    """Write the ids of all samples that a stage read, so that a store can find what was made with them."""
+    ids = sorted({sample_id for part in parts for sample_id in part.ids})
+    (folder / IDS).write_text("".join(f"{sample_id}\n" for sample_id in ids), encoding="utf-8")
 
 
 @contextmanager

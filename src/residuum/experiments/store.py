@@ -1,22 +1,30 @@
-"""Where stages leave their artefacts: a folder per content key, written aside and renamed into place."""
+"""Where stages leave their artefacts: a folder per content key, hashed, written aside, renamed, never edited."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, cached_property
-from importlib.metadata import version
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from residuum.experiments.stages import STAGES
+from residuum.experiments.code import code_fingerprint
+from residuum.experiments.stages import STAGES, modules_of
+from residuum.types import InputError, ResiduumWarning
 
-LIBRARIES = ("torch", "numpy", "scikit-learn")
+VERSION = 1
+MANIFEST = "manifest.json"
+WRITING = ".writing-"
 
 
 @dataclass(frozen=True)
@@ -29,14 +37,18 @@ class Stage:
 
     @cached_property
     def key(self) -> str:
-        """Hash of everything the result depends on: settings, parents, code and library versions."""
-        content = {
+        """Hash of everything the result depends on: settings, data, parents, code and library versions."""
+        return hashlib.sha256(json.dumps(self.content, sort_keys=True).encode()).hexdigest()[:32]
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """What the key is the hash of."""
+        return {
             "kind": self.kind,
             "settings": self.settings,
             "parents": {name: parent.key for name, parent in self.parents.items()},
-            "code": code_fingerprint(),
+            "code": code_fingerprint(STAGES[self.kind], modules_of(self.kind, self.settings)),
         }
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
     @property
     def title(self) -> str:
@@ -45,20 +57,9 @@ class Stage:
         return f"{self.kind} {what} (seed {self.settings['seed']})"
 
 
-@cache
-def code_fingerprint() -> str:
-    """Return the hash of Residuum's sources and of the versions of the libraries that compute."""
-    digest = hashlib.sha256()
-    package = Path(__file__).parents[1]
-    for path in sorted(package.rglob("*.py")):
-        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
-    digest.update(json.dumps({name: version(name) for name in LIBRARIES}).encode())
-    return digest.hexdigest()
-
-
 @dataclass(frozen=True)
 class Store:
-    """A folder of finished stages."""
+    """A folder of finished stages that any number of runs may share."""
 
     root: Path
 
@@ -67,30 +68,139 @@ class Store:
         return self.root / stage.kind / stage.key
 
     def has(self, stage: Stage) -> bool:
-        """Tell whether the stage is finished."""
-        return self.folder(stage).is_dir()
+        """Tell whether the stage is finished; whether its artefacts are sound is looked at when they are used."""
+        return (self.folder(stage) / MANIFEST).is_file()
 
     def compute(self, stage: Stage) -> Path:
-        """Run the stage unless it is finished, and return its folder.
+        """Run the stage unless it is finished and sound, and return its folder.
 
-        The artefacts are written aside and renamed into place, so that a stage is there entirely or not at all.
+        The lock is the operating system's and belongs to this key only: a second run waits for the first and finds its
+        artefacts, and a killed run leaves no lock behind.
         """
         target = self.folder(stage)
-        if target.is_dir():
-            return target
-        target.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=".writing-", dir=target.parent))
-        try:
-            STAGES[stage.kind](stage.settings, {k: self.folder(p) for k, p in stage.parents.items()}, aside)
-            _rename(aside, target)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
+        with self._locked(stage.key), _clear_errors(self.root):
+            if self.has(stage):
+                if not (broken := broken_artefacts(target)):
+                    return target
+                _report_broken(target, broken)
+                shutil.rmtree(target)
+            self._run(stage, target)
         return target
 
+    def _run(self, stage: Stage, target: Path) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f"{WRITING}{stage.key}-", dir=target.parent))
+        try:
+            STAGES[stage.kind](stage.settings, {k: self.folder(p) for k, p in stage.parents.items()}, aside)
+            _write_manifest(stage, aside)
+            shutil.rmtree(target, ignore_errors=True)
+            os.rename(aside, target)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
 
-def _rename(aside: Path, target: Path) -> None:
+    @contextmanager
+    def _locked(self, key: str) -> Iterator[None]:
+        with _clear_errors(self.root):
+            self.prepare()
+            lock = (self.root / "locks" / key).open("w")
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def busy(self, key: str) -> bool:
+        """Tell whether some run is working on this key now."""
+        path = self.root / "locks" / key
+        if not path.is_file():
+            return False
+        with path.open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def prepare(self) -> None:
+        """Create the store's folders; refuse a store that a newer version of Residuum wrote."""
+        (self.root / "locks").mkdir(parents=True, exist_ok=True)
+        mark = self.root / "store.json"
+        if not mark.is_file():
+            _write_aside(mark, json.dumps({"version": VERSION}))
+        found = json.loads(mark.read_text(encoding="utf-8"))["version"]
+        if found > VERSION:
+            raise InputError(
+                f"the store {self.root} has version {found}, this Residuum knows {VERSION}; "
+                "update Residuum or choose another folder with --store"
+            )
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    """Return what is known of an artefact: its stage's content, the hash of every file, and when it was made."""
+    manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    return manifest
+
+
+def broken_artefacts(folder: Path) -> list[str]:
+    """Return the files that are missing, unknown, or not what was written."""
     try:
-        os.rename(aside, target)
-    except OSError:
-        if not target.is_dir():  # another run finished the same stage first: its artefacts are as good
-            raise
+        files = manifest_of(folder)["files"]
+    except (OSError, ValueError, KeyError):
+        return [MANIFEST]
+    known = {name: digest for name, digest in files.items() if _hash(folder / name) != digest}
+    return sorted(known.keys() | (_names(folder) - files.keys() - {MANIFEST}))
+
+
+def _names(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def _hash(path: Path) -> str | None:
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write_manifest(stage: Stage, folder: Path) -> None:
+    manifest = {
+        **stage.content,
+        "title": stage.title,
+        "files": {name: _hash(folder / name) for name in sorted(_names(folder))},
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    for path in folder.rglob("*"):
+        if path.is_file():
+            _flush(path)
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _write_aside(path: Path, text: str) -> None:
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+        file.write(text)
+    os.replace(file.name, path)
+
+
+def _report_broken(folder: Path, broken: list[str]) -> None:
+    text = f"{folder}: {', '.join(broken)} is not what was written; the stage is computed again"
+    print(f"residuum: {text}", file=sys.stderr)  # noqa: T201 (workers have no other way to say it at once)
+    warnings.warn(text, ResiduumWarning, stacklevel=3)
+
+
+@contextmanager
+def _clear_errors(root: Path) -> Iterator[None]:
+    """Turn a full disk and a folder that cannot be written into one clear line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise InputError(
+                f"no space left for the store {root}; free some, or choose another with --store"
+            ) from error
+        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+            raise InputError(
+                f"cannot write to the store {root}: {error.strerror}; choose another with --store"
+            ) from error
+        raise

@@ -1,0 +1,257 @@
+"""The store: what is finished stays finished, what is broken is noticed, what must go is found."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import subprocess
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy as np
+import pytest
+
+from residuum.cli import run_command
+from residuum.experiments import Experiment, housekeeping, plan
+from residuum.experiments.code import code_fingerprint, import_closure
+from residuum.experiments.stages import STAGES
+from residuum.experiments.store import Stage, Store, broken_artefacts
+from residuum.types import InputError, ResiduumWarning
+
+
+def counting_stage(settings, parents, folder):
+    """Leave a line in a log outside, so that tests can count how often it ran."""
+    with open(settings["log"], "a", encoding="utf-8") as log:
+        log.write(f"{settings['seed']}\n")
+    (folder / "value.txt").write_text(str(settings["seed"]))
+    (folder / "ids.txt").write_text("\n".join(settings.get("ids", [])))
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    monkeypatch.setitem(STAGES, "train", counting_stage)
+
+    def stage(seed=1, parents=None, **settings):
+        return Stage("train", {"seed": seed, "role": "toy", "log": str(tmp_path / "log"), **settings}, parents or {})
+
+    return stage, Store(tmp_path / "store"), tmp_path / "log"
+
+
+def test_a_finished_stage_never_runs_again(toy):
+    stage, store, log = toy
+    assert not store.has(stage())
+    first = store.compute(stage())
+    assert store.has(stage())
+    assert store.compute(stage()) == first
+    assert log.read_text() == "1\n"
+
+
+def test_another_setting_parent_or_code_is_another_key(toy, monkeypatch):
+    stage, _, _ = toy
+    keys = {stage().key, stage(seed=2).key, stage(extra=1).key, stage(parents={"original": stage(seed=2)}).key}
+    assert len(keys) == 4
+    before = stage().key
+    monkeypatch.setattr("residuum.experiments.code.LIBRARIES", ("torch",))
+    assert stage().key != before
+
+
+def test_a_method_s_own_file_counts_and_another_method_s_does_not():
+    closure = import_closure(["residuum.methods.rurk"])
+    assert "residuum.perturbations.gradient" in closure
+    assert "residuum.methods.ga" not in closure
+    assert "residuum.auditing" not in closure
+    fingerprint = code_fingerprint(counting_stage, ["residuum.methods.rurk"])
+    assert fingerprint != code_fingerprint(counting_stage, ["residuum.methods.ga"])
+
+
+def test_a_changed_source_file_is_a_changed_fingerprint(tmp_path, monkeypatch):
+    module = tmp_path / "my_method.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    module.write_text("from residuum.types import InputError\nrate = 1\n")
+    assert "residuum.types" in import_closure(["my_method"])
+    before = code_fingerprint(counting_stage, ["my_method"])
+    module.write_text("from residuum.types import InputError\nrate = 2\n")
+    assert code_fingerprint(counting_stage, ["my_method"]) != before
+
+
+@pytest.mark.parametrize("damage", ["flip", "remove", "add", "manifest"])
+def test_a_damaged_artefact_is_reported_and_computed_again(toy, damage, capsys):
+    stage, store, log = toy
+    folder = store.compute(stage())
+    target = folder / ("manifest.json" if damage == "manifest" else "value.txt")
+    if damage == "remove":
+        target.unlink()
+    elif damage == "add":
+        (folder / "stray.txt").write_text("?")
+    else:
+        content = bytearray(target.read_bytes())
+        content[0] ^= 1
+        target.write_bytes(content)
+    assert broken_artefacts(folder)
+    with pytest.warns(ResiduumWarning, match="is not what was written; the stage is computed again"):
+        store.compute(stage())
+    assert "is not what was written" in capsys.readouterr().err
+    assert log.read_text() == "1\n1\n"
+    assert broken_artefacts(folder) == []
+
+
+def test_a_stage_that_fails_leaves_nothing(toy, monkeypatch):
+    stage, store, _ = toy
+
+    def failing(settings, parents, folder):
+        (folder / "half.txt").write_text("half")
+        raise RuntimeError("stopped")
+
+    monkeypatch.setitem(STAGES, "train", failing)
+    with pytest.raises(RuntimeError, match="stopped"):
+        store.compute(stage())
+    assert list((store.root / "train").iterdir()) == []
+
+
+def _compute(store, stage):
+    STAGES["train"] = counting_stage
+    return store.compute(stage)
+
+
+def test_two_processes_do_every_stage_once_between_them(toy):
+    stage, store, log = toy
+    stages = [stage(seed=k) for k in range(6)]
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
+        list(pool.map(_compute, [store] * 12, stages + stages[::-1]))
+    assert sorted(log.read_text().split()) == [str(k) for k in range(6)]
+
+
+def test_a_store_of_a_newer_version_is_refused(toy):
+    stage, store, _ = toy
+    store.prepare()
+    (store.root / "store.json").write_text(json.dumps({"version": 99}))
+    with pytest.raises(InputError, match="has version 99, this Residuum knows 1; update Residuum"):
+        store.compute(stage())
+
+
+def test_a_store_that_cannot_be_written_gets_one_clear_line(toy, tmp_path):
+    stage, _, _ = toy
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(InputError, match=r"cannot write to the store .*file"):
+        Store(tmp_path / "file").compute(stage())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_full_disk_gives_one_clear_line_and_leaves_the_store_sound(toy, tmp_path, monkeypatch):
+    stage, _, log = toy
+    mount = tmp_path / "small"
+    mount.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", mount], check=False).returncode:
+        pytest.skip("this machine does not let root mount a tmpfs")
+    try:
+        store = Store(mount / "store")
+        store.compute(stage())
+
+        def greedy(settings, parents, folder):
+            (folder / "big.bin").write_bytes(b"0" * 2**20)
+
+        monkeypatch.setitem(STAGES, "train", greedy)
+        with pytest.raises(InputError, match="no space left for the store"):
+            store.compute(stage(seed=2))
+        monkeypatch.setitem(STAGES, "train", counting_stage)
+        assert housekeeping.verify(store.root) == {}
+        assert housekeeping.leftovers(store.root) == []
+        store.compute(stage(seed=3))
+        assert log.read_text() == "1\n3\n"
+    finally:
+        subprocess.run(["umount", mount], check=True)
+
+
+def test_half_written_folders_of_dead_runs_are_garbage_and_those_of_living_runs_are_not(toy):
+    stage, store, _ = toy
+    store.compute(stage())
+    dead = store.root / "train" / ".writing-deadbeef-x"
+    dead.mkdir()
+    alive = store.root / "train" / ".writing-cafe-x"
+    alive.mkdir()
+    with store._locked("cafe"):
+        assert housekeeping.collect_garbage(store.root, dry_run=True) == ["half-written deadbeef"]
+        assert dead.exists()
+        housekeeping.collect_garbage(store.root)
+    assert not dead.exists()
+    assert alive.exists()
+    assert store.has(stage())
+
+
+def test_artefacts_of_other_code_are_garbage(toy, monkeypatch):
+    stage, store, _ = toy
+    store.compute(stage())
+    assert housekeeping.collect_garbage(store.root) == []
+    monkeypatch.setattr("residuum.experiments.code.LIBRARIES", ())
+    assert housekeeping.collect_garbage(store.root) == ["train toy (seed 1)"]
+    assert housekeeping.artefacts(store.root) == []
+
+
+def test_forgetting_removes_what_read_a_sample_and_all_that_came_of_it(toy):
+    stage, store, _ = toy
+    reader, stranger = stage(ids=["a", "b"]), stage(seed=2, ids=["c"])
+    child = stage(seed=3, parents={"original": reader}, ids=["c"])
+    for each in (reader, stranger, child):
+        store.compute(each)
+    listed = housekeeping.forget(store.root, ["b"], dry_run=True)
+    assert {artefact.key for artefact in listed} == {reader.key, child.key}
+    assert store.has(reader)
+    housekeeping.forget(store.root, ["b"])
+    assert [store.has(each) for each in (reader, stranger, child)] == [False, True, False]
+    with pytest.raises(InputError, match="at least one id"):
+        housekeeping.forget(store.root, [])
+
+
+def test_real_stages_know_which_samples_they_read(finished, quick):
+    _, folder, _ = finished
+    splits, first = quick.splits(), plan(quick)[0]
+    place = Store(folder / "store")
+
+    def ids(stage):
+        return set(housekeeping.Artefact(place.folder(stage), {}).ids())
+
+    assert ids(first.models["original"]) == set(splits.train.ids)
+    assert ids(first.models["retrain"]) == set(splits.retain.ids)
+    assert ids(first.models["gd"]) == set(splits.retain.ids)
+    assert ids(first.models["loud"]) == set(splits.train.ids)
+    assert ids(first.audits["gaussian"]) == set(splits.forget.ids)
+    doomed = {artefact.key for artefact in housekeeping.made_with(place.root, splits.forget.ids[:1])}
+    assert first.models["gd"].key in doomed  # made from the original, which saw the sample
+    assert first.models["retrain"].key not in doomed
+
+
+def test_the_command_line_lists_verifies_and_forgets(toy, capsys, tmp_path):
+    stage, store, _ = toy
+    folder = store.compute(stage(ids=["a"]))
+    where = ["--store", str(store.root)]
+    assert run_command(["store", "ls", *where]) == 0
+    assert "train toy (seed 1)" in capsys.readouterr().out
+    assert run_command(["store", "ls", "--json", *where]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["current"] is True
+    assert run_command(["store", "verify", *where]) == 0
+    assert "1 stages checked, 0 broken" in capsys.readouterr().out
+    (folder / "value.txt").write_text("2")
+    assert run_command(["store", "verify", *where]) == 1
+    assert "value.txt" in capsys.readouterr().out
+    (tmp_path / "ids").write_text("# to forget\na\n")
+    assert run_command(["store", "forget", str(tmp_path / "ids"), "--dry-run", *where]) == 0
+    assert "would remove: train toy (seed 1)" in capsys.readouterr().out
+    assert run_command(["store", "forget", "a", *where]) == 0
+    assert "1 removed" in capsys.readouterr().out
+    assert run_command(["store", "gc", *where]) == 0
+    assert "0 removed" in capsys.readouterr().out
+    assert run_command(["store", "ls", "--store", str(tmp_path / "nowhere")]) == 2
+    assert "which does not exist" in capsys.readouterr().err
+
+
+def test_a_changed_data_file_is_a_different_key(tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = rng.random((60, 1, 8, 8)).astype(np.float32), np.arange(60) % 3
+    sizes = {"data.train_size": 30, "data.validation_size": 10, "data.test_size": 15, "forget.forget_class": 1}
+    overrides = {"data.name": str(tmp_path / "d.npz"), **sizes}
+    keys = set()
+    for pixel in (0.5, 0.25):
+        x[0, 0, 0, 0] = pixel
+        np.savez(tmp_path / "d.npz", x=x, y=y)
+        keys.add(plan(Experiment.create("digits", seeds=[1], overrides=overrides))[0].models["original"].key)
+    assert len(keys) == 2
