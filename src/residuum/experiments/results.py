@@ -114,6 +114,8 @@ def write_run(experiment: Experiment, results: Sequence[Result], out: Path) -> d
             _copy(source, out / counts_path(result, name))
         if result.gallery is not None:
             _copy(result.gallery, out / "gallery" / f"{result.seed}.npz")
+        if result.picture is not None:
+            _copy(result.picture, out / "pictures" / f"{result.seed}.npz")
         _copy(result.model, out / "models" / str(result.seed) / f"{result.label}.safetensors")
     text = json.dumps(record, indent=1, allow_nan=False)
     aside = out / ".results.json.writing"

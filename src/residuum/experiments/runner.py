@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from residuum.experiments.settings import Experiment, Row
-from residuum.experiments.stages import GALLERY, MODEL, read_record
+from residuum.experiments.stages import GALLERY, MODEL, PICTURE, read_record
 from residuum.experiments.store import Stage, Store
 from residuum.models import build_model, check_model
 from residuum.types import Splits
@@ -32,6 +32,7 @@ class Result:
     counts: dict[str, Path]
     gallery: Path | None
     notes: dict[str, Any]
+    picture: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,13 @@ class SeedPlan:
     models: dict[str, Stage]
     evaluations: dict[str, Stage]
     audits: dict[str, Stage]
+    picture: Stage | None = None
 
     @property
     def stages(self) -> list[Stage]:
         """All stages, parents before children."""
-        return [*self.models.values(), *self.evaluations.values(), *self.audits.values()]
+        last = [self.picture] if self.picture else []
+        return [*self.models.values(), *self.evaluations.values(), *self.audits.values(), *last]
 
 
 def plan(experiment: Experiment) -> list[SeedPlan]:
@@ -96,7 +99,16 @@ def _plan_seed(experiment: Experiment, common: dict[str, Any], network: dict[str
         )
         for spec in chosen.perturbations
     }
-    return SeedPlan(common["seed"], models, evaluations, audits)
+    return SeedPlan(common["seed"], models, evaluations, audits, _picture_stage(experiment, common, models))
+
+
+def _picture_stage(experiment: Experiment, common: dict[str, Any], models: Mapping[str, Stage]) -> Stage | None:
+    if experiment.scenario.picture is None:
+        return None
+    row = experiment.rows[0].label
+    labels = ["retrain", row, "control"]
+    settings = {**common, "label": row, "models": labels, "picture": experiment.scenario.picture.model_dump()}
+    return Stage("picture", settings, {label: models[label] for label in labels})
 
 
 def _unlearn_stage(row: Row, common: dict[str, Any], original: Stage) -> Stage:
@@ -162,6 +174,7 @@ def _gather(seed_plan: SeedPlan, place: Store) -> Iterable[Result]:
     audits = {name: read_record(place.folder(stage)) for name, stage in seed_plan.audits.items()}
     first_audit = next(iter(seed_plan.audits.values()))
     gallery = place.folder(first_audit) / GALLERY
+    picture = place.folder(seed_plan.picture) / PICTURE if seed_plan.picture else None
     audit_warnings = [text for name, record in audits.items() for text in _named(f"audit {name}", record)]
     for label, stage in seed_plan.models.items():
         made = read_record(place.folder(stage))
@@ -178,6 +191,7 @@ def _gather(seed_plan: SeedPlan, place: Store) -> Iterable[Result]:
             counts={name: place.folder(stage) / "counts" / f"{label}.npz" for name, stage in seed_plan.audits.items()},
             gallery=gallery if gallery.is_file() else None,
             notes=made.get("notes", {}),
+            picture=picture,
         )
 
 

@@ -79,6 +79,20 @@ class AuditSettings(_Strict):
         return self.taus.get(spec) or self.taus.get(spec.partition(":")[0], [])
 
 
+class PictureSettings(_Strict):
+    """The tutorial picture of the first row: all seeds are counted, the first one is drawn.
+
+    A sample shows a contrast if both models agree on it and differ on at least the share `least` of its `copies` with
+    Gaussian noise of this `radius`; the drawing has the first `shown` of them. `resolution` is points along a side.
+    """
+
+    radius: Annotated[float, Field(gt=0)] = 0.1
+    copies: Annotated[int, Field(ge=1, le=1000)] = 100
+    shown: Annotated[int, Field(ge=1)] = 20
+    least: Annotated[float, Field(gt=0, le=1)] = 0.1
+    resolution: Annotated[int, Field(ge=5, le=200)] = 41
+
+
 class Scenario(_Strict):
     """A data set, a deletion request, a network, and how everything is trained, unlearned and audited."""
 
@@ -90,6 +104,7 @@ class Scenario(_Strict):
     train: Recipe
     relearn: Relearning = Relearning()
     audit: AuditSettings = AuditSettings()
+    picture: PictureSettings | None = None
     methods: dict[str, dict[str, Any]] = {}
     rows: Texts = []
     seeds: Annotated[list[int], BeforeValidator(_as_list)] = [131, 42, 7]
@@ -135,6 +150,8 @@ class Experiment(_Strict):
         specs = methods.split(",") if isinstance(methods, str) else methods
         rows = [parse_row(spec, chosen.methods) for spec in (chosen.rows if specs is None else specs)]
         _check_labels([*_baseline_labels(chosen), *(row.label for row in rows)])
+        if chosen.picture and not rows:
+            raise InputError("expected at least one method for the picture, got none; give --methods gd")
         return cls(scenario=chosen, rows=rows, data_root=Path(data_root) if data_root else None)
 
     @property

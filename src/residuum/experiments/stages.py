@@ -117,10 +117,12 @@ def audit_stage(settings: Settings, parents: Folders, folder: Path) -> None:
 
 def picture_stage(settings: Settings, parents: Folders, folder: Path) -> None:
     """Ask one seed's re-train, unlearned model and control about the plane and about copies of the forget samples."""
+    splits = _splits(settings)
     models = {label: load_weights(parents[label] / MODEL) for label in settings["models"]}
     with measured(settings["threads"]) as record:
-        picture = make_picture(models, _splits(settings), seed=settings["seed"], **settings["picture"])
+        picture = make_picture(models, splits, seed=settings["seed"], **settings["picture"])
     picture.save(folder / PICTURE)
+    write_ids(folder, splits.train)
     write_record(folder, record)
 
 
@@ -142,6 +144,7 @@ MODULES = {
     "unlearn": ("residuum.methods.base", "residuum.data"),
     "evaluate": ("residuum.metrics", "residuum.data"),
     "audit": ("residuum.auditing", "residuum.models", "residuum.data"),
+    "picture": ("residuum.experiments.picture", "residuum.models", "residuum.data"),
 }
 
 
