@@ -210,6 +210,8 @@ def test_over_budget_the_heads_are_fitted_anew(original, splits):
     context = Context(1)
     anew = unlearn(original, splits, CR(std=0.1, l2=0.01, budget=1e-9), seed=1, context=context)
     assert context.notes["heads_fitted_anew"]
+    assert context.notes["epsilon"] < 1e-3 < context.notes["epsilon_of_the_step"]
+    assert context.notes["constants"]["retained"] == len(splits.retain)
     every, forget = CR(std=0.1, l2=0.01).objective(original, splits, Context(1).noise_seed)
     exact = fit_heads(every.keeping(torch.where(forget, 0.0, every.weights)))
     assert torch.allclose(heads_of(anew).double(), exact, atol=1e-5)

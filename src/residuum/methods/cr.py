@@ -56,8 +56,10 @@ class CR(Method):
         removal = self.remove(heads, every, kept, forget)
         facts = self.certificate(removal, kept)
         if self.budget is not None and (facts["epsilon"] is None or facts["epsilon"] > self.budget):
-            removal = Removal(fit_heads(kept), torch.zeros(len(heads)))
-            facts |= {"heads_fitted_anew": True}
+            anew = fit_heads(kept)
+            removal = Removal(anew, kept.gradient(anew).norm(dim=1))
+            step = {"heads_fitted_anew": True, "epsilon_of_the_step": facts["epsilon"]}
+            facts = self.certificate(removal, kept) | step
         context.notes |= facts | {"feature_forwards": len(every.x)}
         return give_unit_head(model, removal.heads)
 
@@ -86,7 +88,7 @@ class CR(Method):
             "residual": float(residual.norm()),
             "epsilon": None,
             "delta": self.delta,
-            "constants": {"l2": self.l2, "std": self.std, "curvature_change": 0.25, "samples": len(kept.x)},
+            "constants": {"l2": self.l2, "std": self.std, "retained": int(kept.weights.sum())},
         }
         if self.step_size != 1 or self.loss != "logistic" or not self.std:
             return facts | {"epsilon_missing": "needs step_size = 1, the logistic loss and std > 0"}
