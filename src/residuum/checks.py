@@ -278,8 +278,8 @@ def _spoilt(splits: Splits, part: str) -> Splits:
     """
     gone: Samples = getattr(splits, part)
     inside = torch.tensor([name in set(gone.ids) for name in splits.train.ids])
-    train_x = splits.train.x.clone()
-    other = torch.full_like(gone.x, float("nan")) if part == "forget" else 1 - gone.x
+    train_x, gone_x = (kept.batch(torch.arange(len(kept)))[0] for kept in (splits.train, gone))
+    other = torch.full_like(gone_x, float("nan")) if part == "forget" else 1 - gone_x
     train_x[inside] = other
     whole = Samples(train_x, splits.train.y, splits.train.ids)
     changes: dict[str, Any] = {part: Samples(other, gone.y, gone.ids), "train": whole}

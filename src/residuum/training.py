@@ -242,8 +242,8 @@ class _Feed:
         self._endless: Iterator[Batch] | None = None
 
     def one_pass(self) -> Iterator[Batch]:
-        for indices in torch.split(torch.randperm(len(self.samples), generator=self.order), self.size):
-            x, y = self.samples.batch(indices)
+        order = torch.randperm(len(self.samples), generator=self.order)
+        for x, y, indices in self.samples.batches(torch.split(order, self.size)):
             yield Batch(crop_and_flip(x, self.crops) if self.augment else x, y, indices)
 
     def cycled(self) -> Iterator[Batch]:

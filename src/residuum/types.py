@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -51,15 +51,30 @@ def generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+class LazyInputs(Protocol):
+    """Inputs of shape (n, ...) that are read when they are asked for, so that they need not fit in memory."""
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """(n, ...) as a tensor's."""
+
+    def subset(self, indices: Tensor) -> LazyInputs:
+        """Return the inputs at these positions, unread."""
+
+    def read(self, indices: Tensor) -> Callable[[], Tensor]:
+        """Begin to read these positions; the function returned waits and gives float32 in [0, 1]."""
+
+
 @dataclass(frozen=True)
 class Samples:
     """Labelled inputs with ids that survive every split, file and report.
 
-    `x` float32 of shape (n, ...) with values in [0, 1]; `y` int64 of shape (n,); `ids` n unique strings.
-    Code that loops over samples calls `batch`, so that inputs need not be in memory.
+    `x` float32 of shape (n, ...) with values in [0, 1], or what reads such inputs when asked; `y` int64 of shape (n,);
+    `ids` n unique strings. Code that loops over samples calls `batch` or `batches`, never `x`: inputs need not be in
+    memory.
     """
 
-    x: Tensor
+    x: Tensor | LazyInputs
     y: Tensor
     ids: tuple[str, ...]
 
@@ -73,7 +88,26 @@ class Samples:
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return inputs and labels of the given positions."""
-        return self.x[indices], self.y[indices]
+        return self._reader(indices)(), self.y[indices]
+
+    def batches(self, parts: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield inputs, labels and positions of one part after the other; lazy inputs are read one part ahead.
+
+        >>> points = Samples(torch.tensor([[0.1], [0.2], [0.3]]), torch.tensor([0, 1, 1]), ("a", "b", "c"))
+        >>> [y.tolist() for x, y, rows in points.batches(torch.arange(3).split(2))]
+        [[0, 1], [1]]
+        """
+        ahead: tuple[Callable[[], Tensor], Tensor] | None = None
+        for indices in parts:
+            now, ahead = ahead, (self._reader(indices), indices)
+            if now is not None:
+                yield now[0](), self.y[now[1]], now[1]
+        if ahead is not None:
+            yield ahead[0](), self.y[ahead[1]], ahead[1]
+
+    def _reader(self, indices: Tensor) -> Callable[[], Tensor]:
+        x = self.x
+        return (lambda: x[indices]) if isinstance(x, Tensor) else x.read(indices)
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> Samples:
         """Return the samples at these positions, in this order.
@@ -83,7 +117,8 @@ class Samples:
         ('c', 'a')
         """
         chosen = torch.as_tensor(np.asarray(indices, dtype=np.int64))
-        return Samples(self.x[chosen], self.y[chosen], tuple(self.ids[i] for i in chosen.tolist()))
+        x = self.x[chosen] if isinstance(self.x, Tensor) else self.x.subset(chosen)
+        return Samples(x, self.y[chosen], tuple(self.ids[i] for i in chosen.tolist()))
 
 
 @dataclass(frozen=True)

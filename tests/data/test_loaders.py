@@ -25,7 +25,7 @@ def test_unknown_names_get_the_nearest_known_ones():
 
 
 def test_the_table_holds_the_documented_names():
-    assert list(DATASETS) == ["digits", "iris", "fashion-mnist", "cifar10"]
+    assert list(DATASETS) == ["digits", "iris", "fashion-mnist", "cifar10", "imagenet100"]
 
 
 def test_npz_with_everything(tmp_path):

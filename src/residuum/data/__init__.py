@@ -1,7 +1,9 @@
 """Data sets as pixels in [0, 1], integer labels and string ids, and their cut for one deletion request."""
 
 from residuum.data.dataset import Dataset
+from residuum.data.download import download_cifar10
+from residuum.data.image_folder import load_image_folder
 from residuum.data.loaders import DATASETS, load_dataset
 from residuum.data.splits import make_splits
 
-__all__ = ["DATASETS", "Dataset", "load_dataset", "make_splits"]
+__all__ = ["DATASETS", "Dataset", "download_cifar10", "load_dataset", "load_image_folder", "make_splits"]

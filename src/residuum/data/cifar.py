@@ -18,6 +18,7 @@ from residuum.data.validation import checked_samples
 from residuum.types import InputError, Samples
 
 FOLDER = "cifar-10-batches-py"
+BATCHES = (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch")
 CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)
 
@@ -33,10 +34,10 @@ def load_cifar10(root: Path | None = None) -> Dataset:
         [folder for base in data_roots(root) for folder in (base / FOLDER, base)],
         "data_batch_1",
         f"Unpack cifar-10-python.tar.gz so that DIR/{FOLDER}/data_batch_1 exists, "
-        "and give DIR with --data-root or RESIDUUM_DATA.",
+        "and give DIR with --data-root or RESIDUUM_DATA; or fetch it with --download.",
     )
-    train = _samples([folder / f"data_batch_{k}" for k in range(1, 6)], "train")
-    return Dataset("cifar10", train, _samples([folder / "test_batch"], "test"), CLASS_NAMES, MEAN, STD)
+    train = _samples([folder / name for name in BATCHES[:5]], "train")
+    return Dataset("cifar10", train, _samples([folder / BATCHES[5]], "test"), CLASS_NAMES, MEAN, STD)
 
 
 def _samples(paths: list[Path], split: str) -> Samples:

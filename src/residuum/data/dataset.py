@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import torch
+
+from residuum.data.images import ImageFiles
 from residuum.data.validation import Array, checked_samples, refuse_repeats
 from residuum.types import InputError, Samples
 
@@ -39,7 +42,7 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 (hexadecimal) over class names, pixels, labels and ids of both parts."""
+        """SHA-256 (hexadecimal) over class names, pixels (or the files they are read from), labels and ids."""
         digest = hashlib.sha256(repr(self.class_names).encode())
         for samples in (self.train, self.test):
             digest.update(b"part")
@@ -73,21 +76,26 @@ class Dataset:
             ...
         residuum.types.InputError: pixels must lie in [0, 1], but x[0] (id '0') holds 255; divide 8-bit images by 255
         """
-        names = None if class_names is None else _checked_class_names(class_names)
+        names = None if class_names is None else checked_class_names(class_names)
         train = checked_samples(x, y, ids, None if names is None else len(names))
         if names is None:
-            names = _checked_class_names([str(label) for label in range(int(train.y.max()) + 1)])
+            names = checked_class_names([str(label) for label in range(int(train.y.max()) + 1)])
         return cls(name, train, _checked_test(test, train, len(names)), names)
 
 
 def _add_samples(digest: hashlib._Hash, samples: Samples) -> None:
     digest.update(repr(tuple(samples.x.shape)).encode())
-    digest.update(samples.x.contiguous().numpy().data)
+    if isinstance(samples.x, ImageFiles):
+        digest.update(samples.x.fingerprint)
+    else:
+        for part in torch.split(torch.arange(len(samples)), 4096):
+            digest.update(samples.batch(part)[0].contiguous().numpy().data)
     digest.update(samples.y.contiguous().numpy().data)
     digest.update("\n".join(samples.ids).encode())
 
 
-def _checked_class_names(names: Sequence[str]) -> tuple[str, ...]:
+def checked_class_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of two classes or more, none twice."""
     names = tuple(i.decode() if isinstance(i, bytes) else str(i) for i in names)
     if len(names) < 2:
         raise InputError(f"a classifier needs at least 2 classes, got {len(names)}: {', '.join(names) or 'none'}")
@@ -100,7 +108,7 @@ def _checked_class_names(names: Sequence[str]) -> tuple[str, ...]:
 def _checked_test(test: Samples | tuple[Array, ...] | None, train: Samples, classes: int) -> Samples | None:
     if test is None:
         return None
-    parts = (test.x, test.y, test.ids) if isinstance(test, Samples) else tuple(test)
+    parts = (*test.batch(torch.arange(len(test))), test.ids) if isinstance(test, Samples) else tuple(test)
     if len(parts) not in {2, 3}:
         raise InputError(f"test must be (x, y), (x, y, ids) or Samples, got {len(parts)} parts")
     samples = checked_samples(parts[0], parts[1], parts[2] if len(parts) == 3 else None, classes, "_test")

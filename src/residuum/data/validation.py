@@ -79,19 +79,24 @@ def _as_ids(ids: Iterable[Any] | None, count: int, part: str) -> tuple[str, ...]
     names = tuple(i.decode() if isinstance(i, bytes) else str(i) for i in ids)
     if len(names) != count:
         raise InputError(f"ids{part} has {len(names)} entries for {count} samples; give one id per sample")
-    _refuse_unusable_ids(names, f"ids{part}")
+    refuse_unusable_ids(names, f"ids{part}")
     refuse_repeats(names, f"ids{part}")
     return names
 
 
-def _refuse_unusable_ids(names: Sequence[str], name: str) -> None:
-    """Refuse ids that a text file with one id a line could not carry."""
+def refuse_unusable_ids(names: Sequence[str], name: str) -> None:
+    """Raise an InputError for an id that a text file with one id a line could not carry."""
     for position, text in enumerate(names):
-        if not text or text != text.strip() or text.startswith("#") or len(text.splitlines()) > 1:
+        if not text or text != text.strip() or text.startswith("#") or len(text.splitlines()) > 1 or not _is_utf8(text):
             raise InputError(
-                f"{name}[{position}] is {text!r}; an id is one line, not empty, without spaces around it "
+                f"{name}[{position}] is {text!r}; an id is one line of Unicode, not empty, without spaces around it "
                 "and does not start with '#'"
             )
+
+
+def _is_utf8(text: str) -> bool:
+    """Tell whether a text can be written down: a file name of unknown encoding cannot."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def refuse_repeats(names: Sequence[str], what: str) -> None:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from residuum.models.inference import evaluating, head_of
+from residuum.models.inference import evaluating, head_of, rows_at_once
 from residuum.models.layers import Classifier
 from residuum.types import InputError, Samples
 
@@ -57,7 +57,7 @@ def give_unit_head(model: Model, weight: Tensor | None = None) -> Model:
     return model
 
 
-def head_features(model: nn.Module, samples: Samples, *, batch_size: int = 512) -> Tensor:
+def head_features(model: nn.Module, samples: Samples, *, batch_size: int | None = None) -> Tensor:
     """Return what enters the last linear layer, shape (n, d), in eval mode.
 
     The layer must be the last thing the model does: its output is the model's.
@@ -68,10 +68,10 @@ def head_features(model: nn.Module, samples: Samples, *, batch_size: int = 512) 
     kept = []
     try:
         with evaluating(model), torch.no_grad():
-            for rows in torch.split(torch.arange(len(samples)), batch_size):
+            positions = torch.split(torch.arange(len(samples)), batch_size or rows_at_once(samples.shape))
+            for x, _, _ in samples.batches(positions):
                 seen.clear()
-                logits = model(samples.batch(rows)[0])
-                kept.append(_checked(seen, logits))
+                kept.append(_checked(seen, model(x)))
     finally:
         handle.remove()
     return torch.cat(kept) if kept else torch.empty(0, head.in_features)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import prod
 
 import torch
 from torch import Tensor, nn
@@ -37,18 +38,27 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def forward(model: nn.Module, samples: Samples, *, batch_size: int = 512) -> Tensor:
+def rows_at_once(shape: tuple[int, ...]) -> int:
+    """Return how many inputs of this shape to show a model at once: 512, fewer of large images to spare memory.
+
+    >>> rows_at_once((3, 32, 32)), rows_at_once((3, 224, 224))
+    (512, 16)
+    """
+    return max(16, min(512, 2**21 // max(prod(shape), 1)))
+
+
+def forward(model: nn.Module, samples: Samples, *, batch_size: int | None = None) -> Tensor:
     """Return the logits (n, classes) of all samples, in eval mode and without gradients.
 
     >>> samples = Samples(torch.tensor([[1.0, 0.0]]), torch.tensor([0]), ("a",))
     >>> forward(nn.Identity(), samples)
     tensor([[1., 0.]])
     """
-    if batch_size < 1:
+    if batch_size is not None and batch_size < 1:
         raise InputError(f"batch_size must be 1 or more, got {batch_size}")
-    positions = torch.split(torch.arange(len(samples)), batch_size)
+    positions = torch.split(torch.arange(len(samples)), batch_size or rows_at_once(samples.shape))
     with evaluating(model), torch.no_grad():
-        return torch.cat([model(samples.batch(rows)[0]) for rows in positions])
+        return torch.cat([model(x) for x, _, _ in samples.batches(positions)])
 
 
 def head_of(model: nn.Module) -> tuple[str, nn.Linear]:

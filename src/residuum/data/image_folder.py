@@ -1,0 +1,132 @@
+"""Any folder of class sub-folders of images as a data set."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from residuum.data.dataset import Dataset, checked_class_names
+from residuum.data.folders import data_roots
+from residuum.data.images import ImageFiles, checked_sizes
+from residuum.data.validation import refuse_unusable_ids
+from residuum.types import InputError, ResiduumWarning, Samples, unknown_name
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
+PARTS = ("train", "test", "val")
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def load_image_folder(folder: Path | str, *, size: int | None = None, name: str | None = None) -> Dataset:
+    """Return the images of a folder with one sub-folder per class, unread; an image's id is its path below the folder.
+
+    A folder with nothing but `train` and one or both of `test` and `val`, which hold the class folders, brings its own
+    test set (`test`, else `val`). Classes are numbered in the order of their names; images may lie deeper inside. The
+    largest square in the middle of each image is scaled to `size` (default: the images' own size, if they all have the
+    same); grey and CMYK pictures become RGB.
+    """
+    root = Path(folder).expanduser()
+    _refuse_bad_size(size)
+    parts = _class_folders(root)
+    class_names = checked_class_names([path.name for path in parts["train"]])
+    paths = {part: _image_paths(root, folders, class_names) for part, folders in parts.items()}
+    sizes = {part: checked_sizes(root / path for path, _ in listed) for part, listed in paths.items()}
+    side = size or _common_side(root, paths, sizes)
+    samples = {part: _samples(root, listed, side) for part, listed in paths.items()}
+    return Dataset(name or root.name, samples["train"], samples.get("test"), class_names)
+
+
+def load_imagenet100(root: Path | None = None, size: int = 224) -> Dataset:
+    """Return 100 classes of ImageNet, shape (3, 224, 224), from folders `imagenet100/train` and `val`, read lazily.
+
+    Reference: Russakovsky et al., "ImageNet Large Scale Visual Recognition Challenge", IJCV 2015. The normalisation
+    constants are the usual published ones. Which 100 classes is up to whoever made the folder.
+    """
+    folders = [base / "imagenet100" for base in data_roots(root)]
+    for folder in folders:
+        if folder.is_dir():
+            found = load_image_folder(folder, size=size, name="imagenet100")
+            return Dataset(found.name, found.train, found.test, found.class_names, IMAGENET_MEAN, IMAGENET_STD)
+    sought = ", ".join(map(str, folders)) or "nowhere (no data root given)"
+    raise InputError(
+        f"ImageNet-100 was not found; looked in: {sought}. Make DIR/imagenet100/train/CLASS/*.JPEG and "
+        "DIR/imagenet100/val/CLASS/*.JPEG, and give DIR with --data-root or RESIDUUM_DATA."
+    )
+
+
+def _refuse_bad_size(size: int | None) -> None:
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+        raise InputError(f"size must be a whole number of pixels, 1 or more, got {size!r}")
+
+
+def _class_folders(root: Path) -> dict[str, list[Path]]:
+    """Return the class folders of the training part and, if there is one, of the test part."""
+    top = _folders_in(root)
+    names = {path.name for path in top}
+    if "train" not in names or not names <= set(PARTS):
+        return {"train": top}
+    held_out = next((part for part in PARTS[1:] if part in names), None)
+    parts = {"train": _folders_in(root / "train")}
+    return parts | ({"test": _folders_in(root / held_out)} if held_out else {})
+
+
+def _folders_in(root: Path) -> list[Path]:
+    try:
+        found = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except OSError as error:
+        raise InputError(f"cannot read {root}: {error.strerror}; give a folder with one sub-folder per class") from None
+    if not found:
+        raise InputError(f"{root} has no sub-folders; put the images of each class in a sub-folder of its name")
+    return found
+
+
+def _image_paths(root: Path, folders: Sequence[Path], class_names: Sequence[str]) -> list[tuple[str, int]]:
+    """Return path below the root and label of every image, by class and then by path."""
+    listed, others = [], []
+    for folder in folders:
+        if folder.name not in class_names:
+            raise InputError(f"{folder}: {unknown_name('class', folder.name, class_names)}")
+        files = sorted(_files_below(root, folder))
+        images = [path for path in files if path.lower().endswith(SUFFIXES)]
+        if not images:
+            raise InputError(f"{folder} holds no image ({' '.join(SUFFIXES)}); fill the folder or remove it")
+        listed += [(path, class_names.index(folder.name)) for path in images]
+        others += [path for path in files if not path.lower().endswith(SUFFIXES)]
+    if others:
+        text = f"{root}: {len(others)} files without an image's ending are left out, the first is {others[0]}"
+        warnings.warn(text, ResiduumWarning, stacklevel=4)
+    return listed
+
+
+def _files_below(root: Path, folder: Path) -> Iterator[str]:
+    for place, _, names in os.walk(folder, onerror=_refuse):
+        for name in names:
+            if not name.startswith("."):
+                yield (Path(place) / name).relative_to(root).as_posix()
+
+
+def _refuse(error: OSError) -> None:
+    raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
+
+
+def _common_side(root: Path, paths: dict[str, list[tuple[str, int]]], sizes: dict[str, list[tuple[int, int]]]) -> int:
+    """Return the side of the images if all are squares of one size."""
+    width, height = sizes["train"][0]
+    for part, listed in paths.items():
+        for (path, _), own in zip(listed, sizes[part], strict=True):
+            if own != (width, width):
+                raise InputError(
+                    f"{root / path} has {own[0]}x{own[1]} pixels, the first image {width}x{height}; "
+                    "give the size that all are scaled to (--set data.size=224)"
+                )
+    return width
+
+
+def _samples(root: Path, listed: Sequence[tuple[str, int]], size: int) -> Samples:
+    ids = tuple(path for path, _ in listed)
+    refuse_unusable_ids(ids, str(root))
+    labels = torch.tensor([label for _, label in listed], dtype=torch.int64)
+    return Samples(ImageFiles(root, ids, size), labels, ids)

@@ -1,0 +1,172 @@
+"""Pictures in files: read when they are asked for, by threads, as squares of one size."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from residuum.types import InputError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MOST_THREADS = 8
+PLAIN_MODES = {"1", "L", "P", "RGB", "CMYK", "YCbCr"}  # each pixel has one RGB value of 8 bits
+WITH_ALPHA = {"LA", "RGBA", "PA"}
+LAST_BYTES = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND"}
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """Pictures below `root`: a `LazyInputs` of shape (n, 3, size, size), RGB as float32 in [0, 1].
+
+    The largest square in the middle is scaled to `size` x `size` (bilinear; averaging where it shrinks). Only names are
+    kept; threads decode, as Pillow lets other threads run meanwhile.
+    """
+
+    root: Path
+    names: tuple[str, ...]
+    size: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n, 3, size, size)."""
+        return len(self.names), 3, self.size, self.size
+
+    def subset(self, indices: Tensor) -> ImageFiles:
+        """Return the pictures at these positions, unread."""
+        return replace(self, names=tuple(self.names[row] for row in indices.tolist()))
+
+    def read(self, indices: Tensor) -> Callable[[], Tensor]:
+        """Begin to decode these positions, each file once; the function returned waits and gives the pixels."""
+        rows, places = torch.unique(indices, return_inverse=True)
+        squares = [_threads().submit(read_square, self.root / self.names[row], self.size) for row in rows.tolist()]
+
+        def pixels() -> Tensor:
+            if not squares:
+                return torch.empty(0, *self.shape[1:])
+            stacked = torch.from_numpy(np.stack([square.result() for square in squares]))
+            return stacked[places].permute(0, 3, 1, 2).contiguous().to(torch.float32).div_(255)
+
+        return pixels
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """SHA-256 over the bytes of every file and the version of the decoder."""
+        from PIL import __version__ as decoder
+
+        files = [self.root / name for name in self.names]
+        return hashlib.sha256(decoder.encode() + b"\0" + content_digest(files)).digest()
+
+
+def read_square(path: Path, size: int) -> NDArray[np.uint8]:
+    """Return the middle of a picture as (size, size, 3) bytes."""
+    from PIL.Image import Resampling
+
+    with opened(path) as image:
+        image.draft("RGB", (2 * size, 2 * size))  # JPEG decodes at a fraction of its size, but not below this one
+        square = image.convert("RGB").resize((size, size), Resampling.BILINEAR, box=centre_square(*image.size))
+        return np.asarray(square)
+
+
+def centre_square(width: int, height: int) -> tuple[float, float, float, float]:
+    """Return left, top, right and bottom of the largest square in the middle.
+
+    >>> centre_square(5, 2)
+    (1.5, 0.0, 3.5, 2.0)
+    """
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    return left, top, left + side, top + side
+
+
+def checked_sizes(paths: Iterable[Path]) -> list[tuple[int, int]]:
+    """Return width and height of every picture, after a look at its header and its end."""
+    return list(_threads().map(checked_size, paths))
+
+
+def checked_size(path: Path) -> tuple[int, int]:
+    """Return a picture's width and height, or an InputError that names it.
+
+    A file that does not end as its format ends is decoded at once, so that a truncated one is found here and not
+    after hours of training.
+    """
+    with opened(path) as image:
+        if image.mode not in PLAIN_MODES | WITH_ALPHA:
+            raise ValueError(f"mode {image.mode}; expected grey or colour of 8 bits per channel")
+        if not _ends_well(path, image.format):
+            image.load()
+        if image.has_transparency_data and _least_alpha(image) < 255:
+            raise ValueError("it has transparent pixels, whose colour is open; lay it on a background")
+        return image.size
+
+
+def _least_alpha(image: Image) -> int:
+    least = image.convert("RGBA").getchannel("A").getextrema()[0]
+    return int(least)  # type: ignore[arg-type]
+
+
+def _ends_well(path: Path, kind: str | None) -> bool:
+    marker = LAST_BYTES.get(kind or "")
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 1024))  # some writers add a few bytes after the end
+        return marker is not None and marker in file.read()
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Image]:
+    """Open a picture; whatever goes wrong inside becomes an InputError that names the file."""
+    import PIL.Image
+
+    try:
+        with PIL.Image.open(path) as image:
+            yield image
+    except Exception as error:  # decoders raise nearly anything on damaged files
+        reason = "it is no picture" if isinstance(error, PIL.UnidentifiedImageError) else error
+        raise InputError(f"cannot use {path}: {reason}; replace the file or remove it") from error
+
+
+def _state(path: Path) -> str:
+    """Return what changes whenever the file is written."""
+    try:
+        facts = path.stat()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    return f"{facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns} {facts.st_ino}"
+
+
+_DIGESTS: dict[bytes, bytes] = {}  # by the files' states: a run asks several times, and files may be many
+
+
+def content_digest(paths: Sequence[Path]) -> bytes:
+    """Return the SHA-256 of all files' SHA-256; files that were not written since are not read again."""
+    state = hashlib.sha256("\n".join(f"{path} {_state(path)}" for path in paths).encode()).digest()
+    if state not in _DIGESTS:
+        _DIGESTS[state] = hashlib.sha256(b"".join(_threads().map(_file_digest, paths))).digest()
+    return _DIGESTS[state]
+
+
+def _file_digest(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+def _threads() -> ThreadPoolExecutor:
+    return _pool_of(os.getpid())  # threads do not survive a fork
+
+
+@cache
+def _pool_of(process: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), thread_name_prefix="residuum-images")

@@ -1,0 +1,216 @@
+"""Pictures in files: their pixels against Pillow step by step, lazily, by threads, with bounded memory."""
+
+import os
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from residuum.data.images import ImageFiles, centre_square, checked_size, read_square
+from residuum.models import build_model, forward
+from residuum.training import Recipe, train
+from residuum.types import InputError, Samples
+
+
+def picture(width, height, seed=0):
+    """Return smooth colours, so that JPEG hardly changes them."""
+    rows, columns = np.mgrid[0:height, 0:width]
+    waves = [np.sin(rows / (3 + k + seed) + k) * np.cos(columns / (4 + k)) for k in range(3)]
+    return Image.fromarray(((np.stack(waves, -1) + 1) * 127).astype(np.uint8), "RGB")
+
+
+@pytest.fixture
+def files(tmp_path):
+    names = tuple(f"{k}.png" for k in range(6))
+    for k, name in enumerate(names):
+        picture(8, 8, k).save(tmp_path / name)
+    return ImageFiles(tmp_path, names, 8)
+
+
+def pixels_of(path):
+    return torch.from_numpy(np.array(Image.open(path).convert("RGB"))).permute(2, 0, 1) / 255
+
+
+def test_pixels_are_the_files_bytes_over_255(files):
+    x = files.read(torch.tensor([4, 0, 2]))()
+    assert x.dtype == torch.float32
+    assert x.is_contiguous()
+    for row, k in zip(x, (4, 0, 2), strict=True):
+        assert torch.equal(row, pixels_of(files.root / f"{k}.png"))
+
+
+def test_a_picture_asked_for_twice_is_decoded_once(files, monkeypatch):
+    decoded = []
+    monkeypatch.setattr("residuum.data.images.read_square", lambda *a: decoded.append(a) or read_square(*a))
+    x = files.read(torch.tensor([3, 1, 3, 3, 1]))()
+    assert len(decoded) == 2
+    assert torch.equal(x, torch.stack([pixels_of(files.root / f"{k}.png") for k in (3, 1, 3, 3, 1)]))
+
+
+def test_no_positions_give_no_pixels(files):
+    assert files.read(torch.empty(0, dtype=torch.int64))().shape == (0, 3, 8, 8)
+
+
+def test_a_subset_keeps_the_order_asked_for(files):
+    part = files.subset(torch.tensor([5, 1]))
+    assert part.names == ("5.png", "1.png")
+    assert part.shape == (2, 3, 8, 8)
+
+
+@pytest.mark.parametrize(("width", "height", "size"), [(40, 24, 24), (24, 40, 24), (41, 24, 16), (10, 30, 16)])
+def test_the_middle_is_cut_and_scaled(tmp_path, width, height, size):
+    picture(width, height).save(tmp_path / "a.png")
+    square = read_square(tmp_path / "a.png", size)
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    whole = Image.open(tmp_path / "a.png")
+    assert square.shape == (size, size, 3)
+    if side == size and left == int(left):  # no scaling: the bytes themselves
+        assert np.array_equal(square, np.asarray(whole)[int(top) : int(top) + side, int(left) : int(left) + side])
+    else:
+        box = (left, top, left + side, top + side)
+        assert np.array_equal(square, np.asarray(whole.resize((size, size), Image.Resampling.BILINEAR, box=box)))
+
+
+def test_shrinking_averages_and_growing_keeps_a_constant(tmp_path):
+    checks = np.indices((64, 64)).sum(0) % 2 * 255
+    Image.fromarray(checks.astype(np.uint8), "L").save(tmp_path / "checks.png")
+    assert np.abs(read_square(tmp_path / "checks.png", 8).astype(int) - 127).max() <= 8
+    Image.new("RGB", (64, 64), (10, 20, 30)).save(tmp_path / "flat.png")
+    assert np.unique(read_square(tmp_path / "flat.png", 224).reshape(-1, 3), axis=0).tolist() == [[10, 20, 30]]
+
+
+def test_a_jpeg_decoded_at_a_fraction_is_close_to_the_whole(tmp_path):
+    picture(640, 480).save(tmp_path / "a.jpg", quality=95)
+    box = centre_square(640, 480)
+    whole = Image.open(tmp_path / "a.jpg").resize((48, 48), Image.Resampling.BILINEAR, box=box)
+    assert np.abs(read_square(tmp_path / "a.jpg", 48).astype(int) - np.asarray(whole).astype(int)).mean() < 3
+
+
+def test_grey_palette_and_cmyk_become_rgb(tmp_path):
+    grey = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8), "L")
+    grey.save(tmp_path / "grey.png")
+    grey.convert("P").save(tmp_path / "palette.png")
+    Image.new("CMYK", (8, 8), (255, 0, 0, 0)).save(tmp_path / "cmyk.jpg")
+    grey.convert("RGB").convert("RGBA").save(tmp_path / "opaque.png")
+    for name in ("grey.png", "palette.png", "opaque.png"):
+        assert checked_size(tmp_path / name) == (8, 8)
+        assert np.array_equal(read_square(tmp_path / name, 8), np.asarray(grey)[:, :, None].repeat(3, 2))
+    assert checked_size(tmp_path / "cmyk.jpg") == (8, 8)
+    assert np.abs(read_square(tmp_path / "cmyk.jpg", 8).astype(int) - [0, 255, 255]).max() < 5
+
+
+def write(path, content):
+    path.write_bytes(content)
+    return path
+
+
+def bytes_of(path, image, **options):
+    image.save(path, **options)
+    return path.read_bytes()
+
+
+def test_what_is_no_picture_is_refused_by_name(tmp_path):
+    cases = {"empty.jpg": b"", "text.png": b"hello", "header.png": bytes_of(tmp_path / "x.png", picture(8, 8))[:20]}
+    for name, content in cases.items():
+        with pytest.raises(InputError, match=f"cannot use .*{name}: .*replace the file or remove it"):
+            checked_size(write(tmp_path / name, content))
+    with pytest.raises(InputError, match=r"cannot use .*gone\.png: .*No such file"):
+        checked_size(tmp_path / "gone.png")
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.bmp", "a.webp"])
+def test_a_truncated_picture_is_found_before_it_is_needed(tmp_path, name):
+    content = bytes_of(tmp_path / name, picture(64, 64))
+    assert checked_size(tmp_path / name) == (64, 64)
+    write(tmp_path / name, content[: len(content) * 2 // 3])
+    with pytest.raises(InputError, match=f"cannot use .*{name}"):
+        checked_size(tmp_path / name)
+    with pytest.raises(InputError, match=f"cannot use .*{name}"):
+        read_square(tmp_path / name, 32)
+
+
+def test_a_picture_with_bytes_after_its_end_is_fine(tmp_path):
+    content = bytes_of(tmp_path / "a.jpg", picture(64, 64))
+    assert checked_size(write(tmp_path / "a.jpg", content + bytes(5000))) == (64, 64)
+
+
+def test_transparent_and_deep_pictures_are_refused(tmp_path):
+    Image.new("RGBA", (8, 8), (1, 2, 3, 128)).save(tmp_path / "glass.png")
+    with pytest.raises(InputError, match=r"glass\.png: it has transparent pixels.*lay it on a background"):
+        checked_size(tmp_path / "glass.png")
+    Image.fromarray(np.zeros((8, 8), np.uint16)).save(tmp_path / "deep.png")
+    with pytest.raises(InputError, match=r"deep\.png: mode I;16; expected grey or colour of 8 bits"):
+        checked_size(tmp_path / "deep.png")
+
+
+def test_a_file_that_breaks_later_is_named_when_it_is_read(files):
+    reading = files.read(torch.tensor([0, 1]))
+    reading()
+    (files.root / "1.png").write_bytes(b"broken")
+    with pytest.raises(InputError, match=r"cannot use .*1\.png: it is no picture"):
+        files.read(torch.tensor([0, 1]))()
+
+
+def test_the_fingerprint_is_the_files_content(files, tmp_path):
+    before = files.fingerprint
+    assert ImageFiles(files.root, files.names, 8).fingerprint == before
+    picture(8, 8, 9).save(files.root / "3.png")
+    changed = ImageFiles(files.root, files.names, 8).fingerprint
+    assert changed != before
+    picture(8, 8, 3).save(files.root / "3.png")
+    os.utime(files.root / "3.png", (1, 1))
+    assert ImageFiles(files.root, files.names, 8).fingerprint == before
+
+
+def test_lazy_samples_train_and_answer_as_those_in_memory(files):
+    y, ids = torch.tensor([0, 1, 0, 1, 0, 1]), tuple("abcdef")
+    lazy = Samples(files, y, ids)
+    held = Samples(lazy.batch(torch.arange(6))[0], y, ids)
+    start = build_model("cnn", (3, 8, 8), 2, width=2, seed=1)
+    recipe = Recipe(epochs=3, lr=0.05, batch_size=4, augment=True)
+    first, second = (train(start, samples, recipe, seed=2) for samples in (lazy, held))
+    assert torch.equal(forward(first, lazy, batch_size=4), forward(second, held, batch_size=4))
+    assert lazy.subset([4, 2]).shape == (3, 8, 8)
+    assert torch.equal(lazy.subset([4, 2]).batch(torch.tensor([1]))[0], held.x[[2]])
+
+
+def test_batches_read_one_part_ahead_and_no_more(files):
+    started = []
+
+    class Watched(ImageFiles):
+        def read(self, indices):
+            started.append(indices.tolist())
+            return super().read(indices)
+
+    samples = Samples(Watched(files.root, files.names, 8), torch.zeros(6, dtype=torch.int64), files.names)
+    seen = []
+    for x, y, rows in samples.batches(torch.arange(6).split(2)):
+        seen.append(len(started))
+        assert torch.equal(x, samples.batch(rows)[0])
+        assert len(y) == 2
+        started.pop()
+    assert seen[0] == 2
+    assert list(samples.batches([])) == []
+
+
+def test_memory_does_not_grow_with_the_number_of_pictures(tmp_path):
+    picture(64, 64).save(tmp_path / "a.png")
+    (tmp_path / "many").mkdir()
+    names = tuple(f"many/{k}.png" for k in range(400))
+    for name in names:
+        os.link(tmp_path / "a.png", tmp_path / name)
+
+    def peak(count):
+        samples = Samples(ImageFiles(tmp_path, names[:count], 64), torch.zeros(count, dtype=torch.int64), names[:count])
+        tracemalloc.start()
+        for _ in samples.batches(torch.arange(count).split(10)):
+            pass
+        highest = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return highest
+
+    peak(20)
+    assert peak(400) < 1.5 * peak(40)
