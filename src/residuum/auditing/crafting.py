@@ -1,7 +1,7 @@
 """Crafting: perturbed inputs that depend on a model, the same for any batch size and order.
 
-An attack follows the sign of a gradient, and a sign can flip when rounding differs. Rounding may differ with the size of
-the batch, because other matrix kernels are used. A trial on a few inputs tells, bit for bit, what a model allows:
+An attack follows the sign of a gradient, and a sign can flip when rounding differs. Rounding may differ with the size
+of the batch, because other matrix kernels are used. A trial on a few inputs tells, bit for bit, what a model allows:
 
 - free: the size does not matter as long as it is a multiple of 8 (all networks we tried);
 - fixed: rows do not influence each other in batches of always the same size;
@@ -73,7 +73,7 @@ def trial(model: nn.Module, probe: Tensor) -> Company:
     few = probe[:STEP][torch.arange(STEP) % len(probe[:STEP])]
     gradients = [loss_gradient(model, few.repeat(size // STEP, *[1] * (few.ndim - 1))) for size in TRIAL_SIZES]
     sizes_do_not_matter = all(
-        torch.equal(part, gradients[0]) for gradient in gradients for part in gradient.split(STEP)
+        torch.equal(part, gradients[0]) for gradient in gradients for part in torch.split(gradient, STEP)
     )
     if not rows_do_not_matter(model, few, gradients[-1]):
         return "alone"
