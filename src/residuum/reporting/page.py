@@ -1,0 +1,176 @@
+"""The page: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from residuum.reporting import words
+from residuum.reporting.curves import MEASURES, first_shown, panels, trade_off
+from residuum.reporting.paper import Comparison
+from residuum.reporting.pictures import Gallery
+from residuum.reporting.recompute import provenance, sample_count
+from residuum.reporting.records import Run, kind
+from residuum.reporting.rows import COLUMNS, table_rows
+from residuum.reporting.verdict import THRESHOLDS, Verdict, judge
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+TEMPLATES = files("residuum.reporting") / "templates"
+SCRIPTS = ("plot.js", "charts.js", "page.js")
+COLOURS = 8
+PLACES = 5  # significant digits of what plots draw; tables and files have all
+
+
+def page_text(
+    runs: Sequence[Run], galleries: Sequence[Gallery] = (), published: Sequence[list[Comparison]] | None = None
+) -> str:
+    """Return the whole page: the same runs give the same text."""
+    script, style = ("\n".join(_file(name) for name in names) for names in (SCRIPTS, ("page.css",)))
+    style = themed(style)
+    sections = [run_section(run) for run in runs]
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            title=page_title(runs),
+            runs=sections,
+            several=len(runs) > 1,
+            rows=[row for run in runs for row in table_rows(run)],
+            columns=COLUMNS,
+            measures=MEASURES,
+            thresholds=THRESHOLDS,
+            galleries=galleries,
+            published=list(zip(runs, published, strict=True)) if published is not None else None,
+            styles=row_styles(runs),
+            words=words,
+            data=script_json(plot_data(runs, galleries)),
+            script=script,
+            style=style,
+            policy=policy(script, style),
+        )
+    )
+
+
+def page_title(runs: Sequence[Run]) -> str:
+    """Return the title of the page."""
+    return " and ".join(run.name for run in runs) if len(runs) < 4 else f"{len(runs)} runs"
+
+
+def run_section(run: Run) -> dict[str, Any]:
+    """Return what the page says about one run before any table."""
+    verdicts = {label: judge(run, label) for label, row in run.rows.items() if kind(row) in ("original", "method")}
+    return {
+        "run": run,
+        "verdicts": [(label, verdict, figure(run, verdict)) for label, verdict in verdicts.items()],
+        "headline": words.headline(verdicts, run.rows),
+        "forgotten": words.forgotten(run, sample_count(run)),
+        "not_proved": list(words.not_proved(run, verdicts)),
+        "provenance": provenance(run),
+        "kinds": {label: kind(row) for label, row in run.rows.items()},
+    }
+
+
+def figure(run: Run, verdict: Verdict) -> tuple[str, str, str] | None:
+    """Return figure, floor and threshold of a verdict that rests on a radius."""
+    return words.figure_words(verdict.point, run.form) if verdict.point else None
+
+
+def row_styles(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
+    """Return for each label its kind, colour and line: eight colours solid, then dashed, then dotted."""
+    kinds = {label: kind(row) for run in runs for label, row in run.rows.items()}
+    methods = [label for label in kinds if kinds[label] == "method"]
+    return {
+        label: {"kind": sort, "colour": 0, "line": 0}
+        if sort != "method"
+        else {"kind": sort, "colour": methods.index(label) % COLOURS, "line": methods.index(label) // COLOURS % 3}
+        for label, sort in kinds.items()
+    }
+
+
+def plot_data(runs: Sequence[Run], galleries: Sequence[Gallery]) -> dict[str, Any]:
+    """Return what the page's script draws."""
+    shown = list(dict.fromkeys(label for run in runs for label in first_shown(run)))
+    return {
+        "measures": [asdict(measure) for measure in MEASURES],
+        "styles": row_styles(runs),
+        "shown": shown,
+        "panels": rounded([panel for run in runs for panel in panels(run)]),
+        "tradeoff": rounded(
+            [
+                {"run": run.name, "perturbation": name, "form": run.form, "points": trade_off(run, name)}
+                for run in runs
+                for name in run.perturbations
+            ]
+        ),
+        "gallery": [
+            {"seeds": {s: [_answers(card) for card in cards] for s, cards in g.seeds.items()}} for g in galleries
+        ],
+    }
+
+
+def _answers(card: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{key: strip[key] for key in ("reference", "right", "counted")} for strip in card["strips"]]
+
+
+def rounded(value: Any) -> Any:  # noqa: ANN401 (any JSON value)
+    """Return the same value with floats cut to the digits a plot can show.
+
+    >>> rounded({"a": [1.23456789, None]})
+    {'a': [1.2346, None]}
+    """
+    if isinstance(value, float):
+        return float(f"{value:.{PLACES}g}")
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list) else value
+
+
+def script_json(value: Any) -> str:  # noqa: ANN401 (any JSON value)
+    r"""Return JSON that is safe inside a script element: no markup, no line separators.
+
+    >>> script_json({"name": "</script>"})
+    '{"name":"\\u003c/script\\u003e"}'
+    """
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def themed(style: str) -> str:
+    """Return the style sheet with the dark colours for dark screens and for the switch; paper stays light."""
+    dark = _file("dark.css")
+    return (
+        f"{style}\n@media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme='light']) {{ {dark} }} }}\n"
+        f"@media screen {{ :root[data-theme='dark'] {{ {dark} }} }}\n"
+    )
+
+
+def policy(script: str, style: str) -> str:
+    """Return a content policy that allows this script and style, inline pictures, and no request at all."""
+    allowed = f"img-src data:; script-src {_hash(script)}; style-src {_hash(style)}"
+    return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+
+
+def _hash(text: str) -> str:
+    return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii") + "'"
+
+
+@lru_cache
+def _file(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+@lru_cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    return Environment(
+        loader=FunctionLoader(_file), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )

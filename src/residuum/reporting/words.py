@@ -1,0 +1,136 @@
+"""Plain words for the top of the page: what was forgotten, what was found, and what is not proved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from residuum.reporting.records import Record, Run, kind
+from residuum.reporting.verdict import (
+    FOUND,
+    INCONCLUSIVE,
+    MIXED,
+    NONE_FOUND,
+    OVER,
+    Point,
+    Verdict,
+)
+
+SYMBOLS = {FOUND: "▲", OVER: "▼", MIXED: "◆", INCONCLUSIVE: "?", NONE_FOUND: "○"}
+TONES = {FOUND: "found", OVER: "over", MIXED: "mixed", INCONCLUSIVE: "unclear", NONE_FOUND: "none"}
+
+
+def forgotten(run: Run, samples: int | None = None) -> str:
+    """Return what was forgotten, from the settings and the number of audited samples."""
+    settings = run.record["scenario"]["settings"]
+    forget = settings.get("forget", {})
+    number = "" if samples is None else f"{samples} training samples: "
+    data = f"of {settings.get('data', {}).get('name', 'the data')}"
+    if forget.get("forget_ids"):
+        return f"{number}a list of {len(forget['forget_ids'])} ids {data}"
+    share = forget.get("forget_fraction")
+    if forget.get("forget_class") is None:
+        return f"{number}{_share(share)} all training samples {data}" if share else f"{number}samples {data}"
+    name = class_name(run, forget["forget_class"])
+    return f"{number}{_share(share)} class {name} {data}"
+
+
+def _share(fraction: float | None) -> str:
+    if fraction is None or fraction == 1:
+        return "all of"
+    return "half of" if fraction == 0.5 else f"{100 * fraction:g} % of"
+
+
+def class_name(run: Run, label: int | str) -> str:
+    """Return the name of a class where the record knows it, else what is given."""
+    names = run.record["scenario"].get("class_names") or []
+    return str(names[label]) if isinstance(label, int) and 0 <= label < len(names) else str(label)
+
+
+def model_words(run: Run) -> str:
+    """Return the audited network."""
+    model = run.record["scenario"]["settings"].get("model", {})
+    width = f", width {model['width']}" if model.get("width") else ""
+    return f"{model.get('name', 'a model')}{width}"
+
+
+def verdict_sentence(run: Run, label: str, verdict: Verdict) -> str:
+    """Return the verdict in one or two plain sentences."""
+    if verdict.word == INCONCLUSIVE:
+        return f"Nothing can be concluded: {'; '.join((*verdict.doubts, *verdict.reasons))}."
+    parts = [_point_sentence(run, verdict.point)] if verdict.point else []
+    parts += [f"Its {reason}." for reason in verdict.reasons]
+    return " ".join(parts)
+
+
+def _point_sentence(run: Run, point: Point) -> str:
+    many, (low, high) = len(point.values), point.bar
+    how = f"Right {_often(point.mean, run.form)} re-train on perturbed forgotten samples; re-training again explains"
+    if point.enough(point.above):
+        return f"{how} at most {_amount(high, run.form)} ({point.above} of {many} seeds)."
+    if point.enough(point.below):
+        return f"{how} no less than {_amount(low, run.form)} ({point.below} of {many} seeds)."
+    return f"{how} {_amount(low, run.form)} to {_amount(high, run.form)}, so this is no evidence."
+
+
+def _often(value: float, form: str) -> str:
+    if form != "class":
+        return f"{value:.2f} times as often as"
+    return f"{abs(100 * value):.1f} percentage points {'more' if value >= 0 else 'less'} often than"
+
+
+def _amount(value: float, form: str) -> str:
+    return f"{100 * value:+.1f} points" if form == "class" else f"{value:.2f}"
+
+
+def figure_words(point: Point, form: str) -> tuple[str, str, str]:
+    """Return figure with interval, noise floor, and the threshold it was judged by.
+
+    >>> point = Point("gaussian", 0.1, (1.2, 1.3), (1.1, 1.2), (1.3, 1.4), (0.9, 1.05), 1.0)
+    >>> figure_words(point, "sample")
+    ('1.25 [1.10, 1.40]', '0.90 to 1.05', 'low end above 1.05')
+    """
+    low, high = point.bar
+    figure = f"{point.mean:.2f} [{min(point.lows):.2f}, {max(point.highs):.2f}]"
+    over = point.enough(point.below) and not point.enough(point.above)
+    threshold = f"high end below {low:.2f}" if over else f"low end above {high:.2f}"
+    return figure, f"{point.floor[0]:.2f} to {point.floor[1]:.2f}", threshold
+
+
+def not_proved(run: Run, verdicts: dict[str, Verdict]) -> Iterator[str]:
+    """Yield what the page does not prove."""
+    yield (
+        "That anything was deleted. 'No residual knowledge found' is absence of evidence at this precision, for these "
+        "samples, perturbations and radii; other perturbations may find more."
+    )
+    pairs = min((floor["pairs"] for floor in run.record.get("noise_floor", {}).values()), default=0)
+    if pairs:
+        chance = 2 / (pairs + 1)
+        yield (
+            f"What re-training can do in general. The noise floor is the range of {pairs} comparison"
+            f"{'s' if pairs > 1 else ''} with a second re-trained model; one more re-train would fall outside it with "
+            f"chance about {100 * chance:.0f} %."
+        )
+    yield (
+        "Anything about other samples, other models or other data. The intervals are over the random perturbations, "
+        "with the forgotten samples and the trained models fixed; seeds show how models vary."
+    )
+    yield "A legal conclusion. The page measures behaviour; people decide whether that satisfies a deletion request."
+    original = next((label for label, row in run.rows.items() if kind(row) == "original"), None)
+    if original and verdicts.get(original) and verdicts[original].word not in (FOUND, MIXED):
+        yield (
+            "That this audit can see residual knowledge at all: even the original model, which was trained on the "
+            "forgotten samples, was not told apart from re-train. Read the other verdicts with that in mind."
+        )
+
+
+def headline(verdicts: dict[str, Verdict], rows: Record) -> str:
+    """Return one sentence over all methods."""
+    words = [verdicts[label].word for label, row in rows.items() if kind(row) == "method" and label in verdicts]
+    if not words:
+        return "No unlearning method was run."
+    counted = {word: words.count(word) for word in (FOUND, MIXED, OVER, INCONCLUSIVE, NONE_FOUND) if word in words}
+    if len(counted) == 1:
+        word, number = next(iter(counted.items()))
+        subject = "The method" if number == 1 else f"All {number} methods"
+        return f"{subject}: {word}."
+    return f"Of {len(words)} methods: " + "; ".join(f"{word} in {number}" for word, number in counted.items()) + "."
