@@ -35,7 +35,7 @@ from residuum.auditing.auditor import make_cast
 from residuum.auditing.engine import Cast, probe_batch, run_through
 from residuum.auditing.measures import pooled_ratio
 from residuum.auditing.plan import SAFETY, Predictor, deviation
-from residuum.auditing.stream import Work, rows_for, spans_of
+from residuum.auditing.stream import make_work
 from residuum.models import build_model
 from residuum.perturbations import BLOCK, FGSM, PGD, Gaussian, Perturbation, Randomness, block_generator, stack
 from residuum.types import ResiduumWarning, Samples
@@ -120,13 +120,11 @@ class Engine:
         self.cast: Cast
         self.prepare_seconds, self.cast = timed(lambda: make_cast(named, models[-1], attack, "unlearned", probe))
         self.names = {name: id(model) for name, model in named.items()}
-        listed = attack.outcomes(self.cast.classes)
-        outcomes = None if listed is None or listed.wheel is None else len(listed.wheel)
         self.works = {
-            part: Work(samples, attack, taus, spans_of(taus, 0, draws, outcomes), SEED, rows_for(samples.shape), listed)
+            part: make_work(samples, attack, taus, (0, draws), seed=SEED, classes=self.cast.classes)
             for part, taus in (("still", TAUS[:1]), ("moving", TAUS[1:]))
         }
-        self.enumerated = listed is not None
+        self.enumerated = self.works["moving"].listed is not None
 
     def __call__(self, part: str) -> dict[str, Counts]:
         """Return the counts of radius 0 ("still") or of the others ("moving")."""

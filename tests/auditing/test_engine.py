@@ -10,7 +10,7 @@ from scipy.stats import norm
 from torch import nn
 
 from residuum.auditing import audit
-from residuum.perturbations import Gaussian, block_generator
+from residuum.perturbations import FGSM, Gaussian, block_generator
 from residuum.types import InputError, Samples
 
 TAUS = (0.0, 0.1, 0.3)
@@ -213,3 +213,30 @@ def test_bad_requests_are_refused(networks, reference, samples):
 
 def test_a_perturbation_object_is_used_at_the_radii_of_the_audit(whole, networks, reference, samples):
     assert run(networks, reference, samples, Gaussian(tau=9.0), draws=30).counts == whole.counts
+
+
+def test_several_threads_give_the_same_counts(whole, networks, reference, samples):
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        assert run(networks, reference, samples, draws=30).counts == whole.counts
+        attacked = run(networks, reference, samples, FGSM(), draws=30).counts
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    assert run(networks, reference, samples, FGSM(), draws=30).counts == attacked
+    assert torch.get_num_threads() == threads
+
+
+def test_inputs_are_asked_for_in_batches(networks, reference, samples):
+    class Streamed(Samples):
+        """Its inputs are never all in memory at once."""
+
+        def batch(self, indices):
+            largest.append(len(indices))
+            return super().batch(indices)
+
+    largest = []
+    streamed = Streamed(samples.x, samples.y, samples.ids)
+    run(networks, reference, streamed, draws=30, batch_size=40)
+    assert max(largest) <= 40

@@ -22,7 +22,7 @@ from residuum.auditing.engine import (
     run_through,
 )
 from residuum.auditing.measures import measure
-from residuum.auditing.stream import Work, rows_for, spans_of
+from residuum.auditing.stream import Work, make_work
 from residuum.perturbations import Perturbation, make_perturbation, noise_check
 from residuum.types import InputError, Samples, child_seed
 
@@ -87,24 +87,22 @@ def audit(
     """
     chosen, radii = make_perturbation(perturbation), checked_radii(taus)
     check_request(models, samples, draws, half_width, first_draw, batch_size)
-    rows = batch_size or rows_for(samples.shape)
     probe = probe_batch(samples, max(radii), seed)
     cast = make_cast(models, reference, chosen, crafted_on, probe)
     check_labels(samples, cast)
-    listed = chosen.outcomes(cast.classes)
     place = crafted_on if isinstance(crafted_on, str) else "another model"
     doubted = spoken(model_doubts({**models, "the reference": reference}, cast.predictors, probe))
     doubted += spoken(attack_doubts(models, cast.predictors, chosen, place, probe))
     doubted += spoken(id_doubts(samples, seen or {}))
-    last = first_draw + (draws or pilot_draws(len(samples)))
-    outcomes = None if listed is None or listed.wheel is None else len(listed.wheel)
-    spans = spans_of(radii, first_draw, last, outcomes)
-    work = Work(samples, chosen, radii, spans, seed, rows, listed)
+    span = (first_draw, first_draw + (draws or pilot_draws(len(samples))))
+    work = make_work(samples, chosen, radii, span, seed=seed, classes=cast.classes, rows=batch_size)
     names = {name: id(model) for name, model in models.items()}
     counts = run_through(work, cast, names, progress)
-    if half_width is not None and listed is None:
-        counts = extended(counts, work, cast, names, half_width, max_draws, confidence, progress)
-    exact = listed is not None
+    exact = work.listed is not None
+    if half_width is not None and not exact:
+        needed = draws_needed(counts.values(), half_width=half_width, max_draws=max_draws, confidence=confidence)
+        more = run_through(continued(work, needed.tolist()), cast, names, progress)
+        counts = {name: pilot + more[name] for name, pilot in counts.items()}
     doubted += spoken(result_doubts(counts, confidence, exact))
     settings = chosen.settings() | {
         "crafted_on": place if chosen.crafted else None,
@@ -138,21 +136,10 @@ def make_cast(
     return Cast(predictors, crafters, audiences, id(reference))
 
 
-def extended(
-    pilot: dict[str, Counts],
-    work: Work,
-    cast: Cast,
-    names: Mapping[str, int],
-    half_width: float,
-    max_draws: int,
-    confidence: float,
-    progress: Progress | None,
-) -> dict[str, Counts]:
-    """Return the pilot's counts plus the draws it says are needed."""
-    needed = draws_needed(pilot.values(), half_width=half_width, max_draws=max_draws, confidence=confidence)
-    spans = tuple((last, max(last, int(n))) for (_, last), n in zip(work.spans, needed, strict=True))
-    more = run_through(replace(work, spans=spans), cast, names, progress)
-    return {name: counts + more[name] for name, counts in pilot.items()}
+def continued(work: Work, needed: Sequence[int]) -> Work:
+    """Return the work that is left when each radius needs so many draws."""
+    spans = tuple((last, max(last, total)) for (_, last), total in zip(work.spans, needed, strict=True))
+    return replace(work, spans=spans)
 
 
 def checked_radii(taus: Sequence[float]) -> tuple[float, ...]:

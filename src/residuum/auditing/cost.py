@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from residuum.auditing.auditor import CraftedOn, checked_radii, make_cast
 from residuum.auditing.engine import Cast, passes, probe_batch, show_audience, workers
-from residuum.auditing.stream import Group, Work, rows_for, spans_of
+from residuum.auditing.stream import Group, Work, make_work
 from residuum.perturbations import Perturbation, block_generator, make_perturbation
 from residuum.types import Samples
 
@@ -49,11 +49,9 @@ def estimate_cost(
 
     Crafting takes part in the time, not in the number of passes.
     """
-    chosen, radii, rows = make_perturbation(perturbation), checked_radii(taus), rows_for(samples.shape)
+    chosen, radii = make_perturbation(perturbation), checked_radii(taus)
     cast = make_cast(models, reference, chosen, crafted_on, probe_batch(samples, max(radii), seed))
-    listed = chosen.outcomes(cast.classes)
-    outcomes = None if listed is None or listed.wheel is None else len(listed.wheel)
-    work = Work(samples, chosen, radii, spans_of(radii, 0, draws, outcomes), seed, rows, listed)
+    work = make_work(samples, chosen, radii, (0, draws), seed=seed, classes=cast.classes)
     total = passes(work, cast)
     return Cost(total, total * seconds_per_pass(work, cast))
 

@@ -49,6 +49,23 @@ class Group:
     randomness: Randomness
 
 
+def make_work(
+    samples: Samples,
+    perturbation: Perturbation,
+    taus: tuple[float, ...],
+    draws: Span,
+    *,
+    seed: int,
+    classes: int,
+    rows: int | None = None,
+) -> Work:
+    """Return the work of showing these draws at all radii, or all outcomes where they can be listed."""
+    listed = perturbation.outcomes(classes)
+    outcomes = None if listed is None or listed.wheel is None else len(listed.wheel)
+    spans = spans_of(taus, *draws, outcomes)
+    return Work(samples, perturbation, taus, spans, seed, rows or rows_for(samples.shape), listed)
+
+
 def spans_of(taus: tuple[float, ...], first: int, last: int, outcomes: int | None) -> tuple[Span, ...]:
     """Return the draws of each radius: one at radius 0 and all outcomes once, both only when an audit begins."""
     begins = int(first == 0)
