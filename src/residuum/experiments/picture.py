@@ -34,10 +34,10 @@ class Picture:
     """What one seed's models say about n forgotten samples, C copies of each, and points of the plane.
 
     `models` names M models, the reference first. `inputs` (n, d), `copies` (n, C, d); `centre_says` (M, n) and
-    `copies_say` (M, n, C) are predicted classes. `mean` (d) and `axes` (2, d) are the plane; `train` (N, 2) the training
-    samples in it. `overview` (M, H, W, K) holds, for each class, its lead: its logit minus the largest other one, at the
-    points `overview_x` (W) and `overview_y` (H) of the mean slice; `around` (M, n, S, S, K) the same on the samples' own
-    slices, `around_at` (S) away from the sample. The predicted region of a class is where its lead is above 0.
+    `copies_say` (M, n, C) are predicted classes. `mean` (d) and `axes` (2, d) are the plane; `train` (N, 2) are the
+    training samples in it. `overview` (M, H, W, K) holds, for each class, its lead, that is its logit minus the largest
+    other one, at the points `overview_x` (W) and `overview_y` (H) of the mean slice; `around` (M, n, S, S, K) the same
+    on the samples' own slices, `around_at` (S) away from the sample. A class is predicted where its lead is above 0.
     """
 
     seed: NDArray[np.int64]
@@ -108,7 +108,7 @@ def make_picture(
     ((2, 2, 5), (2, 2, 9, 9, 3))
     """
     exact = [copy.deepcopy(model).double() for model in models.values()]
-    forget, train = splits.forget, _flat(splits.train.x)
+    forget, train = splits.forget, _flat(splits.train)
     mean, axes, explained = principal_plane(train)
     moved = perturbed_copies(forget, radius, copies, child_seed(seed, "audit"))
     points = (train - mean) @ axes.T
@@ -116,7 +116,7 @@ def make_picture(
     room = MARGIN * (high - low)
     across, up = (np.linspace(low[k] - room[k], high[k] + room[k], 2 * resolution) for k in (0, 1))
     aside = np.linspace(-ZOOM * radius, ZOOM * radius, resolution)
-    inputs = _flat(forget.x)
+    inputs = _flat(forget)
     leads = _Asker(exact, splits.train.shape)
     return Picture(
         seed=np.array(seed),
@@ -213,5 +213,5 @@ def lead(logits: Array) -> Array:
     return np.asarray(logits - np.where(logits == best, second, best))
 
 
-def _flat(x: torch.Tensor) -> Array:
-    return x.flatten(1).double().numpy()
+def _flat(samples: Samples) -> Array:
+    return samples.batch(torch.arange(len(samples)))[0].flatten(1).double().numpy()
