@@ -126,7 +126,7 @@ def test_an_interrupt_gives_130(monkeypatch, capsys):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("residuum.cli.run.plan", interrupted)
+    monkeypatch.setattr("residuum.cli.run.outline", interrupted)
     assert run_command(["run", "digits"]) == 130
     assert "the same command resumes" in capsys.readouterr().err
 

@@ -108,7 +108,11 @@ def test_a_second_run_elsewhere_gives_the_same_record_but_for_times(finished, qu
 
 def test_running_again_computes_nothing(finished, quick, monkeypatch):
     _, folder, results = finished
-    monkeypatch.setattr("residuum.experiments.store.STAGES", {})
+
+    def never(*arguments):
+        raise AssertionError("a finished stage ran again")
+
+    monkeypatch.setattr(Store, "_run", never)
     assert run(quick, store=folder / "store") == results
 
 

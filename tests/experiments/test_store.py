@@ -27,6 +27,12 @@ def counting_stage(settings, parents, folder):
     (folder / "ids.txt").write_text("\n".join(settings.get("ids", [])))
 
 
+@pytest.fixture(autouse=True)
+def fresh_fingerprints():
+    yield
+    code_fingerprint.cache_clear()
+
+
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
     monkeypatch.setitem(STAGES, "train", counting_stage)
@@ -52,6 +58,7 @@ def test_another_setting_parent_or_code_is_another_key(toy, monkeypatch):
     assert len(keys) == 4
     before = stage().key
     monkeypatch.setattr("residuum.experiments.code.LIBRARIES", ("torch",))
+    code_fingerprint.cache_clear()
     assert stage().key != before
 
 
@@ -60,8 +67,8 @@ def test_a_method_s_own_file_counts_and_another_method_s_does_not():
     assert "residuum.perturbations.gradient" in closure
     assert "residuum.methods.ga" not in closure
     assert "residuum.auditing" not in closure
-    fingerprint = code_fingerprint(counting_stage, ["residuum.methods.rurk"])
-    assert fingerprint != code_fingerprint(counting_stage, ["residuum.methods.ga"])
+    fingerprint = code_fingerprint(counting_stage, ("residuum.methods.rurk",))
+    assert fingerprint != code_fingerprint(counting_stage, ("residuum.methods.ga",))
 
 
 def test_a_changed_source_file_is_a_changed_fingerprint(tmp_path, monkeypatch):
@@ -69,9 +76,10 @@ def test_a_changed_source_file_is_a_changed_fingerprint(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     module.write_text("from residuum.types import InputError\nrate = 1\n")
     assert "residuum.types" in import_closure(["my_method"])
-    before = code_fingerprint(counting_stage, ["my_method"])
+    before = code_fingerprint(counting_stage, ("my_method",))
     module.write_text("from residuum.types import InputError\nrate = 2\n")
-    assert code_fingerprint(counting_stage, ["my_method"]) != before
+    code_fingerprint.cache_clear()
+    assert code_fingerprint(counting_stage, ("my_method",)) != before
 
 
 @pytest.mark.parametrize("damage", ["flip", "remove", "add", "manifest"])
@@ -183,6 +191,7 @@ def test_artefacts_of_other_code_are_garbage(toy, monkeypatch):
     store.compute(stage())
     assert housekeeping.collect_garbage(store.root) == []
     monkeypatch.setattr("residuum.experiments.code.LIBRARIES", ())
+    code_fingerprint.cache_clear()
     assert housekeeping.collect_garbage(store.root) == ["train toy (seed 1)"]
     assert housekeeping.artefacts(store.root) == []
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from residuum.experiments import Experiment, Stage, claim_folder, plan, run, write_run
+from residuum.experiments import Experiment, Stage, claim_folder, engine, outline, run, write_run
 from residuum.reporting.sentences import sentences
 from residuum.reporting.tables import metrics_table, prevalence_table, residual_table
 from residuum.types import InputError
@@ -42,6 +40,7 @@ def run_scenario(
         list[str] | None, typer.Option("--set", help="key=value with a dotted key, e.g. rurk.tau=0.02; repeatable.")
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes; results do not depend on it.")] = os.cpu_count() or 1,
+    cluster: Annotated[str | None, typer.Option(help="tcp://host:port of a dask scheduler; see docs/scale.md.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print results.json instead of tables.")] = False,
 ) -> None:
     """Train, unlearn, evaluate and audit a scenario, and write results.json with its counts."""
@@ -51,11 +50,12 @@ def run_scenario(
     experiment = Experiment.create(
         scenario, methods=methods, seeds=parse_seeds(seeds), overrides=overrides, data_root=data_root
     )
-    plan(experiment)
     folder = out or Path("runs") / scenario
+    todo = outline(experiment, store)
     claim_folder(folder)
     start = time.perf_counter()
-    with process_pool(workers) as executor, progress() as report:
+    print(f"residuum: {todo}", file=sys.stderr, flush=True)  # noqa: T201
+    with engine(workers, cluster) as executor, progress() as report:
         results = run(experiment, store=store, executor=executor, report=report)
     record = write_run(experiment, results, folder)
     if as_json:
@@ -90,22 +90,6 @@ def parse_seeds(text: str | None) -> list[int] | None:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise InputError(f"expected whole numbers separated by commas for --seeds, got {text!r}") from None
-
-
-def process_pool(workers: int) -> Any:  # noqa: ANN401 (a context manager that gives an executor or None)
-    """Return a pool of fresh processes, or nothing for a single worker, which needs none."""
-    if workers == 1:
-        return nullcontext()
-    return _pool(workers)
-
-
-@contextmanager
-def _pool(workers: int) -> Iterator[Executor]:
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
-    try:
-        yield pool
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 @contextmanager

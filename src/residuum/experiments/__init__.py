@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from residuum.experiments.engines import engine
+from residuum.experiments.profiles import scenario_names
 from residuum.experiments.results import claim_folder, results_record, write_run
-from residuum.experiments.runner import Result, plan, run
-from residuum.experiments.settings import Experiment, Row, Scenario, load_scenario, parse_row, scenario_names
+from residuum.experiments.runner import Outline, Result, outline, plan, run
+from residuum.experiments.settings import Experiment, Row, Scenario, load_scenario, parse_row
 from residuum.experiments.store import Stage, Store
 
 __all__ = [
     "Experiment",
+    "Outline",
     "Result",
     "Row",
     "Scenario",
     "Stage",
     "Store",
     "claim_folder",
+    "engine",
     "load_scenario",
+    "outline",
     "parse_row",
     "plan",
     "results_record",

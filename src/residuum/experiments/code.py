@@ -16,13 +16,14 @@ from typing import Any
 LIBRARIES = ("torch", "numpy", "scikit-learn")
 
 
-def code_fingerprint(function: Callable[..., Any], modules: Iterable[str]) -> str:
+@cache  # a process runs the code that it loaded, whatever happens to the files meanwhile
+def code_fingerprint(function: Callable[..., Any], modules: tuple[str, ...]) -> str:
     """Return the hash of a function's own source, of all Residuum sources that `modules` import, and of LIBRARIES.
 
     A module outside Residuum (a third party's method) counts with its own file and what it imports of Residuum.
 
     >>> from residuum.experiments.stages import train_stage
-    >>> len(code_fingerprint(train_stage, ["residuum.training"]))
+    >>> len(code_fingerprint(train_stage, ("residuum.training",)))
     64
     """
     digest = hashlib.sha256(inspect.getsource(function).encode())
@@ -31,6 +32,11 @@ def code_fingerprint(function: Callable[..., Any], modules: Iterable[str]) -> st
     for library in LIBRARIES:
         digest.update(f"{library} {version(library)}\n".encode())
     return digest.hexdigest()
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of Residuum and of the libraries that compute, in this process."""
+    return {library: version(library) for library in ("residuum", *LIBRARIES)}
 
 
 def import_closure(modules: Iterable[str]) -> set[str]:

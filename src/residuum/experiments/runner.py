@@ -11,7 +11,7 @@ from typing import Any
 from residuum.experiments.settings import Experiment, Row
 from residuum.experiments.stages import GALLERY, MODEL, PICTURE, read_record
 from residuum.experiments.store import Stage, Store
-from residuum.models import build_model, check_model
+from residuum.models import build_model, check_model, init_from
 from residuum.types import Splits
 
 Report = Callable[[Stage, int, int], None]
@@ -64,20 +64,30 @@ def plan(experiment: Experiment) -> list[SeedPlan]:
         "fingerprint": dataset.fingerprint,
         "threads": experiment.scenario.threads,
     }
-    network = {**experiment.scenario.model.model_dump(), "mean": list(dataset.mean), "std": list(dataset.std)}
-    return [_plan_seed(experiment, {**common, "seed": seed}, network) for seed in experiment.scenario.seeds]
+    pretrained = experiment.pretrained
+    network = {
+        **experiment.scenario.model.model_dump(),
+        "mean": list(dataset.mean),
+        "std": list(dataset.std),
+        "init_from": pretrained["weights"] if pretrained else None,
+    }
+    return [_plan_seed(experiment, {**common, "seed": seed}, network, pretrained) for seed in experiment.scenario.seeds]
 
 
 def _check_network(experiment: Experiment, splits: Splits) -> None:
     spec = experiment.scenario.model
     model = build_model(spec.name, splits.train.shape, splits.classes, width=spec.width, seed=0)
+    if experiment.init_from is not None:
+        model = init_from(model, experiment.init_from)
     check_model(model, splits.retain, splits.classes)
 
 
-def _plan_seed(experiment: Experiment, common: dict[str, Any], network: dict[str, Any]) -> SeedPlan:
+def _plan_seed(
+    experiment: Experiment, common: dict[str, Any], network: dict[str, Any], pretrained: dict[str, Any] | None
+) -> SeedPlan:
     scenario = experiment.scenario.model_dump(mode="json")
     models = {
-        role: Stage("train", {**common, "role": role, "model": network, "train": scenario["train"]})
+        role: Stage("train", {**common, "role": role, "model": network, "train": experiment.scenario.training(role)})
         for role in experiment.labels
         if role not in {row.label for row in experiment.rows}
     }
@@ -91,12 +101,9 @@ def _plan_seed(experiment: Experiment, common: dict[str, Any], network: dict[str
     }
     chosen = experiment.scenario.audit
     options = chosen.model_dump(exclude={"perturbations", "taus"})
+    asked = {**common, "labels": list(models), "pretrained": pretrained}
     audits = {
-        spec: Stage(
-            "audit",
-            {**common, "labels": list(models), "perturbation": spec, "audit": {"taus": chosen.radii(spec), **options}},
-            models,
-        )
+        spec: Stage("audit", {**asked, "perturbation": spec, "audit": {"taus": chosen.radii(spec), **options}}, models)
         for spec in chosen.perturbations
     }
     return SeedPlan(common["seed"], models, evaluations, audits, _picture_stage(experiment, common, models))
@@ -122,6 +129,34 @@ def _unlearn_stage(row: Row, common: dict[str, Any], original: Stage) -> Stage:
 def has_relearn_time(experiment: Experiment, label: str) -> bool:
     """Tell whether re-learn time is defined: the original has nothing to re-learn, CR has no trainable body."""
     return label != "original" and all(row.method != "cr" for row in experiment.rows if row.label == label)
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What a run has to do: stages in all, how many are finished, and how long the rest took when last measured."""
+
+    total: int
+    finished: int
+    seconds: float | None
+
+    def __str__(self) -> str:
+        """Say it in one line.
+
+        >>> str(Outline(45, 30, 61.0)), str(Outline(3, 0, None))
+        ('45 stages: 30 finished, 15 to run, about 61 s of work', '3 stages: 0 finished, 3 to run')
+        """
+        time = f", about {self.seconds:.0f} s of work" if self.seconds else ""
+        return f"{self.total} stages: {self.finished} finished, {self.total - self.finished} to run{time}"
+
+
+def outline(experiment: Experiment, store: Path | str) -> Outline:
+    """Return what `run` would find in the store and what it would still have to do."""
+    place = Store(Path(store))
+    stages = {stage.key: stage for seed_plan in plan(experiment) for stage in seed_plan.stages}
+    missing = [stage for stage in stages.values() if not place.has(stage)]
+    known = [place.seconds_like(stage) for stage in missing]
+    total = None if None in known else sum(seconds for seconds in known if seconds is not None)
+    return Outline(len(stages), len(stages) - len(missing), total)
 
 
 def run(

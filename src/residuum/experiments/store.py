@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from residuum.experiments.code import code_fingerprint
-from residuum.experiments.stages import STAGES, modules_of
+from residuum.experiments.stages import STAGES, modules_of, read_record
 from residuum.types import InputError, ResiduumWarning
 
 VERSION = 1
@@ -51,10 +51,14 @@ class Stage:
         }
 
     @property
+    def name(self) -> str:
+        """What it works on, whatever the seed: a row, a role or a perturbation."""
+        return str(self.settings.get("label") or self.settings.get("role") or self.settings.get("perturbation", ""))
+
+    @property
     def title(self) -> str:
         """What a person calls this stage."""
-        what = self.settings.get("label") or self.settings.get("role") or self.settings.get("perturbation", "")
-        return f"{self.kind} {what} (seed {self.settings['seed']})"
+        return f"{self.kind} {self.name} (seed {self.settings['seed']})"
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,14 @@ class Store:
                 shutil.rmtree(target)
             self._run(stage, target)
         return target
+
+    def seconds_like(self, stage: Stage) -> float | None:
+        """Return how long the newest finished stage of the same kind and name took; None where there is none."""
+        folders = [path.parent for path in (self.root / stage.kind).glob(f"[!.]*/{MANIFEST}")]
+        for folder in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True):
+            if manifest_of(folder)["name"] == stage.name:
+                return float(read_record(folder)["seconds"])
+        return None
 
     def _run(self, stage: Stage, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -164,6 +176,7 @@ def _write_manifest(stage: Stage, folder: Path) -> None:
     manifest = {
         **stage.content,
         "title": stage.title,
+        "name": stage.name,
         "files": {name: _hash(folder / name) for name in sorted(_names(folder))},
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")

@@ -1,0 +1,81 @@
+"""Who runs the stages: this process, a pool of local processes, or a cluster. Nothing else in Residuum knows."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+
+from residuum.types import InputError
+
+RETRIES = 3  # a stage whose worker died is given to another one this often
+
+
+@contextmanager
+def engine(workers: int = 1, cluster: str | None = None) -> Iterator[Executor | None]:
+    """Yield an executor for `run`: a cluster's, a pool of `workers` fresh processes, or None for one worker.
+
+    Leaving the block by an interrupt or an error stops the local processes at once; finished stages are in the store.
+
+    >>> with engine(workers=1) as executor:
+    ...     executor is None
+    True
+    """
+    if cluster is not None:
+        with _cluster(cluster) as executor:
+            yield executor
+    elif workers == 1:
+        yield None
+    else:
+        with _pool(workers) as executor:
+            yield executor
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[Executor]:
+    pool = ProcessPoolExecutor(
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_leave_interrupts_to_the_parent
+    )
+    try:
+        yield pool
+    except BaseException:
+        for process in multiprocessing.active_children():
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def _cluster(address: str) -> Iterator[Executor]:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise InputError("--cluster needs dask.distributed; install residuum[dist]") from None
+    try:
+        client = Client(address, timeout="10s")
+    except (OSError, ValueError) as error:
+        text = f"cannot reach a scheduler at {address} ({error}); expected tcp://host:port of a running one"
+        raise InputError(text) from None
+    with client:
+        _check_workers(client, address)
+        yield client.get_executor(retries=RETRIES)
+
+
+def _check_workers(client: object, address: str) -> None:
+    from residuum.experiments.code import LIBRARIES, library_versions
+
+    here = library_versions()
+    for worker, there in client.run(library_versions).items():  # type: ignore[attr-defined]
+        for library in ("residuum", *LIBRARIES):
+            if there[library] != here[library]:
+                raise InputError(
+                    f"worker {worker} of {address} has {library} {there[library]}, this process {here[library]}; "
+                    "install the same versions everywhere"
+                )

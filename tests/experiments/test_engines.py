@@ -1,0 +1,72 @@
+"""Running stages elsewhere: local processes, interrupts, a cluster."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from residuum.experiments import Experiment, engine, outline, run
+from residuum.experiments.results import results_record
+from residuum.types import InputError
+
+
+def without_times(value):
+    if isinstance(value, dict):
+        return {k: without_times(v) for k, v in value.items() if k not in ("created", "seconds")}
+    return value
+
+
+def test_one_worker_needs_no_executor():
+    with engine(workers=1) as executor:
+        assert executor is None
+
+
+def test_two_processes_give_the_same_record(finished, quick, tmp_path):
+    with engine(workers=2) as executor:
+        results = run(quick, store=tmp_path / "store", executor=executor)
+    assert without_times(results_record(quick, results)) == without_times(finished[0])
+
+
+def test_the_outline_counts_and_estimates(finished, quick, tmp_path):
+    _, folder, _ = finished
+    assert str(outline(quick, folder / "store")) == "22 stages: 22 finished, 0 to run"
+    assert str(outline(quick, tmp_path / "empty")) == "22 stages: 0 finished, 22 to run"
+    scenario = quick.scenario.model_copy(update={"seeds": [1, 2, 3]})
+    more = outline(Experiment(scenario=scenario, rows=quick.rows), folder / "store")
+    assert (more.total, more.finished) == (33, 22)
+    assert more.seconds > 0
+
+
+COMMAND = [
+    *(sys.executable, "-m", "residuum", "run", "digits", "--methods", "gd", "--workers", "2"),
+    *("--seeds", "1,2", "--draws", "5", "--set", "audit.taus.gaussian=0,0.1"),
+]
+
+
+def test_an_interrupt_stops_within_seconds_and_the_same_command_resumes(tmp_path):
+    slow = [*COMMAND, "--set", "train.epochs=100000"]
+    process = subprocess.Popen(slow, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        if "to run" in line:
+            break
+    time.sleep(8)
+    start = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert time.monotonic() - start < 10
+    assert "interrupted; the same command resumes" in err
+    assert not list((tmp_path / ".residuum/store/train").glob("*/manifest.json"))
+
+
+def test_a_scheduler_that_is_not_there_gets_one_line():
+    pytest.importorskip("distributed")
+    with (
+        pytest.raises(InputError, match=r"cannot reach a scheduler at tcp://127.0.0.1:9"),
+        engine(cluster="tcp://127.0.0.1:9"),
+    ):
+        pass
