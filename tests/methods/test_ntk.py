@@ -270,3 +270,23 @@ def test_full_width_resnet_needs_less_than_two_gibibytes(capsys):
         print(f"\nNTK on ResNet-18, 100 samples, 5 classes: {extra:.2f} GiB of extra memory, {context.passes} passes")
     assert not context.notes["explicit"]
     assert extra < 2
+
+
+@pytest.mark.parametrize("loss", ["ce", "mse"])
+def test_errors_are_the_loss_gradient_with_respect_to_the_logits(loss, tiny):
+    model, splits = tiny
+    jacobian = Jacobian(model, [splits.retain], None, 8)
+    logits, labels = jacobian.outputs()
+    leaf = logits.clone().requires_grad_(True)
+    target = 2 * F.one_hot(labels, 3).to(logits) - 1
+    total = F.cross_entropy(leaf, labels, reduction="sum") if loss == "ce" else (leaf - target).square().sum() / 2
+    (gradient,) = torch.autograd.grad(total, leaf)
+    assert torch.allclose(NTK(loss=loss).errors(logits, labels), gradient, atol=1e-12)
+
+
+def test_the_step_raises_the_loss_of_the_forget_set(original, splits):
+    def loss(model: nn.Module, samples: Samples) -> float:
+        return F.cross_entropy(forward(model, samples), samples.y).item()
+
+    after = unlearn(original, splits, NTK(weight_decay=0.5, scale=20, guard=None), seed=1)
+    assert loss(after, splits.forget) > loss(original, splits.forget)
