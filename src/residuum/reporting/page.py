@@ -99,6 +99,7 @@ def plot_data(runs: Sequence[Run], galleries: Sequence[Gallery]) -> dict[str, An
     """Return what the page's script draws."""
     shown = list(dict.fromkeys(label for run in runs for label in first_shown(run)))
     return {
+        "first": "difference" if all(run.form == "class" for run in runs) else MEASURES[0].key,
         "measures": [asdict(measure) for measure in MEASURES],
         "styles": row_styles(runs),
         "shown": shown,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from residuum.reporting.records import Record, Run, kind
 from residuum.reporting.verdict import (
@@ -64,12 +65,13 @@ def verdict_sentence(run: Run, label: str, verdict: Verdict) -> str:
 
 def _point_sentence(run: Run, point: Point) -> str:
     many, (low, high) = len(point.values), point.bar
+    unit = " points" if run.form == "class" else ""
     how = f"Right {_often(point.mean, run.form)} re-train on perturbed forgotten samples; re-training again explains"
     if point.enough(point.above):
-        return f"{how} at most {_amount(high, run.form)} ({point.above} of {many} seeds)."
+        return f"{how} at most {_amount(high, run.form)}{unit} ({point.above} of {many} seeds)."
     if point.enough(point.below):
-        return f"{how} no less than {_amount(low, run.form)} ({point.below} of {many} seeds)."
-    return f"{how} {_amount(low, run.form)} to {_amount(high, run.form)}, so this is no evidence."
+        return f"{how} no less than {_amount(low, run.form)}{unit} ({point.below} of {many} seeds)."
+    return f"{how} {_amount(low, run.form)} to {_amount(high, run.form)}{unit}, so this is no evidence."
 
 
 def _often(value: float, form: str) -> str:
@@ -79,7 +81,7 @@ def _often(value: float, form: str) -> str:
 
 
 def _amount(value: float, form: str) -> str:
-    return f"{100 * value:+.1f} points" if form == "class" else f"{value:.2f}"
+    return f"{round(100 * value, 1) + 0.0:+.1f}" if form == "class" else f"{value:.2f}"
 
 
 def figure_words(point: Point, form: str) -> tuple[str, str, str]:
@@ -89,11 +91,12 @@ def figure_words(point: Point, form: str) -> tuple[str, str, str]:
     >>> figure_words(point, "sample")
     ('1.25 [1.10, 1.40]', '0.90 to 1.05', 'low end above 1.05')
     """
+    show = partial(_amount, form=form)
     low, high = point.bar
-    figure = f"{point.mean:.2f} [{min(point.lows):.2f}, {max(point.highs):.2f}]"
+    figure = f"{show(point.mean)} [{show(min(point.lows))}, {show(max(point.highs))}]"
     over = point.enough(point.below) and not point.enough(point.above)
-    threshold = f"high end below {low:.2f}" if over else f"low end above {high:.2f}"
-    return figure, f"{point.floor[0]:.2f} to {point.floor[1]:.2f}", threshold
+    threshold = f"high end below {show(low)}" if over else f"low end above {show(high)}"
+    return figure, f"{show(point.floor[0])} to {show(point.floor[1])}", threshold
 
 
 def not_proved(run: Run, verdicts: dict[str, Verdict]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 "use strict";
 /* The two kinds of plots: curves over the radius, and the trade-off. */
 const DATA = JSON.parse(document.getElementById("data").textContent);
-const state = { measure: DATA.measures[0].key, scale: "linear", seed: "", shown: new Set(DATA.shown) };
+const state = { measure: DATA.first, scale: "linear", seed: "", shown: new Set(DATA.shown) };
 
 const styleOf = (label) => DATA.styles[label];
 const classOf = (label) => { const s = styleOf(label); return `${s.kind} c${s.colour} l${s.line}`; };
@@ -25,15 +25,22 @@ function valueRange(panels, measure, log) {
   const values = [];
   for (const panel of panels) {
     for (const { curve } of shownCurves(panel)) values.push(...curve.value, ...curve.low, ...curve.high);
-    if (panel.floors[state.measure]) values.push(...panel.floors[state.measure].low, ...panel.floors[state.measure].high);
   }
   const known = values.filter((v) => v !== null && (!log || v > 0));
   if (measure.neutral !== null && (!log || measure.neutral > 0)) known.push(measure.neutral);
   if (!known.length) return log ? [0.1, 10] : [0, 1];
   let low = Math.min(...known), high = Math.max(...known);
   if (low === high) { low -= 0.05; high += 0.05; }
+  [low, high] = withFloors(panels, low, high, log);
   const pad = (high - low) * 0.05;
   return log ? [low / 1.05, high * 1.05] : [measure.neutral === null && low >= 0 ? Math.max(0, low - pad) : low - pad, high + pad];
+}
+
+/* A floor far wider than the curves is cut, so that it does not press them flat. */
+function withFloors(panels, low, high, log) {
+  const ends = panels.flatMap((p) => (p.floors[state.measure] ? [...p.floors[state.measure].low, ...p.floors[state.measure].high] : [])).filter((v) => v !== null && (!log || v > 0));
+  const span = high - low, factor = high / low;
+  return log ? [Math.max(low / factor, Math.min(low, ...ends)), Math.min(high * factor, Math.max(high, ...ends))] : [Math.max(low - span / 2, Math.min(low, ...ends)), Math.min(high + span / 2, Math.max(high, ...ends))];
 }
 
 function drawCurves(place, panel, peers) {
@@ -49,10 +56,14 @@ function drawCurves(place, panel, peers) {
   const name = `${measure.title} over the radius of ${panel.perturbation}${several() ? `, run ${panel.run}` : ""}`;
   const view = svg("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: "0", "aria-label": `${name}. ${spoken(entries, panel)} Arrow keys read values.` });
   const inside = frame(view, box, x, y, panel.taus.length <= 8 && width > 420 ? panel.taus : ticks(panel.taus[0], panel.taus[panel.taus.length - 1], width > 420 ? 6 : 4), log ? logTicks(low, high, 5) : ticks(low, high, 5), `radius: ${panel.axis}`, measure.axis);
-  const xs = panel.taus.map(x), floor = panel.floors[state.measure];
-  if (floor) inside.append(...bandPath(xs, floor.low.map(safe), floor.high.map(safe), "floor"), ...floorName(xs, floor, safe, box));
+  const xs = panel.taus.map(x), floor = panel.floors[state.measure], clip = `clip${DATA.panels.indexOf(panel)}`;
+  view.append(svg("clipPath", { id: clip }, svg("rect", { x: box.left, y: box.top - 4, width: box.right - box.left + 4, height: box.bottom - box.top + 8 })));
+  const shapes = svg("g", { "clip-path": `url(#${clip})` });
+  inside.append(shapes);
+  if (entries.every((e) => e.curve.value.every((v) => v === null))) inside.append(svg("text", { x: (box.left + box.right) / 2, y: (box.top + box.bottom) / 2, "text-anchor": "middle", class: "title" }, entries.length ? "no value exists here: re-train is never right; see Difference" : "choose a method above"));
+  if (floor) shapes.append(...floorBand(xs, floor, safe, DATA.panels.indexOf(panel)), ...floorName(xs, floor, safe, box));
   if (measure.neutral !== null && safe(measure.neutral) !== null) inside.append(svg("line", { x1: box.left, x2: box.right, y1: y(measure.neutral), y2: y(measure.neutral), class: "neutral" }));
-  for (const { label, curve } of entries) if (curve.low.length && !(floor && styleOf(label).kind === "control")) inside.append(...bandPath(xs, curve.low.map(safe), curve.high.map(safe), `band ${classOf(label)}`));
+  for (const { label, curve } of entries) if (curve.low.length && !(floor && styleOf(label).kind === "control")) shapes.append(...bandPath(xs, curve.low.map(safe), curve.high.map(safe), `band ${classOf(label)}`));
   for (const { label, curve } of entries) {
     const group = svg("g", { "data-row": label });
     group.append(...linePath(xs, curve.value.map(safe), classOf(label)));
@@ -68,6 +79,14 @@ function drawCurves(place, panel, peers) {
 const several = () => new Set(DATA.panels.map((p) => p.run)).size > 1;
 const caption = (panel) => (several() ? `${panel.run}: ${panel.perturbation}` : panel.perturbation);
 
+/* The noise floor is hatched, so that it differs from the curves' bands in shape and not in colour alone. */
+function floorBand(xs, floor, safe, number) {
+  const [lows, highs, id] = [floor.low.map(safe), floor.high.map(safe), `hatch${number}`];
+  const hatch = svg("pattern", { id, width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, svg("line", { x1: 0, y1: 0, x2: 0, y2: 7, class: "hatch" }));
+  const over = bandPath(xs, lows, highs, "floor");
+  for (const shape of over) shape.setAttribute("fill", `url(#${id})`);
+  return [svg("defs", {}, hatch), ...bandPath(xs, lows, highs, "floor-back"), ...over];
+}
 /* The words "noise floor" inside the band, where it is high enough to hold them. */
 function floorName(xs, floor, safe, box) {
   const places = xs.map((x, k) => [x, safe(floor.low[k]), safe(floor.high[k])]).filter((p) => !p.includes(null) && p[1] - p[2] > 18 && p[0] < box.right - 70);
