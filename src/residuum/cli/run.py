@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from residuum.experiments import Experiment, Stage, claim_folder, engine, outline, run, write_run
 from residuum.reporting.sentences import sentences
 from residuum.reporting.tables import metrics_table, prevalence_table, residual_table
+from residuum.reporting.tutorial import write_picture
 from residuum.types import InputError
 
 
@@ -58,10 +59,11 @@ def run_scenario(
     with engine(workers, cluster) as executor, progress() as report:
         results = run(experiment, store=store, executor=executor, report=report)
     record = write_run(experiment, results, folder)
+    caption = write_picture(record, folder)
     if as_json:
         typer.echo(json.dumps(record, indent=1))
     else:
-        print_results(record, folder, time.perf_counter() - start)
+        print_results(record, folder, time.perf_counter() - start, caption)
 
 
 def draw_overrides(draws: int | None, half_width: float | None, max_draws: int | None) -> dict[str, Any]:
@@ -109,8 +111,8 @@ def _plain_line(stage: Stage, done: int, total: int) -> None:
     print(f"[{done}/{total}] {stage.title}", file=sys.stderr, flush=True)  # noqa: T201
 
 
-def print_results(record: dict[str, Any], folder: Path, seconds: float) -> None:
-    """Print both tables, the sentences and where the files are."""
+def print_results(record: dict[str, Any], folder: Path, seconds: float, caption: str | None = None) -> None:
+    """Print the tables, the sentences, the caption of the picture if there is one, and where the files are."""
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(metrics_table(record))
     for perturbation in record["noise_floor"]:
@@ -120,4 +122,7 @@ def print_results(record: dict[str, Any], folder: Path, seconds: float) -> None:
             console.print(f"- {sentence}", soft_wrap=True)
     for warning in record["warnings"]:
         console.print(f"warning: {warning}", soft_wrap=True, markup=False)
+    if caption:
+        console.print(f"picture: {caption}", soft_wrap=True, markup=False, highlight=False)
+        console.print(f"{folder / 'figures'}: {record['scenario']['name']}.svg, .png and .html", soft_wrap=True)
     console.print(f"{folder / 'results.json'} written after {seconds:.0f} s", soft_wrap=True)
