@@ -125,3 +125,46 @@ def test_a_model_that_insists_on_float32_is_decided_in_float32():
     assert predictor.exact is None
     predictor.margin = float("inf")
     assert torch.equal(predictor(x), model(x).argmax(1))
+
+
+class Reader(nn.Module):
+    """Convolutions whose outputs are read before and after a rectifier, and sums that must not overwrite."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.norm = nn.Conv2d(1, 2, 3), nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)
+        self.relu, self.other = nn.ReLU(), nn.ReLU()
+
+    def forward(self, x):
+        a, b = self.norm(self.one(x)), self.two(x)
+        total = self.relu(b) + a
+        return (self.other(total) + total + a + b).mean((2, 3))
+
+
+def test_memory_is_reused_only_where_nobody_else_reads_it():
+    model = scrambled(Reader())
+    x = torch.rand(4, 1, 6, 6)
+    small = folded(model)
+    assert norms(small) == 0
+    assert torch.allclose(small(x), model(x), atol=1e-6)
+    assert not small.relu.inplace
+    assert not small.other.inplace
+
+
+def test_memory_is_reused_in_residual_networks():
+    small = folded(scrambled(build_model("resnet18", (3, 32, 32), 5, width=4, seed=1)))
+    assert all(module.inplace for module in small.modules() if isinstance(module, nn.ReLU))
+    assert "+=" in small.code or "iadd" in small.code
+
+
+def test_a_sum_that_broadcasts_falls_back_to_the_plain_model():
+    class Broadcast(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(1, 2, 6), nn.BatchNorm2d(2)
+
+        def forward(self, x):
+            return (self.norm(self.conv(x)) + x[:, :, :2, :2]).mean((2, 3))
+
+    model, x = scrambled(Broadcast()), torch.rand(4, 1, 6, 6)
+    assert torch.equal(Predictor(model, x)(x), model(x).argmax(1))

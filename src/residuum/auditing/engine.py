@@ -168,11 +168,15 @@ def show_audience(
     attacked, shown = audience
     crafter = cast.crafters[attacked]
     aimed = crafter.aim(group.x, group.y, group.randomness)
-    outcomes = []
-    for column in group.columns:
-        moved = crafter.apply(work.taus[column], group.x, group.y, aimed)
-        answers = ask(cast, set(shown), moved, pool)
-        outcomes += [(column, key, answers[key], answers[cast.reference]) for key in shown]
+    outcomes: list[Outcome] = []
+    together = max(1, work.rows // len(group.x))  # small groups are shown at several radii at once
+    for start in range(0, len(group.columns), together):
+        columns = group.columns[start : start + together]
+        moved = [crafter.apply(work.taus[column], group.x, group.y, aimed) for column in columns]
+        answers = ask(cast, set(shown), torch.cat(moved), pool)
+        each = {key: torch.split(answer, len(group.x)) for key, answer in answers.items()}
+        for i, column in enumerate(columns):
+            outcomes += [(column, key, each[key][i], each[cast.reference][i]) for key in shown]
     return outcomes
 
 

@@ -87,9 +87,12 @@ def fast_copy(plain: nn.Module, probe: Tensor, wanted: Tensor) -> nn.Module:
 
 
 def computes(candidate: nn.Module, probe: Tensor, wanted: Tensor) -> bool:
-    """Return whether the candidate's logits are the wanted ones up to float32 rounding."""
-    with torch.inference_mode():
-        found = candidate(probe)
+    """Return whether the candidate runs, and its logits are the wanted ones up to float32 rounding."""
+    try:
+        with torch.inference_mode():
+            found = candidate(probe)
+    except RuntimeError:  # e.g. a sum that cannot be made in place because it broadcasts
+        return False
     same_kind = isinstance(found, Tensor) and found.shape == wanted.shape
     return same_kind and deviation(found, wanted) <= SAME_FUNCTION * max(1.0, float(wanted.abs().max()))
 
