@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -9,7 +11,7 @@ import time
 
 import pytest
 
-from residuum.experiments import Experiment, engine, outline, run
+from residuum.experiments import Experiment, code, engine, outline, run
 from residuum.experiments.results import results_record
 from residuum.types import InputError
 
@@ -68,5 +70,61 @@ def test_a_scheduler_that_is_not_there_gets_one_line():
     with (
         pytest.raises(InputError, match=r"cannot reach a scheduler at tcp://127.0.0.1:9"),
         engine(cluster="tcp://127.0.0.1:9"),
+    ):
+        pass
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A scheduler and two workers in processes of their own; yields address and worker processes."""
+    pytest.importorskip("distributed")
+    started = []
+
+    def start(*arguments):
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "distributed.cli." + arguments[0], *arguments[1:]]
+        started.append(subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL))
+        return started[-1]
+
+    contact = tmp_path / "scheduler.json"
+    start("dask_scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(contact))
+    for _ in range(600):
+        if contact.is_file() and contact.stat().st_size:
+            break
+        time.sleep(0.1)
+    address = json.loads(contact.read_text())["address"]
+    one_thread = ("--nthreads", "1", "--no-dashboard", "--no-nanny")
+    workers = [start("dask_worker", address, *one_thread) for _ in range(2)]
+    yield address, workers
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_cluster_gives_the_same_record_even_if_a_worker_dies(killed, cluster, finished, quick, tmp_path):
+    address, workers = cluster
+    done = []
+
+    def report(stage, finished_stages, total):
+        done.append(stage)
+        if killed and len(done) == 5:
+            workers[0].kill()
+
+    with engine(cluster=address) as executor:
+        results = run(quick, store=tmp_path / "store", executor=executor, report=report)
+    assert without_times(results_record(quick, results)) == without_times(finished[0])
+    assert len(done) == 22
+
+
+@pytest.mark.long
+def test_a_worker_with_other_versions_is_refused(cluster, monkeypatch):
+    address, _ = cluster
+    real = code.version
+    monkeypatch.setattr(code, "version", lambda name: "0.0" if name == "torch" else real(name))
+    with (
+        pytest.raises(InputError, match=r"has torch .*, this process 0.0; install the same versions"),
+        engine(cluster=address),
     ):
         pass

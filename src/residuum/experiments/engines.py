@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 
+from residuum.experiments.code import library_versions
 from residuum.types import InputError
 
 RETRIES = 3  # a stage whose worker died is given to another one this often
@@ -69,13 +70,15 @@ def _cluster(address: str) -> Iterator[Executor]:
 
 
 def _check_workers(client: object, address: str) -> None:
-    from residuum.experiments.code import LIBRARIES, library_versions
-
+    try:
+        client.wait_for_workers(1, timeout=60)  # type: ignore[attr-defined]
+    except TimeoutError:
+        raise InputError(f"the scheduler at {address} has no workers; start some and try again") from None
     here = library_versions()
     for worker, there in client.run(library_versions).items():  # type: ignore[attr-defined]
-        for library in ("residuum", *LIBRARIES):
-            if there[library] != here[library]:
+        for library, ours in here.items():
+            if there[library] != ours:
                 raise InputError(
-                    f"worker {worker} of {address} has {library} {there[library]}, this process {here[library]}; "
+                    f"worker {worker} of {address} has {library} {there[library]}, this process {ours}; "
                     "install the same versions everywhere"
                 )
