@@ -4,6 +4,15 @@ from residuum.data.dataset import Dataset
 from residuum.data.download import download_cifar10
 from residuum.data.image_folder import load_image_folder
 from residuum.data.loaders import DATASETS, load_dataset
+from residuum.data.ranks import ids_of_ranks
 from residuum.data.splits import make_splits
 
-__all__ = ["DATASETS", "Dataset", "download_cifar10", "load_dataset", "load_image_folder", "make_splits"]
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "download_cifar10",
+    "ids_of_ranks",
+    "load_dataset",
+    "load_image_folder",
+    "make_splits",
+]

@@ -35,6 +35,7 @@ def results_record(experiment: Experiment, results: Sequence[Result]) -> dict[st
             "name": scenario.name,
             "form": experiment.splits().form,
             "settings": scenario.model_dump(mode="json", exclude={"name", "rows"}),
+            **_start(experiment),
         },
         "seeds": list(scenario.seeds),
         "warnings": sorted({text for result in results for text in result.warnings}),
@@ -44,14 +45,24 @@ def results_record(experiment: Experiment, results: Sequence[Result]) -> dict[st
     }
 
 
+def _start(experiment: Experiment) -> dict[str, Any]:
+    """Return which weights all models started from, if they did not start from scratch."""
+    known = experiment.pretrained
+    return {} if known is None else {"init_from": {what: file and _named(file) for what, file in known.items()}}
+
+
+def _named(file: dict[str, str]) -> dict[str, str]:
+    return {"file": Path(file["path"]).name, "sha256": file["sha256"]}
+
+
 def _row_record(experiment: Experiment, label: str, by_label: dict[str, list[Result]]) -> dict[str, Any]:
     row = next((row for row in experiment.rows if row.label == label), None)
     metrics = {str(r.seed): r.metrics for r in by_label[label]}
     reference = {str(r.seed): r.metrics for r in by_label["retrain"]}
     return {
         "method": row.method if row else label,
-        "settings": row.settings if row else experiment.scenario.model_dump(mode="json")["train"],
-        "fields_left_open": [],
+        "settings": row.settings if row else experiment.scenario.training(label),
+        "fields_left_open": row.left_open if row else experiment.scenario.left_open.get("train", []),
         "summary": summarise(metrics, reference),
         "per_seed": {str(r.seed): _seed_record(r) for r in by_label[label]},
     }

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from residuum.data import Dataset, load_dataset, make_splits
+from residuum.data import Dataset, ids_of_ranks, load_dataset, make_splits
 from residuum.experiments.parsing import build_perturbation, override, parse_value, split_label, split_spec
+from residuum.experiments.pretrained import find_manifest, identified
+from residuum.experiments.profiles import DEFAULT, scenario_tree
 from residuum.methods import Method, first_problem, make_method, methods
 from residuum.metrics import Relearning
 from residuum.models import MODELS
@@ -19,7 +19,6 @@ from residuum.training import Recipe
 from residuum.types import InputError, Splits, unknown_name
 
 BASELINES = ("original", "retrain", "control")
-SCENARIOS = files("residuum.experiments") / "scenarios"
 
 
 def _as_list(value: Any) -> Any:  # noqa: ANN401 (whatever the user wrote)
@@ -35,10 +34,16 @@ class _Strict(BaseModel):
 
 
 class DataSettings(_Strict):
-    """Which data, and how they are cut; everything random about the cut comes from `split_seed`."""
+    """Which data, and how they are cut; everything random about the cut comes from `split_seed`.
+
+    `size` is the side that the images of a folder are scaled to. `train_ranks` (first, last) restricts training and
+    validation to the samples of these ranks within their class, for instance those that pre-training left out.
+    """
 
     name: str = "digits"
+    size: Annotated[int, Field(ge=1)] | None = None
     classes: Texts | None = None
+    train_ranks: tuple[int, int] | None = None
     train_size: Annotated[int, Field(ge=2)] | None = None
     validation_size: Annotated[int, Field(ge=0)] = 0
     test_size: Annotated[int, Field(ge=1)] | None = None
@@ -94,30 +99,44 @@ class PictureSettings(_Strict):
 
 
 class Scenario(_Strict):
-    """A data set, a deletion request, a network, and how everything is trained, unlearned and audited."""
+    """A data set, a deletion request, a network, and how everything is trained, unlearned and audited.
+
+    `retrain_epochs` are those of re-train and controls if they differ from the original's. `left_open` lists, by method
+    ("train" for the models trained), the fields for which the publication a profile follows gives no value.
+    """
 
     name: str
+    profile: str = DEFAULT
     description: str = ""
     data: DataSettings
     forget: ForgetSettings
     model: ModelSettings
     train: Recipe
+    retrain_epochs: Annotated[int, Field(ge=0)] | None = None
     relearn: Relearning = Relearning()
     audit: AuditSettings = AuditSettings()
     picture: PictureSettings | None = None
     methods: dict[str, dict[str, Any]] = {}
+    left_open: dict[str, list[str]] = {}
     rows: Texts = []
     seeds: Annotated[list[int], BeforeValidator(_as_list)] = [131, 42, 7]
     controls: Annotated[int, Field(ge=1)] = 1
     threads: Annotated[int, Field(ge=1)] = 1
 
+    def training(self, role: str) -> dict[str, Any]:
+        """Return the recipe of original, re-train or a control as plain values."""
+        recipe: dict[str, Any] = self.model_dump(mode="json")["train"]
+        differs = role != "original" and self.retrain_epochs is not None
+        return recipe | ({"epochs": self.retrain_epochs} if differs else {})
+
 
 class Row(_Strict):
-    """One line of the results: a label, the method's name and its complete hyper-parameters."""
+    """One line of the results: a label, the method's name, its complete hyper-parameters, and which were left open."""
 
     label: str
     method: str
     settings: dict[str, Any]
+    left_open: list[str] = []
 
     def build(self) -> Method:
         """Return the configured method."""
@@ -134,6 +153,8 @@ class Experiment(_Strict):
     scenario: Scenario
     rows: list[Row]
     data_root: Path | None = None
+    init_from: Path | None = None
+    manifest: Path | None = None
 
     @classmethod
     def create(
@@ -143,16 +164,26 @@ class Experiment(_Strict):
         methods: str | Sequence[str] | None = None,
         seeds: Sequence[int] | None = None,
         overrides: Mapping[str, Any] | None = None,
+        profile: str = DEFAULT,
         data_root: Path | str | None = None,
+        init_from: Path | str | None = None,
+        manifest: Path | str | None = None,
     ) -> Experiment:
-        """Return the experiment of a named scenario; `overrides` has dotted keys such as "rurk.tau"."""
-        chosen = load_scenario(scenario, {**(overrides or {}), **({"seeds": list(seeds)} if seeds is not None else {})})
+        """Return the experiment of a named scenario; `overrides` has dotted keys such as "rurk.tau".
+
+        `init_from` is a weights file: all models start from it, but for the head, which is fresh from the seed.
+        `manifest` says which samples these weights have seen (default: the .json beside them, if it is one).
+        """
+        given = {**(overrides or {}), **({"seeds": list(seeds)} if seeds is not None else {})}
+        chosen = load_scenario(scenario, given, profile=profile)
         specs = methods.split(",") if isinstance(methods, str) else methods
-        rows = [parse_row(spec, chosen.methods) for spec in (chosen.rows if specs is None else specs)]
+        rows = [parse_row(spec, chosen.methods, chosen.left_open) for spec in (chosen.rows if specs is None else specs)]
         _check_labels([*_baseline_labels(chosen), *(row.label for row in rows)])
         if chosen.picture and not rows:
             raise InputError("expected at least one method for the picture, got none; give --methods gd")
-        return cls(scenario=chosen, rows=rows, data_root=Path(data_root) if data_root else None)
+        root, weights, seen = (Path(path) if path else None for path in (data_root, init_from, manifest))
+        found = find_manifest(weights, seen)
+        return cls(scenario=chosen, rows=rows, data_root=root, init_from=weights, manifest=found)
 
     @property
     def labels(self) -> list[str]:
@@ -161,7 +192,15 @@ class Experiment(_Strict):
 
     def dataset(self) -> Dataset:
         """Return the scenario's data set."""
-        return load_dataset(self.scenario.data.name, root=self.data_root)
+        return load_dataset(self.scenario.data.name, root=self.data_root, size=self.scenario.data.size)
+
+    @property
+    def pretrained(self) -> dict[str, Any] | None:
+        """The weights to start from and their manifest, each with path and hash; None without them."""
+        if self.init_from is None:
+            return None
+        seen = None if self.manifest is None else identified(self.manifest)
+        return {"weights": identified(self.init_from), "manifest": seen}
 
     def splits(self, dataset: Dataset | None = None) -> Splits:
         """Return the scenario's splits: the same for every seed."""
@@ -174,6 +213,7 @@ def split_data(dataset: Dataset, data: DataSettings, forget: ForgetSettings) -> 
         dataset,
         **forget.model_dump(),
         classes=data.classes,
+        train_ids=None if data.train_ranks is None else ids_of_ranks(dataset.train, *data.train_ranks),
         train_size=data.train_size,
         validation_size=data.validation_size,
         test_size=data.test_size,
@@ -181,21 +221,9 @@ def split_data(dataset: Dataset, data: DataSettings, forget: ForgetSettings) -> 
     )
 
 
-def scenario_names() -> list[str]:
-    """Return the names of the scenarios that come with the package.
-
-    >>> "digits" in scenario_names()
-    True
-    """
-    return sorted(entry.name.removesuffix(".toml") for entry in SCENARIOS.iterdir() if entry.name.endswith(".toml"))
-
-
-def load_scenario(name: str, overrides: Mapping[str, Any] | None = None) -> Scenario:
-    """Return a named scenario with overrides such as {"train.epochs": 5, "rurk.tau": 0.02} applied."""
-    if name not in scenario_names():
-        raise unknown_name("scenario", name, scenario_names())
-    tree: dict[str, Any] = tomllib.loads((SCENARIOS / f"{name}.toml").read_text(encoding="utf-8"))
-    complete = _validated({"name": name, **tree}).model_dump()
+def load_scenario(name: str, overrides: Mapping[str, Any] | None = None, *, profile: str = DEFAULT) -> Scenario:
+    """Return a named scenario in one of its profiles, with overrides such as {"train.epochs": 5, "rurk.tau": 0.02}."""
+    complete = _validated(scenario_tree(name, profile)).model_dump()
     for key, value in (overrides or {}).items():
         override(complete, key, value)
     scenario = _validated(complete)
@@ -210,7 +238,11 @@ def _validated(tree: Mapping[str, Any]) -> Scenario:
         raise InputError(first_problem(error)) from None
 
 
-def parse_row(spec: str, defaults: Mapping[str, Mapping[str, Any]] | None = None) -> Row:
+def parse_row(
+    spec: str,
+    defaults: Mapping[str, Mapping[str, Any]] | None = None,
+    left_open: Mapping[str, Sequence[str]] | None = None,
+) -> Row:
     """Return the row of `[LABEL=]NAME[:key=value...]`; without a label the text itself with keys sorted.
 
     >>> parse_row("rurk:v=2:tau=0.1").label
@@ -223,7 +255,8 @@ def parse_row(spec: str, defaults: Mapping[str, Mapping[str, Any]] | None = None
     values = {key: parse_value(value) for key, value in given.items()}
     method = make_method(name, {**(defaults or {}).get(name, {}), **values})
     own_label = ":".join([name, *(f"{key}={value}" for key, value in given.items())])
-    return Row(label=label or own_label, method=name, settings=method.settings)
+    unpublished = list((left_open or {}).get(name, []))
+    return Row(label=label or own_label, method=name, settings=method.settings, left_open=unpublished)
 
 
 def _baseline_labels(scenario: Scenario) -> list[str]:
@@ -241,6 +274,8 @@ def _check_labels(labels: Sequence[str]) -> None:
 def _check_names(scenario: Scenario) -> None:
     if scenario.model.name not in MODELS:
         raise unknown_name("model", scenario.model.name, MODELS)
+    for name, values in scenario.methods.items():
+        make_method(name, values)
     for spec in scenario.audit.perturbations:
         build_perturbation(spec)
         if not scenario.audit.radii(spec):

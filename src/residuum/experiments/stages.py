@@ -23,11 +23,12 @@ from residuum.auditing import audit, first_radius, make_gallery
 from residuum.data import load_dataset
 from residuum.experiments.parsing import build_perturbation
 from residuum.experiments.picture import make_picture
+from residuum.experiments.pretrained import same_file, seen_in_pretraining
 from residuum.experiments.settings import DataSettings, ForgetSettings, split_data
 from residuum.methods import Context, make_method, unlearn
 from residuum.methods import methods as methods_table
 from residuum.metrics import Relearning, evaluate, mean_loss
-from residuum.models import build_model, load_weights, save_weights
+from residuum.models import build_model, init_from, load_weights, save_weights
 from residuum.training import Phase, Recipe, cross_entropy, fit
 from residuum.types import ResiduumWarning, Samples, Splits, child_seed
 
@@ -99,7 +100,7 @@ def audit_stage(settings: Settings, parents: Folders, folder: Path) -> None:
             perturbation,
             **settings["audit"],
             seed=seed,
-            seen={"the retain set": set(splits.retain.ids)},
+            seen={"the retain set": set(splits.retain.ids), **seen_in_pretraining(settings["pretrained"])},
         )
     (folder / "counts").mkdir()
     for label, counts in result.counts.items():
@@ -197,13 +198,15 @@ def _splits(settings: Settings) -> Splits:
 @lru_cache(maxsize=2)
 def _cached_splits(data: str, forget: str, root: str | None) -> Splits:
     cut = DataSettings.model_validate_json(data)
-    return split_data(load_dataset(cut.name, root=root), cut, ForgetSettings.model_validate_json(forget))
+    return split_data(load_dataset(cut.name, root=root, size=cut.size), cut, ForgetSettings.model_validate_json(forget))
 
 
 def _fresh_model(settings: Settings, splits: Splits, seed: int) -> nn.Module:
     spec = settings["model"]
     constants: dict[str, Any] = {"mean": tuple(spec["mean"]), "std": tuple(spec["std"])}
-    return build_model(spec["name"], splits.train.shape, splits.classes, width=spec["width"], seed=seed, **constants)
+    model = build_model(spec["name"], splits.train.shape, splits.classes, width=spec["width"], seed=seed, **constants)
+    weights = spec["init_from"]
+    return model if weights is None else init_from(model, same_file(weights))
 
 
 def _contiguous(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
