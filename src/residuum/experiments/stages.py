@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from residuum.auditing import audit, first_radius, make_gallery
+from residuum.checkpoint import Checkpoint
 from residuum.data import load_dataset
 from residuum.experiments.parsing import build_perturbation
 from residuum.experiments.picture import make_picture
@@ -30,7 +31,7 @@ from residuum.methods import methods as methods_table
 from residuum.metrics import Relearning, evaluate, mean_loss
 from residuum.models import build_model, init_from, load_weights, save_weights
 from residuum.training import Phase, Recipe, cross_entropy, fit
-from residuum.types import ResiduumWarning, Samples, Splits, child_seed
+from residuum.types import InputError, ResiduumWarning, Samples, Splits, child_seed
 
 Settings = Mapping[str, Any]
 Folders = Mapping[str, Path]
@@ -38,6 +39,7 @@ StageFunction = Callable[[Settings, Folders, Path], None]
 
 MODEL, INITIAL, GALLERY, RECORD = "model.safetensors", "initial.safetensors", "gallery.npz", "record.json"
 IDS = "ids.txt"
+SCRATCH = "scratch"  # a place that outlives an interrupted stage, where the store offers one
 PICTURE = "picture.npz"
 
 
@@ -50,7 +52,8 @@ def train_stage(settings: Settings, parents: Folders, folder: Path) -> None:
     samples = splits.train if settings["role"] == "original" else splits.retain
     with measured(settings["threads"]) as record:
         phases = [Phase(cross_entropy, drive="train")]
-        record["passes"] = fit(model, {"train": samples}, recipe, phases, seed=seed)
+        checkpoint = Checkpoint(folder / SCRATCH / "training.pt") if (folder / SCRATCH).is_dir() else None
+        record["passes"] = fit(model, {"train": samples}, recipe, phases, seed=seed, checkpoint=checkpoint)
     save_weights(model, folder / MODEL)
     write_ids(folder, samples)
     write_record(folder, record)
@@ -190,15 +193,17 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def _splits(settings: Settings) -> Splits:
-    return _cached_splits(
-        json.dumps(settings["data"], sort_keys=True), json.dumps(settings["forget"]), settings["root"]
-    )
+    cut, request = (json.dumps(settings[part], sort_keys=True) for part in ("data", "forget"))
+    return _cached_splits(cut, request, settings["root"], settings["fingerprint"])
 
 
 @lru_cache(maxsize=2)
-def _cached_splits(data: str, forget: str, root: str | None) -> Splits:
+def _cached_splits(data: str, forget: str, root: str | None, fingerprint: str) -> Splits:
     cut = DataSettings.model_validate_json(data)
-    return split_data(load_dataset(cut.name, root=root, size=cut.size), cut, ForgetSettings.model_validate_json(forget))
+    dataset = load_dataset(cut.name, root=root, size=cut.size)
+    if dataset.fingerprint != fingerprint:  # written to since, or another machine's
+        raise InputError(f"data set {cut.name} is not the one the run was planned with; put it back or start again")
+    return split_data(dataset, cut, ForgetSettings.model_validate_json(forget))
 
 
 def _fresh_model(settings: Settings, splits: Splits, seed: int) -> nn.Module:
