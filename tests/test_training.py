@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from residuum.checkpoint import Checkpoint, Position
 from residuum.models import build_model
 from residuum.training import Phase, Recipe, counting_passes, crop_and_flip, cross_entropy, fit, project, train
 from residuum.types import InputError, child_seed, generator
@@ -184,3 +185,27 @@ def test_a_diverging_loss_and_a_misplaced_augmentation_are_refused(splits):
         train(model, poisoned, Recipe(epochs=1), seed=4)
     with pytest.raises(InputError, match="images of shape"):
         crop_and_flip(torch.rand(3, 4), generator(0))
+
+
+def test_a_training_stopped_at_an_epoch_goes_on_as_if_it_had_not(splits, same_weights, tmp_path):
+    start = build_model("cnn", splits.train.shape, 3, width=2, seed=1)
+    recipe = Recipe(epochs=6, lr=0.05, batch_size=16, schedule="cosine", augment=True, sigma=0.01)
+    phases, streams = [Phase(cross_entropy, "train")], {"train": splits.train}
+    whole, parts = copy.deepcopy(start), copy.deepcopy(start)
+    passes = fit(whole, streams, recipe, phases, seed=4)
+    options = {"seed": 4, "checkpoint": Checkpoint(tmp_path / "training.pt", every=0)}
+    fit(parts, streams, recipe, phases, **options, stop_after_epoch=lambda epoch: epoch == 2)
+    assert not same_weights(parts, whole)
+    resumed = copy.deepcopy(start)
+    epochs = []
+    total = fit(resumed, streams, recipe, phases, **options, stop_after_epoch=lambda e: bool(epochs.append(e)))
+    assert same_weights(resumed, whole)
+    assert total == passes
+    assert epochs == [3, 4, 5]
+
+
+def test_a_young_checkpoint_is_not_written_again(tmp_path):
+    model = nn.Linear(1, 1)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    Checkpoint(tmp_path / "training.pt", every=1000).save(Position(1), model, optimiser, {})
+    assert not (tmp_path / "training.pt").exists()

@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
+from residuum.checkpoint import Checkpoint, Position
 from residuum.models import module_flags
 from residuum.types import InputError, Samples, child_seed, generator
 
@@ -122,6 +123,7 @@ def fit(
     frozen: Iterable[nn.Module] = (),
     progress: Progress | None = None,
     stop_after_epoch: Callable[[int], bool] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> int:
     """Train `model` in place and return the number of single-sample forward-backward passes.
 
@@ -130,6 +132,7 @@ def fit(
     the others have the recipe's. Injected noise comes from `noise_seed` only.
     Parameters with `requires_grad=False` are left alone, and modules in `frozen` keep their statistics.
     `stop_after_epoch` is called with each finished epoch, counted from 0, and ends the training by True.
+    `checkpoint` saves the training after epochs and takes it up again; it serves phases with one stream each.
     """
     phases_of = phases if callable(phases) else lambda epoch: phases
     sizes = batch_sizes or {}
@@ -138,9 +141,12 @@ def fit(
     weights = [p for p in model.parameters() if p.requires_grad]
     optimiser = torch.optim.SGD(weights, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
     total = _total_steps(feeds, recipe, phases_of)
-    done = 0
+    chances = {"noise": noise, **{f"{name}/{part}": g for name, f in feeds.items() for part, g in f.chances.items()}}
+    start = checkpoint.restore(model, optimiser, chances) if checkpoint else Position()
+    done = start.steps
     with module_flags(model), counting_passes(model) as passes:
-        for epoch in range(recipe.epochs):
+        passes[0] = start.passes
+        for epoch in range(start.epoch, recipe.epochs):
             for group in optimiser.param_groups:
                 group["lr"] = recipe.rate(epoch)
             for phase in phases_of(epoch):
@@ -152,6 +158,8 @@ def fit(
                     done += 1
                     if progress:
                         progress(done, total)
+            if checkpoint:
+                checkpoint.save(Position(epoch + 1, done, passes[0]), model, optimiser, chances)
             if stop_after_epoch and stop_after_epoch(epoch):
                 break
     optimiser.zero_grad(set_to_none=True)
@@ -239,6 +247,7 @@ class _Feed:
         self.order = generator(child_seed(seed, name))
         self.crops = generator(child_seed(seed, f"{name}/augment"))
         self.batches = math.ceil(len(samples) / self.size)
+        self.chances = {"order": self.order, "crops": self.crops}
         self._endless: Iterator[Batch] | None = None
 
     def one_pass(self) -> Iterator[Batch]:

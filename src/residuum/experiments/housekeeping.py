@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from residuum.experiments.code import code_fingerprint
-from residuum.experiments.stages import IDS, STAGES, modules_of
+from residuum.experiments.stages import IDS, SCRATCH, STAGES, modules_of
 from residuum.experiments.store import MANIFEST, WRITING, Store, broken_artefacts, manifest_of
 from residuum.types import InputError
 
@@ -79,6 +79,7 @@ def _folders(root: Path) -> Iterator[Path]:
 def leftovers(root: Path) -> list[Path]:
     """Return the half-written folders that no run is working on: a killed run left them."""
     half = [folder for folder in _folders(root) if not (folder / MANIFEST).is_file() or _is_aside(folder)]
+    half += sorted((root / SCRATCH).iterdir()) if (root / SCRATCH).is_dir() else []
     return [folder for folder in half if not Store(root).busy(_key_of(folder))]
 
 

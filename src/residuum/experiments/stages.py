@@ -105,12 +105,12 @@ def audit_stage(settings: Settings, parents: Folders, folder: Path) -> None:
             seed=seed,
             seen={"the retain set": set(splits.retain.ids), **seen_in_pretraining(settings["pretrained"])},
         )
+        if len(splits.forget.shape) == 3 and max(settings["audit"]["taus"]) > 0:
+            pictures = make_gallery(models, models["retrain"], splits.forget, perturbation, result.counts, seed=seed)
+            pictures.save(folder / GALLERY)
     (folder / "counts").mkdir()
     for label, counts in result.counts.items():
         counts.save(folder / "counts" / f"{label}.npz")
-    if len(splits.forget.shape) == 3 and max(settings["audit"]["taus"]) > 0:
-        pictures = make_gallery(models, models["retrain"], splits.forget, perturbation, result.counts, seed=seed)
-        pictures.save(folder / GALLERY)
     record["audits"] = {
         label: result.measures(label) | {"first_radius": first_radius(counts, exact=result.exact)}
         for label, counts in result.counts.items()

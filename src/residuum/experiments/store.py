@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from residuum.experiments.code import code_fingerprint
-from residuum.experiments.stages import STAGES, modules_of, read_record
+from residuum.experiments.stages import SCRATCH, STAGES, modules_of, read_record
 from residuum.types import InputError, ResiduumWarning
 
 VERSION = 1
@@ -102,13 +102,20 @@ class Store:
     def _run(self, stage: Stage, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=f"{WRITING}{stage.key}-", dir=target.parent))
+        scratch = (self.root / SCRATCH / stage.key).resolve()
+        scratch.mkdir(parents=True, exist_ok=True)
         try:
+            (aside / SCRATCH).symlink_to(scratch)
             STAGES[stage.kind](stage.settings, {k: self.folder(p) for k, p in stage.parents.items()}, aside)
+            (aside / SCRATCH).unlink()
             _write_manifest(stage, aside)
+            shutil.rmtree(scratch)
             shutil.rmtree(target, ignore_errors=True)
             os.rename(aside, target)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
+            if scratch.is_dir() and not any(scratch.iterdir()):
+                scratch.rmdir()
 
     @contextmanager
     def _locked(self, key: str) -> Iterator[None]:
