@@ -95,7 +95,7 @@ class PictureSettings(_Strict):
     copies: Annotated[int, Field(ge=1, le=1000)] = 100
     shown: Annotated[int, Field(ge=1)] = 20
     least: Annotated[float, Field(gt=0, le=1)] = 0.1
-    resolution: Annotated[int, Field(ge=5, le=200)] = 41
+    resolution: Annotated[int, Field(ge=5, le=200)] = 31
 
 
 class Scenario(_Strict):

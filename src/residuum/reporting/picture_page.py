@@ -51,8 +51,8 @@ def page_data(pictures: Sequence[Picture]) -> dict[str, Any]:
         "copies": copies,
         "least": least_copies(float(first.least), copies),
         "radius": float(first.radius),
-        "train": [[*_whole(point, view), int(label)] for point, label in _retained(first)],
-        "centres": [_whole(point, view) for point in first.projected(first.inputs)],
+        "train": [[*_whole(first.train[k], view), int(first.train_labels[k])] for k in _retained(first)],
+        "centres": _whole(first.projected(first.inputs), view),
         "seeds": [seed_data(picture) for picture in pictures],
     }
 
@@ -65,7 +65,7 @@ def seed_data(picture: Picture) -> dict[str, Any]:
         "seed": int(picture.seed),
         "overview": [region_paths(picture.overview_x, picture.overview_y, picture.overview[m]) for m in models],
         "around": [[region_paths(*at, leads) for leads in picture.around[m]] for m in models],
-        "at": [[_whole(point, at) for point in points] for points in away],
+        "at": _whole(away, at),
         "centre": picture.centre_says.tolist(),
         "says": picture.copies_say.tolist(),
     }
@@ -78,10 +78,10 @@ def region_paths(x: Array, y: Array, leads: Array) -> list[str]:
     paths = []
     for label in range(leads.shape[-1]):
         made = contour_generator(x, y, leads[..., label].astype(float), fill_type=FillType.OuterOffset)
-        polygons, offsets = made.filled(0, np.inf)
+        filled: Any = made.filled(0, np.inf)
         rings = [
             ring
-            for points, starts in zip(polygons, offsets, strict=True)
+            for points, starts in zip(*filled, strict=True)
             for ring in np.split(np.asarray(points), np.asarray(starts)[1:-1].astype(int))
         ]
         paths.append("".join(_ring_path(ring, (x, y)) for ring in rings))
@@ -89,7 +89,7 @@ def region_paths(x: Array, y: Array, leads: Array) -> list[str]:
 
 
 def _ring_path(ring: Array, view: tuple[Array, Array]) -> str:
-    corners = simplified(np.array([_placed(point, view) for point in ring]), TOLERANCE)[:-1]
+    corners = simplified(_placed(ring, view), TOLERANCE)[:-1]
     return "M" + "L".join(f"{x:.0f} {y:.0f}" for x, y in corners) + "Z"
 
 
@@ -110,16 +110,17 @@ def simplified(points: Array, tolerance: float) -> Array:
     return np.concatenate([simplified(points[: far + 1], tolerance)[:-1], simplified(points[far:], tolerance)])
 
 
-def _placed(point: Array, view: tuple[Array, Array]) -> tuple[float, float]:
-    """Return a point of the plane on the square, whose second coordinate points down."""
-    across, up = ((value - g[0]) / (g[-1] - g[0]) for value, g in zip(point, view, strict=True))
-    return SIDE * across, SIDE * (1 - up)
+def _placed(points: Array, view: tuple[Array, Array]) -> Array:
+    """Return points (..., 2) of the plane on the square, whose second coordinate points down."""
+    across, up = ((points[..., k] - g[0]) / (g[-1] - g[0]) for k, g in enumerate(view))
+    return SIDE * np.stack([across, 1 - up], axis=-1)
 
 
-def _whole(point: Array, view: tuple[Array, Array]) -> list[int]:
-    return [round(float(value)) for value in _placed(point, view)]
+def _whole(points: Array, view: tuple[Array, Array]) -> list[Any]:
+    whole: list[Any] = np.rint(_placed(points, view)).astype(int).tolist()
+    return whole
 
 
-def _retained(picture: Picture) -> list[tuple[Array, int]]:
-    kept = ~picture.train_forgotten
-    return list(zip(picture.train[kept], picture.train_labels[kept], strict=True))
+def _retained(picture: Picture) -> list[int]:
+    rows: list[int] = np.flatnonzero(~picture.train_forgotten).tolist()
+    return rows
