@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from residuum.types import InputError, ResiduumWarning
 VERSION = 1
 MANIFEST = "manifest.json"
 WRITING = ".writing-"
+LOG = "log.txt"
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ class Store:
         aside = Path(tempfile.mkdtemp(prefix=f"{WRITING}{stage.key}-", dir=target.parent))
         scratch = (self.root / SCRATCH / stage.key).resolve()
         scratch.mkdir(parents=True, exist_ok=True)
+        self._log("started", stage)
         try:
             (aside / SCRATCH).symlink_to(scratch)
             STAGES[stage.kind](stage.settings, {k: self.folder(p) for k, p in stage.parents.items()}, aside)
@@ -112,10 +115,17 @@ class Store:
             shutil.rmtree(scratch)
             shutil.rmtree(target, ignore_errors=True)
             os.rename(aside, target)
+            self._log("finished", stage)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
             if scratch.is_dir() and not any(scratch.iterdir()):
                 scratch.rmdir()
+
+    def _log(self, event: str, stage: Stage) -> None:
+        """Append one line to the store's log; what was computed when, and by which process, can be read there."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        with (self.root / LOG).open("a", encoding="utf-8") as log:
+            log.write(f"{now} {os.getpid()} {event} {stage.key} {stage.title}\n")
 
     @contextmanager
     def _locked(self, key: str) -> Iterator[None]:
