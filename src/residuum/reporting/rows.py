@@ -170,8 +170,8 @@ def cost_cell(row: Record, reference: Record) -> Cell:
 def _smallest_gap(rows: Sequence[TableRow], key: str) -> float | None:
     gaps = [row.cells[key].gap for row in rows if row.kind == "method"]
     known = [gap for gap in gaps if gap is not None]
-    shared = 2 * known.count(min(known, default=0.0)) > len(known)  # what most methods reach marks none of them
-    return None if shared else min(known)
+    most_share_it = bool(known) and 2 * known.count(min(known)) > len(known)
+    return None if most_share_it else min(known, default=None)
 
 
 def _marked(cell: Cell, row: TableRow, best: float | None) -> Cell:

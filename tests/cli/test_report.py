@@ -1,0 +1,82 @@
+"""`residuum report` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from residuum.cli.report import report_runs
+from residuum.types import InputError
+
+app = typer.Typer()
+app.command("report")(report_runs)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    audit = {
+        "taus": [0.0, 0.1],
+        "draws": [1, 100],
+        "settings": {"confidence": 0.95},
+        "residual_knowledge": {name: [1.0, 1.0] for name in ("pooled", "low", "high", "mean_of_ratios")},
+        **{
+            name: {end: [0.0, 0.0] for end in ("value", "low", "high")}
+            for name in ("difference", "disagreement", "unlearn_accuracy", "prevalence")
+        },
+    }
+    row = {"per_seed": {"1": {"audits": {"gaussian": audit}, "passes": 1, "metrics": {"test_accuracy": 90.0}}}}
+    floor = {"taus": [0.0, 0.1], "low": [1.0, 0.9], "high": [1.0, 1.1], "pairs": 1}
+    record = {
+        "schema": "residuum.results/1",
+        "scenario": {"name": "small", "form": "sample", "settings": {}},
+        "seeds": [1],
+        "noise_floor": {"gaussian": floor},
+        "methods": {name: {"method": name, "summary": {}, **row} for name in ("retrain", "control", "gd")},
+    }
+    (tmp_path / "results.json").write_text(json.dumps(record))
+    return tmp_path
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def test_it_prints_the_written_files(folder):
+    result = call(folder, "--no-gallery")
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines()[0] == str(folder / "report.html")
+    assert "made with --no-gallery" in (folder / "report.html").read_text()
+    assert "no residual knowledge found at this precision" in (folder / "report.html").read_text()
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    monkeypatch.setattr("residuum.reporting.report.write_figures", lambda runs, folder: [])
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_json_and_out(folder, tmp_path):
+    result = call(folder, "--json", "--out", tmp_path / "elsewhere")
+    files = json.loads(result.output)
+    assert files[0] == str(tmp_path / "elsewhere" / "report.html")
+    assert not (folder / "report.html").exists()
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_own_data_stay_private_unless_asked_for(folder):
+    call(folder)
+    assert "would then contain the very samples" in (folder / "report.html").read_text()
+    call(folder, "--gallery")
+    assert "stored no gallery file" in (folder / "report.html").read_text()
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_bad_input(folder, tmp_path):
+    assert isinstance(call(tmp_path / "nowhere").exception, InputError)
+    assert isinstance(call(folder, "--paper", tmp_path / "missing.json").exception, InputError)
+    assert not (folder / "report.html").exists()
+    (tmp_path / "taken").write_text("a file")
+    assert "choose another folder" in str(call(folder, "--out", tmp_path / "taken" / "x").exception)

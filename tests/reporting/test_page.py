@@ -1,0 +1,199 @@
+"""The page as a text: complete, escaped, small, quick, the same every time, and without any address to fetch."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from residuum.reporting import write_report
+from residuum.reporting.curves import MEASURES, band, first_shown, mean_curve, panels, seed_curve, trade_off
+from residuum.reporting.figures import write_figures
+from residuum.reporting.page import page_text, row_styles, script_json
+from residuum.reporting.paper import compare, load_published
+from residuum.reporting.pictures import gallery_of
+from residuum.reporting.records import load_runs
+from residuum.types import InputError
+
+
+@pytest.fixture(scope="module")
+def demo(demo_folder):
+    return load_runs([demo_folder])[0]
+
+
+@pytest.fixture(scope="module")
+def text(demo):
+    return page_text([demo], [gallery_of(demo, None)])
+
+
+def test_the_page_fetches_nothing(text):
+    assert set(re.findall(r"https?://[^\"'\s<>]+", text)) <= {"http://www.w3.org/2000/svg"}
+    assert "default-src 'none'" in html.unescape(text)
+    assert not re.search(r"<(?:link|script|img|iframe)[^>]+(?:src|href)=\"(?!data:)", text)
+    assert "@import" not in text
+    assert not re.findall(r"url\((?!#)", text.replace("url(#${", ""))
+
+
+def test_names_are_text_everywhere(text):
+    assert "<script>alert(1)" not in text
+    assert "<img src=x" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    data = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1]
+    assert "<" not in data
+    assert '<img src=x onerror="alert(1)">' in json.loads(data)["styles"]
+
+
+def test_json_in_a_script_cannot_end_it():
+    hostile = {"a": "</script><!--", "b": "\u2028\u2029&", "c": [1.5, None]}
+    text = script_json(hostile)
+    assert json.loads(text) == hostile
+    assert not set("<>&\u2028\u2029") & set(text)
+
+
+def test_the_page_is_the_same_every_time_small_and_quick(demo, text):
+    start = time.perf_counter()
+    assert page_text([demo], [gallery_of(demo, None)]) == text
+    assert time.perf_counter() - start < 5
+    assert len(text.encode()) < 3_000_000
+
+
+def test_everything_needed_to_recompute_is_there(demo, text):
+    import hashlib
+
+    assert hashlib.sha256((demo.folder / "results.json").read_bytes()).hexdigest() in text
+    counts = demo.folder / "counts" / "1" / "gd" / "gaussian.npz"
+    assert hashlib.sha256(counts.read_bytes()).hexdigest() in text
+    for words in ("gd: a warning", "check1", "What this page does not prove", "0.1.0", "How a verdict is reached"):
+        assert words in text
+
+
+def test_reports_never_read_weights(make_run, monkeypatch):
+    folder, opened = make_run(gallery=True).folder, []
+    (folder / "models").mkdir()
+    (folder / "models" / "gd.safetensors").write_bytes(b"not weights")
+    real = Path.open
+
+    def spy(self, *arguments, **options):
+        opened.append(self.suffix)
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", spy)
+    write_report(folder)
+    assert ".npz" in opened
+    assert ".safetensors" not in opened
+
+
+def test_a_report_has_all_files_and_leaves_the_run_alone(make_run, tmp_path):
+    run = make_run(gallery=True)
+    before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
+    files = write_report(run.folder)
+    names = {path.relative_to(run.folder).as_posix() for path in files}
+    assert {"report.html", "table.tex", "table.csv"} <= names
+    assert {
+        f"figures/{n}_gaussian.{e}" for n in ("residual_knowledge", "measures", "trade_off") for e in ("svg", "png")
+    } <= names
+    assert all(path.stat().st_size > 0 for path in files)
+    assert {path: path.read_bytes() for path in before} == before
+    again = {path.name: path.read_bytes() for path in files}
+    assert {path.name: path.read_bytes() for path in write_report(run.folder)} == again
+
+
+def test_several_runs_are_compared_on_one_page(make_run):
+    first, second = make_run(name="a"), make_run(name="b", form="class", reference=0.0)
+    files = write_report([first.folder, second.folder])
+    assert files[0] == first.folder.parent / "comparison" / "report.html"
+    text = files[0].read_text()
+    assert text.count("Run a") >= 2
+    assert "Verdicts of all runs" in text
+    assert {path.name for path in files} >= {"a-trade_off_gaussian.svg", "b-trade_off_gaussian.svg"}
+
+
+def test_runs_without_control_or_metrics_still_make_a_page(make_run):
+    run = make_run()
+    del run.record["methods"]["control"]
+    run.record["noise_floor"].clear()
+    for row in run.record["methods"].values():
+        row["summary"] = {}
+    text = page_text([run], [gallery_of(run, None)])
+    assert "no second re-trained model (control)" in text
+
+
+def test_published_values_stand_beside_ours(make_run, tmp_path):
+    paper = tmp_path / "paper.json"
+    row = {m: {"mean": 50.0, "std": 1.0} for m in ("retain_acc", "unlearn_acc", "test_acc", "mia_acc")}
+    methods = {"Re-train": row, "GD": row | {"avg_gap": {"mean": 9.0}}}
+    paper.write_text(json.dumps({"tables": {"main": {"results": {"digits": methods}}}}))
+    run = make_run()
+    published = load_published(paper)
+    text = page_text([run], [], [compare(run, published)])
+    assert "† its printed average gap is 9, its own columns give 0.00" in text
+    assert "≠ differs" in text
+    other = make_run(name="other")
+    assert "no published values for scenario other" in page_text([other], [], [compare(other, published)])
+
+
+def test_curves_are_the_record_and_means_over_seeds(make_run):
+    run = make_run()
+    audits = run.audits("gd", "gaussian")
+    curves = [seed_curve(audit, "pooled") for audit in audits]
+    assert curves[0]["value"] == audits[0]["residual_knowledge"]["pooled"]
+    mean = mean_curve(curves)
+    for k in range(3):
+        assert mean["value"][k] == pytest.approx(sum(c["value"][k] for c in curves) / 3)
+        assert mean["low"][k] == min(c["low"][k] for c in curves)
+        assert mean["high"][k] == max(c["high"][k] for c in curves)
+    assert mean_curve([{"value": [None], "low": [], "high": []}])["value"] == [None]
+    assert band(run, "gaussian", "pooled")["high"] == run.record["noise_floor"]["gaussian"]["high"]
+    panel = next(panels(run))
+    assert set(panel["curves"]) == {m.key for m in MEASURES}
+    point = next(p for p in trade_off(run, "gaussian") if p["label"] == "gd" and p["seed"] == "1")
+    assert point["cost"] == 25
+    assert point["x"] == max(curves[0]["value"][1:], key=lambda r: abs(r - 1))
+
+
+def test_a_plot_of_many_rows_starts_with_few(demo, make_run):
+    shown = first_shown(demo)
+    assert len(shown) == 7
+    assert shown[:2] == ["original", "control"]
+    gaps = {label: demo.rows[label]["summary"]["average_gap"] for label in demo.rows}
+    hidden = set(demo.rows) - set(shown) - {"retrain"}
+    assert max(gaps[label] for label in shown[2:]) <= min(gaps[label] for label in hidden)
+    few = make_run()
+    assert first_shown(few) == ["original", "control", "gd", "rurk"]
+
+
+def test_no_two_methods_look_the_same(demo):
+    looks = [(s["colour"], s["line"]) for s in row_styles([demo]).values() if s["kind"] == "method"]
+    assert len(set(looks)) == len(looks)
+
+
+def test_figures_have_no_date_and_plain_text(make_run, tmp_path):
+    files = write_figures([make_run()], tmp_path)
+    svg = next(path for path in files if path.name == "residual_knowledge_gaussian.svg").read_text()
+    assert "dc:date" not in svg
+    assert "rurk" in svg
+    assert "<img" not in svg
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "cannot read"), ("{", "expected JSON"), ('{"schema": "other/1"}', "expected schema")],
+)
+def test_folders_that_hold_no_run_are_refused(tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "results.json").write_text(content)
+    with pytest.raises(InputError, match=message):
+        write_report(tmp_path)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_the_same_run_twice_is_refused(make_run):
+    run = make_run()
+    with pytest.raises(InputError, match="different runs"):
+        write_report([run.folder, run.folder / "results.json"])
+    with pytest.raises(InputError, match="at least one run"):
+        write_report([])
