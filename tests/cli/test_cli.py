@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
@@ -40,6 +41,21 @@ def test_run_prints_tables_and_sentences_and_writes_the_documented_files(folder,
     assert again["methods"] == record["methods"]
 
 
+def test_a_sweep_writes_one_line_per_setting_and_radius(folder, capsys):
+    quick = [argument for argument in QUICK if argument not in ("--methods", "gd:epochs=1")]
+    grid = ["--method", "rurk", "--grid", "lambda=0.01,0.1", "--grid", "epochs=1"]
+    assert run_command(["sweep", "digits", *grid, *quick]) == 0
+    assert "rurk lambda 0.1 epochs 1" in capsys.readouterr().out
+    run = folder / "runs" / "digits-rurk-sweep"
+    lines = list(csv.DictReader((run / "sweep.csv").read_text().splitlines()))
+    assert [(line["setting lambda"], line["radius"]) for line in lines] == [
+        (value, radius) for value in ("0.01", "0.1") for radius in ("0.0", "0.1")
+    ]
+    record = json.loads((run / "results.json").read_text())
+    settings = record["methods"]["rurk lambda 0.1 epochs 1"]["settings"]
+    assert (settings["lambda_f"], settings["lambda_a"]) == (0.1, 0.1)
+
+
 def test_list_names_everything(capsys):
     assert run_command(["list", "--json"]) == 0
     names = json.loads(capsys.readouterr().out)
@@ -68,8 +84,12 @@ BAD = {
     "data set": (lambda: ["run", "--set", "data.name=cifar"], "unknown data set 'cifar'; did you mean cifar10"),
     "list": (lambda: ["list", "method"], "unknown list 'method'; did you mean methods"),
     "option": (lambda: ["run", "--sedes", "1"], "No such option: --sedes"),
+    "grid": (lambda: ["sweep", "digits", "--method", "ga", "--grid", "lrr=1"], "unknown setting of ga 'lrr'"),
+    "grid values": (lambda: ["sweep", "digits", "--method", "ga", "--grid", "lr="], "expected field=value,value,..."),
+    "profile": (lambda: ["run", "--profile", "papr"], "papr"),
+    "download": (lambda: ["run", "cifar10", "--download"], "expected --data-root FOLDER with --download"),
     "seeds": (lambda: ["run", "--seeds", "1,x"], "expected whole numbers separated by commas for --seeds, got '1,x'"),
-    "setting": (lambda: ["run", "--set", "train.epochs"], "expected key=value after --set, got 'train.epochs'"),
+    "setting": (lambda: ["run", "--set", "train.epochs"], "expected key=value, got 'train.epochs'"),
     "ids that do not exist": (
         lambda: ["run", *NO_CLASS, "--set", "forget.forget_ids=digits/9999,digits/0001"],
         "digits/9999",
@@ -126,7 +146,7 @@ def test_an_interrupt_gives_130(monkeypatch, capsys):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("residuum.cli.run.outline", interrupted)
+    monkeypatch.setattr("residuum.cli.execution.outline", interrupted)
     assert run_command(["run", "digits"]) == 130
     assert "the same command resumes" in capsys.readouterr().err
 

@@ -7,8 +7,10 @@ import typer
 from residuum.cli.bound import app as bound
 from residuum.cli.check import check_method
 from residuum.cli.listing import list_names
+from residuum.cli.report import report_runs
 from residuum.cli.run import run_scenario
 from residuum.cli.store import app as store
+from residuum.cli.sweep import sweep_method
 
 app = typer.Typer(
     name="residuum",
@@ -19,6 +21,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("run")(run_scenario)
+app.command("report")(report_runs)
+app.command("sweep")(sweep_method)
 app.command("list")(list_names)
 app.command("check")(check_method)
 app.add_typer(bound, name="bound")

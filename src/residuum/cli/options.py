@@ -1,0 +1,85 @@
+"""Options that several commands share, and what they mean together."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from residuum.types import InputError
+
+Scenario = Annotated[str, typer.Argument(help="Name of a scenario; see `residuum list scenarios`.")]
+Seeds = Annotated[str | None, typer.Option(help="Comma-separated run seeds.")]
+Perturbations = Annotated[
+    str | None, typer.Option(help="Comma-separated perturbations of the audit, NAME[:key=value...].")
+]
+Draws = Annotated[int | None, typer.Option(help="Draws per forgotten sample and radius.")]
+HalfWidth = Annotated[
+    float | None, typer.Option(help="Instead of draws: make as many as bring every interval of r to +-this.")
+]
+MaxDraws = Annotated[int | None, typer.Option(help="At most this many draws with --half-width.")]
+Out = Annotated[Path | None, typer.Option(help="Folder of the run; default runs/SCENARIO.")]
+Store = Annotated[Path, typer.Option(help="Folder of finished stages.")]
+Profile = Annotated[str, typer.Option(help="cpu: what two cores can do; paper: the published settings.")]
+DataRoot = Annotated[Path | None, typer.Option(help="Folder that holds data sets.")]
+InitFrom = Annotated[Path | None, typer.Option(help="Weights that every model starts from, but for its head.")]
+Manifest = Annotated[Path | None, typer.Option(help="Which samples those weights have seen.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="key=value with a dotted key, e.g. rurk.tau=0.02; repeatable.")
+]
+Workers = Annotated[int, typer.Option(min=1, help="Processes; results do not depend on it.")]
+Cluster = Annotated[str | None, typer.Option(help="tcp://host:port of a dask scheduler; see docs/scale.md.")]
+Json = Annotated[bool, typer.Option("--json", help="Print results.json instead of tables.")]
+
+DEFAULT_STORE = Path(".residuum/store")
+ALL_CORES = os.cpu_count() or 1
+
+
+def gathered_overrides(
+    settings: list[str] | None,
+    perturbations: str | None,
+    draws: int | None,
+    half_width: float | None,
+    max_draws: int | None,
+) -> dict[str, Any]:
+    """Return the scenario overrides that these options mean; draws and a half-width exclude each other."""
+    if draws is not None and half_width is not None:
+        raise InputError("expected --draws or --half-width, got both; a half-width chooses the draws")
+    changes: dict[str, Any] = dict(parse_setting(text) for text in settings or [])
+    if perturbations is not None:
+        changes["audit.perturbations"] = perturbations.split(",")
+    if draws is not None:
+        changes["audit.draws"] = draws
+    if half_width is not None:
+        changes |= {"audit.draws": None, "audit.half_width": half_width}
+    if max_draws is not None:
+        changes["audit.max_draws"] = max_draws
+    return changes
+
+
+def parse_setting(text: str) -> tuple[str, str]:
+    """Return key and value of `key=value`.
+
+    >>> parse_setting("rurk.tau=0.02")
+    ('rurk.tau', '0.02')
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise InputError(f"expected key=value, got {text!r}")
+    return key.strip(), value.strip()
+
+
+def parse_seeds(text: str | None) -> list[int] | None:
+    """Return the seeds of a comma-separated list.
+
+    >>> parse_seeds("131,42")
+    [131, 42]
+    """
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"expected whole numbers separated by commas for --seeds, got {text!r}") from None
