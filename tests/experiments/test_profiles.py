@@ -1,4 +1,4 @@
-"""Scenario files and their profiles: all load, the paper profile is the published one, and what it left open is said."""
+"""Scenario files: both profiles load, the paper profile is the published one, and what was left open is said."""
 
 import dataclasses
 import time
@@ -15,14 +15,6 @@ from residuum.types import InputError
 
 FORMS = {"small-cifar5": 0, "vgg11": 0, "digits": 0, "tiny": 0, "small-cifar5-class": 1, "cifar10": 2}
 FORMS |= {"cifar10-class": 3}
-    "small-cifar5": 0,
-    "vgg11": 0,
-    "digits": 0,
-    "tiny": 0,
-    "small-cifar5-class": 1,
-    "cifar10": 2,
-    "cifar10-class": 3,
-}
 SHARED = {"momentum": 0.9, "batch_size": 128}
 # Published values; four columns where they depend on the form: small sample, small class, CIFAR-10 sample, class.
 PUBLISHED = {
