@@ -51,7 +51,7 @@ class ImageFiles:
 
     def read(self, indices: Tensor) -> Callable[[], Tensor]:
         """Begin to decode these positions, each file once; the function returned waits and gives the pixels."""
-        rows, places = torch.unique(indices, return_inverse=True)
+        rows, places = torch.unique(torch.as_tensor(indices), return_inverse=True)
         squares = [_threads().submit(read_square, self.root / self.names[row], self.size) for row in rows.tolist()]
 
         def pixels() -> Tensor:
