@@ -105,6 +105,13 @@ def test_the_caption_counts_what_a_slow_loop_counts(tmp_path):
     assert (counts.total, counts.pairs, len(counts.per_seed)) == (slow[1], 15, 5)
 
 
+def test_a_caption_without_contrasts_says_so_and_no_more():
+    nothing = caption([toy(copies_say=np.array(COPIES)[[0, 0, 0]])])
+    assert nothing.count("0 of 3 pairs of seed and sample (0.0 of 3 a seed on average, 0)") == 2
+    assert "of these" not in nothing
+    assert "in 1 of these 1 the unlearned model" in caption([toy()])
+
+
 def test_marks_beyond_a_line_are_counted():
     copies = np.repeat(toy().inputs[:, None], 4, axis=1)
     copies[0, 0, 0] += 0.35  # over the line at -0.2, but outside the drawing

@@ -111,10 +111,11 @@ def counted_sentence(pictures: Sequence[Picture]) -> str:
     first, found = pictures[0], tally(pictures, UNLEARNED)
     copies = first.copies_say.shape[2]
     many = least_copies(float(first.least), copies)
+    more = f"; in {found.remembers} of these {found.total} the unlearned model recognises more copies than re-train"
+    ending = more if found.total else ""
     return (
         f"Over {len(pictures)} seeds, {first.models[UNLEARNED]} and re-train give the same answer at the sample, but "
-        f"different answers on at least {many} of its {copies} copies, for {_of_pairs(found)}; in {found.remembers} of "
-        f"these {found.total} the unlearned model recognises more copies than re-train."
+        f"different answers on at least {many} of its {copies} copies, for {_of_pairs(found)}{ending}."
     )
 
 
@@ -140,7 +141,7 @@ def marks_astray(picture: Picture) -> tuple[int, int]:
     away = (picture.copies[:, :shown] - picture.inputs[:, None]) @ picture.axes.T
     step = picture.around_at[1] - picture.around_at[0]
     column, row = np.moveaxis(np.rint((away - picture.around_at[0]) / step).astype(int), -1, 0)
-    inside = (column >= 0) & (column <= last) & (row >= 0) & (row <= last)
+    inside = (np.abs(away) <= picture.around_at[-1]).all(-1)
     samples = np.arange(len(picture.ids))[:, None]
     regions = picture.around[:2, samples, row.clip(0, last), column.clip(0, last)].argmax(-1)
     astray = (regions != picture.copies_say[:2, :, :shown]) & inside
