@@ -40,7 +40,7 @@ def test_latex_numbers_equal_the_record(make_run):
     reference = run.rows["retrain"]["summary"]
     for label, row in run.rows.items():
         line = next(line for line in text.splitlines() if line.startswith(f"{label} &"))
-        cells = re.findall(r"\$([\d.]+) \\pm ([\d.]+)\$ \((?:\\textbf\{)?([\d.]+)", line)
+        cells = re.findall(r"\$([\d.]+)_\{\\pm ([\d.]+)\}\$ \((?:\\textbf\{)?([\d.]+)", line)
         wanted = [row["summary"][name] for name in METRIC_NAMES]
         gaps = [abs(value["mean"] - reference[name]["mean"]) for name, value in zip(METRIC_NAMES, wanted, strict=True)]
         expected = [(f"{v['mean']:.2f}", f"{v['std']:.2f}", f"{g:.2f}") for v, g in zip(wanted, gaps, strict=True)]
@@ -77,7 +77,7 @@ def test_the_table_compiles(make_run, tmp_path, several):
         pytest.skip("no LaTeX engine found: apt-get install texlive-latex-base")
     runs = [make_run(name="a_b & <c>"), make_run(name="x")][: 1 + several]
     (tmp_path / "table.tex").write_text(latex_table(runs))
-    document = r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage{booktabs}\begin{document}\input{table.tex}"
+    document = r"\documentclass{article}\usepackage{booktabs}\begin{document}\input{table.tex}"
     (tmp_path / "doc.tex").write_text(document + r"\end{document}")
     flags = ["-interaction=nonstopmode", "-halt-on-error"] if "pdflatex" in engine else []
     subprocess.run([engine, *flags, "doc.tex"], cwd=tmp_path, check=True, capture_output=True)

@@ -17,10 +17,21 @@ SPECIAL = {
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
-    '"': r"\textquotedbl{}",
+    '"': "''",
     "–": "--",
     "|": r"\textbar{}",
 }
+SHORT = {
+    "retain_accuracy": "Retain acc.",
+    "unlearn_accuracy": "Unlearn acc.",
+    "test_accuracy": "Test acc.",
+    "mia_accuracy": "MIA acc.",
+    "relearn_epochs": "Re-learn",
+    "average_gap": "Avg. gap",
+    "residual": "Residual",
+    "cost": "Cost",
+}
+UNITS = {"cost": "%"}
 CSV_COLUMNS = ("run", "model", "method", "kind", "verdict")
 
 
@@ -39,12 +50,12 @@ def latex_text(text: str) -> str:
 def latex_table(runs: Sequence[Run]) -> str:
     """Return a table environment that compiles with booktabs; numbers are those of results.json, rounded."""
     several = len(runs) > 1
-    head = [*(["Run"] if several else []), "Model", *(latex_text(f"{c.title}") for c in COLUMNS)]
-    units = [*([""] if several else []), "", *(latex_text(f"({c.unit})") for c in COLUMNS)]
+    head = [*(["Run"] if several else []), "Model", *(latex_text(SHORT[c.key]) for c in COLUMNS)]
+    units = [*([""] if several else []), "", *(latex_text(f"({UNITS.get(c.key, c.unit)})") for c in COLUMNS)]
     lines = [
         "% Made by residuum from results.json; needs \\usepackage{booktabs}.",
         r"\begin{table}",
-        r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
+        r"\centering\scriptsize\setlength{\tabcolsep}{2pt}",
         rf"\caption{{{latex_text(caption(runs))}}}",
         rf"\begin{{tabular}}{{{'l' * (1 + several)}{'r' * len(COLUMNS)}}}",
         r"\toprule",
@@ -61,7 +72,7 @@ def caption(runs: Sequence[Run]) -> str:
     names = ", ".join(run.name for run in runs)
     seeds = max(len(run.seeds) for run in runs)
     shown = f"mean and standard deviation over {seeds} seeds, in parentheses the gap to re-train"
-    return f"{names}: {shown}. Bold: smallest gap."
+    return f"{names}: {shown}. Cost is relative to re-training. Bold: smallest gap."
 
 
 def latex_row(row: TableRow, several: bool) -> str:
@@ -75,11 +86,11 @@ def latex_cell(cell: Cell, with_gap: bool) -> str:
     r"""Return a cell.
 
     >>> latex_cell(Cell(99.5, "99.50", std=0.25, gap=0.1), True)
-    '$99.50 \\pm 0.25$ (0.10)'
+    '$99.50_{\\pm 0.25}$ (0.10)'
     """
     if cell.value is None:
         return "--"
-    number = latex_text(cell.text) if cell.std is None else rf"${cell.text} \pm {cell.std:.2f}$"
+    number = latex_text(cell.text) if cell.std is None else rf"${cell.text}_{{\pm {cell.std:.2f}}}$"
     gap = "" if not with_gap or cell.gap is None else f" ({cell.gap:.2f})"
     if cell.best:
         number, gap = (number, rf" (\textbf{{{cell.gap:.2f}}})") if gap else (rf"\textbf{{{number}}}", "")
