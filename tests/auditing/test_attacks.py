@@ -12,7 +12,7 @@ from torch import nn
 
 import residuum.auditing.crafting as crafting
 from residuum.auditing import audit
-from residuum.perturbations import FGSM, PGD, block_generator
+from residuum.perturbations import FGSM, PGD, UserPerturbation, block_generator
 from residuum.perturbations.gradient import wrong_label
 from residuum.types import InputError
 
@@ -192,6 +192,14 @@ def test_a_users_own_perturbation(networks, reference, samples, own):
     ]
     assert parts[0].counts["n"] + parts[1].counts["n"] == whole.counts["n"]
     assert whole.settings["name"] in ("brighter", "Darker")
+
+
+def test_what_a_user_returns_is_clamped_and_seeded_by_row():
+    own, x = UserPerturbation(5.0, function=brighter), torch.full((3, 1, 2, 2), 0.5)
+    moved = own(nn.Identity(), x, torch.zeros(3), torch.Generator().manual_seed(0))
+    assert moved.max() == 1
+    near = own.at(0.1)(nn.Identity(), x, torch.zeros(3), torch.Generator().manual_seed(0))
+    assert not torch.equal(near[0], near[1])
 
 
 def test_wrong_perturbations_are_refused(networks, reference, samples):
