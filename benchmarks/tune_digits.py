@@ -1,6 +1,8 @@
 """Choose the digits scenario's hyper-parameters on development seeds; no test image is looked at.
 
-    python benchmarks/tune_digits.py [METHOD ...] [--seeds 1,2,3,4,5,6,7,8,9,10] [--json FILE]
+    python benchmarks/tune_digits.py [METHOD ...] [--seeds 1,2,3,4,5,6,8,9,10] [--json FILE]
+
+Development seeds are 1 to 10 without 7, which is one of the seeds that are reported.
 
 Every method gets a grid (GRIDS). A candidate counts if, on average over the seeds, its validation accuracy is at
 most 2 points below re-train's; among those the one whose mean pooled residual knowledge stays nearest to 1, averaged
@@ -36,25 +38,25 @@ GRIDS: dict[str, dict[str, list[Any]]] = {
     "ngd": {"lr": [0.1], "sigma": [0.03, 0.1, 0.15, 0.2], "epochs": [10]},
     "ga": {"lr": [1e-5, 0.01, 0.03, 0.05, 0.1], "epochs": [1, 3, 5]},
     "neggrad": {"beta": [0.001, 0.01, 0.03, 0.1, 0.2], "epochs": [1, 3, 5]},
-    "eu_k": {"lr": [0.02, 0.05, 0.1], "epochs": [10, 20, 30]},
+    "eu_k": {"lr": [0.01, 0.05, 0.1], "epochs": [10, 20]},
     "cf_k": {"lr": [0.01, 0.03, 0.1], "epochs": [10]},
     "scrub": {
-        "lr": [5e-4, 5e-3, 0.01, 0.02],
-        "msteps": [2, 3],
+        "lr": [5e-4, 1e-3, 2e-3, 5e-3],
+        "msteps": [2],
         "epochs": [3, 5],
         "forget_batch_size": [11, 44],
-        "alpha": [0.001, 0.1],
+        "clip": [None, 1.0],
     },
-    "ssd": {"alpha": [10, 20, 30, 50, 70, 100, 200], "dampening": [0.5, 1.0]},
-    "fisher": {"alpha": [1e-6, 3e-6, 6e-6, 1e-5, 3e-5]},
+    "ssd": {"alpha": [70, 75, 80, 85, 100]},
+    "fisher": {"alpha": [1e-6, 2e-6, 3e-6, 4e-6]},
     "ntk": {
-        "weight_decay": [10.0],
-        "scale": ["predicted", 1e5],
-        "guard": [2.0, 5.0, 10.0, 20.0, 40.0],
+        "weight_decay": [0.1, 10.0],
+        "guard": [2.0, 3.0, 4.0],
         "tolerance": [0.01],
+        "max_iterations": [40],
         "memory_mib": [64.0],
     },
-    "cr": {"l2": [1e-4, 1e-3, 1e-2, 0.1], "std": [1.0, 10.0]},
+    "cr": {"l2": [3e-4, 1e-3, 3e-3, 0.1], "std": [0.3, 1.0, 10.0]},
     "rurk": {"lambda_f": [0.003, 0.01, 0.03], "lambda_a": [0.01, 0.03], "tau": [0.03, 0.1, 0.2], "epochs": [2, 4, 6]},
 }
 
@@ -141,7 +143,7 @@ def line(label: str, row: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("methods", nargs="*", default=list(GRIDS))
-    parser.add_argument("--seeds", default="1,2,3,4,5,6,7,8,9,10")
+    parser.add_argument("--seeds", default="1,2,3,4,5,6,8,9,10")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--json")
     arguments = parser.parse_args()
@@ -158,7 +160,7 @@ def main() -> None:
         print(f"chosen: {line(name + ' ' + json.dumps(chosen['settings']), chosen)}")
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump(means, file, indent=1)
+            json.dump(dict(zip(arguments.seeds.split(","), facts, strict=True)), file, indent=1)
 
 
 if __name__ == "__main__":

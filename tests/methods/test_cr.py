@@ -16,7 +16,7 @@ from residuum.methods import CR, Context, make_method, unlearn
 from residuum.methods.removal import Objective, fit_heads, newton_removal, one_by_one
 from residuum.models import build_model, forward, give_unit_head, head_features, load_weights, save_weights
 from residuum.theory import removal as theory
-from residuum.types import InputError, generator
+from residuum.types import InputError, ResiduumWarning, generator
 
 
 def objective(n: int = 60, d: int = 5, classes: int = 3, *, l2: float = 0.02, std: float = 1.0, loss="logistic"):
@@ -146,6 +146,7 @@ def heads_of(model: nn.Module) -> torch.Tensor:
     return model.fc[1].weight.detach()
 
 
+@pytest.mark.filterwarnings("ignore:cr. the certificate")
 def test_the_method_fits_on_unit_features_and_removes(original, splits):
     context = Context(3)
     method = CR(l2=0.01, std=0.5)
@@ -177,6 +178,7 @@ def test_the_result_computes_heads_of_unit_features_and_keeps_the_body(original,
     assert all(torch.equal(v, after.state_dict()[n]) for n, v in body.items())
 
 
+@pytest.mark.filterwarnings("ignore:cr. the certificate")
 def test_it_learns(original, splits):
     after = unlearn(original, splits, CR(l2=1e-3, std=0.1), seed=1)
     assert forward(after, splits.test).argmax(1).eq(splits.test.y).double().mean() > 0.8
@@ -206,6 +208,7 @@ def test_no_epsilon_without_a_full_step(original, splits):
         assert "step_size = 1" in context.notes["epsilon_missing"]
 
 
+@pytest.mark.filterwarnings("ignore:cr. the certificate")
 def test_over_budget_the_heads_are_fitted_anew(original, splits):
     context = Context(1)
     anew = unlearn(original, splits, CR(std=0.1, l2=0.01, budget=1e-9), seed=1, context=context)
@@ -218,6 +221,11 @@ def test_over_budget_the_heads_are_fitted_anew(original, splits):
     calm = Context(1)
     unlearn(original, splits, CR(std=0.1, l2=0.01, budget=1e9), seed=1, context=calm)
     assert "heads_fitted_anew" not in calm.notes
+
+
+def test_a_useless_certificate_is_warned_about(original, splits):
+    with pytest.warns(ResiduumWarning, match=r"certificate says next to nothing \(epsilon \d"):
+        unlearn(original, splits, CR(std=0.01, l2=1e-3), seed=1)
 
 
 def test_a_whole_class_is_refused(original, class_splits, splits):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -16,7 +17,9 @@ from residuum.models import give_unit_head, head_features
 from residuum.theory.removal import objective_epsilon
 from residuum.theory.result import finite_or_none
 from residuum.training import STRICT, NonNegative, Positive
-from residuum.types import InputError, Splits, generator
+from residuum.types import InputError, ResiduumWarning, Splits, generator
+
+USELESS = 10.0  # an observer may be 22,000 times as sure after seeing the model
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -93,8 +96,14 @@ class CR(Method):
         if self.step_size != 1 or self.loss != "logistic" or not self.std:
             return facts | {"epsilon_missing": "needs step_size = 1, the logistic loss and std > 0"}
         bound = float(removal.bounds.norm())
-        exact, printed = (objective_epsilon(bound, self.std, self.delta, printed=form).value for form in (False, True))
-        return facts | {"bound": bound, "epsilon": finite_or_none(exact), "epsilon_printed": finite_or_none(printed)}
+        exact, printed = (objective_epsilon(bound, self.std, self.delta, printed=form) for form in (False, True))
+        if exact.value > USELESS:
+            text = (
+                f"cr: the certificate says next to nothing (epsilon {exact.value:.3g}); raise std or l2, or set budget"
+            )
+            warnings.warn(text, ResiduumWarning, stacklevel=3)
+        epsilons = {"epsilon": finite_or_none(exact.value), "epsilon_printed": finite_or_none(printed.value)}
+        return facts | {"bound": bound} | epsilons
 
 
 def _refuse_lost_classes(splits: Splits) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Annotated, ClassVar, Literal
 
@@ -16,7 +17,7 @@ from residuum.methods.base import Context, Method
 from residuum.methods.per_sample import Weights, chunks, squared_gradients
 from residuum.models import evaluating
 from residuum.training import STRICT, NonNegative, Positive
-from residuum.types import Samples, Splits, child_seed, generator
+from residuum.types import ResiduumWarning, Samples, Splits, child_seed, generator
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 
@@ -61,6 +62,9 @@ class SSD(Method):
                     factor = dampening_factor(forget[name], rest[name], alpha=self.alpha, dampening=self.dampening)
                     dampened += int(factor.lt(1).sum())
                     weight.mul_(factor)
+        if not dampened:
+            text = f"ssd: no weight was dampened, the model is the original; lower alpha (now {self.alpha:g})"
+            warnings.warn(text, ResiduumWarning, stacklevel=2)
         context.notes |= {"dampened_weights": dampened, "weights": sum(v.numel() for v in forget.values())}
         context.notes |= {} if self.per_sample else {"batch_size": size}
         return model
