@@ -6,7 +6,7 @@ READY = $(VENV)/.ready
 # Two torch processes on two cores run best with one thread each.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-long lint format clean
+.PHONY: demo test test-long lint format screenshots clean
 
 demo: $(READY)  ## train, unlearn and audit the bundled digits
 	$(BIN)/residuum run digits
@@ -26,6 +26,9 @@ lint: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+screenshots: demo  ## pictures of the demo's page for the docs; needs chromium
+	$(BIN)/python benchmarks/screenshots.py runs/digits docs/images
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

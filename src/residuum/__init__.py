@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from residuum.methods import unlearn as unlearn
     from residuum.metrics import evaluate as evaluate
     from residuum.models import build_model as build_model
+    from residuum.reporting import report as report
     from residuum.training import Recipe as Recipe
     from residuum.training import train as train
     from residuum.types import InputError as InputError
@@ -36,6 +37,7 @@ _HOMES = {
     "load_dataset": "residuum.data",
     "make_splits": "residuum.data",
     "perturbations": "residuum",
+    "report": "residuum.reporting",
     "run": "residuum.experiments",
     "train": "residuum.training",
     "unlearn": "residuum.methods",

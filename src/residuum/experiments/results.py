@@ -25,7 +25,7 @@ LIBRARIES = ("residuum", "torch", "numpy", "scipy", "scikit-learn")
 
 def results_record(experiment: Experiment, results: Sequence[Result]) -> dict[str, Any]:
     """Return the content of results.json; everything but `created` and `seconds` is a function of the settings."""
-    scenario = experiment.scenario
+    scenario, splits = experiment.scenario, experiment.splits()
     by_label = {label: [r for r in results if r.label == label] for label in experiment.labels}
     return {
         "schema": SCHEMA,
@@ -33,7 +33,8 @@ def results_record(experiment: Experiment, results: Sequence[Result]) -> dict[st
         "versions": {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
         "scenario": {
             "name": scenario.name,
-            "form": experiment.splits().form,
+            "form": splits.form,
+            "class_names": list(splits.class_names),
             "settings": scenario.model_dump(mode="json", exclude={"name", "rows"}),
             **_start(experiment),
         },
@@ -82,12 +83,15 @@ def counts_path(result: Result, perturbation: str) -> str:
 
 
 def _noise_floors(experiment: Experiment, by_label: dict[str, list[Result]]) -> dict[str, Any]:
-    audit = experiment.scenario.audit
-    controls = [r for label in by_label if label.startswith("control") for r in by_label[label]]
-    return {
-        name: noise_floor([Counts.load(r.counts[name]) for r in controls], confidence=audit.confidence)
-        for name in audit.perturbations
-    }
+    chosen = experiment.labels[2 : len(experiment.labels) - len(experiment.rows)]  # after original and retrain
+    controls = [result for label in chosen for result in by_label[label]]
+    return {name: _noise_floor(controls, name) for name in experiment.scenario.audit.perturbations}
+
+
+def _noise_floor(controls: Sequence[Result], perturbation: str) -> dict[str, Any]:
+    settings = controls[0].audits[perturbation]["settings"]
+    counts = [Counts.load(control.counts[perturbation]) for control in controls]
+    return noise_floor(counts, confidence=settings["confidence"], exact=settings["enumerated"])
 
 
 def _notes(by_label: dict[str, list[Result]]) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from residuum.reporting.report import write_report
+from residuum.reporting.writing import write_report
 
-__all__ = ["write_report"]
+report = write_report
+
+__all__ = ["report", "write_report"]
