@@ -54,7 +54,7 @@ def test_it_prints_the_written_files(folder):
 
 @pytest.fixture
 def no_figures(monkeypatch):
-    monkeypatch.setattr("residuum.reporting.report.write_figures", lambda runs, folder: [])
+    monkeypatch.setattr("residuum.reporting.writing.write_figures", lambda runs, folder: [])
 
 
 @pytest.mark.usefixtures("no_figures")
