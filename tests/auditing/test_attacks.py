@@ -224,3 +224,13 @@ def test_wrong_perturbations_are_refused(networks, reference, samples):
 
     with pytest.raises(InputError, match="differentiable"):
         run({"m": Hard()}, reference, samples, FGSM())
+
+
+def test_a_diverged_model_neither_moves_inputs_nor_spoils_the_others(networks, reference, samples):
+    diverged = copy.deepcopy(networks["m"])
+    nn.init.constant_(diverged[-1].bias, float("nan"))
+    result = run({"bad": diverged, **networks}, reference, samples, ATTACKS[1])
+    assert result.counts["bad"].method_right.sum() == 0
+    clean = result.counts["bad"].reference_right[:, 0]
+    assert (result.counts["bad"].reference_right[:, 1] == 3 * clean).all()  # the reference saw unmoved inputs
+    assert result.counts["n"] == run(networks, reference, samples, ATTACKS[1]).counts["n"]

@@ -97,4 +97,4 @@ def loss_gradient(model: nn.Module, x: Tensor) -> Tensor:
         leaf = x.detach().requires_grad_(True)
         logits = model(leaf)
         direction = loss_direction(logits.detach(), torch.zeros(len(x), dtype=torch.int64))
-        return input_gradient(logits, leaf, direction)
+        return input_gradient(logits, leaf, direction).nan_to_num_()  # NaN of a diverged model must equal itself

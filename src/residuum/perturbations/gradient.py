@@ -59,7 +59,7 @@ class GradientAttack(Perturbation):
             goal = wrong_label(y, wheel, logits.shape[1]) if self.target == "random" else y
             uphill = loss_direction(logits.detach(), goal)
             gradient = input_gradient(logits, leaf, uphill if self.target == "untargeted" else -uphill)
-        return gradient.sign_()
+        return gradient.nan_to_num_(nan=0.0).sign_()  # a model that diverged has no direction: stay where we are
 
 
 @dataclass(frozen=True)
