@@ -62,6 +62,9 @@ def test_the_wanted_scenarios_are_there():
 def test_the_paper_profile_has_the_published_values_and_lists_the_others(name):
     for row in Experiment.create(name, profile="paper").rows:
         for field, value in PUBLISHED[row.method].items():
+            if field == "blocks" and name == "digits":
+                assert field in row.left_open  # its network has no layer4
+                continue
             published = value[FORMS[name]] if isinstance(value, tuple) else value
             if published is None:
                 assert field in row.left_open, (row.method, field)
