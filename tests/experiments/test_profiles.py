@@ -78,6 +78,7 @@ def test_the_paper_profile_has_the_published_values_and_lists_the_others(name):
 def test_the_paper_profile_audits_as_published(name):
     scenario = load_scenario(name, profile="paper")
     assert scenario.audit.draws == 100
+    assert (scenario.relearn.epochs, scenario.relearn.tolerance) == (30, 0.05)
     for kind in ("gaussian", "fgsm", "pgd"):
         assert scenario.audit.radii(kind) == pytest.approx(np.linspace(0, 8 / 255, 11).tolist(), abs=1e-15)
     assert scenario.seeds == [131, 42, 7]
