@@ -12,7 +12,8 @@ from torch import nn
 
 import residuum.auditing.crafting as crafting
 from residuum.auditing import audit
-from residuum.perturbations import FGSM, PGD, UserPerturbation, block_generator
+from residuum.auditing.plan import Predictor
+from residuum.perturbations import FGSM, PGD, Randomness, UserPerturbation, block_generator
 from residuum.perturbations.gradient import wrong_label
 from residuum.types import InputError
 
@@ -234,3 +235,22 @@ def test_a_diverged_model_neither_moves_inputs_nor_spoils_the_others(networks, r
     clean = result.counts["bad"].reference_right[:, 0]
     assert (result.counts["bad"].reference_right[:, 1] == 3 * clean).all()  # the reference saw unmoved inputs
     assert result.counts["n"] == run(networks, reference, samples, ATTACKS[1]).counts["n"]
+
+
+def test_each_model_is_attacked_by_its_own_gradient(networks, reference, samples):
+    together = run(networks, reference, samples, FGSM(target="true")).counts
+    for name, model in networks.items():
+        assert run({name: model}, reference, samples, FGSM(target="true")).counts[name] == together[name]
+
+
+@pytest.mark.parametrize(
+    ("company", "rows", "sizes"),
+    [("free", 3, [8]), ("free", 70, [64, 8]), ("fixed", 70, [64, 64]), ("alone", 2, [2, 2])],
+)
+def test_batches_are_filled_to_safe_sizes(networks, samples, company, rows, sizes):
+    crafter = crafting.Crafter(Predictor(networks["m"], samples.x), PGD(), samples.x, known=company)
+    chosen = torch.arange(rows) % 9
+    parts = crafter.split(samples.x[chosen], samples.y[chosen], Randomness(wheel=torch.arange(rows)))
+    assert [len(part[0]) for part, _ in parts] == [len(part[2].wheel) for part, _ in parts] == sizes
+    kept = torch.cat([part[2].wheel[:wanted] for part, wanted in parts])
+    assert torch.equal(kept, torch.arange(rows))
