@@ -65,6 +65,26 @@ def test_an_interrupt_stops_within_seconds_and_the_same_command_resumes(tmp_path
     assert not list((tmp_path / ".residuum/store/train").glob("*/manifest.json"))
 
 
+def test_a_killed_run_leaves_no_worker_behind(tmp_path):
+    slow = [*COMMAND, "--set", "train.epochs=100000"]
+    process = subprocess.Popen(slow, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    log = tmp_path / ".residuum/store/log.txt"
+    workers = set()
+    for _ in range(600):
+        workers = {int(line.split()[1]) for line in log.read_text().splitlines()} if log.is_file() else set()
+        if len(workers) == 2:
+            break
+        time.sleep(0.1)
+    assert len(workers) == 2
+    process.kill()
+    process.communicate()
+    for _ in range(100):
+        if not any(os.path.exists(f"/proc/{worker}") for worker in workers):
+            break
+        time.sleep(0.1)
+    assert not any(os.path.exists(f"/proc/{worker}") for worker in workers)
+
+
 def test_a_scheduler_that_is_not_there_gets_one_line():
     pytest.importorskip("distributed")
     with (
