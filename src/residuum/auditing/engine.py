@@ -20,7 +20,7 @@ from residuum.types import Samples
 
 Progress = Callable[[int, int], None]
 Outcome = tuple[int, int, Tensor, Tensor]  # radius, key of the model, its answers, the reference's answers
-PROBE = 32
+PROBE = 16
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def make_crafters(
 
 
 def probe_batch(samples: Samples, tau: float, seed: int) -> Tensor:
-    """Return up to 32 samples (the first by id) as they are and with noise of the largest radius."""
+    """Return up to 16 samples (the first by id) as they are and with noise of the largest radius."""
     first = sorted(range(len(samples)), key=samples.ids.__getitem__)[:PROBE]
     x, _ = samples.batch(torch.tensor(first))
     noise = block_generator(seed, "probe", 0).standard_normal(x.shape, dtype=np.float32)
