@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from residuum.experiments import Experiment, Stage, claim_folder, engine, outline, run, write_run
+from residuum.experiments import Experiment, Stage, audit_cost, claim_folder, engine, outline, run, write_run
 
 Report = Callable[[Stage, int, int], None]
 
@@ -20,7 +20,10 @@ def execute(experiment: Experiment, folder: Path, store: Path, workers: int, clu
     """Run what is missing, write results.json with its counts, weights and pictures, and return the record."""
     todo = outline(experiment, store)
     claim_folder(folder)
-    print(f"residuum: {todo}", file=sys.stderr, flush=True)  # noqa: T201
+    _say(str(todo))
+    if cost := audit_cost(experiment, store):
+        most = "at most " if experiment.scenario.audit.draws is None else ""
+        _say(f"audits: {most}{cost}, on one core")
     with engine(workers, cluster) as executor, progress() as report:
         results = run(experiment, store=store, executor=executor, report=report)
     return write_run(experiment, results, folder)
@@ -33,10 +36,20 @@ def progress() -> Iterator[Report]:
     if not console.is_terminal:
         yield _plain_line
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("starting", total=None)
         yield lambda stage, done, total: bar.update(task, description=stage.title, completed=done, total=total)
+
+
+def _say(text: str) -> None:
+    print(f"residuum: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _plain_line(stage: Stage, done: int, total: int) -> None:

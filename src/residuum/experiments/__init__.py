@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from residuum.experiments.engines import engine
+from residuum.experiments.outlook import Outline, audit_cost, outline
 from residuum.experiments.profiles import scenario_names
 from residuum.experiments.results import claim_folder, results_record, write_run
-from residuum.experiments.runner import Outline, Result, outline, plan, run
+from residuum.experiments.runner import Result, plan, run
 from residuum.experiments.settings import Experiment, Row, Scenario, load_scenario, parse_row
 from residuum.experiments.store import Stage, Store
 
@@ -17,6 +18,7 @@ __all__ = [
     "Scenario",
     "Stage",
     "Store",
+    "audit_cost",
     "claim_folder",
     "engine",
     "load_scenario",

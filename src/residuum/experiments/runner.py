@@ -131,34 +131,6 @@ def has_relearn_time(experiment: Experiment, label: str) -> bool:
     return label != "original" and all(row.method != "cr" for row in experiment.rows if row.label == label)
 
 
-@dataclass(frozen=True)
-class Outline:
-    """What a run has to do: stages in all, how many are finished, and how long the rest took when last measured."""
-
-    total: int
-    finished: int
-    seconds: float | None
-
-    def __str__(self) -> str:
-        """Say it in one line.
-
-        >>> str(Outline(45, 30, 61.0)), str(Outline(3, 0, None))
-        ('45 stages: 30 finished, 15 to run, about 61 s of work', '3 stages: 0 finished, 3 to run')
-        """
-        time = f", about {self.seconds:.0f} s of work" if self.seconds else ""
-        return f"{self.total} stages: {self.finished} finished, {self.total - self.finished} to run{time}"
-
-
-def outline(experiment: Experiment, store: Path | str) -> Outline:
-    """Return what `run` would find in the store and what it would still have to do."""
-    place = Store(Path(store))
-    stages = {stage.key: stage for seed_plan in plan(experiment) for stage in seed_plan.stages}
-    missing = [stage for stage in stages.values() if not place.has(stage)]
-    known = [place.seconds_like(stage) for stage in missing]
-    total = None if None in known else sum(seconds for seconds in known if seconds is not None)
-    return Outline(len(stages), len(stages) - len(missing), total)
-
-
 def run(
     experiment: Experiment, *, store: Path | str, executor: Executor | None = None, report: Report | None = None
 ) -> list[Result]:

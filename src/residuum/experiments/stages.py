@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 import warnings
@@ -30,7 +31,7 @@ from residuum.methods import Context, make_method, unlearn
 from residuum.methods import methods as methods_table
 from residuum.metrics import Relearning, evaluate, mean_loss
 from residuum.models import build_model, init_from, load_weights, save_weights
-from residuum.training import Phase, Recipe, cross_entropy, fit
+from residuum.training import Phase, Progress, Recipe, cross_entropy, fit
 from residuum.types import InputError, ResiduumWarning, Samples, Splits, child_seed
 
 Settings = Mapping[str, Any]
@@ -53,7 +54,15 @@ def train_stage(settings: Settings, parents: Folders, folder: Path) -> None:
     with measured(settings["threads"]) as record:
         phases = [Phase(cross_entropy, drive="train")]
         checkpoint = Checkpoint(folder / SCRATCH / "training.pt") if (folder / SCRATCH).is_dir() else None
-        record["passes"] = fit(model, {"train": samples}, recipe, phases, seed=seed, checkpoint=checkpoint)
+        record["passes"] = fit(
+            model,
+            {"train": samples},
+            recipe,
+            phases,
+            seed=seed,
+            checkpoint=checkpoint,
+            progress=spoken_progress(f"train {settings['role']} (seed {settings['seed']})"),
+        )
     save_weights(model, folder / MODEL)
     write_ids(folder, samples)
     write_record(folder, record)
@@ -64,6 +73,7 @@ def unlearn_stage(settings: Settings, parents: Folders, folder: Path) -> None:
     splits, original = _splits(settings), load_weights(parents["original"] / MODEL)
     method = make_method(settings["method"], settings["settings"])
     context = Context(settings["seed"], initial=load_file(parents["original"] / INITIAL))
+    context.progress = spoken_progress(f"unlearn {settings['label']} (seed {settings['seed']})")
     with measured(settings["threads"]) as record:
         model = unlearn(original, splits, method, seed=settings["seed"], context=context)
     record |= {"passes": context.passes, "notes": context.notes}
@@ -103,6 +113,7 @@ def audit_stage(settings: Settings, parents: Folders, folder: Path) -> None:
             perturbation,
             **settings["audit"],
             seed=seed,
+            progress=spoken_progress(f"audit {settings['perturbation']} (seed {settings['seed']})"),
             seen={"the retain set": set(splits.retain.ids), **seen_in_pretraining(settings["pretrained"])},
         )
         if len(splits.forget.shape) == 3 and max(settings["audit"]["taus"]) > 0:
@@ -178,6 +189,20 @@ def measured(threads: int) -> Iterator[dict[str, Any]]:
             torch.set_num_threads(before)
     record["seconds"] = time.perf_counter() - start
     record["warnings"] = sorted({str(w.message) for w in caught if issubclass(w.category, ResiduumWarning)})
+
+
+def spoken_progress(what: str, every: float = 30.0) -> Progress:
+    """Return a callback that says on standard error, at most once in `every` seconds, how much of it is left."""
+    start = last = time.monotonic()
+
+    def speak(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= every and 0 < done < total:
+            last, left = now, (now - start) / done * (total - done)
+            print(f"residuum: {what}: {100 * done // total} %, about {left:.0f} s left", file=sys.stderr)  # noqa: T201
+
+    return speak
 
 
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:

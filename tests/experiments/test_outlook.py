@@ -1,0 +1,36 @@
+"""What is said before and during long work."""
+
+from __future__ import annotations
+
+import pytest
+
+from residuum.experiments import Experiment, audit_cost
+from residuum.experiments.stages import spoken_progress
+
+
+def test_the_cost_of_missing_audits_counts_every_prediction(quick, finished, tmp_path):
+    splits = quick.splits()
+    rows, seeds, draws = len(quick.labels), 2, 5
+    per_model = len(splits.forget) * (1 + 2 * draws)  # one draw at radius 0, then two radii
+    cost = audit_cost(quick, tmp_path / "empty")
+    assert cost.passes == per_model * rows * seeds
+    assert cost.seconds > 0
+    assert audit_cost(quick, finished[1] / "store") is None
+
+
+def test_attacks_crafted_on_each_model_show_every_copy_to_the_reference_too(quick, tmp_path):
+    scenario = quick.scenario
+    audit = scenario.audit.model_copy(update={"perturbations": ["pgd"], "taus": {"pgd": [0.1]}})
+    attacked = Experiment(scenario=scenario.model_copy(update={"audit": audit}), rows=quick.rows)
+    cost = audit_cost(attacked, tmp_path / "empty")
+    assert cost.passes == len(quick.splits().forget) * 5 * 2 * len(quick.labels) * 2
+
+
+@pytest.mark.parametrize(("every", "lines"), [(0.0, 2), (1000.0, 0)])
+def test_progress_is_spoken_at_most_so_often_with_the_time_left(every, lines, capsys):
+    speak = spoken_progress("audit gaussian (seed 7)", every=every)
+    for done in (1, 2, 3):
+        speak(done, 3)
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == lines
+    assert all(line.startswith("residuum: audit gaussian (seed 7): ") and "s left" in line for line in said)
