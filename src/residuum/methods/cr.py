@@ -30,9 +30,9 @@ class CR(Method):
     features x_i scaled to length one, without bias; they replace its last linear layer. What a Newton step leaves is
     bounded, |dJ(w_new; S_r)/dw| <= |dJ(w; S)/dw| + |X_r| |Delta| |X_r Delta| / 4, and the perturbation b hides it up to
     (epsilon, delta), noted for `step_size=1` and the logistic loss. The step from a small residual to epsilon is the
-    literature's; it is not proved, and docs/theory.md has a counter-example to its sharp form, so the note lists what it
-    assumes. It covers the heads only: the features have seen the forget set. Above `budget` the heads are fitted anew on
-    the retain set.
+    literature's; it is not proved, and docs/theory.md has a counter-example to its sharp form, so the note lists what
+    it assumes. It covers the heads only: the features have seen the forget set. Above `budget` the heads are fitted
+    anew on the retain set.
     The literature's lambda = 0.1 may be `l2` or `step_size`; with step_size 0.1 a tenth of the influence is removed. A
     whole class cannot be removed: its head would have no positive sample.
     Reference: Guo et al., "Certified Data Removal from Machine Learning Models", ICML 2020.
