@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from residuum.archive import read_arrays, write_arrays
 from residuum.types import InputError
 
 Integers = NDArray[np.int32]
@@ -94,24 +95,14 @@ class Counts:
         return Counts(tuple(ids), self.labels[rows], self.taus, **chosen)
 
     def save(self, path: str | Path) -> None:
-        """Write an .npz file; equal counts give equal bytes (members are stored without a time)."""
-        with zipfile.ZipFile(path, "w") as archive:
-            for field in fields(self):
-                value = getattr(self, field.name)
-                array = np.array(value, dtype=np.str_) if field.name == "ids" else np.ascontiguousarray(value)
-                with archive.open(zipfile.ZipInfo(f"{field.name}.npy"), "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, array, allow_pickle=False)
+        """Write an .npz file; equal counts give equal bytes."""
+        stored = {field.name: getattr(self, field.name) for field in fields(self)}
+        write_arrays(path, stored | {"ids": np.array(self.ids, dtype=np.str_)}, compress=False)
 
     @classmethod
     def load(cls, path: str | Path) -> Counts:
         """Read an .npz file written by `save`; refuse what is damaged or not counts."""
-        try:
-            with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-                stored = {field.name: archive[field.name] for field in fields(cls)}
-        except FileNotFoundError:
-            raise
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise InputError(f"{path}: expected a counts file written by residuum, got {error}") from error
+        stored: dict[str, Any] = read_arrays(path, [field.name for field in fields(cls)], "a counts file")
         return cls(**stored | {"ids": tuple(map(str, stored["ids"]))})
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from residuum.archive import read_arrays, write_arrays
 from residuum.auditing.auditor import CraftedOn, make_cast
 from residuum.auditing.counts import Counts
 from residuum.auditing.engine import Cast, probe_batch
@@ -41,21 +42,13 @@ class Gallery:
 
     def save(self, path: str | Path) -> None:
         """Write an .npz file; equal galleries give equal bytes."""
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            for part in fields(self):
-                entry = zipfile.ZipInfo(f"{part.name}.npy")
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                with archive.open(entry, "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, getattr(self, part.name), allow_pickle=False)
+        write_arrays(path, {part.name: getattr(self, part.name) for part in fields(self)})
 
     @classmethod
     def load(cls, path: str | Path) -> Gallery:
         """Read what `save` wrote."""
-        try:
-            with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-                return cls(**{part.name: archive[part.name] for part in fields(cls)})
-        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise InputError(f"{path}: expected a gallery written by residuum, got {error}") from error
+        stored: dict[str, Any] = read_arrays(path, [part.name for part in fields(cls)], "a gallery")
+        return cls(**stored)
 
 
 def make_gallery(

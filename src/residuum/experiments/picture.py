@@ -8,7 +8,6 @@ copies are those of the audit: noise in all dimensions, of which a drawing shows
 from __future__ import annotations
 
 import copy
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -19,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from residuum.archive import read_arrays, write_arrays
 from residuum.models import evaluating
 from residuum.perturbations import BLOCK, Gaussian, block_generator, block_slices
 from residuum.types import InputError, Samples, Splits, child_seed
@@ -66,21 +66,13 @@ class Picture:
 
     def save(self, path: str | Path) -> None:
         """Write an .npz file; equal pictures give equal bytes."""
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            for part in fields(self):
-                entry = zipfile.ZipInfo(f"{part.name}.npy")
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                with archive.open(entry, "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, np.asarray(getattr(self, part.name)), allow_pickle=False)
+        write_arrays(path, {part.name: getattr(self, part.name) for part in fields(self)})
 
     @classmethod
     def load(cls, path: str | Path) -> Picture:
         """Read what `save` wrote."""
-        try:
-            with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-                return cls(**{part.name: archive[part.name] for part in fields(cls)})
-        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise InputError(f"{path}: expected a picture written by residuum, got {error}") from error
+        stored: dict[str, Any] = read_arrays(path, [part.name for part in fields(cls)], "a picture")
+        return cls(**stored)
 
     def projected(self, inputs: Array) -> NDArray[np.float64]:
         """Return inputs (..., d) as points (..., 2) of the plane."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from residuum.archive import read_arrays
 from residuum.reporting.records import Run, kind
 from residuum.reporting.words import class_name
-from residuum.types import InputError
 
 LARGEST_SIDE = 64  # pixels; larger pictures are shown smaller
 BUDGET = 1_200_000  # characters of pictures on the page, so that it stays under 3 MB
@@ -66,12 +65,7 @@ def has_public_data(run: Run) -> bool:
 
 def load_gallery(path: Path) -> Mapping[str, NDArray[Any]]:
     """Read the arrays of a gallery file."""
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            names = ("ids", "labels", "taus", "rows", "images", "reference_right", "right")
-            return {name: archive[name] for name in names}
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: expected a gallery written by residuum, got {error}") from error
+    return read_arrays(path, ("ids", "labels", "taus", "rows", "images", "reference_right", "right"), "a gallery")
 
 
 def _filled(run: Run, stored: Mapping[str, Mapping[str, NDArray[Any]]]) -> Gallery:
