@@ -47,8 +47,9 @@ def test_retrain_does_not_know_the_forget_set(demo):
     assert demo["methods"]["retrain"]["summary"]["unlearn_accuracy"]["mean"] > 5
 
 
-def test_rurk_is_nearer_to_retrain_at_every_radius_and_keeps_its_use(demo):
-    pairs = zip(mean_pooled(demo, "rurk"), mean_pooled(demo, "original"), strict=True)
-    assert all(abs(rurk - 1) < abs(original - 1) for rurk, original in pairs)
+def test_rurk_is_nearer_to_retrain_at_every_radius_above_zero_and_keeps_its_use(demo):
+    at_zero, *moved = zip(mean_pooled(demo, "rurk"), mean_pooled(demo, "original"), strict=True)
+    assert all(abs(rurk - 1) < abs(original - 1) for rurk, original in moved)
+    assert at_zero[0] == at_zero[1]  # nothing is forgotten there: docs/digits-settings.md says why it stays so
     rurk, retrain = (demo["methods"][row]["summary"]["test_accuracy"]["mean"] for row in ("rurk", "retrain"))
     assert rurk >= retrain - 3
