@@ -41,6 +41,11 @@ def test_run_prints_tables_and_sentences_and_writes_the_documented_files(folder,
     assert again["methods"] == record["methods"]
 
 
+def test_the_version_is_the_packages(capsys):
+    assert run_command(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("residuum 0.")
+
+
 def test_a_sweep_writes_one_line_per_setting_and_radius(folder, capsys):
     quick = [argument for argument in QUICK if argument not in ("--methods", "gd:epochs=1")]
     grid = ["--method", "rurk", "--grid", "lambda=0.01,0.1", "--grid", "epochs=1"]
@@ -62,6 +67,7 @@ def test_list_names_everything(capsys):
     assert set(names) == {"methods", "scenarios", "datasets", "models", "perturbations"}
     assert {"gd", "ngd", "ga", "neggrad", "rurk"} <= set(names["methods"])
     assert all(text for table in names.values() for text in table.values())
+    assert len(set(names["models"].values())) == len(names["models"])
     assert run_command(["list", "methods"]) == 0
     out = capsys.readouterr().out
     assert "rurk" in out

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
 from residuum.cli.bound import app as bound
@@ -29,6 +32,16 @@ app.add_typer(bound, name="bound")
 app.add_typer(store, name="store")
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"residuum {version('residuum')}")
+        raise typer.Exit
+
+
 @app.callback()
-def residuum() -> None:
+def residuum(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     """Make a classifier forget chosen training samples, and measure what it still remembers."""

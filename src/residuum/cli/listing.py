@@ -29,7 +29,7 @@ def catalogue() -> dict[str, dict[str, str]]:
         "methods": {name: first_line(method) for name, method in methods().items()},
         "scenarios": {name: load_scenario(name).description for name in scenario_names()},
         "datasets": {name: first_line(loader) for name, loader in DATASETS.items()},
-        "models": {name: first_line(model) for name, model in MODELS.items()},
+        "models": {name: first_line(blueprint.network) for name, blueprint in MODELS.items()},
         "perturbations": {name: first_line(perturbation) for name, perturbation in PERTURBATIONS.items()},
     }
 
