@@ -21,10 +21,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run_command(arguments: list[str]) -> int:
     """Run one command and return its exit code; bad input becomes one line on standard error."""
-    from residuum.cli.app import app
+    from residuum.cli.app import make_app
 
     try:
-        code = app(arguments, standalone_mode=False) or 0
+        code = make_app(arguments[0] if arguments else None)(arguments, standalone_mode=False) or 0
     except typer.Exit as stop:
         code = stop.exit_code
     except (KeyboardInterrupt, typer.Abort):

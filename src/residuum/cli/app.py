@@ -1,35 +1,49 @@
-"""All commands of `residuum`."""
+"""All commands of `residuum`, each loaded when it is asked for."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from residuum.cli.bound import app as bound
-from residuum.cli.check import check_method
-from residuum.cli.listing import list_names
-from residuum.cli.report import report_runs
-from residuum.cli.run import run_scenario
-from residuum.cli.store import app as store
-from residuum.cli.sweep import sweep_method
+COMMANDS = {
+    "run": "residuum.cli.run:run_scenario",
+    "report": "residuum.cli.report:report_runs",
+    "sweep": "residuum.cli.sweep:sweep_method",
+    "list": "residuum.cli.listing:list_names",
+    "check": "residuum.cli.check:check_method",
+}
+GROUPS = {"bound": "residuum.cli.bound:app", "store": "residuum.cli.store:app"}
 
-app = typer.Typer(
-    name="residuum",
-    help="Make a classifier forget chosen training samples, and measure what it still remembers.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-app.command("run")(run_scenario)
-app.command("report")(report_runs)
-app.command("sweep")(sweep_method)
-app.command("list")(list_names)
-app.command("check")(check_method)
-app.add_typer(bound, name="bound")
-app.add_typer(store, name="store")
+
+def make_app(wanted: str | None = None) -> typer.Typer:
+    """Return the command line with one command or group, or with all where `wanted` is none of them.
+
+    A report is made in seconds: it should not wait for what only training needs.
+    """
+    app = typer.Typer(
+        name="residuum",
+        help="Make a classifier forget chosen training samples, and measure what it still remembers.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        callback=_about,
+    )
+    known = [wanted] if wanted in COMMANDS or wanted in GROUPS else [*COMMANDS, *GROUPS]
+    for name in known:
+        if name in COMMANDS:
+            app.command(name)(_loaded(COMMANDS[name]))
+        else:
+            app.add_typer(_loaded(GROUPS[str(name)]), name=name)
+    return app
+
+
+def _loaded(place: str) -> Any:  # noqa: ANN401 (a function or a group)
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
 
 
 def _print_version(wanted: bool) -> None:
@@ -38,8 +52,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def residuum(
+def _about(
     show_version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
