@@ -168,6 +168,11 @@ def test_the_module_runs_as_a_program():
     assert b"resnet18" in subprocess.check_output([sys.executable, "-m", "residuum", "list", "models"])
 
 
+def test_a_report_does_not_wait_for_torch():
+    code = "import sys; from residuum.cli.app import make_app; make_app('report'); print('torch' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code]).strip() == b"False"
+
+
 def test_importing_residuum_costs_little_beside_torch():
     code = "import time, torch; t = time.perf_counter(); import residuum; print(time.perf_counter() - t)"
     seconds = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(3)]

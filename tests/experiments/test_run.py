@@ -34,6 +34,7 @@ def test_results_json_has_the_documented_shape(finished):
     assert list(record["methods"]) == LABELS
     assert record["seeds"] == [1, 2]
     assert record["scenario"]["form"] == "sample"
+    assert record["scenario"]["public_data"] is True
     assert {"created", "versions", "warnings", "notes"} <= record.keys()
     floor = record["noise_floor"]["gaussian"]
     assert floor["taus"] == [0.0, 0.1, 0.2]

@@ -12,6 +12,7 @@ import pytest
 
 from residuum.auditing.counts import Counts
 from residuum.auditing.measures import measure, noise_floor
+from residuum.data import DATASETS
 from residuum.metrics.summary import summarise
 from residuum.reporting.records import load_runs
 
@@ -153,6 +154,7 @@ def write_made(made, folder):
             "name": made.name,
             "form": made.form,
             "class_names": list(made.class_names),
+            "public_data": made.data in DATASETS,
             "settings": {
                 "data": {"name": made.data},
                 "forget": {"forget_class": 0, "forget_fraction": None if made.form == "class" else 0.5},

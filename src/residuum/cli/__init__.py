@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from residuum.types import InputError
+from residuum.errors import InputError
 
 # typer keeps a private copy of click in some releases, so its base error is found through a public name
 COMMAND_LINE_ERROR: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")

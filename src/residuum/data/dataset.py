@@ -74,7 +74,7 @@ class Dataset:
         >>> Dataset.from_arrays(np.full((2, 4), 255.0), [0, 1])
         Traceback (most recent call last):
             ...
-        residuum.types.InputError: pixels must lie in [0, 1], but x[0] (id '0') holds 255; divide 8-bit images by 255
+        residuum.errors.InputError: pixels must lie in [0, 1], but x[0] (id '0') holds 255; divide 8-bit images by 255
         """
         names = None if class_names is None else checked_class_names(class_names)
         train = checked_samples(x, y, ids, None if names is None else len(names))

@@ -28,7 +28,7 @@ def scenario_tree(name: str, profile: str = DEFAULT) -> dict[str, Any]:
     >>> scenario_tree("digits", "papre")
     Traceback (most recent call last):
         ...
-    residuum.types.InputError: unknown profile of digits 'papre'; did you mean paper? Known: cpu, paper
+    residuum.errors.InputError: unknown profile of digits 'papre'; did you mean paper? Known: cpu, paper
     """
     if name not in scenario_names():
         raise unknown_name("scenario", name, scenario_names())

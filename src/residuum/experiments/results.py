@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from residuum.auditing import Counts, noise_floor
+from residuum.data import DATASETS
 from residuum.experiments.runner import Result
 from residuum.experiments.settings import Experiment
 from residuum.metrics import summarise
@@ -35,6 +36,7 @@ def results_record(experiment: Experiment, results: Sequence[Result]) -> dict[st
             "name": scenario.name,
             "form": splits.form,
             "class_names": list(splits.class_names),
+            "public_data": scenario.data.name in DATASETS,
             "settings": scenario.model_dump(mode="json", exclude={"name", "rows"}),
             **_start(experiment),
         },

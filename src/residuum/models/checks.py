@@ -22,7 +22,7 @@ def check_model(model: nn.Module, samples: Samples, classes: int) -> None:
     >>> check_model(nn.Linear(4, 3), samples, classes=2)
     Traceback (most recent call last):
         ...
-    residuum.types.InputError: the model returns 3 outputs per sample, but there are 2 classes; build it with 2 outputs
+    residuum.errors.InputError: the model returns 3 outputs per sample, but there are 2 classes; build it with 2 outputs
     """
     probe = samples.subset(range(min(PROBE, len(samples))))
     outputs = _outputs(model, probe)

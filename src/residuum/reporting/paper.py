@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from residuum.errors import InputError
 from residuum.reporting.curves import seed_curve
 from residuum.reporting.records import Record, Run
-from residuum.types import InputError
 
 PUBLISHED_SEEDS = 3
 ROUNDING = 0.005

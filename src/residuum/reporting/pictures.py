@@ -58,9 +58,7 @@ def gallery_of(run: Run, wanted: bool | None) -> Gallery:
 
 def has_public_data(run: Run) -> bool:
     """Return whether the data set is one of those that come by name."""
-    from residuum.data import DATASETS
-
-    return run.record["scenario"]["settings"].get("data", {}).get("name") in DATASETS
+    return bool(run.record["scenario"].get("public_data", False))
 
 
 def load_gallery(path: Path) -> Mapping[str, NDArray[Any]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from residuum.types import InputError
+from residuum.errors import InputError
 
 SCHEMA = "residuum.results/1"
 Record = Mapping[str, Any]

@@ -6,13 +6,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from residuum.errors import InputError
 from residuum.reporting.exports import csv_table, latex_table
 from residuum.reporting.figures import write_figures
 from residuum.reporting.page import page_text
 from residuum.reporting.paper import compare, load_published
 from residuum.reporting.pictures import gallery_of
 from residuum.reporting.records import load_runs
-from residuum.types import InputError
 
 
 def write_report(

@@ -1,0 +1,26 @@
+"""What users are told when something cannot be used or may not mean what it seems to; needs no torch."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """Something the user gave cannot be used; the command line prints it as one line and exits with 2."""
+
+
+class ResiduumWarning(UserWarning):
+    """A number may not mean what it seems to; collected into the run record."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
+    """Return the error for a name that is not in a table, with the nearest names.
+
+    >>> str(unknown_name("method", "rukr", ["rurk", "ga"]))
+    "unknown method 'rukr'; did you mean rurk? Known: ga, rurk"
+    """
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else "."
+    return InputError(f"unknown {kind} {name!r}{hint} Known: {', '.join(known)}")
