@@ -5,9 +5,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+RANK = "RESIDUUM_RANK"  # set in each of several processes that share the work
+
 
 class InputError(ValueError):
     """Something the user gave cannot be used; the command line prints it as one line and exits with 2."""
+
+
+class LostProcessError(RuntimeError):
+    """A process that shared the work is gone; the command line says so and exits with 1."""
 
 
 class ResiduumWarning(UserWarning):

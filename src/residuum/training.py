@@ -16,7 +16,8 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from residuum.checkpoint import Checkpoint, Position
-from residuum.models import module_flags
+from residuum.models import device_of, module_flags
+from residuum.parallel import ALONE, Team
 from residuum.types import InputError, Samples, child_seed, generator
 
 Progress = Callable[[int, int], None]
@@ -31,7 +32,7 @@ class DivergedError(InputError):
 
 
 class Batch(NamedTuple):
-    """A mini-batch: inputs, labels and their positions in the stream's samples."""
+    """A mini-batch: inputs and labels, on the model's device, and their positions in the stream's samples."""
 
     x: Tensor
     y: Tensor
@@ -124,6 +125,7 @@ def fit(
     progress: Progress | None = None,
     stop_after_epoch: Callable[[int], bool] | None = None,
     checkpoint: Checkpoint | None = None,
+    team: Team = ALONE,
 ) -> int:
     """Train `model` in place and return the number of single-sample forward-backward passes.
 
@@ -133,11 +135,18 @@ def fit(
     Parameters with `requires_grad=False` are left alone, and modules in `frozen` keep their statistics.
     `stop_after_epoch` is called with each finished epoch, counted from 0, and ends the training by True.
     `checkpoint` saves the training after epochs and takes it up again; it serves phases with one stream each.
+
+    Each process of a `team` computes its rows of every batch, and gradients are averaged before every step, so that the
+    steps are those of one process up to rounding. Batch-norm is the exception: it normalises by the process's own rows,
+    and its running statistics are averaged after every epoch. Chance within a loss differs between the processes.
     """
     phases_of = phases if callable(phases) else lambda epoch: phases
     sizes = batch_sizes or {}
-    feeds = {name: _Feed(name, part, recipe, seed, sizes.get(name)) for name, part in streams.items()}
-    noise = generator(child_seed(seed, "noise") if noise_seed is None else noise_seed)
+    source = (device_of(model), team)
+    feeds = {name: _Feed(name, part, recipe, seed, sizes.get(name), *source) for name, part in streams.items()}
+    noise_seed = child_seed(seed, "noise") if noise_seed is None else noise_seed
+    noise = generator(noise_seed)
+    chance = noise if team.size == 1 else generator(child_seed(noise_seed, f"rank {team.rank}"))
     weights = [p for p in model.parameters() if p.requires_grad]
     optimiser = torch.optim.SGD(weights, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
     total = _total_steps(feeds, recipe, phases_of)
@@ -154,16 +163,19 @@ def fit(
                     if done >= total:
                         break
                     _set_mode(model, recipe, frozen)
-                    _step(model, optimiser, phase.loss, batch, beside, recipe, noise, where=f"epoch {epoch + 1}")
+                    with team.autocast():
+                        loss = phase.loss(model, batch, beside, chance)
+                    _step(optimiser, loss, recipe, noise, team, where=f"epoch {epoch + 1}")
                     done += 1
                     if progress:
                         progress(done, total)
-            if checkpoint:
+            team.average([buffer for buffer in model.buffers() if buffer.is_floating_point()])
+            if checkpoint and team.leads:
                 checkpoint.save(Position(epoch + 1, done, passes[0]), model, optimiser, chances)
             if stop_after_epoch and stop_after_epoch(epoch):
                 break
     optimiser.zero_grad(set_to_none=True)
-    return passes[0]
+    return int(team.total(torch.tensor(passes[0])))
 
 
 def _total_steps(feeds: Mapping[str, _Feed], recipe: Recipe, phases_of: Callable[[int], Sequence[Phase]]) -> int:
@@ -178,20 +190,13 @@ def _set_mode(model: nn.Module, recipe: Recipe, frozen: Iterable[nn.Module]) -> 
 
 
 def _step(
-    model: nn.Module,
-    optimiser: torch.optim.SGD,
-    loss_of: Loss,
-    batch: Batch,
-    beside: Batch | None,
-    recipe: Recipe,
-    noise: torch.Generator,
-    where: str,
+    optimiser: torch.optim.SGD, loss: Tensor, recipe: Recipe, noise: torch.Generator, team: Team, where: str
 ) -> None:
     optimiser.zero_grad(set_to_none=True)
-    loss = loss_of(model, batch, beside, noise)
-    if not math.isfinite(loss.item()):
-        raise DivergedError(f"expected a finite loss, got {loss.item()} in {where}; lower lr or set clip")
     loss.backward()  # type: ignore[no-untyped-call]
+    value = _shared(loss, optimiser, team)
+    if not math.isfinite(value):
+        raise DivergedError(f"expected a finite loss, got {value} in {where}; lower lr or set clip")
     weights = [p for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
     if recipe.clip is not None:
         torch.nn.utils.clip_grad_norm_(weights, recipe.clip)
@@ -207,6 +212,24 @@ def _step(
                 p.add_(xi, alpha=-rate * scale)
     if recipe.radius is not None:
         project(weights, recipe.radius)
+
+
+def _shared(loss: Tensor, optimiser: torch.optim.SGD, team: Team) -> float:
+    """Average the gradients over the team and return the mean loss; a weight that nobody has a gradient for has none.
+
+    Explicit sums instead of wrapping the model: a loss may call the model several times, and attack it.
+    """
+    if team.size == 1:
+        return loss.item()
+    weights = [p for group in optimiser.param_groups for p in group["params"]]
+    known = torch.tensor([float(p.grad is not None) for p in weights], device=loss.device)
+    value = loss.detach().float().clone()
+    for p in weights:
+        p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+    team.average([value, known, *(p.grad for p in weights)])
+    for p, share in zip(weights, known.tolist(), strict=True):
+        p.grad = p.grad if share else None
+    return value.item()
 
 
 def _normal_like(weights: Sequence[nn.Parameter], noise: torch.Generator) -> Iterator[tuple[nn.Parameter, Tensor]]:
@@ -242,8 +265,22 @@ def counting_passes(model: nn.Module) -> Iterator[list[int]]:
 class _Feed:
     """Shuffled mini-batches of one stream: one pass at a time, or endless and re-shuffled on every wrap."""
 
-    def __init__(self, name: str, samples: Samples, recipe: Recipe, seed: int, size: int | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        samples: Samples,
+        recipe: Recipe,
+        seed: int,
+        size: int | None,
+        device: torch.device,
+        team: Team,
+    ) -> None:
         self.samples, self.size, self.augment = samples, size or recipe.batch_size, recipe.augment
+        self.device, self.team = device, team
+        if len(samples) > self.size and self.size % team.size:
+            raise InputError(f"expected batches that {team.size} processes can share, got batch_size {self.size}")
+        mine = sum(len(team.part(batch)) for batch in torch.split(torch.arange(len(samples)), self.size))
+        team.log(f"{mine} of {len(samples)} samples of {name} in every pass")
         self.order = generator(child_seed(seed, name))
         self.crops = generator(child_seed(seed, f"{name}/augment"))
         self.batches = math.ceil(len(samples) / self.size)
@@ -252,8 +289,11 @@ class _Feed:
 
     def one_pass(self) -> Iterator[Batch]:
         order = torch.randperm(len(self.samples), generator=self.order)
-        for x, y, indices in self.samples.batches(torch.split(order, self.size)):
-            yield Batch(crop_and_flip(x, self.crops) if self.augment else x, y, indices)
+        whole = torch.split(order, self.size)
+        mine = self.samples.batches(map(self.team.part, whole))
+        for batch, (x, y, indices) in zip(whole, mine, strict=True):
+            seen = cropped(x, self.team.part(draw_crops(len(batch), x, self.crops))) if self.augment else x
+            yield Batch(seen.to(self.device), y.to(self.device), indices)
 
     def cycled(self) -> Iterator[Batch]:
         if self._endless is None:
@@ -274,15 +314,28 @@ def _paired(feeds: Mapping[str, _Feed], phase: Phase) -> Iterator[tuple[Batch, B
 
 def crop_and_flip(x: Tensor, noise: torch.Generator) -> Tensor:
     """Return images (n, c, h, w) shifted by up to h // 8 pixels with zero padding, half of them mirrored."""
-    if x.ndim != 4:
-        raise InputError(f"expected images of shape (n, c, h, w) for augment=True, got {tuple(x.shape)}")
-    n, _, height, width = x.shape
-    pad = height // 8
-    padded = F.pad(x, (pad, pad, pad, pad))
-    top, left = torch.randint(0, 2 * pad + 1, (2, n), generator=noise)
+    return cropped(x, draw_crops(len(x), x, noise))
+
+
+def draw_crops(n: int, like: Tensor, noise: torch.Generator) -> Tensor:
+    """Return top, left and whether to mirror for n images like these, int64 of shape (n, 3)."""
+    if like.ndim != 4:
+        raise InputError(f"expected images of shape (n, c, h, w) for augment=True, got {tuple(like.shape)}")
+    top, left = torch.randint(0, 2 * _padding(like) + 1, (2, n), generator=noise)
+    return torch.stack([top, left, torch.rand(n, generator=noise) < 0.5], dim=1)
+
+
+def cropped(x: Tensor, crops: Tensor) -> Tensor:
+    """Return the images moved and mirrored as drawn."""
+    _, _, height, width = x.shape
+    padded = F.pad(x, [_padding(x)] * 4)
+    top, left, mirrored = crops.T
     rows = top[:, None] + torch.arange(height)
     columns = left[:, None] + torch.arange(width)
-    mirrored = torch.rand(n, generator=noise) < 0.5
-    columns = torch.where(mirrored[:, None], columns.flip(1), columns)
-    samples = torch.arange(n)[:, None, None]
+    columns = torch.where(mirrored[:, None].bool(), columns.flip(1), columns)
+    samples = torch.arange(len(x))[:, None, None]
     return padded.permute(0, 2, 3, 1)[samples, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+def _padding(x: Tensor) -> int:
+    return x.shape[2] // 8

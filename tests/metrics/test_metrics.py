@@ -13,7 +13,7 @@ from sklearn.svm import SVC
 from torch import nn
 
 from residuum.metrics import Relearning, accuracies, accuracy, attack_failure, evaluate, mean_loss, relearn_time
-from residuum.metrics.membership import attack_sets, membership_accuracy, softmax_feature
+from residuum.metrics.membership import attack_parts, membership_accuracy, softmax_feature
 from residuum.types import InputError, ResiduumWarning, Samples
 
 
@@ -36,23 +36,21 @@ def test_unlearn_accuracy_is_what_the_forget_accuracy_leaves(original, splits):
 
 def test_class_form_tests_without_the_forgotten_class_and_asks_about_its_test_images(class_splits):
     assert 0 not in class_splits.test.y
-    seen, unseen, asked = attack_sets(class_splits)
-    assert (seen.ids, unseen.ids) == (class_splits.retain.ids, class_splits.forget.ids)
-    assert len(asked) > 0
-    assert set(asked.y.tolist()) == {0}
+    assert attack_parts(class_splits) == ("retain", "forget", "forgotten_test")
+    assert len(class_splits.forgotten_test) > 0
+    assert set(class_splits.forgotten_test.y.tolist()) == {0}
 
 
 def test_sample_form_asks_about_the_forget_set(splits):
-    seen, unseen, asked = attack_sets(splits)
-    assert (seen.ids, unseen.ids, asked.ids) == (splits.retain.ids, splits.test.ids, splits.forget.ids)
+    assert attack_parts(splits) == ("retain", "test", "forget")
 
 
 def test_features_agree_with_scipy():
     samples = logits_as_samples([[2.0, 0.0, -1.0], [0.0, 0.0, 0.0]], [0, 2])
     p = np.exp(samples.x.double().numpy())
     p /= p.sum(1, keepdims=True)
-    np.testing.assert_allclose(softmax_feature(nn.Identity(), samples, "entropy"), entropy(p, axis=1), atol=1e-12)
-    np.testing.assert_allclose(softmax_feature(nn.Identity(), samples, "true_prob"), [p[0, 0], p[1, 2]], atol=1e-12)
+    np.testing.assert_allclose(softmax_feature(samples.x, samples.y, "entropy"), entropy(p, axis=1), atol=1e-12)
+    np.testing.assert_allclose(softmax_feature(samples.x, samples.y, "true_prob"), [p[0, 0], p[1, 2]], atol=1e-12)
 
 
 def test_the_attack_is_the_literatures_svm():

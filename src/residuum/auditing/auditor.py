@@ -7,10 +7,12 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from residuum.auditing.adaptive import draws_needed, pilot_draws
-from residuum.auditing.counts import Counts
+from residuum.auditing.counts import INTEGER_FIELDS, Counts
 from residuum.auditing.doubts import attack_doubts, id_doubts, model_doubts, result_doubts, spoken
 from residuum.auditing.engine import (
     Cast,
@@ -23,6 +25,7 @@ from residuum.auditing.engine import (
 )
 from residuum.auditing.measures import measure
 from residuum.auditing.stream import Work, make_work
+from residuum.parallel import ALONE, Team
 from residuum.perturbations import Perturbation, make_perturbation, noise_check
 from residuum.types import InputError, Samples, child_seed
 
@@ -64,6 +67,7 @@ def audit(
     seen: Mapping[str, Container[str]] | None = None,
     batch_size: int | None = None,
     progress: Progress | None = None,
+    team: Team = ALONE,
 ) -> AuditResult:
     """Count how often each model and the reference recognise perturbed samples.
 
@@ -75,7 +79,7 @@ def audit(
     Gradient attacks are crafted on each audited model, on the reference, or on a third model given as `crafted_on`.
     `seen` maps a source ("the retain set", "pre-training") to the ids the reference was trained on: a set (not a list:
     it is searched for every sample) or a `Manifest`. `progress(done, total)` counts predictions. Models are neither
-    changed nor kept.
+    changed nor kept. The processes of a `team` show every size-th sample each; the counts are those of one process.
 
     >>> import torch
     >>> _ = torch.manual_seed(0)
@@ -95,13 +99,16 @@ def audit(
     doubted += spoken(attack_doubts(models, cast.predictors, chosen, place, probe))
     doubted += spoken(id_doubts(samples, seen or {}))
     span = (first_draw, first_draw + (draws or pilot_draws(len(samples))))
-    work = make_work(samples, chosen, radii, span, seed=seed, classes=cast.classes, rows=batch_size)
+    mine = team.rows(len(samples))
+    team.log(f"{len(mine)} of {len(samples)} samples")
+    share = samples if team.size == 1 else samples.subset(mine.numpy())
+    work = make_work(share, chosen, radii, span, seed=seed, classes=cast.classes, rows=batch_size)
     names = {name: id(model) for name, model in models.items()}
-    counts = run_through(work, cast, names, progress)
+    counts = together(run_through(work, cast, names, progress), samples, team)
     exact = work.listed is not None
     if half_width is not None and not exact:
         needed = draws_needed(counts.values(), half_width=half_width, max_draws=max_draws, confidence=confidence)
-        more = run_through(continued(work, needed.tolist()), cast, names, progress)
+        more = together(run_through(continued(work, needed.tolist()), cast, names, progress), samples, team)
         counts = {name: pilot + more[name] for name, pilot in counts.items()}
     doubted += spoken(result_doubts(counts, confidence, exact))
     settings = chosen.settings() | {
@@ -117,6 +124,19 @@ def audit(
         "noise_check": noise_check(seed),
     }
     return AuditResult(counts, settings, doubted, exact)
+
+
+def together(shares: Mapping[str, Counts], samples: Samples, team: Team) -> dict[str, Counts]:
+    """Return the counts of all samples, each process of the team having counted its own."""
+    if team.size == 1:
+        return dict(shares)
+    rows, found = team.rows(len(samples)), {}
+    for name, share in shares.items():
+        filled = torch.zeros(len(INTEGER_FIELDS), len(samples), len(share.taus), dtype=torch.int64)
+        filled[:, rows] = torch.from_numpy(np.stack([getattr(share, field) for field in INTEGER_FIELDS])).long()
+        everybodys = dict(zip(INTEGER_FIELDS, team.total(filled).numpy(), strict=True))
+        found[name] = Counts.of(samples.ids, samples.y.numpy(), share.taus, **everybodys)
+    return found
 
 
 def make_cast(

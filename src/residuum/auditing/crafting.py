@@ -36,27 +36,28 @@ class Crafter:
     def __init__(
         self, predictor: Predictor, perturbation: Perturbation, probe: Tensor, known: Company | None = None
     ) -> None:
-        self.model = predictor.fast
+        self.model, self.device = predictor.fast, predictor.device
         self.perturbation = perturbation
         free = perturbation.rowwise or not perturbation.crafted
-        self.company: Company = "free" if free else known or trial(self.model, probe)
+        self.company: Company = "free" if free else known or trial(self.model, probe.to(self.device))
 
     def aim(self, x: Tensor, y: Tensor, randomness: Randomness) -> Randomness:
         """Return what all radii share."""
         if not self.perturbation.crafted:
             return randomness
         found = [(self.perturbation.aim(self.model, *part), size) for part, size in self.split(x, y, randomness)]
-        return stack([aimed.rows(slice(0, size)) for aimed, size in found])
+        return stack([aimed.rows(slice(0, size)).to("cpu") for aimed, size in found])
 
     def apply(self, tau: float, x: Tensor, y: Tensor, aimed: Randomness) -> Tensor:
         """Return the inputs moved at one radius."""
         at = self.perturbation.at(tau)
         if not self.perturbation.crafted:
             return at.apply(self.model, x, y, aimed)
-        return torch.cat([at.apply(self.model, *part)[:size] for part, size in self.split(x, y, aimed)])
+        return torch.cat([at.apply(self.model, *part)[:size].cpu() for part, size in self.split(x, y, aimed)])
 
     def split(self, x: Tensor, y: Tensor, randomness: Randomness) -> list[tuple[Part, int]]:
-        """Return the batch in parts that may be computed together, each with its number of wanted rows."""
+        """Return the batch in parts that may be computed together where the model is, each with its wanted rows."""
+        x, y, randomness = x.to(self.device), y.to(self.device), randomness.to(self.device)
         if self.perturbation.rowwise:
             return [((x, y, randomness), len(x))]
         take, step = {"free": (UNIT, STEP), "fixed": (UNIT, UNIT), "alone": (1, 2)}[self.company]
@@ -96,5 +97,5 @@ def loss_gradient(model: nn.Module, x: Tensor) -> Tensor:
     with torch.enable_grad():
         leaf = x.detach().requires_grad_(True)
         logits = model(leaf)
-        direction = loss_direction(logits.detach(), torch.zeros(len(x), dtype=torch.int64))
+        direction = loss_direction(logits.detach(), torch.zeros(len(x), dtype=torch.int64, device=x.device))
         return input_gradient(logits, leaf, direction).nan_to_num_()  # NaN of a diverged model must equal itself

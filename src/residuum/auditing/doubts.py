@@ -56,7 +56,8 @@ def attack_doubts(
     if not isinstance(perturbation, GradientAttack):
         return
     for name, model in models.items():
-        still = (loss_gradient(predictors[id(model)].fast, probe) == 0).flatten(1).all(1).double().mean()
+        predictor = predictors[id(model)]
+        still = (loss_gradient(predictor.fast, probe.to(predictor.device)) == 0).flatten(1).all(1).double().mean()
         if still > 0:
             yield f"{name} has zero input gradients on {still:.0%} of the probe; the attack does not move these inputs"
     if perturbation.target != "true" and crafted_on == "unlearned":

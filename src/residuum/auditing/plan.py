@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from residuum.auditing.folding import folded
+from residuum.models import device_of
 from residuum.types import InputError
 
 SAFETY = 100.0
@@ -25,7 +26,7 @@ SAME_FUNCTION = 1e-3  # relative; a folded copy that deviates more has not been 
 class Predictor:
     """Predicts classes with private copies of `model`; the model itself is not touched.
 
-    `probe` is a batch on which the copies are compared.
+    `probe` is a batch on which the copies are compared. Inputs and answers are on the CPU, wherever the model is.
 
     >>> predictor = Predictor(nn.Linear(2, 3), torch.rand(4, 2))
     >>> tuple(predictor(torch.rand(5, 2)).shape), predictor.classes
@@ -33,24 +34,25 @@ class Predictor:
     """
 
     def __init__(self, model: nn.Module, probe: Tensor) -> None:
+        self.device = device_of(model)
         self.plain = copy.deepcopy(model).eval().requires_grad_(False)
-        self.exact = double_copy(self.plain, probe)
+        self.exact = double_copy(self.plain, probe.to(self.device))
         wanted = self.exact_logits(probe)
         self.classes = wanted.shape[1]
-        self.fast = fast_copy(self.plain, probe, wanted)
+        self.fast = fast_copy(self.plain, probe.to(self.device), wanted)
         self.margin = SAFETY * deviation(self.logits(probe), wanted)
 
     def logits(self, x: Tensor) -> Tensor:
         """Return the fast copy's logits, shape (rows, classes)."""
         with torch.inference_mode():
-            return checked_logits(self.fast(x), len(x))
+            return checked_logits(self.fast(x.to(self.device)), len(x))
 
     def exact_logits(self, x: Tensor) -> Tensor:
         """Return the plain model's logits in float64."""
         with torch.inference_mode():
             if self.exact is not None:
-                return checked_logits(self.exact(x.double()), len(x))
-            return torch.cat([checked_logits(self.plain(row[None]), 1) for row in x]).double()
+                return checked_logits(self.exact(x.to(self.device).double()), len(x))
+            return torch.cat([checked_logits(self.plain(row[None].to(self.device)), 1) for row in x]).double()
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the predicted classes, int64 of shape (rows,)."""
@@ -93,8 +95,9 @@ def computes(candidate: nn.Module, probe: Tensor, wanted: Tensor) -> bool:
             found = candidate(probe)
     except RuntimeError:  # e.g. a sum that cannot be made in place because it broadcasts
         return False
-    same_kind = isinstance(found, Tensor) and found.shape == wanted.shape
-    return same_kind and deviation(found, wanted) <= SAME_FUNCTION * max(1.0, float(wanted.abs().max()))
+    if not isinstance(found, Tensor) or found.shape != wanted.shape:
+        return False
+    return deviation(found.cpu(), wanted) <= SAME_FUNCTION * max(1.0, float(wanted.abs().max()))
 
 
 def deviation(logits: Tensor, wanted: Tensor) -> float:
@@ -118,9 +121,9 @@ def decide(logits: Tensor) -> Tensor:
 
 
 def checked_logits(logits: object, rows: int) -> Tensor:
-    """Refuse outputs that are not one row of logits for each input."""
+    """Return the logits on the CPU; refuse outputs that are not one row of logits for each input."""
     if not isinstance(logits, Tensor):
         raise InputError(f"expected a model that returns a tensor of logits, got {type(logits).__name__}")
     if logits.ndim != 2 or len(logits) != rows:
         raise InputError(f"expected logits of shape ({rows}, classes), got {tuple(logits.shape)}")
-    return logits
+    return logits.cpu()

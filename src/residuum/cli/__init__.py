@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
 
-from residuum.errors import InputError
+from residuum.errors import RANK, InputError, LostProcessError
 
 # typer keeps a private copy of click in some releases, so its base error is found through a public name
 COMMAND_LINE_ERROR: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
+LOST = 1
 INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; exit with 0 done, 1 gate failed, 2 bad input, 130 interrupted."""
+    """Run the command line; exit with 0 done, 1 gate failed or a process lost, 2 bad input, 130 interrupted."""
     sys.exit(run_command(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -31,14 +33,17 @@ def run_command(arguments: list[str]) -> int:
         code = INTERRUPTED
     except InputError as error:
         return _refuse(str(error))
+    except LostProcessError as error:
+        return _refuse(str(error), code=LOST)
     except COMMAND_LINE_ERROR as error:
         return _refuse(error.format_message())  # type: ignore[attr-defined]
-    if code == INTERRUPTED:
+    if code == INTERRUPTED and os.environ.get(RANK, "0") == "0":
         print("residuum: interrupted; the same command resumes", file=sys.stderr)  # noqa: T201
     return int(code)
 
 
-def _refuse(message: str) -> int:
-    line = " ".join(message.split())
-    print(f"residuum: error: {line}", file=sys.stderr)  # noqa: T201
-    return 2
+def _refuse(message: str, code: int = 2) -> int:
+    line, rank = " ".join(message.split()), os.environ.get(RANK)
+    who = "residuum" if rank is None else f"residuum rank {rank}"
+    print(f"{who}: error: {line}", file=sys.stderr)  # noqa: T201
+    return code

@@ -8,24 +8,41 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from residuum.experiments import Experiment, Stage, audit_cost, claim_folder, engine, outline, run, write_run
+from residuum.parallel import ALONE, Team
+from residuum.types import InputError
 
 Report = Callable[[Stage, int, int], None]
 
 
-def execute(experiment: Experiment, folder: Path, store: Path, workers: int, cluster: str | None) -> dict[str, Any]:
-    """Run what is missing, write results.json with its counts, weights and pictures, and return the record."""
+def execute(
+    experiment: Experiment, folder: Path, store: Path, workers: int, cluster: str | None, team: Team = ALONE
+) -> dict[str, Any]:
+    """Run what is missing, write results.json with its counts, weights and pictures, and return the record.
+
+    Of a team, the leader does all that; the others do their share of the stages, and the command ends here for them.
+    """
+    if cluster is not None and team is not ALONE:
+        raise InputError("expected --cluster or --devices, --nodes and --precision, got both")
+    team.launch()
+    experiment = experiment.model_copy(update={"compute": team.compute})
+    if not team.leads:
+        run(experiment, store=store, team=team)
+        team.end()
+        raise typer.Exit
     todo = outline(experiment, store)
     claim_folder(folder)
     _say(str(todo))
     if cost := audit_cost(experiment, store):
         most = "at most " if experiment.scenario.audit.draws is None else ""
         _say(f"audits: {most}{cost}, on one core")
-    with engine(workers, cluster) as executor, progress() as report:
-        results = run(experiment, store=store, executor=executor, report=report)
+    with engine(workers if team is ALONE else 1, cluster) as executor, progress() as report:
+        results = run(experiment, store=store, executor=executor, report=report, team=team)
+    team.end()
     return write_run(experiment, results, folder)
 
 

@@ -31,6 +31,11 @@ Settings = Annotated[
 ]
 Workers = Annotated[int, typer.Option(min=1, help="Processes; results do not depend on it.")]
 Cluster = Annotated[str | None, typer.Option(help="tcp://host:port of a dask scheduler; see docs/scale.md.")]
+Devices = Annotated[
+    int | None, typer.Option(min=1, help="Processes that share each stage, one per GPU if any; see docs/scale.md.")
+]
+Nodes = Annotated[int, typer.Option(min=1, help="Machines that share each stage; start the command on all of them.")]
+Precision = Annotated[str, typer.Option(help="Of training and unlearning: 32-true or bf16-mixed.")]
 Json = Annotated[bool, typer.Option("--json", help="Print results.json instead of tables.")]
 
 DEFAULT_STORE = Path(".residuum/store")

@@ -15,6 +15,7 @@ from residuum.cli import options
 from residuum.cli.execution import execute
 from residuum.data import download_cifar10
 from residuum.experiments import Experiment
+from residuum.parallel import ALONE, make_team
 from residuum.reporting import write_report
 from residuum.reporting.sentences import sentences
 from residuum.reporting.tables import metrics_table, prevalence_table, residual_table
@@ -42,6 +43,9 @@ def run_scenario(
     settings: options.Settings = None,
     workers: options.Workers = options.ALL_CORES,
     cluster: options.Cluster = None,
+    devices: options.Devices = None,
+    nodes: options.Nodes = 1,
+    precision: options.Precision = "32-true",
     gallery: Annotated[
         bool | None,
         typer.Option("--gallery/--no-gallery", help="Pictures of forgotten samples in the page; default: public data."),
@@ -49,7 +53,9 @@ def run_scenario(
     as_json: options.Json = False,
 ) -> None:
     """Train, unlearn, evaluate and audit a scenario; write results.json with its counts, and the report."""
-    start = time.perf_counter()
+    start, team = time.perf_counter(), make_team(devices, nodes, precision)
+    if download and team is not ALONE:
+        raise InputError("expected --download without --devices, --nodes and --precision; fetch CIFAR-10 first")
     if download:
         fetch_cifar10(data_root)
     experiment = Experiment.create(
@@ -63,7 +69,7 @@ def run_scenario(
         manifest=manifest,
     )
     folder = out or Path("runs") / scenario
-    record = execute(experiment, folder, store, workers, cluster)
+    record = execute(experiment, folder, store, workers, cluster, team)
     caption = write_picture(record, folder)
     write_report(folder, gallery=gallery)
     if as_json:

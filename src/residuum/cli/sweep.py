@@ -16,6 +16,7 @@ from rich.console import Console
 from residuum.cli import options
 from residuum.cli.execution import execute
 from residuum.experiments import Experiment
+from residuum.parallel import make_team
 from residuum.reporting import write_report
 from residuum.reporting.tables import metrics_table, residual_table
 from residuum.types import InputError
@@ -41,10 +42,13 @@ def sweep_method(
     settings: options.Settings = None,
     workers: options.Workers = options.ALL_CORES,
     cluster: options.Cluster = None,
+    devices: options.Devices = None,
+    nodes: options.Nodes = 1,
+    precision: options.Precision = "32-true",
     as_json: options.Json = False,
 ) -> None:
     """Run one method over a grid of settings; write its table and the plot's data beside the usual results."""
-    points = grid_points(method, grid)
+    points, team = grid_points(method, grid), make_team(devices, nodes, precision)
     experiment = Experiment.create(
         scenario,
         methods=[row_text(method, point) for point in points],
@@ -56,7 +60,7 @@ def sweep_method(
         manifest=manifest,
     )
     folder = out or Path("runs") / f"{scenario}-{method}-sweep"
-    record = execute(experiment, folder, store, workers, cluster)
+    record = execute(experiment, folder, store, workers, cluster, team)
     labels = [row.label for row in experiment.rows]
     write_rows(folder / "sweep.csv", list(sweep_rows(record, labels, points)))
     write_report(folder)

@@ -8,6 +8,7 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +19,7 @@ from residuum.data import DATASETS
 from residuum.experiments.runner import Result
 from residuum.experiments.settings import Experiment
 from residuum.metrics import summarise
+from residuum.parallel import Compute
 from residuum.types import InputError
 
 SCHEMA = "residuum.results/1"
@@ -40,6 +42,7 @@ def results_record(experiment: Experiment, results: Sequence[Result]) -> dict[st
             "settings": scenario.model_dump(mode="json", exclude={"name", "rows"}),
             **_start(experiment),
         },
+        **({} if experiment.compute == Compute() else {"compute": asdict(experiment.compute)}),
         "seeds": list(scenario.seeds),
         "warnings": sorted({text for result in results for text in result.warnings}),
         "notes": _notes(by_label),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ from residuum.experiments.settings import Experiment, Row
 from residuum.experiments.stages import GALLERY, MODEL, PICTURE, read_record
 from residuum.experiments.store import Stage, Store
 from residuum.models import build_model, check_model, init_from
-from residuum.types import Splits
+from residuum.parallel import ALONE, Compute, Team
+from residuum.types import InputError, Splits
 
 Report = Callable[[Stage, int, int], None]
 
@@ -63,6 +64,7 @@ def plan(experiment: Experiment) -> list[SeedPlan]:
         "root": str(experiment.data_root) if experiment.data_root else None,
         "fingerprint": dataset.fingerprint,
         "threads": experiment.scenario.threads,
+        **_computed_on(experiment.compute),
     }
     pretrained = experiment.pretrained
     network = {
@@ -72,6 +74,16 @@ def plan(experiment: Experiment) -> list[SeedPlan]:
         "init_from": pretrained["weights"] if pretrained else None,
     }
     return [_plan_seed(experiment, {**common, "seed": seed}, network, pretrained) for seed in experiment.scenario.seeds]
+
+
+def _computed_on(compute: Compute) -> dict[str, Any]:
+    """Return what the key says of the hardware: nothing for one process on the CPU, the usual case."""
+    return {} if compute == Compute() else {"compute": asdict(compute)}
+
+
+def _counted_on(common: dict[str, Any]) -> dict[str, Any]:
+    """Return the same for audits, whose counts do not depend on the number of processes and the precision."""
+    return _computed_on(Compute(accelerator=common["compute"]["accelerator"])) if "compute" in common else {}
 
 
 def _check_network(experiment: Experiment, splits: Splits) -> None:
@@ -101,7 +113,8 @@ def _plan_seed(
     }
     chosen = experiment.scenario.audit
     options = chosen.model_dump(exclude={"perturbations", "taus"})
-    asked = {**common, "labels": list(models), "pretrained": pretrained}
+    plain = {name: value for name, value in common.items() if name != "compute"}
+    asked = {**plain, **_counted_on(common), "labels": list(models), "pretrained": pretrained}
     audits = {
         spec: Stage("audit", {**asked, "perturbation": spec, "audit": {"taus": chosen.radii(spec), **options}}, models)
         for spec in chosen.perturbations
@@ -132,28 +145,39 @@ def has_relearn_time(experiment: Experiment, label: str) -> bool:
 
 
 def run(
-    experiment: Experiment, *, store: Path | str, executor: Executor | None = None, report: Report | None = None
+    experiment: Experiment,
+    *,
+    store: Path | str,
+    executor: Executor | None = None,
+    report: Report | None = None,
+    team: Team = ALONE,
 ) -> list[Result]:
     """Train, unlearn, evaluate and audit; return one result per row and seed.
 
     Finished stages are taken from `store`, so the same call again resumes. `executor` is any
     `concurrent.futures.Executor`; without one, stages run one after the other in this process. `report` is
-    called with each finished stage, the number done and the number in all.
+    called with each finished stage, the number done and the number in all. The processes of a `team` share each stage;
+    all of them call this function, and the experiment's `compute` is the team's.
     """
+    if experiment.compute != team.compute:
+        raise InputError(f"expected an experiment for {team.compute}, got one for {experiment.compute}")
+    if executor is not None and team.size > 1:
+        raise InputError("expected an executor or a team, got both: a team runs one stage after the other")
     plans, place = plan(experiment), Store(Path(store))
     stages = [stage for seed_plan in plans for stage in seed_plan.stages]
     if executor is None:
-        _run_here(stages, place, report)
+        _run_here(stages, place, report, team)
     else:
         _run_on(executor, stages, place, report)
     return [result for seed_plan in plans for result in _gather(seed_plan, place)]
 
 
-def _run_here(stages: list[Stage], place: Store, report: Report | None) -> None:
+def _run_here(stages: list[Stage], place: Store, report: Report | None, team: Team) -> None:
     for done, stage in enumerate(stages, start=1):
-        place.compute(stage)
+        place.compute(stage, team)
         if report:
             report(stage, done, len(stages))
+    team.told(None)  # the others may read what the leader has written
 
 
 def _run_on(executor: Executor, stages: list[Stage], place: Store, report: Report | None) -> None:

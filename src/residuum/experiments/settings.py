@@ -15,6 +15,7 @@ from residuum.experiments.profiles import DEFAULT, scenario_tree
 from residuum.methods import Method, first_problem, make_method, methods
 from residuum.metrics import Relearning
 from residuum.models import MODELS
+from residuum.parallel import Compute
 from residuum.training import Recipe
 from residuum.types import InputError, Splits, unknown_name
 
@@ -155,6 +156,7 @@ class Experiment(_Strict):
     data_root: Path | None = None
     init_from: Path | None = None
     manifest: Path | None = None
+    compute: Compute = Compute()
 
     @classmethod
     def create(

@@ -1,6 +1,7 @@
-"""The stages of a run: pure functions `stage(settings, parents, folder)` that leave artefacts in a folder.
+"""The stages of a run: pure functions `stage(settings, parents, folder, team)` that leave artefacts in a folder.
 
-`settings` are plain JSON values, `parents` the folders of earlier stages, `folder` an empty one to write to.
+`settings` are plain JSON values, `parents` the folders of earlier stages, `folder` an empty one to write to. Every
+process of the `team` runs the stage, each in a folder of its own; the leader's is kept.
 """
 
 from __future__ import annotations
@@ -31,12 +32,13 @@ from residuum.methods import Context, make_method, unlearn
 from residuum.methods import methods as methods_table
 from residuum.metrics import Relearning, evaluate, mean_loss
 from residuum.models import build_model, init_from, load_weights, save_weights
+from residuum.parallel import ALONE, Team
 from residuum.training import Phase, Progress, Recipe, cross_entropy, fit
 from residuum.types import InputError, ResiduumWarning, Samples, Splits, child_seed
 
 Settings = Mapping[str, Any]
 Folders = Mapping[str, Path]
-StageFunction = Callable[[Settings, Folders, Path], None]
+StageFunction = Callable[[Settings, Folders, Path, Team], None]
 
 MODEL, INITIAL, GALLERY, RECORD = "model.safetensors", "initial.safetensors", "gallery.npz", "record.json"
 IDS = "ids.txt"
@@ -44,12 +46,13 @@ SCRATCH = "scratch"  # a place that outlives an interrupted stage, where the sto
 PICTURE = "picture.npz"
 
 
-def train_stage(settings: Settings, parents: Folders, folder: Path) -> None:
+def train_stage(settings: Settings, parents: Folders, folder: Path, team: Team = ALONE) -> None:
     """Train the model of one role: original on the whole training set, the others on the retain set."""
     splits, recipe = _splits(settings), Recipe(**settings["train"])
     seed = child_seed(settings["seed"], settings["role"])
     model = _fresh_model(settings, splits, seed)
     save_file(_contiguous(model.state_dict()), folder / INITIAL)
+    model.to(team.device)
     samples = splits.train if settings["role"] == "original" else splits.retain
     with measured(settings["threads"]) as record:
         phases = [Phase(cross_entropy, drive="train")]
@@ -61,49 +64,54 @@ def train_stage(settings: Settings, parents: Folders, folder: Path) -> None:
             phases,
             seed=seed,
             checkpoint=checkpoint,
-            progress=spoken_progress(f"train {settings['role']} (seed {settings['seed']})"),
+            progress=spoken_progress(f"train {settings['role']} (seed {settings['seed']})", team),
+            team=team,
         )
-    save_weights(model, folder / MODEL)
+    save_weights(model.cpu(), folder / MODEL)
     write_ids(folder, samples)
     write_record(folder, record)
 
 
-def unlearn_stage(settings: Settings, parents: Folders, folder: Path) -> None:
+def unlearn_stage(settings: Settings, parents: Folders, folder: Path, team: Team = ALONE) -> None:
     """Unlearn from the original with one method."""
     splits, original = _splits(settings), load_weights(parents["original"] / MODEL)
     method = make_method(settings["method"], settings["settings"])
     context = Context(settings["seed"], initial=load_file(parents["original"] / INITIAL))
-    context.progress = spoken_progress(f"unlearn {settings['label']} (seed {settings['seed']})")
+    context.progress = spoken_progress(f"unlearn {settings['label']} (seed {settings['seed']})", team)
+    context.team = team
+    original.to(team.device if method.accelerated else "cpu")
     with measured(settings["threads"]) as record:
         model = unlearn(original, splits, method, seed=settings["seed"], context=context)
     record |= {"passes": context.passes, "notes": context.notes}
-    save_weights(model, folder / MODEL)
+    save_weights(model.cpu(), folder / MODEL)
     write_ids(folder, *(getattr(splits, part) for part in method.reads))
     write_record(folder, record)
 
 
-def evaluate_stage(settings: Settings, parents: Folders, folder: Path) -> None:
+def evaluate_stage(settings: Settings, parents: Folders, folder: Path, team: Team = ALONE) -> None:
     """Measure accuracies, membership inference and, where it is defined, re-learn time of one model."""
-    splits, model = _splits(settings), load_weights(parents["model"] / MODEL)
+    splits, model = _splits(settings), load_weights(parents["model"] / MODEL).to(team.device)
     with measured(settings["threads"]) as record:
         original_loss = None
         if settings["relearn"] is not None:
-            original_loss = mean_loss(load_weights(parents["original"] / MODEL), splits.forget)
+            original = load_weights(parents["original"] / MODEL).to(team.device)
+            original_loss = mean_loss(original, splits.forget, team)
         record["metrics"] = evaluate(
             model,
             splits,
             original_loss=original_loss,
             relearning=Relearning(**(settings["relearn"] or {})),
             seed=child_seed(settings["seed"], "relearn"),
+            team=team,
         )
     write_ids(folder, splits.retain, splits.forget, splits.test, splits.forgotten_test)
     write_record(folder, record)
 
 
-def audit_stage(settings: Settings, parents: Folders, folder: Path) -> None:
+def audit_stage(settings: Settings, parents: Folders, folder: Path, team: Team = ALONE) -> None:
     """Audit all models of one seed under one perturbation against that seed's re-train, in one pass."""
     splits = _splits(settings)
-    models = {label: load_weights(parents[label] / MODEL) for label in settings["labels"]}
+    models = {label: load_weights(parents[label] / MODEL).to(team.device) for label in settings["labels"]}
     perturbation, seed = build_perturbation(settings["perturbation"]), child_seed(settings["seed"], "audit")
     with measured(settings["threads"]) as record:
         result = audit(
@@ -113,9 +121,12 @@ def audit_stage(settings: Settings, parents: Folders, folder: Path) -> None:
             perturbation,
             **settings["audit"],
             seed=seed,
-            progress=spoken_progress(f"audit {settings['perturbation']} (seed {settings['seed']})"),
+            progress=spoken_progress(f"audit {settings['perturbation']} (seed {settings['seed']})", team),
             seen={"the retain set": set(splits.retain.ids), **seen_in_pretraining(settings["pretrained"])},
+            team=team,
         )
+        if not team.leads:
+            return
         if len(splits.forget.shape) == 3 and max(settings["audit"]["taus"]) > 0:
             pictures = make_gallery(models, models["retrain"], splits.forget, perturbation, result.counts, seed=seed)
             pictures.save(folder / GALLERY)
@@ -130,7 +141,7 @@ def audit_stage(settings: Settings, parents: Folders, folder: Path) -> None:
     write_record(folder, record)
 
 
-def picture_stage(settings: Settings, parents: Folders, folder: Path) -> None:
+def picture_stage(settings: Settings, parents: Folders, folder: Path, team: Team = ALONE) -> None:
     """Ask one seed's re-train, unlearned model and control about the plane and about copies of the forget samples."""
     splits = _splits(settings)
     models = {label: load_weights(parents[label] / MODEL) for label in settings["models"]}
@@ -191,8 +202,10 @@ def measured(threads: int) -> Iterator[dict[str, Any]]:
     record["warnings"] = sorted({str(w.message) for w in caught if issubclass(w.category, ResiduumWarning)})
 
 
-def spoken_progress(what: str, every: float = 30.0) -> Progress:
-    """Return a callback that says on standard error, at most once in `every` seconds, how much of it is left."""
+def spoken_progress(what: str, team: Team = ALONE, every: float = 30.0) -> Progress | None:
+    """Return a callback by which the leader says, at most once in `every` seconds, how much of it is left."""
+    if not team.leads:
+        return None
     start = last = time.monotonic()
 
     def speak(done: int, total: int) -> None:

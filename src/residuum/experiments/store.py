@@ -21,12 +21,14 @@ from typing import Any
 
 from residuum.experiments.code import code_fingerprint
 from residuum.experiments.stages import SCRATCH, STAGES, modules_of, read_record
+from residuum.parallel import ALONE, Team
 from residuum.types import InputError, ResiduumWarning
 
 VERSION = 1
 MANIFEST = "manifest.json"
 WRITING = ".writing-"
 LOG = "log.txt"
+FINISHED, TO_DO = "finished", "to do"
 
 
 @dataclass(frozen=True)
@@ -77,21 +79,41 @@ class Store:
         """Tell whether the stage is finished; whether its artefacts are sound is looked at when they are used."""
         return (self.folder(stage) / MANIFEST).is_file()
 
-    def compute(self, stage: Stage) -> Path:
+    def compute(self, stage: Stage, team: Team = ALONE) -> Path:
         """Run the stage unless it is finished and sound, and return its folder.
 
         The lock is the operating system's and belongs to this key only: a second run waits for the first and finds its
-        artefacts, and a killed run leaves no lock behind.
+        artefacts, and a killed run leaves no lock behind. Of a team, the leader looks and writes, the others are told.
         """
         target = self.folder(stage)
+        if not team.leads:
+            self._take_part(stage, team)
+            return target
         with self._locked(stage.key), _clear_errors(self.root):
             if self.has(stage):
                 if not (broken := broken_artefacts(target)):
+                    team.told(FINISHED)
                     return target
                 _report_broken(target, broken)
                 shutil.rmtree(target)
-            self._run(stage, target)
+            team.told(TO_DO)
+            self._run(stage, target, team)
         return target
+
+    def _take_part(self, stage: Stage, team: Team) -> None:
+        """Do this process's share of the stage, if it is not finished, and throw away what it writes."""
+        if team.told(FINISHED) == TO_DO:
+            with tempfile.TemporaryDirectory() as folder:
+                (Path(folder) / SCRATCH).symlink_to(self._scratch(stage))
+                self._call(stage, Path(folder), team)
+
+    def _call(self, stage: Stage, folder: Path, team: Team) -> None:
+        if team.size > 1:
+            team.log = lambda share: self._log("shared", stage, f": rank {team.rank} of {team.size} has {share}")
+        STAGES[stage.kind](stage.settings, {k: self.folder(p) for k, p in stage.parents.items()}, folder, team)
+
+    def _scratch(self, stage: Stage) -> Path:
+        return (self.root / SCRATCH / stage.key).resolve()
 
     def seconds_like(self, stage: Stage) -> float | None:
         """Return how long the newest finished stage of the same kind and name took; None where there is none."""
@@ -101,15 +123,15 @@ class Store:
                 return float(read_record(folder)["seconds"])
         return None
 
-    def _run(self, stage: Stage, target: Path) -> None:
+    def _run(self, stage: Stage, target: Path, team: Team) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=f"{WRITING}{stage.key}-", dir=target.parent))
-        scratch = (self.root / SCRATCH / stage.key).resolve()
+        scratch = self._scratch(stage)
         scratch.mkdir(parents=True, exist_ok=True)
         self._log("started", stage)
         try:
             (aside / SCRATCH).symlink_to(scratch)
-            STAGES[stage.kind](stage.settings, {k: self.folder(p) for k, p in stage.parents.items()}, aside)
+            self._call(stage, aside, team)
             (aside / SCRATCH).unlink()
             _write_manifest(stage, aside)
             shutil.rmtree(scratch)
@@ -121,11 +143,11 @@ class Store:
             if scratch.is_dir() and not any(scratch.iterdir()):
                 scratch.rmdir()
 
-    def _log(self, event: str, stage: Stage) -> None:
+    def _log(self, event: str, stage: Stage, details: str = "") -> None:
         """Append one line to the store's log; what was computed when, and by which process, can be read there."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         with (self.root / LOG).open("a", encoding="utf-8") as log:
-            log.write(f"{now} {os.getpid()} {event} {stage.key} {stage.title}\n")
+            log.write(f"{now} {os.getpid()} {event} {stage.key} {stage.title}{details}\n")
 
     @contextmanager
     def _locked(self, key: str) -> Iterator[None]:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
+from residuum.parallel import ALONE, Team
 from residuum.training import STRICT, Batch, Phase, Progress, Recipe, fit
 from residuum.types import InputError, Splits, child_seed, unknown_name
 
@@ -21,12 +22,14 @@ class Context:
     """What a method is given beside model and data, and where it notes what it did.
 
     `seed` is the run's seed; batches come from its child "unlearn", injected noise from its child "noise".
-    `initial` holds the weights the original started from, where they are known.
+    `initial` holds the weights the original started from, where they are known. `team` are the processes that share
+    the work; a method that does not know of it does everything in each of them, with the same result.
     """
 
     seed: int
     initial: Mapping[str, Tensor] | None = None
     progress: Progress | None = None
+    team: Team = ALONE
     passes: int = 0
     notes: dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -46,12 +49,14 @@ class Method(ABC):
     """A way to unlearn. Fields are its hyper-parameters; subclasses write `edit`.
 
     `name` is what the command line says, `title` what the literature says, `reads` which of "retain" and
-    "forget" the method looks at (a promise that tests check).
+    "forget" the method looks at (a promise that tests check). `accelerated` methods are given a model that may be on
+    a GPU, and bring their inputs to it; the others compute on the CPU.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     reads: ClassVar[frozenset[str]] = frozenset({"retain", "forget"})
+    accelerated: ClassVar[bool] = False
 
     @abstractmethod
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
@@ -94,6 +99,7 @@ class GradientMethod(Recipe, Method):
     `beside` names the second stream, or None when one is enough for these hyper-parameters.
     """
 
+    accelerated: ClassVar[bool] = True
     drive: ClassVar[str] = "retain"
 
     @abstractmethod
@@ -137,4 +143,5 @@ class GradientMethod(Recipe, Method):
             frozen=frozen,
             progress=context.progress,
             stop_after_epoch=after_epoch,
+            team=context.team,
         )

@@ -11,8 +11,9 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from residuum.methods.base import Context, Method
-from residuum.methods.per_sample import Weights, chunks, squared_gradients
+from residuum.methods.per_sample import Weights, chunks, squared_gradients, summed
 from residuum.models import forward, head_of
+from residuum.parallel import ALONE, Team
 from residuum.training import STRICT, NonNegative, Positive, Progress
 from residuum.types import Samples, Splits, generator
 
@@ -38,13 +39,16 @@ class Fisher(Method):
     name: ClassVar[str] = "fisher"
     title: ClassVar[str] = "Fisher"
     reads: ClassVar[frozenset[str]] = frozenset({"retain"})
+    accelerated: ClassVar[bool] = True
 
     alpha: NonNegative = 1e-6
     memory_mib: Positive = 256.0
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Add the noise to the copy."""
-        information = fisher_information(model, splits.retain, memory_mib=self.memory_mib, progress=context.progress)
+        information = fisher_information(
+            model, splits.retain, memory_mib=self.memory_mib, progress=context.progress, team=context.team
+        )
         context.passes += len(splits.retain) * splits.classes
         forgotten = splits.forget_class if splits.form == "class" else None
         variances = noise_variance(model, information, alpha=self.alpha, forgotten=forgotten)
@@ -52,7 +56,7 @@ class Fisher(Method):
         with torch.no_grad():
             for name, weight in model.named_parameters():
                 if name in variances:
-                    kick = torch.randn(weight.shape, generator=noise, dtype=weight.dtype)
+                    kick = torch.randn(weight.shape, generator=noise, dtype=weight.dtype).to(weight.device)
                     _forget_row(model, name, weight, forgotten)
                     weight.add_(variances[name].sqrt() * kick)
         context.notes |= _spread(variances)
@@ -60,13 +64,15 @@ class Fisher(Method):
 
 
 def fisher_information(
-    model: nn.Module, samples: Samples, *, memory_mib: float, progress: Progress | None = None
+    model: nn.Module, samples: Samples, *, memory_mib: float, progress: Progress | None = None, team: Team = ALONE
 ) -> Weights:
     """Return F for every trainable parameter: mean_x sum_y p(y|x) (d CE / dw)^2, batch-norm in eval mode."""
     total = {name: torch.zeros_like(p) for name, p in model.named_parameters() if p.requires_grad}
-    shares = F.softmax(forward(model, samples), 1) / len(samples)
-    done = 0
-    for rows in chunks(model, samples, memory_mib):
+    shares = F.softmax(forward(model, samples, team=team), 1) / len(samples)
+    pieces = chunks(model, samples, memory_mib)[team.rank :: team.size]
+    mine, done = sum(map(len, pieces)), 0
+    team.log(f"{mine} of {len(samples)} samples")
+    for rows in pieces:
         x, _ = samples.batch(rows)
         for label in range(shares.shape[1]):
             labels = torch.full((len(rows),), label)
@@ -74,8 +80,8 @@ def fisher_information(
                 total[name] += value
         done += len(rows)
         if progress:
-            progress(done, len(samples))
-    return total
+            progress(done, mine)
+    return summed(total, team)
 
 
 def noise_variance(

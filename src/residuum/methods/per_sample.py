@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from residuum.models import evaluating
+from residuum.models import device_of, evaluating
+from residuum.parallel import Team
 from residuum.types import Samples
 
 Weights = dict[str, Tensor]
@@ -54,9 +55,10 @@ def squared_gradients(
     def single(weights: Weights, one: Tensor, label: Tensor) -> Tensor:
         return loss(network.logits(weights, one[None]), label[None])
 
+    place = device_of(model)
     with evaluating(model):
-        gradients = vmap(grad(single), in_dims=(None, 0, 0))(network.weights, x, y)
-    scale = torch.ones(len(x), dtype=x.dtype) if weight is None else weight
+        gradients = vmap(grad(single), in_dims=(None, 0, 0))(network.weights, x.to(place), y.to(place))
+    scale = torch.ones(len(x), dtype=x.dtype, device=place) if weight is None else weight.to(place)
     return {name: torch.einsum("n...,n->...", g.square_(), scale) for name, g in gradients.items()}
 
 
@@ -71,7 +73,7 @@ def activation_bytes(model: nn.Module, samples: Samples) -> int:
     handles = [module.register_forward_hook(measure) for module in model.modules()]
     try:
         with evaluating(model), torch.no_grad():
-            model(samples.batch(torch.tensor([0]))[0])
+            model(samples.batch(torch.tensor([0]))[0].to(device_of(model)))
     finally:
         for handle in handles:
             handle.remove()
@@ -83,6 +85,11 @@ def fitting(model: nn.Module, samples: Samples, memory_mib: float, weight_copies
     weights = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
     one = weight_copies * weights + 4 * activation_bytes(model, samples)
     return max(int(memory_mib * MIB // max(one, 1)), 1)
+
+
+def summed(weights: Weights, team: Team) -> Weights:
+    """Return the sums of what every process of the team found in its share."""
+    return {name: team.total(value) for name, value in weights.items()}
 
 
 def chunks(model: nn.Module, samples: Samples, memory_mib: float) -> tuple[Tensor, ...]:

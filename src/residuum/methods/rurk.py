@@ -102,4 +102,4 @@ def wrong_labels(model: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator)
     """Return labels drawn uniformly from the model's classes other than y."""
     with evaluating(model):
         classes = int(model(x[:1]).shape[1])
-    return (y + torch.randint(1, classes, y.shape, generator=noise)) % classes
+    return (y + torch.randint(1, classes, y.shape, generator=noise).to(y.device)) % classes

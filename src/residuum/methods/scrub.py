@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from residuum.methods.base import Context, GradientMethod
 from residuum.models import forward
+from residuum.parallel import ALONE, Team
 from residuum.training import STRICT, Batch, NonNegative, Phase, Positive
 from residuum.types import InputError, Samples, Splits
 
@@ -63,8 +64,8 @@ class SCRUB(GradientMethod):
         """Alternate climb and descent on the copy, and rewind if asked to."""
         streams = {"forget": splits.forget} if self.msteps else {}
         streams |= {"retain": splits.retain} if self.alpha else {}
-        phases = self.alternation(teacher_of(model, streams, copied=self.augment))
-        history = _History(model, splits) if self.rewind else None
+        phases = self.alternation(teacher_of(model, streams, context.team, copied=self.augment))
+        history = _History(model, splits, context.team) if self.rewind else None
         sizes = {} if self.forget_batch_size is None else {"forget": self.forget_batch_size}
         self.descend(model, splits, context, phases, batch_sizes=sizes, after_epoch=history.keep if history else None)
         if history:
@@ -99,14 +100,16 @@ def distillation(teacher: Tensor, student: Tensor, temperature: float) -> Tensor
     return divergence * temperature**2
 
 
-def teacher_of(model: nn.Module, streams: Mapping[str, Samples], *, copied: bool = False) -> Teacher:
+def teacher_of(
+    model: nn.Module, streams: Mapping[str, Samples], team: Team = ALONE, *, copied: bool = False
+) -> Teacher:
     """Return the logits of `model` as it is now, whatever becomes of it: cached per sample, or from a frozen copy.
 
     Augmented inputs are new in every epoch and need the copy.
     """
     if not copied:
-        cached = {name: forward(model, samples) for name, samples in streams.items()}
-        return lambda stream, batch: cached[stream][batch.indices]
+        cached = {name: forward(model, samples, team=team) for name, samples in streams.items()}
+        return lambda stream, batch: cached[stream][batch.indices].to(batch.x.device)
     frozen = copy.deepcopy(model).eval()
 
     @torch.no_grad()
@@ -119,7 +122,7 @@ def teacher_of(model: nn.Module, streams: Mapping[str, Samples], *, copied: bool
 class _History:
     """The student after each epoch, with its error on the forget set."""
 
-    def __init__(self, model: nn.Module, splits: Splits) -> None:
+    def __init__(self, model: nn.Module, splits: Splits, team: Team) -> None:
         alike = torch.isin(splits.validation.y, splits.forget.y).nonzero().flatten()
         if not len(alike):
             raise InputError(
@@ -127,18 +130,19 @@ class _History:
                 "set data.validation_size, or rewind=false (class form has none at all)"
             )
         self.model, self.forget, self.alike = model, splits.forget, splits.validation.subset(alike.numpy())
+        self.team = team
         self.states: list[dict[str, Tensor]] = []
         self.errors: list[float] = []
 
     def keep(self, epoch: int) -> bool:
         """Note the student after an epoch; never ends the training."""
         self.states.append({name: value.clone() for name, value in self.model.state_dict().items()})
-        self.errors.append(error_rate(self.model, self.forget))
+        self.errors.append(error_rate(self.model, self.forget, self.team))
         return False
 
     def rewind(self) -> dict[str, Any]:
         """Load the chosen epoch into the model and return what was compared; of equal epochs the last is taken."""
-        goal = error_rate(self.model, self.alike)
+        goal = error_rate(self.model, self.alike, self.team)
         if not self.states:
             return {"rewind_epoch": 0, "validation_error": goal}
         chosen = min(reversed(range(len(self.errors))), key=lambda epoch: abs(self.errors[epoch] - goal))
@@ -146,6 +150,6 @@ class _History:
         return {"rewind_epoch": chosen + 1, "forget_errors": self.errors, "validation_error": goal}
 
 
-def error_rate(model: nn.Module, samples: Samples) -> float:
+def error_rate(model: nn.Module, samples: Samples, team: Team = ALONE) -> float:
     """Return the share of samples the model gets wrong."""
-    return forward(model, samples).argmax(1).ne(samples.y).double().mean().item()
+    return forward(model, samples, team=team).argmax(1).ne(samples.y).double().mean().item()

@@ -14,8 +14,9 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from residuum.methods.base import Context, Method
-from residuum.methods.per_sample import Weights, chunks, squared_gradients
-from residuum.models import evaluating
+from residuum.methods.per_sample import Weights, chunks, squared_gradients, summed
+from residuum.models import device_of, evaluating
+from residuum.parallel import ALONE, Team
 from residuum.training import STRICT, NonNegative, Positive
 from residuum.types import ResiduumWarning, Samples, Splits, child_seed, generator
 
@@ -40,6 +41,7 @@ class SSD(Method):
 
     name: ClassVar[str] = "ssd"
     title: ClassVar[str] = "SSD"
+    accelerated: ClassVar[bool] = True
 
     alpha: NonNegative = 10.0
     dampening: NonNegative = 1.0
@@ -52,8 +54,7 @@ class SSD(Method):
         """Dampen the copy."""
         reference = splits.train if self.reference == "full" else splits.retain
         size = min(self.batch_size, len(splits.forget))
-        importance = self._per_sample if self.per_sample else _batchwise(size, child_seed(context.batch_seed, "ssd"))
-        forget, rest = importance(model, splits.forget), importance(model, reference)
+        forget, rest = (self.importance(model, part, size, context) for part in (splits.forget, reference))
         context.passes += len(splits.forget) + len(reference)
         dampened = 0
         with torch.no_grad():
@@ -69,12 +70,12 @@ class SSD(Method):
         context.notes |= {} if self.per_sample else {"batch_size": size}
         return model
 
-    def _per_sample(self, model: nn.Module, samples: Samples) -> Weights:
-        return sample_importance(model, samples, memory_mib=self.memory_mib)
-
-
-def _batchwise(size: int, seed: int) -> Callable[[nn.Module, Samples], Weights]:
-    return lambda model, samples: batch_importance(model, samples, size=size, seed=seed)
+    def importance(self, model: nn.Module, samples: Samples, size: int, context: Context) -> Weights:
+        """Return the diagonal importance of every weight on some samples."""
+        if self.per_sample:
+            return sample_importance(model, samples, memory_mib=self.memory_mib, team=context.team)
+        seed = child_seed(context.batch_seed, "ssd")
+        return batch_importance(model, samples, size=size, seed=seed, team=context.team)
 
 
 def dampening_factor(forget: Tensor, rest: Tensor, *, alpha: float, dampening: float) -> Tensor:
@@ -90,7 +91,13 @@ def dampening_factor(forget: Tensor, rest: Tensor, *, alpha: float, dampening: f
 
 
 def batch_importance(
-    model: nn.Module, samples: Samples, *, size: int, seed: int, criterion: Criterion = F.cross_entropy
+    model: nn.Module,
+    samples: Samples,
+    *,
+    size: int,
+    seed: int,
+    criterion: Criterion = F.cross_entropy,
+    team: Team = ALONE,
 ) -> Weights:
     """Return mean_b (d loss(batch b) / dw)^2 over shuffled batches of at most `size` samples, equal up to one sample.
 
@@ -100,21 +107,28 @@ def batch_importance(
     total = {name: torch.zeros_like(p) for name, p in weights.items()}
     order = torch.randperm(len(samples), generator=generator(seed))
     batches = order.tensor_split(math.ceil(len(samples) / size))
+    place = device_of(model)
+    team.log(f"{len(batches[team.rank :: team.size])} of {len(batches)} batches")
     with evaluating(model):
-        for rows in batches:
-            x, y = samples.batch(rows)
+        for rows in batches[team.rank :: team.size]:
+            x, y = (part.to(place) for part in samples.batch(rows))
             gradients = torch.autograd.grad(criterion(model(x), y), list(weights.values()), materialize_grads=True)
             for name, gradient in zip(weights, gradients, strict=True):
                 total[name] += gradient.square() / len(batches)
-    return total
+    return summed(total, team)
 
 
 def sample_importance(
-    model: nn.Module, samples: Samples, *, memory_mib: float, criterion: Criterion = F.cross_entropy
+    model: nn.Module,
+    samples: Samples,
+    *,
+    memory_mib: float,
+    criterion: Criterion = F.cross_entropy,
+    team: Team = ALONE,
 ) -> Weights:
     """Return mean_i (d loss(sample i) / dw)^2."""
     total = {name: torch.zeros_like(p) for name, p in model.named_parameters() if p.requires_grad}
-    for rows in chunks(model, samples, memory_mib):
+    for rows in chunks(model, samples, memory_mib)[team.rank :: team.size]:
         for name, value in squared_gradients(model, *samples.batch(rows), criterion).items():
             total[name] += value / len(samples)
-    return total
+    return summed(total, team)

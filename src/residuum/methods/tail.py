@@ -14,7 +14,7 @@ from torch import nn
 
 from residuum.methods.base import Context
 from residuum.methods.gd import GD
-from residuum.models import head_of
+from residuum.models import device_of, head_of
 from residuum.models.layers import Normalise, initialise
 from residuum.training import STRICT
 from residuum.types import InputError, Splits, child_seed, generator, unknown_name
@@ -138,6 +138,8 @@ def start_anew(tail: Sequence[nn.Module], seed: int) -> None:
     """Draw the tail's weights again as a fresh network would, statistics of batch-norm included."""
     ours = generator(seed)
     for module in tail:
+        place = device_of(module)
+        module.cpu()  # the same weights whatever the device
         if isinstance(module, nn.Conv2d | nn.Linear | nn.BatchNorm2d | Normalise):
             initialise(module, ours)
         elif callable(reset := getattr(module, "reset_parameters", None)):
@@ -148,3 +150,4 @@ def start_anew(tail: Sequence[nn.Module], seed: int) -> None:
             raise InputError(
                 f"{type(module).__name__} has no reset_parameters, so it cannot start anew; name other blocks"
             )
+        module.to(place)

@@ -6,11 +6,12 @@ from typing import Any
 
 from torch import nn
 
-from residuum.metrics.accuracy import accuracies, accuracy
+from residuum.metrics.accuracy import accuracies, accuracy, logits_of_parts
 from residuum.metrics.membership import attack_failure, membership_accuracy
 from residuum.metrics.relearn import Relearning, RelearnTime, mean_loss, relearn_time
 from residuum.metrics.summary import average_gap, mean_std, summarise
 from residuum.models import check_model
+from residuum.parallel import ALONE, Team
 from residuum.types import Splits
 
 __all__ = [
@@ -36,6 +37,7 @@ def evaluate(
     original_loss: float | None = None,
     relearning: Relearning | None = None,
     seed: int = 0,
+    team: Team = ALONE,
 ) -> dict[str, Any]:
     """Return all metrics of one model, in per cent; the model stays as it is.
 
@@ -49,10 +51,11 @@ def evaluate(
     check_model(model, splits.test, splits.classes)
     time = None
     if original_loss is not None:
-        time = relearn_time(model, original_loss, splits, relearning, seed=seed).record()
+        time = relearn_time(model, original_loss, splits, relearning, seed=seed, team=team).record()
+    logits = logits_of_parts(model, splits, team)
     return {
-        **accuracies(model, splits),
-        "mia_accuracy": membership_accuracy(model, splits, feature="true_prob"),
-        "mia_entropy_accuracy": membership_accuracy(model, splits, feature="entropy"),
+        **accuracies(model, splits, logits=logits),
+        "mia_accuracy": membership_accuracy(model, splits, feature="true_prob", logits=logits),
+        "mia_entropy_accuracy": membership_accuracy(model, splits, feature="entropy", logits=logits),
         "relearn_epochs": time,
     }

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from torch import nn
+from collections.abc import Mapping
+
+from torch import Tensor, nn
 
 from residuum.models import forward
+from residuum.parallel import ALONE, Team
 from residuum.types import Samples, Splits
+
+PARTS = ("retain", "forget", "test", "forgotten_test")
+
+
+def logits_of_parts(model: nn.Module, splits: Splits, team: Team = ALONE) -> dict[str, Tensor]:
+    """Return the logits (n, classes) of everything that is measured, by part; parts without samples are left out."""
+    parts = {name: getattr(splits, name) for name in PARTS}
+    return {name: forward(model, part, team=team) for name, part in parts.items() if len(part)}
 
 
 def accuracy(model: nn.Module, samples: Samples) -> float:
@@ -16,18 +27,23 @@ def accuracy(model: nn.Module, samples: Samples) -> float:
     >>> accuracy(nn.Identity(), points)
     50.0
     """
-    right = forward(model, samples).argmax(1).eq(samples.y)
-    return 100.0 * right.double().mean().item()
+    return share_right(forward(model, samples), samples)
 
 
-def accuracies(model: nn.Module, splits: Splits) -> dict[str, float]:
+def share_right(logits: Tensor, samples: Samples) -> float:
+    """Return 100 * the share of samples whose largest logit is that of their label."""
+    return 100.0 * logits.argmax(1).eq(samples.y).double().mean().item()
+
+
+def accuracies(model: nn.Module, splits: Splits, *, logits: Mapping[str, Tensor] | None = None) -> dict[str, float]:
     """Return retain and test accuracy, and unlearn accuracy = 100 - forget accuracy.
 
     In class form the test set has no images of the forgotten class: a model that never predicts it is not
-    punished for that.
+    punished for that. `logits` are those of `logits_of_parts`, where they are known already.
     """
+    known = logits_of_parts(model, splits) if logits is None else logits
     return {
-        "retain_accuracy": accuracy(model, splits.retain),
-        "unlearn_accuracy": 100.0 - accuracy(model, splits.forget),
-        "test_accuracy": accuracy(model, splits.test),
+        "retain_accuracy": share_right(known["retain"], splits.retain),
+        "unlearn_accuracy": 100.0 - share_right(known["forget"], splits.forget),
+        "test_accuracy": share_right(known["test"], splits.test),
     }

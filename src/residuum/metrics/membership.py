@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from torch import nn
+from torch import Tensor, nn
 
-from residuum.models import forward
-from residuum.types import ResiduumWarning, Samples, Splits
+from residuum.metrics.accuracy import logits_of_parts
+from residuum.types import ResiduumWarning, Splits
 
 Feature = Literal["true_prob", "entropy"]
 Array = npt.NDArray[np.float64]
@@ -24,6 +25,7 @@ def membership_accuracy(
     balance: bool = False,
     max_train: int | None = None,
     seed: int = 0,
+    logits: Mapping[str, Tensor] | None = None,
 ) -> float:
     """Return the attack's *failure* rate: 100 * share of queried samples that it calls unseen.
 
@@ -31,6 +33,7 @@ def membership_accuracy(
     true label, or the entropy. Sample form: trained on retain = seen, test = unseen, asked about the forget set.
     Class form: trained on retain = seen, forget = unseen, asked about held-out images of the forgotten class.
     Closeness to re-train is the goal, not a high value. `max_train` subsamples the attacker's training data.
+    `logits` are those of `logits_of_parts`, where they are known already.
 
     Reference: Golatkar, Achille, Soatto, CVPR 2020 (entropy; there the complement is reported).
 
@@ -39,23 +42,23 @@ def membership_accuracy(
     >>> 0 <= membership_accuracy(build_model("mlp", (4,), 3, seed=0), splits) <= 100
     True
     """
-    seen, unseen, asked = attack_sets(splits)
-    features = [softmax_feature(model, samples, feature) for samples in (seen, unseen, asked)]
+    known = logits_of_parts(model, splits) if logits is None else logits
+    features = [softmax_feature(known[part], getattr(splits, part).y, feature) for part in attack_parts(splits)]
     return attack_failure(*features, balance=balance, max_train=max_train, seed=seed)
 
 
-def attack_sets(splits: Splits) -> tuple[Samples, Samples, Samples]:
-    """Return what the attacker knows as seen, knows as unseen, and is asked about."""
+def attack_parts(splits: Splits) -> tuple[str, str, str]:
+    """Return which part the attacker knows as seen, which as unseen, and which it is asked about."""
     if splits.form == "class":
-        return splits.retain, splits.forget, splits.forgotten_test
-    return splits.retain, splits.test, splits.forget
+        return "retain", "forget", "forgotten_test"
+    return "retain", "test", "forget"
 
 
-def softmax_feature(model: nn.Module, samples: Samples, feature: Feature) -> Array:
+def softmax_feature(logits: Tensor, labels: Tensor, feature: Feature) -> Array:
     """Return one number per sample, shape (n,): p(y|x), or the entropy -sum_c p_c log p_c."""
-    logits = forward(model, samples).double()
+    logits = logits.double()
     if feature == "true_prob":
-        chosen: Array = logits.softmax(1).gather(1, samples.y[:, None])[:, 0].numpy()
+        chosen: Array = logits.softmax(1).gather(1, labels[:, None])[:, 0].numpy()
         return chosen
     entropy: Array = -(logits.softmax(1) * logits.log_softmax(1)).sum(1).numpy()
     return entropy

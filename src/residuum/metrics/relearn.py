@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from residuum.models import forward
+from residuum.parallel import ALONE, Team
 from residuum.training import STRICT, NonNegative, Phase, Recipe, cross_entropy, fit
 from residuum.types import Samples, Splits
 
@@ -46,13 +47,19 @@ class RelearnTime:
         return {"value": self.value, "censored": self.censored, "threshold": self.threshold}
 
 
-def mean_loss(model: nn.Module, samples: Samples) -> float:
+def mean_loss(model: nn.Module, samples: Samples, team: Team = ALONE) -> float:
     """Return L(w, S): the mean cross-entropy in eval mode without augmentation."""
-    return F.cross_entropy(forward(model, samples).double(), samples.y).item()
+    return F.cross_entropy(forward(model, samples, team=team).double(), samples.y).item()
 
 
 def relearn_time(
-    model: nn.Module, original_loss: float, splits: Splits, recipe: Relearning | None = None, *, seed: int
+    model: nn.Module,
+    original_loss: float,
+    splits: Splits,
+    recipe: Relearning | None = None,
+    *,
+    seed: int,
+    team: Team = ALONE,
 ) -> RelearnTime:
     """Return the smallest number of epochs t >= 0 with L(m_t, S_f) <= (1 + tolerance) * `original_loss`.
 
@@ -67,13 +74,14 @@ def relearn_time(
     recipe = recipe or Relearning()
     learner, threshold = copy.deepcopy(model), (1 + recipe.tolerance) * original_loss
     data = splits.forget if recipe.data == "forget" else splits.train
-    if mean_loss(learner, splits.forget) <= threshold:
+    if mean_loss(learner, splits.forget, team) <= threshold:
         return RelearnTime(0, threshold)
     losses: list[float] = []
 
     def relearnt(epoch: int) -> bool:
-        losses.append(mean_loss(learner, splits.forget))
+        losses.append(mean_loss(learner, splits.forget, team))
         return losses[-1] <= threshold
 
-    fit(learner, {"data": data}, recipe, [Phase(cross_entropy, "data")], seed=seed, stop_after_epoch=relearnt)
+    phases = [Phase(cross_entropy, "data")]
+    fit(learner, {"data": data}, recipe, phases, seed=seed, stop_after_epoch=relearnt, team=team)
     return RelearnTime(len(losses) if losses and losses[-1] <= threshold else None, threshold)

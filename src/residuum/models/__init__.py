@@ -2,7 +2,7 @@
 
 from residuum.models.checks import check_model
 from residuum.models.heads import give_unit_head, head_features
-from residuum.models.inference import evaluating, forward, head_of, module_flags
+from residuum.models.inference import device_of, evaluating, forward, head_of, module_flags
 from residuum.models.registry import MODELS, build_model
 from residuum.models.weights import init_from, load_weights, read_metadata, save_weights
 
@@ -10,6 +10,7 @@ __all__ = [
     "MODELS",
     "build_model",
     "check_model",
+    "device_of",
     "evaluating",
     "forward",
     "give_unit_head",

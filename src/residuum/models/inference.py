@@ -9,6 +9,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
+from residuum.parallel import ALONE, Team
 from residuum.types import InputError, Samples
 
 
@@ -47,8 +48,19 @@ def rows_at_once(shape: tuple[int, ...]) -> int:
     return max(16, min(512, 2**21 // max(prod(shape), 1)))
 
 
-def forward(model: nn.Module, samples: Samples, *, batch_size: int | None = None) -> Tensor:
-    """Return the logits (n, classes) of all samples, in eval mode and without gradients.
+def device_of(model: nn.Module) -> torch.device:
+    """Return where the model's first parameter or buffer is; that is where its inputs must be.
+
+    >>> device_of(nn.Linear(1, 1))
+    device(type='cpu')
+    """
+    return next((value.device for value in model.state_dict().values()), torch.device("cpu"))
+
+
+def forward(model: nn.Module, samples: Samples, *, batch_size: int | None = None, team: Team = ALONE) -> Tensor:
+    """Return the logits (n, classes) of all samples, on the CPU, in eval mode and without gradients.
+
+    The processes of a `team` take turns with the batches, and all get all logits.
 
     >>> samples = Samples(torch.tensor([[1.0, 0.0]]), torch.tensor([0]), ("a",))
     >>> forward(nn.Identity(), samples)
@@ -57,8 +69,11 @@ def forward(model: nn.Module, samples: Samples, *, batch_size: int | None = None
     if batch_size is not None and batch_size < 1:
         raise InputError(f"batch_size must be 1 or more, got {batch_size}")
     positions = torch.split(torch.arange(len(samples)), batch_size or rows_at_once(samples.shape))
+    place = device_of(model)
     with evaluating(model), torch.no_grad():
-        return torch.cat([model(x) for x, _, _ in samples.batches(positions)])
+        mine = [model(x.to(place)).cpu() for x, _, _ in samples.batches(positions[team.rank :: team.size])]
+    everybodys = team.gather(mine)
+    return torch.cat([everybodys[k % team.size][k // team.size] for k in range(len(positions))])
 
 
 def head_of(model: nn.Module) -> tuple[str, nn.Linear]:

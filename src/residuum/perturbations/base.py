@@ -28,6 +28,10 @@ class Randomness(NamedTuple):
         """Return the randomness of some rows."""
         return Randomness(*(None if part is None else part[chosen] for part in self))
 
+    def to(self, place: torch.device | str) -> Randomness:
+        """Return the same randomness on a device."""
+        return Randomness(*(None if part is None else part.to(place) for part in self))
+
 
 def stack(parts: list[Randomness]) -> Randomness:
     """Return the randomness of several samples as one batch."""

@@ -1,0 +1,213 @@
+"""Several processes that work on one thing together: each has its share, and what they find is summed.
+
+A process alone is a `Team` of one and needs nothing else. Larger teams, accelerators and mixed precision go through
+lightning-fabric (extra `dist`), which starts the processes, finds devices and nodes, and carries the sums.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+
+import torch
+from torch import Tensor
+
+from residuum.errors import RANK, InputError, LostProcessError
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+Precision = Literal["32-true", "bf16-mixed"]
+T = TypeVar("T")
+
+PATIENCE = timedelta(days=1)  # the leader may wait for another run's lock; a dead process is noticed at once anyway
+
+
+@dataclass(frozen=True)
+class Compute:
+    """What trainings run on; their results differ in rounding with it, so it belongs to a stage's key."""
+
+    processes: int = 1
+    accelerator: str = "cpu"
+    precision: Precision = "32-true"
+
+
+class Team:
+    """This process alone: everything is its share, and it leads.
+
+    `log` is told what each process's share is.
+
+    >>> team = Team()
+    >>> team.rows(3).tolist(), team.leads
+    ([0, 1, 2], True)
+    """
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = torch.device("cpu")
+    compute: Compute = Compute()
+
+    def __init__(self) -> None:
+        self.log: Callable[[str], None] = lambda share: None
+
+    def launch(self) -> None:
+        """Start the other processes and connect to them."""
+
+    def end(self) -> None:
+        """Disconnect when all are done."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes the artefacts and speaks to the user."""
+        return self.rank == 0
+
+    def rows(self, n: int) -> Tensor:
+        """Return this process's positions among 0..n-1: rank, rank + size, ..."""
+        return torch.arange(n)[self.rank :: self.size]
+
+    def part(self, batch: Tensor) -> Tensor:
+        """Return this process's part of a batch's positions, or all of them where they cannot be shared equally.
+
+        A mean over the batch is the mean of the processes' means only if their parts are equal; the odd last batch of
+        an epoch is therefore computed by everybody.
+        """
+        return batch if len(batch) % self.size else batch[self.rank :: self.size]
+
+    def average(self, tensors: Sequence[Tensor]) -> None:
+        """Replace floating-point tensors in place by their mean over the team."""
+
+    def total(self, values: Tensor) -> Tensor:
+        """Return the sum over the team."""
+        return values
+
+    def gather(self, value: T) -> list[T]:
+        """Return everybody's value, by rank."""
+        return [value]
+
+    def told(self, value: T) -> T:
+        """Return the leader's value."""
+        return value
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Return the context in which losses are computed."""
+        return nullcontext()
+
+
+class FabricTeam(Team):
+    """A team whose processes lightning-fabric starts and connects; `launch` must come first."""
+
+    def __init__(self, fabric: Fabric, precision: Precision) -> None:
+        super().__init__()
+        self._fabric = fabric
+        self._precision = precision
+
+    def launch(self) -> None:
+        """Start the other processes of this node, which run the same command, and connect to all nodes."""
+        with _connected():
+            self._fabric.launch()
+        fabric = self._fabric
+        self.rank, self.size, self.device = fabric.global_rank, fabric.world_size, fabric.device
+        self.compute = Compute(self.size, self.device.type, self._precision)
+        if self.size > 1:
+            os.environ[RANK] = str(self.rank)
+
+    def end(self) -> None:
+        """Wait for all, and disconnect."""
+        if self.size > 1:
+            with _connected():
+                self._fabric.barrier()
+            torch.distributed.destroy_process_group()
+
+    def average(self, tensors: Sequence[Tensor]) -> None:
+        """Sum one flat tensor over the team: one message, whatever the number of tensors."""
+        if self.size == 1 or not tensors:
+            return
+        flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+        pieces = torch.split(self.total(flat) / self.size, [tensor.numel() for tensor in tensors])
+        with torch.no_grad():
+            for tensor, piece in zip(tensors, pieces, strict=True):
+                tensor.copy_(piece.view_as(tensor))
+
+    def total(self, values: Tensor) -> Tensor:
+        """Return the sum over the team, on the device of `values`."""
+        with _connected():
+            summed: Tensor = self._fabric.all_reduce(values.to(self.device), reduce_op="sum")  # type: ignore[assignment]
+        return summed.to(values.device)
+
+    def gather(self, value: T) -> list[T]:
+        """Return everybody's value, by rank."""
+        if self.size == 1:
+            return [value]
+        found: list[T | None] = [None] * self.size
+        with _connected():
+            torch.distributed.all_gather_object(found, value)
+        return found  # type: ignore[return-value]
+
+    def told(self, value: T) -> T:
+        """Return the leader's value."""
+        with _connected():
+            return self._fabric.broadcast(value)
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Return fabric's autocast; 32-true has none."""
+        context: AbstractContextManager[None] = self._fabric.autocast()
+        return context
+
+
+ALONE = Team()
+
+
+def make_team(devices: int | None, nodes: int = 1, precision: str = "32-true") -> Team:
+    """Return a team of `devices` processes on each of `nodes` machines; without any wish, this process alone.
+
+    Devices are GPUs where there are any, else processes on the CPU. Nothing is started before `launch`.
+
+    >>> make_team(None).size
+    1
+    """
+    if precision not in get_args(Precision):
+        raise InputError(f"expected a precision of {' or '.join(get_args(Precision))}, got {precision!r}")
+    if devices is None and nodes == 1 and precision == "32-true":
+        return ALONE
+    fabric = _make_fabric(devices or 1, nodes, precision)
+    return FabricTeam(fabric, precision)  # type: ignore[arg-type]
+
+
+def _make_fabric(devices: int, nodes: int, precision: str) -> Fabric:
+    try:
+        from lightning_fabric import Fabric
+        from lightning_fabric.strategies.ddp import DDPStrategy
+    except ImportError:
+        raise InputError("--devices, --nodes and --precision need lightning-fabric; install residuum[dist]") from None
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    os.environ.setdefault("USE_LIBUV", "0")  # with it, some builds of torch abort when the processes disconnect
+    strategy = DDPStrategy(timeout=PATIENCE) if devices * nodes > 1 else "auto"
+    try:
+        return Fabric(
+            accelerator="auto",
+            devices=devices,
+            num_nodes=nodes,
+            strategy=strategy,
+            precision=precision,  # type: ignore[arg-type]
+        )
+    except (ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"cannot use {devices} devices on {nodes} nodes with {precision}: {reason}") from None
+
+
+@contextmanager
+def _connected() -> Iterator[None]:
+    """Turn the many ways in which a broken connection shows into one error."""
+    try:
+        yield
+    except RuntimeError as error:  # gloo raises it, and torch's DistError is one
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise LostProcessError(
+            f"another process of this run ended or cannot be reached ({reason}); "
+            "finished stages are in the store, and the same command resumes"
+        ) from error

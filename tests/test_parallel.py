@@ -1,0 +1,218 @@
+"""Two processes on the CPU do what one does: counts exactly, trainings up to rounding; and a lost one is noticed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from residuum.models import build_model
+from residuum.parallel import Compute, Team, make_team
+from residuum.training import Recipe, fit
+from residuum.types import InputError
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+FOLLOWED = ("plain", "augmented", "noisy")
+COMMAND = str(Path(sys.executable).with_name("residuum"))
+RUN = [COMMAND, "run", "tiny", "--devices", "2", "--seeds", "131", "--methods", "gd"]
+RUN += ["--store", "store", "--out", "out"]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two")
+    script = Path(__file__).with_name("two_processes.py")
+    subprocess.run([sys.executable, "-W", "ignore", script, folder], env=ENVIRONMENT, check=True, timeout=240)
+    return torch.load(folder / "found.pt", weights_only=False)
+
+
+def same(one, other):
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    return one == other
+
+
+def distance(one, other):
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+def test_counts_are_those_of_one_process(found):
+    alone, together = found["alone"]["counts"], found["together"]["counts"]
+    assert len(alone) == 8
+    assert all(same(*pair) for pair in zip(alone, together, strict=True))
+    assert any(0 < int(entry["method_right"].sum()) < int(entry["draws"].sum()) for entry in alone)
+    assert alone[-1]["draws"].max() > 112  # the half-width asked for more than the pilot, as both found
+
+
+@pytest.mark.parametrize("how", FOLLOWED)
+def test_training_follows_the_loss_of_one_process(found, how):
+    alone, together = found["alone"][how], found["together"][how]
+    assert len(alone["losses"]) == 4 * 6
+    assert alone["losses"][-1] < 0.8 * alone["losses"][0]
+    assert together["losses"] == pytest.approx(alone["losses"], abs=1e-4)
+    assert distance(alone["weights"], together["weights"]) < 1e-5
+
+
+def test_the_odd_last_batch_is_computed_by_everybody(found):
+    assert found["alone"]["plain"]["passes"] == 4 * 45
+    assert found["together"]["plain"]["passes"] == 4 * (40 + 2 * 5)
+
+
+def test_every_method_unlearns_as_one_process_does(found):
+    alone, together = found["alone"]["methods"], found["together"]["methods"]
+    assert len(alone) == 12
+    for name, one in alone.items():
+        assert distance(one["weights"], together[name]["weights"]) < 1e-5, name
+        assert together[name]["notes"].keys() == one["notes"].keys()
+
+
+def test_batch_norm_differs_but_all_processes_agree(found):
+    assert distance(found["alone"]["batch_norm"]["weights"], found["together"]["batch_norm"]["weights"]) > 1e-4
+    first, second = found["weights"]
+    assert same(first["weights"], second["weights"])
+
+
+def test_logits_and_metrics_are_those_of_one_process(found):
+    assert same(found["alone"]["logits"], found["together"]["logits"])
+    alone, together = found["alone"]["metrics"], found["together"]["metrics"]
+    assert alone["relearn_epochs"]["value"] != 0  # so that re-learning took steps
+    assert together == alone
+
+
+def test_every_process_says_what_its_share_is(found):
+    first, second = found["shares"]
+    assert first[0] == second[0] == "25 of 45 samples of train in every pass"
+    assert {"5 of 9 samples", "4 of 9 samples"} <= {*first, *second}
+    assert found["compute"] == {"processes": 2, "accelerator": "cpu", "precision": "32-true"}
+
+
+class Second(Team):
+    rank, size = 1, 2
+
+
+def test_shares_are_every_second_row_and_odd_batches_whole():
+    assert Second().rows(5).tolist() == [1, 3]
+    assert Second().part(torch.tensor([7, 8, 9, 4])).tolist() == [8, 4]
+    assert Second().part(torch.tensor([7, 8, 9])).tolist() == [7, 8, 9]
+
+
+def test_batches_that_cannot_be_shared_are_refused(splits):
+    model = build_model("mlp", splits.train.shape, splits.classes, seed=0)
+    with pytest.raises(InputError, match="batches that 2 processes can share, got batch_size 7"):
+        fit(model, {"train": splits.train}, Recipe(batch_size=7), [], seed=0, team=Second())
+
+
+def test_mixed_precision_computes_losses_in_bfloat16(splits):
+    team = make_team(None, precision="bf16-mixed")
+    team.launch()
+    assert team.compute == Compute(precision="bf16-mixed")
+    layer = torch.nn.Linear(3, 2)
+    with team.autocast():
+        assert layer(torch.rand(1, 3)).dtype == torch.bfloat16
+    team.end()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        (["--precision", "fp8"], "expected a precision of 32-true or bf16-mixed, got 'fp8'"),
+        (["--devices", "0"], "greater than or equal to 1"),
+        (["--devices", "2", "--cluster", "tcp://localhost:1"], "expected --cluster or --devices"),
+        (["--devices", "2", "--download"], "expected --download without --devices"),
+    ],
+)
+def test_bad_input_is_one_line(wrong, expected, capsys, tmp_path, monkeypatch):
+    from residuum.cli import run_command
+
+    monkeypatch.chdir(tmp_path)
+    assert run_command(["run", "tiny", *wrong]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert expected in lines[0]
+
+
+def start(folder):
+    return subprocess.Popen(
+        RUN, cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def sharing(folder, stage, deadline=90.0):
+    """Wait until rank 1 has said its share of a stage; return its process id."""
+    log, end = folder / "store" / "log.txt", time.monotonic() + deadline
+    while time.monotonic() < end:
+        said = log.read_text() if log.is_file() else ""
+        if found := re.search(rf"^\S+ (\d+) shared \w+ {stage} .*: rank 1 of 2 has", said, re.M):
+            return int(found[1])
+        time.sleep(0.02)
+    raise AssertionError(f"rank 1 never said what its share of {stage} is")
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory):
+    """Kill rank 1 while it trains, and give the same command again."""
+    folder = tmp_path_factory.mktemp("killed")
+    process = start(folder)
+    os.kill(sharing(folder, "train retrain"), signal.SIGKILL)
+    errors = process.communicate(timeout=60)[1]
+    again = start(folder)
+    said = again.communicate(timeout=120)[1]
+    return folder, (process.returncode, errors), (again.returncode, said)
+
+
+def test_a_killed_process_ends_the_run_with_one_line(interrupted):
+    _, (code, errors), _ = interrupted
+    assert code == 1
+    lines = [line for line in errors.splitlines() if "error" in line]
+    assert len(lines) == 1
+    assert "residuum rank 0: error: another process of this run ended" in lines[0]
+
+
+def test_two_processes_finish_a_run_and_its_record_says_so(interrupted):
+    folder, _, (code, said) = interrupted
+    assert code == 0, said
+    assert "Traceback" not in said
+    record = json.loads((folder / "out" / "results.json").read_text())
+    assert record["compute"] == {"processes": 2, "accelerator": "cpu", "precision": "32-true"}
+    shares = re.findall(r"audit gaussian \(seed 131\): (rank \d of 2 has \d+ of 10 samples)$", _log(folder), re.M)
+    assert sorted(shares) == ["rank 0 of 2 has 5 of 10 samples", "rank 1 of 2 has 5 of 10 samples"]
+
+
+def test_two_processes_resume(interrupted):
+    folder, _, (_, said) = interrupted
+    assert re.search(r"residuum: 9 stages: [1-8] finished", said)
+    finished = [line.split()[3] for line in _log(folder).splitlines() if line.split()[2] == "finished"]
+    assert len(finished) == len(set(finished)) == 9
+
+
+def test_the_others_end_when_the_leader_is_killed(tmp_path):
+    process = start(tmp_path)
+    follower = sharing(tmp_path, "train original")
+    process.kill()
+    process.communicate(timeout=60)
+    end = time.monotonic() + 30
+    while alive(follower) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not alive(follower)
+
+
+def _log(folder):
+    return (folder / "store" / "log.txt").read_text()

@@ -1,0 +1,110 @@
+"""What tests/test_parallel.py lets two processes do together; the leader writes what one and what both found.
+
+python two_processes.py FOLDER
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+
+from residuum.auditing import audit
+from residuum.data import Dataset, make_splits
+from residuum.methods import Context, make_method, methods, unlearn
+from residuum.metrics import evaluate
+from residuum.models import build_model, forward
+from residuum.parallel import ALONE, make_team
+from residuum.perturbations import PGD
+from residuum.training import Phase, Recipe, cross_entropy, fit
+
+RECIPE = Recipe(epochs=4, lr=0.05, batch_size=8, weight_decay=1e-3)
+CHANCE_IN_THE_LOSS = {"rurk": {"tau": 0.0, "clip": None}}  # without chance, the processes compute what one would
+SETTINGS = {"lr": 0.05, "batch_size": 8, "epochs": 2}
+SPECIAL = {"ssd": {"batch_size": 4, "alpha": 1.0}, "fisher": {"memory_mib": 0.01}, "ntk": {}, "cr": {}}
+REWIND = {"scrub": {"rewind": True, "msteps": 1}}
+
+
+def cut():
+    """Return 45 training samples: the last of the batches of 8 has 5, which two processes cannot share equally."""
+    chance = torch.Generator().manual_seed(0)
+    patterns = torch.rand(3, 1, 6, 6, generator=chance)
+    y = torch.arange(85) % 3
+    x = (0.6 * patterns[y] + 0.4 * torch.rand(85, 1, 6, 6, generator=chance)).clamp(0, 1)
+    dataset = Dataset.from_arrays(x.numpy(), y.numpy())
+    return make_splits(
+        dataset, forget_class=0, forget_fraction=0.6, train_size=45, validation_size=20, test_size=20, seed=7
+    )
+
+
+def trained(splits, team, *, network="mlp", **changes):
+    """Return the model, the loss of every step as the processes have it together, and the passes."""
+    model, losses = build_model(network, splits.train.shape, splits.classes, seed=1), []
+
+    def noted(model, batch, beside, noise):
+        loss = cross_entropy(model, batch, beside, noise)
+        value = loss.detach().clone()
+        team.average([value])
+        losses.append(value.item())
+        return loss
+
+    recipe = Recipe(**{**vars(RECIPE), **changes})
+    passes = fit(model, {"train": splits.train}, recipe, [Phase(noted, "train")], seed=3, team=team)
+    return {"weights": model.state_dict(), "losses": losses, "passes": passes}
+
+
+def unlearned(splits, original, name, team):
+    """Return the weights after one method."""
+    settings = SPECIAL.get(name, SETTINGS) | CHANCE_IN_THE_LOSS.get(name, {}) | REWIND.get(name, {})
+    context = Context(5, initial=build_model("mlp", splits.train.shape, 3, seed=1).state_dict(), team=team)
+    model = unlearn(original, splits, make_method(name, settings), seed=5, context=context)
+    return {"weights": model.state_dict(), "notes": context.notes}
+
+
+def audited(splits, models, team):
+    """Return the counts under each perturbation, plain tensors."""
+    asked = [("gaussian", {"draws": 13}), ("fgsm", {"draws": 1}), (PGD(steps=2), {"draws": 6})]
+    asked.append(("gaussian", {"half_width": 0.03, "max_draws": 400}))
+    found = []
+    for perturbation, how in asked:
+        result = audit(models, models["b"], splits.forget, perturbation, taus=[0, 0.05, 0.2], seed=11, team=team, **how)
+        for label, counts in result.counts.items():
+            fields = {field: torch.from_numpy(value) for field, value in vars(counts).items() if field != "ids"}
+            found.append(fields | {"label": label, "ids": counts.ids, "warnings": result.warnings})
+    return found
+
+
+def everything(team):
+    """Return all that is compared."""
+    splits = cut()
+    original = build_model("mlp", splits.train.shape, 3, seed=1)
+    fit(original, {"train": splits.train}, RECIPE, [Phase(cross_entropy, "train")], seed=3)
+    other = build_model("cnn", splits.train.shape, 3, width=2, seed=2)
+    return {
+        "plain": trained(splits, team),
+        "augmented": trained(splits, team, augment=True),
+        "noisy": trained(splits, team, sigma=0.01, clip=0.5, schedule="cosine"),
+        "batch_norm": trained(splits, team, network="cnn"),
+        "methods": {name: unlearned(splits, original, name, team) for name in methods()},
+        "counts": audited(splits, {"a": original, "b": other}, team),
+        "logits": forward(original, splits.train, batch_size=4, team=team),
+        "metrics": evaluate(original, splits, original_loss=1e-3, seed=2, team=team),
+    }
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    team = make_team(2)
+    team.launch()
+    shares: list[str] = []
+    team.log = shares.append
+    together = everything(team)
+    found = {"together": together, "shares": team.gather(shares), "weights": team.gather(together["batch_norm"])}
+    if team.leads:
+        torch.save({**found, "alone": everything(ALONE), "compute": vars(team.compute)}, folder / "found.pt")
+    team.end()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
