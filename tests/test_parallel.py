@@ -68,6 +68,11 @@ def test_the_odd_last_batch_is_computed_by_everybody(found):
     assert found["together"]["plain"]["passes"] == 4 * (40 + 2 * 5)
 
 
+def test_a_training_goes_on_from_its_checkpoint(found):
+    for how in ("alone", "together"):
+        assert same(found[how]["resumed"]["weights"], found[how]["plain"]["weights"])
+
+
 def test_every_method_unlearns_as_one_process_does(found):
     alone, together = found["alone"]["methods"], found["together"]["methods"]
     assert len(alone) == 12
@@ -212,6 +217,21 @@ def test_the_others_end_when_the_leader_is_killed(tmp_path):
     while alive(follower) and time.monotonic() < end:
         time.sleep(0.1)
     assert not alive(follower)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["two nodes", "torchrun"])
+def test_several_machines_and_torchrun(how, tmp_path):
+    if how == "torchrun":
+        launcher = str(Path(sys.executable).with_name("torchrun"))
+        commands = [([launcher, "--nproc-per-node", "2", *RUN], {})]
+    else:
+        nodes = [*RUN[: RUN.index("--devices")], "--devices", "1", "--nodes", "2", *RUN[RUN.index("--seeds") :]]
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29617"}
+        commands = [(nodes, {**place, "NODE_RANK": str(rank)}) for rank in (0, 1)]
+    processes = [subprocess.Popen(line, cwd=tmp_path, env={**ENVIRONMENT, **more}) for line, more in commands]
+    assert [process.wait(timeout=240) for process in processes] == [0] * len(processes)
+    assert {f"rank {rank} of 2 has 5 of 10 samples" in _log(tmp_path) for rank in (0, 1)} == {True}
 
 
 def _log(folder):

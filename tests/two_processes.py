@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from residuum.auditing import audit
+from residuum.checkpoint import Checkpoint
 from residuum.data import Dataset, make_splits
 from residuum.methods import Context, make_method, methods, unlearn
 from residuum.metrics import evaluate
@@ -54,6 +55,26 @@ def trained(splits, team, *, network="mlp", **changes):
     return {"weights": model.state_dict(), "losses": losses, "passes": passes}
 
 
+def resumed(splits, team, folder):
+    """Return what `trained` does when it stops after two epochs and is taken up again from its checkpoint."""
+    model, phases = build_model("mlp", splits.train.shape, splits.classes, seed=1), [Phase(cross_entropy, "train")]
+    file = folder / f"{team.size}.pt"
+    fit(
+        model,
+        {"train": splits.train},
+        RECIPE,
+        phases,
+        seed=3,
+        checkpoint=Checkpoint(file, every=0),
+        stop_after_epoch=lambda epoch: epoch == 1,
+        team=team,
+    )
+    team.told(None)  # in a real run, the processes that go on start after the file was written
+    model = build_model("mlp", splits.train.shape, splits.classes, seed=9)
+    passes = fit(model, {"train": splits.train}, RECIPE, phases, seed=3, checkpoint=Checkpoint(file), team=team)
+    return {"weights": model.state_dict(), "passes": passes}
+
+
 def unlearned(splits, original, name, team):
     """Return the weights after one method."""
     settings = SPECIAL.get(name, SETTINGS) | CHANCE_IN_THE_LOSS.get(name, {}) | REWIND.get(name, {})
@@ -75,7 +96,7 @@ def audited(splits, models, team):
     return found
 
 
-def everything(team):
+def everything(team, folder):
     """Return all that is compared."""
     splits = cut()
     original = build_model("mlp", splits.train.shape, 3, seed=1)
@@ -85,6 +106,7 @@ def everything(team):
         "plain": trained(splits, team),
         "augmented": trained(splits, team, augment=True),
         "noisy": trained(splits, team, sigma=0.01, clip=0.5, schedule="cosine"),
+        "resumed": resumed(splits, team, folder),
         "batch_norm": trained(splits, team, network="cnn"),
         "methods": {name: unlearned(splits, original, name, team) for name in methods()},
         "counts": audited(splits, {"a": original, "b": other}, team),
@@ -99,10 +121,10 @@ def main(folder: Path) -> None:
     team.launch()
     shares: list[str] = []
     team.log = shares.append
-    together = everything(team)
+    together = everything(team, folder)
     found = {"together": together, "shares": team.gather(shares), "weights": team.gather(together["batch_norm"])}
     if team.leads:
-        torch.save({**found, "alone": everything(ALONE), "compute": vars(team.compute)}, folder / "found.pt")
+        torch.save({**found, "alone": everything(ALONE, folder), "compute": vars(team.compute)}, folder / "found.pt")
     team.end()
 
 
