@@ -68,6 +68,17 @@ def test_the_odd_last_batch_is_computed_by_everybody(found):
     assert found["together"]["plain"]["passes"] == 4 * (40 + 2 * 5)
 
 
+def test_a_weight_without_gradient_is_left_alone(found):
+    for how in ("alone", "together"):
+        assert found[how]["idle"]["idle"].tolist() == [1, 1]
+
+
+def test_chance_within_a_loss_differs_between_processes(found):
+    first, second = found["together"]["idle"]["drawn"]
+    assert len(first) == len(second) == 24
+    assert not set(first) & set(second)
+
+
 def test_a_training_goes_on_from_its_checkpoint(found):
     for how in ("alone", "together"):
         assert same(found[how]["resumed"]["weights"], found[how]["plain"]["weights"])

@@ -55,6 +55,19 @@ def trained(splits, team, *, network="mlp", **changes):
     return {"weights": model.state_dict(), "losses": losses, "passes": passes}
 
 
+def idle_weight(splits, team):
+    """Return a weight that no loss uses, after a training with weight decay, and what chance gave this process."""
+    model, drawn = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 3)), []
+    model.register_parameter("idle", torch.nn.Parameter(torch.ones(2)))
+
+    def noted(model, batch, beside, noise):
+        drawn.append(float(torch.rand((), generator=noise)))
+        return cross_entropy(model, batch, beside, noise)
+
+    fit(model, {"train": splits.train}, RECIPE, [Phase(noted, "train")], seed=3, team=team)
+    return {"idle": model.idle.detach(), "drawn": team.gather(drawn)}
+
+
 def resumed(splits, team, folder):
     """Return what `trained` does when it stops after two epochs and is taken up again from its checkpoint."""
     model, phases = build_model("mlp", splits.train.shape, splits.classes, seed=1), [Phase(cross_entropy, "train")]
@@ -106,6 +119,7 @@ def everything(team, folder):
         "plain": trained(splits, team),
         "augmented": trained(splits, team, augment=True),
         "noisy": trained(splits, team, sigma=0.01, clip=0.5, schedule="cosine"),
+        "idle": idle_weight(splits, team),
         "resumed": resumed(splits, team, folder),
         "batch_norm": trained(splits, team, network="cnn"),
         "methods": {name: unlearned(splits, original, name, team) for name in methods()},
