@@ -16,7 +16,7 @@ from typing import Any
 from residuum.auditing import Counts, noise_floor
 from residuum.data import DATASETS
 from residuum.experiments.runner import Result
-from residuum.experiments.settings import Experiment
+from residuum.experiments.settings import Experiment, Scenario
 from residuum.metrics import summarise
 from residuum.types import InputError
 
@@ -37,7 +37,7 @@ def results_record(experiment: Experiment, results: Sequence[Result]) -> dict[st
             "form": splits.form,
             "class_names": list(splits.class_names),
             "public_data": scenario.data.name in DATASETS,
-            "settings": scenario.model_dump(mode="json", exclude={"name", "rows"}),
+            "settings": scenario.model_dump(mode="json", exclude={"name", "rows", *_unused(scenario)}),
             **_start(experiment),
         },
         "seeds": list(scenario.seeds),
@@ -46,6 +46,10 @@ def results_record(experiment: Experiment, results: Sequence[Result]) -> dict[st
         "noise_floor": _noise_floors(experiment, by_label),
         "methods": {label: _row_record(experiment, label, by_label) for label in experiment.labels},
     }
+
+
+def _unused(scenario: Scenario) -> set[str]:
+    return set() if scenario.earlier else {"earlier"}
 
 
 def _start(experiment: Experiment) -> dict[str, Any]:

@@ -57,6 +57,9 @@ class Method(ABC):
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Return the unlearned model; `model` is a private copy of the original and may be changed."""
 
+    def check(self, splits: Splits) -> None:
+        """Refuse a request that the method cannot carry out; asked before anything is computed."""
+
     @property
     def settings(self) -> dict[str, Any]:
         """The hyper-parameters as plain values."""

@@ -52,9 +52,19 @@ class CR(Method):
     sequential: bool = False
     loss: Literal["logistic", "squared"] = "logistic"
 
+    def check(self, splits: Splits) -> None:
+        """Refuse to remove a whole class."""
+        lost = sorted(set(splits.forget.y.tolist()) - set(splits.retain.y.tolist()))
+        if lost or splits.form == "class":
+            names = ", ".join(splits.class_names[label] for label in lost) or "the class"
+            raise InputError(
+                f"cr cannot remove a whole class ({names}): its one-vs-rest head would have no positive sample; "
+                "forget a part of it, or take another method"
+            )
+
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Put heads on the copy that never counted the forget set."""
-        _refuse_lost_classes(splits)
+        self.check(splits)
         every, forget = self.objective(model, splits, context.noise_seed)
         kept = every.keeping(torch.where(forget, 0.0, every.weights))
         heads = fit_heads(every)
@@ -106,13 +116,3 @@ class CR(Method):
             warnings.warn(text, ResiduumWarning, stacklevel=3)
         epsilons = {"epsilon": finite_or_none(exact.value), "epsilon_printed": finite_or_none(printed.value)}
         return facts | {"bound": bound, "assumes": list(exact.assumptions)} | epsilons
-
-
-def _refuse_lost_classes(splits: Splits) -> None:
-    lost = sorted(set(splits.forget.y.tolist()) - set(splits.retain.y.tolist()))
-    if lost or splits.form == "class":
-        names = ", ".join(splits.class_names[label] for label in lost) or "the class"
-        raise InputError(
-            f"cr cannot remove a whole class ({names}): its one-vs-rest head would have no positive sample; "
-            "forget a part of it, or take another method"
-        )
