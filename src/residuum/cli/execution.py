@@ -3,30 +3,59 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from residuum.experiments import Experiment, Stage, audit_cost, claim_folder, engine, outline, run, write_run
+from residuum.auditing import Cost
+from residuum.experiments import (
+    Experiment,
+    Result,
+    Stage,
+    audit_cost,
+    claim_folder,
+    claim_requests_folder,
+    engine,
+    outline,
+    run_all,
+    write_requests,
+    write_run,
+)
 
 Report = Callable[[Stage, int, int], None]
 
 
 def execute(experiment: Experiment, folder: Path, store: Path, workers: int, cluster: str | None) -> dict[str, Any]:
     """Run what is missing, write results.json with its counts, weights and pictures, and return the record."""
-    todo = outline(experiment, store)
-    claim_folder(folder)
+    results = _finished([experiment], partial(claim_folder, folder), store, workers, cluster)
+    return write_run(experiment, results[0], folder)
+
+
+def execute_requests(
+    experiment: Experiment, folder: Path, store: Path, workers: int, cluster: str | None
+) -> dict[str, Any]:
+    """Carry out all requests of an experiment, write a run for each and requests.json, and return its content."""
+    results = _finished(experiment.steps, partial(claim_requests_folder, folder), store, workers, cluster)
+    return write_requests(experiment.steps, results, folder)
+
+
+def _finished(
+    experiments: Sequence[Experiment], claim: Callable[[], None], store: Path, workers: int, cluster: str | None
+) -> list[list[Result]]:
+    todo = outline(experiments, store)
+    claim()
     _say(str(todo))
-    if cost := audit_cost(experiment, store):
-        most = "at most " if experiment.scenario.audit.draws is None else ""
-        _say(f"audits: {most}{cost}, on one core")
+    if costs := [cost for experiment in experiments if (cost := audit_cost(experiment, store))]:
+        most = "at most " if experiments[0].scenario.audit.draws is None else ""
+        total = Cost(sum(cost.passes for cost in costs), sum(cost.seconds for cost in costs))
+        _say(f"audits: {most}{total}, on one core")
     with engine(workers, cluster) as executor, progress() as report:
-        results = run(experiment, store=store, executor=executor, report=report)
-    return write_run(experiment, results, folder)
+        return run_all(experiments, store=store, executor=executor, report=report)
 
 
 @contextmanager

@@ -12,10 +12,11 @@ import typer
 from rich.console import Console
 
 from residuum.cli import options
-from residuum.cli.execution import execute
+from residuum.cli.execution import execute, execute_requests
 from residuum.data import download_cifar10
 from residuum.experiments import Experiment
 from residuum.reporting import write_report
+from residuum.reporting.requests import requests_table
 from residuum.reporting.sentences import sentences
 from residuum.reporting.tables import metrics_table, prevalence_table, residual_table
 from residuum.reporting.tutorial import write_picture
@@ -40,6 +41,8 @@ def run_scenario(
     init_from: options.InitFrom = None,
     manifest: options.Manifest = None,
     settings: options.Settings = None,
+    request: options.Request = None,
+    requests: options.Requests = None,
     workers: options.Workers = options.ALL_CORES,
     cluster: options.Cluster = None,
     gallery: Annotated[
@@ -57,12 +60,21 @@ def run_scenario(
         methods=methods,
         seeds=options.parse_seeds(seeds),
         overrides=options.gathered_overrides(settings, perturbations, draws, half_width, max_draws),
+        requests=(asked := options.gathered_requests(request, requests)),
         profile=profile,
         data_root=data_root,
         init_from=init_from,
         manifest=manifest,
     )
-    folder = out or Path("runs") / scenario
+    folder = out or Path("runs") / (f"{scenario}-requests" if asked else scenario)
+    if asked:
+        record = execute_requests(experiment, folder, store, workers, cluster)
+        write_report(folder, gallery=gallery)
+        if as_json:
+            typer.echo(json.dumps(record, indent=1))
+        else:
+            print_requests(record, folder, time.perf_counter() - start)
+        return
     record = execute(experiment, folder, store, workers, cluster)
     caption = write_picture(record, folder)
     write_report(folder, gallery=gallery)
@@ -70,6 +82,17 @@ def run_scenario(
         typer.echo(json.dumps(record, indent=1))
     else:
         print_results(record, folder, time.perf_counter() - start, caption)
+
+
+def print_requests(record: dict[str, Any], folder: Path, seconds: float) -> None:
+    """Print the table over all requests, the warnings, and where the files are."""
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    console.print(requests_table(record))
+    for request in record["requests"]:
+        for warning in request["warnings"]:
+            console.print(f"warning: request {request['number']}: {warning}", soft_wrap=True, markup=False)
+    files = f"index.html, requests.json, requests.csv and a run for each of {len(record['requests'])} requests"
+    console.print(f"{folder}: {files} after {seconds:.0f} s", soft_wrap=True)
 
 
 def fetch_cifar10(data_root: Path | None) -> None:

@@ -45,8 +45,8 @@ def make_splits(
     `earlier` are requests carried out before this one, in order, each with the same three fields; every request takes
     from what those before it left, so that none overlap, and a fraction is of what is left. `train` is then what the
     model may still know (`retain` and this request's `forget`). With `so_far`, `forget` holds all requests until this
-    one and `train` all that the original saw: what an audit is about. Classes that a request took whole leave validation
-    and test; form "class" with `so_far` means that everything forgotten belongs to such classes.
+    one and `train` all that the original saw: what an audit is about. Classes that a request took whole leave
+    validation and test; form "class" with `so_far` means that everything forgotten belongs to such classes.
     `classes` keeps these classes and renumbers them 0..k-1 in the order given; `forget_class` means the new numbers.
     `train_ids` restricts the pool that training, validation and (without an official test set) test are cut from.
     Sizes are numbers of samples and cuts keep the class proportions: test first, then validation, then training, which
@@ -154,7 +154,7 @@ def _assemble(
     requests: Sequence[Request],
     so_far: bool,
 ) -> Splits:
-    whole = {request.label for request in requests if request.form == "class"}
+    whole = {r.label for r in requests if r.label is not None and r.form == "class"}
     kept_test, forgotten_test = _without_classes(test, whole)
     if not len(kept_test):
         raise InputError(
@@ -184,7 +184,7 @@ def _others(train: Samples, taken: Sequence[Positions]) -> Positions:
     return np.flatnonzero(kept)
 
 
-def _without_classes(samples: Samples, labels: Collection[int | None]) -> tuple[Samples, Samples]:
+def _without_classes(samples: Samples, labels: Collection[int]) -> tuple[Samples, Samples]:
     """Return the samples of the other classes and those of these classes."""
     of_classes = np.isin(samples.y.numpy(), list(labels))
     return samples.subset(np.flatnonzero(~of_classes)), samples.subset(np.flatnonzero(of_classes))

@@ -12,7 +12,7 @@ from residuum.experiments.settings import Experiment, Row
 from residuum.experiments.stages import GALLERY, MODEL, PICTURE, read_record
 from residuum.experiments.store import Stage, Store
 from residuum.models import build_model, check_model, init_from
-from residuum.types import Splits
+from residuum.types import InputError, Splits
 
 Report = Callable[[Stage, int, int], None]
 
@@ -59,7 +59,8 @@ def plan(experiment: Experiment) -> list[SeedPlan]:
     splits = experiment.splits(dataset)
     _check_network(experiment, splits)
     for row in experiment.rows:
-        row.build().check(splits)
+        if reason := row.build().refusal(splits):
+            raise InputError(reason)
     common = {
         "data": experiment.scenario.data.model_dump(),
         "root": str(experiment.data_root) if experiment.data_root else None,

@@ -57,8 +57,9 @@ class Method(ABC):
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Return the unlearned model; `model` is a private copy of the original and may be changed."""
 
-    def check(self, splits: Splits) -> None:
-        """Refuse a request that the method cannot carry out; asked before anything is computed."""
+    def refusal(self, splits: Splits) -> str | None:
+        """Return why the method cannot carry out this request, if so; asked before anything is computed."""
+        return None
 
     @property
     def settings(self) -> dict[str, Any]:
