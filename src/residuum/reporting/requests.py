@@ -140,8 +140,8 @@ def requests_table(record: Record) -> Table:
     table = Table(
         title=f"{record['scenario']['name']}: {len(record['requests'])} requests, means over "
         f"{len(record['seeds'])} seeds (re-train's)",
-        caption="r at the largest radius with the ends of its intervals, on all samples forgotten so far and on those of "
-        "request 1 alone; where re-train is never right, the difference in percentage points, with its sign.",
+        caption="r at the largest radius with the ends of its intervals, on all samples forgotten so far and on those "
+        "of request 1 alone; where re-train is never right, the difference in percentage points, with its sign.",
     )
     table.add_column("Model", no_wrap=True)
     titles = [f"{tail} {each['perturbation']} {each['radius']}" for each in figures(record["requests"][0], "retrain")
