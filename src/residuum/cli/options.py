@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from residuum.experiments.parsing import parse_request, read_requests
 from residuum.types import InputError
 
 Scenario = Annotated[str, typer.Argument(help="Name of a scenario; see `residuum list scenarios`.")]
@@ -75,6 +74,8 @@ def gathered_requests(request: list[str] | None, file: Path | None) -> list[dict
     >>> gathered_requests(["class=8,fraction=0.5", "fraction=0.02"], None)
     [{'forget_class': 8, 'forget_fraction': 0.5}, {'forget_fraction': 0.02}]
     """
+    from residuum.experiments.parsing import parse_request, read_requests
+
     if request is None and file is None:
         return None
     return [*([] if file is None else read_requests(file)), *(parse_request(text) for text in request or [])]
