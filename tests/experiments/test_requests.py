@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -227,6 +228,7 @@ def test_a_method_that_cannot_is_refused_before_anything_is_computed():
     ("requests", "message"),
     [
         ([], "expected at least one request, got none"),
+        ([f"id=digits/{k:04d}" for k in range(101)], "expected at most 100 requests, got 101; .*one list of ids"),
         (["clas=8"], "unknown key of a request 'clas'; did you mean class"),
         (["class"], "expected a request such as class=8,fraction=0.5"),
         (["class=8,class=3"], "expected class= once in a request"),
@@ -238,6 +240,16 @@ def test_a_method_that_cannot_is_refused_before_anything_is_computed():
 def test_requests_that_mean_nothing_are_refused(requests, message):
     with pytest.raises(InputError, match=message):
         chain(*requests)
+
+
+def test_the_most_requests_can_be_planned_and_sent_to_a_worker():
+    ids = chain(FIRST).splits().train.ids[:100]
+    last = plan(chain(*(f"id={name}" for name in ids), rows="gd"))[0]
+    assert last.models["gd"].settings["earlier"][98] == {
+        "forget_class": None, "forget_fraction": None, "forget_ids": [ids[98]],
+    }  # fmt: skip
+    sent = pickle.loads(pickle.dumps(last.audits["gaussian"]))
+    assert sent.key == last.audits["gaussian"].key
 
 
 def test_requests_and_the_setting_exclude_each_other():

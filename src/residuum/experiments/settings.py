@@ -26,6 +26,7 @@ from residuum.training import Recipe
 from residuum.types import InputError, Splits, unknown_name
 
 BASELINES = ("original", "retrain", "control")
+MOST_REQUESTS = 100  # each is a re-train and a deeper graph; a stage 200 deep can no longer be sent to a worker
 
 
 def _as_list(value: Any) -> Any:  # noqa: ANN401 (whatever the user wrote)
@@ -276,6 +277,9 @@ def _checked_requests(
 ) -> list[ForgetSettings]:
     if not requests:
         raise InputError("expected at least one request, got none")
+    if len(requests) > MOST_REQUESTS:
+        many = f"expected at most {MOST_REQUESTS} requests, got {len(requests)}"
+        raise InputError(f"{many}; each needs a re-train: gather several in one list of ids")
     if clash := next((key for key in overrides if key.partition(".")[0] in ("forget", "earlier")), None):
         raise InputError(f"expected requests or the setting {clash}, got both; put it into the requests")
     fields = [parse_request(request) if isinstance(request, str) else request for request in requests]
