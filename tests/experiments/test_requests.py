@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
@@ -98,6 +100,14 @@ def test_each_request_is_unlearned_from_the_model_before_it(plans):
         assert second.parents["previous"].key == first.key
         assert third.parents["previous"].key == second.key
         assert third.parents["original"].key == plans[0].models["original"].key
+
+
+def test_the_plan_of_a_request_has_all_its_parents_before_their_children(plans):
+    for step in plans:
+        planned = set()
+        for stage in step.stages:
+            assert {parent.key for parent in stage.parents.values()} <= planned, stage.title
+            planned.add(stage.key)
 
 
 def test_what_a_method_reads_is_its_request_and_what_is_still_kept(everything, plans, done):
@@ -272,3 +282,20 @@ def test_a_file_has_one_request_a_line_and_names_lists_beside_it(tmp_path):
         read_requests(tmp_path / "empty.txt")
     with pytest.raises(InputError, match=r"empty.txt has no ids"):
         parse_request("ids=empty.txt", tmp_path)
+
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "requests.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("block", re.findall(r"^```python\n(.*?)^```", DOCUMENT, re.M | re.S))
+def test_the_guide_s_examples_run(block, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("residuum.reporting.writing.write_figures", lambda runs, folder: [])
+    exec(compile(block, "requests.md", "exec"), {"__name__": "guide"})
+    assert capsys.readouterr().out.strip() in ("[10, 14]", "17 61")
+
+
+def test_the_guide_s_requests_can_be_read():
+    texts = [text for text in re.findall(r"(?:--request |^\\| `)([a-z]+=[^ `]+)", DOCUMENT, re.M) if "FILE" not in text]
+    assert len(texts) > 8
+    assert all(parse_request(text) for text in texts)

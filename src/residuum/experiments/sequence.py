@@ -33,8 +33,9 @@ def claim_requests_folder(out: Path) -> None:
     claim_folder(out)
 
 
-def write_requests(steps: Sequence[Experiment], results: Sequence[Sequence[Result]], out: Path) -> Record:
+def write_requests(steps: Sequence[Experiment], results: Sequence[Sequence[Result]], out: Path | str) -> Record:
     """Write a complete run for each request below `out`, then requests.json; return its content."""
+    out = Path(out)
     claim_requests_folder(out)
     records = [
         write_run(step, found, out / step_folder(number))
