@@ -14,12 +14,12 @@ from safetensors.torch import load_file
 
 from residuum.auditing import Counts
 from residuum.data import make_splits
-from residuum.experiments import Experiment, housekeeping, outline, plan, run, run_all, write_requests
+from residuum.experiments import Experiment, housekeeping, outline, plan, run, run_all, write_requests, write_run
 from residuum.experiments.parsing import parse_request, read_requests
 from residuum.experiments.stages import INITIAL, measured
 from residuum.experiments.store import Store
 from residuum.methods import Context, methods, unlearn
-from residuum.models import load_weights
+from residuum.models import head_of, load_weights
 from residuum.types import InputError, child_seed
 
 QUICK = {
@@ -223,10 +223,28 @@ def test_the_record_has_a_run_for_each_request_and_follows_the_first(everything,
     assert any(by_hand)
 
 
-def test_a_single_run_s_folder_is_not_shared(everything, done, tmp_path):
-    (tmp_path / "results.json").write_text("{}")
-    with pytest.raises(InputError, match=r"holds the results of a single run; choose another folder with --out"):
-        write_requests(everything.steps, done[0], tmp_path)
+def test_whole_classes_one_after_the_other_are_audited_in_class_form(tmp_path):
+    steps = chain("class=8", "class=3", rows="fisher").steps
+    record = write_requests(steps, run_all(steps, store=tmp_path / "store"), tmp_path / "out")
+    assert [request["form"] for request in record["requests"]] == ["class", "class"]
+    labels = set(
+        Counts.load(tmp_path / "out/request-2/counts" / str(SEED) / "retrain" / "gaussian.npz").labels.tolist()
+    )
+    assert labels == {3, 8}
+    models = [load_weights(tmp_path / f"out/request-{k}/models/{SEED}/fisher.safetensors") for k in (1, 2)]
+    heads = [head_of(model)[1].weight.detach() for model in models]
+    assert float(heads[1][3].norm()) < 0.4 * float(heads[0][3].norm())  # Fisher clears the row of request 2's class
+
+
+def test_a_folder_has_one_kind_of_record(everything, done, tmp_path):
+    steps, (results, _, _) = everything.steps, done
+    for folder, there in (("run", "results.json"), ("sequence", "requests.json")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / there).write_text("{}")
+    with pytest.raises(InputError, match=r"has a results.json, so it holds another kind of run; choose another folder"):
+        write_requests(steps, results, tmp_path / "run")
+    with pytest.raises(InputError, match=r"has a requests.json, so it holds another kind of run"):
+        write_run(steps[0], results[0], tmp_path / "sequence")
 
 
 def test_a_method_that_cannot_is_refused_before_anything_is_computed():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from residuum.experiments import (
     Stage,
     audit_cost,
     claim_folder,
-    claim_requests_folder,
     engine,
     outline,
     run_all,
@@ -32,7 +30,7 @@ Report = Callable[[Stage, int, int], None]
 
 def execute(experiment: Experiment, folder: Path, store: Path, workers: int, cluster: str | None) -> dict[str, Any]:
     """Run what is missing, write results.json with its counts, weights and pictures, and return the record."""
-    results = _finished([experiment], partial(claim_folder, folder), store, workers, cluster)
+    results = _finished([experiment], lambda: claim_folder(folder), store, workers, cluster)
     return write_run(experiment, results[0], folder)
 
 
@@ -40,8 +38,8 @@ def execute_requests(
     experiment: Experiment, folder: Path, store: Path, workers: int, cluster: str | None
 ) -> dict[str, Any]:
     """Carry out all requests of an experiment, write a run for each and requests.json, and return its content."""
-    results = _finished(experiment.steps, partial(claim_requests_folder, folder), store, workers, cluster)
-    return write_requests(experiment.steps, results, folder)
+    steps, claim = experiment.steps, lambda: claim_folder(folder, apart_from="results.json")
+    return write_requests(steps, _finished(steps, claim, store, workers, cluster), folder)
 
 
 def _finished(

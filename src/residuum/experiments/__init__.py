@@ -7,7 +7,7 @@ from residuum.experiments.outlook import Outline, audit_cost, outline
 from residuum.experiments.profiles import scenario_names
 from residuum.experiments.results import claim_folder, results_record, write_run
 from residuum.experiments.runner import Result, plan, run, run_all
-from residuum.experiments.sequence import claim_requests_folder, write_requests
+from residuum.experiments.sequence import write_requests
 from residuum.experiments.settings import Experiment, Row, Scenario, load_scenario, parse_row
 from residuum.experiments.store import Stage, Store
 
@@ -21,7 +21,6 @@ __all__ = [
     "Store",
     "audit_cost",
     "claim_folder",
-    "claim_requests_folder",
     "engine",
     "load_scenario",
     "outline",

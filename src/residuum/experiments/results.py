@@ -116,8 +116,10 @@ def _notes(by_label: dict[str, list[Result]]) -> list[str]:
     return notes
 
 
-def claim_folder(out: Path) -> None:
-    """Create the run's folder, or say in one line why it cannot be written to."""
+def claim_folder(out: Path, *, apart_from: str = "requests.json") -> None:
+    """Create the run's folder, or say in one line why it cannot be: one folder has one kind of record."""
+    if (out / apart_from).exists():
+        raise InputError(f"{out} has a {apart_from}, so it holds another kind of run; choose another folder with --out")
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out):

@@ -15,7 +15,6 @@ from residuum.auditing.measures import difference, listed, nothing_left_to_chanc
 from residuum.experiments.results import claim_folder, write_run
 from residuum.experiments.runner import Result
 from residuum.experiments.settings import Experiment
-from residuum.types import InputError
 
 SCHEMA = "residuum.requests/1"
 Record = dict[str, Any]
@@ -26,17 +25,10 @@ def step_folder(number: int) -> str:
     return f"request-{number}"
 
 
-def claim_requests_folder(out: Path) -> None:
-    """Create the folder of a sequence, or say why it cannot be: one of a single run would hold two records."""
-    if (out / "results.json").exists():
-        raise InputError(f"{out} holds the results of a single run; choose another folder with --out")
-    claim_folder(out)
-
-
 def write_requests(steps: Sequence[Experiment], results: Sequence[Sequence[Result]], out: Path | str) -> Record:
     """Write a complete run for each request below `out`, then requests.json; return its content."""
     out = Path(out)
-    claim_requests_folder(out)
+    claim_folder(out, apart_from="results.json")
     records = [
         write_run(step, found, out / step_folder(number))
         for number, (step, found) in enumerate(zip(steps, results, strict=True), start=1)
