@@ -126,6 +126,14 @@ class AddsAModule(Stranger):
         return model
 
 
+class WorksOnce(Stranger):
+    def edit(self, model, splits, context):
+        if model.fc.bias.eq(7).all():
+            raise InputError("stranger expected a model that it has not seen")
+        model.fc.bias.data.fill_(7)
+        return model
+
+
 class CountsHalves(Stranger):
     def edit(self, model, splits, context):
         context.passes = 0.5
@@ -183,6 +191,7 @@ CASES = [
     (checks.returns_a_usable_model, SwitchesMode, "train or eval mode"),
     (checks.returns_a_usable_model, LeavesGradients, "gradients are left"),
     (checks.survives_saving, AddsAModule, "weights"),
+    (checks.goes_on_from_its_result, WorksOnce, "expected a model that it has not seen"),
     (checks.accounts_for_itself, CountsHalves, "context.passes is 0.5"),
     (checks.accounts_for_itself, NotesATensor, "not JSON values"),
     (checks.settings_go_round, ForgetsItsSettings, "the configuration differs"),
@@ -269,6 +278,6 @@ def test_command_prints_promises_and_exits_with_1_on_a_broken_one(tmp_path, monk
     printed = capsys.readouterr()
     assert "BROKEN  Data, initial weights and a re-trained reference keep their hash. (the data changed)" in printed.out
     assert printed.out.count("\n") == len(PROMISES)
-    assert "1 of 11 promises broken" in printed.err
+    assert "1 of 12 promises broken" in printed.err
     check_method("gd", as_json=True)
     assert '"repeats_itself": null' in capsys.readouterr().out

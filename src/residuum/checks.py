@@ -43,6 +43,7 @@ class Trial:
     initial: Mapping[str, Tensor]
     splits: Splits
     class_splits: Splits
+    next_splits: Splits
 
     @classmethod
     def of(cls, method: type[Method] | Method) -> Trial:
@@ -58,14 +59,16 @@ class Trial:
 
 
 @cache
-def _bench() -> tuple[nn.Module, dict[str, Tensor], Splits, Splits]:
+def _bench() -> tuple[nn.Module, dict[str, Tensor], Splits, Splits, Splits]:
     sizes = {"train_size": 60, "validation_size": 30, "test_size": 30, "classes": [1, 3, 8]}
     digits = load_dataset("digits")
-    splits = make_splits(digits, forget_class=2, forget_fraction=0.5, **sizes)  # type: ignore[arg-type]
+    first = {"forget_class": 2, "forget_fraction": 0.5}
+    splits = make_splits(digits, **first, **sizes)  # type: ignore[arg-type]
     whole_class = make_splits(digits, forget_class=2, **sizes)  # type: ignore[arg-type]
+    second = make_splits(digits, forget_fraction=0.1, earlier=[first], **sizes)  # type: ignore[arg-type]
     start = build_model("cnn", (1, 8, 8), 3, width=2, seed=1)
     original = train(start, splits.train, Recipe(epochs=10, lr=0.05, batch_size=16), seed=2)
-    return original, start.state_dict(), splits, whole_class
+    return original, start.state_dict(), splits, whole_class, second
 
 
 Promise = Callable[[Trial], None]
@@ -136,6 +139,11 @@ def survives_saving(trial: Trial) -> None:
     _expect(same, "the model read back from its weights file predicts otherwise")
 
 
+def goes_on_from_its_result(trial: Trial) -> None:
+    """The next request is unlearned from the result, and a weights file rebuilds what comes of that, too."""
+    survives_saving(replace(trial, original=trial.run(), splits=trial.next_splits))
+
+
 def accounts_for_itself(trial: Trial) -> None:
     """Passes are a whole number, and notes are values that JSON can hold."""
     context = Context(SEED, trial.initial)
@@ -187,6 +195,7 @@ PROMISES: tuple[Promise, ...] = (
     leaves_bystanders_alone,
     returns_a_usable_model,
     survives_saving,
+    goes_on_from_its_result,
     accounts_for_itself,
     settings_go_round,
     refuses_unknown_settings,

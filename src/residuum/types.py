@@ -22,6 +22,7 @@ __all__ = [
     "Splits",
     "child_seed",
     "generator",
+    "request_seed",
     "unknown_name",
 ]
 
@@ -37,6 +38,17 @@ def child_seed(seed: int, role: str) -> int:
     True
     """
     return int.from_bytes(blake2b(f"{seed}/{role}".encode(), digest_size=8).digest(), "big") >> 1
+
+
+def request_seed(seed: int, number: int) -> int:
+    """Return the seed that the run's `number`-th request is unlearned with: the first with the run's own.
+
+    Every later one has its own child: noise added twice from one seed would be one noise of twice the size.
+
+    >>> request_seed(131, 1), request_seed(131, 2) == child_seed(131, "request_2")
+    (131, True)
+    """
+    return seed if number == 1 else child_seed(seed, f"request_{number}")
 
 
 def generator(seed: int) -> torch.Generator:
@@ -116,10 +128,11 @@ class Samples:
 
 @dataclass(frozen=True)
 class Splits:
-    """A data set cut for one deletion request.
+    """A data set cut for a deletion request.
 
-    `train` is what the original model saw; `retain` and `forget` partition it. In class form the test set
-    leaves the forgotten class out, and `forgotten_test` holds its test images (for membership inference).
+    `train` is what the model to unlearn from saw and may still know; `retain` and `forget` partition it. In class form
+    the test set leaves the forgotten class out, and `forgotten_test` holds its test images (for membership inference).
+    `forget_class` is None where not exactly one class was named.
     """
 
     train: Samples

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from residuum.cli import run_command
+from residuum.experiments import Experiment
 
 QUICK = [
     *("--seeds", "1", "--workers", "1", "--draws", "3", "--methods", "gd:epochs=1"),
@@ -59,6 +60,43 @@ def test_a_sweep_writes_one_line_per_setting_and_radius(folder, capsys):
     record = json.loads((run / "results.json").read_text())
     settings = record["methods"]["rurk lambda 0.1 epochs 1"]["settings"]
     assert (settings["lambda_f"], settings["lambda_a"]) == (0.1, 0.1)
+
+
+def test_requests_are_carried_out_one_after_the_other(folder, capsys, monkeypatch):
+    monkeypatch.setattr("residuum.reporting.writing.write_figures", lambda runs, folder: [])
+    tiny = ["run", "tiny", *QUICK[: QUICK.index("--set")], "--set", "train.epochs=2", "--set", "relearn.epochs=1"]
+    asked = ["--requests", "tickets.txt", "--request", "fraction=0.05"]
+    splits = Experiment.create("tiny").splits()
+    (folder / "tickets.txt").write_text(f"class=8,fraction=0.5\n# the next one\nid={splits.retain.ids[0]}\n")
+    assert run_command([*tiny, *asked]) == 0
+    out = capsys.readouterr()
+    assert "tiny: 3 requests" in out.out
+    assert "train retrain (seed 1, request 3)" in out.err
+    run = folder / "runs" / "tiny-requests"
+    assert sorted(path.name for path in run.iterdir()) == [
+        "index.html", "request-1", "request-2", "request-3", "requests.csv", "requests.json",
+    ]  # fmt: skip
+    page = (run / "index.html").read_text()
+    for number, text in ((1, "half of class 8"), (2, "a list of 1 id"), (3, "5 % of all remaining training samples")):
+        assert text in page
+        assert f'href="request-{number}/report.html"' in page
+        assert (run / f"request-{number}" / "report.html").is_file()
+    assert "then a list of 1 id, then 5 % of all" in (run / "request-3" / "report.html").read_text()
+    lines = list(csv.DictReader((run / "requests.csv").read_text().splitlines()))
+    assert len(lines) == 3 * 4 * 3  # requests, rows, radii
+    assert [line["samples_so_far"] for line in lines[::12]] == ["10", "11", "20"]
+    before = {path: path.read_bytes() for path in (run / "index.html", run / "requests.csv")}
+    for path in before:
+        path.unlink()
+    (run / "request-2" / "report.html").unlink()
+    assert run_command(["report", str(run)]) == 0
+    assert {path: path.read_bytes() for path in before} == before
+    assert (run / "request-2" / "report.html").is_file()
+    assert run_command(["report", str(run), "--out", "elsewhere"]) == 0
+    assert (folder / "elsewhere" / "request-3" / "report.html").is_file()
+    capsys.readouterr()
+    assert run_command([*tiny, *asked, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["requests"][2]["number"] == 3
 
 
 def test_list_names_everything(capsys):
@@ -113,6 +151,22 @@ BAD = {
     "pixels NaN": (lambda: ["run", *npz(x=np.full((60, 1, 8, 8), np.nan)), *OWN], "x[0] (id '0') holds nan"),
     "labels": (lambda: ["run", *npz(y=np.arange(60) - 1), *OWN], "label"),
     "network": (lambda: ["run", *IRIS, *OWN], "cnn needs images"),
+    "request": (lambda: ["run", "--request", "clas=8"], "unknown key of a request 'clas'; did you mean class"),
+    "request file": (lambda: ["run", "--requests", "nowhere.txt"], "nowhere.txt"),
+    "id taken": (
+        lambda: ["run", "--request", "class=8,fraction=0.5", "--request", "id=digits/0018"],
+        "request 2: forget_ids: 'digits/0018' was already taken by request 1",
+    ),
+    "id not in training": (
+        lambda: ["run", "--request", "fraction=0.1", "--request", "id=digits/9999"],
+        "request 2: forget_ids: 'digits/9999' does not exist",
+    ),
+    "nothing left": (lambda: ["run", "--request", "id=digits/0018", "--request", "fraction=1"], "nothing would be ret"),
+    "request and setting": (
+        lambda: ["run", "--request", "class=8", "--set", "forget.forget_class=3"],
+        "expected requests or the setting forget.forget_class, got both",
+    ),
+    "cr and a class": (lambda: ["run", "--request", "class=8", "--methods", "cr"], "cr cannot remove a whole class"),
     "no data": (lambda: ["run", "--set", "data.name=missing.npz"], "missing.npz"),
     "cifar absent": (lambda: ["run", "--set", "data.name=cifar10", "--data-root", "nowhere"], "cifar-10-batches-py"),
 }

@@ -307,3 +307,96 @@ def test_a_test_set_of_the_forgotten_class_only_is_refused():
     data = Dataset.from_arrays(np.zeros((4, 1)), [0, 0, 1, 1], test=(np.zeros((2, 1)), [1, 1]))
     with pytest.raises(InputError, match=r"no test sample is left"):
         make_splits(data, forget_class=1)
+
+
+def test_a_later_request_takes_from_what_is_left(digits):
+    half = {"forget_class": 8, "forget_fraction": 0.5}
+    first = make_splits(digits, **half, **SIZES)
+    rest = make_splits(digits, forget_class=8, earlier=[half], **SIZES)
+    assert rest.train.ids == first.retain.ids
+    assert len(rest.forget) == 87 - 44
+    assert set(rest.forget.y.tolist()) == {8}
+    assert 8 not in rest.retain.y
+    assert (rest.form, rest.forget_class) == ("class", 8)
+    together = make_splits(digits, forget_class=8, earlier=[half], so_far=True, **SIZES)
+    at_once = make_splits(digits, forget_class=8, **SIZES)
+    for part in PARTS:
+        assert getattr(together, part).ids == getattr(at_once, part).ids
+    assert (together.form, together.forget_class) == (at_once.form, at_once.forget_class)
+
+
+def test_classes_one_after_the_other_keep_class_form(digits):
+    splits = make_splits(digits, forget_class=3, earlier=[{"forget_class": 8}], so_far=True, **SIZES)
+    assert (splits.form, splits.forget_class) == ("class", None)
+    for part in ("forget", "forgotten_test"):
+        assert set(getattr(splits, part).y.tolist()) == {3, 8}
+    for part in ("retain", "validation", "test"):
+        assert not {3, 8} & set(getattr(splits, part).y.tolist())
+
+
+def test_a_class_and_some_samples_are_sample_form_and_the_class_stays_out_of_the_test(digits):
+    splits = make_splits(digits, forget_fraction=0.1, earlier=[{"forget_class": 8}], so_far=True, **SIZES)
+    assert splits.form == "sample"
+    assert 8 not in splits.test.y
+    assert len(splits.forget) == 87 + 81
+    alone = make_splits(digits, forget_fraction=0.1, earlier=[{"forget_class": 8}], **SIZES)
+    assert (alone.form, len(alone.forget), 8 in alone.forget.y) == ("sample", 81, False)
+
+
+def test_a_later_request_is_drawn_evenly_from_a_class_that_gave_before(digits):
+    earlier = [{"forget_class": 8, "forget_fraction": 0.5}]
+    shares = []
+    for seed in range(20):
+        chosen = make_splits(digits, forget_fraction=0.2, earlier=earlier, seed=seed, **SIZES)
+        shares.append(counts(chosen.forget)[8] / counts(chosen.train)[8])
+    assert 0.15 < np.mean(shares) < 0.25
+
+
+REQUESTS = st.one_of(
+    st.builds(lambda c: {"forget_class": c}, st.integers(0, 2)),
+    st.builds(lambda f: {"forget_fraction": f}, st.floats(0.05, 0.5)),
+    st.builds(lambda c, f: {"forget_class": c, "forget_fraction": f}, st.integers(0, 2), st.floats(0.1, 0.9)),
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(REQUESTS, min_size=1, max_size=5), st.integers(0, 3))
+def test_requests_never_overlap_and_together_are_what_is_gone(requests, seed):
+    data, taken, refused = toy([20, 15, 15], test_counts=[5, 5, 5]), [], None
+    for number, request in enumerate(requests):
+        asked = {**request, "earlier": requests[:number], "seed": seed}
+        try:
+            alone, so_far = (make_splits(data, **asked, so_far=value) for value in (False, True))
+        except InputError as error:
+            refused = str(error)
+            break
+        taken.append(set(alone.forget.ids))
+        assert sum(map(len, taken)) == len(set().union(*taken)) == len(so_far.forget)
+        assert set(so_far.forget.ids) == set().union(*taken)
+        assert alone.retain.ids == so_far.retain.ids
+        assert set(so_far.train.ids) == set(data.train.ids)
+        assert set(alone.train.ids) == set(alone.retain.ids) | set(alone.forget.ids)
+        assert not set(alone.retain.ids) & set(so_far.forget.ids)
+    impossible = ("is empty", "nothing would be retained", "no test sample")
+    assert refused is None or any(text in refused for text in impossible)
+
+
+FIRST = {"forget_class": "c0", "forget_fraction": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("earlier", "request_", "message"),
+    [
+        ([{"forget_ids": ["3", "4"]}], {"forget_ids": ["4", "3"]}, "request 2: forget_ids: '3' and 1 more was already"),
+        ([FIRST, {"forget_ids": ["3"]}], {"forget_ids": ["3"]}, "request 3: forget_ids: '3' was already taken by requ"),
+        ([FIRST], {"forget_ids": ["300"]}, "request 2: forget_ids: '300' does not exist"),
+        ([FIRST], {"forget_fraction": 1}, r"request 2: .*what earlier requests left .*\(40 samples\); nothing would"),
+        ([{"forget_class": 0}], {"forget_class": 0}, "request 2: the forget set is empty"),
+        ([{"forget_clas": 0}], {"forget_class": 0}, "request 1: unknown field of a request 'forget_clas'; did you m"),
+        ([{"forget_class": "c9"}], {"forget_class": 0}, "request 1: unknown class 'c9'"),
+        ([{}], {"forget_class": 0}, "request 1: nothing to forget"),
+    ],
+)
+def test_sequences_that_cannot_be_carried_out_are_refused(earlier, request_, message):
+    with pytest.raises(InputError, match=message):
+        make_splits(toy([20, 15, 15], test_counts=[5, 5, 5]), earlier=earlier, **request_)

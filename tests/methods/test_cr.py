@@ -14,7 +14,7 @@ from torch import nn
 
 from residuum.methods import CR, Context, make_method, unlearn
 from residuum.methods.removal import Objective, fit_heads, newton_removal, one_by_one
-from residuum.models import build_model, forward, give_unit_head, head_features, load_weights, save_weights
+from residuum.models import build_model, forward, give_unit_head, head_features, head_of, load_weights, save_weights
 from residuum.theory import removal as theory
 from residuum.types import InputError, ResiduumWarning, generator
 
@@ -276,3 +276,14 @@ def test_a_lone_linear_layer_has_no_features():
 def test_wrong_settings_are_refused_with_the_range(settings, message):
     with pytest.raises(InputError, match=message):
         make_method("cr", settings)
+
+
+def test_a_unit_head_is_replaced_by_one_of_the_same_shape(tmp_path):
+    model = give_unit_head(build_model("cnn", (1, 6, 6), 3, width=2, seed=1))
+    names = list(model.state_dict())
+    features = head_of(model)[1].in_features
+    again = give_unit_head(model, torch.ones(3, features))
+    assert list(again.state_dict()) == names
+    assert torch.equal(head_of(again)[1].weight, torch.ones(3, features))
+    save_weights(again, tmp_path / "model.safetensors")
+    assert torch.equal(head_of(load_weights(tmp_path / "model.safetensors"))[1].weight, torch.ones(3, features))

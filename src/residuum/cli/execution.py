@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,38 +14,76 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from residuum.experiments import Experiment, Stage, audit_cost, claim_folder, engine, outline, run, write_run
+from residuum.auditing import Cost
+from residuum.experiments import (
+    Experiment,
+    Result,
+    Stage,
+    audit_cost,
+    claim_folder,
+    engine,
+    outline,
+    run_all,
+    write_requests,
+    write_run,
+)
 from residuum.parallel import ALONE, Team
 from residuum.types import InputError
 
 Report = Callable[[Stage, int, int], None]
 
 
-def execute(
-    experiment: Experiment, folder: Path, store: Path, workers: int, cluster: str | None, team: Team = ALONE
-) -> dict[str, Any]:
-    """Run what is missing, write results.json with its counts, weights and pictures, and return the record.
+@dataclass(frozen=True)
+class Means:
+    """What a run is carried out with: where finished stages are, and who computes the others."""
+
+    store: Path
+    workers: int
+    cluster: str | None = None
+    team: Team = ALONE
+
+    def __post_init__(self) -> None:
+        if self.cluster is not None and self.team is not ALONE:
+            raise InputError("expected --cluster or --devices, --nodes and --precision, got both")
+
+
+def execute(experiment: Experiment, folder: Path, means: Means) -> dict[str, Any]:
+    """Run what is missing, write results.json with its counts, weights and pictures, and return the record."""
+    steps, results = _finished([experiment], lambda: claim_folder(folder), means)
+    return write_run(steps[0], results[0], folder)
+
+
+def execute_requests(experiment: Experiment, folder: Path, means: Means) -> dict[str, Any]:
+    """Carry out all requests of an experiment, write a run for each and requests.json, and return its content."""
+    claim = partial(claim_folder, folder, apart_from="results.json")
+    return write_requests(*_finished(experiment.steps, claim, means), folder)
+
+
+def _finished(
+    experiments: Sequence[Experiment], claim: Callable[[], None], means: Means
+) -> tuple[list[Experiment], list[list[Result]]]:
+    """Return the experiments as they were computed, and their results.
 
     Of a team, the leader does all that; the others do their share of the stages, and the command ends here for them.
     """
-    if cluster is not None and team is not ALONE:
-        raise InputError("expected --cluster or --devices, --nodes and --precision, got both")
+    store, team = means.store, means.team
     team.launch()
-    experiment = experiment.model_copy(update={"compute": team.compute})
+    steps = [experiment.model_copy(update={"compute": team.compute}) for experiment in experiments]
     if not team.leads:
-        run(experiment, store=store, team=team)
+        run_all(steps, store=store, team=team)
         team.end()
         raise typer.Exit
-    todo = outline(experiment, store)
-    claim_folder(folder)
+    todo = outline(steps, store)
+    claim()
     _say(str(todo))
-    if cost := audit_cost(experiment, store):
-        most = "at most " if experiment.scenario.audit.draws is None else ""
-        _say(f"audits: {most}{cost}, on one core")
-    with engine(workers if team is ALONE else 1, cluster) as executor, progress() as report:
-        results = run(experiment, store=store, executor=executor, report=report, team=team)
+    if costs := [cost for step in steps if (cost := audit_cost(step, store))]:
+        most = "at most " if steps[0].scenario.audit.draws is None else ""
+        total = Cost(sum(cost.passes for cost in costs), sum(cost.seconds for cost in costs))
+        _say(f"audits: {most}{total}, on one core")
+    with engine(means.workers if team is ALONE else 1, means.cluster) as executor, progress() as report:
+        results = run_all(steps, store=store, executor=executor, report=report, team=team)
     team.end()
-    return write_run(experiment, results, folder)
+    return steps, results
 
 
 @contextmanager

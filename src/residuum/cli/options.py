@@ -29,6 +29,15 @@ Manifest = Annotated[Path | None, typer.Option(help="Which samples those weights
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="key=value with a dotted key, e.g. rurk.tau=0.02; repeatable.")
 ]
+Request = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="What to forget: class=, fraction=, id= or ids=FILE, comma-separated; repeat for one more request."
+    ),
+]
+Requests = Annotated[
+    Path | None, typer.Option(help="File with one request a line, carried out one after the other before --request.")
+]
 Workers = Annotated[int, typer.Option(min=1, help="Processes; results do not depend on it.")]
 Cluster = Annotated[str | None, typer.Option(help="tcp://host:port of a dask scheduler; see docs/scale.md.")]
 Devices = Annotated[
@@ -62,6 +71,19 @@ def gathered_overrides(
     if max_draws is not None:
         changes["audit.max_draws"] = max_draws
     return changes
+
+
+def gathered_requests(request: list[str] | None, file: Path | None) -> list[dict[str, Any]] | None:
+    """Return the deletion requests of the file, then those given one by one; None without any.
+
+    >>> gathered_requests(["class=8,fraction=0.5", "fraction=0.02"], None)
+    [{'forget_class': 8, 'forget_fraction': 0.5}, {'forget_fraction': 0.02}]
+    """
+    from residuum.experiments.parsing import parse_request, read_requests
+
+    if request is None and file is None:
+        return None
+    return [*([] if file is None else read_requests(file)), *(parse_request(text) for text in request or [])]
 
 
 def parse_setting(text: str) -> tuple[str, str]:

@@ -12,11 +12,12 @@ import typer
 from rich.console import Console
 
 from residuum.cli import options
-from residuum.cli.execution import execute
+from residuum.cli.execution import Means, execute, execute_requests
 from residuum.data import download_cifar10
 from residuum.experiments import Experiment
 from residuum.parallel import ALONE, make_team
 from residuum.reporting import write_report
+from residuum.reporting.requests import requests_table
 from residuum.reporting.sentences import sentences
 from residuum.reporting.tables import metrics_table, prevalence_table, residual_table
 from residuum.reporting.tutorial import write_picture
@@ -41,6 +42,8 @@ def run_scenario(
     init_from: options.InitFrom = None,
     manifest: options.Manifest = None,
     settings: options.Settings = None,
+    request: options.Request = None,
+    requests: options.Requests = None,
     workers: options.Workers = options.ALL_CORES,
     cluster: options.Cluster = None,
     devices: options.Devices = None,
@@ -53,8 +56,9 @@ def run_scenario(
     as_json: options.Json = False,
 ) -> None:
     """Train, unlearn, evaluate and audit a scenario; write results.json with its counts, and the report."""
-    start, team = time.perf_counter(), make_team(devices, nodes, precision)
-    if download and team is not ALONE:
+    start = time.perf_counter()
+    means = Means(store, workers, cluster, make_team(devices, nodes, precision))
+    if download and means.team is not ALONE:
         raise InputError("expected --download without --devices, --nodes and --precision; fetch CIFAR-10 first")
     if download:
         fetch_cifar10(data_root)
@@ -63,19 +67,39 @@ def run_scenario(
         methods=methods,
         seeds=options.parse_seeds(seeds),
         overrides=options.gathered_overrides(settings, perturbations, draws, half_width, max_draws),
+        requests=(asked := options.gathered_requests(request, requests)),
         profile=profile,
         data_root=data_root,
         init_from=init_from,
         manifest=manifest,
     )
-    folder = out or Path("runs") / scenario
-    record = execute(experiment, folder, store, workers, cluster, team)
+    folder = out or Path("runs") / (f"{scenario}-requests" if asked else scenario)
+    if asked:
+        record = execute_requests(experiment, folder, means)
+        write_report(folder, gallery=gallery)
+        if as_json:
+            typer.echo(json.dumps(record, indent=1))
+        else:
+            print_requests(record, folder, time.perf_counter() - start)
+        return
+    record = execute(experiment, folder, means)
     caption = write_picture(record, folder)
     write_report(folder, gallery=gallery)
     if as_json:
         typer.echo(json.dumps(record, indent=1))
     else:
         print_results(record, folder, time.perf_counter() - start, caption)
+
+
+def print_requests(record: dict[str, Any], folder: Path, seconds: float) -> None:
+    """Print the table over all requests, the warnings, and where the files are."""
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    console.print(requests_table(record))
+    for request in record["requests"]:
+        for warning in request["warnings"]:
+            console.print(f"warning: request {request['number']}: {warning}", soft_wrap=True, markup=False)
+    files = f"index.html, requests.json, requests.csv and a run for each of {len(record['requests'])} requests"
+    console.print(f"{folder}: {files} after {seconds:.0f} s", soft_wrap=True)
 
 
 def fetch_cifar10(data_root: Path | None) -> None:

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from residuum.cli import options
-from residuum.cli.execution import execute
+from residuum.cli.execution import Means, execute
 from residuum.experiments import Experiment
 from residuum.parallel import make_team
 from residuum.reporting import write_report
@@ -48,7 +48,7 @@ def sweep_method(
     as_json: options.Json = False,
 ) -> None:
     """Run one method over a grid of settings; write its table and the plot's data beside the usual results."""
-    points, team = grid_points(method, grid), make_team(devices, nodes, precision)
+    points, means = grid_points(method, grid), Means(store, workers, cluster, make_team(devices, nodes, precision))
     experiment = Experiment.create(
         scenario,
         methods=[row_text(method, point) for point in points],
@@ -60,7 +60,7 @@ def sweep_method(
         manifest=manifest,
     )
     folder = out or Path("runs") / f"{scenario}-{method}-sweep"
-    record = execute(experiment, folder, store, workers, cluster, team)
+    record = execute(experiment, folder, means)
     labels = [row.label for row in experiment.rows]
     write_rows(folder / "sweep.csv", list(sweep_rows(record, labels, points)))
     write_report(folder)

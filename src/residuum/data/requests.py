@@ -1,10 +1,11 @@
-"""A deletion request: which training samples are to be forgotten."""
+"""Deletion requests: which training samples are to be forgotten, one request after the other."""
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,19 +58,59 @@ def read_ids(ids: Sequence[str] | Path | str, what: str) -> tuple[str, ...]:
     return tuple(line for line in stripped if line and not line.startswith("#"))
 
 
-def forget_positions(request: Request, train: Samples, seed: int, others: Mapping[str, Samples]) -> Positions:
-    """Return the positions of the forget set in the training set; `others` are the parts where an id may be instead."""
+def requested_positions(
+    requests: Sequence[Request], train: Samples, seed: int, others: Mapping[str, Samples]
+) -> list[Positions]:
+    """Return what each request takes of the training set: positions that no earlier request took."""
+    taken: list[Positions] = []
+    for request in requests:
+        with saying_which(len(taken) + 1, len(requests)):
+            taken.append(forget_positions(request, train, seed, others, taken))
+    return taken
+
+
+@contextmanager
+def saying_which(number: int, many: int) -> Iterator[None]:
+    """Put the number of the request before what is wrong with it, where there are several."""
+    try:
+        yield
+    except InputError as error:
+        raise error if many == 1 else InputError(f"request {number}: {error}") from None
+
+
+def forget_positions(
+    request: Request, train: Samples, seed: int, others: Mapping[str, Samples], taken: Sequence[Positions] = ()
+) -> Positions:
+    """Return the positions of the forget set in the training set, among those that earlier requests have not `taken`.
+
+    `others` are the parts where an id may be instead. Every request has a random order of its own: with the first one's
+    order, what that one left of a class would come last.
+    """
+    free = np.setdiff1d(np.arange(len(train)), np.concatenate([*taken, np.empty(0, np.int64)]))
     if request.ids is not None:
         chosen = _positions_of(request.ids, train, others)
+        _refuse_taken(chosen, train, taken)
     else:
-        members = np.arange(len(train)) if request.label is None else np.flatnonzero(train.y.numpy() == request.label)
-        order = shuffled([train.ids[row] for row in members], seed, "forget")
+        members = free if request.label is None else free[train.y.numpy()[free] == request.label]
+        order = shuffled([train.ids[row] for row in members], seed, f"forget/{len(taken) + 1}" if taken else "forget")
         chosen = members[order[: math.floor((request.fraction or 1) * len(members) + 0.5)]]
+    left = "what earlier requests left of the training set" if taken else "the training set"
     if not len(chosen):
-        raise InputError("the forget set is empty; ask for at least one sample of the training set")
-    if len(chosen) == len(train):
-        raise InputError(f"the forget set is the whole training set ({len(train)} samples); nothing would be retained")
+        raise InputError(f"the forget set is empty; ask for at least one sample of {left}")
+    if len(chosen) == len(free):
+        whole = left if taken else "the whole training set"
+        raise InputError(f"the forget set is {whole} ({len(free)} samples); nothing would be retained")
     return np.sort(chosen)
+
+
+def _refuse_taken(chosen: Positions, train: Samples, taken: Sequence[Positions]) -> None:
+    for number, positions in enumerate(taken, start=1):
+        again = np.intersect1d(chosen, positions)
+        if len(again):
+            more = f" and {len(again) - 1} more" if len(again) > 1 else ""
+            raise InputError(
+                f"forget_ids: {train.ids[again[0]]!r}{more} was already taken by request {number}; leave it out here"
+            )
 
 
 def _positions_of(ids: Sequence[str], train: Samples, others: Mapping[str, Samples]) -> Positions:

@@ -1,20 +1,22 @@
-"""Cut a data set for one deletion request: retain, forget, validation and test sets."""
+"""Cut a data set for a deletion request: retain, forget, validation and test sets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from residuum.data.classes import class_index, keep_classes
 from residuum.data.dataset import Dataset
-from residuum.data.ordering import shuffled, stratified
-from residuum.data.requests import Request, forget_positions, read_ids
+from residuum.data.ordering import Positions, shuffled, stratified
+from residuum.data.requests import Request, read_ids, requested_positions, saying_which
 from residuum.data.validation import refuse_repeats
-from residuum.types import InputError, Samples, Splits
+from residuum.types import InputError, Samples, Splits, unknown_name
 
 Ids = Sequence[str] | Path | str
+FIELDS = ("forget_class", "forget_fraction", "forget_ids")
 
 
 def make_splits(
@@ -23,6 +25,8 @@ def make_splits(
     forget_class: int | str | None = None,
     forget_fraction: float | None = None,
     forget_ids: Ids | None = None,
+    earlier: Sequence[Mapping[str, Any]] = (),
+    so_far: bool = False,
     classes: Sequence[int | str] | None = None,
     train_ids: Ids | None = None,
     train_size: int | None = None,
@@ -38,6 +42,11 @@ def make_splits(
       `forget_fraction` alone: that share of the training set, drawn at random whatever the class;
       `forget_ids`: these ids, or a text file with one id a line (blank lines and lines that start with # are skipped).
       Ids that make up a whole class keep form "sample": use `forget_class` for class form.
+    `earlier` are requests carried out before this one, in order, each with the same three fields; every request takes
+    from what those before it left, so that none overlap, and a fraction is of what is left. `train` is then what the
+    model may still know (`retain` and this request's `forget`). With `so_far`, `forget` holds all requests until this
+    one and `train` all that the original saw: what an audit is about. Classes that a request took whole leave
+    validation and test; form "class" with `so_far` means that everything forgotten belongs to such classes.
     `classes` keeps these classes and renumbers them 0..k-1 in the order given; `forget_class` means the new numbers.
     `train_ids` restricts the pool that training, validation and (without an official test set) test are cut from.
     Sizes are numbers of samples and cuts keep the class proportions: test first, then validation, then training, which
@@ -48,16 +57,32 @@ def make_splits(
     >>> splits = make_splits(load_dataset("digits"), forget_class=8, forget_fraction=0.5, **sizes)
     >>> [len(part) for part in (splits.train, splits.retain, splits.forget, splits.validation, splits.test)]
     [897, 853, 44, 450, 450]
+    >>> before = [{"forget_class": 8, "forget_fraction": 0.5}]
+    >>> second = make_splits(load_dataset("digits"), forget_class=8, earlier=before, **sizes)
+    >>> len(second.train), len(second.forget), set(second.forget.ids) & set(splits.forget.ids)
+    (853, 43, set())
     """
     kept = dataset if classes is None else keep_classes(dataset, classes)
-    request = Request.checked(
-        None if forget_class is None else class_index(forget_class, kept.class_names), forget_fraction, forget_ids
-    )
+    this = dict(zip(FIELDS, (forget_class, forget_fraction, forget_ids), strict=True))
+    requests = _checked_requests([*earlier, this], kept.class_names)
     pool = kept.train if train_ids is None else _restricted(kept.train, train_ids, dataset.train)
     train, validation, test = _cut(kept, pool, train_size, validation_size, test_size, seed)
     others = {"validation": validation, "test": test, "whole": dataset.train}
-    forget = forget_positions(request, train, seed, others)
-    return _assemble(train, forget, validation, test, kept.class_names, request)
+    taken = requested_positions(requests, train, seed, others)
+    return _assemble(train, taken, validation, test, kept.class_names, requests, so_far)
+
+
+def _checked_requests(given: Sequence[Mapping[str, Any]], class_names: Sequence[str]) -> list[Request]:
+    requests = []
+    for number, fields in enumerate(given, start=1):
+        with saying_which(number, len(given)):
+            for field in fields:
+                if field not in FIELDS:
+                    raise unknown_name("field of a request", field, FIELDS)
+            label, fraction, ids = (fields.get(field) for field in FIELDS)
+            index = None if label is None else class_index(label, class_names)
+            requests.append(Request.checked(index, fraction, ids))
+    return requests
 
 
 def _restricted(kept: Samples, ids: Ids, whole: Samples) -> Samples:
@@ -122,34 +147,44 @@ def _stratified_parts(samples: Samples, wanted: Mapping[str, int], classes: int,
 
 def _assemble(
     train: Samples,
-    forget: np.ndarray,
+    taken: Sequence[Positions],
     validation: Samples,
     test: Samples,
     class_names: tuple[str, ...],
-    request: Request,
+    requests: Sequence[Request],
+    so_far: bool,
 ) -> Splits:
-    gone = np.zeros(len(train), dtype=bool)
-    gone[forget] = True
-    label = request.label if request.form == "class" else None
-    kept_test, forgotten_test = _without_class(test, label)
+    whole = {r.label for r in requests if r.label is not None and r.form == "class"}
+    kept_test, forgotten_test = _without_classes(test, whole)
     if not len(kept_test):
         raise InputError(
             "no test sample is left once classes and the forgotten class are left out; take a larger test_size"
         )
+    first = 0 if so_far else len(taken) - 1  # of the requests that the forget set holds
+    left, forget = _others(train, taken), train.subset(np.sort(np.concatenate(taken[first:])))
+    labels = {request.label for request in requests[first:]}
     return Splits(
-        train=train,
-        retain=train.subset(np.flatnonzero(~gone)),
-        forget=train.subset(np.flatnonzero(gone)),
-        validation=_without_class(validation, label)[0],
+        train=train.subset(_others(train, taken[:first])) if first else train,
+        retain=train.subset(left),
+        forget=forget,
+        validation=_without_classes(validation, whole)[0],
         test=kept_test,
         forgotten_test=forgotten_test,
         class_names=class_names,
-        form=request.form,
-        forget_class=request.label,
+        form="class" if set(forget.y.tolist()) <= whole else "sample",
+        forget_class=labels.pop() if len(labels) == 1 else None,
     )
 
 
-def _without_class(samples: Samples, label: int | None) -> tuple[Samples, Samples]:
-    """Return the samples of the other classes and those of the class; without a class all and none."""
-    of_class = np.zeros(len(samples), dtype=bool) if label is None else samples.y.numpy() == label
-    return samples.subset(np.flatnonzero(~of_class)), samples.subset(np.flatnonzero(of_class))
+def _others(train: Samples, taken: Sequence[Positions]) -> Positions:
+    """Return the positions that none of these requests took."""
+    kept = np.ones(len(train), dtype=bool)
+    for positions in taken:
+        kept[positions] = False
+    return np.flatnonzero(kept)
+
+
+def _without_classes(samples: Samples, labels: Collection[int]) -> tuple[Samples, Samples]:
+    """Return the samples of the other classes and those of these classes."""
+    of_classes = np.isin(samples.y.numpy(), list(labels))
+    return samples.subset(np.flatnonzero(~of_classes)), samples.subset(np.flatnonzero(of_classes))

@@ -6,7 +6,8 @@ from residuum.experiments.engines import engine
 from residuum.experiments.outlook import Outline, audit_cost, outline
 from residuum.experiments.profiles import scenario_names
 from residuum.experiments.results import claim_folder, results_record, write_run
-from residuum.experiments.runner import Result, plan, run
+from residuum.experiments.runner import Result, plan, run, run_all
+from residuum.experiments.sequence import write_requests
 from residuum.experiments.settings import Experiment, Row, Scenario, load_scenario, parse_row
 from residuum.experiments.store import Stage, Store
 
@@ -27,6 +28,8 @@ __all__ = [
     "plan",
     "results_record",
     "run",
+    "run_all",
     "scenario_names",
+    "write_requests",
     "write_run",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,10 +32,11 @@ class Outline:
         return f"{self.total} stages: {self.finished} finished, {self.total - self.finished} to run{time}"
 
 
-def outline(experiment: Experiment, store: Path | str) -> Outline:
-    """Return what `run` would find in the store and what it would still have to do."""
-    place = Store(Path(store))
-    stages = {stage.key: stage for seed_plan in plan(experiment) for stage in seed_plan.stages}
+def outline(experiments: Experiment | Sequence[Experiment], store: Path | str) -> Outline:
+    """Return what `run`, or for several `run_all`, would find in the store and what it would still have to do."""
+    place, each = Store(Path(store)), [experiments] if isinstance(experiments, Experiment) else experiments
+    plans = [seed_plan for experiment in each for seed_plan in plan(experiment)]
+    stages = {stage.key: stage for seed_plan in plans for stage in seed_plan.stages}
     missing = [stage for stage in stages.values() if not place.has(stage)]
     known = [place.seconds_like(stage) for stage in missing]
     total = None if None in known else sum(seconds for seconds in known if seconds is not None)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from residuum.data.folders import read_bytes
+from residuum.data.requests import read_ids
 from residuum.methods import make_method, methods
 from residuum.perturbations import PERTURBATIONS, Perturbation
 from residuum.types import InputError, unknown_name
@@ -105,3 +108,49 @@ def split_label(spec: str) -> tuple[str | None, str]:
     if equals and ":" not in head:
         return head, tail
     return None, spec
+
+
+REQUEST_KEYS = ("class", "fraction", "id", "ids")
+
+
+def parse_request(text: str, folder: Path | str = ".") -> dict[str, Any]:
+    """Return the fields of a deletion request: comma-separated class=, fraction=, id= (repeatable) or ids=FILE.
+
+    A file of ids has one a line; its path is relative to `folder`.
+
+    >>> parse_request("class=8,fraction=0.5")
+    {'forget_class': 8, 'forget_fraction': 0.5}
+    >>> parse_request("id=digits/0001,id=digits/0002")
+    {'forget_ids': ['digits/0001', 'digits/0002']}
+    """
+    pairs = [part.strip().partition("=") for part in text.split(",")]
+    for key, equals, value in pairs:
+        if not equals or not value:
+            raise InputError(f"expected a request such as class=8,fraction=0.5 or ids=FILE, got {text!r}")
+        if key not in REQUEST_KEYS:
+            raise unknown_name("key of a request", key, REQUEST_KEYS)
+    given: dict[str, list[str]] = {key: [v for k, _, v in pairs if k == key] for key in REQUEST_KEYS}
+    for key in ("class", "fraction", "ids"):
+        if len(given[key]) > 1:
+            raise InputError(f"expected {key}= once in a request, got {text!r}; write two requests")
+    ids = [name for file in given["ids"] for name in read_ids(Path(folder) / file, "ids")] + given["id"]
+    if given["ids"] and not ids:
+        raise InputError(f"{given['ids'][0]} has no ids; expected one a line")
+    fields = {
+        "forget_class": next((parse_value(value) for value in given["class"]), None),
+        "forget_fraction": next((parse_value(value) for value in given["fraction"]), None),
+        "forget_ids": ids or None,
+    }
+    return {field: value for field, value in fields.items() if value is not None}
+
+
+def read_requests(path: Path) -> list[dict[str, Any]]:
+    """Return the requests of a text file: one a line, blank lines and lines that start with # skipped."""
+    try:
+        lines = [line.strip() for line in read_bytes(path).decode("utf-8-sig").splitlines()]
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no UTF-8 text file with one request a line ({error.reason})") from error
+    requests = [parse_request(line, path.parent) for line in lines if line and not line.startswith("#")]
+    if not requests:
+        raise InputError(f"{path} has no requests; expected one a line such as class=8,fraction=0.5")
+    return requests

@@ -17,7 +17,7 @@ from typing import Any
 from residuum.auditing import Counts, noise_floor
 from residuum.data import DATASETS
 from residuum.experiments.runner import Result
-from residuum.experiments.settings import Experiment
+from residuum.experiments.settings import Experiment, Scenario
 from residuum.metrics import summarise
 from residuum.parallel import Compute
 from residuum.types import InputError
@@ -39,7 +39,7 @@ def results_record(experiment: Experiment, results: Sequence[Result]) -> dict[st
             "form": splits.form,
             "class_names": list(splits.class_names),
             "public_data": scenario.data.name in DATASETS,
-            "settings": scenario.model_dump(mode="json", exclude={"name", "rows"}),
+            "settings": scenario.model_dump(mode="json", exclude={"name", "rows", *_unused(scenario)}),
             **_start(experiment),
         },
         **({} if experiment.compute == Compute() else {"compute": asdict(experiment.compute)}),
@@ -49,6 +49,10 @@ def results_record(experiment: Experiment, results: Sequence[Result]) -> dict[st
         "noise_floor": _noise_floors(experiment, by_label),
         "methods": {label: _row_record(experiment, label, by_label) for label in experiment.labels},
     }
+
+
+def _unused(scenario: Scenario) -> set[str]:
+    return set() if scenario.earlier else {"earlier"}
 
 
 def _start(experiment: Experiment) -> dict[str, Any]:
@@ -115,8 +119,10 @@ def _notes(by_label: dict[str, list[Result]]) -> list[str]:
     return notes
 
 
-def claim_folder(out: Path) -> None:
-    """Create the run's folder, or say in one line why it cannot be written to."""
+def claim_folder(out: Path, *, apart_from: str = "requests.json") -> None:
+    """Create the run's folder, or say in one line why it cannot be: one folder has one kind of record."""
+    if (out / apart_from).exists():
+        raise InputError(f"{out} has a {apart_from}, so it holds another kind of run; choose another folder with --out")
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,19 +38,20 @@ class Result:
 
 @dataclass(frozen=True)
 class SeedPlan:
-    """The stages of one seed, by row label and by perturbation."""
+    """The stages of one seed, by row label and by perturbation; `before` are the models of earlier requests."""
 
     seed: int
     models: dict[str, Stage]
     evaluations: dict[str, Stage]
     audits: dict[str, Stage]
     picture: Stage | None = None
+    before: tuple[Stage, ...] = ()
 
     @property
     def stages(self) -> list[Stage]:
         """All stages, parents before children."""
         last = [self.picture] if self.picture else []
-        return [*self.models.values(), *self.evaluations.values(), *self.audits.values(), *last]
+        return [*self.before, *self.models.values(), *self.evaluations.values(), *self.audits.values(), *last]
 
 
 def plan(experiment: Experiment) -> list[SeedPlan]:
@@ -58,9 +59,11 @@ def plan(experiment: Experiment) -> list[SeedPlan]:
     dataset = experiment.dataset()
     splits = experiment.splits(dataset)
     _check_network(experiment, splits)
+    for row in experiment.rows:
+        if reason := row.build().refusal(splits):
+            raise InputError(reason)
     common = {
         "data": experiment.scenario.data.model_dump(),
-        "forget": experiment.scenario.forget.model_dump(),
         "root": str(experiment.data_root) if experiment.data_root else None,
         "fingerprint": dataset.fingerprint,
         "threads": experiment.scenario.threads,
@@ -98,13 +101,8 @@ def _plan_seed(
     experiment: Experiment, common: dict[str, Any], network: dict[str, Any], pretrained: dict[str, Any] | None
 ) -> SeedPlan:
     scenario = experiment.scenario.model_dump(mode="json")
-    models = {
-        role: Stage("train", {**common, "role": role, "model": network, "train": experiment.scenario.training(role)})
-        for role in experiment.labels
-        if role not in {row.label for row in experiment.rows}
-    }
-    for row in experiment.rows:
-        models[row.label] = _unlearn_stage(row, common, models["original"])
+    models, before = _plan_models(experiment, common, network)
+    common = {**common, **_requests(experiment)}
     evaluations = {
         label: Stage("evaluate", {**common, "label": label, "relearn": relearn}, {"model": stage, "original": original})
         for original in [models["original"]]
@@ -119,7 +117,34 @@ def _plan_seed(
         spec: Stage("audit", {**asked, "perturbation": spec, "audit": {"taus": chosen.radii(spec), **options}}, models)
         for spec in chosen.perturbations
     }
-    return SeedPlan(common["seed"], models, evaluations, audits, _picture_stage(experiment, common, models))
+    return SeedPlan(common["seed"], models, evaluations, audits, _picture_stage(experiment, common, models), before)
+
+
+def _plan_models(
+    experiment: Experiment, common: dict[str, Any], network: dict[str, Any]
+) -> tuple[dict[str, Stage], tuple[Stage, ...]]:
+    """Return the models of the last request by label, and those that earlier requests left on the way to them."""
+    labels = {row.label for row in experiment.rows}
+    before: list[Stage] = []
+    models: dict[str, Stage] = {}
+    for step in experiment.steps:
+        asked, previous = {**common, **_requests(step)}, models
+        models = {
+            role: Stage("train", {**asked, "role": role, "model": network, "train": step.scenario.training(role)})
+            for role in step.labels
+            if role not in labels
+        }
+        if previous:  # every step starts with the one model that saw everything
+            models["original"] = previous["original"]
+            before += [stage for label, stage in previous.items() if label in labels | {"original"}]
+        for row in step.rows:
+            models[row.label] = _unlearn_stage(row, asked, models["original"], previous.get(row.label))
+    return models, tuple(before)
+
+
+def _requests(experiment: Experiment) -> dict[str, Any]:
+    forget, *earlier = (request.model_dump() for request in (experiment.scenario.forget, *experiment.scenario.earlier))
+    return {"forget": forget, **({"earlier": earlier} if earlier else {})}
 
 
 def _picture_stage(experiment: Experiment, common: dict[str, Any], models: Mapping[str, Stage]) -> Stage | None:
@@ -131,11 +156,11 @@ def _picture_stage(experiment: Experiment, common: dict[str, Any], models: Mappi
     return Stage("picture", settings, {label: models[label] for label in labels})
 
 
-def _unlearn_stage(row: Row, common: dict[str, Any], original: Stage) -> Stage:
+def _unlearn_stage(row: Row, common: dict[str, Any], original: Stage, previous: Stage | None) -> Stage:
     return Stage(
         "unlearn",
         {**common, "label": row.label, "method": row.method, "settings": row.settings},
-        {"original": original},
+        {"original": original, **({"previous": previous} if previous else {})},
     )
 
 
@@ -159,17 +184,32 @@ def run(
     called with each finished stage, the number done and the number in all. The processes of a `team` share each stage;
     all of them call this function, and the experiment's `compute` is the team's.
     """
-    if experiment.compute != team.compute:
-        raise InputError(f"expected an experiment for {team.compute}, got one for {experiment.compute}")
+    return run_all([experiment], store=store, executor=executor, report=report, team=team)[0]
+
+
+def run_all(
+    experiments: Sequence[Experiment],
+    *,
+    store: Path | str,
+    executor: Executor | None = None,
+    report: Report | None = None,
+    team: Team = ALONE,
+) -> list[list[Result]]:
+    """Run several experiments as one graph of stages, as `run` does one; what they share is computed once.
+
+    `run_all(experiment.steps, store=...)` carries out a sequence of deletion requests.
+    """
+    if other := next((each.compute for each in experiments if each.compute != team.compute), None):
+        raise InputError(f"expected an experiment for {team.compute}, got one for {other}")
     if executor is not None and team.size > 1:
         raise InputError("expected an executor or a team, got both: a team runs one stage after the other")
-    plans, place = plan(experiment), Store(Path(store))
-    stages = [stage for seed_plan in plans for stage in seed_plan.stages]
+    plans, place = [plan(experiment) for experiment in experiments], Store(Path(store))
+    stages = list({stage.key: stage for each in plans for seed_plan in each for stage in seed_plan.stages}.values())
     if executor is None:
         _run_here(stages, place, report, team)
     else:
         _run_on(executor, stages, place, report)
-    return [result for seed_plan in plans for result in _gather(seed_plan, place)]
+    return [[result for seed_plan in each for result in _gather(seed_plan, place)] for each in plans]
 
 
 def _run_here(stages: list[Stage], place: Store, report: Report | None, team: Team) -> None:

@@ -9,7 +9,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from residuum.data import Dataset, ids_of_ranks, load_dataset, make_splits
-from residuum.experiments.parsing import build_perturbation, override, parse_value, split_label, split_spec
+from residuum.experiments.parsing import (
+    build_perturbation,
+    override,
+    parse_request,
+    parse_value,
+    split_label,
+    split_spec,
+)
 from residuum.experiments.pretrained import find_manifest, identified
 from residuum.experiments.profiles import DEFAULT, scenario_tree
 from residuum.methods import Method, first_problem, make_method, methods
@@ -20,6 +27,7 @@ from residuum.training import Recipe
 from residuum.types import InputError, Splits, unknown_name
 
 BASELINES = ("original", "retrain", "control")
+MOST_REQUESTS = 100  # each is a re-train and a deeper graph; a stage 200 deep can no longer be sent to a worker
 
 
 def _as_list(value: Any) -> Any:  # noqa: ANN401 (whatever the user wrote)
@@ -102,6 +110,7 @@ class PictureSettings(_Strict):
 class Scenario(_Strict):
     """A data set, a deletion request, a network, and how everything is trained, unlearned and audited.
 
+    `earlier` are requests that were unlearned before `forget`, in order; each method goes on from its own last result.
     `retrain_epochs` are those of re-train and controls if they differ from the original's. `left_open` lists, by method
     ("train" for the models trained), the fields for which the publication a profile follows gives no value.
     """
@@ -111,6 +120,7 @@ class Scenario(_Strict):
     description: str = ""
     data: DataSettings
     forget: ForgetSettings
+    earlier: list[ForgetSettings] = []
     model: ModelSettings
     train: Recipe
     retrain_epochs: Annotated[int, Field(ge=0)] | None = None
@@ -129,6 +139,10 @@ class Scenario(_Strict):
         recipe: dict[str, Any] = self.model_dump(mode="json")["train"]
         differs = role != "original" and self.retrain_epochs is not None
         return recipe | ({"epochs": self.retrain_epochs} if differs else {})
+
+    def after(self, requests: Sequence[ForgetSettings]) -> Scenario:
+        """Return the same scenario for these requests, the last of which is the one to unlearn."""
+        return self.model_copy(update={"earlier": list(requests[:-1]), "forget": requests[-1]})
 
 
 class Row(_Strict):
@@ -166,6 +180,7 @@ class Experiment(_Strict):
         methods: str | Sequence[str] | None = None,
         seeds: Sequence[int] | None = None,
         overrides: Mapping[str, Any] | None = None,
+        requests: Sequence[str | Mapping[str, Any]] | None = None,
         profile: str = DEFAULT,
         data_root: Path | str | None = None,
         init_from: Path | str | None = None,
@@ -173,11 +188,15 @@ class Experiment(_Strict):
     ) -> Experiment:
         """Return the experiment of a named scenario; `overrides` has dotted keys such as "rurk.tau".
 
+        `requests` are deletion requests to carry out one after the other, instead of the scenario's: texts such as
+        "class=8,fraction=0.5" or the fields of `ForgetSettings`; the experiment is that of the last, `steps` has all.
         `init_from` is a weights file: all models start from it, but for the head, which is fresh from the seed.
         `manifest` says which samples these weights have seen (default: the .json beside them, if it is one).
         """
         given = {**(overrides or {}), **({"seeds": list(seeds)} if seeds is not None else {})}
         chosen = load_scenario(scenario, given, profile=profile)
+        if requests is not None:
+            chosen = chosen.after(_checked_requests(requests, given))
         specs = methods.split(",") if isinstance(methods, str) else methods
         rows = [parse_row(spec, chosen.methods, chosen.left_open) for spec in (chosen.rows if specs is None else specs)]
         _check_labels([*_baseline_labels(chosen), *(row.label for row in rows)])
@@ -192,6 +211,18 @@ class Experiment(_Strict):
         """All row labels, the baselines first."""
         return [*_baseline_labels(self.scenario), *(row.label for row in self.rows)]
 
+    @property
+    def steps(self) -> list[Experiment]:
+        """One experiment per request, in order; this one is the last.
+
+        >>> chain = Experiment.create("digits", requests=["class=8,fraction=0.5", "fraction=0.02"])
+        >>> [len(step.scenario.earlier) for step in chain.steps], chain.steps[-1] == chain
+        ([0, 1], True)
+        """
+        requests = [*self.scenario.earlier, self.scenario.forget]
+        scenarios = [self.scenario.after(requests[:number]) for number in range(1, len(requests) + 1)]
+        return [self.model_copy(update={"scenario": scenario}) for scenario in scenarios]
+
     def dataset(self) -> Dataset:
         """Return the scenario's data set."""
         return load_dataset(self.scenario.data.name, root=self.data_root, size=self.scenario.data.size)
@@ -205,15 +236,25 @@ class Experiment(_Strict):
         return {"weights": identified(self.init_from), "manifest": seen}
 
     def splits(self, dataset: Dataset | None = None) -> Splits:
-        """Return the scenario's splits: the same for every seed."""
-        return split_data(dataset or self.dataset(), self.scenario.data, self.scenario.forget)
+        """Return the scenario's splits, all requests so far forgotten: the same for every seed."""
+        chosen = self.scenario
+        return split_data(dataset or self.dataset(), chosen.data, chosen.forget, chosen.earlier)
 
 
-def split_data(dataset: Dataset, data: DataSettings, forget: ForgetSettings) -> Splits:
-    """Return the splits that these settings describe."""
+def split_data(
+    dataset: Dataset,
+    data: DataSettings,
+    forget: ForgetSettings,
+    earlier: Sequence[ForgetSettings] = (),
+    *,
+    so_far: bool = True,
+) -> Splits:
+    """Return the splits that these settings describe: of all requests so far, or of the last one alone."""
     return make_splits(
         dataset,
         **forget.model_dump(),
+        earlier=[request.model_dump() for request in earlier],
+        so_far=so_far,
         classes=data.classes,
         train_ids=None if data.train_ranks is None else ids_of_ranks(dataset.train, *data.train_ranks),
         train_size=data.train_size,
@@ -231,6 +272,27 @@ def load_scenario(name: str, overrides: Mapping[str, Any] | None = None, *, prof
     scenario = _validated(complete)
     _check_names(scenario)
     return scenario
+
+
+def _checked_requests(
+    requests: Sequence[str | Mapping[str, Any]], overrides: Mapping[str, Any]
+) -> list[ForgetSettings]:
+    if not requests:
+        raise InputError("expected at least one request, got none")
+    if len(requests) > MOST_REQUESTS:
+        many = f"expected at most {MOST_REQUESTS} requests, got {len(requests)}"
+        raise InputError(f"{many}; each needs a re-train: gather several in one list of ids")
+    if clash := next((key for key in overrides if key.partition(".")[0] in ("forget", "earlier")), None):
+        raise InputError(f"expected requests or the setting {clash}, got both; put it into the requests")
+    fields = [parse_request(request) if isinstance(request, str) else request for request in requests]
+    for number, given in enumerate(fields, start=1):
+        for field in given:
+            if field not in ForgetSettings.model_fields:
+                raise unknown_name(f"field of request {number}", field, ForgetSettings.model_fields)
+    try:
+        return [ForgetSettings.model_validate(given) for given in fields]
+    except ValidationError as error:
+        raise InputError(f"request: {first_problem(error)}") from None
 
 
 def _validated(tree: Mapping[str, Any]) -> Scenario:

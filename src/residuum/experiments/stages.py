@@ -34,7 +34,7 @@ from residuum.metrics import Relearning, evaluate, mean_loss
 from residuum.models import build_model, init_from, load_weights, save_weights
 from residuum.parallel import ALONE, Team
 from residuum.training import Phase, Progress, Recipe, cross_entropy, fit
-from residuum.types import InputError, ResiduumWarning, Samples, Splits, child_seed
+from residuum.types import InputError, ResiduumWarning, Samples, Splits, child_seed, request_seed
 
 Settings = Mapping[str, Any]
 Folders = Mapping[str, Path]
@@ -73,15 +73,16 @@ def train_stage(settings: Settings, parents: Folders, folder: Path, team: Team =
 
 
 def unlearn_stage(settings: Settings, parents: Folders, folder: Path, team: Team = ALONE) -> None:
-    """Unlearn from the original with one method."""
-    splits, original = _splits(settings), load_weights(parents["original"] / MODEL)
+    """Unlearn one request with one method, from the original or from what the method made of it so far."""
+    splits = _splits(settings, so_far=False)
+    start = load_weights(parents.get("previous", parents["original"]) / MODEL)
     method = make_method(settings["method"], settings["settings"])
-    context = Context(settings["seed"], initial=load_file(parents["original"] / INITIAL))
+    start.to(team.device if method.accelerated else "cpu")
+    seed = request_seed(settings["seed"], len(settings.get("earlier", ())) + 1)
+    context = Context(seed, initial=load_file(parents["original"] / INITIAL), team=team)
     context.progress = spoken_progress(f"unlearn {settings['label']} (seed {settings['seed']})", team)
-    context.team = team
-    original.to(team.device if method.accelerated else "cpu")
     with measured(settings["threads"]) as record:
-        model = unlearn(original, splits, method, seed=settings["seed"], context=context)
+        model = unlearn(start, splits, method, seed=seed, context=context)
     record |= {"passes": context.passes, "notes": context.notes}
     save_weights(model.cpu(), folder / MODEL)
     write_ids(folder, *(getattr(splits, part) for part in method.reads))
@@ -230,18 +231,20 @@ def read_record(folder: Path) -> dict[str, Any]:
     return record
 
 
-def _splits(settings: Settings) -> Splits:
-    cut, request = (json.dumps(settings[part], sort_keys=True) for part in ("data", "forget"))
-    return _cached_splits(cut, request, settings["root"], settings["fingerprint"])
+def _splits(settings: Settings, so_far: bool = True) -> Splits:
+    requests = [*settings.get("earlier", ()), settings["forget"]]
+    cut, asked = (json.dumps(part, sort_keys=True) for part in (settings["data"], requests))
+    return _cached_splits(cut, asked, so_far or len(requests) == 1, settings["root"], settings["fingerprint"])
 
 
 @lru_cache(maxsize=2)
-def _cached_splits(data: str, forget: str, root: str | None, fingerprint: str) -> Splits:
+def _cached_splits(data: str, asked: str, so_far: bool, root: str | None, fingerprint: str) -> Splits:
     cut = DataSettings.model_validate_json(data)
     dataset = load_dataset(cut.name, root=root, size=cut.size)
     if dataset.fingerprint != fingerprint:  # written to since, or another machine's
         raise InputError(f"data set {cut.name} is not the one the run was planned with; put it back or start again")
-    return split_data(dataset, cut, ForgetSettings.model_validate_json(forget))
+    *earlier, forget = (ForgetSettings.model_validate(request) for request in json.loads(asked))
+    return split_data(dataset, cut, forget, earlier, so_far=so_far)
 
 
 def _fresh_model(settings: Settings, splits: Splits, seed: int) -> nn.Module:

@@ -62,7 +62,9 @@ class Stage:
     @property
     def title(self) -> str:
         """What a person calls this stage."""
-        return f"{self.kind} {self.name} (seed {self.settings['seed']})"
+        earlier = len(self.settings.get("earlier", ()))
+        which = f", request {earlier + 1}" if earlier else ""
+        return f"{self.kind} {self.name} (seed {self.settings['seed']}{which})"
 
 
 @dataclass(frozen=True)

@@ -93,4 +93,6 @@ def unlearn(
     """
     chosen = make_method(method) if isinstance(method, str) else method
     check_model(model, splits.retain, splits.classes)
+    if reason := chosen.refusal(splits):
+        raise InputError(reason)
     return chosen.edit(copy.deepcopy(model), splits, context or Context(seed))

@@ -62,6 +62,10 @@ class Method(ABC):
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Return the unlearned model; `model` is a private copy of the original and may be changed."""
 
+    def refusal(self, splits: Splits) -> str | None:
+        """Return why the method cannot carry out this request, if so; asked before anything is computed."""
+        return None
+
     @property
     def settings(self) -> dict[str, Any]:
         """The hyper-parameters as plain values."""

@@ -17,7 +17,7 @@ from residuum.models import give_unit_head, head_features
 from residuum.theory.removal import objective_epsilon
 from residuum.theory.result import finite_or_none
 from residuum.training import STRICT, NonNegative, Positive
-from residuum.types import InputError, ResiduumWarning, Splits, generator
+from residuum.types import ResiduumWarning, Splits, generator
 
 USELESS = 10.0  # an observer may be 22,000 times as sure after seeing the model
 
@@ -52,9 +52,19 @@ class CR(Method):
     sequential: bool = False
     loss: Literal["logistic", "squared"] = "logistic"
 
+    def refusal(self, splits: Splits) -> str | None:
+        """Refuse to remove a whole class."""
+        lost = sorted(set(splits.forget.y.tolist()) - set(splits.retain.y.tolist()))
+        if not lost and splits.form != "class":
+            return None
+        names = ", ".join(splits.class_names[label] for label in lost) or "the class"
+        return (
+            f"cr cannot remove a whole class ({names}): its one-vs-rest head would have no positive sample; "
+            "forget a part of it, or take another method"
+        )
+
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Put heads on the copy that never counted the forget set."""
-        _refuse_lost_classes(splits)
         every, forget = self.objective(model, splits, context.noise_seed)
         kept = every.keeping(torch.where(forget, 0.0, every.weights))
         heads = fit_heads(every)
@@ -106,13 +116,3 @@ class CR(Method):
             warnings.warn(text, ResiduumWarning, stacklevel=3)
         epsilons = {"epsilon": finite_or_none(exact.value), "epsilon_printed": finite_or_none(printed.value)}
         return facts | {"bound": bound, "assumes": list(exact.assumptions)} | epsilons
-
-
-def _refuse_lost_classes(splits: Splits) -> None:
-    lost = sorted(set(splits.forget.y.tolist()) - set(splits.retain.y.tolist()))
-    if lost or splits.form == "class":
-        names = ", ".join(splits.class_names[label] for label in lost) or "the class"
-        raise InputError(
-            f"cr cannot remove a whole class ({names}): its one-vs-rest head would have no positive sample; "
-            "forget a part of it, or take another method"
-        )

@@ -40,6 +40,7 @@ class UnitHead(nn.Sequential):
 def give_unit_head(model: Model, weight: Tensor | None = None) -> Model:
     """Replace the model's last linear layer in place by a `UnitHead`, with these weights (classes, d) if given.
 
+    A head that is one already gets a new one in its place.
     >>> model = give_unit_head(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.ones(2, 3))
     >>> model(torch.ones(1, 4)).shape
     torch.Size([1, 2])
@@ -49,6 +50,8 @@ def give_unit_head(model: Model, weight: Tensor | None = None) -> Model:
     if weight is not None:
         new[1].weight.data = weight.detach().clone().to(old.weight)
     parent, _, child = name.rpartition(".")
+    if isinstance(model.get_submodule(parent), UnitHead):
+        parent, _, child = parent.rpartition(".")
     if not name:
         raise InputError("the model is a single nn.Linear, so there are no features before its head")
     setattr(model.get_submodule(parent), child, new)

@@ -33,11 +33,10 @@ def page_text(
     runs: Sequence[Run], galleries: Sequence[Gallery] = (), published: Sequence[list[Comparison]] | None = None
 ) -> str:
     """Return the whole page: the same runs give the same text."""
-    script, style = ("\n".join(_file(name) for name in names) for names in (SCRIPTS, ("page.css",)))
-    style = themed(style)
+    script, style = "\n".join(_file(name) for name in SCRIPTS), stylesheet()
     sections = [run_section(run) for run in runs]
     return (
-        _environment()
+        environment()
         .get_template("page.html.j2")
         .render(
             title=page_title(runs),
@@ -144,9 +143,9 @@ def script_json(value: Any) -> str:  # noqa: ANN401 (any JSON value)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def themed(style: str) -> str:
+def stylesheet() -> str:
     """Return the style sheet with the dark colours for dark screens and for the switch; paper stays light."""
-    dark = _file("dark.css")
+    style, dark = _file("page.css"), _file("dark.css")
     return (
         f"{style}\n@media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme='light']) {{ {dark} }} }}\n"
         f"@media screen {{ :root[data-theme='dark'] {{ {dark} }} }}\n"
@@ -169,7 +168,8 @@ def _file(name: str) -> str:
 
 
 @lru_cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Return the templates of all pages; what they print is escaped."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     return Environment(

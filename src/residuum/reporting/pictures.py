@@ -105,7 +105,7 @@ def sample_cards(run: Run, seed: str, perturbation: str, arrays: Mapping[str, ND
     return [
         {
             "id": str(sample_id),
-            "label": class_name(run, int(arrays["labels"][i])),
+            "label": class_name(int(arrays["labels"][i]), run.record["scenario"].get("class_names") or []),
             "strips": [
                 {
                     "tau": float(tau),

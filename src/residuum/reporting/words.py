@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from residuum.reporting.records import Record, Run, kind
@@ -21,18 +21,28 @@ TONES = {FOUND: "found", OVER: "over", MIXED: "mixed", INCONCLUSIVE: "unclear", 
 
 
 def forgotten(run: Run, samples: int | None = None) -> str:
-    """Return what was forgotten, from the settings and the number of audited samples."""
-    settings = run.record["scenario"]["settings"]
-    forget = settings.get("forget", {})
+    """Return what was forgotten, all requests so far, from the settings and the number of audited samples."""
+    settings, names = run.record["scenario"]["settings"], run.record["scenario"].get("class_names") or []
+    requests = [*settings.get("earlier", []), settings.get("forget", {})]
     number = "" if samples is None else f"{samples} training samples: "
-    data = f"of {settings.get('data', {}).get('name', 'the data')}"
-    if forget.get("forget_ids"):
-        return f"{number}a list of {len(forget['forget_ids'])} ids {data}"
-    share = forget.get("forget_fraction")
-    if forget.get("forget_class") is None:
-        return f"{number}{_share(share)} all training samples {data}" if share else f"{number}samples {data}"
-    name = class_name(run, forget["forget_class"])
-    return f"{number}{_share(share)} class {name} {data}"
+    asked = ", then ".join(request_words(request, names, rest=k > 0) for k, request in enumerate(requests))
+    return f"{number}{asked} of {settings.get('data', {}).get('name', 'the data')}"
+
+
+def request_words(request: Record, class_names: Sequence[str] = (), *, rest: bool = False) -> str:
+    """Return what one request asks for; `rest` where earlier requests left only a part.
+
+    >>> request_words({"forget_class": 8, "forget_fraction": 0.5}), request_words({"forget_fraction": 0.02}, rest=True)
+    ('half of class 8', '2 % of all remaining training samples')
+    """
+    if ids := request.get("forget_ids"):
+        return f"a list of {len(ids)} id{'s' if len(ids) > 1 else ''}"
+    share, remaining = request.get("forget_fraction"), "remaining " if rest else ""
+    if request.get("forget_class") is None:
+        return f"{_share(share)} all {remaining}training samples" if share else "samples"
+    return (
+        f"{_share(share)} {'what remains of ' if rest else ''}class {class_name(request['forget_class'], class_names)}"
+    )
 
 
 def _share(fraction: float | None) -> str:
@@ -41,9 +51,8 @@ def _share(fraction: float | None) -> str:
     return "half of" if fraction == 0.5 else f"{100 * fraction:g} % of"
 
 
-def class_name(run: Run, label: int | str) -> str:
-    """Return the name of a class where the record knows it, else what is given."""
-    names = run.record["scenario"].get("class_names") or []
+def class_name(label: int | str, names: Sequence[str]) -> str:
+    """Return the name of a class where it is known, else what is given."""
     return str(names[label]) if isinstance(label, int) and 0 <= label < len(names) else str(label)
 
 
@@ -68,10 +77,10 @@ def _point_sentence(run: Run, point: Point) -> str:
     unit = " points" if run.form == "class" else ""
     how = f"Right {_often(point.mean, run.form)} re-train on perturbed forgotten samples; re-training again explains"
     if point.enough(point.above):
-        return f"{how} at most {_amount(high, run.form)}{unit} ({point.above} of {many} seeds)."
+        return f"{how} at most {amount(high, run.form)}{unit} ({point.above} of {many} seeds)."
     if point.enough(point.below):
-        return f"{how} no less than {_amount(low, run.form)}{unit} ({point.below} of {many} seeds)."
-    return f"{how} {_amount(low, run.form)} to {_amount(high, run.form)}{unit}, so this is no evidence."
+        return f"{how} no less than {amount(low, run.form)}{unit} ({point.below} of {many} seeds)."
+    return f"{how} {amount(low, run.form)} to {amount(high, run.form)}{unit}, so this is no evidence."
 
 
 def _often(value: float, form: str) -> str:
@@ -80,7 +89,12 @@ def _often(value: float, form: str) -> str:
     return f"{abs(100 * value):.1f} percentage points {'more' if value >= 0 else 'less'} often than"
 
 
-def _amount(value: float, form: str) -> str:
+def amount(value: float, form: str) -> str:
+    """Return a ratio, or in class form a difference in percentage points.
+
+    >>> amount(1.204, "sample"), amount(0.1, "class")
+    ('1.20', '+10.0')
+    """
     return f"{round(100 * value, 1) + 0.0:+.1f}" if form == "class" else f"{value:.2f}"
 
 
@@ -91,7 +105,7 @@ def figure_words(point: Point, form: str) -> tuple[str, str, str]:
     >>> figure_words(point, "sample")
     ('1.25 [1.10, 1.40]', '0.90 to 1.05', 'low end above 1.05')
     """
-    show = partial(_amount, form=form)
+    show = partial(amount, form=form)
     low, high = point.bar
     figure = f"{show(point.mean)} [{show(min(point.lows))}, {show(max(point.highs))}]"
     over = point.enough(point.below) and not point.enough(point.above)

@@ -1,0 +1,112 @@
+"""The page, table and CSV over a sequence of requests, from records made by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from residuum.errors import InputError
+from residuum.reporting import write_report
+from residuum.reporting.records import Run
+from residuum.reporting.requests import figures, index_text, load_requests, requests_csv, requests_table
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def values(ratio, difference):
+    def interval(value, key):
+        ends = [None if value is None else round(value + step, 3) for step in (-0.1, 0.1)]
+        return {key: [1.0, value], "low": [1.0, ends[0]], "high": [1.0, ends[1]]}
+
+    return {"residual_knowledge": interval(ratio, "pooled"), "difference": interval(difference, "value")}
+
+
+def row(method, so_far, first):
+    audit = {"taus": [0.0, 0.2], "so_far": values(*so_far), "first_request": values(*first)}
+    other = {"taus": [0.0, 0.2], "so_far": values(so_far[0] and so_far[0] + 0.2, 0.1), "first_request": values(*first)}
+    metrics = {"retain_accuracy": 99.0, "unlearn_accuracy": 8.0, "test_accuracy": 95.0, "mia_accuracy": 30.0}
+    return {
+        "method": method,
+        "metrics": metrics,
+        "average_gap": 1.0,
+        "per_seed": {"1": {"gaussian": audit}, "2": {"gaussian": other}},
+    }
+
+
+def request(number, form, so_far, first):
+    floor = {"taus": [0.0, 0.2], "low": [1.0, 0.9], "high": [1.0, 1.1], "pairs": 2}
+    rows = {"retrain": "retrain", "=sum(A1)": "gd", HOSTILE: "ga"}
+    return {
+        "number": number,
+        "folder": f"request-{number}",
+        "request": {"forget_class": 8} if form == "class" else {"forget_ids": ["a"]},
+        "form": form,
+        "samples": 5,
+        "samples_so_far": 5 * number,
+        "warnings": [],
+        "noise_floor": {"gaussian": floor},
+        "rows": {label: row(method, so_far, first) for label, method in rows.items()},
+    }
+
+
+@pytest.fixture
+def record():
+    requests = [request(1, "class", (None, 0.3), (None, 0.3)), request(2, "sample", (1.5, 0.2), (None, 0.25))]
+    scenario = {"name": "made", "data": "digits"}
+    return {"schema": "residuum.requests/1", "scenario": scenario, "seeds": [1, 2], "requests": requests}
+
+
+def test_class_form_shows_differences_and_sample_form_ratios(record):
+    first, second = (figures(each, "=sum(A1)")[0] for each in record["requests"])
+    assert first["so_far"] == "+20.0 [+0.0, +40.0]"
+    assert first["floor"] == ""
+    assert second["so_far"] == "1.60 [1.40, 1.80]"
+    assert second["floor"] == "0.90 to 1.10"
+    assert second["first_request"] == "+25.0 [+15.0, +35.0]"  # re-train never knew that class
+    assert second["radius"] == "0.2"
+
+
+def test_the_csv_has_a_line_per_request_row_and_radius_and_no_formula(record):
+    lines = list(csv.DictReader(io.StringIO(requests_csv(record))))
+    assert [(line["number"], line["model"], line["radius"]) for line in lines[6:9]] == [
+        ("2", "retrain", "0.0"),
+        ("2", "retrain", "0.2"),
+        ("2", "'=sum(A1)", "0.0"),
+    ]
+    assert lines[1]["residual_knowledge"] == ""
+    assert float(lines[7]["residual_knowledge"]) == pytest.approx(1.6)
+    assert (float(lines[7]["residual_knowledge_low"]), float(lines[7]["residual_knowledge_high"])) == (1.4, 1.8)
+
+
+def test_the_table_follows_each_row_over_the_requests(record):
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(requests_table(record))
+    text = console.export_text()
+    assert "made: 2 requests, means over 2 seeds" in text
+    assert text.count("=sum(A1)") == 2
+    assert "8.0 (8.0)" in text
+
+
+def test_the_page_escapes_names_and_runs_no_script(record, tmp_path, monkeypatch):
+    monkeypatch.setattr("residuum.reporting.requests._verdicts", lambda label, row, runs: None)
+    page = index_text(record, [Run(tmp_path, "made", {"scenario": {"class_names": [str(k) for k in range(10)]}})] * 2)
+    assert HOSTILE not in page
+    assert "&lt;script&gt;" in page
+    assert "<script" not in page
+    assert "all of class 8" in page
+    assert "a list of 1 id" in page
+
+
+def test_a_folder_that_is_none_gets_one_clear_line(tmp_path):
+    with pytest.raises(InputError, match=r"cannot read .*requests.json"):
+        load_requests(tmp_path)
+    (tmp_path / "requests.json").write_text("{")
+    with pytest.raises(InputError, match="expected JSON written by residuum run"):
+        write_report(tmp_path)
+    (tmp_path / "requests.json").write_text(json.dumps({"schema": "other"}))
+    with pytest.raises(InputError, match=r"expected schema 'residuum\.requests/1', got 'other'"):
+        write_report(tmp_path)
