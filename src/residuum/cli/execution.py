@@ -11,21 +11,35 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from residuum.experiments import Experiment, Stage, audit_cost, claim_folder, engine, outline, run, write_run
+from residuum.experiments import (
+    Experiment,
+    Stage,
+    audit_cost,
+    claim_folder,
+    engine,
+    is_short,
+    outline,
+    plan,
+    run,
+    write_run,
+)
 
 Report = Callable[[Stage, int, int], None]
 
 
 def execute(experiment: Experiment, folder: Path, store: Path, workers: int, cluster: str | None) -> dict[str, Any]:
     """Run what is missing, write results.json with its counts, weights and pictures, and return the record."""
-    todo = outline(experiment, store)
+    plans = plan(experiment)
+    todo = outline(experiment, store, plans)
     claim_folder(folder)
     _say(str(todo))
-    if cost := audit_cost(experiment, store):
+    cost = audit_cost(experiment, store, plans)
+    if cost:
         most = "at most " if experiment.scenario.audit.draws is None else ""
         _say(f"audits: {most}{cost}, on one core")
-    with engine(workers, cluster) as executor, progress() as report:
-        results = run(experiment, store=store, executor=executor, report=report)
+    enough = 1 if is_short(experiment, store, plans, cost) else workers
+    with engine(enough, cluster) as executor, progress() as report:
+        results = run(experiment, store=store, executor=executor, report=report, plans=plans)
     return write_run(experiment, results, folder)
 
 

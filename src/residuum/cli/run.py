@@ -12,14 +12,12 @@ import typer
 from rich.console import Console
 
 from residuum.cli import options
-from residuum.cli.execution import execute
-from residuum.data import download_cifar10
-from residuum.experiments import Experiment
+from residuum.cli.loading import load_libraries
+from residuum.errors import InputError
 from residuum.reporting import write_report
 from residuum.reporting.sentences import sentences
 from residuum.reporting.tables import metrics_table, prevalence_table, residual_table
 from residuum.reporting.tutorial import write_picture
-from residuum.types import InputError
 
 
 def run_scenario(
@@ -50,6 +48,10 @@ def run_scenario(
 ) -> None:
     """Train, unlearn, evaluate and audit a scenario; write results.json with its counts, and the report."""
     start = time.perf_counter()
+    load_libraries(scenario, workers, cluster)
+    from residuum.cli.execution import execute
+    from residuum.experiments import Experiment
+
     if download:
         fetch_cifar10(data_root)
     experiment = Experiment.create(
@@ -74,6 +76,8 @@ def run_scenario(
 
 def fetch_cifar10(data_root: Path | None) -> None:
     """Fetch CIFAR-10 into the data root, with progress on standard error."""
+    from residuum.data import download_cifar10
+
     if data_root is None:
         raise InputError("expected --data-root FOLDER with --download: that is where CIFAR-10 goes")
     shown = -1

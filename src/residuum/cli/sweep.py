@@ -14,11 +14,10 @@ import typer
 from rich.console import Console
 
 from residuum.cli import options
-from residuum.cli.execution import execute
-from residuum.experiments import Experiment
+from residuum.cli.loading import load_libraries
+from residuum.errors import InputError
 from residuum.reporting import write_report
 from residuum.reporting.tables import metrics_table, residual_table
-from residuum.types import InputError
 
 ALIASES = {"rurk": {"lambda": ("lambda_f", "lambda_a")}}  # the ablations of the literature vary both at once
 
@@ -45,6 +44,10 @@ def sweep_method(
 ) -> None:
     """Run one method over a grid of settings; write its table and the plot's data beside the usual results."""
     points = grid_points(method, grid)
+    load_libraries(scenario, workers, cluster)
+    from residuum.cli.execution import execute
+    from residuum.experiments import Experiment
+
     experiment = Experiment.create(
         scenario,
         methods=[row_text(method, point) for point in points],

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from residuum.experiments.order import longest_path_first
 from residuum.experiments.settings import Experiment, Row
 from residuum.experiments.stages import GALLERY, MODEL, PICTURE, read_record
 from residuum.experiments.store import Stage, Store
@@ -132,15 +133,20 @@ def has_relearn_time(experiment: Experiment, label: str) -> bool:
 
 
 def run(
-    experiment: Experiment, *, store: Path | str, executor: Executor | None = None, report: Report | None = None
+    experiment: Experiment,
+    *,
+    store: Path | str,
+    executor: Executor | None = None,
+    report: Report | None = None,
+    plans: list[SeedPlan] | None = None,
 ) -> list[Result]:
     """Train, unlearn, evaluate and audit; return one result per row and seed.
 
     Finished stages are taken from `store`, so the same call again resumes. `executor` is any
     `concurrent.futures.Executor`; without one, stages run one after the other in this process. `report` is
-    called with each finished stage, the number done and the number in all.
+    called with each finished stage, the number done and the number in all. `plans` are those of `plan`, if made before.
     """
-    plans, place = plan(experiment), Store(Path(store))
+    plans, place = plan(experiment) if plans is None else plans, Store(Path(store))
     stages = [stage for seed_plan in plans for stage in seed_plan.stages]
     if executor is None:
         _run_here(stages, place, report)
@@ -157,15 +163,17 @@ def _run_here(stages: list[Stage], place: Store, report: Report | None) -> None:
 
 
 def _run_on(executor: Executor, stages: list[Stage], place: Store, report: Report | None) -> None:
-    waiting = {stage.key: stage for stage in stages}
+    waiting = {stage.key: stage for stage in longest_path_first(stages, lambda stage: _seconds_left(stage, place))}
     finished: set[str] = set()
     running: dict[Future[Path], Stage] = {}
     total = len(waiting)
+    # a local pool starts what it gets in the order it gets it: one stage more than it has workers keeps all of them
+    # busy and the choice open; a cluster has a scheduler of its own
+    room = getattr(executor, "workers", total) + 1
     try:
         while waiting or running:
-            for key, stage in list(waiting.items()):
-                if all(parent.key in finished for parent in stage.parents.values()):
-                    running[executor.submit(place.compute, stage)] = waiting.pop(key)
+            for stage in _ready(waiting, finished)[: room - len(running)]:
+                running[executor.submit(place.compute, stage)] = waiting.pop(stage.key)
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 stage = running.pop(future)
                 future.result()
@@ -175,6 +183,14 @@ def _run_on(executor: Executor, stages: list[Stage], place: Store, report: Repor
     finally:
         for future in running:
             future.cancel()
+
+
+def _seconds_left(stage: Stage, place: Store) -> float | None:
+    return 0.0 if place.has(stage) else place.seconds_like(stage)
+
+
+def _ready(waiting: Mapping[str, Stage], finished: set[str]) -> list[Stage]:
+    return [stage for stage in waiting.values() if all(parent.key in finished for parent in stage.parents.values())]
 
 
 def _gather(seed_plan: SeedPlan, place: Store) -> Iterable[Result]:
