@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import time
 from collections.abc import Mapping
@@ -55,7 +56,9 @@ class Checkpoint:
             "generators": {name: generator.get_state() for name, generator in generators.items()},
         }
         aside = self.path.with_suffix(".writing")
-        torch.save(state, aside)
+        content = io.BytesIO()
+        torch.save(state, content)
+        aside.write_bytes(content.getbuffer())  # torch's own writer does not say that a disk is full
         os.replace(aside, self.path)
         self._saved = time.monotonic()
 

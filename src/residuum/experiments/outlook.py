@@ -81,9 +81,9 @@ def is_short(experiment: Experiment, store: Path | str, plans: list[SeedPlan], c
 
     `cost` is that of the missing audits; with the steps of the missing trainings it bounds the work from below.
     """
-    place = Store(Path(store))
+    place, samples = Store(Path(store)), len(experiment.splits().train)
     missing = [stage for seed_plan in plans for stage in seed_plan.models.values() if not place.has(stage)]
-    steps = sum(_steps(stage, len(experiment.splits().train)) for stage in missing)
+    steps = sum(_steps(stage, samples) for stage in missing)
     return steps * STEP + (cost.seconds if cost else 0.0) < SHORT
 
 
