@@ -58,8 +58,11 @@ class Checkpoint:
         aside = self.path.with_suffix(".writing")
         content = io.BytesIO()
         torch.save(state, content)
-        aside.write_bytes(content.getbuffer())  # torch's own writer does not say that a disk is full
-        os.replace(aside, self.path)
+        try:
+            aside.write_bytes(content.getbuffer())  # torch's own writer does not say that a disk is full
+            os.replace(aside, self.path)
+        finally:
+            aside.unlink(missing_ok=True)
         self._saved = time.monotonic()
 
     def restore(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import sys
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 
 # what stages load; none of it runs a torch operator, whose threads would not survive the fork
@@ -31,6 +31,7 @@ def worker_context() -> BaseContext:
 
 def _start_server() -> None:
     """Start the server unless it runs; Ctrl-C is for the parent, at whose end the server ends."""
+    resource_tracker.ensure_running()  # it comes first anyway, and would let interrupts through again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()

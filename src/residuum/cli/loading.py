@@ -36,6 +36,5 @@ def looks_long(scenario: str) -> bool:
     if not file.is_file():
         return False
     tree = tomllib.loads(file.read_text(encoding="utf-8"))
-    return bool(
-        len(tree.get("seeds", (131, 42, 7))) * tree["train"]["epochs"] * tree["data"].get("train_size", MANY) > MANY
-    )
+    seeds, samples = len(tree.get("seeds", (131, 42, 7))), tree["data"].get("train_size", MANY)
+    return bool(seeds * tree["train"].get("epochs", 10) * samples > MANY)
