@@ -5,8 +5,9 @@
 Runs `residuum run SCENARIO --workers 1` and `--workers 2` in turn, `repeats` times each, every time in a fresh
 interpreter on an empty store with one torch thread per process. Two times are taken of each run:
 
-- grid: from the moment the plan is made and the stages are handed out to the last finished stage, all of them, the wait
-  for worker processes to start included. One worker is the command's own process and starts nothing.
+- grid: from the moment the plan is made and workers are asked for to the last finished stage, all stages, the wait for
+  worker processes included. One worker is the command's own process, which has nothing to wait for; two are forked off
+  a server, which starts with the command and loads the libraries while the command loads its own and plans.
 - command: the whole command on the wall clock, with interpreter, imports, plan, grid, results, page and figures.
 
 The figure is the ratio of the medians. Results must be equal but for times, or nothing is printed. Other work on the
@@ -47,17 +48,15 @@ def run_once(scenario: str, workers: int) -> dict[str, Any]:
 
 def run_inside(times: Path, arguments: list[str]) -> None:
     """Run the command in this process and leave the seconds that its grid took in a file."""
-    from residuum.cli import loading, main
+    from residuum.cli import main, run
 
-    plain = loading.load_libraries
+    plain = run.load_libraries
 
     def load_and_watch(*given: Any) -> None:  # noqa: ANN401 (whatever the command gives)
         plain(*given)
         watch_grid(times)
 
-    for command in ("residuum.cli.run", "residuum.cli.sweep"):
-        __import__(command)
-        sys.modules[command].load_libraries = load_and_watch  # type: ignore[attr-defined]
+    run.load_libraries = load_and_watch
     main(arguments)
 
 
