@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import time
 from collections.abc import Mapping
@@ -55,8 +56,13 @@ class Checkpoint:
             "generators": {name: generator.get_state() for name, generator in generators.items()},
         }
         aside = self.path.with_suffix(".writing")
-        torch.save(state, aside)
-        os.replace(aside, self.path)
+        content = io.BytesIO()
+        torch.save(state, content)
+        try:
+            aside.write_bytes(content.getbuffer())  # torch's own writer does not say that a disk is full
+            os.replace(aside, self.path)
+        finally:
+            aside.unlink(missing_ok=True)
         self._saved = time.monotonic()
 
     def restore(

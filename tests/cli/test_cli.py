@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -225,6 +227,43 @@ def test_the_module_runs_as_a_program():
 def test_a_report_does_not_wait_for_torch():
     code = "import sys; from residuum.cli.app import make_app; make_app('report'); print('torch' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code]).strip() == b"False"
+
+
+def test_a_small_run_is_planned_once_and_loads_no_compiler(tmp_path):
+    code = """
+import sys
+from residuum.cli import run_command
+import residuum.experiments.runner as runner
+planned, real = [], runner.plan
+def plan(experiment):
+    planned.append(experiment)
+    return real(experiment)
+import residuum.experiments, residuum.experiments.outlook
+for module in (runner, residuum.experiments, residuum.experiments.outlook):
+    module.plan = plan
+assert run_command(["run", "tiny", "--json"]) == 0
+heavy = {"torch._dynamo", "sympy", "torch.fx.experimental.symbolic_shapes", "distributed", "pandas"}
+print(len(planned), sorted(heavy & set(sys.modules)), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "1 []"
+
+
+@pytest.mark.long
+def test_the_smallest_scenario_takes_under_eight_seconds(tmp_path):
+    if os.getloadavg()[0] > 0.5:
+        pytest.skip("the machine is busy: its clock says nothing")
+    seconds = []
+    for place in range(3):
+        start = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "residuum", "run", "tiny", "--store", f"store{place}"],
+            cwd=tmp_path,
+            capture_output=True,
+            check=True,
+        )
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 8
 
 
 def test_importing_residuum_costs_little_beside_torch():

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -49,26 +50,11 @@ COMMAND = [
 ]
 
 
-def test_an_interrupt_stops_within_seconds_and_the_same_command_resumes(tmp_path):
+def start_two_workers(folder):
+    """Start a long run in a process group of its own; return it and, once both workers work, all its processes."""
     slow = [*COMMAND, "--set", "train.epochs=100000"]
-    process = subprocess.Popen(slow, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    for line in process.stderr:
-        if "to run" in line:
-            break
-    time.sleep(8)
-    start = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert time.monotonic() - start < 10
-    assert "interrupted; the same command resumes" in err
-    assert not list((tmp_path / ".residuum/store/train").glob("*/manifest.json"))
-
-
-def test_a_killed_run_leaves_no_worker_behind(tmp_path):
-    slow = [*COMMAND, "--set", "train.epochs=100000"]
-    process = subprocess.Popen(slow, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    log = tmp_path / ".residuum/store/log.txt"
+    process = subprocess.Popen(slow, cwd=folder, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    log = folder / ".residuum/store/log.txt"
     workers = set()
     for _ in range(600):
         workers = {int(line.split()[1]) for line in log.read_text().splitlines()} if log.is_file() else set()
@@ -76,13 +62,57 @@ def test_a_killed_run_leaves_no_worker_behind(tmp_path):
             break
         time.sleep(0.1)
     assert len(workers) == 2
+    everyone = descendants(process.pid)
+    assert workers < everyone  # and the server that forked them off
+    return process, everyone
+
+
+def descendants(pid):
+    children = {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+    return children.union(*(descendants(child) for child in children))
+
+
+def wait_for_the_end_of(processes):
+    for _ in range(100):
+        if not any(os.path.exists(f"/proc/{process}") for process in processes):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{processes} are still there")
+
+
+def test_an_interrupt_stops_within_seconds_and_the_same_command_resumes(tmp_path):
+    process, everyone = start_two_workers(tmp_path)
+    start = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does: everybody gets it
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert time.monotonic() - start < 10
+    assert err.splitlines()[-1] == "residuum: interrupted; the same command resumes"
+    assert "Traceback" not in err
+    assert not list((tmp_path / ".residuum/store/train").glob("*/manifest.json"))
+    wait_for_the_end_of(everyone)
+
+
+def test_an_interrupt_while_libraries_are_loaded_is_one_line_too(tmp_path):
+    process = subprocess.Popen(COMMAND, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    for _ in range(600):
+        if len(everyone := descendants(process.pid)) == 2:  # the server and the keeper of its resources
+            break
+        time.sleep(0.02)
+    time.sleep(0.3)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "residuum: interrupted; the same command resumes"
+    assert "Traceback" not in err
+    wait_for_the_end_of(everyone)
+
+
+def test_a_killed_run_leaves_no_worker_behind(tmp_path):
+    process, everyone = start_two_workers(tmp_path)
     process.kill()
     process.communicate()
-    for _ in range(100):
-        if not any(os.path.exists(f"/proc/{worker}") for worker in workers):
-            break
-        time.sleep(0.1)
-    assert not any(os.path.exists(f"/proc/{worker}") for worker in workers)
+    wait_for_the_end_of(everyone)
 
 
 def test_a_scheduler_that_is_not_there_gets_one_line():

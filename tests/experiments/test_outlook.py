@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from residuum.experiments import Experiment, audit_cost
+from residuum.auditing import Cost
+from residuum.experiments import Experiment, audit_cost, is_short, plan
 from residuum.experiments.stages import spoken_progress
 
 
@@ -15,7 +16,7 @@ def test_the_cost_of_missing_audits_counts_every_prediction(quick, finished, tmp
     cost = audit_cost(quick, tmp_path / "empty")
     assert cost.passes == per_model * rows * seeds
     assert cost.seconds > 0
-    assert audit_cost(quick, finished[1] / "store") is None
+    assert audit_cost(quick, finished[1] / "store") == Cost(0, 0.0)
 
 
 def test_attacks_crafted_on_each_model_show_every_copy_to_the_reference_too(quick, tmp_path):
@@ -24,6 +25,24 @@ def test_attacks_crafted_on_each_model_show_every_copy_to_the_reference_too(quic
     attacked = Experiment(scenario=scenario.model_copy(update={"audit": audit}), rows=quick.rows)
     cost = audit_cost(attacked, tmp_path / "empty")
     assert cost.passes == len(quick.splits().forget) * 5 * 2 * len(quick.labels) * 2
+
+
+@pytest.mark.parametrize(
+    ("scenario", "changes", "cost", "short"),
+    [
+        ("tiny", {}, Cost(1100, 0.1), True),
+        ("tiny", {}, Cost(10**6, 60.0), False),  # long audits
+        ("tiny", {"train.epochs": 200}, Cost(1100, 0.1), False),  # long trainings
+        ("digits", {}, Cost(0, 0.0), False),
+    ],
+)
+def test_work_is_short_if_neither_trainings_nor_audits_are_long(scenario, changes, cost, short, tmp_path):
+    experiment = Experiment.create(scenario, overrides=changes)
+    assert is_short([experiment], tmp_path, [plan(experiment)], cost) == short
+
+
+def test_finished_trainings_are_no_work(quick, finished):
+    assert is_short([quick], finished[1] / "store", [plan(quick)], Cost(0, 0.0))
 
 
 @pytest.mark.parametrize(("every", "lines"), [(0.0, 2), (1000.0, 0)])

@@ -34,11 +34,10 @@ PUBLISHED = {
              "aim": "random_wrong_label", "schedule": "cosine", "schedule_epochs": 200, "epochs": (2, None, 2, None),
              "lambda_f": (0.03, None, 0.03, None), "lambda_a": (0.03, None, 0.00045, None)},
 }  # fmt: skip
-NAMES = [name for name in scenario_names() if name != "iris-figure"]
 
 
 @pytest.mark.parametrize("profile", ["cpu", "paper"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", scenario_names())
 def test_every_scenario_has_both_profiles_and_names_what_exists(name, profile):
     experiment = Experiment.create(name, profile=profile)
     scenario = experiment.scenario
@@ -54,7 +53,9 @@ def test_every_scenario_has_both_profiles_and_names_what_exists(name, profile):
 
 
 def test_the_wanted_scenarios_are_there():
-    wanted = "tiny digits fashion-mnist small-cifar5 small-cifar5-class cifar10 cifar10-class imagenet100 vgg11"
+    wanted = (
+        "tiny digits iris-figure fashion-mnist small-cifar5 small-cifar5-class cifar10 cifar10-class imagenet100 vgg11"
+    )
     assert set(wanted.split()) <= set(scenario_names())
 
 
@@ -92,6 +93,18 @@ def test_sizes_are_the_published_ones():
     assert (small.train.epochs, small.retrain_epochs, small.train.lr) == (25, 100, 0.01)
     assert (large.data.train_size, large.data.validation_size, large.data.test_size) == (40000, 10000, None)
     assert (large.train.epochs, large.train.schedule_epochs, large.retrain_epochs) == (137, 200, None)
+
+
+def test_the_paper_profile_of_the_picture_has_what_is_published_and_lists_the_rest():
+    experiment = Experiment.create("iris-figure", profile="paper")
+    scenario, gd = experiment.scenario, experiment.rows[0]
+    assert (scenario.model.name, scenario.model.width, scenario.data.name) == ("mlp", 100, "iris")
+    assert [row.method for row in experiment.rows] == ["gd"]
+    forgotten = experiment.splits().forget
+    assert (len(forgotten), len(set(forgotten.y.tolist()))) == (7, 3)
+    assert gd.settings | PUBLISHED["gd"] == gd.settings
+    assert {"lr", "weight_decay", "epochs"} <= set(gd.left_open)
+    assert {"lr", "epochs", "batch_size"} <= set(scenario.left_open["train"])
 
 
 def test_epochs_of_retrain_are_its_own():

@@ -10,12 +10,16 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pytest
+import torch
 
+from residuum.checkpoint import Checkpoint, Position
 from residuum.cli import run_command
 from residuum.experiments import Experiment, housekeeping, plan
 from residuum.experiments.code import code_fingerprint, import_closure
 from residuum.experiments.stages import STAGES
 from residuum.experiments.store import Stage, Store, broken_artefacts
+from residuum.models import build_model, save_weights
+from residuum.training import PlainSGD
 from residuum.types import InputError, ResiduumWarning
 
 
@@ -144,8 +148,22 @@ def test_a_store_that_cannot_be_written_gets_one_clear_line(toy, tmp_path):
         Store(tmp_path / "file").compute(stage())
 
 
+def write_weights(folder):
+    save_weights(build_model("cnn", (1, 8, 8), 10, width=64, seed=0), folder / "model.safetensors")
+
+
+def write_checkpoint(folder):
+    model = torch.nn.Linear(1000, 300)
+    Checkpoint(folder / "scratch" / "training.pt", every=0).save(Position(), model, PlainSGD(model.parameters()), {})
+
+
+def write_bytes(folder):
+    (folder / "big.bin").write_bytes(b"0" * 2**20)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
-def test_a_full_disk_gives_one_clear_line_and_leaves_the_store_sound(toy, tmp_path, monkeypatch):
+@pytest.mark.parametrize("greed", [write_bytes, write_weights, write_checkpoint])
+def test_a_full_disk_gives_one_clear_line_and_leaves_the_store_sound(toy, greed, tmp_path, monkeypatch):
     stage, _, log = toy
     mount = tmp_path / "small"
     mount.mkdir()
@@ -155,10 +173,7 @@ def test_a_full_disk_gives_one_clear_line_and_leaves_the_store_sound(toy, tmp_pa
         store = Store(mount / "store")
         store.compute(stage())
 
-        def greedy(settings, parents, folder):
-            (folder / "big.bin").write_bytes(b"0" * 2**20)
-
-        monkeypatch.setitem(STAGES, "train", greedy)
+        monkeypatch.setitem(STAGES, "train", lambda settings, parents, folder: greed(folder))
         with pytest.raises(InputError, match="no space left for the store"):
             store.compute(stage(seed=2))
         monkeypatch.setitem(STAGES, "train", counting_stage)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,14 @@ from residuum.experiments import (
     audit_cost,
     claim_folder,
     engine,
+    is_short,
     outline,
+    plan,
     run_all,
     write_requests,
     write_run,
 )
-from residuum.parallel import ALONE, Team
+from residuum.parallel import ALONE, Team, make_team
 from residuum.types import InputError
 
 Report = Callable[[Stage, int, int], None]
@@ -40,11 +42,23 @@ class Means:
     store: Path
     workers: int
     cluster: str | None = None
-    team: Team = ALONE
+    devices: int | None = None
+    nodes: int = 1
+    precision: str = "32-true"
 
     def __post_init__(self) -> None:
-        if self.cluster is not None and self.team is not ALONE:
+        if self.cluster is not None and not self.alone:
             raise InputError("expected --cluster or --devices, --nodes and --precision, got both")
+
+    @property
+    def alone(self) -> bool:
+        """Whether every stage is computed by one process, on the CPU and in 32 bits."""
+        return self.team is ALONE
+
+    @cached_property
+    def team(self) -> Team:
+        """The processes that share each stage."""
+        return make_team(self.devices, self.nodes, self.precision)
 
 
 def execute(experiment: Experiment, folder: Path, means: Means) -> dict[str, Any]:
@@ -73,15 +87,18 @@ def _finished(
         run_all(steps, store=store, team=team)
         team.end()
         raise typer.Exit
-    todo = outline(steps, store)
+    plans = [plan(step) for step in steps]
+    todo = outline(steps, store, plans)
     claim()
     _say(str(todo))
-    if costs := [cost for step in steps if (cost := audit_cost(step, store))]:
+    costs = [audit_cost(step, store, own) for step, own in zip(steps, plans, strict=True)]
+    total = Cost(sum(cost.passes for cost in costs), sum(cost.seconds for cost in costs))
+    if total.passes:
         most = "at most " if steps[0].scenario.audit.draws is None else ""
-        total = Cost(sum(cost.passes for cost in costs), sum(cost.seconds for cost in costs))
         _say(f"audits: {most}{total}, on one core")
-    with engine(means.workers if team is ALONE else 1, means.cluster) as executor, progress() as report:
-        results = run_all(steps, store=store, executor=executor, report=report, team=team)
+    one = not means.alone or is_short(steps, store, plans, total)
+    with engine(1 if one else means.workers, means.cluster) as executor, progress() as report:
+        results = run_all(steps, store=store, executor=executor, report=report, plans=plans, team=team)
     team.end()
     return steps, results
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from residuum.types import InputError
+from residuum.errors import InputError
 
 Scenario = Annotated[str, typer.Argument(help="Name of a scenario; see `residuum list scenarios`.")]
 Seeds = Annotated[str | None, typer.Option(help="Comma-separated run seeds.")]

@@ -12,16 +12,13 @@ import typer
 from rich.console import Console
 
 from residuum.cli import options
-from residuum.cli.execution import Means, execute, execute_requests
-from residuum.data import download_cifar10
-from residuum.experiments import Experiment
-from residuum.parallel import ALONE, make_team
+from residuum.cli.loading import load_libraries
+from residuum.errors import InputError
 from residuum.reporting import write_report
 from residuum.reporting.requests import requests_table
 from residuum.reporting.sentences import sentences
 from residuum.reporting.tables import metrics_table, prevalence_table, residual_table
 from residuum.reporting.tutorial import write_picture
-from residuum.types import InputError
 
 
 def run_scenario(
@@ -57,8 +54,12 @@ def run_scenario(
 ) -> None:
     """Train, unlearn, evaluate and audit a scenario; write results.json with its counts, and the report."""
     start = time.perf_counter()
-    means = Means(store, workers, cluster, make_team(devices, nodes, precision))
-    if download and means.team is not ALONE:
+    load_libraries(scenario, workers if devices is None else 1, cluster)
+    from residuum.cli.execution import Means, execute, execute_requests
+    from residuum.experiments import Experiment
+
+    means = Means(store, workers, cluster, devices, nodes, precision)
+    if download and not means.alone:
         raise InputError("expected --download without --devices, --nodes and --precision; fetch CIFAR-10 first")
     if download:
         fetch_cifar10(data_root)
@@ -104,6 +105,8 @@ def print_requests(record: dict[str, Any], folder: Path, seconds: float) -> None
 
 def fetch_cifar10(data_root: Path | None) -> None:
     """Fetch CIFAR-10 into the data root, with progress on standard error."""
+    from residuum.data import download_cifar10
+
     if data_root is None:
         raise InputError("expected --data-root FOLDER with --download: that is where CIFAR-10 goes")
     shown = -1

@@ -14,12 +14,10 @@ import typer
 from rich.console import Console
 
 from residuum.cli import options
-from residuum.cli.execution import Means, execute
-from residuum.experiments import Experiment
-from residuum.parallel import make_team
+from residuum.cli.loading import load_libraries
+from residuum.errors import InputError
 from residuum.reporting import write_report
 from residuum.reporting.tables import metrics_table, residual_table
-from residuum.types import InputError
 
 ALIASES = {"rurk": {"lambda": ("lambda_f", "lambda_a")}}  # the ablations of the literature vary both at once
 
@@ -48,7 +46,12 @@ def sweep_method(
     as_json: options.Json = False,
 ) -> None:
     """Run one method over a grid of settings; write its table and the plot's data beside the usual results."""
-    points, means = grid_points(method, grid), Means(store, workers, cluster, make_team(devices, nodes, precision))
+    points = grid_points(method, grid)
+    load_libraries(scenario, workers if devices is None else 1, cluster)
+    from residuum.cli.execution import Means, execute
+    from residuum.experiments import Experiment
+
+    means = Means(store, workers, cluster, devices, nodes, precision)
     experiment = Experiment.create(
         scenario,
         methods=[row_text(method, point) for point in points],

@@ -6,13 +6,15 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 
+import torch
+
 from residuum.experiments.code import library_versions
 from residuum.types import InputError
+from residuum.workers import worker_context
 
 RETRIES = 3  # a stage whose worker died is given to another one this often
 
@@ -37,9 +39,17 @@ def engine(workers: int = 1, cluster: str | None = None) -> Iterator[Executor | 
             yield executor
 
 
+class Pool(ProcessPoolExecutor):
+    """A pool of local processes that says how many stages it can work on at once."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__(workers, mp_context=worker_context(), initializer=_follow_the_parent)
+        self.workers = workers
+
+
 @contextmanager
 def _pool(workers: int) -> Iterator[Executor]:
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_follow_the_parent)
+    pool = Pool(workers)
     try:
         yield pool
     except BaseException:
@@ -53,13 +63,15 @@ def _pool(workers: int) -> Iterator[Executor]:
 def _follow_the_parent() -> None:
     """Leave interrupts to the parent, and end when it ends: a killed run must not leave workers behind."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    torch.set_num_threads(1)  # for what a stage does before it sets its own number
 
 
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
+def _end_with_the_parent() -> None:
+    parent = multiprocessing.parent_process()  # who asked for this process, not the server that forked it off
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 @contextmanager

@@ -135,6 +135,14 @@ def write_run(experiment: Experiment, results: Sequence[Result], out: Path) -> d
     """Write results.json, counts and weights into `out`, results.json last; return the record."""
     claim_folder(out)
     record = results_record(experiment, results)
+    try:
+        _write_files(record, results, out)
+    except OSError as error:
+        raise InputError(f"cannot write to {out}: {error.strerror}; free some space or choose another --out") from error
+    return record
+
+
+def _write_files(record: dict[str, Any], results: Sequence[Result], out: Path) -> None:
     for result in results:
         for name, source in result.counts.items():
             _copy(source, out / counts_path(result, name))
@@ -147,7 +155,6 @@ def write_run(experiment: Experiment, results: Sequence[Result], out: Path) -> d
     aside = out / ".results.json.writing"
     aside.write_text(text + "\n", encoding="utf-8")
     os.replace(aside, out / "results.json")
-    return record
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from residuum.experiments.order import longest_path_first
 from residuum.experiments.settings import Experiment, Row
 from residuum.experiments.stages import GALLERY, MODEL, PICTURE, read_record
 from residuum.experiments.store import Stage, Store
@@ -52,6 +53,9 @@ class SeedPlan:
         """All stages, parents before children."""
         last = [self.picture] if self.picture else []
         return [*self.before, *self.models.values(), *self.evaluations.values(), *self.audits.values(), *last]
+
+
+Plans = Sequence[Sequence[SeedPlan]]
 
 
 def plan(experiment: Experiment) -> list[SeedPlan]:
@@ -193,17 +197,19 @@ def run_all(
     store: Path | str,
     executor: Executor | None = None,
     report: Report | None = None,
+    plans: Plans | None = None,
     team: Team = ALONE,
 ) -> list[list[Result]]:
     """Run several experiments as one graph of stages, as `run` does one; what they share is computed once.
 
-    `run_all(experiment.steps, store=...)` carries out a sequence of deletion requests.
+    `run_all(experiment.steps, store=...)` carries out a sequence of deletion requests. `plans` are those of `plan`, one
+    for each experiment, if made before.
     """
     if other := next((each.compute for each in experiments if each.compute != team.compute), None):
         raise InputError(f"expected an experiment for {team.compute}, got one for {other}")
     if executor is not None and team.size > 1:
         raise InputError("expected an executor or a team, got both: a team runs one stage after the other")
-    plans, place = [plan(experiment) for experiment in experiments], Store(Path(store))
+    plans, place = [plan(experiment) for experiment in experiments] if plans is None else plans, Store(Path(store))
     stages = list({stage.key: stage for each in plans for seed_plan in each for stage in seed_plan.stages}.values())
     if executor is None:
         _run_here(stages, place, report, team)
@@ -221,15 +227,17 @@ def _run_here(stages: list[Stage], place: Store, report: Report | None, team: Te
 
 
 def _run_on(executor: Executor, stages: list[Stage], place: Store, report: Report | None) -> None:
-    waiting = {stage.key: stage for stage in stages}
+    waiting = {stage.key: stage for stage in longest_path_first(stages, lambda stage: _seconds_left(stage, place))}
     finished: set[str] = set()
     running: dict[Future[Path], Stage] = {}
     total = len(waiting)
+    # a local pool starts what it gets in the order it gets it: one stage more than it has workers keeps all of them
+    # busy and the choice open; a cluster has a scheduler of its own
+    room = getattr(executor, "workers", total) + 1
     try:
         while waiting or running:
-            for key, stage in list(waiting.items()):
-                if all(parent.key in finished for parent in stage.parents.values()):
-                    running[executor.submit(place.compute, stage)] = waiting.pop(key)
+            for stage in _ready(waiting, finished)[: room - len(running)]:
+                running[executor.submit(place.compute, stage)] = waiting.pop(stage.key)
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 stage = running.pop(future)
                 future.result()
@@ -239,6 +247,14 @@ def _run_on(executor: Executor, stages: list[Stage], place: Store, report: Repor
     finally:
         for future in running:
             future.cancel()
+
+
+def _seconds_left(stage: Stage, place: Store) -> float | None:
+    return 0.0 if place.has(stage) else place.seconds_like(stage)
+
+
+def _ready(waiting: Mapping[str, Stage], finished: set[str]) -> list[Stage]:
+    return [stage for stage in waiting.values() if all(parent.key in finished for parent in stage.parents.values())]
 
 
 def _gather(seed_plan: SeedPlan, place: Store) -> Iterable[Result]:

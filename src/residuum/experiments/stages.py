@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import nn
 
 from residuum.auditing import audit, first_radius, make_gallery
@@ -51,7 +51,7 @@ def train_stage(settings: Settings, parents: Folders, folder: Path, team: Team =
     splits, recipe = _splits(settings), Recipe(**settings["train"])
     seed = child_seed(settings["seed"], settings["role"])
     model = _fresh_model(settings, splits, seed)
-    save_file(_contiguous(model.state_dict()), folder / INITIAL)
+    (folder / INITIAL).write_bytes(save(_contiguous(model.state_dict())))  # so that a full disk is an OSError
     model.to(team.device)
     samples = splits.train if settings["role"] == "original" else splits.retain
     with measured(settings["threads"]) as record:

@@ -195,8 +195,11 @@ def manifest_of(folder: Path) -> dict[str, Any]:
 def broken_artefacts(folder: Path) -> list[str]:
     """Return the files that are missing, unknown, or not what was written."""
     try:
-        files = manifest_of(folder)["files"]
+        manifest = manifest_of(folder)
+        files, sound = manifest["files"], manifest.pop("seal") == _seal(manifest)
     except (OSError, ValueError, KeyError):
+        return [MANIFEST]
+    if not sound:
         return [MANIFEST]
     known = {name: digest for name, digest in files.items() if _hash(folder / name) != digest}
     return sorted(known.keys() | (_names(folder) - files.keys() - {MANIFEST}))
@@ -220,10 +223,16 @@ def _write_manifest(stage: Stage, folder: Path) -> None:
         "name": stage.name,
         "files": {name: _hash(folder / name) for name in sorted(_names(folder))},
     }
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    sealed = {**manifest, "seal": _seal(manifest)}
+    (folder / MANIFEST).write_text(json.dumps(sealed, indent=1), encoding="utf-8")
     for path in folder.rglob("*"):
         if path.is_file():
             _flush(path)
+
+
+def _seal(manifest: Mapping[str, Any]) -> str:
+    """Return the hash that a manifest carries of itself: what it says of the stage may not change unseen either."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def _flush(path: Path) -> None:
@@ -248,12 +257,15 @@ def _clear_errors(root: Path) -> Iterator[None]:
     """Turn a full disk and a folder that cannot be written into one clear line."""
     try:
         yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    except (OSError, InputError) as error:
+        # who writes a file may have put it in words already, but knows nothing of the store
+        reason = error if isinstance(error, OSError) else error.__context__
+        code = reason.errno if isinstance(reason, OSError) else None
+        if code in (errno.ENOSPC, errno.EDQUOT):
             raise InputError(
                 f"no space left for the store {root}; free some, or choose another with --store"
             ) from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+        if isinstance(error, OSError) and code in (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             raise InputError(
                 f"cannot write to the store {root}: {error.strerror}; choose another with --store"
             ) from error

@@ -70,7 +70,8 @@ def build_model(
         model.architecture = {}
         if head == "unit":
             give_unit_head(model)
-    model.to_empty(device="cpu")
+    # as to_empty, which loads sympy for it
+    model._apply(lambda part: torch.empty(part.shape, dtype=part.dtype))  # type: ignore[no-untyped-call]
     initialise(model, generator(seed))
     model.architecture |= {
         "name": name,
