@@ -2,8 +2,9 @@
 
 python benchmarks/images.py [--images 600] [--readers 2]
 
-Decodes a generated folder of photographs' size (JPEG, 500 x 375, scaled to 224) three ways, alternating, and prints images
-per second: Residuum's threads, a pool of processes with the same function, and torch's DataLoader with worker processes.
+Decodes a generated folder of photographs' size (JPEG, 500 x 375, scaled to 224) three ways, alternating, and prints
+images per second: Residuum's threads, a pool of processes with the same function, and torch's DataLoader with worker
+processes.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ SIZE, BATCH, ROUNDS = 224, 32, 3
 
 
 class Files(Dataset[torch.Tensor]):
+    """The same pictures as torch's loader wants them."""
+
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
 

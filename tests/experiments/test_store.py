@@ -23,7 +23,7 @@ from residuum.training import PlainSGD
 from residuum.types import InputError, ResiduumWarning
 
 
-def counting_stage(settings, parents, folder):
+def counting_stage(settings, parents, folder, team):
     """Leave a line in a log outside, so that tests can count how often it ran."""
     with open(settings["log"], "a", encoding="utf-8") as log:
         log.write(f"{settings['seed']}\n")
@@ -110,7 +110,7 @@ def test_a_damaged_artefact_is_reported_and_computed_again(toy, damage, capsys):
 def test_a_stage_that_fails_leaves_nothing(toy, monkeypatch):
     stage, store, _ = toy
 
-    def failing(settings, parents, folder):
+    def failing(settings, parents, folder, team):
         (folder / "half.txt").write_text("half")
         raise RuntimeError("stopped")
 
@@ -173,7 +173,7 @@ def test_a_full_disk_gives_one_clear_line_and_leaves_the_store_sound(toy, greed,
         store = Store(mount / "store")
         store.compute(stage())
 
-        monkeypatch.setitem(STAGES, "train", lambda settings, parents, folder: greed(folder))
+        monkeypatch.setitem(STAGES, "train", lambda settings, parents, folder, team: greed(folder))
         with pytest.raises(InputError, match="no space left for the store"):
             store.compute(stage(seed=2))
         monkeypatch.setitem(STAGES, "train", counting_stage)
