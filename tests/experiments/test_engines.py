@@ -72,12 +72,20 @@ def descendants(pid):
     return children.union(*(descendants(child) for child in children))
 
 
+def is_alive(pid):
+    status = Path(f"/proc/{pid}/status")
+    return status.exists() and "\nState:\tZ" not in status.read_text()  # a dead one may wait for its parent to look
+
+
 def wait_for_the_end_of(processes):
     for _ in range(100):
-        if not any(os.path.exists(f"/proc/{process}") for process in processes):
+        if not any(is_alive(process) for process in processes):
             return
         time.sleep(0.1)
-    raise AssertionError(f"{processes} are still there")
+    left = [process for process in processes if is_alive(process)]
+    for process in left:
+        os.kill(process, signal.SIGKILL)
+    raise AssertionError(f"{left} were still there")
 
 
 def test_an_interrupt_stops_within_seconds_and_the_same_command_resumes(tmp_path):
@@ -111,7 +119,8 @@ def test_an_interrupt_while_libraries_are_loaded_is_one_line_too(tmp_path):
 def test_a_killed_run_leaves_no_worker_behind(tmp_path):
     process, everyone = start_two_workers(tmp_path)
     process.kill()
-    process.communicate()
+    process.wait()
+    process.stderr.close()
     wait_for_the_end_of(everyone)
 
 
