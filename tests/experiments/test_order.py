@@ -6,8 +6,9 @@ from concurrent.futures import Executor, Future
 
 import pytest
 
-from residuum.experiments import Experiment, plan, run
+from residuum.experiments import Experiment, plan, run, run_all
 from residuum.experiments.order import longest_path_first
+from residuum.experiments.runner import SeedPlan
 from residuum.experiments.store import Stage, Store
 
 
@@ -22,14 +23,14 @@ def test_what_the_most_work_waits_for_comes_first():
     quick = stage("evaluate", "row", model=row)
     stages = [quick, control, original, row, audit, quick]
     seconds = {original.key: 3, control.key: 4, row.key: 2, audit.key: 5, quick.key: 1}
-    ordered = longest_path_first(stages[1:], lambda each: seconds[each.key])
+    ordered = longest_path_first(stages[1:], seconds)
     assert ordered == [original, control, row, audit, quick]  # paths of 10, 9, 7, 5 and 1 seconds
 
 
 def test_unknown_times_are_guessed_by_kind_and_equal_paths_stay_in_order():
     experiment = Experiment.create("tiny", seeds=[3, 1, 2])
     stages = [each for seed in plan(experiment) for each in seed.stages]
-    titles = [each.title for each in longest_path_first(stages, lambda each: None)]
+    titles = [each.title for each in longest_path_first(stages, dict.fromkeys([each.key for each in stages]))]
     assert titles[:4] == [f"train original (seed {seed})" for seed in (3, 1, 2)] + ["train retrain (seed 3)"]
     assert titles.index("audit gaussian (seed 2)") < titles.index("evaluate gd (seed 3)")
 
@@ -79,3 +80,17 @@ def test_a_pool_gets_one_stage_more_than_it_has_workers_and_a_cluster_all(worker
     places = {each.key: place for place, each in enumerate(done)}
     assert all(places[parent.key] < places[each.key] for each in done for parent in each.parents.values())
     assert executor.most in most  # six trainings wait for nothing
+
+
+def test_a_plan_that_can_never_be_finished_is_an_error(tmp_path):
+    orphan = stage("evaluate", "row", model=stage("train", "original"))
+    plans = [[SeedPlan(1, {}, {"row": orphan}, {})]]
+    with pytest.raises(KeyError, match=orphan.parents["model"].key):
+        run_all([Experiment.create("tiny")], store=tmp_path, executor=Watched(), plans=plans)
+
+
+def test_the_newest_time_of_each_stage_is_known(finished):
+    store = Store(finished[1] / "store")
+    known = store.known_seconds()
+    assert {("train", "original"), ("unlearn", "gd"), ("evaluate", "gd"), ("audit", "gaussian")} <= known.keys()
+    assert all(seconds > 0 for seconds in known.values())

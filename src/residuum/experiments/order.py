@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 
 from residuum.experiments.store import Stage
 
@@ -10,17 +10,17 @@ from residuum.experiments.store import Stage
 GUESSES = {"train": 4.0, "audit": 8.0}
 
 
-def longest_path_first(stages: Iterable[Stage], seconds: Callable[[Stage], float | None]) -> list[Stage]:
+def longest_path_first(stages: Iterable[Stage], seconds: Mapping[str, float | None]) -> list[Stage]:
     """Return each stage once, sorted by the time from its start to the end of the longest chain that hangs on it.
 
     `stages` has parents before children; equal ones stay in this order, so that early seeds are finished early.
-    `seconds` says how long a stage will take; None where that is not known.
+    `seconds` says by key how long a stage will take; None where that is not known.
     """
     unique = {stage.key: stage for stage in stages}
     after = dict.fromkeys(unique, 0.0)
     path = {}
     for key, stage in reversed(unique.items()):
-        known = seconds(stage)
+        known = seconds[key]
         path[key] = after[key] + (GUESSES.get(stage.kind, 1.0) if known is None else known)
         for parent in stage.parents.values():
             after[parent.key] = max(after[parent.key], path[key])

@@ -45,7 +45,8 @@ def outline(experiments: Experiment | Sequence[Experiment], store: Path | str, p
     known_plans = [plan(experiment) for experiment in each] if plans is None else plans
     stages = {stage.key: stage for own in known_plans for seed_plan in own for stage in seed_plan.stages}
     missing = [stage for stage in stages.values() if not place.has(stage)]
-    known = [place.seconds_like(stage) for stage in missing]
+    measured = place.known_seconds()
+    known = [measured.get((stage.kind, stage.name)) for stage in missing]
     total = None if None in known else sum(seconds for seconds in known if seconds is not None)
     return Outline(len(stages), len(stages) - len(missing), total)
 

@@ -227,7 +227,9 @@ def _run_here(stages: list[Stage], place: Store, report: Report | None, team: Te
 
 
 def _run_on(executor: Executor, stages: list[Stage], place: Store, report: Report | None) -> None:
-    waiting = {stage.key: stage for stage in longest_path_first(stages, lambda stage: _seconds_left(stage, place))}
+    seconds = place.known_seconds()
+    left = {stage.key: 0.0 if place.has(stage) else seconds.get((stage.kind, stage.name)) for stage in stages}
+    waiting = {stage.key: stage for stage in longest_path_first(stages, left)}
     finished: set[str] = set()
     running: dict[Future[Path], Stage] = {}
     total = len(waiting)
@@ -247,10 +249,6 @@ def _run_on(executor: Executor, stages: list[Stage], place: Store, report: Repor
     finally:
         for future in running:
             future.cancel()
-
-
-def _seconds_left(stage: Stage, place: Store) -> float | None:
-    return 0.0 if place.has(stage) else place.seconds_like(stage)
 
 
 def _ready(waiting: Mapping[str, Stage], finished: set[str]) -> list[Stage]:

@@ -117,13 +117,12 @@ class Store:
     def _scratch(self, stage: Stage) -> Path:
         return (self.root / SCRATCH / stage.key).resolve()
 
-    def seconds_like(self, stage: Stage) -> float | None:
-        """Return how long the newest finished stage of the same kind and name took; None where there is none."""
-        folders = [path.parent for path in (self.root / stage.kind).glob(f"[!.]*/{MANIFEST}")]
-        for folder in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True):
-            if manifest_of(folder)["name"] == stage.name:
-                return float(read_record(folder)["seconds"])
-        return None
+    def known_seconds(self) -> dict[tuple[str, str], float]:
+        """Return how long the newest finished stage of each kind and name took."""
+        manifests = [path for kind in STAGES for path in (self.root / kind).glob(f"[!.]*/{MANIFEST}")]
+        newest_last = sorted(manifests, key=lambda path: path.stat().st_mtime)
+        named = {(path.parent.parent.name, manifest_of(path.parent)["name"]): path.parent for path in newest_last}
+        return {what: float(read_record(folder)["seconds"]) for what, folder in named.items()}
 
     def _run(self, stage: Stage, target: Path, team: Team) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
