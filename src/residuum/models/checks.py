@@ -38,7 +38,7 @@ def check_model(model: nn.Module, samples: Samples, classes: int) -> None:
 def _outputs(model: nn.Module, probe: Samples) -> Tensor:
     try:
         return forward(model, probe)
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"the model cannot take inputs of shape {probe.shape} ({reason})") from error
 
