@@ -94,3 +94,13 @@ def test_the_newest_time_of_each_stage_is_known(finished):
     known = store.known_seconds()
     assert {("train", "original"), ("unlearn", "gd"), ("evaluate", "gd"), ("audit", "gaussian")} <= known.keys()
     assert all(seconds > 0 for seconds in known.values())
+
+
+def test_a_damaged_artefact_does_not_stop_the_estimate(tmp_path):
+    for name, text in {"manifest.json": "{", "record.json": "[]"}.items():
+        folder = tmp_path / "train" / name
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_text('{"name": "original"}')
+        (folder / "record.json").write_text('{"seconds": 1}')
+        (folder / name).write_text(text)
+    assert Store(tmp_path).known_seconds() == {}

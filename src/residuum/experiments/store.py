@@ -121,8 +121,7 @@ class Store:
         """Return how long the newest finished stage of each kind and name took."""
         manifests = [path for kind in STAGES for path in (self.root / kind).glob(f"[!.]*/{MANIFEST}")]
         newest_last = sorted(manifests, key=lambda path: path.stat().st_mtime)
-        named = {(path.parent.parent.name, manifest_of(path.parent)["name"]): path.parent for path in newest_last}
-        return {what: float(read_record(folder)["seconds"]) for what, folder in named.items()}
+        return dict(found for path in newest_last if (found := _seconds_of(path.parent)))
 
     def _run(self, stage: Stage, target: Path, team: Team) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -183,6 +182,14 @@ class Store:
                 f"the store {self.root} has version {found}, this Residuum knows {VERSION}; "
                 "update Residuum or choose another folder with --store"
             )
+
+
+def _seconds_of(folder: Path) -> tuple[tuple[str, str], float] | None:
+    """Return kind, name and seconds of a finished stage; None where they cannot be read (its user will complain)."""
+    try:
+        return (folder.parent.name, str(manifest_of(folder)["name"])), float(read_record(folder)["seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:
