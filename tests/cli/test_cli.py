@@ -224,8 +224,9 @@ def test_the_module_runs_as_a_program():
     assert b"resnet18" in subprocess.check_output([sys.executable, "-m", "residuum", "list", "models"])
 
 
-def test_a_report_does_not_wait_for_torch():
-    code = "import sys; from residuum.cli.app import make_app; make_app('report'); print('torch' in sys.modules)"
+@pytest.mark.parametrize("command", ["report", "run", "sweep"])
+def test_a_report_does_not_wait_for_torch_and_a_run_starts_its_workers_before(command):
+    code = f"import sys; from residuum.cli.app import make_app; make_app('{command}'); print('torch' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code]).strip() == b"False"
 
 

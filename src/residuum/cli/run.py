@@ -18,7 +18,6 @@ from residuum.reporting import write_report
 from residuum.reporting.requests import requests_table
 from residuum.reporting.sentences import sentences
 from residuum.reporting.tables import metrics_table, prevalence_table, residual_table
-from residuum.reporting.tutorial import write_picture
 
 
 def run_scenario(
@@ -57,6 +56,7 @@ def run_scenario(
     load_libraries(scenario, workers if devices is None else 1, cluster)
     from residuum.cli.execution import Means, execute, execute_requests
     from residuum.experiments import Experiment
+    from residuum.reporting.tutorial import write_picture
 
     means = Means(store, workers, cluster, devices, nodes, precision)
     if download and not means.alone:
