@@ -13,6 +13,7 @@ from multiprocessing.context import BaseContext
 
 # what stages load; none of it runs a torch operator, whose threads would not survive the fork
 LOADED = ["residuum.experiments.store", "sklearn.svm", "sklearn.datasets", "scipy.special"]
+LOADED += ["torch._dynamo", "torch._decomp.decompositions_for_jvp"]  # torch loads them for gradients of single samples
 METHOD = "forkserver" if sys.platform == "linux" else "spawn"  # the libraries of other systems do not like to be forked
 
 
