@@ -82,16 +82,20 @@ def _folder(given: Path) -> Path:
 
 
 def _read(given: Path) -> Record:
-    path = _folder(given) / "results.json"
+    return read_record(_folder(given) / "results.json", SCHEMA, "a finished run")
+
+
+def read_record(path: Path, schema: str, what: str) -> Record:
+    """Return the content of a JSON file of this schema, which the folder of `what` has."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; expected the folder of a finished run") from None
+        raise InputError(f"cannot read {path}: {error.strerror}; expected the folder of {what}") from None
     except ValueError:
         raise InputError(f"{path}: expected JSON written by residuum run, got something else") from None
-    schema = record.get("schema") if isinstance(record, dict) else None
-    if schema != SCHEMA:
-        raise InputError(f"{path}: expected schema {SCHEMA!r}, got {schema!r}")
+    found = record.get("schema") if isinstance(record, dict) else None
+    if found != schema:
+        raise InputError(f"{path}: expected schema {schema!r}, got {found!r}")
     return dict(record)
 
 

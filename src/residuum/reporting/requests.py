@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +12,10 @@ from typing import Any
 
 from rich.table import Table
 
-from residuum.errors import InputError
 from residuum.reporting import words
 from residuum.reporting.exports import spreadsheet_safe
 from residuum.reporting.page import environment, policy, stylesheet
-from residuum.reporting.records import Record, Run, kind
+from residuum.reporting.records import Record, Run, kind, read_record
 from residuum.reporting.verdict import Verdict, judge
 
 SCHEMA = "residuum.requests/1"
@@ -48,17 +46,7 @@ class Estimate:
 
 def load_requests(folder: Path) -> dict[str, Any]:
     """Return the content of requests.json in this folder."""
-    path = folder / FILE
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; expected the folder of finished requests") from None
-    except ValueError:
-        raise InputError(f"{path}: expected JSON written by residuum run, got something else") from None
-    schema = record.get("schema") if isinstance(record, dict) else None
-    if schema != SCHEMA:
-        raise InputError(f"{path}: expected schema {SCHEMA!r}, got {schema!r}")
-    return dict(record)
+    return read_record(folder / FILE, SCHEMA, "finished requests")
 
 
 def estimate(row: Record, perturbation: str, audited: str, measure: str, place: int) -> Estimate:
