@@ -44,7 +44,7 @@ class Estimate:
         return f"{value} [{low}, {high}]"
 
 
-def load_requests(folder: Path) -> dict[str, Any]:
+def load_requests(folder: Path) -> Record:
     """Return the content of requests.json in this folder."""
     return read_record(folder / FILE, SCHEMA, "finished requests")
 
