@@ -9,9 +9,7 @@ from importlib.resources import files
 
 from residuum.workers import worker_context
 
-MANY = (
-    10_000  # samples that models are trained on, counted once an epoch: less is done before other processes are there
-)
+MANY = 10_000  # samples times epochs of training: fewer are done before other processes are there
 
 
 def load_libraries(scenario: str, workers: int, cluster: str | None) -> None:
