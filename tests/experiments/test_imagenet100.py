@@ -63,4 +63,5 @@ def test_memory_does_not_depend_on_the_number_of_images(tmp_path):
     root = tree(tmp_path, per_class=4)
     few, many = (peak_mib(root, size, "gd", tmp_path / str(size)) for size in (100, 400))
     more_pixels = (400 - 100) * 3 * 224 * 224 * 4 / 2**20
-    assert many - few < 0.25 * more_pixels, f"{few} MiB with 100 images, {many} MiB with 400"
+    # the peaks of one and the same run lie up to 40 MiB apart, the pixels of 300 more pictures are 172
+    assert many - few < 0.5 * more_pixels, f"{few} MiB with 100 images, {many} MiB with 400"
