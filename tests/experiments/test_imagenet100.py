@@ -16,7 +16,7 @@ from residuum.experiments import Experiment, run, write_run
 root, train_size, methods, out = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
 experiment = Experiment.create("imagenet100", methods=methods, seeds=[1], data_root=root, overrides={
     "model.width": 8, "data.train_size": train_size, "data.test_size": 50, "data.validation_size": 0,
-    "forget.forget_fraction": 1 if train_size < 200 else 0.5, "forget.forget_class": "class-000",
+    "forget.forget_fraction": 100 / train_size, "forget.forget_class": "class-000",  # one, so that audits are the same
     "train.epochs": 1, "train.batch_size": 8, "relearn.epochs": 0, "audit.draws": 2,
     "audit.taus.gaussian": [0.0, 0.03], "gd.epochs": 1, "rurk.epochs": 1, "gd.batch_size": 8,
     "neggrad.batch_size": 8, "ssd.batch_size": 8, "rurk.batch_size": 8})
@@ -63,5 +63,4 @@ def test_memory_does_not_depend_on_the_number_of_images(tmp_path):
     root = tree(tmp_path, per_class=4)
     few, many = (peak_mib(root, size, "gd", tmp_path / str(size)) for size in (100, 400))
     more_pixels = (400 - 100) * 3 * 224 * 224 * 4 / 2**20
-    # the peaks of one and the same run lie up to 40 MiB apart, the pixels of 300 more pictures are 172
-    assert many - few < 0.5 * more_pixels, f"{few} MiB with 100 images, {many} MiB with 400"
+    assert many - few < 0.25 * more_pixels, f"{few} MiB with 100 images, {many} MiB with 400"
