@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from residuum.augmentation import crop_and_flip
 from residuum.checkpoint import Checkpoint, Position
 from residuum.models import build_model
-from residuum.training import Phase, Recipe, counting_passes, crop_and_flip, cross_entropy, fit, project, train
+from residuum.training import Phase, Recipe, counting_passes, cross_entropy, fit, project, train
 from residuum.types import InputError, child_seed, generator
 
 
