@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from residuum.data import Dataset as Dataset
     from residuum.data import load_dataset as load_dataset
     from residuum.data import make_splits as make_splits
+    from residuum.execution import run as run
+    from residuum.execution import run_requests as run_requests
     from residuum.experiments import Experiment as Experiment
-    from residuum.experiments import run as run
     from residuum.methods import unlearn as unlearn
     from residuum.metrics import evaluate as evaluate
     from residuum.models import build_model as build_model
+    from residuum.reporting import Run as Run
     from residuum.reporting import report as report
     from residuum.training import Recipe as Recipe
     from residuum.training import train as train
@@ -29,6 +31,7 @@ _HOMES = {
     "Experiment": "residuum.experiments",
     "InputError": "residuum.types",
     "Recipe": "residuum.training",
+    "Run": "residuum.reporting",
     "Samples": "residuum.types",
     "Splits": "residuum.types",
     "audit": "residuum.auditing",
@@ -38,7 +41,8 @@ _HOMES = {
     "make_splits": "residuum.data",
     "perturbations": "residuum",
     "report": "residuum.reporting",
-    "run": "residuum.experiments",
+    "run": "residuum.execution",
+    "run_requests": "residuum.execution",
     "train": "residuum.training",
     "unlearn": "residuum.methods",
 }

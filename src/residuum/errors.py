@@ -30,3 +30,12 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
     return InputError(f"unknown {kind} {name!r}{hint} Known: {', '.join(known)}")
+
+
+def plural(number: int, noun: str) -> str:
+    """Return the number with its noun.
+
+    >>> plural(1, "seed"), plural(3, "seed")
+    ('1 seed', '3 seeds')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"

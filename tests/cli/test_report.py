@@ -15,6 +15,9 @@ app = typer.Typer()
 app.command("report")(report_runs)
 
 
+METRICS = {f"{name}_accuracy": 90.0 for name in ("retain", "unlearn", "test", "mia")}
+
+
 @pytest.fixture
 def folder(tmp_path):
     audit = {
@@ -27,7 +30,7 @@ def folder(tmp_path):
             for name in ("difference", "disagreement", "unlearn_accuracy", "prevalence")
         },
     }
-    row = {"per_seed": {"1": {"audits": {"gaussian": audit}, "passes": 1, "metrics": {"test_accuracy": 90.0}}}}
+    row = {"per_seed": {"1": {"audits": {"gaussian": audit}, "passes": 1, "metrics": METRICS}}}
     floor = {"taus": [0.0, 0.1], "low": [1.0, 0.9], "high": [1.0, 1.1], "pairs": 1}
     record = {
         "schema": "residuum.results/1",

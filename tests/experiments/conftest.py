@@ -28,4 +28,4 @@ def quick():
 def finished(quick, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     results = run(quick, store=folder / "store")
-    return write_run(quick, results, folder / "out"), folder, results
+    return write_run(quick, results, folder / "out").as_dict(), folder, results

@@ -31,7 +31,7 @@ def test_one_worker_needs_no_executor():
 def test_two_processes_give_the_same_record(finished, quick, tmp_path):
     with engine(workers=2) as executor:
         results = run(quick, store=tmp_path / "store", executor=executor)
-    assert without_times(results_record(quick, results)) == without_times(finished[0])
+    assert without_times(results_record(quick, results).as_dict()) == without_times(finished[0])
 
 
 def test_the_outline_counts_and_estimates(finished, quick, tmp_path):
@@ -173,7 +173,7 @@ def test_a_cluster_gives_the_same_record_even_if_a_worker_dies(killed, cluster, 
 
     with engine(cluster=address) as executor:
         results = run(quick, store=tmp_path / "store", executor=executor, report=report)
-    assert without_times(results_record(quick, results)) == without_times(finished[0])
+    assert without_times(results_record(quick, results).as_dict()) == without_times(finished[0])
     assert len(done) == 22
 
 

@@ -23,7 +23,7 @@ experiment = Experiment.create("imagenet100", methods=methods, seeds=[1], data_r
 splits = experiment.splits()
 assert splits.train.shape == (3, 224, 224) and splits.classes == 100
 results = run(experiment, store=out / "store")
-record = write_run(experiment, results, out / "run")
+record = write_run(experiment, results, out / "run").as_dict()
 print(sorted(record["methods"]), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 

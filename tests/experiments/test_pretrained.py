@@ -46,7 +46,7 @@ def test_all_but_the_head_is_loaded_and_shared(weights, tmp_path):
     first, second, third = (start[head[0]] for start in starts)
     assert not torch.equal(first, second)
     assert not torch.equal(second, third)
-    record = write_run(experiment, results, tmp_path / "out")
+    record = write_run(experiment, results, tmp_path / "out").as_dict()
     assert record["scenario"]["init_from"] == {
         "weights": {"file": "digits.safetensors", "sha256": identified(weights)["sha256"]},
         "manifest": None,
@@ -114,7 +114,7 @@ def test_the_audit_doubts_a_reference_that_saw_the_forgotten_samples(weights, tm
     clean = manifest(tmp_path / "clean.json", unseen_ids=list(forgotten))
     for file, doubted in ((leaky, True), (clean, False)):
         experiment = tiny(weights, manifest=file)
-        record = write_run(experiment, run(experiment, store=tmp_path / "store"), tmp_path / file.stem)
+        record = write_run(experiment, run(experiment, store=tmp_path / "store"), tmp_path / file.stem).as_dict()
         assert any("seen 2 of" in text and "pre-training" in text for text in record["warnings"]) == doubted
         assert not any("no manifest" in text for text in record["warnings"])
         assert record["scenario"]["init_from"]["manifest"]["file"] == file.name

@@ -199,7 +199,7 @@ def test_forgetting_a_sample_finds_the_models_of_later_requests(everything, plan
 
 def test_the_record_has_a_run_for_each_request_and_follows_the_first(everything, done, tmp_path):
     results, _, _ = done
-    record = write_requests(everything.steps, results, tmp_path / "out")
+    record = write_requests(everything.steps, results, tmp_path / "out").as_dict()
     assert record == json.loads((tmp_path / "out" / "requests.json").read_text())
     assert [(r["number"], r["samples"], r["samples_so_far"]) for r in record["requests"]] == [
         (1, 6, 6),
@@ -225,7 +225,7 @@ def test_the_record_has_a_run_for_each_request_and_follows_the_first(everything,
 
 def test_whole_classes_one_after_the_other_are_audited_in_class_form(tmp_path):
     steps = chain("class=8", "class=3", rows="fisher").steps
-    record = write_requests(steps, run_all(steps, store=tmp_path / "store"), tmp_path / "out")
+    record = write_requests(steps, run_all(steps, store=tmp_path / "store"), tmp_path / "out").as_dict()
     assert [request["form"] for request in record["requests"]] == ["class", "class"]
     labels = set(
         Counts.load(tmp_path / "out/request-2/counts" / str(SEED) / "retrain" / "gaussian.npz").labels.tolist()

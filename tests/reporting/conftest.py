@@ -14,7 +14,8 @@ from residuum.auditing.counts import Counts
 from residuum.auditing.measures import measure, noise_floor
 from residuum.data import DATASETS
 from residuum.metrics.summary import summarise
-from residuum.reporting.records import load_runs
+from residuum.record import Results
+from residuum.reporting.run import Run, load_runs
 
 TAUS = [0.0, 0.1, 0.2]
 HOSTILE_CLASS = "<script>alert(1)</script>"
@@ -174,8 +175,21 @@ def write_made(made, folder):
     return folder
 
 
+def changed(run, edit):
+    """Return the run with its record, as plain values, edited."""
+    record = run.record.as_dict()
+    edit(record)
+    return Run(run.folder, run.name, Results.model_validate(record))
+
+
 def file_label(label):
     return "".join(c if c.isalnum() else "_" for c in label)
+
+
+@pytest.fixture
+def change():
+    """Return a function that edits a run's record."""
+    return changed
 
 
 @pytest.fixture
@@ -189,6 +203,7 @@ def make_run(tmp_path):
         folder.mkdir()
         return load_runs([write_made(Made(**changes), folder)])[0]
 
+    make.rows = ROWS
     return make
 
 
@@ -209,6 +224,12 @@ def demo_folder(tmp_path_factory):
         ),
         folder,
     )
+
+
+@pytest.fixture
+def demo_run(demo_folder):
+    """The same, read back."""
+    return Run.load(demo_folder)
 
 
 def browser_problem():

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from residuum.reporting.gallery import gallery_of
 from residuum.reporting.page import page_text
-from residuum.reporting.pictures import gallery_of
-from residuum.reporting.records import load_runs
+from residuum.reporting.run import load_runs
 
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text(encoding="utf-8")
 OVERFLOWING = """[...document.querySelectorAll('main *')]

@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from residuum.reporting.exports import csv_table, latex_table, latex_text
-from residuum.reporting.rows import METRICS, table_rows
+from residuum.reporting.glossary import METRICS
 
 METRIC_NAMES = [column.key for column in METRICS]
 
@@ -20,13 +20,14 @@ def test_csv_has_every_digit_of_the_record(make_run):
     run = make_run()
     lines = {line["model"]: line for line in csv.DictReader(io.StringIO(csv_table([run])))}
     assert list(lines) == list(run.rows)
-    reference = run.rows["retrain"]["summary"]
+    reference = run.rows["retrain"].summary
     for label, row in run.rows.items():
         for name in METRIC_NAMES:
-            assert float(lines[label][name]) == row["summary"][name]["mean"]
-            assert float(lines[label][f"{name}_std"]) == row["summary"][name]["std"]
-            assert float(lines[label][f"{name}_gap"]) == abs(row["summary"][name]["mean"] - reference[name]["mean"])
-        assert float(lines[label]["average_gap"]) == row["summary"]["average_gap"]
+            mine, wanted = row.summary.metric(name), reference.metric(name)
+            assert float(lines[label][name]) == mine.mean
+            assert float(lines[label][f"{name}_std"]) == mine.std
+            assert float(lines[label][f"{name}_gap"]) == abs(mine.mean - wanted.mean)
+        assert float(lines[label]["average_gap"]) == row.summary.average_gap
     assert lines["original"]["relearn_epochs"] == ""
     assert float(lines["gd"]["relearn_epochs"]) == 3
     assert float(lines["gd"]["cost"]) == 25
@@ -37,20 +38,22 @@ def test_csv_has_every_digit_of_the_record(make_run):
 def test_latex_numbers_equal_the_record(make_run):
     run = make_run()
     text = latex_table([run])
-    reference = run.rows["retrain"]["summary"]
+    reference = run.rows["retrain"].summary
     for label, row in run.rows.items():
         line = next(line for line in text.splitlines() if line.startswith(f"{label} &"))
         cells = re.findall(r"\$([\d.]+)_\{\\pm ([\d.]+)\}\$ \((?:\\textbf\{)?([\d.]+)", line)
-        wanted = [row["summary"][name] for name in METRIC_NAMES]
-        gaps = [abs(value["mean"] - reference[name]["mean"]) for name, value in zip(METRIC_NAMES, wanted, strict=True)]
-        expected = [(f"{v['mean']:.2f}", f"{v['std']:.2f}", f"{g:.2f}") for v, g in zip(wanted, gaps, strict=True)]
+        wanted = [row.summary.metric(name) for name in METRIC_NAMES]
+        gaps = [abs(value.mean - reference.metric(name).mean) for name, value in zip(METRIC_NAMES, wanted, strict=True)]
+        expected = [(f"{v.mean:.2f}", f"{v.std:.2f}", f"{g:.2f}") for v, g in zip(wanted, gaps, strict=True)]
         assert cells == expected
 
 
-def test_a_time_beyond_the_cap_is_censored_everywhere(make_run):
-    run = make_run()
-    run.record["methods"]["gd"]["summary"]["relearn_epochs"] = {"median": None, "censored": 3, "n": 3}
-    gd = next(row for row in table_rows(run) if row.label == "gd")
+def test_a_time_beyond_the_cap_is_censored_everywhere(make_run, change):
+    def censored(record):
+        record["methods"]["gd"]["summary"]["relearn_epochs"] = {"median": None, "censored": 3, "n": 3}
+
+    run = change(make_run(), censored)
+    gd = next(row for row in run.summary.rows if row.label == "gd")
     assert gd.cells["relearn_epochs"].text == "> cap"
     assert gd.cells["relearn_epochs"].value == float("inf")
     line = next(line for line in csv.DictReader(io.StringIO(csv_table([run]))) if line["model"] == "gd")
@@ -58,7 +61,7 @@ def test_a_time_beyond_the_cap_is_censored_everywhere(make_run):
 
 
 def test_only_methods_can_be_best_and_a_shared_best_marks_none(make_run):
-    rows = {row.label: row for row in table_rows(make_run())}
+    rows = {row.label: row for row in make_run().summary.rows}
     assert not any(cell.best for label in ("original", "retrain", "control") for cell in rows[label].cells.values())
     assert not any(rows[label].cells["retain_accuracy"].best for label in rows)
 

@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from residuum.record import Curve, over_seeds
 from residuum.reporting import write_report
-from residuum.reporting.curves import MEASURES, band, first_shown, mean_curve, panels, seed_curve, trade_off
 from residuum.reporting.figures import write_figures
-from residuum.reporting.page import page_text, row_styles, script_json
-from residuum.reporting.paper import compare, load_published
-from residuum.reporting.pictures import gallery_of
-from residuum.reporting.records import load_runs
+from residuum.reporting.gallery import gallery_of
+from residuum.reporting.glossary import MEASURES
+from residuum.reporting.page import page_text, script_json
+from residuum.reporting.plots import panels
+from residuum.reporting.published import compare, load_published
+from residuum.reporting.run import load_runs
+from residuum.reporting.summary import row_styles
 from residuum.types import InputError
 
 
@@ -112,12 +115,14 @@ def test_several_runs_are_compared_on_one_page(make_run):
     assert {path.name for path in files} >= {"a-trade_off_gaussian.svg", "b-trade_off_gaussian.svg"}
 
 
-def test_runs_without_control_or_metrics_still_make_a_page(make_run):
-    run = make_run()
-    del run.record["methods"]["control"]
-    run.record["noise_floor"].clear()
-    for row in run.record["methods"].values():
-        row["summary"] = {}
+def test_runs_without_control_or_metrics_still_make_a_page(make_run, change):
+    def bare(record):
+        del record["methods"]["control"]
+        record["noise_floor"].clear()
+        for row in record["methods"].values():
+            row["summary"] = {}
+
+    run = change(make_run(), bare)
     text = page_text([run], [gallery_of(run, None)])
     assert "no second re-trained model (control)" in text
 
@@ -138,36 +143,36 @@ def test_published_values_stand_beside_ours(make_run, tmp_path):
 
 def test_curves_are_the_record_and_means_over_seeds(make_run):
     run = make_run()
-    audits = run.audits("gd", "gaussian")
-    curves = [seed_curve(audit, "pooled") for audit in audits]
-    assert curves[0]["value"] == audits[0]["residual_knowledge"]["pooled"]
-    mean = mean_curve(curves)
+    gd = next(row for row in run.summary.rows if row.label == "gd")
+    curves = gd.seed_curves("gaussian", "pooled")
+    assert curves[0].value == run.rows["gd"].audits("gaussian")[0].residual_knowledge.pooled
+    mean = gd.curve("gaussian", "pooled")
     for k in range(3):
-        assert mean["value"][k] == pytest.approx(sum(c["value"][k] for c in curves) / 3)
-        assert mean["low"][k] == min(c["low"][k] for c in curves)
-        assert mean["high"][k] == max(c["high"][k] for c in curves)
-    assert mean_curve([{"value": [None], "low": [], "high": []}])["value"] == [None]
-    assert band(run, "gaussian", "pooled")["high"] == run.record["noise_floor"]["gaussian"]["high"]
+        assert mean.value[k] == pytest.approx(sum(c.value[k] for c in curves) / 3)
+        assert mean.low[k] == min(c.low[k] for c in curves)
+        assert mean.high[k] == max(c.high[k] for c in curves)
+    assert over_seeds([Curve(value=[None])]).value == [None]
+    assert run.summary.floors["gaussian"]["pooled"].high == run.record.noise_floor["gaussian"].high
     panel = next(panels(run))
     assert set(panel["curves"]) == {m.key for m in MEASURES}
-    point = next(p for p in trade_off(run, "gaussian") if p["label"] == "gd" and p["seed"] == "1")
-    assert point["cost"] == 25
-    assert point["x"] == max(curves[0]["value"][1:], key=lambda r: abs(r - 1))
+    point = next(p for p in run.summary.trade_off("gaussian") if p.label == "gd" and p.seed == "1")
+    assert point.cost == 25
+    assert point.x == max(curves[0].value[1:], key=lambda r: abs(r - 1))
 
 
 def test_a_plot_of_many_rows_starts_with_few(demo, make_run):
-    shown = first_shown(demo)
+    shown = demo.summary.first_shown()
     assert len(shown) == 7
     assert shown[:2] == ["original", "control"]
-    gaps = {label: demo.rows[label]["summary"]["average_gap"] for label in demo.rows}
+    gaps = {label: demo.rows[label].summary.average_gap for label in demo.rows}
     hidden = set(demo.rows) - set(shown) - {"retrain"}
     assert max(gaps[label] for label in shown[2:]) <= min(gaps[label] for label in hidden)
     few = make_run()
-    assert first_shown(few) == ["original", "control", "gd", "rurk"]
+    assert few.summary.first_shown() == ["original", "control", "gd", "rurk"]
 
 
 def test_no_two_methods_look_the_same(demo):
-    looks = [(s["colour"], s["line"]) for s in row_styles([demo]).values() if s["kind"] == "method"]
+    looks = [(s.colour, s.line) for s in row_styles([demo]).values() if s.kind == "method"]
     assert len(set(looks)) == len(looks)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +9,9 @@ import pytest
 
 from residuum.auditing.counts import Counts
 from residuum.auditing.measures import measure
-from residuum.reporting.levels import difference_bounds, ratio_bounds
-from residuum.reporting.records import Run
+from residuum.record import Results
+from residuum.reporting.evidence import Point, difference_bounds, judged_confidence, noise_floor, ratio_bounds
+from residuum.reporting.run import Run
 from residuum.reporting.verdict import (
     FOUND,
     INCONCLUSIVE,
@@ -20,12 +19,9 @@ from residuum.reporting.verdict import (
     NONE_FOUND,
     OVER,
     THRESHOLDS,
-    Point,
-    floor,
     judge,
-    judged_confidence,
 )
-from residuum.reporting.words import figure_words, headline, not_proved, verdict_sentence
+from residuum.reporting.wording import figure_words, headline, not_proved, verdict_sentence
 
 TAUS = [0.0, 0.1, 0.2]
 
@@ -66,11 +62,12 @@ def run_of(audits, *, test=95.0, unlearn=8.0, floors=(0.97, 1.03), form="sample"
     noise = {perturbation: {"low": [1.0, low, low], "high": [1.0, high, high], "pairs": 3}}
     record = {
         "scenario": {"name": "x", "form": form, "settings": {"audit": {"perturbations": [perturbation]}}},
+        "schema": "residuum.results/1",
         "seeds": list(range(len(audits))),
         "noise_floor": noise if floors else {},
         "methods": methods,
     }
-    return Run(Path("."), "x", record)
+    return Run(Path("."), "x", Results.model_validate(record))
 
 
 CASES = {
@@ -114,11 +111,11 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_verdict(case):
     run, word = CASES[case][0](), CASES[case][1]
-    before = copy.deepcopy(run.record)
+    before = run.record.as_dict()
     verdict = judge(run, "m")
     assert verdict.word == word
-    assert run.record == before
-    sentence = verdict_sentence(run, "m", verdict)
+    assert run.record.as_dict() == before
+    sentence = verdict_sentence(run, verdict)
     assert "forgotten samples" in sentence or sentence.startswith("Nothing can be concluded")
     assert "deleted" not in sentence
 
@@ -133,12 +130,12 @@ def test_intervals_are_judged_at_a_confidence_that_pays_for_the_number_of_radii(
 
 def test_what_one_perturbation_finds_stands_when_another_is_too_imprecise():
     run = run_of([audit(1.3)] * 3)
-    record = copy.deepcopy(run.record)
+    record = run.record.as_dict()
     for row in record["methods"].values():
         for seed in row["per_seed"].values():
             seed["audits"]["fgsm"] = audit(1.0, draws=3)
     record["noise_floor"]["fgsm"] = record["noise_floor"]["gaussian"]
-    both = replace(run, record=record)
+    both = Run(run.folder, "x", Results.model_validate(record))
     verdict = judge(both, "m")
     assert verdict.parts == {"gaussian": FOUND, "fgsm": INCONCLUSIVE}
     assert verdict.word == FOUND
@@ -151,7 +148,7 @@ def test_verdicts_on_drawn_counts(make_run):
     words = {label: judge(run, label).word for label in run.rows}
     assert words["original"] == words["gd"] == FOUND
     assert words["rurk"] == words["retrain"] == NONE_FOUND
-    assert headline({k: judge(run, k) for k in ("gd", "rurk")}, run.rows).startswith("Of 2 methods: residual knowledge")
+    assert headline(run).startswith("Of 2 methods: residual knowledge")
 
 
 def random_counts(rng, n=20, draws=60):
@@ -192,13 +189,14 @@ def test_a_model_that_is_never_right_keeps_an_interval_from_zero():
     assert found == pytest.approx((wide["low"][0], wide["high"][0]))
 
 
-def test_the_floor_of_differences_is_the_union_of_both_ways():
-    run = run_of([audit(1.0)] * 2, form="class")
-    for value, row in enumerate(run.record["methods"]["control"]["per_seed"].values()):
-        entry = row["audits"]["gaussian"]["difference"] = {"low": [0.0, -0.03, 0.01], "high": [0.0, 0.01, 0.02]}
-        if value:
-            entry["high"][1] = 0.05
-    assert floor(run, "gaussian", "difference") == [(-0.0, 0.0), (-0.05, 0.05), (-0.02, 0.02)]
+def test_the_floor_of_differences_is_the_union_of_both_ways(change):
+    def edit(record):
+        for value, row in enumerate(record["methods"]["control"]["per_seed"].values()):
+            entry = {"value": [0.0] * 3, "low": [0.0, -0.03, 0.01], "high": [0.0, 0.05 if value else 0.01, 0.02]}
+            row["audits"]["gaussian"]["difference"] = entry
+
+    floor = noise_floor(change(run_of([audit(1.0)] * 2, form="class"), edit), "gaussian", "difference")
+    assert (floor.low, floor.high) == ([-0.0, -0.05, -0.02], [0.0, 0.05, 0.02])
 
 
 def test_every_threshold_of_the_issue_stands_in_the_table():
@@ -214,14 +212,13 @@ def test_words_of_a_figure():
     assert figure_words(point, "class") == ("+20.0 [+10.0, +30.0]", "+0.0 to +0.0", "low end above +0.0")
 
 
-def test_the_page_doubts_an_audit_that_cannot_tell_the_original():
-    run = run_of([audit(1.0)] * 3)
-    run.record["methods"]["original"] = run.record["methods"]["m"] | {"method": "original"}
-    verdicts = {"original": judge(run, "original")}
-    texts = list(not_proved(run, verdicts))
+def test_the_page_doubts_an_audit_that_cannot_tell_the_original(change):
+    def add_original(record):
+        record["methods"]["original"] = record["methods"]["m"] | {"method": "original"}
+
+    texts = list(not_proved(change(run_of([audit(1.0)] * 3), add_original)))
     assert "absence of evidence" in texts[0]
     assert "chance about 50 %" in texts[1]
     assert "can see residual knowledge at all" in texts[-1]
-    remembering = run_of([audit(1.3)] * 3)
-    remembering.record["methods"]["original"] = remembering.record["methods"]["m"] | {"method": "original"}
-    assert not any("at all" in text for text in not_proved(remembering, {"original": judge(remembering, "original")}))
+    remembering = change(run_of([audit(1.3)] * 3), add_original)
+    assert not any("at all" in text for text in not_proved(remembering))

@@ -14,7 +14,7 @@ from residuum.experiments import load_scenario, scenario_names
 from residuum.methods import methods
 from residuum.models import MODELS
 from residuum.perturbations import PERTURBATIONS
-from residuum.reporting.tables import names_table
+from residuum.reporting.terminal import names_table
 from residuum.types import unknown_name
 
 

@@ -18,7 +18,7 @@ def load_libraries(scenario: str, workers: int, cluster: str | None) -> None:
         worker_context()
     gc.disable()  # libraries make many objects and keep them: looking for garbage among them finds none
     try:
-        import_module("residuum.cli.execution")
+        import_module("residuum.execution")
     finally:
         gc.freeze()
         gc.enable()

@@ -48,6 +48,7 @@ Precision = Annotated[str, typer.Option(help="Of training and unlearning: 32-tru
 Json = Annotated[bool, typer.Option("--json", help="Print results.json instead of tables.")]
 
 DEFAULT_STORE = Path(".residuum/store")
+RUNS = Path("runs")
 ALL_CORES = os.cpu_count() or 1
 
 

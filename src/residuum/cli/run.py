@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from residuum.cli import options
 from residuum.cli.loading import load_libraries
 from residuum.errors import InputError
-from residuum.reporting import write_report
-from residuum.reporting.requests import requests_table
-from residuum.reporting.sentences import sentences
-from residuum.reporting.tables import metrics_table, prevalence_table, residual_table
+from residuum.reporting.run import Run
+
+if TYPE_CHECKING:
+    from residuum.execution import RequestsRun
 
 
 def run_scenario(
@@ -54,12 +54,11 @@ def run_scenario(
     """Train, unlearn, evaluate and audit a scenario; write results.json with its counts, and the report."""
     start = time.perf_counter()
     load_libraries(scenario, workers if devices is None else 1, cluster)
-    from residuum.cli.execution import Means, execute, execute_requests
+    from residuum.execution import Resources, run, run_requests
     from residuum.experiments import Experiment
-    from residuum.reporting.tutorial import write_picture
 
-    means = Means(store, workers, cluster, devices, nodes, precision)
-    if download and not means.alone:
+    resources = Resources(workers, cluster, devices, nodes, precision)
+    if download and not resources.one_process:
         raise InputError("expected --download without --devices, --nodes and --precision; fetch CIFAR-10 first")
     if download:
         fetch_cifar10(data_root)
@@ -74,33 +73,40 @@ def run_scenario(
         init_from=init_from,
         manifest=manifest,
     )
-    folder = out or Path("runs") / (f"{scenario}-requests" if asked else scenario)
-    if asked:
-        record = execute_requests(experiment, folder, means)
-        write_report(folder, gallery=gallery)
-        if as_json:
-            typer.echo(json.dumps(record, indent=1))
-        else:
-            print_requests(record, folder, time.perf_counter() - start)
-        return
-    record = execute(experiment, folder, means)
-    caption = write_picture(record, folder)
-    write_report(folder, gallery=gallery)
+    carry_out, folder = (run_requests, f"{scenario}-requests") if asked else (run, scenario)
+    done = carry_out(experiment, store=store, out=out or options.RUNS / folder, resources=resources, progress=True)
+    done.report(gallery=gallery)
     if as_json:
-        typer.echo(json.dumps(record, indent=1))
+        typer.echo(json.dumps(done.record.as_dict(), indent=1))
+    elif isinstance(done, Run):
+        print_run(done, time.perf_counter() - start)
     else:
-        print_results(record, folder, time.perf_counter() - start, caption)
+        print_requests(done, time.perf_counter() - start)
 
 
-def print_requests(record: dict[str, Any], folder: Path, seconds: float) -> None:
+def print_run(run: Run, seconds: float) -> None:
+    """Print verdicts, tables, warnings, the caption of the picture if there is one, and where the files are."""
+    from residuum.reporting.terminal import print_lines, print_tables, run_tables
+
+    name, figures = run.record.scenario.name, run.folder / "figures"
+    print_tables(partial(run_tables, run))
+    print_lines(f"warning: {text}" for text in run.record.warnings)
+    if run.record.scenario.settings.picture:
+        print_lines([f"picture: {(figures / f'{name}.txt').read_text(encoding='utf-8').strip()}"])
+        print_lines([f"{figures}: {name}.svg, .png and .html"])
+    print_lines([f"{run.folder}: results.json, report.html, table.tex and table.csv after {seconds:.0f} s"])
+
+
+def print_requests(done: RequestsRun, seconds: float) -> None:
     """Print the table over all requests, the warnings, and where the files are."""
-    console = Console(width=None if sys.stdout.isatty() else 200)
-    console.print(requests_table(record))
-    for request in record["requests"]:
-        for warning in request["warnings"]:
-            console.print(f"warning: request {request['number']}: {warning}", soft_wrap=True, markup=False)
-    files = f"index.html, requests.json, requests.csv and a run for each of {len(record['requests'])} requests"
-    console.print(f"{folder}: {files} after {seconds:.0f} s", soft_wrap=True)
+    from residuum.reporting.request_report import requests_tables
+    from residuum.reporting.terminal import print_lines, print_tables
+
+    print_tables(partial(requests_tables, done.record))
+    requests = done.record.requests
+    print_lines(f"warning: request {r.number}: {text}" for r in requests for text in r.warnings)
+    files = f"index.html, requests.json, requests.csv and a run for each of {len(requests)} requests"
+    print_lines([f"{done.folder}: {files} after {seconds:.0f} s"])
 
 
 def fetch_cifar10(data_root: Path | None) -> None:
@@ -118,20 +124,3 @@ def fetch_cifar10(data_root: Path | None) -> None:
             print(f"residuum: CIFAR-10 {share} % of {expected / 2**20:.0f} MiB", file=sys.stderr)  # noqa: T201
 
     download_cifar10(data_root, progress=progress)
-
-
-def print_results(record: dict[str, Any], folder: Path, seconds: float, caption: str | None = None) -> None:
-    """Print the tables, the sentences, the caption of the picture if there is one, and where the files are."""
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(metrics_table(record))
-    for perturbation in record["noise_floor"]:
-        console.print(residual_table(record, perturbation))
-        console.print(prevalence_table(record, perturbation))
-        for sentence in sentences(record, perturbation):
-            console.print(f"- {sentence}", soft_wrap=True)
-    for warning in record["warnings"]:
-        console.print(f"warning: {warning}", soft_wrap=True, markup=False)
-    if caption:
-        console.print(f"picture: {caption}", soft_wrap=True, markup=False, highlight=False)
-        console.print(f"{folder / 'figures'}: {record['scenario']['name']}.svg, .png and .html", soft_wrap=True)
-    console.print(f"{folder}: results.json, report.html, table.tex and table.csv after {seconds:.0f} s", soft_wrap=True)

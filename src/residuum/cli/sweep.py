@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from residuum.cli import options
 from residuum.cli.loading import load_libraries
 from residuum.errors import InputError
-from residuum.reporting import write_report
-from residuum.reporting.tables import metrics_table, residual_table
+from residuum.record import METRICS
+from residuum.reporting.exports import csv_text
+from residuum.reporting.run import Run
 
 ALIASES = {"rurk": {"lambda": ("lambda_f", "lambda_a")}}  # the ablations of the literature vary both at once
 
@@ -48,10 +47,9 @@ def sweep_method(
     """Run one method over a grid of settings; write its table and the plot's data beside the usual results."""
     points = grid_points(method, grid)
     load_libraries(scenario, workers if devices is None else 1, cluster)
-    from residuum.cli.execution import Means, execute
+    from residuum.execution import Resources, run
     from residuum.experiments import Experiment
 
-    means = Means(store, workers, cluster, devices, nodes, precision)
     experiment = Experiment.create(
         scenario,
         methods=[row_text(method, point) for point in points],
@@ -62,19 +60,21 @@ def sweep_method(
         init_from=init_from,
         manifest=manifest,
     )
-    folder = out or Path("runs") / f"{scenario}-{method}-sweep"
-    record = execute(experiment, folder, means)
-    labels = [row.label for row in experiment.rows]
-    write_rows(folder / "sweep.csv", list(sweep_rows(record, labels, points)))
-    write_report(folder)
+    folder, resources = (
+        out or options.RUNS / f"{scenario}-{method}-sweep",
+        Resources(workers, cluster, devices, nodes, precision),
+    )
+    done = run(experiment, store=store, out=folder, resources=resources, progress=True)
+    lines = sweep_lines(done, [row.label for row in experiment.rows], points)
+    (folder / "sweep.csv").write_text(csv_text(lines), encoding="utf-8")
+    done.report()
     if as_json:
-        typer.echo(json.dumps(record, indent=1))
+        typer.echo(json.dumps(done.record.as_dict(), indent=1))
         return
-    console = Console(width=160)
-    console.print(metrics_table(record))
-    for perturbation in record["noise_floor"]:
-        console.print(residual_table(record, perturbation))
-    console.print(f"{folder}: results.json, sweep.csv (one line per setting, perturbation and radius), report.html")
+    from residuum.reporting.terminal import print_lines, print_tables, run_tables
+
+    print_tables(partial(run_tables, done))
+    print_lines([f"{folder}: results.json, sweep.csv (one line per setting, perturbation and radius), report.html"])
 
 
 def grid_points(method: str, grid: Sequence[str]) -> list[dict[str, str]]:
@@ -104,31 +104,18 @@ def row_text(method: str, point: Mapping[str, str]) -> str:
     return f"{label}={':'.join([method, *pairs])}"
 
 
-def sweep_rows(
-    record: Mapping[str, Any], labels: Sequence[str], points: Sequence[Mapping[str, str]]
-) -> Iterator[dict[str, Any]]:
+def sweep_lines(run: Run, labels: Sequence[str], points: Sequence[Mapping[str, str]]) -> Iterator[dict[str, Any]]:
     """Yield one line per setting, perturbation and radius, with means over the seeds."""
+    rows = {row.label: row for row in run.summary.rows}
     for label, point in zip(labels, points, strict=True):
-        row = record["methods"][label]
-        means = {name: value["mean"] for name, value in row["summary"].items() if name.endswith("accuracy")}
-        for perturbation, floor in record["noise_floor"].items():
-            audits = [seed["audits"][perturbation]["residual_knowledge"] for seed in row["per_seed"].values()]
-            for k, tau in enumerate(floor["taus"]):
-                pooled = [audit["pooled"][k] for audit in audits]
-                r = None if None in pooled else statistics.fmean(pooled)
+        row = rows[label]
+        for perturbation, taus in run.summary.taus.items():
+            for tau, r in zip(taus, row.curve(perturbation, "pooled").value, strict=True):
                 yield {
                     **{f"setting {field}": value for field, value in point.items()},
-                    **means,
-                    "average_gap": row["summary"]["average_gap"],
+                    **{name: row.cells[name].value for name in METRICS},
+                    "average_gap": row.cells["average_gap"].value,
                     "perturbation": perturbation,
                     "radius": tau,
                     "residual_knowledge": r,
                 }
-
-
-def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write the lines as CSV."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from residuum.experiments.engines import engine
 from residuum.experiments.outlook import Outline, audit_cost, is_short, outline
 from residuum.experiments.profiles import scenario_names
+from residuum.experiments.request_results import write_requests
 from residuum.experiments.results import claim_folder, results_record, write_run
 from residuum.experiments.runner import Result, plan, run, run_all
-from residuum.experiments.sequence import write_requests
 from residuum.experiments.settings import Experiment, Row, Scenario, load_scenario, parse_row
 from residuum.experiments.store import Stage, Store
 

@@ -1,8 +1,7 @@
-"""The record of a run: results.json (schema residuum.results/1) with its counts and weights beside it."""
+"""The record of a run: results.json with its counts and weights beside it."""
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
@@ -12,78 +11,82 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from residuum.auditing import Counts, noise_floor
 from residuum.data import DATASETS
 from residuum.experiments.runner import Result
-from residuum.experiments.settings import Experiment, Scenario
+from residuum.experiments.settings import Experiment
 from residuum.metrics import summarise
 from residuum.parallel import Compute
+from residuum.record import NoiseFloor, Requests, Results, Row, ScenarioRecord, SeedResult, Stored
 from residuum.types import InputError
 
-SCHEMA = "residuum.results/1"
 LIBRARIES = ("residuum", "torch", "numpy", "scipy", "scikit-learn")
 
 
-def results_record(experiment: Experiment, results: Sequence[Result]) -> dict[str, Any]:
+def results_record(experiment: Experiment, results: Sequence[Result]) -> Results:
     """Return the content of results.json; everything but `created` and `seconds` is a function of the settings."""
-    scenario, splits = experiment.scenario, experiment.splits()
     by_label = {label: [r for r in results if r.label == label] for label in experiment.labels}
-    return {
-        "schema": SCHEMA,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
-        "scenario": {
+    rows = {label: _row(experiment, label, by_label) for label in experiment.labels}
+    return Results.model_validate(
+        {
+            "schema": Results.SCHEMA,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "versions": {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
+            "scenario": _scenario(experiment),
+            **({} if experiment.compute == Compute() else {"compute": asdict(experiment.compute)}),
+            "seeds": list(experiment.scenario.seeds),
+            "warnings": sorted({text for result in results for text in result.warnings}),
+            "notes": _notes(rows),
+            "noise_floor": _noise_floors(experiment, by_label),
+            "methods": rows,
+        }
+    )
+
+
+def _scenario(experiment: Experiment) -> ScenarioRecord:
+    scenario, splits, start = experiment.scenario, experiment.splits(), experiment.pretrained
+    unused = set() if scenario.earlier else {"earlier"}
+    weights = {} if start is None else {"init_from": {what: file and _named(file) for what, file in start.items()}}
+    return ScenarioRecord.model_validate(
+        {
             "name": scenario.name,
             "form": splits.form,
             "class_names": list(splits.class_names),
             "public_data": scenario.data.name in DATASETS,
-            "settings": scenario.model_dump(mode="json", exclude={"name", "rows", *_unused(scenario)}),
-            **_start(experiment),
-        },
-        **({} if experiment.compute == Compute() else {"compute": asdict(experiment.compute)}),
-        "seeds": list(scenario.seeds),
-        "warnings": sorted({text for result in results for text in result.warnings}),
-        "notes": _notes(by_label),
-        "noise_floor": _noise_floors(experiment, by_label),
-        "methods": {label: _row_record(experiment, label, by_label) for label in experiment.labels},
-    }
-
-
-def _unused(scenario: Scenario) -> set[str]:
-    return set() if scenario.earlier else {"earlier"}
-
-
-def _start(experiment: Experiment) -> dict[str, Any]:
-    """Return which weights all models started from, if they did not start from scratch."""
-    known = experiment.pretrained
-    return {} if known is None else {"init_from": {what: file and _named(file) for what, file in known.items()}}
+            "settings": scenario.model_dump(mode="json", exclude={"name", "rows", *unused}),
+            **weights,
+        }
+    )
 
 
 def _named(file: dict[str, str]) -> dict[str, str]:
     return {"file": Path(file["path"]).name, "sha256": file["sha256"]}
 
 
-def _row_record(experiment: Experiment, label: str, by_label: dict[str, list[Result]]) -> dict[str, Any]:
+def _row(experiment: Experiment, label: str, by_label: dict[str, list[Result]]) -> Row:
     row = next((row for row in experiment.rows if row.label == label), None)
     metrics = {str(r.seed): r.metrics for r in by_label[label]}
     reference = {str(r.seed): r.metrics for r in by_label["retrain"]}
-    return {
-        "method": row.method if row else label,
-        "settings": row.settings if row else experiment.scenario.training(label),
-        "fields_left_open": row.left_open if row else experiment.scenario.left_open.get("train", []),
-        "summary": summarise(metrics, reference),
-        "per_seed": {str(r.seed): _seed_record(r) for r in by_label[label]},
-    }
+    return Row.model_validate(
+        {
+            "method": row.method if row else label,
+            "settings": row.settings if row else experiment.scenario.training(label),
+            "fields_left_open": row.left_open if row else experiment.scenario.left_open.get("train", []),
+            "summary": summarise(metrics, reference),
+            "per_seed": {str(r.seed): _seed_result(r) for r in by_label[label]},
+        }
+    )
 
 
-def _seed_record(result: Result) -> dict[str, Any]:
+def _seed_result(result: Result) -> SeedResult:
     audits = {
         name: {**measures, "counts": counts_path(result, name)} for name, measures in sorted(result.audits.items())
     }
-    record = {"metrics": result.metrics, "seconds": result.seconds, "passes": result.passes, "audits": audits}
-    return record | ({"notes": result.notes} if result.notes else {})
+    notes = {"notes": result.notes} if result.notes else {}
+    return SeedResult.model_validate(
+        {"metrics": result.metrics, "seconds": result.seconds, "passes": result.passes, "audits": audits, **notes}
+    )
 
 
 def counts_path(result: Result, perturbation: str) -> str:
@@ -91,38 +94,34 @@ def counts_path(result: Result, perturbation: str) -> str:
     return f"counts/{result.seed}/{result.label}/{perturbation}.npz"
 
 
-def _noise_floors(experiment: Experiment, by_label: dict[str, list[Result]]) -> dict[str, Any]:
+def _noise_floors(experiment: Experiment, by_label: dict[str, list[Result]]) -> dict[str, NoiseFloor]:
     chosen = experiment.labels[2 : len(experiment.labels) - len(experiment.rows)]  # after original and retrain
     controls = [result for label in chosen for result in by_label[label]]
     return {name: _noise_floor(controls, name) for name in experiment.scenario.audit.perturbations}
 
 
-def _noise_floor(controls: Sequence[Result], perturbation: str) -> dict[str, Any]:
+def _noise_floor(controls: Sequence[Result], perturbation: str) -> NoiseFloor:
     settings = controls[0].audits[perturbation]["settings"]
     counts = [Counts.load(control.counts[perturbation]) for control in controls]
-    return noise_floor(counts, confidence=settings["confidence"], exact=settings["enumerated"])
+    floor = noise_floor(counts, confidence=settings["confidence"], exact=settings["enumerated"])
+    return NoiseFloor.model_validate(floor)
 
 
-def _notes(by_label: dict[str, list[Result]]) -> list[str]:
+def _notes(rows: dict[str, Row]) -> list[str]:
     notes = ["original: re-learn time is null because the original has nothing to re-learn"]
-    if any(not r.metrics["relearn_epochs"] for label, rs in by_label.items() if label != "original" for r in rs):
+    if any(row.summary.relearn_epochs is None for row in rows.values() if row.kind != "original"):
         notes.append("cr: re-learn time is null because the method keeps no trainable body")
-    pooled = [
-        value
-        for results in by_label.values()
-        for result in results
-        for measures in result.audits.values()
-        for value in measures["residual_knowledge"]["pooled"]
-    ]
-    if None in pooled:
+    audits = [audit for row in rows.values() for seed in row.per_seed.values() for audit in seed.audits.values()]
+    if any(None in audit.residual_knowledge.pooled for audit in audits):
         notes.append("residual knowledge is null where the reference is never right: read `difference` instead")
     return notes
 
 
-def claim_folder(out: Path, *, apart_from: str = "requests.json") -> None:
+def claim_folder(out: Path, kind: type[Stored] = Results) -> None:
     """Create the run's folder, or say in one line why it cannot be: one folder has one kind of record."""
-    if (out / apart_from).exists():
-        raise InputError(f"{out} has a {apart_from}, so it holds another kind of run; choose another folder with --out")
+    other = Requests.FILE if kind is Results else Results.FILE
+    if (out / other).exists():
+        raise InputError(f"{out} has a {other}, so it holds another kind of run; choose another folder with --out")
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out):
@@ -131,30 +130,34 @@ def claim_folder(out: Path, *, apart_from: str = "requests.json") -> None:
         raise InputError(f"cannot write to {out}: {error.strerror}; choose another folder with --out") from None
 
 
-def write_run(experiment: Experiment, results: Sequence[Result], out: Path) -> dict[str, Any]:
+def write_record(record: Stored, out: Path) -> None:
+    """Write the record's file into `out`: whole or not at all."""
+    aside = out / f".{record.FILE}.writing"
+    aside.write_text(record.text(), encoding="utf-8")
+    os.replace(aside, out / record.FILE)
+
+
+def write_run(experiment: Experiment, results: Sequence[Result], out: Path) -> Results:
     """Write results.json, counts and weights into `out`, results.json last; return the record."""
     claim_folder(out)
     record = results_record(experiment, results)
     try:
-        _write_files(record, results, out)
+        for result in results:
+            _copy_files(result, out)
+        write_record(record, out)
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror}; free some space or choose another --out") from error
     return record
 
 
-def _write_files(record: dict[str, Any], results: Sequence[Result], out: Path) -> None:
-    for result in results:
-        for name, source in result.counts.items():
-            _copy(source, out / counts_path(result, name))
-        if result.gallery is not None:
-            _copy(result.gallery, out / "gallery" / f"{result.seed}.npz")
-        if result.picture is not None:
-            _copy(result.picture, out / "pictures" / f"{result.seed}.npz")
-        _copy(result.model, out / "models" / str(result.seed) / f"{result.label}.safetensors")
-    text = json.dumps(record, indent=1, allow_nan=False)
-    aside = out / ".results.json.writing"
-    aside.write_text(text + "\n", encoding="utf-8")
-    os.replace(aside, out / "results.json")
+def _copy_files(result: Result, out: Path) -> None:
+    for name, source in result.counts.items():
+        _copy(source, out / counts_path(result, name))
+    if result.gallery is not None:
+        _copy(result.gallery, out / "gallery" / f"{result.seed}.npz")
+    if result.picture is not None:
+        _copy(result.picture, out / "pictures" / f"{result.seed}.npz")
+    _copy(result.model, out / "models" / str(result.seed) / f"{result.label}.safetensors")
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from residuum.reporting.run import Run
 from residuum.reporting.writing import write_report
 
 report = write_report
 
-__all__ = ["report", "write_report"]
+__all__ = ["Run", "report", "write_report"]

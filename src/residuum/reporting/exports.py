@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from residuum.reporting.records import Run
-from residuum.reporting.rows import COLUMNS, METRICS, Cell, TableRow, table_rows
-from residuum.reporting.verdict import judge
+from residuum.reporting.glossary import COLUMNS, MEASURES, METRICS, Column
+from residuum.reporting.run import Run
+from residuum.reporting.summary import Cell, RowSummary
 
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -21,18 +22,7 @@ SPECIAL = {
     "–": "--",
     "|": r"\textbar{}",
 }
-SHORT = {
-    "retain_accuracy": "Retain acc.",
-    "unlearn_accuracy": "Unlearn acc.",
-    "test_accuracy": "Test acc.",
-    "mia_accuracy": "MIA acc.",
-    "relearn_epochs": "Re-learn",
-    "average_gap": "Avg. gap",
-    "residual": "Residual",
-    "cost": "Cost",
-}
 UNITS = {"cost": "%"}
-CSV_COLUMNS = ("run", "model", "method", "kind", "verdict")
 
 
 def latex_text(text: str) -> str:
@@ -50,7 +40,7 @@ def latex_text(text: str) -> str:
 def latex_table(runs: Sequence[Run]) -> str:
     """Return a table environment that compiles with booktabs; numbers are those of results.json, rounded."""
     several = len(runs) > 1
-    head = [*(["Run"] if several else []), "Model", *(latex_text(SHORT[c.key]) for c in COLUMNS)]
+    head = [*(["Run"] if several else []), "Model", *(latex_text(c.short) for c in COLUMNS)]
     units = [*([""] if several else []), "", *(latex_text(f"({UNITS.get(c.key, c.unit)})") for c in COLUMNS)]
     lines = [
         "% Made by residuum from results.json; needs \\usepackage{booktabs}.",
@@ -63,7 +53,7 @@ def latex_table(runs: Sequence[Run]) -> str:
         " & ".join(units) + r" \\",
     ]
     for run in runs:
-        lines += [r"\midrule", *(latex_row(row, several) for row in table_rows(run))]
+        lines += [r"\midrule", *(latex_row(row, several) for row in run.summary.rows)]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
 
@@ -75,7 +65,7 @@ def caption(runs: Sequence[Run]) -> str:
     return f"{names}: {shown}. Cost is relative to re-training. Bold: smallest gap."
 
 
-def latex_row(row: TableRow, several: bool) -> str:
+def latex_row(row: RowSummary, several: bool) -> str:
     """Return one line of the table."""
     names = [latex_text(row.run)] if several else []
     cells = [latex_cell(row.cells[column.key], column in METRICS) for column in COLUMNS]
@@ -97,38 +87,53 @@ def latex_cell(cell: Cell, with_gap: bool) -> str:
     return number + gap
 
 
-def csv_table(runs: Sequence[Run]) -> str:
-    """Return the same rows with all digits: mean, standard deviation and gap in columns of their own."""
-    columns = [f"{c.key}{part}" for c in COLUMNS for part in _parts(c.key)]
+def csv_text(lines: Iterable[Mapping[str, object]]) -> str:
+    """Return lines that all have the same columns as CSV; what does not exist is empty."""
+    lines = list(lines)
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, [*CSV_COLUMNS, *columns], lineterminator="\n")
+    writer = csv.DictWriter(stream, list(lines[0]), lineterminator="\n")
     writer.writeheader()
-    for run in runs:
-        writer.writerows(csv_row(run, row) for row in table_rows(run))
+    writer.writerows({key: _csv_value(value) for key, value in line.items()} for line in lines)
     return stream.getvalue()
 
 
-def _parts(key: str) -> tuple[str, ...]:
-    return (
-        ("", "_std", "_gap")
-        if any(key == column.key for column in METRICS)
-        else ("", "_std")
-        if key == "residual"
-        else ("",)
-    )
+def _csv_value(value: object) -> object:
+    return spreadsheet_safe(value) if isinstance(value, str) else repr(value) if isinstance(value, float) else value
 
 
-def csv_row(run: Run, row: TableRow) -> dict[str, object]:
-    """Return one line; a re-learn time beyond the cap is inf, what does not exist is empty."""
-    names = {"run": row.run, "model": row.label, "method": run.rows[row.label]["method"]}
-    values: dict[str, object] = {name: spreadsheet_safe(str(text)) for name, text in names.items()}
-    values |= {"kind": row.kind, "verdict": judge(run, row.label).word if row.kind in ("original", "method") else ""}
-    for column in COLUMNS:
-        cell = row.cells[column.key]
-        for part in _parts(column.key):
-            value = {"": cell.value, "_std": cell.std, "_gap": cell.gap}[part]
-            values[f"{column.key}{part}"] = "" if value is None else repr(value)
-    return values
+def csv_table(runs: Sequence[Run]) -> str:
+    """Return the same rows with all digits: mean, standard deviation and gap in columns of their own."""
+    return csv_text(line for run in runs for line in csv_lines(run))
+
+
+def csv_lines(run: Run) -> Iterator[dict[str, Any]]:
+    """Yield one line for each row; a re-learn time beyond the cap is inf, what does not exist is None."""
+    for row in run.summary.rows:
+        yield {
+            "run": row.run,
+            "model": row.label,
+            "method": row.row.method,
+            "kind": row.kind,
+            "verdict": row.verdict.word if row.verdict else None,
+            **{f"{c.key}{part}": getattr(row.cells[c.key], name) for c in COLUMNS for part, name in _parts(c)},
+        }
+
+
+def _parts(column: Column) -> tuple[tuple[str, str], ...]:
+    value, std, gap = ("", "value"), ("_std", "std"), ("_gap", "gap")
+    return (value, std, gap) if column in METRICS else (value, std) if column.key == "residual" else (value,)
+
+
+def audit_lines(run: Run) -> Iterator[dict[str, Any]]:
+    """Yield one line for each row, seed, perturbation and radius, with every measure and its interval."""
+    for label, seed, perturbation, audit in run.record.each_audit():
+        curves = {measure.key: audit.curve(measure.key) for measure in MEASURES}
+        for k, tau in enumerate(audit.taus):
+            line = {"model": label, "seed": int(seed), "perturbation": perturbation, "radius": tau}
+            for key, curve in curves.items():
+                ends = zip(("", "_low", "_high"), curve.at(k), strict=True)
+                line |= {f"{key}{end}": value for end, value in ends}
+            yield line
 
 
 def spreadsheet_safe(text: str) -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from residuum.reporting.curves import MEASURES, Measure, band, first_shown, mean_curve, panels, seed_curve, trade_off
-from residuum.reporting.records import Run, kind
+from residuum.reporting.evidence import judged_measure
+from residuum.reporting.glossary import AXES, MEASURES, Measure
+from residuum.reporting.run import Run
+from residuum.reporting.summary import COLOURS, Style, row_styles
 
-COLOURS = ("#0072b2", "#c65102", "#00806a", "#c2357d", "#8a6d00", "#7a3fb5", "#4d7c0f", "#b3261e")
 LINES = ("-", "--", ":")
 GREY, INK = "#8d949c", "#1d2126"
 STYLE: dict[Any, Any] = {
@@ -34,11 +35,11 @@ def write_figures(runs: Sequence[Run], folder: Path) -> list[Path]:
     import matplotlib as mpl
 
     folder.mkdir(parents=True, exist_ok=True)
-    files = []
+    files, styles = [], row_styles(runs)
     with mpl.rc_context(STYLE):
         for run in runs:
             prefix = f"{file_name(run.name)}-" if len(runs) > 1 else ""
-            for name, figure in run_figures(run):
+            for name, figure in run_figures(run, styles):
                 files += save_figure(figure, folder / f"{prefix}{name}")
     return files
 
@@ -61,83 +62,78 @@ def save_figure(figure: Any, path: Path) -> list[Path]:  # noqa: ANN401 (a matpl
     return [svg, png]
 
 
-def run_figures(run: Run) -> Iterator[tuple[str, Any]]:
+def run_figures(run: Run, styles: Mapping[str, Style]) -> Iterator[tuple[str, Any]]:
     """Yield (name, figure)."""
-    ratios = [m for m in MEASURES if m.key == ("difference" if run.form == "class" else "pooled")]
+    ratios = [m for m in MEASURES if m.key == judged_measure(run.form)[0]]
     others = [m for m in MEASURES if m.key in ("disagreement", "unlearn_accuracy", "prevalence")]
-    for panel in panels(run):
-        name = panel["perturbation"]
-        yield f"residual_knowledge_{file_name(name)}", curves_figure(run, panel, ratios)
-        yield f"measures_{file_name(name)}", curves_figure(run, panel, others)
-        yield f"trade_off_{file_name(name)}", trade_off_figure(run, name)
+    for name in run.perturbations:
+        yield f"residual_knowledge_{file_name(name)}", curves_figure(run, name, ratios, styles)
+        yield f"measures_{file_name(name)}", curves_figure(run, name, others, styles)
+        yield f"trade_off_{file_name(name)}", trade_off_figure(run, name, styles)
 
 
-def row_look(run: Run, label: str) -> dict[str, Any]:
+def row_look(style: Style) -> dict[str, Any]:
     """Return colour and line of a row, as on the page."""
-    sort = kind(run.rows[label])
-    if sort != "method":
-        return {"color": INK if sort == "original" else GREY, "linestyle": "-" if sort == "original" else "--"}
-    place = [name for name, row in run.rows.items() if kind(row) == "method"].index(label)
-    return {"color": COLOURS[place % len(COLOURS)], "linestyle": LINES[place // len(COLOURS) % len(LINES)]}
+    if style.kind == "method":
+        return {"color": COLOURS[style.colour], "linestyle": LINES[style.line]}
+    return {"color": INK, "linestyle": "-"} if style.kind == "original" else {"color": GREY, "linestyle": "--"}
 
 
-def curves_figure(run: Run, panel: dict[str, Any], measures: Sequence[Measure]) -> Any:  # noqa: ANN401 (a figure)
+def curves_figure(run: Run, perturbation: str, measures: Sequence[Measure], styles: Mapping[str, Style]) -> Any:  # noqa: ANN401 (a figure)
     """Return one axes per measure with means, interval bands, noise floor and the neutral line."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(1.3 + 3.6 * len(measures), 3.1), layout="constrained")
-    for place, measure in enumerate(measures):
-        axes = figure.add_subplot(1, len(measures), place + 1)
-        draw_curves(axes, run, panel, measure)
+    for k, measure in enumerate(measures, start=1):
+        draw_curves(figure.add_subplot(1, len(measures), k), run, perturbation, measure, styles)
     figure.axes[-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
     return figure
 
 
-def draw_curves(axes: Any, run: Run, panel: dict[str, Any], measure: Measure) -> None:  # noqa: ANN401 (matplotlib axes)
+def draw_curves(axes: Any, run: Run, perturbation: str, measure: Measure, styles: Mapping[str, Style]) -> None:  # noqa: ANN401 (matplotlib axes)
     """Draw one measure over the radius."""
-    name, taus = panel["perturbation"], panel["taus"]
-    floor = band(run, name, measure.key)
+    summary = run.summary
+    taus, floor = summary.taus[perturbation], summary.floors[perturbation][measure.key]
     if floor:
         axes.fill_between(
-            taus, *(_floats(floor[end]) for end in ("low", "high")), color=GREY, alpha=0.3, lw=0, label="noise floor"
+            taus, _floats(floor.low), _floats(floor.high), color=GREY, alpha=0.3, lw=0, label="noise floor"
         )
     if measure.neutral is not None:
         axes.axhline(measure.neutral, color=INK, lw=0.8, ls=":")
-    for label in first_shown(run, most=16):
-        curve = mean_curve([seed_curve(audit, measure.key) for audit in run.audits(label, name)])
-        look = row_look(run, label)
-        axes.plot(taus, _floats(curve["value"]), lw=1.5, marker="o", ms=2.5, label=label, **look)
-        if kind(run.rows[label]) != "control":
-            axes.fill_between(
-                taus, _floats(curve["low"]), _floats(curve["high"]), color=look["color"], alpha=0.08, lw=0
-            )
-    axes.set(xlabel=f"{name}: {panel['axis']}", ylabel=measure.axis, title=measure.title)
+    shown = summary.first_shown(most=16)
+    for row in summary.audited(perturbation):
+        if row.label not in shown:
+            continue
+        curve, look = row.curve(perturbation, measure.key), row_look(styles[row.label])
+        axes.plot(taus, _floats(curve.value), lw=1.5, marker="o", ms=2.5, label=row.label, **look)
+        if row.kind != "control" and curve.low:
+            axes.fill_between(taus, _floats(curve.low), _floats(curve.high), color=look["color"], alpha=0.08, lw=0)
+    axis = AXES.get(perturbation, "radius")
+    axes.set(xlabel=f"{perturbation}: {axis}", ylabel=measure.axis, title=measure.title)
 
 
-def trade_off_figure(run: Run, perturbation: str) -> Any:  # noqa: ANN401 (a figure)
+def trade_off_figure(run: Run, perturbation: str, styles: Mapping[str, Style]) -> Any:  # noqa: ANN401 (a figure)
     """Return test accuracy against residual knowledge, area for cost."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5.2, 3.4), layout="constrained")
     axes = figure.add_subplot()
-    points = [p for p in trade_off(run, perturbation) if p["x"] is not None and p["y"] is not None]
-    axes.axvline(0.0 if run.form == "class" else 1.0, color=INK, lw=0.8, ls=":")
+    measure, neutral = judged_measure(run.form)
+    points = run.summary.trade_off(perturbation)
+    axes.axvline(neutral, color=INK, lw=0.8, ls=":")
     for label in run.rows:
-        own = [p for p in points if p["label"] == label]
-        sizes = [12 + 2 * min(p["cost"] or 0.0, 150.0) for p in own]
-        look = row_look(run, label)
-        dashed = look["linestyle"] != "-"
+        own, look = [p for p in points if p.label == label and None not in (p.x, p.y)], row_look(styles[label])
         axes.scatter(
-            [p["x"] for p in own],
-            [p["y"] for p in own],
-            s=sizes,
+            _floats([p.x for p in own]),
+            _floats([p.y for p in own]),
+            s=[12 + 2 * min(p.cost or 0.0, 150.0) for p in own],
             color=look["color"],
             alpha=0.6,
-            marker="s" if dashed else "o",
+            marker="o" if look["linestyle"] == "-" else "s",
             label=label,
         )
     axes.set(
-        xlabel="difference farthest from 0" if run.form == "class" else "r farthest from 1",
+        xlabel="difference farthest from 0" if measure == "difference" else "r farthest from 1",
         ylabel="test accuracy, %",
         title=f"Trade-off under {perturbation} (area: cost)",
     )

@@ -11,26 +11,26 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from residuum.reporting import words
-from residuum.reporting.curves import MEASURES, first_shown, panels, trade_off
-from residuum.reporting.paper import Comparison
-from residuum.reporting.pictures import Gallery
-from residuum.reporting.recompute import provenance, sample_count
-from residuum.reporting.records import Run, kind
-from residuum.reporting.rows import COLUMNS, table_rows
-from residuum.reporting.verdict import THRESHOLDS, Verdict, judge
+from residuum.reporting import wording
+from residuum.reporting.gallery import GalleryPage
+from residuum.reporting.glossary import COLUMNS, MEASURES
+from residuum.reporting.plots import panels, trade_offs
+from residuum.reporting.provenance import provenance, sample_count
+from residuum.reporting.published import Comparison
+from residuum.reporting.run import Run
+from residuum.reporting.summary import COLOURS, row_styles
+from residuum.reporting.verdict import THRESHOLDS, Verdict
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 TEMPLATES = files("residuum.reporting") / "templates"
 SCRIPTS = ("plot.js", "charts.js", "page.js")
-COLOURS = 8
 PLACES = 5  # significant digits of what plots draw; tables and files have all
 
 
 def page_text(
-    runs: Sequence[Run], galleries: Sequence[Gallery] = (), published: Sequence[list[Comparison]] | None = None
+    runs: Sequence[Run], galleries: Sequence[GalleryPage] = (), published: Sequence[list[Comparison]] | None = None
 ) -> str:
     """Return the whole page: the same runs give the same text."""
     script, style = "\n".join(_file(name) for name in SCRIPTS), stylesheet()
@@ -42,14 +42,14 @@ def page_text(
             title=page_title(runs),
             runs=sections,
             several=len(runs) > 1,
-            rows=[row for run in runs for row in table_rows(run)],
+            rows=[row for run in runs for row in run.summary.rows],
             columns=COLUMNS,
             measures=MEASURES,
             thresholds=THRESHOLDS,
             galleries=galleries,
             published=list(zip(runs, published, strict=True)) if published is not None else None,
             styles=row_styles(runs),
-            words=words,
+            words=wording,
             data=script_json(plot_data(runs, galleries)),
             script=script,
             style=style,
@@ -65,51 +65,40 @@ def page_title(runs: Sequence[Run]) -> str:
 
 def run_section(run: Run) -> dict[str, Any]:
     """Return what the page says about one run before any table."""
-    verdicts = {label: judge(run, label) for label, row in run.rows.items() if kind(row) in ("original", "method")}
     return {
         "run": run,
-        "verdicts": [(label, verdict, figure(run, verdict)) for label, verdict in verdicts.items()],
-        "headline": words.headline(verdicts, run.rows),
-        "forgotten": words.forgotten(run, sample_count(run)),
-        "not_proved": list(words.not_proved(run, verdicts)),
+        "verdicts": [(label, verdict, figure(run, verdict)) for label, verdict in run.verdicts.items()],
+        "headline": wording.headline(run),
+        "forgotten": wording.forgotten(run, sample_count(run)),
+        "not_proved": list(wording.not_proved(run)),
         "provenance": provenance(run),
-        "kinds": {label: kind(row) for label, row in run.rows.items()},
+        "kinds": {label: row.kind for label, row in run.rows.items()},
     }
 
 
 def figure(run: Run, verdict: Verdict) -> tuple[str, str, str] | None:
     """Return figure, floor and threshold of a verdict that rests on a radius."""
-    return words.figure_words(verdict.point, run.form) if verdict.point else None
+    return wording.figure_words(verdict.point, run.form) if verdict.point else None
 
 
-def row_styles(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
-    """Return for each label its kind, colour and line: eight colours solid, then dashed, then dotted."""
-    kinds = {label: kind(row) for run in runs for label, row in run.rows.items()}
-    methods = [label for label in kinds if kinds[label] == "method"]
-    return {
-        label: {"kind": sort, "colour": 0, "line": 0}
-        if sort != "method"
-        else {"kind": sort, "colour": methods.index(label) % COLOURS, "line": methods.index(label) // COLOURS % 3}
-        for label, sort in kinds.items()
-    }
+def verdict_fragment(run: Run) -> str:
+    """Return the verdicts as an HTML table, for notebooks."""
+    rows = [(label, verdict.word, wording.verdict_sentence(run, verdict)) for label, verdict in run.verdicts.items()]
+    return (
+        environment().get_template("fragment.html.j2").render(name=run.name, rows=rows, headline=wording.headline(run))
+    )
 
 
-def plot_data(runs: Sequence[Run], galleries: Sequence[Gallery]) -> dict[str, Any]:
+def plot_data(runs: Sequence[Run], galleries: Sequence[GalleryPage]) -> dict[str, Any]:
     """Return what the page's script draws."""
-    shown = list(dict.fromkeys(label for run in runs for label in first_shown(run)))
+    shown = list(dict.fromkeys(label for run in runs for label in run.summary.first_shown()))
     return {
         "first": "difference" if all(run.form == "class" for run in runs) else MEASURES[0].key,
         "measures": [asdict(measure) for measure in MEASURES],
-        "styles": row_styles(runs),
+        "styles": {label: asdict(style) for label, style in row_styles(runs).items()},
         "shown": shown,
         "panels": rounded([panel for run in runs for panel in panels(run)]),
-        "tradeoff": rounded(
-            [
-                {"run": run.name, "perturbation": name, "form": run.form, "points": trade_off(run, name)}
-                for run in runs
-                for name in run.perturbations
-            ]
-        ),
+        "tradeoff": rounded([study for run in runs for study in trade_offs(run)]),
         "gallery": [
             {"seeds": {s: [_answers(card) for card in cards] for s, cards in g.seeds.items()}} for g in galleries
         ],
@@ -146,8 +135,10 @@ def script_json(value: Any) -> str:  # noqa: ANN401 (any JSON value)
 def stylesheet() -> str:
     """Return the style sheet with the dark colours for dark screens and for the switch; paper stays light."""
     style, dark = _file("page.css"), _file("dark.css")
+    colours = " ".join(f"--c{k}: {colour};" for k, colour in enumerate(COLOURS))
     return (
-        f"{style}\n@media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme='light']) {{ {dark} }} }}\n"
+        f":root {{ {colours} }}\n{style}\n"
+        f"@media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme='light']) {{ {dark} }} }}\n"
         f"@media screen {{ :root[data-theme='dark'] {{ {dark} }} }}\n"
     )
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from residuum.reporting.levels import difference_bounds, ratio_bounds
-from residuum.reporting.records import Record, Run, kind
+from residuum.record import Audit, Row
+from residuum.reporting.evidence import (
+    ERROR,
+    SHARE,
+    Point,
+    judged_confidence,
+    judged_measure,
+    judged_points,
+    noise_floor,
+)
+from residuum.reporting.run import Run
 
 INCONCLUSIVE = "inconclusive"
 FOUND = "residual knowledge found"
@@ -17,8 +25,6 @@ NONE_FOUND = "no residual knowledge found at this precision"
 
 FEWEST_DRAWS = 30
 WIDEST = 0.05
-ERROR = 0.05
-SHARE = (2, 3)
 UNLEARN_POINTS = 10.0
 TEST_POINTS = 3.0
 
@@ -60,43 +66,6 @@ THRESHOLDS = (
 
 
 @dataclass(frozen=True)
-class Point:
-    """What all seeds say at one radius of one perturbation; bounds are at the judged confidence."""
-
-    perturbation: str
-    tau: float
-    values: tuple[float, ...]
-    lows: tuple[float, ...]
-    highs: tuple[float, ...]
-    floor: tuple[float, float]
-    neutral: float
-
-    @property
-    def bar(self) -> tuple[float, float]:
-        """Return (min(neutral, floor.low), max(neutral, floor.high)): what lies between is no evidence."""
-        return min(self.neutral, self.floor[0]), max(self.neutral, self.floor[1])
-
-    @property
-    def above(self) -> int:
-        """Return in how many seeds the whole interval lies above the bar."""
-        return sum(low > self.bar[1] for low in self.lows)
-
-    @property
-    def below(self) -> int:
-        """Return in how many seeds the whole interval lies below the bar."""
-        return sum(high < self.bar[0] for high in self.highs)
-
-    @property
-    def mean(self) -> float:
-        """Return the mean over seeds."""
-        return statistics.fmean(self.values)
-
-    def enough(self, count: int) -> bool:
-        """Return whether a count is at least two thirds of the seeds."""
-        return count * SHARE[1] >= SHARE[0] * len(self.values)
-
-
-@dataclass(frozen=True)
 class Verdict:
     """The word, the radius it rests on, and why."""
 
@@ -114,12 +83,12 @@ def judge(run: Run, label: str) -> Verdict:
     Each perturbation is judged alone, with intervals at 1 - 0.05 / (radii above 0 of all perturbations); evidence from
     one stands when another is inconclusive.
     """
-    confidence = judged_confidence(run)
-    doubts = {name: list(perturbation_doubts(run, label, name)) for name in run.perturbations}
-    points = {name: list(judged_points(run, label, name, confidence)) for name in run.perturbations}
-    losses = list(utility_losses(run, label))
+    row, confidence = run.rows[label], judged_confidence(run)
+    doubts = {name: list(perturbation_doubts(run, row, name)) for name in run.perturbations}
+    points = {name: list(judged_points(run, row, name, confidence)) for name in run.perturbations}
+    losses = list(utility_losses(run, row))
     parts = {name: _word(points[name], losses, doubts[name]) for name in run.perturbations}
-    word = _together(list(parts.values()))
+    word = _overall_word(list(parts.values()))
     usable = [point for name in parts for point in points[name] if parts[name] != INCONCLUSIVE or word == INCONCLUSIVE]
     return Verdict(
         word,
@@ -131,24 +100,16 @@ def judge(run: Run, label: str) -> Verdict:
     )
 
 
-def judged_confidence(run: Run) -> float:
-    """Return 1 - 0.05 / number of radii above 0 that a verdict of this run looks at."""
-    baseline = next(iter(run.rows))
-    audits = (run.audits(baseline, name)[:1] for name in run.perturbations)
-    radii = [tau for found in audits for audit in found for tau in audit["taus"] if tau > 0]
-    return 1 - ERROR / max(len(radii), 1)
-
-
-def perturbation_doubts(run: Run, label: str, perturbation: str) -> Iterator[str]:
+def perturbation_doubts(run: Run, row: Row, perturbation: str) -> Iterator[str]:
     """Yield why nothing can be concluded from one perturbation."""
-    audits, measure = run.audits(label, perturbation), judged_measure(run)
-    if floor(run, perturbation, measure) is None:
+    audits, (measure, _) = row.audits(perturbation), judged_measure(run.form)
+    if noise_floor(run, perturbation, measure) is None:
         yield "no second re-trained model (control) to compare with"
     drawn = [
         draws
         for audit in audits
-        if not audit["settings"].get("enumerated")
-        for tau, draws in zip(audit["taus"], audit["draws"], strict=True)
+        if not audit.settings.enumerated
+        for tau, draws in zip(audit.taus, audit.draws, strict=True)
         if tau > 0
     ]
     if drawn and min(drawn) < FEWEST_DRAWS:
@@ -160,80 +121,25 @@ def perturbation_doubts(run: Run, label: str, perturbation: str) -> Iterator[str
         yield f"{perturbation}: no value exists at any radius above 0"
 
 
-def judged_measure(run: Run) -> str:
-    """Return what is judged: the pooled ratio, or the difference where re-train cannot be right (class form)."""
-    return "difference" if run.form == "class" else "pooled"
+def _half_widths(audit: Audit, measure: str) -> list[float]:
+    curve = audit.curve(measure)
+    ends = zip(audit.taus, curve.low, curve.high, strict=True)
+    return [(high - low) / 2 for tau, low, high in ends if tau > 0 and low is not None and high is not None]
 
 
-def curve(audit: Record, measure: str) -> Iterator[tuple[float, float | None, float | None, float | None]]:
-    """Yield (tau, value, low, high) of the judged measure."""
-    table = audit["difference"] if measure == "difference" else audit["residual_knowledge"]
-    values = table["value"] if measure == "difference" else table["pooled"]
-    yield from zip(audit["taus"], values, table["low"], table["high"], strict=True)
-
-
-def _half_widths(audit: Record, measure: str) -> list[float]:
-    return [
-        (high - low) / 2
-        for tau, _, low, high in curve(audit, measure)
-        if tau > 0 and low is not None and high is not None
-    ]
-
-
-def floor(run: Run, perturbation: str, measure: str) -> list[tuple[float | None, float | None]] | None:
-    """Return (low, high) of the noise floor for each radius; None without a control.
-
-    For the difference it is the union of the controls' intervals and of their mirror images (reference against
-    control).
-    """
-    if measure == "pooled":
-        stored = run.record.get("noise_floor", {}).get(perturbation)
-        return list(zip(stored["low"], stored["high"], strict=True)) if stored else None
-    audits = [a for label, row in run.rows.items() if kind(row) == "control" for a in run.audits(label, perturbation)]
-    ends = [[max(abs(end) for end in pair) for pair in _pairs(audit)] for audit in audits]
-    return [(-max(column), max(column)) for column in zip(*ends, strict=True)] if ends else None
-
-
-def _pairs(audit: Record) -> Iterator[tuple[float, float]]:
-    yield from zip(audit["difference"]["low"], audit["difference"]["high"], strict=True)
-
-
-def judged_points(run: Run, label: str, perturbation: str, confidence: float) -> Iterator[Point]:
-    """Yield every radius above 0 at which all seeds and the floor have a value."""
-    measure, audits = judged_measure(run), run.audits(label, perturbation)
-    neutral, widen = (0.0, difference_bounds) if measure == "difference" else (1.0, ratio_bounds)
-    floors = floor(run, perturbation, measure)
-    stored = [audit["settings"].get("confidence", 0.95) for audit in audits]
-    for k, column in enumerate(zip(*(curve(audit, measure) for audit in audits), strict=True)):
-        tau, entries = column[0][0], [_complete(*entry[1:]) for entry in column]
-        ends = _complete(*floors[k]) if floors else ()
-        if tau > 0 and ends and all(entries):
-            bounds = [widen(v, (low, high), c, confidence) for (v, low, high), c in zip(entries, stored, strict=True)]
-            lows, highs = zip(*bounds, strict=True)
-            yield Point(perturbation, tau, tuple(e[0] for e in entries), lows, highs, (ends[0], ends[1]), neutral)
-
-
-def _complete(*values: float | None) -> tuple[float, ...]:
-    """Return the values, or nothing if one of them does not exist."""
-    known = tuple(value for value in values if value is not None)
-    return known if len(known) == len(values) else ()
-
-
-def utility_losses(run: Run, label: str) -> Iterator[str]:
+def utility_losses(run: Run, row: Row) -> Iterator[str]:
     """Yield where the row is further from re-train than a useful, not over-forgotten model may be."""
-    row, reference = (run.rows.get(name, {}).get("summary", {}) for name in (label, "retrain"))
-    if _known(row, reference, "unlearn_accuracy"):
-        excess = row["unlearn_accuracy"]["mean"] - reference["unlearn_accuracy"]["mean"]
+    if "retrain" not in run.rows:
+        return
+    mine, reference = row.summary, run.rows["retrain"].summary
+    if mine.unlearn_accuracy and reference.unlearn_accuracy:
+        excess = mine.unlearn_accuracy.mean - reference.unlearn_accuracy.mean
         if excess > UNLEARN_POINTS:
             yield f"unlearn accuracy is {excess:.1f} points above re-train's (limit {UNLEARN_POINTS:g})"
-    if _known(row, reference, "test_accuracy"):
-        loss = reference["test_accuracy"]["mean"] - row["test_accuracy"]["mean"]
+    if mine.test_accuracy and reference.test_accuracy:
+        loss = reference.test_accuracy.mean - mine.test_accuracy.mean
         if loss > TEST_POINTS:
             yield f"test accuracy is {loss:.1f} points below re-train's (limit {TEST_POINTS:g})"
-
-
-def _known(row: Record, reference: Record, metric: str) -> bool:
-    return bool(row.get(metric)) and bool(reference.get(metric))
 
 
 def _word(points: Sequence[Point], losses: Sequence[str], doubts: Sequence[str]) -> str:
@@ -244,7 +150,7 @@ def _word(points: Sequence[Point], losses: Sequence[str], doubts: Sequence[str])
     return {(True, True): MIXED, (True, False): FOUND, (False, True): OVER, (False, False): NONE_FOUND}[found, over]
 
 
-def _together(words: Sequence[str]) -> str:
+def _overall_word(words: Sequence[str]) -> str:
     found, over = (any(word in (plain, MIXED) for word in words) for plain in (FOUND, OVER))
     if found and over:
         return MIXED
@@ -257,7 +163,7 @@ def _telling(points: Sequence[Point], word: str) -> Point | None:
     """Return the radius a verdict rests on: most seeds beyond the bar, then the largest distance from neutral."""
     if not points:
         return None
-    return max(points, key=lambda p: (_beyond(p, word), abs(p.mean - p.neutral)))
+    return max(points, key=lambda p: (_beyond(p, word), p.distance))
 
 
 def _beyond(point: Point, word: str) -> int:

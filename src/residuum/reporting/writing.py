@@ -8,17 +8,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from residuum.errors import InputError
+from residuum.record import Requests
 from residuum.reporting.exports import csv_table, latex_table
 from residuum.reporting.figures import write_figures
+from residuum.reporting.gallery import gallery_of
 from residuum.reporting.page import page_text
-from residuum.reporting.paper import compare, load_published
-from residuum.reporting.pictures import gallery_of
-from residuum.reporting.records import load_runs
-from residuum.reporting.requests import FILE, index_text, load_requests, requests_csv
+from residuum.reporting.published import compare, load_published
+from residuum.reporting.request_report import index_text, requests_csv
+from residuum.reporting.run import Run, load_runs
 
 
 def write_report(
-    folder: Path | str | Sequence[Path | str],
+    runs: Run | Path | str | Sequence[Run | Path | str],
     *,
     paper: Path | str | None = None,
     gallery: bool | None = None,
@@ -26,16 +27,17 @@ def write_report(
 ) -> list[Path]:
     """Write report.html, table.tex, table.csv and figures/*.svg|png from stored results; return the files.
 
-    `folder` is the folder of a run (with results.json) or several, which are then compared on one page. The files are
+    `runs` is a run or its folder (with results.json), or several, which are then compared on one page. The files are
     written beside results.json; for several runs into `comparison` beside the first, or wherever `out` says. `paper` is
     a file of published values (docs/report.md has the format). `gallery` shows pictures of forgotten samples; None
     means for data sets with a public name only. No model is loaded. The folder of a sequence of requests gets
     index.html and requests.csv, and every request's run its own report; `out` then has the same folders.
     """
-    folders = [folder] if isinstance(folder, Path | str) else list(folder)
-    if len(folders) == 1 and (Path(folders[0]) / FILE).is_file():
-        return _write_requests(Path(folders[0]), paper, gallery, Path(folders[0] if out is None else out))
-    runs = load_runs([Path(place) for place in folders])
+    given = [runs] if isinstance(runs, Run | Path | str) else list(runs)
+    folders = [each.folder if isinstance(each, Run) else Path(each) for each in given]
+    if len(folders) == 1 and (folders[0] / Requests.FILE).is_file():
+        return _write_requests(folders[0], paper, gallery, folders[0] if out is None else Path(out))
+    runs = load_runs(folders)
     published = load_published(Path(paper)) if paper is not None else None
     galleries = [gallery_of(run, gallery) for run in runs]
     compared = None if published is None else [compare(run, published) for run in runs]
@@ -49,12 +51,21 @@ def write_report(
     )
     with _writing_to(target):
         files = [_write(target / name, text) for name, text in texts.items()]
-        return [*files, *write_figures(runs, target / "figures")]
+        files += write_figures(runs, target / "figures")
+        return [*files, *(path for run in runs for path in _write_picture(run, target / "figures"))]
+
+
+def _write_picture(run: Run, folder: Path) -> list[Path]:
+    if run.record.scenario.settings.picture is None:
+        return []
+    from residuum.reporting.tutorial import write_picture
+
+    return write_picture(run, folder)
 
 
 def _write_requests(folder: Path, paper: Path | str | None, gallery: bool | None, target: Path) -> list[Path]:
-    record = load_requests(folder)
-    steps = [request["folder"] for request in record["requests"]]
+    record = Requests.load(folder)
+    steps = [request.folder for request in record.requests]
     texts = {
         "index.html": index_text(record, load_runs([folder / step for step in steps])),
         "requests.csv": requests_csv(record),

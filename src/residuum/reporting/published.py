@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from residuum.errors import InputError
-from residuum.reporting.curves import seed_curve
-from residuum.reporting.records import Record, Run
+from residuum.record import Spread
+from residuum.reporting.run import Run
 
 PUBLISHED_SEEDS = 3
 ROUNDING = 0.005
@@ -28,16 +28,8 @@ PERTURBED = {
     "disagreement": ("disagreement", 1.0),
     "unlearn_accuracy_perturbed": ("unlearn_accuracy", 1.0),
 }
+Record = Mapping[str, Any]
 AGREES, DIFFERS, CANNOT_SAY = "agrees", "differs", "cannot say"
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A mean over n seeds with its standard deviation (ddof 0); None where it is not known."""
-
-    mean: float
-    std: float | None
-    n: int
 
 
 @dataclass(frozen=True)
@@ -88,8 +80,9 @@ def agreement(ours: Spread, theirs: Spread) -> str:
 
     A missing published spread counts as none, so that only ours is allowed for.
 
-    >>> agreement(Spread(95.0, 0.8, 3), Spread(95.4, 0.8, 3)), agreement(Spread(80.0, 0.8, 3), Spread(95.4, 0.8, 3))
-    ('agrees', 'differs')
+    >>> theirs = Spread(mean=95.4, std=0.8, n=3)
+    >>> [agreement(Spread(mean=mean, std=0.8, n=3), theirs) for mean in (95.0, 80.0)]
+    ['agrees', 'differs']
     """
     from scipy.special import stdtrit
 
@@ -103,13 +96,10 @@ def agreement(ours: Spread, theirs: Spread) -> str:
 
 def matching_tables(run: Run, published: Record) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Yield (table, scenario, methods) of the tables about this scenario, form and kind of network."""
-    name, network = (
-        _plain(run.record["scenario"]["name"]),
-        run.record["scenario"]["settings"].get("model", {}).get("name", ""),
-    )
+    name, network = _plain(run.record.scenario.name), run.record.scenario.settings.model.name
     for table, content in published["tables"].items():
         about = f"{table} {content.get('caption', '')}".lower()
-        if ("class_unlearning" in table) != (run.form == "class") or ("vgg" in about) != str(network).startswith("vgg"):
+        if ("class_unlearning" in table) != (run.form == "class") or ("vgg" in about) != network.startswith("vgg"):
             continue
         fitting = [scenario for scenario in content["results"] if _plain(scenario) in name]
         if fitting:
@@ -128,22 +118,21 @@ def _table_values(run: Run, published: Record) -> Iterator[Comparison]:
             doubt = row_doubt(values, methods.get("Re-train"))
             for metric, ours in METRICS.items():
                 for label in _labels(run, method):
-                    summary = run.rows[label]["summary"].get(ours)
-                    if metric in values and summary and (label, metric) not in seen:
+                    mine = run.rows[label].summary.metric(ours)
+                    if metric in values and mine and (label, metric) not in seen:
                         seen.add((label, metric))
-                        mine = Spread(summary["mean"], summary["std"], summary["n"])
                         yield _compared(label, ours, mine, values[metric], table, doubt)
 
 
 def _labels(run: Run, published_method: str) -> list[str]:
-    return [label for label, row in run.rows.items() if row["method"] == plain_name(published_method)]
+    return [label for label, row in run.rows.items() if row.method == plain_name(published_method)]
 
 
 def _compared(
     label: str, metric: str, ours: Spread, value: Record, table: str, doubt: str, scale: float = 1.0
 ) -> Comparison:
     std = value.get("std")
-    theirs = Spread(scale * value["mean"], None if std is None else scale * std, PUBLISHED_SEEDS)
+    theirs = Spread(mean=scale * value["mean"], std=None if std is None else scale * std, n=PUBLISHED_SEEDS)
     return Comparison(label, metric, ours, theirs, agreement(ours, theirs), table, doubt)
 
 
@@ -176,13 +165,13 @@ def _perturbed_values(run: Run, published: Record) -> Iterator[Comparison]:
 
 
 def _at_radii(run: Run, label: str, measure: str, radii: Sequence[str]) -> Iterator[tuple[str, Spread]]:
-    audits = run.audits(label, "gaussian")
+    audits = run.rows[label].audits("gaussian")
     for text in radii:
-        near = [k for k, tau in enumerate(audits[0]["taus"]) if abs(tau - float(text)) < 0.0006]
-        values = [seed_curve(audit, measure)["value"][k] for audit in audits for k in near[:1]]
+        near = [k for k, tau in enumerate(audits[0].taus) if abs(tau - float(text)) < 0.0006]
+        values = [audit.curve(measure).value[k] for audit in audits for k in near[:1]]
         known = [value for value in values if value is not None]
         if known:
-            yield text, Spread(statistics.fmean(known), statistics.pstdev(known), len(known))
+            yield text, Spread(mean=statistics.fmean(known), std=statistics.pstdev(known), n=len(known))
 
 
 def zero_radius_doubt(published: Record, table: str, scenario: str, method: str) -> str:

@@ -10,9 +10,10 @@ import pytest
 from rich.console import Console
 
 from residuum.errors import InputError
+from residuum.record import Requests, Results
 from residuum.reporting import write_report
-from residuum.reporting.records import Run
-from residuum.reporting.requests import figures, index_text, load_requests, requests_csv, requests_table
+from residuum.reporting.request_report import figures, index_text, requests_csv, requests_tables
+from residuum.reporting.run import Run
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -57,11 +58,12 @@ def request(number, form, so_far, first):
 def record():
     requests = [request(1, "class", (None, 0.3), (None, 0.3)), request(2, "sample", (1.5, 0.2), (None, 0.25))]
     scenario = {"name": "made", "data": "digits"}
-    return {"schema": "residuum.requests/1", "scenario": scenario, "seeds": [1, 2], "requests": requests}
+    content = {"schema": Requests.SCHEMA, "scenario": scenario, "seeds": [1, 2], "requests": requests}
+    return Requests.model_validate(content)
 
 
 def test_class_form_shows_differences_and_sample_form_ratios(record):
-    first, second = (figures(each, "=sum(A1)")[0] for each in record["requests"])
+    first, second = (figures(each, "=sum(A1)")[0] for each in record.requests)
     assert first["so_far"] == "+20.0 [+0.0, +40.0]"
     assert first["floor"] == ""
     assert second["so_far"] == "1.60 [1.40, 1.80]"
@@ -84,16 +86,17 @@ def test_the_csv_has_a_line_per_request_row_and_radius_and_no_formula(record):
 
 def test_the_table_follows_each_row_over_the_requests(record):
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(requests_table(record))
+    console.print(*requests_tables(record, 200))
     text = console.export_text()
     assert "made: 2 requests, means over 2 seeds" in text
     assert text.count("=sum(A1)") == 2
     assert "8.0 (8.0)" in text
 
 
-def test_the_page_escapes_names_and_runs_no_script(record, tmp_path, monkeypatch):
-    monkeypatch.setattr("residuum.reporting.requests._verdicts", lambda label, row, runs: None)
-    page = index_text(record, [Run(tmp_path, "made", {"scenario": {"class_names": [str(k) for k in range(10)]}})] * 2)
+def test_the_page_escapes_names_and_runs_no_script(record, tmp_path):
+    scenario = {"name": "made", "form": "sample", "class_names": [str(k) for k in range(10)]}
+    results = Results.model_validate({"schema": Results.SCHEMA, "scenario": scenario, "seeds": [1], "methods": {}})
+    page = index_text(record, [Run(tmp_path, "made", results)] * 2)
     assert HOSTILE not in page
     assert "&lt;script&gt;" in page
     assert "<script" not in page
@@ -103,7 +106,7 @@ def test_the_page_escapes_names_and_runs_no_script(record, tmp_path, monkeypatch
 
 def test_a_folder_that_is_none_gets_one_clear_line(tmp_path):
     with pytest.raises(InputError, match=r"cannot read .*requests.json"):
-        load_requests(tmp_path)
+        Requests.load(tmp_path)
     (tmp_path / "requests.json").write_text("{")
     with pytest.raises(InputError, match="expected JSON written by residuum run"):
         write_report(tmp_path)

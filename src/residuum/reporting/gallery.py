@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from residuum.archive import read_arrays
-from residuum.reporting.records import Run, kind
-from residuum.reporting.words import class_name
+from residuum.reporting.run import Run
+from residuum.reporting.wording import class_name
 
 LARGEST_SIDE = 64  # pixels; larger pictures are shown smaller
 BUDGET = 1_200_000  # characters of pictures on the page, so that it stays under 3 MB
@@ -30,7 +30,7 @@ NO_IMAGES = (
 
 
 @dataclass(frozen=True)
-class Gallery:
+class GalleryPage:
     """Cards of one run, by seed; `notes` says what is not shown and why."""
 
     run: str
@@ -41,24 +41,24 @@ class Gallery:
     notes: list[str] = field(default_factory=list)
 
 
-def gallery_of(run: Run, wanted: bool | None) -> Gallery:
+def gallery_of(run: Run, wanted: bool | None) -> GalleryPage:
     """Return the gallery of a run: of public data sets unless unwanted, of a user's own data only if wanted."""
     if wanted is False:
-        return Gallery(run.name, notes=[SWITCHED_OFF])
+        return GalleryPage(run.name, notes=[SWITCHED_OFF])
     if wanted is None and not has_public_data(run):
-        return Gallery(run.name, notes=[PRIVATE])
+        return GalleryPage(run.name, notes=[PRIVATE])
     files = {seed: run.folder / "gallery" / f"{seed}.npz" for seed in run.seeds}
     stored = {seed: load_gallery(path) for seed, path in files.items() if path.is_file()}
     if not stored:
-        return Gallery(run.name, notes=[MISSING])
+        return GalleryPage(run.name, notes=[MISSING])
     if next(iter(stored.values()))["images"].ndim not in (5, 6):
-        return Gallery(run.name, notes=[NO_IMAGES])
+        return GalleryPage(run.name, notes=[NO_IMAGES])
     return _filled(run, stored)
 
 
 def has_public_data(run: Run) -> bool:
     """Return whether the data set is one of those that come by name."""
-    return bool(run.record["scenario"].get("public_data", False))
+    return run.record.scenario.public_data
 
 
 def load_gallery(path: Path) -> Mapping[str, NDArray[Any]]:
@@ -66,7 +66,7 @@ def load_gallery(path: Path) -> Mapping[str, NDArray[Any]]:
     return read_arrays(path, ("ids", "labels", "taus", "rows", "images", "reference_right", "right"), "a gallery")
 
 
-def _filled(run: Run, stored: Mapping[str, Mapping[str, NDArray[Any]]]) -> Gallery:
+def _filled(run: Run, stored: Mapping[str, Mapping[str, NDArray[Any]]]) -> GalleryPage:
     perturbation, rows = run.perturbations[0], [str(row) for row in next(iter(stored.values()))["rows"]]
     seeds: dict[str, list[dict[str, Any]]] = {}
     notes, used = [], 0
@@ -82,13 +82,13 @@ def _filled(run: Run, stored: Mapping[str, Mapping[str, NDArray[Any]]]) -> Galle
     side = max(next(iter(stored.values()))["images"].shape[-2:])
     if side > LARGEST_SIDE:
         notes.append(f"Pictures are shown at {LARGEST_SIDE} instead of {side} pixels.")
-    choices = [row for row in rows if row in run.rows and kind(run.rows[row]) != "retrain"]
-    return Gallery(run.name, perturbation, seeds, choices, clearest_row(run, stored, choices), notes)
+    choices = [row for row in rows if row in run.rows and run.rows[row].kind != "retrain"]
+    return GalleryPage(run.name, perturbation, seeds, choices, clearest_row(run, stored, choices), notes)
 
 
 def clearest_row(run: Run, stored: Mapping[str, Mapping[str, NDArray[Any]]], rows: list[str]) -> str:
     """Return the method (else any row) that is right most often where the reference is wrong."""
-    methods = [row for row in rows if kind(run.rows[row]) == "method"] or rows
+    methods = [row for row in rows if run.rows[row].kind == "method"] or rows
 
     def lead(row: str) -> int:
         return sum(
@@ -105,7 +105,7 @@ def sample_cards(run: Run, seed: str, perturbation: str, arrays: Mapping[str, ND
     return [
         {
             "id": str(sample_id),
-            "label": class_name(int(arrays["labels"][i]), run.record["scenario"].get("class_names") or []),
+            "label": class_name(int(arrays["labels"][i]), run.record.scenario.class_names),
             "strips": [
                 {
                     "tau": float(tau),

@@ -8,32 +8,31 @@ from typing import Any
 
 import numpy as np
 
-from residuum.reporting.records import Run
+from residuum.reporting.run import Run
 
 
 def sample_count(run: Run) -> int | None:
     """Return how many samples were audited, from the first counts file; None when there is none."""
-    for row in run.rows.values():
-        for seed in row["per_seed"].values():
-            for audit in seed["audits"].values():
-                path = run.folder / audit.get("counts", "missing")
-                if path.is_file():
-                    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as counts:
-                        return len(counts["ids"])
+    for _, _, _, audit in run.record.each_audit():
+        path = run.folder / audit.counts
+        if path.is_file():
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as counts:
+                return len(counts["ids"])
     return None
 
 
 def provenance(run: Run) -> dict[str, Any]:
     """Return what a reader needs to repeat the run and to see that the files are the same."""
     record = run.record
+    settings = record.scenario.settings.model_dump(mode="json", exclude_unset=True)
     return {
-        "created": record.get("created", ""),
-        "versions": dict(record.get("versions", {})),
+        "created": record.created,
+        "versions": record.versions,
         "seeds": run.seeds,
-        "warnings": list(record.get("warnings", [])),
-        "notes": list(record.get("notes", [])),
-        "settings": json.dumps(record["scenario"]["settings"], indent=1, ensure_ascii=False),
-        "methods": {label: row.get("settings", {}) for label, row in run.rows.items()},
+        "warnings": record.warnings,
+        "notes": record.notes,
+        "settings": json.dumps(settings, indent=1, ensure_ascii=False),
+        "methods": {label: row.settings for label, row in run.rows.items()},
         "checks": noise_checks(run),
         "hashes": file_hashes(run),
     }
@@ -42,11 +41,9 @@ def provenance(run: Run) -> dict[str, Any]:
 def noise_checks(run: Run) -> dict[str, str]:
     """Return the check value of each seed's random stream."""
     found: dict[str, str] = {}
-    for row in run.rows.values():
-        for seed, entry in row["per_seed"].items():
-            for audit in entry["audits"].values():
-                if audit["settings"].get("noise_check"):
-                    found.setdefault(seed, str(audit["settings"]["noise_check"]))
+    for _, seed, _, audit in run.record.each_audit():
+        if audit.settings.noise_check:
+            found.setdefault(seed, audit.settings.noise_check)
     return found
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from residuum.reporting.records import Record, Run, kind
+from residuum.errors import plural
+from residuum.record import ForgetRequest
+from residuum.reporting.evidence import Point
+from residuum.reporting.run import Run
 from residuum.reporting.verdict import (
     FOUND,
     INCONCLUSIVE,
     MIXED,
     NONE_FOUND,
     OVER,
-    Point,
     Verdict,
 )
 
@@ -22,27 +24,26 @@ TONES = {FOUND: "found", OVER: "over", MIXED: "mixed", INCONCLUSIVE: "unclear", 
 
 def forgotten(run: Run, samples: int | None = None) -> str:
     """Return what was forgotten, all requests so far, from the settings and the number of audited samples."""
-    settings, names = run.record["scenario"]["settings"], run.record["scenario"].get("class_names") or []
-    requests = [*settings.get("earlier", []), settings.get("forget", {})]
-    number = "" if samples is None else f"{samples} training samples: "
-    asked = ", then ".join(request_words(request, names, rest=k > 0) for k, request in enumerate(requests))
-    return f"{number}{asked} of {settings.get('data', {}).get('name', 'the data')}"
+    settings, names = run.record.scenario.settings, run.record.scenario.class_names
+    number = "" if samples is None else f"{plural(samples, 'training sample')}: "
+    asked = ", then ".join(request_words(request, names, rest=k > 0) for k, request in enumerate(settings.requests))
+    return f"{number}{asked} of {settings.data.name or 'the data'}"
 
 
-def request_words(request: Record, class_names: Sequence[str] = (), *, rest: bool = False) -> str:
+def request_words(request: ForgetRequest, class_names: Sequence[str] = (), *, rest: bool = False) -> str:
     """Return what one request asks for; `rest` where earlier requests left only a part.
 
-    >>> request_words({"forget_class": 8, "forget_fraction": 0.5}), request_words({"forget_fraction": 0.02}, rest=True)
-    ('half of class 8', '2 % of all remaining training samples')
+    >>> request_words(ForgetRequest(forget_class=8, forget_fraction=0.5))
+    'half of class 8'
+    >>> request_words(ForgetRequest(forget_fraction=0.02), rest=True)
+    '2 % of all remaining training samples'
     """
-    if ids := request.get("forget_ids"):
-        return f"a list of {len(ids)} id{'s' if len(ids) > 1 else ''}"
-    share, remaining = request.get("forget_fraction"), "remaining " if rest else ""
-    if request.get("forget_class") is None:
+    if request.forget_ids:
+        return f"a list of {plural(len(request.forget_ids), 'id')}"
+    share, remaining = request.forget_fraction, "remaining " if rest else ""
+    if request.forget_class is None:
         return f"{_share(share)} all {remaining}training samples" if share else "samples"
-    return (
-        f"{_share(share)} {'what remains of ' if rest else ''}class {class_name(request['forget_class'], class_names)}"
-    )
+    return f"{_share(share)} {'what remains of ' if rest else ''}class {class_name(request.forget_class, class_names)}"
 
 
 def _share(fraction: float | None) -> str:
@@ -58,12 +59,11 @@ def class_name(label: int | str, names: Sequence[str]) -> str:
 
 def model_words(run: Run) -> str:
     """Return the audited network."""
-    model = run.record["scenario"]["settings"].get("model", {})
-    width = f", width {model['width']}" if model.get("width") else ""
-    return f"{model.get('name', 'a model')}{width}"
+    model = run.record.scenario.settings.model
+    return f"{model.name or 'a model'}{f', width {model.width}' if model.width else ''}"
 
 
-def verdict_sentence(run: Run, label: str, verdict: Verdict) -> str:
+def verdict_sentence(run: Run, verdict: Verdict) -> str:
     """Return the verdict in one or two plain sentences."""
     if verdict.word == INCONCLUSIVE:
         return f"Nothing can be concluded: {'; '.join((*verdict.doubts, *verdict.reasons))}."
@@ -98,6 +98,17 @@ def amount(value: float, form: str) -> str:
     return f"{round(100 * value, 1) + 0.0:+.1f}" if form == "class" else f"{value:.2f}"
 
 
+def estimate_words(value: float | None, low: float | None, high: float | None, form: str) -> str:
+    """Return a figure with its interval; a dash where it does not exist.
+
+    >>> estimate_words(1.204, 1.1, 1.3, "sample"), estimate_words(0.1, 0.05, 0.15, "class")
+    ('1.20 [1.10, 1.30]', '+10.0 [+5.0, +15.0]')
+    """
+    if value is None or low is None or high is None:
+        return "–"
+    return f"{amount(value, form)} [{amount(low, form)}, {amount(high, form)}]"
+
+
 def figure_words(point: Point, form: str) -> tuple[str, str, str]:
     """Return figure with interval, noise floor, and the threshold it was judged by.
 
@@ -107,42 +118,41 @@ def figure_words(point: Point, form: str) -> tuple[str, str, str]:
     """
     show = partial(amount, form=form)
     low, high = point.bar
-    figure = f"{show(point.mean)} [{show(min(point.lows))}, {show(max(point.highs))}]"
+    figure = estimate_words(point.mean, min(point.lows), max(point.highs), form)
     over = point.enough(point.below) and not point.enough(point.above)
     threshold = f"high end below {show(low)}" if over else f"low end above {show(high)}"
     return figure, f"{show(point.floor[0])} to {show(point.floor[1])}", threshold
 
 
-def not_proved(run: Run, verdicts: dict[str, Verdict]) -> Iterator[str]:
+def not_proved(run: Run) -> Iterator[str]:
     """Yield what the page does not prove."""
     yield (
         "That anything was deleted. 'No residual knowledge found' is absence of evidence at this precision, for these "
         "samples, perturbations and radii; other perturbations may find more."
     )
-    pairs = min((floor["pairs"] for floor in run.record.get("noise_floor", {}).values()), default=0)
+    pairs = min((floor.pairs for floor in run.record.noise_floor.values()), default=0)
     if pairs:
-        chance = 2 / (pairs + 1)
         yield (
-            f"What re-training can do in general. The noise floor is the range of {pairs} comparison"
-            f"{'s' if pairs > 1 else ''} with a second re-trained model; one more re-train would fall outside it with "
-            f"chance about {100 * chance:.0f} %."
+            f"What re-training can do in general. The noise floor is the range of {plural(pairs, 'comparison')} with a "
+            f"second re-trained model; one more re-train would fall outside it with chance about "
+            f"{100 * 2 / (pairs + 1):.0f} %."
         )
     yield (
         "Anything about other samples, other models or other data. The intervals are over the random perturbations, "
         "with the forgotten samples and the trained models fixed; seeds show how models vary."
     )
     yield "A legal conclusion. The page measures behaviour; people decide whether that satisfies a deletion request."
-    original = next((label for label, row in run.rows.items() if kind(row) == "original"), None)
-    if original and verdicts.get(original) and verdicts[original].word not in (FOUND, MIXED):
+    originals = [verdict.word for label, verdict in run.verdicts.items() if run.rows[label].kind == "original"]
+    if originals and originals[0] not in (FOUND, MIXED):
         yield (
             "That this audit can see residual knowledge at all: even the original model, which was trained on the "
             "forgotten samples, was not told apart from re-train. Read the other verdicts with that in mind."
         )
 
 
-def headline(verdicts: dict[str, Verdict], rows: Record) -> str:
+def headline(run: Run) -> str:
     """Return one sentence over all methods."""
-    words = [verdicts[label].word for label, row in rows.items() if kind(row) == "method" and label in verdicts]
+    words = [verdict.word for label, verdict in run.verdicts.items() if run.rows[label].kind == "method"]
     if not words:
         return "No unlearning method was run."
     counted = {word: words.count(word) for word in (FOUND, MIXED, OVER, INCONCLUSIVE, NONE_FOUND) if word in words}

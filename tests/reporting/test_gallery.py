@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from residuum.reporting import pictures
-from residuum.reporting.pictures import MISSING, NO_IMAGES, PRIVATE, SWITCHED_OFF, gallery_of, strip_uri
+from residuum.reporting import gallery as pictures
+from residuum.reporting.gallery import MISSING, NO_IMAGES, PRIVATE, SWITCHED_OFF, gallery_of, strip_uri
 from residuum.types import InputError
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from residuum.reporting.paper import (
+from residuum.record import Spread
+from residuum.reporting.published import (
     AGREES,
     CANNOT_SAY,
     DIFFERS,
     METRICS,
-    Spread,
     agreement,
     compare,
     load_published,
@@ -22,6 +22,10 @@ from residuum.reporting.paper import (
 from residuum.types import InputError
 
 PRINTED = Path(__file__).parents[1] / "data" / "published.json"
+
+
+def spread(mean, std, n):
+    return Spread(mean=mean, std=std, n=n)
 
 
 def cell(mean, std=1.0, **more):
@@ -39,25 +43,25 @@ def test_agreement_is_welchs_test_at_five_per_cent(gap, spreads):
 
     (a, b), unbiased = spreads, (3 / 2) ** 0.5
     p = ttest_ind_from_stats(90 + gap, a * unbiased, 3, 90, b * unbiased, 3, equal_var=False).pvalue
-    assert agreement(Spread(90 + gap, a, 3), Spread(90, b, 3)) == (AGREES if p >= 0.05 else DIFFERS)
+    assert agreement(spread(90 + gap, a, 3), spread(90, b, 3)) == (AGREES if p >= 0.05 else DIFFERS)
 
 
 def test_agreement_without_spread():
-    assert agreement(Spread(90.0, 0.0, 1), Spread(90.0, 1.0, 3)) == CANNOT_SAY
-    assert agreement(Spread(90.0, 0.0, 3), Spread(90.004, 0.0, 3)) == AGREES
-    assert agreement(Spread(90.0, 0.0, 3), Spread(90.1, None, 3)) == DIFFERS
+    assert agreement(spread(90.0, 0.0, 1), spread(90.0, 1.0, 3)) == CANNOT_SAY
+    assert agreement(spread(90.0, 0.0, 3), spread(90.004, 0.0, 3)) == AGREES
+    assert agreement(spread(90.0, 0.0, 3), spread(90.1, None, 3)) == DIFFERS
 
 
 def test_values_are_matched_by_scenario_form_method_and_metric(make_run):
     run = make_run()
-    ours = run.rows["gd"]["summary"]
-    gd = {"retain_acc": cell(ours["retain_accuracy"]["mean"]), "test_acc": cell(20.0), "relearn_time": None}
+    ours = run.rows["gd"].summary
+    gd = {"retain_acc": cell(ours.retain_accuracy.mean), "test_acc": cell(20.0), "relearn_time": None}
     found = compare(run, published(GD=gd, Unknown=gd))
     assert [(entry.label, entry.metric, entry.mark) for entry in found] == [
         ("gd", "retain_accuracy", AGREES),
         ("gd", "test_accuracy", DIFFERS),
     ]
-    assert found[0].ours == Spread(**ours["retain_accuracy"])
+    assert found[0].ours == ours.retain_accuracy
     assert compare(run, published(scenario="cifar10", GD=gd)) == []
     assert compare(run, published(table="class_unlearning", GD=gd)) == []
     assert compare(run, published(table="vgg11_digits", GD=gd)) == []

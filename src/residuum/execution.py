@@ -1,0 +1,205 @@
+"""Carry out an experiment, from its plan to the run's folder: what the command line and Python users call alike."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from residuum.auditing import Cost
+from residuum.errors import InputError
+from residuum.experiments import (
+    Experiment,
+    Result,
+    Stage,
+    audit_cost,
+    claim_folder,
+    engine,
+    is_short,
+    outline,
+    plan,
+    run_all,
+    write_requests,
+    write_run,
+)
+from residuum.parallel import ALONE, Team, make_team
+from residuum.record import Requests, Results, Stored
+from residuum.reporting.run import Run, load_runs
+from residuum.reporting.writing import write_report
+
+STORE = Path(".residuum/store")
+RUNS = Path("runs")
+Report = Callable[[Stage, int, int], None]
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a run is carried out with: worker processes or a cluster, or processes that share each stage."""
+
+    workers: int = 1
+    cluster: str | None = None
+    devices: int | None = None
+    nodes: int = 1
+    precision: str = "32-true"
+
+    def __post_init__(self) -> None:
+        if self.cluster is not None and not self.one_process:
+            raise InputError("expected --cluster or --devices, --nodes and --precision, got both")
+
+    @property
+    def one_process(self) -> bool:
+        """Whether every stage is computed by one process, on the CPU and in 32 bits."""
+        return self.team is ALONE
+
+    @cached_property
+    def team(self) -> Team:
+        """The processes that share each stage."""
+        return make_team(self.devices, self.nodes, self.precision)
+
+
+@dataclass(frozen=True)
+class RequestsRun:
+    """Deletion requests carried out one after the other: the record over all of them, and the run of each."""
+
+    folder: Path
+    record: Requests
+
+    @property
+    def runs(self) -> list[Run]:
+        """The run of each request, in order."""
+        return load_runs([self.folder / request.folder for request in self.record.requests])
+
+    def report(self, *, gallery: bool | None = None, paper: Path | str | None = None) -> list[Path]:
+        """Write index.html and requests.csv, and each request's report; return the files."""
+        return write_report(self.folder, gallery=gallery, paper=paper)
+
+
+def run(
+    experiment: Experiment,
+    *,
+    store: Path | str = STORE,
+    out: Path | str | None = None,
+    executor: Executor | None = None,
+    resources: Resources | None = None,
+    progress: bool = False,
+) -> Run:
+    """Train, unlearn, evaluate and audit; write results.json with counts and weights into a folder; return the run.
+
+    Args:
+        experiment: what to compare, for instance `Experiment.create("digits", methods="gd,rurk")`.
+        store: folder of finished stages; the same call again takes them from there and computes what is missing.
+        out: folder of the run; default runs/SCENARIO.
+        executor: any `concurrent.futures.Executor` to compute stages on, instead of `resources`.
+        resources: worker processes, a cluster, or devices that share each stage; default one process.
+        progress: say on standard error what is to do, what it costs and what is done.
+
+    Returns:
+        The run: `.report()` writes the page, `.verdicts` and `.to_frame()` have what came out.
+
+    Example:
+        >>> import tempfile
+        >>> tiny = Experiment.create("tiny", methods="gd", seeds=[1], overrides={"train.epochs": 1})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     list(run(tiny, store=f"{folder}/store", out=f"{folder}/tiny").verdicts)
+        ['original', 'gd']
+    """
+    folder = Path(out) if out is not None else RUNS / experiment.scenario.name
+    steps, results = _computed([experiment], folder, Results, Path(store), executor, resources or Resources(), progress)
+    return Run(folder, experiment.scenario.name, write_run(steps[0], results[0], folder))
+
+
+def run_requests(
+    experiment: Experiment,
+    *,
+    store: Path | str = STORE,
+    out: Path | str | None = None,
+    executor: Executor | None = None,
+    resources: Resources | None = None,
+    progress: bool = False,
+) -> RequestsRun:
+    """Carry out all requests of an experiment one after the other; write a run for each, and requests.json.
+
+    The arguments are those of `run`; the folder is runs/SCENARIO-requests by default.
+    """
+    folder = Path(out) if out is not None else RUNS / f"{experiment.scenario.name}-requests"
+    chosen = resources or Resources()
+    steps, results = _computed(experiment.steps, folder, Requests, Path(store), executor, chosen, progress)
+    return RequestsRun(folder, write_requests(steps, results, folder))
+
+
+def _computed(
+    experiments: Sequence[Experiment],
+    folder: Path,
+    kind: type[Stored],
+    store: Path,
+    executor: Executor | None,
+    resources: Resources,
+    progress: bool,
+) -> tuple[list[Experiment], list[list[Result]]]:
+    """Return the experiments as they were computed, and their results.
+
+    Of a team, the leader does all that; the others do their share of the stages, and their process ends here.
+    """
+    team = resources.team
+    team.launch()
+    steps = [experiment.model_copy(update={"compute": team.compute}) for experiment in experiments]
+    if not team.leads:
+        run_all(steps, store=store, team=team)
+        team.end()
+        raise SystemExit(0)
+    plans = [plan(step) for step in steps]
+    todo = outline(steps, store, plans)
+    claim_folder(folder, kind)
+    costs = [audit_cost(step, store, own) for step, own in zip(steps, plans, strict=True)]
+    total = Cost(sum(cost.passes for cost in costs), sum(cost.seconds for cost in costs))
+    if progress:
+        _say(str(todo))
+        if total.passes:
+            most = "at most " if steps[0].scenario.audit.draws is None else ""
+            _say(f"audits: {most}{total}, on one core")
+    one = not resources.one_process or is_short(steps, store, plans, total)
+    chosen = nullcontext(executor) if executor else engine(1 if one else resources.workers, resources.cluster)
+    with chosen as pool, _shown(progress) as report:
+        results = run_all(steps, store=store, executor=pool, report=report, plans=plans, team=team)
+    team.end()
+    return steps, results
+
+
+@contextmanager
+def _shown(progress: bool) -> Iterator[Report | None]:
+    """Yield a reporter of finished stages: a bar on a terminal, plain lines otherwise, on standard error."""
+    if not progress or not sys.stderr.isatty():
+        yield _plain_line if progress else None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+        yield lambda stage, done, total: bar.update(task, description=stage.title, completed=done, total=total)
+
+
+def _say(text: str) -> None:
+    print(f"residuum: {text}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _plain_line(stage: Stage, done: int, total: int) -> None:
+    print(f"[{done}/{total}] {stage.title}", file=sys.stderr, flush=True)  # noqa: T201

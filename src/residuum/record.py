@@ -1,0 +1,405 @@
+"""The record of a run (results.json) and of a sequence of requests (requests.json), typed once.
+
+Everything under `metrics` and `summary` is a percentage (epochs are counts), everything under `audits` a fraction or a
+ratio. Lists follow `taus`; a value that does not exist is None.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from residuum.errors import InputError
+
+Values = list[float | None]
+Kind = Literal["original", "retrain", "control", "method"]
+METRICS = ("retain_accuracy", "unlearn_accuracy", "test_accuracy", "mia_accuracy")
+
+
+class _Part(BaseModel):
+    """A part of a record: fields that this version does not know are kept."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", protected_namespaces=())
+
+
+class Curve(_Part):
+    """A measure over the radii with its interval; `low` and `high` are empty where it has none.
+
+    >>> Curve(value=[1.0], low=[0.5], high=[2.0]).at(0)
+    (1.0, 0.5, 2.0)
+    """
+
+    value: Values
+    low: Values = []
+    high: Values = []
+
+    def at(self, k: int) -> tuple[float | None, float | None, float | None]:
+        """Return value, low and high at the k-th radius."""
+        return self.value[k], self.low[k] if self.low else None, self.high[k] if self.high else None
+
+
+class ResidualKnowledge(_Part):
+    """r over the radii: the pooled ratio with its interval over draws, and the literature's mean of ratios."""
+
+    pooled: Values
+    low: Values
+    high: Values
+    bootstrap_low: Values = []
+    bootstrap_high: Values = []
+    mean_of_ratios: Values = []
+    smoothed: Values = []
+    infinite: list[int] = []
+    undefined: list[int] = []
+
+    @property
+    def curve(self) -> Curve:
+        """The pooled ratio."""
+        return Curve(value=self.pooled, low=self.low, high=self.high)
+
+
+class AuditSettings(_Part):
+    """How an audit was made; the perturbation's own settings stand beside these."""
+
+    confidence: float = 0.95
+    enumerated: bool = False
+    noise_check: str | None = None
+
+
+class Audit(_Part):
+    """What one model shows under one perturbation, and where the counts behind it stand."""
+
+    settings: AuditSettings = AuditSettings()
+    taus: list[float]
+    draws: list[int]
+    residual_knowledge: ResidualKnowledge
+    difference: Curve
+    disagreement: Curve | None = None
+    unlearn_accuracy: Curve | None = None
+    prevalence: Curve | None = None
+    prevalence_defined: Values = []
+    prevalence_significant: Values = []
+    first_radius: dict[str, float | None] = {}
+    counts: str = ""
+
+    def curve(self, measure: str) -> Curve:
+        """Return a measure by its name: pooled, mean_of_ratios, difference, disagreement, ..."""
+        if measure == "pooled":
+            return self.residual_knowledge.curve
+        if measure == "mean_of_ratios":
+            return Curve(value=self.residual_knowledge.mean_of_ratios)
+        found: Curve = getattr(self, measure)
+        return found
+
+
+class RelearnTime(_Part):
+    """Epochs until the forgotten samples are learnt again; None where the cap came first."""
+
+    value: float | None
+    censored: bool
+    threshold: float
+
+
+class Metrics(_Part):
+    """The literature's measures of one model, in per cent."""
+
+    retain_accuracy: float
+    unlearn_accuracy: float
+    test_accuracy: float
+    mia_accuracy: float
+    mia_entropy_accuracy: float | None = None
+    relearn_epochs: RelearnTime | None = None
+
+
+class SeedResult(_Part):
+    """One row with one seed."""
+
+    metrics: Metrics | None = None
+    seconds: float = 0.0
+    passes: int = 0
+    audits: dict[str, Audit] = {}
+    notes: dict[str, Any] = {}
+
+
+class Spread(_Part):
+    """A mean over n seeds with its standard deviation (ddof 0); None where it is not known."""
+
+    mean: float
+    std: float | None = None
+    n: int = 1
+
+
+class RelearnSummary(_Part):
+    """The median re-learn time, None beyond the cap, and how many seeds were censored."""
+
+    median: float | None
+    censored: int
+    n: int
+
+
+class Summary(_Part):
+    """One row over its seeds."""
+
+    retain_accuracy: Spread | None = None
+    unlearn_accuracy: Spread | None = None
+    test_accuracy: Spread | None = None
+    mia_accuracy: Spread | None = None
+    mia_entropy_accuracy: Spread | None = None
+    relearn_epochs: RelearnSummary | None = None
+    average_gap: float | None = None
+    average_gap_per_seed: float | None = None
+
+    def metric(self, name: str) -> Spread | None:
+        """Return one of the accuracies by its name."""
+        found: Spread | None = getattr(self, name)
+        return found
+
+
+class Row(_Part):
+    """One line of the results: a method, its settings, and what came out, by seed."""
+
+    method: str
+    settings: dict[str, Any] = {}
+    fields_left_open: list[str] = []
+    summary: Summary = Summary()
+    per_seed: dict[str, SeedResult]
+
+    @property
+    def kind(self) -> Kind:
+        """What the row is.
+
+        >>> Row(method="control_2", per_seed={}).kind, Row(method="rurk", per_seed={}).kind
+        ('control', 'method')
+        """
+        baselines: dict[str, Kind] = {"original": "original", "retrain": "retrain", "control": "control"}
+        return baselines.get(re.sub(r"^control_\d+$", "control", self.method), "method")
+
+    @property
+    def judged(self) -> bool:
+        """Whether the row gets a verdict: re-trained models are what the others are judged by."""
+        return self.kind in ("original", "method")
+
+    def audits(self, perturbation: str) -> list[Audit]:
+        """Return the row's audits under a perturbation, one for each seed that has one."""
+        return [seed.audits[perturbation] for seed in self.per_seed.values() if perturbation in seed.audits]
+
+
+class NoiseFloor(_Part):
+    """The range of r between re-trained models, over the radii; `pairs` comparisons were made."""
+
+    taus: list[float] = []
+    low: Values
+    high: Values
+    pairs: int
+
+
+class ForgetRequest(_Part):
+    """What was to be forgotten: a class or a fraction of it, a random fraction, or a list of ids."""
+
+    forget_class: str | int | None = None
+    forget_fraction: float | None = None
+    forget_ids: list[str] | None = None
+
+
+class _Named(_Part):
+    name: str = ""
+    width: int | None = None
+
+
+class _Perturbations(_Part):
+    perturbations: list[str] = []
+
+
+class Settings(_Part):
+    """The scenario's settings as far as a reader needs them; all others are kept beside these."""
+
+    data: _Named = _Named()
+    forget: ForgetRequest = ForgetRequest()
+    earlier: list[ForgetRequest] = []
+    model: _Named = _Named()
+    audit: _Perturbations = _Perturbations()
+    picture: dict[str, Any] | None = None
+
+    @property
+    def requests(self) -> list[ForgetRequest]:
+        """All requests, in the order in which they were made."""
+        return [*self.earlier, self.forget]
+
+
+class ScenarioRecord(_Part):
+    """Which data, request and network the run was about."""
+
+    name: str
+    form: Literal["sample", "class"]
+    class_names: list[str] = []
+    public_data: bool = False
+    settings: Settings = Settings()
+
+
+class Stored(_Part):
+    """A record that stands in a file of its own, under a schema."""
+
+    SCHEMA: ClassVar[str]
+    FILE: ClassVar[str]
+    WHAT: ClassVar[str]
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read the record of this folder; one line says which file and which field is not as expected."""
+        path = folder / cls.FILE
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}; expected the folder of {cls.WHAT}") from None
+        except (ValueError, RecursionError):
+            raise InputError(f"{path}: expected JSON written by residuum run, got something else") from None
+        found = content.get("schema") if isinstance(content, dict) else None
+        if found != cls.SCHEMA:
+            raise InputError(f"{path}: expected schema {cls.SCHEMA!r}, got {found!r}")
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, first["loc"]))
+            raise InputError(f"{path}: {field}: {first['msg']}; expected a record written by residuum run") from None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the record as plain values, with what was given and nothing else."""
+        return self.model_dump(mode="json", exclude_unset=True, by_alias=True)
+
+    def text(self) -> str:
+        """Return the content of the file."""
+        return json.dumps(self.as_dict(), indent=1, allow_nan=False) + "\n"
+
+
+class Results(Stored):
+    """results.json: everything known of a run."""
+
+    SCHEMA: ClassVar[str] = "residuum.results/1"
+    FILE: ClassVar[str] = "results.json"
+    WHAT: ClassVar[str] = "a finished run"
+
+    schema_: str = Field(SCHEMA, alias="schema")
+    created: str = ""
+    versions: dict[str, str] = {}
+    scenario: ScenarioRecord
+    seeds: list[int]
+    warnings: list[str] = []
+    notes: list[str] = []
+    noise_floor: dict[str, NoiseFloor] = {}
+    methods: dict[str, Row]
+
+    @property
+    def perturbations(self) -> list[str]:
+        """What was audited, in the order of the settings."""
+        audited = {name for row in self.methods.values() for seed in row.per_seed.values() for name in seed.audits}
+        ordered = [name for name in self.scenario.settings.audit.perturbations if name in audited]
+        return [*ordered, *sorted(audited - set(ordered))]
+
+    def rows_of(self, kind: Kind) -> list[str]:
+        """Return the labels of the rows of one kind."""
+        return [label for label, row in self.methods.items() if row.kind == kind]
+
+    def each_audit(self) -> Iterator[tuple[str, str, str, Audit]]:
+        """Yield label, seed, perturbation and audit of everything audited."""
+        for label, row in self.methods.items():
+            for seed, result in row.per_seed.items():
+                for perturbation, audit in result.audits.items():
+                    yield label, seed, perturbation, audit
+
+
+class Estimates(_Part):
+    """r and the difference on one set of forgotten samples."""
+
+    residual_knowledge: ResidualKnowledge
+    difference: Curve
+
+    def curve(self, measure: str) -> Curve:
+        """Return pooled or difference."""
+        return self.residual_knowledge.curve if measure == "pooled" else self.difference
+
+
+class RequestAudit(_Part):
+    """What one model shows after a request: on all samples forgotten so far, and on those of the first request."""
+
+    taus: list[float]
+    so_far: Estimates
+    first_request: Estimates
+
+    def on(self, samples: str) -> Estimates:
+        """Return the estimates on "so_far" or on "first_request"."""
+        found: Estimates = getattr(self, samples)
+        return found
+
+
+class RequestRow(_Part):
+    """One row after one request."""
+
+    method: str
+    metrics: dict[str, float]
+    average_gap: float | None = None
+    per_seed: dict[str, dict[str, RequestAudit]]
+
+    @property
+    def kind(self) -> Kind:
+        """What the row is."""
+        return Row(method=self.method, per_seed={}).kind
+
+    def audits(self, perturbation: str) -> list[RequestAudit]:
+        """Return the row's audits under a perturbation, by seed."""
+        return [audits[perturbation] for audits in self.per_seed.values()]
+
+
+class RequestResult(_Part):
+    """One request of a sequence; `folder` holds its complete run."""
+
+    number: int
+    folder: str
+    request: ForgetRequest
+    form: Literal["sample", "class"]
+    samples: int
+    samples_so_far: int
+    warnings: list[str] = []
+    noise_floor: dict[str, NoiseFloor]
+    rows: dict[str, RequestRow]
+
+
+class _Sequence(_Part):
+    name: str
+    data: str
+
+
+class Requests(Stored):
+    """requests.json: deletion requests carried out one after the other."""
+
+    SCHEMA: ClassVar[str] = "residuum.requests/1"
+    FILE: ClassVar[str] = "requests.json"
+    WHAT: ClassVar[str] = "finished requests"
+
+    schema_: str = Field(SCHEMA, alias="schema")
+    created: str = ""
+    scenario: _Sequence
+    seeds: list[int]
+    requests: list[RequestResult]
+
+
+def over_seeds(curves: Sequence[Curve]) -> Curve:
+    """Return the mean over seeds, with the lowest low and the highest high; None where a seed has no value.
+
+    >>> over_seeds([Curve(value=[1.0], low=[0.5], high=[2.0]), Curve(value=[2.0], low=[1.0], high=[3.0])])
+    Curve(value=[1.5], low=[0.5], high=[3.0])
+    """
+
+    def reduced(lists: Iterator[Values], reduce: Any) -> Values:  # noqa: ANN401 (min, max or a mean)
+        return [None if None in column else float(reduce(column)) for column in zip(*lists, strict=True)]
+
+    return Curve(
+        value=reduced((c.value for c in curves), statistics.fmean),
+        low=reduced((c.low for c in curves), min),
+        high=reduced((c.high for c in curves), max),
+    )

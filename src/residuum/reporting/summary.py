@@ -1,0 +1,234 @@
+"""One summary of a run: everything that terminal, page, LaTeX, CSV and figures show, each derived here once."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from residuum.record import Curve, Kind, RelearnSummary, Row, SeedResult, Spread, Summary, over_seeds
+from residuum.reporting.evidence import (
+    Point,
+    farthest_value,
+    judged_confidence,
+    judged_measure,
+    judged_points,
+    noise_floor,
+)
+from residuum.reporting.glossary import GAP, MEASURES, METRICS
+from residuum.reporting.run import Run
+from residuum.reporting.verdict import Verdict, judge
+
+COLOURS = ("#0072b2", "#c65102", "#00806a", "#c2357d", "#8a6d00", "#7a3fb5", "#4d7c0f", "#b3261e")
+LINES = 3  # solid, dashed, dotted
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One value: the number itself, its spread, its gap to re-train, and its text."""
+
+    value: float | None
+    text: str
+    std: float | None = None
+    gap: float | None = None
+    note: str = ""
+    best: bool = False
+
+
+NOTHING = Cell(None, "–")
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a row is drawn: methods have one of eight colours, solid, then dashed, then dotted."""
+
+    kind: Kind
+    colour: int = 0
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class SeedPoint:
+    """One row and seed in the trade-off: test accuracy, residual knowledge farthest from neutral, cost in per cent."""
+
+    run: str
+    label: str
+    seed: str
+    x: float | None
+    y: float | None
+    cost: float | None
+
+
+@dataclass(frozen=True)
+class RowSummary:
+    """One row over its seeds; `verdict` is None for re-trained models, which the others are judged by."""
+
+    run: str
+    label: str
+    row: Row
+    verdict: Verdict | None
+    cells: dict[str, Cell]
+
+    @property
+    def kind(self) -> Kind:
+        """What the row is."""
+        return self.row.kind
+
+    def seed_curves(self, perturbation: str, measure: str) -> list[Curve]:
+        """Return a measure over the radii, one curve for each seed."""
+        return [audit.curve(measure) for audit in self.row.audits(perturbation)]
+
+    def curve(self, perturbation: str, measure: str) -> Curve:
+        """Return the mean over seeds with the hull of the seeds' intervals."""
+        return over_seeds(self.seed_curves(perturbation, measure))
+
+    def significant(self, perturbation: str) -> list[float | None]:
+        """Return the mean share of samples recognised significantly more often than by re-train, by radius."""
+        return over_seeds([Curve(value=a.prevalence_significant) for a in self.row.audits(perturbation)]).value
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """All rows of a run, and what they are compared with."""
+
+    run: Run
+    rows: list[RowSummary]
+
+    @cached_property
+    def taus(self) -> dict[str, list[float]]:
+        """The radii of each perturbation."""
+        found = {name: (row.audits(name) for row in self.run.rows.values()) for name in self.run.perturbations}
+        return {name: next(audits[0].taus for audits in lists if audits) for name, lists in found.items()}
+
+    @cached_property
+    def floors(self) -> dict[str, dict[str, Curve | None]]:
+        """The noise floor of each perturbation and measure; None without a control."""
+        keys = [measure.key for measure in MEASURES]
+        return {name: {key: noise_floor(self.run, name, key) for key in keys} for name in self.run.perturbations}
+
+    def audited(self, perturbation: str) -> list[RowSummary]:
+        """Return the rows that were audited under a perturbation."""
+        return [row for row in self.rows if row.row.audits(perturbation)]
+
+    def trade_off(self, perturbation: str) -> list[SeedPoint]:
+        """Return one point for each row and seed."""
+        measure, neutral = judged_measure(self.run.form)
+        return [
+            SeedPoint(
+                self.run.name,
+                row.label,
+                seed,
+                farthest_value(audit.taus, audit.curve(measure).value, neutral),
+                result.metrics.test_accuracy if result.metrics else None,
+                cost(self.run, [result]),
+            )
+            for row in self.rows
+            for seed, result in row.row.per_seed.items()
+            if (audit := result.audits.get(perturbation))
+        ]
+
+    def first_shown(self, most: int = 7) -> list[str]:
+        """Return the rows a plot shows at first: all if few, else original, control and the smallest average gaps."""
+        shown = [row for row in self.rows if row.kind != "retrain"]
+        if len(shown) <= most:
+            return [row.label for row in shown]
+        fixed = [row for row in shown if row.kind == "original"] + [row for row in shown if row.kind == "control"][:1]
+        gaps = {row.label: row.cells[GAP.key].value for row in shown if row not in fixed}
+        ranked = sorted(gaps, key=lambda label: (gaps[label] is None, gaps[label] or 0.0))
+        chosen = {*(row.label for row in fixed), *ranked[: most - len(fixed)]}
+        return [row.label for row in shown if row.label in chosen]
+
+
+def summarise_run(run: Run) -> RunSummary:
+    """Return the summary; the smallest gap among the methods is marked in each column, unless most share it."""
+    rows = [
+        RowSummary(run.name, label, row, judge(run, label) if row.judged else None, _cells(run, row))
+        for label, row in run.rows.items()
+    ]
+    best = {key: _smallest_gap(rows, key) for key in (*(column.key for column in METRICS), GAP.key)}
+    return RunSummary(run, [replace(row, cells=_with_best(row, best)) for row in rows])
+
+
+def row_styles(runs: Iterable[Run]) -> dict[str, Style]:
+    """Return for each label how it is drawn, the same in all runs and figures."""
+    kinds = {label: row.kind for run in runs for label, row in run.rows.items()}
+    methods = [label for label in kinds if kinds[label] == "method"]
+    places = {label: divmod(k, len(COLOURS)) for k, label in enumerate(methods)}
+    return {
+        label: Style(kind, places[label][1], places[label][0] % LINES) if label in places else Style(kind)
+        for label, kind in kinds.items()
+    }
+
+
+def cost(run: Run, results: Sequence[SeedResult]) -> float | None:
+    """Return the forward-backward passes of these seeds in per cent of what re-training takes for as many."""
+    full = [seed.passes for seed in run.rows["retrain"].per_seed.values()] if "retrain" in run.rows else []
+    share = len(results) / max(len(full), 1)
+    return 100 * sum(result.passes for result in results) / (share * sum(full)) if sum(full) else None
+
+
+def _cells(run: Run, row: Row) -> dict[str, Cell]:
+    reference = run.rows["retrain"].summary if "retrain" in run.rows else Summary()
+    gap, passes = row.summary.average_gap, cost(run, list(row.per_seed.values()))
+    return {
+        **{c.key: _metric_cell(row.summary.metric(c.key), reference.metric(c.key)) for c in METRICS},
+        "relearn_epochs": _relearn_cell(row.summary.relearn_epochs),
+        "average_gap": NOTHING if gap is None else Cell(gap, f"{gap:.2f}", gap=gap),
+        "residual": _residual_cell(_farthest_point(run, row)),
+        "cost": NOTHING if passes is None else Cell(passes, f"{passes:.1f}"),
+    }
+
+
+def _metric_cell(value: Spread | None, reference: Spread | None) -> Cell:
+    if value is None:
+        return NOTHING
+    gap = None if reference is None else abs(value.mean - reference.mean)
+    return Cell(value.mean, f"{value.mean:.2f}", std=value.std, gap=gap)
+
+
+def _relearn_cell(summary: RelearnSummary | None) -> Cell:
+    if summary is None:
+        return NOTHING
+    return Cell(float("inf") if summary.median is None else summary.median, relearn_text(summary))
+
+
+def relearn_text(summary: RelearnSummary) -> str:
+    """Return the median number of epochs, with the share of seeds that never got there.
+
+    >>> relearn_text(RelearnSummary(median=4.0, censored=1, n=3)), relearn_text(
+    ...     RelearnSummary(median=None, censored=3, n=3)
+    ... )
+    ('4 (1/3 > cap)', '> cap')
+    """
+    if summary.median is None:
+        return "> cap"
+    return f"{summary.median:g}" + (f" ({summary.censored}/{summary.n} > cap)" if summary.censored else "")
+
+
+def _farthest_point(run: Run, row: Row) -> Point | None:
+    points = [p for name in run.perturbations[:1] for p in judged_points(run, row, name, judged_confidence(run))]
+    return max(points, key=lambda point: point.distance, default=None)
+
+
+def _residual_cell(point: Point | None) -> Cell:
+    if point is None:
+        return NOTHING
+    spread = statistics.pstdev(point.values)
+    return Cell(point.mean, f"{point.mean:.2f}", std=spread, note=f"{point.perturbation} {point.tau:g}")
+
+
+def _smallest_gap(rows: Sequence[RowSummary], key: str) -> float | None:
+    known = [gap for row in rows if row.kind == "method" and (gap := row.cells[key].gap) is not None]
+    most_share_it = bool(known) and 2 * known.count(min(known)) > len(known)
+    return None if most_share_it else min(known, default=None)
+
+
+def _with_best(row: RowSummary, best: dict[str, float | None]) -> dict[str, Cell]:
+    if row.kind != "method":
+        return row.cells
+    smallest = {key: best.get(key) for key in row.cells}
+    return {
+        key: replace(cell, best=smallest[key] is not None and cell.gap == smallest[key])
+        for key, cell in row.cells.items()
+    }
