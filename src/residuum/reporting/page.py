@@ -11,7 +11,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from residuum.reporting import wording
+from residuum.reporting import evidence, verdict, wording
 from residuum.reporting.gallery import GalleryPage
 from residuum.reporting.glossary import COLUMNS, MEASURES
 from residuum.reporting.plots import panels, trade_offs
@@ -19,7 +19,7 @@ from residuum.reporting.provenance import provenance, sample_count
 from residuum.reporting.published import Comparison
 from residuum.reporting.run import Run
 from residuum.reporting.summary import COLOURS, row_styles
-from residuum.reporting.verdict import THRESHOLDS, Verdict
+from residuum.reporting.verdict import Verdict
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -45,7 +45,8 @@ def page_text(
             rows=[row for run in runs for row in run.summary.rows],
             columns=COLUMNS,
             measures=MEASURES,
-            thresholds=THRESHOLDS,
+            limits=verdict,
+            evidence=evidence,
             galleries=galleries,
             published=list(zip(runs, published, strict=True)) if published is not None else None,
             styles=row_styles(runs),
@@ -67,7 +68,7 @@ def run_section(run: Run) -> dict[str, Any]:
     """Return what the page says about one run before any table."""
     return {
         "run": run,
-        "verdicts": [(label, verdict, figure(run, verdict)) for label, verdict in run.verdicts.items()],
+        "verdicts": [(label, judged, figure(run, judged)) for label, judged in run.verdicts.items()],
         "headline": wording.headline(run),
         "forgotten": wording.forgotten(run, sample_count(run)),
         "not_proved": list(wording.not_proved(run)),
@@ -76,14 +77,14 @@ def run_section(run: Run) -> dict[str, Any]:
     }
 
 
-def figure(run: Run, verdict: Verdict) -> tuple[str, str, str] | None:
+def figure(run: Run, judged: Verdict) -> tuple[str, str, str] | None:
     """Return figure, floor and threshold of a verdict that rests on a radius."""
-    return wording.figure_words(verdict.point, run.form) if verdict.point else None
+    return wording.figure_words(judged.point, run.form) if judged.point else None
 
 
 def verdict_fragment(run: Run) -> str:
     """Return the verdicts as an HTML table, for notebooks."""
-    rows = [(label, verdict.word, wording.verdict_sentence(run, verdict)) for label, verdict in run.verdicts.items()]
+    rows = [(label, judged.word, wording.verdict_sentence(run, judged)) for label, judged in run.verdicts.items()]
     return (
         environment().get_template("fragment.html.j2").render(name=run.name, rows=rows, headline=wording.headline(run))
     )

@@ -1,4 +1,4 @@
-"""The verdict on one row of a run: a pure function of the record, with its thresholds in one table."""
+"""The verdict on one row of a run: a pure function of the record and of the thresholds below."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from residuum.record import Audit, Row
 from residuum.reporting.evidence import (
-    ERROR,
-    SHARE,
     Point,
     judged_confidence,
     judged_measure,
@@ -24,45 +22,9 @@ MIXED = "mixed"
 NONE_FOUND = "no residual knowledge found at this precision"
 
 FEWEST_DRAWS = 30
-WIDEST = 0.05
-UNLEARN_POINTS = 10.0
-TEST_POINTS = 3.0
-
-THRESHOLDS = (
-    (
-        "Draws per sample and radius",
-        f"at least {FEWEST_DRAWS}",
-        "fewer: inconclusive; attacks that are enumerated are exact",
-    ),
-    (
-        "Half-width of every reported interval",
-        f"at most {WIDEST:g}",
-        "wider at any radius above 0 in any seed: inconclusive",
-    ),
-    ("Controls", "at least 1", "without a second re-trained model there is no noise floor: inconclusive"),
-    (
-        "Confidence of the judged intervals",
-        f"1 − {ERROR:g} / number of radii",
-        "so that looking at many radii is not rewarded",
-    ),
-    (
-        "Seeds that must agree at one radius",
-        f"at least {SHARE[0]} of {SHARE[1]}",
-        "for residual knowledge and for over-forgetting",
-    ),
-    (
-        "Residual knowledge",
-        "low end above 1 and above the noise floor",
-        "at some radius above 0 (class form: difference above 0)",
-    ),
-    (
-        "Over-forgetting",
-        "high end below 1 and below the noise floor",
-        "at some radius above 0 (class form: difference below 0)",
-    ),
-    ("Unlearn accuracy", f"at most {UNLEARN_POINTS:g} points above re-train's", "more: over-forgotten"),
-    ("Test accuracy", f"at most {TEST_POINTS:g} points below re-train's", "less: over-forgotten"),
-)
+WIDEST = 0.05  # half-width of an interval
+UNLEARN_POINTS = 10.0  # above re-train
+TEST_POINTS = 3.0  # below re-train
 
 
 @dataclass(frozen=True)
