@@ -55,8 +55,8 @@ def run_scenario(
     start = time.perf_counter()
     load_libraries(scenario, workers if devices is None else 1, cluster)
     from residuum.cli.execution import Means, execute, execute_requests
+    from residuum.decision_regions import write_figure
     from residuum.experiments import Experiment
-    from residuum.reporting.tutorial import write_picture
 
     means = Means(store, workers, cluster, devices, nodes, precision)
     if download and not means.alone:
@@ -84,7 +84,8 @@ def run_scenario(
             print_requests(record, folder, time.perf_counter() - start)
         return
     record = execute(experiment, folder, means)
-    caption = write_picture(record, folder)
+    drawn = record["scenario"]["settings"].get("picture")
+    caption = write_figure(folder, experiment.scenario.name, record["seeds"]) if drawn else None
     write_report(folder, gallery=gallery)
     if as_json:
         typer.echo(json.dumps(record, indent=1))
