@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from residuum.types import Samples as Samples
     from residuum.types import Splits as Splits
 
+    __version__: str
+
 # Public names load on first use: importing residuum costs little more than importing nothing.
 _HOMES = {
     "Dataset": "residuum.data",
@@ -50,6 +52,10 @@ __all__ = sorted(_HOMES)  # noqa: PLE0605 (the list is the table above)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (module attributes are of any type)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("residuum")
     if name not in _HOMES:
         raise AttributeError(f"module 'residuum' has no attribute {name!r}")
     if _HOMES[name] == "residuum":

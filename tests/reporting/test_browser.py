@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from importlib.resources import files
 
 import pytest
 
@@ -10,7 +10,6 @@ from residuum.reporting.gallery import gallery_of
 from residuum.reporting.page import page_text
 from residuum.reporting.run import load_runs
 
-AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text(encoding="utf-8")
 OVERFLOWING = """[...document.querySelectorAll('main *')]
     .filter(e => e.getBoundingClientRect().right > 391 && !e.closest('.scroll, pre, svg, .hidden'))
     .map(e => e.outerHTML.slice(0, 80))"""
@@ -217,7 +216,7 @@ def test_no_serious_accessibility_violation(open_page, scheme, rules):
     page = open_page(color_scheme=scheme)
     page.evaluate("document.querySelectorAll('details:not(.numbers)').forEach(d => { d.open = true; })")
     page.evaluate("document.querySelector('details.numbers').open = true")
-    page.evaluate(AXE)
+    page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8"))
     found = page.evaluate("rules => axe.run(rules)", rules)
     assert found["passes"]
     bad = [v for v in found["violations"] if v["impact"] in ("serious", "critical")]

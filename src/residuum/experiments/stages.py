@@ -24,8 +24,8 @@ from torch import nn
 from residuum.auditing import audit, first_radius, make_gallery
 from residuum.checkpoint import Checkpoint
 from residuum.data import load_dataset
+from residuum.decision_regions.querying import query_models
 from residuum.experiments.parsing import build_perturbation
-from residuum.experiments.picture import make_picture
 from residuum.experiments.pretrained import same_file, seen_in_pretraining
 from residuum.experiments.settings import DataSettings, ForgetSettings, split_data
 from residuum.methods import Context, make_method, unlearn
@@ -147,7 +147,7 @@ def picture_stage(settings: Settings, parents: Folders, folder: Path, team: Team
     splits = _splits(settings)
     models = {label: load_weights(parents[label] / MODEL) for label in settings["models"]}
     with measured(settings["threads"]) as record:
-        picture = make_picture(models, splits, seed=settings["seed"], **settings["picture"])
+        picture = query_models(models, splits, seed=settings["seed"], **settings["picture"])
     picture.save(folder / PICTURE)
     write_ids(folder, splits.train)
     write_record(folder, record)
@@ -171,7 +171,7 @@ MODULES = {
     "unlearn": ("residuum.methods.base", "residuum.data"),
     "evaluate": ("residuum.metrics", "residuum.data"),
     "audit": ("residuum.auditing", "residuum.models", "residuum.data"),
-    "picture": ("residuum.experiments.picture", "residuum.models", "residuum.data"),
+    "picture": ("residuum.decision_regions.querying", "residuum.models", "residuum.data"),
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from residuum.decision_regions import Answers, write_figure
 from residuum.errors import InputError
 from residuum.record import Requests
 from residuum.reporting.exports import csv_table, latex_table
@@ -58,9 +59,8 @@ def write_report(
 def _write_picture(run: Run, folder: Path) -> list[Path]:
     if run.record.scenario.settings.picture is None:
         return []
-    from residuum.reporting.tutorial import write_picture
-
-    return write_picture(run, folder)
+    answers = [Answers.load(run.folder / "pictures" / f"{seed}.npz") for seed in run.seeds]
+    return write_figure(answers, folder, run.record.scenario.name)
 
 
 def _write_requests(folder: Path, paper: Path | str | None, gallery: bool | None, target: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""The tutorial picture: decision regions of re-trained and unlearned models around each forgotten sample.
+"""Ask the models of one seed about a plane through the data and about perturbed copies of the forgotten samples.
 
 The plane is spanned by the first two principal components of the training inputs. The overview shows its slice
 through their mean; around each forgotten sample a parallel slice through the sample itself is shown. The perturbed
@@ -8,9 +8,7 @@ copies are those of the audit: noise in all dimensions, of which a drawing shows
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from residuum.archive import read_arrays, write_arrays
-from residuum.models import evaluating
+from residuum.decision_regions.answers import Answers
 from residuum.perturbations import BLOCK, Gaussian, block_generator, block_slices
 from residuum.types import InputError, Samples, Splits, child_seed
 
@@ -29,57 +26,7 @@ ZOOM = 3.0  # half the side of the slice around a sample, in radii: one copy in 
 MARGIN = 0.06  # free space around the training samples, as a share of their spread
 
 
-@dataclass(frozen=True, eq=False)
-class Picture:
-    """What one seed's models say about n forgotten samples, C copies of each, and points of the plane.
-
-    `models` names M models, the reference first. `inputs` (n, d), `copies` (n, C, d); `centre_says` (M, n) and
-    `copies_say` (M, n, C) are predicted classes. `mean` (d) and `axes` (2, d) are the plane; `train` (N, 2) are the
-    training samples in it. `overview` (M, H, W, K) holds, for each class, its lead, that is its logit minus the largest
-    other one, at the points `overview_x` (W) and `overview_y` (H) of the mean slice; `around` (M, n, S, S, K) the same
-    on the samples' own slices, `around_at` (S) away from the sample. A class is predicted where its lead is above 0.
-    """
-
-    seed: NDArray[np.int64]
-    models: NDArray[np.str_]
-    class_names: NDArray[np.str_]
-    ids: NDArray[np.str_]
-    labels: NDArray[np.int64]
-    inputs: NDArray[np.float32]
-    copies: NDArray[np.float32]
-    centre_says: NDArray[np.int64]
-    copies_say: NDArray[np.int64]
-    radius: NDArray[np.float64]
-    least: NDArray[np.float64]
-    shown: NDArray[np.int64]
-    mean: NDArray[np.float64]
-    axes: NDArray[np.float64]
-    explained: NDArray[np.float64]
-    train: NDArray[np.float64]
-    train_labels: NDArray[np.int64]
-    train_forgotten: NDArray[np.bool_]
-    overview_x: NDArray[np.float64]
-    overview_y: NDArray[np.float64]
-    overview: NDArray[np.float32]
-    around_at: NDArray[np.float64]
-    around: NDArray[np.float32]
-
-    def save(self, path: str | Path) -> None:
-        """Write an .npz file; equal pictures give equal bytes."""
-        write_arrays(path, {part.name: getattr(self, part.name) for part in fields(self)})
-
-    @classmethod
-    def load(cls, path: str | Path) -> Picture:
-        """Read what `save` wrote."""
-        stored: dict[str, Any] = read_arrays(path, [part.name for part in fields(cls)], "a picture")
-        return cls(**stored)
-
-    def projected(self, inputs: Array) -> NDArray[np.float64]:
-        """Return inputs (..., d) as points (..., 2) of the plane."""
-        return np.asarray((inputs - self.mean) @ self.axes.T)
-
-
-def make_picture(
+def query_models(
     models: Mapping[str, nn.Module],
     splits: Splits,
     *,
@@ -89,28 +36,31 @@ def make_picture(
     shown: int,
     least: float,
     resolution: int,
-) -> Picture:
-    """Return the picture of one seed; the first of `models` is the reference, and copy j is draw j of its audit.
+) -> Answers:
+    """Return the answers of one seed; the first of `models` is the reference, and copy j is draw j of its audit.
 
     >>> from residuum import build_model, load_dataset, make_splits
     >>> splits = make_splits(load_dataset("iris"), forget_ids=["iris/068", "iris/041"], test_size=30)
     >>> models = {name: build_model("mlp", (4,), 3, seed=k) for k, name in enumerate(["retrain", "gd"])}
-    >>> picture = make_picture(models, splits, seed=1, radius=0.1, copies=5, shown=5, least=0.1, resolution=9)
-    >>> picture.copies_say.shape, picture.around.shape
+    >>> answers = query_models(models, splits, seed=1, radius=0.1, copies=5, shown=5, least=0.1, resolution=9)
+    >>> answers.copies_say.shape, answers.around.shape
     ((2, 2, 5), (2, 2, 9, 9, 3))
     """
-    exact = [copy.deepcopy(model).double() for model in models.values()]
-    forget, train = splits.forget, _flat(splits.train)
+
+    @torch.no_grad()
+    def leads(inputs: Array) -> Array:
+        rows = torch.from_numpy(np.asarray(inputs, np.float64)).reshape(-1, *splits.train.shape)
+        return np.stack([lead(model(rows).numpy()).reshape(*inputs.shape[:-1], -1) for model in exact])
+
+    exact = [copy.deepcopy(model).double().eval() for model in models.values()]
+    forget, inputs, train = splits.forget, _flat(splits.forget), _flat(splits.train)
     mean, axes, explained = principal_plane(train)
     moved = perturbed_copies(forget, radius, copies, child_seed(seed, "audit"))
     points = (train - mean) @ axes.T
-    low, high = points.min(0), points.max(0)
-    room = MARGIN * (high - low)
-    across, up = (np.linspace(low[k] - room[k], high[k] + room[k], 2 * resolution) for k in (0, 1))
+    room = MARGIN * np.ptp(points, axis=0)
+    across, up = np.linspace(points.min(0) - room, points.max(0) + room, 2 * resolution).T
     aside = np.linspace(-ZOOM * radius, ZOOM * radius, resolution)
-    inputs = _flat(forget)
-    leads = _Asker(exact, splits.train.shape)
-    return Picture(
+    return Answers(
         seed=np.array(seed),
         models=np.array(list(models), np.str_),
         class_names=np.array(splits.class_names, np.str_),
@@ -131,9 +81,9 @@ def make_picture(
         train_forgotten=np.isin(splits.train.ids, forget.ids),
         overview_x=across,
         overview_y=up,
-        overview=leads(mean + plane_points(across, up) @ axes).astype(np.float32),
+        overview=leads(mean + grid_points(across, up) @ axes).astype(np.float32),
         around_at=aside,
-        around=leads(inputs[:, None, None] + plane_points(aside, aside) @ axes).astype(np.float32),
+        around=leads(inputs[:, None, None] + grid_points(aside, aside) @ axes).astype(np.float32),
     )
 
 
@@ -149,15 +99,14 @@ def principal_plane(x: Array) -> tuple[Array, Array, Array]:
     _, size, axes = np.linalg.svd(x - mean, full_matrices=False)
     if len(size) < 2:
         raise InputError(f"expected at least 2 training samples of 2 features for a plane, got shape {x.shape}")
-    axes = axes[:2]
     largest = np.take_along_axis(axes, np.abs(axes).argmax(1)[:, None], axis=1)
-    return mean, axes * np.sign(largest), size[:2] ** 2 / (size**2).sum()
+    return mean, (axes * np.sign(largest))[:2], size[:2] ** 2 / (size**2).sum()
 
 
-def plane_points(across: Array, up: Array) -> Array:
+def grid_points(across: Array, up: Array) -> Array:
     """Return the points (H, W, 2) of a grid.
 
-    >>> plane_points(np.array([0, 1]), np.array([5])).tolist()
+    >>> grid_points(np.array([0, 1]), np.array([5])).tolist()
     [[[0, 5], [1, 5]]]
     """
     return np.stack(np.meshgrid(across, up), axis=-1)
@@ -175,23 +124,6 @@ def perturbed_copies(samples: Samples, radius: float, copies: int, audit_seed: i
             moved = noisy.apply(nn.Identity(), x.expand(many, *samples.shape), y.expand(many), drawn)
             found.append(moved.flatten(1).numpy())
     return np.concatenate(found).reshape(len(samples), copies, -1)
-
-
-class _Asker:
-    """Asks float64 models for every class's lead at flat inputs (..., d): an array (M, ..., K)."""
-
-    def __init__(self, models: Sequence[nn.Module], shape: tuple[int, ...]) -> None:
-        self.models, self.shape = models, shape
-
-    def __call__(self, inputs: Array) -> Array:
-        rows = torch.from_numpy(np.asarray(inputs, np.float64)).reshape(-1, *self.shape)
-        return np.stack([self._leads(model, rows).reshape(*inputs.shape[:-1], -1) for model in self.models])
-
-    @staticmethod
-    def _leads(model: nn.Module, rows: torch.Tensor) -> Array:
-        with evaluating(model), torch.no_grad():
-            logits = model(rows).numpy()
-        return lead(logits)
 
 
 def lead(logits: Array) -> Array:

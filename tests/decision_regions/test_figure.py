@@ -1,4 +1,4 @@
-"""Drawing, counting and exploring the tutorial picture: from answers whose counts can be seen by eye."""
+"""Counting, drawing and the page to explore: from answers whose counts can be seen by eye."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ import pytest
 from matplotlib.path import Path as Shape
 
 from residuum.cli import run_command
-from residuum.experiments.picture import Picture, plane_points
-from residuum.reporting.contrast import CONTROL, UNLEARNED, caption, contrast, marks_astray, tally
-from residuum.reporting.picture import write_drawings
-from residuum.reporting.picture_page import page_data, page_text, region_paths, simplified, write_page
+from residuum.decision_regions.answers import CONTROL, UNLEARNED, Answers, caption, contrast, contrasts, marks_astray
+from residuum.decision_regions.figure import page_data, page_text, region_paths, simplified, write_drawings
+from residuum.decision_regions.querying import grid_points
 
 CENTRES = [[0, 1, 1], [0, 1, 0], [0, 1, 1]]  # the second model leaves the reference at the last sample
 COPIES = [
@@ -35,7 +34,7 @@ def toy(seed=1, copies_say=COPIES, **changes):
     rng = np.random.default_rng(seed)
     at, across = np.linspace(-0.3, 0.3, 21), np.linspace(-1, 1, 41)
     inputs = np.array([[-0.5, 0, 0], [0.0, 0, 0], [0.1, 0, 0.5]])
-    grid = plane_points(at, at) + inputs[:, None, None, :2]
+    grid = grid_points(at, at) + inputs[:, None, None, :2]
     train = np.concatenate([rng.uniform(-0.9, 0.9, (40, 2)), inputs[:, :2]])
     parts = {
         "seed": np.array(seed),
@@ -58,11 +57,11 @@ def toy(seed=1, copies_say=COPIES, **changes):
         "train_forgotten": np.arange(43) >= 40,
         "overview_x": across,
         "overview_y": across,
-        "overview": np.stack([bands(*np.moveaxis(plane_points(across, across), -1, 0))] * 3),
+        "overview": np.stack([bands(*np.moveaxis(grid_points(across, across), -1, 0))] * 3),
         "around_at": at,
         "around": np.stack([np.stack([bands(g[..., 0], g[..., 1]) for g in grid])] * 3),
     }
-    return Picture(**{**parts, **changes})
+    return Answers(**{**parts, **changes})
 
 
 def test_contrasts_are_those_one_counts_by_eye():
@@ -81,28 +80,33 @@ def test_a_contrast_needs_as_many_copies_as_asked_for():
     assert contrast(toy(least=np.array(0.01)), UNLEARNED).shown.tolist() == [False, True, False]
 
 
+@pytest.mark.parametrize(("least", "copies", "many"), [(0.1, 100, 10), (0.1, 25, 3), (0.001, 10, 1), (0.07, 100, 7)])
+def test_a_share_of_copies_is_a_whole_number_and_never_none(least, copies, many):
+    assert toy(least=np.array(least), copies_say=np.zeros((3, 3, copies), int)).least_copies == many
+
+
 def test_the_caption_counts_what_a_slow_loop_counts(tmp_path):
     rng = np.random.default_rng(3)
-    pictures = []
+    seeds = []
     for seed in range(5):
         made = toy(seed, rng.integers(0, 3, (3, 3, 4)), centre_says=rng.integers(0, 3, (3, 3)))
         made.save(tmp_path / f"{seed}.npz")
-        pictures.append(Picture.load(tmp_path / f"{seed}.npz"))
+        seeds.append(Answers.load(tmp_path / f"{seed}.npz"))
     slow = {1: 0, 2: 0}
-    for picture in pictures:
+    for answers in seeds:
         for model in slow:
             for i in range(3):
-                differ = sum(picture.copies_say[model][i][j] != picture.copies_say[0][i][j] for j in range(4))
-                slow[model] += int(picture.centre_says[model][i] == picture.centre_says[0][i] and differ >= 1)
+                differ = sum(answers.copies_say[model][i][j] != answers.copies_say[0][i][j] for j in range(4))
+                slow[model] += int(answers.centre_says[model][i] == answers.centre_says[0][i] and differ >= 1)
     assert 0 < slow[1] < 15
-    words = caption(pictures)
+    words = caption(seeds)
     found = [int(number) for number in re.findall(r"(\d+) of 15 pairs of seed and sample", words)]
     assert found == [slow[1], slow[2]]
     assert "Over 5 seeds" in words
     assert "Drawn is seed 0" in words
     assert "90 % of the variance" in words
-    counts = tally(pictures, UNLEARNED)
-    assert (counts.total, counts.pairs, len(counts.per_seed)) == (slow[1], 15, 5)
+    counts = contrasts(seeds, UNLEARNED)
+    assert (counts.sum(), counts.shape) == (slow[1], (5, 3))
 
 
 def test_a_caption_without_contrasts_says_so_and_no_more():
@@ -120,11 +124,16 @@ def test_marks_beyond_a_line_are_counted():
     assert marks_astray(still) == (4, 2 * 11)
 
 
+def drawings(seeds, folder):
+    write_drawings(seeds, folder, "p")
+    return [(folder / name).read_bytes() for name in ("p.svg", "p.png")]
+
+
 def test_drawings_have_the_same_bytes_whatever_the_users_style(tmp_path):
-    first = [path.read_bytes() for path in write_drawings([toy()], tmp_path / "a", "p")]
+    first = drawings([toy()], tmp_path / "a")
     with matplotlib.rc_context({"font.size": 20, "lines.linewidth": 5, "svg.hashsalt": None}):
-        again = [path.read_bytes() for path in write_drawings([toy()], tmp_path / "b", "p")]
-    other = [path.read_bytes() for path in write_drawings([toy(2)], tmp_path / "c", "p")]
+        again = drawings([toy()], tmp_path / "b")
+    other = drawings([toy(2)], tmp_path / "c")
     assert first == again
     assert first != other
     assert b"<dc:date>" not in first[0]
@@ -134,13 +143,13 @@ def test_drawings_have_the_same_bytes_whatever_the_users_style(tmp_path):
 
 def test_a_class_that_never_leads_can_be_drawn(tmp_path):
     alone = np.broadcast_to([1.0, -1.0, -2.0], (3, 41, 41, 3))
-    assert len(write_drawings([toy(overview=alone)], tmp_path, "p")) == 2
+    assert all(drawings([toy(overview=alone)], tmp_path))
     assert region_paths(np.arange(41.0), np.arange(41.0), alone[0])[1:] == ["", ""]
 
 
 def test_the_regions_of_the_page_are_where_a_class_leads():
     at = np.linspace(-0.3, 0.3, 21)
-    leads = bands(*np.moveaxis(plane_points(at, at), -1, 0))
+    leads = bands(*np.moveaxis(grid_points(at, at), -1, 0))
     for label, path in enumerate(region_paths(at, at, leads)):
         corners = np.array([[float(n) for n in pair.split()] for pair in re.findall(r"[\d.]+ [\d.]+", path)])
         outline = Shape(corners)
@@ -158,20 +167,20 @@ def test_a_simplified_line_stays_within_the_tolerance():
     assert np.abs(again - curve[:, 1]).max() < 1.5
 
 
-def test_the_page_needs_nothing_else_and_holds_the_answers(tmp_path):
-    pictures = [toy(1), toy(2)]
-    text = write_page(pictures, tmp_path / "page.html").read_text(encoding="utf-8")
-    assert text == page_text(pictures)
+def test_the_page_needs_nothing_else_and_holds_the_answers():
+    seeds = [toy(1), toy(2)]
+    text = page_text(seeds)
+    assert text == page_text([toy(1), toy(2)])
     assert not re.search(r"(src|href)=|@import|fetch\(|https?://(?!www\.w3\.org/2000/svg)", text)
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
-    assert data == json.loads(json.dumps(page_data(pictures)))
+    assert data == json.loads(json.dumps(page_data(seeds)))
     counted = 0
     for seed in data["seeds"]:
         for i in range(len(data["labels"])):
             pairs = zip(seed["says"][1][i], seed["says"][0][i], strict=True)
             differ = sum(one != other for one, other in pairs)
             counted += seed["centre"][1][i] == seed["centre"][0][i] and differ >= data["least"]
-    assert counted == tally(pictures, UNLEARNED).total == 2
+    assert counted == contrasts(seeds, UNLEARNED).sum() == 2
 
 
 def test_the_page_survives_names_that_look_like_markup():
@@ -185,11 +194,11 @@ def test_one_command_writes_the_picture_and_prints_its_caption(tmp_path, monkeyp
     command = ["run", "iris-figure", "--seeds", "3,4", "--workers", "1", "--draws", "5"]
     assert run_command([*command, *(part for text in quick for part in ("--set", text))]) == 0
     folder = tmp_path / "runs" / "iris-figure"
-    pictures = [Picture.load(folder / "pictures" / f"{seed}.npz") for seed in (3, 4)]
-    assert f"picture: {caption(pictures)}" in capsys.readouterr().out
+    seeds = [Answers.load(folder / "pictures" / f"{seed}.npz") for seed in (3, 4)]
+    assert f"picture: {caption(seeds)}" in capsys.readouterr().out
     made = {path.name for path in (folder / "figures").iterdir()}
     assert {f"iris-figure.{kind}" for kind in ("svg", "png", "html", "txt")} <= made
-    assert (folder / "figures" / "iris-figure.txt").read_text().strip() == caption(pictures)
+    assert (folder / "figures" / "iris-figure.txt").read_text().strip() == caption(seeds)
 
 
 @pytest.mark.parametrize("wrong", ["picture.radius=-1", "picture.least=0", "picture.shape=round"])

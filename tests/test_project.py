@@ -1,0 +1,71 @@
+"""The project's own files agree with each other: version, citation, layers, and what CONTRIBUTING.md names."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import residuum
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+def test_the_version_is_the_same_everywhere():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert residuum.__version__ == PROJECT["project"]["version"] == citation["version"]
+    assert citation["license"] == PROJECT["project"]["license"]
+    assert citation["keywords"] == PROJECT["project"]["keywords"]
+
+
+def loaded_after(code):
+    """Return which of the expensive packages a fresh Python has loaded after this code."""
+    ending = "import sys; print(*({'torch', 'numpy', 'pydantic', 'importlib.metadata'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", f"{code}\n{ending}"], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_importing_residuum_loads_nothing_and_the_version_next_to_nothing():
+    assert loaded_after("import residuum") == loaded_after("")
+    assert loaded_after("import residuum; residuum.__version__") <= {"importlib.metadata"}
+
+
+@pytest.mark.parametrize("package", ["reporting", "decision_regions"])
+def test_reports_are_written_without_torch(package):
+    files = (ROOT / "src" / "residuum" / package).glob("*.py")
+    modules = [f"residuum.{package}.{path.stem}" for path in files if path.stem not in ("__init__", "querying")]
+    assert modules
+    assert "torch" not in loaded_after(f"import residuum.{package}, {', '.join(modules)}")
+
+
+def test_contributing_draws_the_layers_that_are_guarded():
+    drawn = re.search(r"```text\n(.*?)```", CONTRIBUTING, re.S)[1]
+    layers = [re.split(r"\s{2,}", line)[0].split(" | ") for line in drawn.splitlines()]
+    guarded = next(c["layers"] for c in PROJECT["tool"]["importlinter"]["contracts"] if c["type"] == "layers")
+    assert layers == [[name.removeprefix("residuum.") for name in layer.split(" | ")] for layer in guarded]
+
+
+def test_contributing_names_what_exists():
+    paths = re.findall(r"`((?:src|tests|docs)/[\w/.-]+)`", CONTRIBUTING)
+    assert len(paths) > 15
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    targets = set(re.findall(r"(?:^|`)make ([a-z-]+)", CONTRIBUTING, re.M))
+    assert targets == {"test", "format", "test-long", "lint"}
+    rules = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert all(re.search(rf"^{target}:", rules, re.M) for target in targets)
+
+
+def test_the_commit_hook_runs_what_ci_runs_before_its_tests():
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
+    make = shlex.split(hooks[0]["entry"])
+    assert make[0] == "make"
+    needed = re.search(r"^test: (.*?)(?:##|$)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)[1].split()
+    assert make[1] in needed
