@@ -13,6 +13,8 @@ from residuum.reporting.published import (
     CANNOT_SAY,
     DIFFERS,
     METRICS,
+    Published,
+    Value,
     agreement,
     compare,
     load_published,
@@ -29,11 +31,12 @@ def spread(mean, std, n):
 
 
 def cell(mean, std=1.0, **more):
-    return {"mean": mean, "std": std, **more}
+    return Value(mean=mean, std=std, **more)
 
 
 def published(table="main", scenario="digits", **methods):
-    return {"tables": {table: {"caption": "a table", "results": {scenario: methods}}}}
+    tables = {table: {"caption": "a table", "results": {scenario: methods}}}
+    return Published.model_validate({"tables": tables})
 
 
 @pytest.mark.parametrize("gap", [0.5, 1.5, 2.5, 4.0, 10.0])
@@ -103,9 +106,9 @@ def test_a_wrong_single_gap_is_found():
 
 
 def test_a_row_over_radii_must_fit_the_main_table_at_radius_0():
-    tables = published(RURK={"unlearn_acc": cell(5.67, 2.36)}, NTK={"unlearn_acc": cell(7.0, 0.0)})["tables"]
+    main = published(RURK={"unlearn_acc": cell(5.67, 2.36)}, NTK={"unlearn_acc": cell(7.0, 0.0)})
     radii = published("unlearn_accuracy_perturbed", RURK={"0.0": cell(0.14, None)}, NTK={"0.0": cell(0.07, None)})
-    both = {"tables": tables | radii["tables"]}
+    both = Published(tables=main.tables | radii.tables)
     assert "14 %" in zero_radius_doubt(both, "unlearn_accuracy_perturbed", "digits", "RURK")
     assert zero_radius_doubt(both, "unlearn_accuracy_perturbed", "digits", "NTK") == ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -45,96 +45,98 @@ def gallery_of(run: Run, wanted: bool | None) -> GalleryPage:
     """Return the gallery of a run: of public data sets unless unwanted, of a user's own data only if wanted."""
     if wanted is False:
         return GalleryPage(run.name, notes=[SWITCHED_OFF])
-    if wanted is None and not has_public_data(run):
+    if wanted is None and not run.record.scenario.public_data:
         return GalleryPage(run.name, notes=[PRIVATE])
     files = {seed: run.folder / "gallery" / f"{seed}.npz" for seed in run.seeds}
-    stored = {seed: load_gallery(path) for seed, path in files.items() if path.is_file()}
+    stored = {seed: StoredGallery.load(path) for seed, path in files.items() if path.is_file()}
     if not stored:
         return GalleryPage(run.name, notes=[MISSING])
-    if next(iter(stored.values()))["images"].ndim not in (5, 6):
+    if next(iter(stored.values())).images.ndim not in (5, 6):
         return GalleryPage(run.name, notes=[NO_IMAGES])
     return _filled(run, stored)
 
 
-def has_public_data(run: Run) -> bool:
-    """Return whether the data set is one of those that come by name."""
-    return run.record.scenario.public_data
+@dataclass(frozen=True, eq=False)
+class StoredGallery:
+    """The arrays of a gallery file: n samples at R radii with D draws, and who was right on them."""
+
+    ids: NDArray[np.str_]
+    labels: NDArray[np.int64]
+    taus: NDArray[np.float64]
+    rows: NDArray[np.str_]
+    images: NDArray[np.uint8]
+    reference_right: NDArray[np.bool_]
+    right: NDArray[np.bool_]
+
+    @classmethod
+    def load(cls, path: Path) -> StoredGallery:
+        """Read a gallery file."""
+        arrays: dict[str, Any] = read_arrays(path, [part.name for part in fields(cls)], "a gallery")
+        return cls(**arrays)
+
+    def led_by(self, row: str) -> int:
+        """Return on how many copies a row is right and the reference wrong."""
+        return int((self.right[list(self.rows).index(row)] & ~self.reference_right).sum())
 
 
-def load_gallery(path: Path) -> Mapping[str, NDArray[Any]]:
-    """Read the arrays of a gallery file."""
-    return read_arrays(path, ("ids", "labels", "taus", "rows", "images", "reference_right", "right"), "a gallery")
-
-
-def _filled(run: Run, stored: Mapping[str, Mapping[str, NDArray[Any]]]) -> GalleryPage:
-    perturbation, rows = run.perturbations[0], [str(row) for row in next(iter(stored.values()))["rows"]]
+def _filled(run: Run, stored: Mapping[str, StoredGallery]) -> GalleryPage:
+    first, perturbation = next(iter(stored.values())), run.perturbations[0]
     seeds: dict[str, list[dict[str, Any]]] = {}
     notes, used = [], 0
-    for seed, arrays in stored.items():
-        cards = sample_cards(run, seed, perturbation, arrays)
+    for seed, gallery in stored.items():
+        cards = sample_cards(run, seed, perturbation, gallery)
         size = sum(len(strip["picture"]) for card in cards for strip in card["strips"])
         if seeds and used + size > BUDGET:
-            notes.append(
-                f"Pictures of seed {seed} are left out to keep the page small; they stand in gallery/{seed}.npz."
-            )
+            note = f"Pictures of seed {seed} are left out to keep the page small; they stand in gallery/{seed}.npz."
+            notes.append(note)
             continue
         seeds[seed], used = cards, used + size
-    side = max(next(iter(stored.values()))["images"].shape[-2:])
+    side = max(first.images.shape[-2:])
     if side > LARGEST_SIDE:
         notes.append(f"Pictures are shown at {LARGEST_SIDE} instead of {side} pixels.")
-    choices = [row for row in rows if row in run.rows and run.rows[row].kind != "retrain"]
+    choices = [str(row) for row in first.rows if row in run.rows and run.rows[row].kind != "retrain"]
     return GalleryPage(run.name, perturbation, seeds, choices, clearest_row(run, stored, choices), notes)
 
 
-def clearest_row(run: Run, stored: Mapping[str, Mapping[str, NDArray[Any]]], rows: list[str]) -> str:
+def clearest_row(run: Run, stored: Mapping[str, StoredGallery], rows: list[str]) -> str:
     """Return the method (else any row) that is right most often where the reference is wrong."""
     methods = [row for row in rows if run.rows[row].kind == "method"] or rows
-
-    def lead(row: str) -> int:
-        return sum(
-            int((arrays["right"][list(arrays["rows"]).index(row)] & ~arrays["reference_right"]).sum())
-            for arrays in stored.values()
-        )
-
-    return max(methods, key=lead) if methods else ""
+    return max(methods, key=lambda row: sum(gallery.led_by(row) for gallery in stored.values()), default="")
 
 
-def sample_cards(run: Run, seed: str, perturbation: str, arrays: Mapping[str, NDArray[Any]]) -> list[dict[str, Any]]:
+def sample_cards(run: Run, seed: str, perturbation: str, gallery: StoredGallery) -> list[dict[str, Any]]:
     """Return one card per sample: id, class, and for each radius a strip of pictures with everyone's answers."""
-    tables = {str(row): evidence(run, seed, str(row), perturbation, arrays) for row in arrays["rows"]}
+    rows = [str(row) for row in gallery.rows]
+    tables = {row: evidence(run, seed, row, perturbation, gallery) for row in rows}
     return [
         {
             "id": str(sample_id),
-            "label": class_name(int(arrays["labels"][i]), run.record.scenario.class_names),
+            "label": class_name(int(gallery.labels[i]), run.record.scenario.class_names),
             "strips": [
                 {
                     "tau": float(tau),
-                    "picture": strip_uri(arrays["images"][i, k]),
-                    "reference": answers(arrays["reference_right"][i, k]),
-                    "right": {str(row): answers(arrays["right"][j, i, k]) for j, row in enumerate(arrays["rows"])},
+                    "picture": strip_uri(gallery.images[i, k]),
+                    "reference": answers(gallery.reference_right[i, k]),
+                    "right": {row: answers(gallery.right[j, i, k]) for j, row in enumerate(rows)},
                     "counted": {row: table[i][k] for row, table in tables.items() if table},
                 }
-                for k, tau in enumerate(arrays["taus"])
+                for k, tau in enumerate(gallery.taus)
             ],
         }
-        for i, sample_id in enumerate(arrays["ids"])
+        for i, sample_id in enumerate(gallery.ids)
     ]
 
 
-def evidence(
-    run: Run, seed: str, row: str, perturbation: str, arrays: Mapping[str, NDArray[Any]]
-) -> list[list[list[int]]]:
+def evidence(run: Run, seed: str, row: str, perturbation: str, gallery: StoredGallery) -> list[list[list[int]]]:
     """Return (model right, reference right, draws) of the audit per shown sample and radius; [] without counts."""
     path = run.folder / "counts" / seed / row / f"{perturbation}.npz"
     if not path.is_file():
         return []
-    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as counts:
-        ids = [str(name) for name in counts["ids"]]
-        taus = counts["taus"]
-        tables = [counts[name] for name in ("method_right", "reference_right", "draws")]
-    places = [ids.index(str(sample_id)) for sample_id in arrays["ids"]]
-    columns = [int(np.abs(taus - tau).argmin()) for tau in arrays["taus"]]
-    return [[[int(table[i, k]) for table in tables] for k in columns] for i in places]
+    names = ("ids", "taus", "method_right", "reference_right", "draws")
+    ids, taus, *tables = read_arrays(path, names, "counts").values()
+    found = [list(ids).index(sample_id) for sample_id in gallery.ids]
+    columns = [int(np.abs(taus - tau).argmin()) for tau in gallery.taus]
+    return [[[int(table[i, k]) for table in tables] for k in columns] for i in found]
 
 
 def answers(right: NDArray[np.bool_]) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from residuum.errors import InputError
 from residuum.record import Spread
@@ -28,7 +29,6 @@ PERTURBED = {
     "disagreement": ("disagreement", 1.0),
     "unlearn_accuracy_perturbed": ("unlearn_accuracy", 1.0),
 }
-Record = Mapping[str, Any]
 AGREES, DIFFERS, CANNOT_SAY = "agrees", "differs", "cannot say"
 
 
@@ -45,21 +45,48 @@ class Comparison:
     doubt: str = ""
 
 
-def load_published(path: Path) -> Record:
+class Value(BaseModel):
+    """A published mean over seeds, its standard deviation, and the gap to re-train printed beside it."""
+
+    mean: float
+    std: float | None = None
+    printed_gap: float | None = None
+
+
+def _known(value: Any) -> Any:  # noqa: ANN401 (whatever the file has)
+    """Return None for what is printed as a bound, such as a re-learn time of "> 30": there is nothing to compare."""
+    return None if isinstance(value, dict) and isinstance(value.get("mean"), str) else value
+
+
+Methods = dict[str, dict[str, Annotated[Value | None, BeforeValidator(_known)]]]  # method -> metric or radius -> value
+
+
+class Table(BaseModel):
+    """A published table: scenario -> method -> metric -> value."""
+
+    caption: str = ""
+    results: dict[str, Methods]
+
+
+class Published(BaseModel):
+    """A file of published values; docs/report.md has the format."""
+
+    tables: dict[str, Table]
+
+
+def load_published(path: Path) -> Published:
     """Read published values: {"tables": {TABLE: {"caption", "results": {SCENARIO: {METHOD: {METRIC: {...}}}}}}}."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return Published.model_validate_json(path.read_bytes())
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError:
-        raise InputError(f"{path}: expected JSON with published values, got something else") from None
-    tables = content.get("tables") if isinstance(content, dict) else None
-    if not isinstance(tables, dict) or any("results" not in table for table in tables.values()):
-        raise InputError(f"{path}: expected {{'tables': {{TABLE: {{'results': ...}}}}}}, see docs/report.md")
-    return dict(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "the file"
+        raise InputError(f"{path}: expected published values as in docs/report.md; {field}: {first['msg']}") from None
 
 
-def compare(run: Run, published: Record) -> list[Comparison]:
+def compare(run: Run, published: Published) -> list[Comparison]:
     """Return every published value that a row of this run has a counterpart for, in the order of the rows."""
     found = [*_table_values(run, published), *_perturbed_values(run, published)]
     order = list(run.rows)
@@ -94,24 +121,24 @@ def agreement(ours: Spread, theirs: Spread) -> str:
     return AGREES if abs(ours.mean - theirs.mean) <= allowed + ROUNDING else DIFFERS
 
 
-def matching_tables(run: Run, published: Record) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+def matching_tables(run: Run, published: Published) -> Iterator[tuple[str, str, Methods]]:
     """Yield (table, scenario, methods) of the tables about this scenario, form and kind of network."""
     name, network = _plain(run.record.scenario.name), run.record.scenario.settings.model.name
-    for table, content in published["tables"].items():
-        about = f"{table} {content.get('caption', '')}".lower()
+    for table, content in published.tables.items():
+        about = f"{table} {content.caption}".lower()
         if ("class_unlearning" in table) != (run.form == "class") or ("vgg" in about) != network.startswith("vgg"):
             continue
-        fitting = [scenario for scenario in content["results"] if _plain(scenario) in name]
+        fitting = [scenario for scenario in content.results if _plain(scenario) in name]
         if fitting:
             scenario = max(fitting, key=len)
-            yield table, scenario, content["results"][scenario]
+            yield table, scenario, content.results[scenario]
 
 
 def _plain(text: str) -> str:
     return "".join(letter for letter in text.lower() if letter.isalnum())
 
 
-def _table_values(run: Run, published: Record) -> Iterator[Comparison]:
+def _table_values(run: Run, published: Published) -> Iterator[Comparison]:
     seen: set[tuple[str, str]] = set()
     for table, _, methods in matching_tables(run, published):
         for method, values in methods.items():
@@ -119,9 +146,9 @@ def _table_values(run: Run, published: Record) -> Iterator[Comparison]:
             for metric, ours in METRICS.items():
                 for label in _labels(run, method):
                     mine = run.rows[label].summary.metric(ours)
-                    if metric in values and mine and (label, metric) not in seen:
+                    if (theirs := values.get(metric)) and mine and (label, metric) not in seen:
                         seen.add((label, metric))
-                        yield _compared(label, ours, mine, values[metric], table, doubt)
+                        yield _compared(label, ours, mine, theirs, table, doubt)
 
 
 def _labels(run: Run, published_method: str) -> list[str]:
@@ -129,30 +156,30 @@ def _labels(run: Run, published_method: str) -> list[str]:
 
 
 def _compared(
-    label: str, metric: str, ours: Spread, value: Record, table: str, doubt: str, scale: float = 1.0
+    label: str, metric: str, ours: Spread, value: Value, table: str, doubt: str, scale: float = 1.0
 ) -> Comparison:
-    std = value.get("std")
-    theirs = Spread(mean=scale * value["mean"], std=None if std is None else scale * std, n=PUBLISHED_SEEDS)
+    std = None if value.std is None else scale * value.std
+    theirs = Spread(mean=scale * value.mean, std=std, n=PUBLISHED_SEEDS)
     return Comparison(label, metric, ours, theirs, agreement(ours, theirs), table, doubt)
 
 
-def row_doubt(values: Record, reference: Record | None) -> str:
+def row_doubt(values: Mapping[str, Value | None], reference: Mapping[str, Value | None] | None) -> str:
     """Return why a published row contradicts itself: its printed gaps do not follow from its printed values."""
-    if reference is None or any(metric not in values or metric not in reference for metric in METRICS):
+    pairs = {metric: (values.get(metric), (reference or {}).get(metric)) for metric in METRICS}
+    known = {metric: (mine, theirs) for metric, (mine, theirs) in pairs.items() if mine and theirs}
+    if len(known) < len(METRICS):
         return ""
-    gaps = {metric: abs(values[metric]["mean"] - reference[metric]["mean"]) for metric in METRICS}
-    mean, printed = statistics.fmean(gaps.values()), (values.get("avg_gap") or {}).get("mean")
-    if printed is not None and abs(printed - mean) > 0.02:
-        return f"its printed average gap is {printed:g}, its own columns give {mean:.2f}"
-    wrong = [m for m, gap in gaps.items() if abs(values[m].get("printed_gap", gap) - gap) > 0.015]
-    return (
-        f"its printed gap of {', '.join(METRICS[m].replace('_', ' ') for m in wrong)} does not follow from its values"
-        if wrong
-        else ""
-    )
+    gaps = {metric: abs(mine.mean - theirs.mean) for metric, (mine, theirs) in known.items()}
+    mean, printed = statistics.fmean(gaps.values()), values.get("avg_gap")
+    if printed and abs(printed.mean - mean) > 0.02:
+        return f"its printed average gap is {printed.mean:g}, its own columns give {mean:.2f}"
+    stated = {metric: mine.printed_gap for metric, (mine, _) in known.items()}
+    wrong = [m for m, gap in stated.items() if gap is not None and abs(gap - gaps[m]) > 0.015]
+    names = ", ".join(METRICS[m].replace("_", " ") for m in wrong)
+    return f"its printed gap of {names} does not follow from its values" if wrong else ""
 
 
-def _perturbed_values(run: Run, published: Record) -> Iterator[Comparison]:
+def _perturbed_values(run: Run, published: Published) -> Iterator[Comparison]:
     if "gaussian" not in run.perturbations:
         return
     for table, scenario, methods in matching_tables(run, published):
@@ -161,7 +188,8 @@ def _perturbed_values(run: Run, published: Record) -> Iterator[Comparison]:
             doubt = zero_radius_doubt(published, table, scenario, method)
             for label in _labels(run, method):
                 for tau, ours in _at_radii(run, label, measure, list(values)):
-                    yield _compared(label, f"{measure} at {float(tau):g}", ours, values[tau], table, doubt, scale)
+                    if theirs := values[tau]:
+                        yield _compared(label, f"{measure} at {float(tau):g}", ours, theirs, table, doubt, scale)
 
 
 def _at_radii(run: Run, label: str, measure: str, radii: Sequence[str]) -> Iterator[tuple[str, Spread]]:
@@ -174,18 +202,19 @@ def _at_radii(run: Run, label: str, measure: str, radii: Sequence[str]) -> Itera
             yield text, Spread(mean=statistics.fmean(known), std=statistics.pstdev(known), n=len(known))
 
 
-def zero_radius_doubt(published: Record, table: str, scenario: str, method: str) -> str:
+def zero_radius_doubt(published: Published, table: str, scenario: str, method: str) -> str:
     """Return why a row over radii cannot stem from the runs of the main table.
 
     At radius 0 both print the same quantity, and no seed of three can lie further than sqrt(2) std from their mean.
     """
     if not table.startswith("unlearn_accuracy"):
         return ""
-    radii = published["tables"][table]["results"][scenario][method]
-    zero = next((100 * value["mean"] for tau, value in radii.items() if float(tau) == 0), None)
-    for content in published["tables"].values():
-        main = content["results"].get(scenario, {}).get(method, {}).get("unlearn_acc")
+    radii = published.tables[table].results[scenario][method]
+    zero = next((100 * value.mean for tau, value in radii.items() if float(tau) == 0 and value), None)
+    for content in published.tables.values():
+        main = content.results.get(scenario, {}).get(method, {}).get("unlearn_acc")
         if main and zero is not None:
-            far = abs(zero - main["mean"]) > math.sqrt(PUBLISHED_SEEDS - 1) * main["std"] + 0.05
-            return f"at radius 0 it prints {zero:g} %, the main table {main['mean']:g} ± {main['std']:g}" if far else ""
+            std = main.std or 0.0
+            far = abs(zero - main.mean) > math.sqrt(PUBLISHED_SEEDS - 1) * std + 0.05
+            return f"at radius 0 it prints {zero:g} %, the main table {main.mean:g} ± {std:g}" if far else ""
     return ""
