@@ -12,7 +12,14 @@ import pytest
 from residuum.cli import run_command
 
 ROOT = Path(__file__).parents[1]
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+
+
+def blocks(file):
+    return re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / file).read_text(encoding="utf-8"), re.M | re.S)
+
+
+BLOCKS = blocks("README.md")
+PYTHON = [block for language, block in [*BLOCKS, *blocks("docs/report.md")] if language == "python"]
 COMMANDS = [
     shlex.split(line, comments=True)
     for language, block in BLOCKS
@@ -32,7 +39,7 @@ def test_every_command_is_known_to_these_tests():
     assert {command[0] for command in COMMANDS} <= {"make", "residuum"}
 
 
-@pytest.mark.parametrize("block", [block for language, block in BLOCKS if language == "python"])
+@pytest.mark.parametrize("block", PYTHON)
 def test_python_examples_run(block, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
