@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -13,6 +15,7 @@ from residuum.theory.result import Array, Bound, Labels, check
 from residuum.theory.shifted import Phase, shifted_epsilon
 
 Aim = Literal["gaussian", "min_loss"]
+_ANY_ATTACK = "perturbations of norm at most tau; how they are found does not matter"
 
 
 def forget_pull(problem: Logistic, lambda_f: float, lambda_a: float, tau: float) -> float:
@@ -25,9 +28,7 @@ def forget_pull(problem: Logistic, lambda_f: float, lambda_a: float, tau: float)
     """
     for name, value in {"lambda_f": lambda_f, "lambda_a": lambda_a, "tau": tau}.items():
         check(name, value, low=0)
-    wide = problem.natural_bound * (1 + tau / problem.radius)
-    if problem.clip is not None:
-        wide = min(wide, problem.clip)
+    wide = min(problem.natural_bound * (1 + tau / problem.radius), problem.clip or math.inf)
     return lambda_f * problem.lipschitz + lambda_a * wide
 
 
@@ -81,9 +82,8 @@ def robust_epsilon(
     pull = forget_pull(problem, lambda_f, lambda_a, tau)
     last = Phase(phases[-1].steps, phases[-1].gap + pull)
     bound = shifted_epsilon([*phases[:-1], last], chain, delta)
-    assumptions = (*bound.assumptions, "perturbations of norm at most tau; how they are found does not matter")
     constants = {**bound.constants, "pull": pull, "lambda_f": lambda_f, "lambda_a": lambda_a, "tau": tau}
-    return Bound(bound.value, bound.clipped, bound.vacuous, assumptions, constants)
+    return replace(bound, assumptions=(*bound.assumptions, _ANY_ATTACK), constants=constants)
 
 
 def _random(weights: Array, x: Array, rng: np.random.Generator) -> Array:
