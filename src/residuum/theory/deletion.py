@@ -6,12 +6,13 @@ import math
 
 import numpy as np
 
+from residuum.theory.langevin import CONVEX
 from residuum.theory.logistic import Logistic, check_features, gradient, project
 from residuum.theory.renyi import gaussian_epsilon
 from residuum.theory.result import Array, Bound, Labels, check, check_delta, epsilon_bound
 
 _DESCENT = (
-    "convex model: every loss convex and L-smooth, plus an l2 term m; never a deep network",
+    CONVEX,
     "the first training ended within the same distance of its minimiser (see `distance_bound`)",
     "only published weights are seen; the state kept between requests is secret",
     "requests do not depend on published models",

@@ -46,7 +46,8 @@ def ratio_violation(eps: float, delta: float, *, tight: bool = True) -> Bound:
     check("eps", eps, low=0)
     check("delta", delta, low=0, high=1, ends="[)")
     factor = 1 + math.exp(-2 * eps) if tight else 2.0
-    value = _ratio(factor * delta, -math.expm1(-eps))
+    spread = -math.expm1(-eps)
+    value = factor * delta / spread if spread else math.inf if delta else 0.0
     high = math.exp(2 * eps) if 2 * eps < 709 else math.inf
     constants = {"eps": eps, "delta": delta, "ratio_low": math.exp(-2 * eps), "ratio_high": high}
     return probability_bound(value, _RATIO, constants)
@@ -157,12 +158,6 @@ def nearest_boundary_point(x: Array, weights: Array, offset: float = 0.0) -> Arr
     check("squared norm of the weights", norm, low=0, ends="(]")
     moved: Array = x - ((x @ weights + offset) / norm)[..., None] * weights
     return moved
-
-
-def _ratio(numerator: float, denominator: float) -> float:
-    if denominator == 0:
-        return 0.0 if numerator == 0 else math.inf
-    return numerator / denominator
 
 
 def _check_sphere(dimension: int, tau: float) -> None:

@@ -9,7 +9,7 @@ stationarity and is never worse on the cases tested; this one is kept because th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -17,8 +17,9 @@ import numpy as np
 from residuum.theory.renyi import minimal_epsilon
 from residuum.theory.result import Array, Bound, check
 
+CONVEX = "convex model: every loss convex and L-smooth, plus an l2 term m; never a deep network"
 ASSUMPTIONS = (
-    "convex model: every loss convex and L-smooth, plus an l2 term m; never a deep network",
+    CONVEX,
     "per-sample gradients bounded by the clip, which leaves convexity intact",
     "full-batch steps of size at most 1/L, fresh Gaussian noise each step, no momentum",
 )
@@ -48,10 +49,6 @@ class Chain:
     def noise_variance(self) -> float:
         """Variance 2 eta sigma^2 of the noise added in one step."""
         return 2 * self.step * self.sigma**2
-
-    def constants(self) -> dict[str, float]:
-        """Return the three numbers by name, for a `Bound`."""
-        return asdict(self)
 
 
 def removal_gap(removed: int, n: int, clip: float, *, normaliser: Normaliser = "mean") -> float:
@@ -150,14 +147,11 @@ def published_epsilon(
     """
     if pull and len(gaps) != 1:
         raise ValueError(f"expected one request for an objective that reads the forget set, got {len(gaps)}")
-
-    def curve(alpha: Array) -> Array:
-        if pull:
-            return rurk_request(alpha, gaps[0], pull, steps[0], chain)
-        return many_requests(alpha, gaps, steps, chain)
-
-    bound = minimal_epsilon(curve, delta)
-    constants = {**chain.constants(), "gap": float(gaps[-1]), "pull": pull, "steps": float(sum(steps))}
+    if pull:
+        bound = minimal_epsilon(lambda alpha: rurk_request(alpha, gaps[0], pull, steps[0], chain), delta)
+    else:
+        bound = minimal_epsilon(lambda alpha: many_requests(alpha, gaps, steps, chain), delta)
+    constants = {**vars(chain), "gap": float(gaps[-1]), "pull": pull, "steps": float(sum(steps))}
     return replace(bound, assumptions=(*ASSUMPTIONS, STATIONARY), constants={**bound.constants, **constants})
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from residuum.theory.langevin import Chain
-from residuum.theory.logistic import Drift, Logistic, check_features, residuals, total_gradient
+from residuum.theory.logistic import Drift, Logistic, check_features, residuals, total_gradient, unit_rows
 from residuum.theory.result import Array, Bound, Labels, check
 from residuum.theory.shifted import Phase, shifted_epsilon
 
@@ -58,8 +58,8 @@ def robust_drift(
 
     def drift(weights: Array) -> Array:
         residual = residuals(problem, weights, x, y)
-        direction = _random(weights, x, rng) if aim == "gaussian" else _downhill(weights, residual)
-        near = x + tau * direction
+        direction = rng.standard_normal((len(weights), *x.shape)) if aim == "gaussian" else -residual @ weights
+        near = x + tau * unit_rows(direction)
         clean, moved = total_gradient(residual, x), total_gradient(residuals(problem, weights, near, y), near)
         return np.asarray(-(lambda_f * clean + lambda_a * moved) / len(y))
 
@@ -84,15 +84,3 @@ def robust_epsilon(
     bound = shifted_epsilon([*phases[:-1], last], chain, delta)
     constants = {**bound.constants, "pull": pull, "lambda_f": lambda_f, "lambda_a": lambda_a, "tau": tau}
     return replace(bound, assumptions=(*bound.assumptions, _ANY_ATTACK), constants=constants)
-
-
-def _random(weights: Array, x: Array, rng: np.random.Generator) -> Array:
-    raw = rng.standard_normal((len(weights), *x.shape))
-    return np.asarray(raw / np.linalg.norm(raw, axis=2, keepdims=True))
-
-
-def _downhill(weights: Array, residual: Array) -> Array:
-    """Return unit steps against the input gradient residual . W, (models, n, d); zero where it is zero."""
-    slope = residual @ weights
-    norms = np.linalg.norm(slope, axis=2, keepdims=True)
-    return np.asarray(-slope / np.where(norms == 0, 1, norms))

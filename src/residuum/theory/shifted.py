@@ -95,7 +95,7 @@ def shifted_epsilon(
         value = math.inf
     else:
         value = gaussian_epsilon(mu, delta) if gaussian else minimal_epsilon(lambda alpha: alpha * rho, delta).value
-    constants = {**chain.constants(), "rho": rho, "mu": mu, "start_gap": start_gap}
+    constants = {**vars(chain), "rho": rho, "mu": mu, "start_gap": start_gap}
     constants |= {f"{name}_{i}": float(v) for i, p in enumerate(phases) for name, v in vars(p).items()}
     return epsilon_bound(value, delta, (*ASSUMPTIONS, _REFERENCE), constants)
 
