@@ -33,7 +33,7 @@ def objective(n: int = 60, d: int = 5, classes: int = 3, *, l2: float = 0.02, st
 def without(every: Objective, count: int, weight: float = 0.0) -> Objective:
     weights = every.weights.clone()
     weights[:count] = weight
-    return every.keeping(weights)
+    return every._replace(weights=weights)
 
 
 def slow_removal(heads, x, y, forget, l2, offsets):
@@ -248,7 +248,7 @@ def test_over_budget_the_heads_are_fitted_anew(original, splits):
     assert context.notes["epsilon"] < 1e-3 < context.notes["epsilon_of_the_step"]
     assert context.notes["constants"]["retained"] == len(splits.retain)
     every, forget = CR(std=0.1, l2=0.01).objective(original, splits, Context(1).noise_seed)
-    exact = fit_heads(every.keeping(torch.where(forget, 0.0, every.weights)))
+    exact = fit_heads(every._replace(weights=torch.where(forget, 0.0, every.weights)))
     assert torch.allclose(heads_of(anew).double(), exact, atol=1e-5)
     calm = Context(1)
     unlearn(original, splits, CR(std=0.1, l2=0.01, budget=1e9), seed=1, context=calm)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass as plain_dataclass
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -32,12 +30,9 @@ class CR(Method):
     The heads minimise J_k(w; S) = sum_i [loss(y_ik w.x_i) + l2/2 |w|^2] + b_k.w, b_k ~ N(0, std^2 I), on the original's
     features x_i scaled to length one, without bias; they replace its last linear layer. What a Newton step leaves is
     bounded, |dJ(w_new; S_r)/dw| <= |dJ(w; S)/dw| + |X_r| |Delta| |X_r Delta| / 4, and the perturbation b hides it up to
-    (epsilon, delta), noted for `step_size=1` and the logistic loss. The step from a small residual to epsilon is the
-    literature's; it is not proved, and docs/theory.md has a counter-example to its sharp form, so the note lists what
-    it assumes. It covers the heads only: the features have seen the forget set. Above `budget` the heads are fitted
-    anew on the retain set.
-    The literature's lambda = 0.1 may be `l2` or `step_size`; with step_size 0.1 a tenth of the influence is removed. A
-    whole class cannot be removed: its head would have no positive sample.
+    (epsilon, delta), noted for `step_size=1` and the logistic loss with what it assumes: the literature's way from
+    residual to epsilon is not proved (docs/theory.md). It covers the heads only: the features have seen the forget set.
+    Above `budget` the heads are fitted again on the retain set. The literature's lambda may be `l2` or `step_size`.
     Reference: Guo et al., "Certified Data Removal from Machine Learning Models", ICML 2020.
 
     >>> CR(l2=0.01).step_size
@@ -61,17 +56,18 @@ class CR(Method):
         if not lost and splits.form != "class":
             return None
         names = ", ".join(splits.class_names[label] for label in lost) or "the class"
-        return (
-            f"cr cannot remove a whole class ({names}): its one-vs-rest head would have no positive sample; "
-            "forget a part of it, or take another method"
-        )
+        reason = "its one-vs-rest head would have no positive sample"
+        return f"cr cannot remove a whole class ({names}): {reason}; forget a part of it, or take another method"
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Put heads on the copy that never counted the forget set."""
         every, forget = self.objective(model, splits, context.noise_seed)
-        kept = every.keeping(torch.where(forget, 0.0, every.weights))
+        kept = every._replace(weights=torch.where(forget, 0.0, every.weights))
         heads = fit_heads(every)
-        removal = self.remove(heads, every, kept, forget)
+        if self.sequential:
+            removal = sequential_removal(heads, every, forget.nonzero().flatten(), step_size=self.step_size)
+        else:
+            removal = newton_removal(heads, every, kept, step_size=self.step_size)
         facts = self.certificate(removal, kept)
         if self.budget is not None and (facts["epsilon"] is None or facts["epsilon"] > self.budget):
             refitted = fit_heads(kept)
@@ -88,15 +84,8 @@ class CR(Method):
         labels = torch.cat([part.y for part in parts])
         signs = 2.0 * F.one_hot(labels, splits.classes).double() - 1
         noise = torch.randn(splits.classes, x.shape[1], generator=generator(noise_seed), dtype=torch.float64)
-        ones = torch.ones(len(x), dtype=torch.float64)
-        forget = torch.arange(len(x)) >= len(splits.retain)
-        return Objective(x, signs, self.l2, self.std * noise, ones, self.loss), forget
-
-    def remove(self, heads: Tensor, every: Objective, kept: Objective, forget: Tensor) -> Removal:
-        """Take the forgotten samples out, in one step or one by one."""
-        if self.sequential:
-            return sequential_removal(heads, every, forget.nonzero().flatten(), step_size=self.step_size)
-        return newton_removal(heads, every, kept, step_size=self.step_size)
+        every = Objective(x, signs, self.l2, self.std * noise, torch.ones_like(x[:, 0]), self.loss)
+        return every, torch.arange(len(x)) >= len(splits.retain)
 
     def certificate(self, removal: Removal, kept: Objective) -> dict[str, Any]:
         """Return the bound, what was really left, and the epsilon that the bound certifies for the heads."""
@@ -119,12 +108,11 @@ class CR(Method):
         return facts | {"bound": bound, "assumes": list(exact.assumptions)} | epsilons
 
 
-@plain_dataclass(frozen=True)
-class Objective:
+class Objective(NamedTuple):
     """J_k(w) = sum_i weights_i [loss(y_ik w.x_i) + l2/2 |w|^2] + b_k.w, for every class k at once.
 
     `x` (n, d) with rows of length at most one, `signs` (n, classes) of -1 and +1, `offset` b (classes, d), `weights`
-    (n,); all float64. Losses: log(1 + exp(-m)) or (1 - m)^2 / 2.
+    (n,), where 0 leaves a sample out; all float64. Losses: log(1 + exp(-m)) or (1 - m)^2 / 2.
     """
 
     x: Tensor
@@ -133,10 +121,6 @@ class Objective:
     offset: Tensor
     weights: Tensor
     loss: Loss = "logistic"
-
-    def keeping(self, weights: Tensor) -> Objective:
-        """Return the objective with other weights of the samples; 0 leaves one out."""
-        return replace(self, weights=weights)
 
     def value(self, heads: Tensor) -> Tensor:
         """Return J_k (classes,)."""
@@ -213,7 +197,7 @@ def sequential_removal(heads: Tensor, every: Objective, forget: Tensor, *, step_
     for position in forget.tolist():
         weights = before.weights.clone()
         weights[position] = 0
-        after = before.keeping(weights)
+        after = before._replace(weights=weights)
         step = newton_removal(heads, before, after, step_size=step_size)
         total = total + step.bounds - before.gradient(heads).norm(dim=1)
         heads, before = step.heads, after
