@@ -11,7 +11,7 @@ from residuum.theory.empirical import (
     Event,
     adversarial_examples,
     adversarial_statistics,
-    clopper_pearson,
+    binomial_limits,
     epsilon_lower_bound,
     histogram_divergence,
     readout_certificate,
@@ -23,12 +23,12 @@ from residuum.theory.robust import robust_drift, robust_epsilon
 from residuum.theory.shifted import request_phases, shifted_epsilon
 
 
-def test_clopper_pearson_limits_agree_with_scipy_stats():
+def test_binomial_limits_agree_with_scipy_stats():
     from scipy.stats import binomtest
 
     for hits, trials in ((0, 7), (3, 7), (7, 7), (40, 500)):
         theirs = binomtest(hits, trials).proportion_ci(0.95, method="exact")
-        low, high = clopper_pearson(np.array(float(hits)), trials, 0.95)
+        low, high = binomial_limits(np.array(float(hits)), trials, 0.95)
         assert (float(low), float(high)) == pytest.approx((theirs.low, theirs.high), abs=1e-9)
 
 

@@ -17,7 +17,7 @@ from residuum.theory.disagreement import nearest_boundary_point as nearest_bound
 from residuum.theory.disagreement import ratio_statement as ratio_statement
 from residuum.theory.disagreement import ratio_violation as ratio_violation
 from residuum.theory.empirical import adversarial_statistics as adversarial_statistics
-from residuum.theory.empirical import clopper_pearson as clopper_pearson
+from residuum.theory.empirical import binomial_limits as binomial_limits
 from residuum.theory.empirical import epsilon_lower_bound as epsilon_lower_bound
 from residuum.theory.empirical import readout_certificate as readout_certificate
 from residuum.theory.empirical import signed_distances as signed_distances

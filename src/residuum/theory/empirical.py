@@ -37,10 +37,10 @@ class Event(NamedTuple):
         return int((self.sign * statistics[:, self.column] > self.sign * self.threshold).sum())
 
 
-def clopper_pearson(hits: Array, trials: Array | int, confidence: float) -> tuple[Array, Array]:
-    """Return the limits of a binomial probability, each one-sided at (1 + confidence) / 2; counts need not be whole.
+def binomial_limits(hits: Array, trials: Array | int, confidence: float) -> tuple[Array, Array]:
+    """Return Clopper-Pearson limits, each one-sided at (1 + confidence) / 2; numbers need not be whole.
 
-    >>> low, high = clopper_pearson(np.array([0.0, 5.0, 10.0]), 10, 0.95)
+    >>> low, high = binomial_limits(np.array([0.0, 5.0, 10.0]), 10, 0.95)
     >>> low.round(4).tolist(), high.round(4).tolist()
     ([0.0, 0.1871, 0.6915], [0.3085, 0.8129, 1.0])
     """
@@ -188,8 +188,8 @@ def _scores(
     """Return log((p_low - delta) / q_high), minus infinity where it is not defined."""
     counts = [(hits, len(models[0])), (misses, len(models[1]))]
     larger, smaller = counts if event.unlearned_first else counts[::-1]
-    low, _ = clopper_pearson(np.asarray(larger[0], float), larger[1], confidence)
-    _, high = clopper_pearson(np.asarray(smaller[0], float), smaller[1], confidence)
+    low, _ = binomial_limits(np.asarray(larger[0], float), larger[1], confidence)
+    _, high = binomial_limits(np.asarray(smaller[0], float), smaller[1], confidence)
     return np.asarray(np.log(np.maximum(low - delta, 1e-300) / high))
 
 
