@@ -19,18 +19,26 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 import typer
 from scipy.optimize import brentq
 
-from residuum.theory.deletion import descend, distance_bound, publish, publishing_epsilon, publishing_noise
-from residuum.theory.langevin import Chain, published_epsilon
+from residuum.methods.cr import Objective, fit_heads, newton_removal
+from residuum.theory.deletion import (
+    descend,
+    distance_bound,
+    output_epsilon,
+    publish,
+    publishing_epsilon,
+    publishing_noise,
+)
+from residuum.theory.langevin import Chain, published_epsilon, removal_gap
 from residuum.theory.logistic import Logistic, accuracy, noisy_descent, unit_rows
-from residuum.theory.removal import fit_head, output_epsilon, remove
 from residuum.theory.renyi import gaussian_epsilon
-from residuum.theory.requests import removal_gap, request_phases
 from residuum.theory.result import Array, Labels
 from residuum.theory.robust import forget_pull, remaining_convexity, robust_epsilon
-from residuum.theory.shifted import Phase, shifted_epsilon, steps_needed
+from residuum.theory.shifted import Phase, request_phases, shifted_epsilon, steps_needed
 
 T = TypeVar("T")
 FASHION = Path("/usr/share/datasets/fashion-mnist")
@@ -190,25 +198,23 @@ def deletion_row(task: Task, removed: int, norm: float) -> dict[str, str]:
 
 def removal_row(task: Task, removed: int) -> dict[str, str]:
     """One-vs-rest heads, one Newton step, published with the noise that gives eps."""
-    classes, l2 = task.problem.classes, task.problem.l2
-    offsets, forget = np.zeros((classes, task.x.shape[1])), np.arange(task.n) < removed
-    signs = [np.where(task.y == k, 1.0, -1.0) for k in range(classes)]
-
-    def fit(x: Array, rows: slice) -> Array:
-        return np.stack([fit_head(x, signs[k][rows], l2, offsets[k]) for k in range(classes)])
-
-    learned = fit(task.x, slice(None))
-    removal, seconds = timed(remove, learned, task.x, task.y, forget, l2, offsets)
-    retrained, again = timed(fit, task.x[removed:], slice(removed, None))
+    classes, l2, kept = task.problem.classes, task.problem.l2, task.n - removed
+    x, labels = torch.from_numpy(task.x), torch.from_numpy(task.y)
+    signs, offsets = 2.0 * F.one_hot(labels, classes).double() - 1, x.new_zeros(classes, x.shape[1])
+    every = Objective(x, signs, l2, offsets, x.new_ones(task.n))
+    rest = Objective(x[removed:], signs[removed:], l2, offsets, x.new_ones(kept))
+    removal, seconds = timed(newton_removal, fit_heads(every), every, rest)
+    retrained, again = timed(fit_heads, rest)
     mu = brentq(lambda m: gaussian_epsilon(m, task.delta) - task.eps, 1e-3, 10)
-    noise = removal.total / removal.smallest_curvature / mu
+    residual = float(removal.bounds.norm())
+    noise = residual / (l2 * kept) / mu
     shown, fresh = (
-        publish(np.repeat(w[None], task.models, 0), noise, np.random.default_rng(5))
-        for w in (removal.weights, retrained)
+        publish(np.repeat(w.numpy()[None], task.models, 0), noise, np.random.default_rng(5))
+        for w in (removal.heads, retrained)
     )
     return {
         "method": "cr, noise on the heads", "removed": str(removed), "sigma": f"{noise:.3g} (published)",
-        "eps": f"{output_epsilon(removal, noise, task.delta).value:.3f}", "accuracy": task.score(shown),
+        "eps": f"{output_epsilon(residual, kept, l2, noise, task.delta).value:.3f}", "accuracy": task.score(shown),
         "steps": "1 Newton", "seconds": f"{seconds:.3f}", "re-train accuracy": task.score(fresh),
         "re-train steps (law)": "Newton to 1e-10", "re-train seconds": f"{again:.3f}", "cheaper (law)": "-",
         "re-train steps (accuracy)": "-",

@@ -9,11 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from residuum.cli.bound import app
-from residuum.theory.indistinguishability import ratio_violation
-from residuum.theory.logistic import Logistic
-from residuum.theory.requests import request_phases
-from residuum.theory.robust import robust_epsilon
-from residuum.theory.shifted import shifted_epsilon
+from residuum.theory import Logistic, ratio_violation, request_phases, robust_epsilon, shifted_epsilon
 
 
 def call(text):

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from scipy.optimize import minimize
 from torch import nn
 
 from residuum.methods import CR, Context, make_method, unlearn
-from residuum.methods.removal import Objective, fit_heads, newton_removal, one_by_one
+from residuum.methods.cr import Objective, fit_heads, newton_removal, sequential_removal
 from residuum.models import build_model, forward, give_unit_head, head_features, head_of, load_weights, save_weights
-from residuum.theory import removal as theory
+from residuum.theory import gaussian_epsilon, objective_epsilon, output_epsilon
 from residuum.types import InputError, ResiduumWarning, generator
 
 
@@ -32,7 +33,23 @@ def objective(n: int = 60, d: int = 5, classes: int = 3, *, l2: float = 0.02, st
 def without(every: Objective, count: int, weight: float = 0.0) -> Objective:
     weights = every.weights.clone()
     weights[:count] = weight
-    return every.keeping(weights)
+    return every._replace(weights=weights)
+
+
+def slow_removal(heads, x, y, forget, l2, offsets):
+    """Newton's step and its bound on the logistic loss, head by head and sample by sample in numpy."""
+    kept, after, bounds = x[~forget], [], []
+    for k, w in enumerate(heads):
+        signs = np.where(y == k, 1.0, -1.0)
+        slopes = [-t / (1 + math.exp(t * (row @ w))) * row + l2 * w for row, t in zip(x, signs, strict=True)]
+        shares = [1 / (1 + math.exp(-row @ w)) for row in kept]
+        curvature = sum(s * (1 - s) * np.outer(row, row) for s, row in zip(shares, kept, strict=True))
+        left = np.array(slopes)[~forget].sum(axis=0) + offsets[k]
+        move = np.linalg.solve(curvature + l2 * len(kept) * np.eye(len(w)), left)
+        bent = np.linalg.svd(kept)[1][0] * np.linalg.norm(move) * np.linalg.norm(kept @ move) / 4
+        after.append(w - move)
+        bounds.append(np.linalg.norm(sum(slopes) + offsets[k]) + bent)
+    return np.stack(after), np.array(bounds)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
@@ -48,14 +65,18 @@ def test_gradient_and_curvature_are_derivatives_of_the_value(loss):
             assert torch.allclose(row[k], every.curvature(heads.detach())[k, j], atol=1e-10)
 
 
-def test_fit_is_the_minimiser_and_agrees_with_the_theory_module():
+def test_fit_is_the_minimiser_of_a_general_solver():
     every, y = objective()
     heads = fit_heads(every)
     assert every.gradient(heads).norm(dim=1).max() <= 1e-10 * len(y)
+    x, b = every.x.numpy(), every.offset.numpy()
     for k in range(3):
         signs = np.where(y.numpy() == k, 1.0, -1.0)
-        other = theory.fit_head(every.x.numpy(), signs, every.l2, every.offset[k].numpy())
-        assert np.allclose(heads[k].numpy(), other, atol=1e-9)
+
+        def value(w, signs=signs, b=b[k]):
+            return np.logaddexp(0, -signs * (x @ w)).sum() + every.l2 * len(x) / 2 * w @ w + b @ w
+
+        assert np.allclose(heads[k].numpy(), minimize(value, np.zeros(5), tol=1e-9).x, atol=1e-5)
 
 
 def test_removal_on_squared_loss_is_the_exact_leave_out_minimiser():
@@ -85,7 +106,7 @@ def test_removal_on_logistic_loss_is_of_second_order():
 def test_measured_residual_never_exceeds_the_bound(count, l2):
     every, _ = objective(l2=l2)
     kept, heads = without(every, count), fit_heads(every)
-    for removal in (newton_removal(heads, every, kept), one_by_one(heads, every, torch.arange(count))):
+    for removal in (newton_removal(heads, every, kept), sequential_removal(heads, every, torch.arange(count))):
         residual = kept.gradient(removal.heads).norm(dim=1)
         assert bool((residual <= removal.bounds).all())
         assert bool((residual < kept.gradient(heads).norm(dim=1)).all())
@@ -100,14 +121,23 @@ def test_bound_counts_what_a_bad_fit_left():
     assert bool((every.gradient(heads).norm(dim=1) > 0.01).all())
 
 
-def test_removal_agrees_with_the_theory_module():
+def test_removal_agrees_with_a_slow_loop():
     every, y = objective()
     heads = fit_heads(every)
-    ours = newton_removal(heads, every, without(every, 8))
-    forget = np.arange(60) < 8
-    other = theory.remove(heads.numpy(), every.x.numpy(), y.numpy(), forget, every.l2, every.offset.numpy())
-    assert np.allclose(ours.heads.numpy(), other.weights, atol=1e-8)
-    assert np.allclose(ours.bounds.numpy(), other.residual_bounds, rtol=1e-4)
+    ours, forget = newton_removal(heads, every, without(every, 8)), np.arange(60) < 8
+    after, bounds = slow_removal(heads.numpy(), every.x.numpy(), y.numpy(), forget, every.l2, every.offset.numpy())
+    assert np.allclose(ours.heads.numpy(), after, atol=1e-8)
+    assert np.allclose(ours.bounds.numpy(), bounds, rtol=1e-4)
+
+
+def test_output_noise_hides_the_distance_to_the_refit():
+    """No assumption on independence: two fixed points and one Gaussian."""
+    every, _ = objective(std=0.0)
+    kept = without(every, 5)
+    removal = newton_removal(fit_heads(every), every, kept)
+    distance, residual = float((removal.heads - fit_heads(kept)).norm()), float(removal.bounds.norm())
+    assert 0 < distance <= residual / (every.l2 * 55)
+    assert gaussian_epsilon(distance / 0.1, 1e-5) <= output_epsilon(residual, 55, every.l2, 0.1, 1e-5).value
 
 
 def test_offset_must_be_part_of_the_gradient():
@@ -124,14 +154,14 @@ def test_one_by_one_equals_one_step_on_squared_loss():
     every, _ = objective(loss="squared")
     heads = fit_heads(every)
     once = newton_removal(heads, every, without(every, 4)).heads
-    assert torch.allclose(once, one_by_one(heads, every, torch.arange(4)).heads, atol=1e-10)
+    assert torch.allclose(once, sequential_removal(heads, every, torch.arange(4)).heads, atol=1e-10)
 
 
 def test_nothing_to_forget_changes_nothing():
     every, _ = objective()
     heads = fit_heads(every)
     assert torch.allclose(newton_removal(heads, every, every).heads, heads, atol=1e-12)
-    assert torch.equal(one_by_one(heads, every, torch.arange(0)).heads, heads)
+    assert torch.equal(sequential_removal(heads, every, torch.arange(0)).heads, heads)
 
 
 def test_step_size_scales_the_step():
@@ -156,17 +186,19 @@ def test_the_method_fits_on_unit_features_and_removes(original, splits):
     )
     y = torch.cat([splits.retain.y, splits.forget.y]).numpy()
     offsets = 0.5 * torch.randn(3, 32, generator=generator(context.noise_seed), dtype=torch.float64).numpy()
-    signs = [np.where(y == k, 1.0, -1.0) for k in range(3)]
-    fitted = np.stack([theory.fit_head(x.numpy(), signs[k], 0.01, offsets[k]) for k in range(3)])
+    signs = torch.from_numpy(np.where(y[:, None] == np.arange(3), 1.0, -1.0))
+    ones = torch.ones(len(y), dtype=torch.float64)
+    fitted = fit_heads(Objective(x, signs, 0.01, torch.from_numpy(offsets), ones)).numpy()
     forget = np.arange(len(y)) >= len(splits.retain)
-    removed = theory.remove(fitted, x.numpy(), y, forget, 0.01, offsets)
-    assert np.allclose(heads_of(after).numpy(), removed.weights, atol=1e-5)
-    assert context.notes["bound"] == pytest.approx(removed.total, rel=1e-4)
-    assert context.notes["epsilon"] == pytest.approx(theory.objective_epsilon(removed.total, 0.5, 1e-4).value, rel=1e-4)
-    printed = math.sqrt(2 * math.log(1.5 / 1e-4)) * removed.total / 0.5
+    removed, bounds = slow_removal(fitted, x.numpy(), y, forget, 0.01, offsets)
+    total = float(np.linalg.norm(bounds))
+    assert np.allclose(heads_of(after).numpy(), removed, atol=1e-5)
+    assert context.notes["bound"] == pytest.approx(total, rel=1e-4)
+    assert context.notes["epsilon"] == pytest.approx(objective_epsilon(total, 0.5, 1e-4).value, rel=1e-4)
+    printed = math.sqrt(2 * math.log(1.5 / 1e-4)) * total / 0.5
     assert context.notes["epsilon_printed"] == pytest.approx(printed, rel=1e-4)
     assert context.notes["residual"] <= context.notes["bound"]
-    assert not np.allclose(fitted, removed.weights, atol=1e-3)
+    assert not np.allclose(fitted, removed, atol=1e-3)
 
 
 def test_the_result_computes_heads_of_unit_features_and_keeps_the_body(original, splits):
@@ -216,7 +248,7 @@ def test_over_budget_the_heads_are_fitted_anew(original, splits):
     assert context.notes["epsilon"] < 1e-3 < context.notes["epsilon_of_the_step"]
     assert context.notes["constants"]["retained"] == len(splits.retain)
     every, forget = CR(std=0.1, l2=0.01).objective(original, splits, Context(1).noise_seed)
-    exact = fit_heads(every.keeping(torch.where(forget, 0.0, every.weights)))
+    exact = fit_heads(every._replace(weights=torch.where(forget, 0.0, every.weights)))
     assert torch.allclose(heads_of(anew).double(), exact, atol=1e-5)
     calm = Context(1)
     unlearn(original, splits, CR(std=0.1, l2=0.01, budget=1e9), seed=1, context=calm)

@@ -8,9 +8,16 @@ import math
 import numpy as np
 import pytest
 
-from residuum.theory.langevin import Chain, many_requests, one_request, published_epsilon, rurk_request
-from residuum.theory.requests import removal_gap, request_phases
-from residuum.theory.shifted import Phase, divergence_rate, shifted_epsilon, steps_needed
+from residuum.theory.langevin import (
+    Chain,
+    many_requests,
+    one_request,
+    published_epsilon,
+    removal_gap,
+    request_gaps,
+    rurk_request,
+)
+from residuum.theory.shifted import Phase, divergence_rate, request_phases, shifted_epsilon, steps_needed
 
 CHAINS = [Chain(l2=m, step=h / m, sigma=s) for m, h, s in itertools.product((0.01, 0.3), (0.01, 0.5), (0.05, 1.0))]
 
@@ -174,6 +181,11 @@ def test_pull_never_decays_and_grows_with_the_radius():
 def test_phases_of_requests_match_a_hand_count():
     phases = request_phases(100, [1, 2], 500, [10, 20], 1.0, normaliser="fixed", pull=0.5)
     assert [(p.steps, p.gap) for p in phases] == [(500, 0.03), (10, 0.52), (20, 0.5)]
+
+
+def test_gaps_of_requests_match_a_hand_count():
+    assert request_gaps(100, [1, 2], 1.5, normaliser="fixed") == [0.015, 0.03]
+    assert request_gaps(100, [1, 2], 1.5) == [0.03, 6 / 99]
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from residuum.theory.disagreement import disagreement_from_ratio, inevitable_disagreement
-from residuum.theory.indistinguishability import ratio_statement, ratio_violation
+from residuum.theory.disagreement import (
+    disagreement_from_ratio,
+    half_sphere_bound,
+    half_sphere_share,
+    inevitable_disagreement,
+    nearest_boundary_point,
+    ratio_statement,
+    ratio_violation,
+)
 from residuum.theory.result import Bound, check
-from residuum.theory.sphere import half_sphere_bound, half_sphere_share, nearest_boundary_point
 
 
 def test_published_values_of_ratio_violation():

@@ -13,14 +13,14 @@ from residuum.theory.empirical import (
     adversarial_statistics,
     binomial_limits,
     epsilon_lower_bound,
+    histogram_divergence,
+    readout_certificate,
     signed_distances,
 )
 from residuum.theory.logistic import Logistic, noisy_descent, predictions, unit_rows
-from residuum.theory.readout import histogram_divergence, readout_certificate
 from residuum.theory.renyi import gaussian_epsilon
-from residuum.theory.requests import request_phases
 from residuum.theory.robust import robust_drift, robust_epsilon
-from residuum.theory.shifted import shifted_epsilon
+from residuum.theory.shifted import request_phases, shifted_epsilon
 
 
 def test_binomial_limits_agree_with_scipy_stats():
@@ -133,7 +133,7 @@ def test_adversarial_examples_change_the_prediction_by_the_smallest_step():
     w, x = rng.standard_normal((1, 1, 4)), rng.standard_normal((50, 4))
     problem = Logistic(l2=1.0)
     y = predictions(problem, w, x)[0]
-    moved = adversarial_examples(w, x, y)
+    moved = adversarial_examples(w, x)
     assert (predictions(problem, w, moved)[0] != y).all()
     assert np.allclose(np.linalg.norm(moved - x, axis=1), 1.02 * signed_distances(w, x, y)[0])
 
@@ -171,7 +171,7 @@ def test_readout_certificate_knows_when_it_says_nothing():
         (lambda: epsilon_lower_bound(np.zeros((1000, 1)), np.zeros((1000, 1)), 1.0), "delta in [0, 1)"),
         (lambda: readout_certificate(np.zeros((2, 2)), np.zeros(2)), "one finite readout per unlearned model"),
         (lambda: readout_certificate(np.zeros(5), np.zeros(5), bins=1), "bins in [2, inf)"),
-        (lambda: adversarial_examples(np.zeros((1, 3, 2)), np.zeros((1, 2)), np.zeros(1)), "two-class models"),
+        (lambda: adversarial_examples(np.zeros((1, 3, 2)), np.zeros((1, 2))), "two-class models"),
     ],
 )
 def test_impossible_input_is_refused_with_the_allowed_range(call, text):

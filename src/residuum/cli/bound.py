@@ -1,11 +1,11 @@
-"""`residuum bound ...`: the theory calculators on the command line."""
+"""`residuum bound ...`: the theory calculators on the command line, imported when one is called."""
 
 from __future__ import annotations
 
 import json
-from enum import StrEnum
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -13,9 +13,7 @@ from typer.core import TyperGroup
 from residuum.types import InputError
 
 if TYPE_CHECKING:
-    from residuum.theory.logistic import Logistic
     from residuum.theory.result import Array, Bound
-    from residuum.theory.shifted import Phase
 
 
 class Calculators(TyperGroup):
@@ -35,19 +33,15 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-
-class Normaliser(StrEnum):
-    """What the sum of per-sample gradients is divided by."""
-
-    mean = "mean"
-    fixed = "fixed"
-
-
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable output.")]
 Eps = Annotated[float, typer.Option(help="Epsilon, 0 or more.")]
 Delta = Annotated[float, typer.Option(help="Delta, between 0 and 1.")]
 Dimension = Annotated[int, typer.Option(help="Dimension of the input space, 2 or more.")]
 Radius = Annotated[float, typer.Option(help="Perturbation radius, relative to the input's norm.")]
+Ratio = Annotated[float, typer.Option(help="Residual knowledge r.")]
+Accuracy = Annotated[float, typer.Option(help="Accuracy of the re-trained model on the same inputs.")]
+Orders = Annotated[list[float], typer.Option(help="Order above 1; repeat for a curve.")]
+Divergences = Annotated[list[float], typer.Option(help="Renyi divergence of that order; repeat alike.")]
 Samples = Annotated[int, typer.Option("--n", help="Training samples before any removal.")]
 Removed = Annotated[list[int], typer.Option(help="Samples removed; repeat for a sequence of requests.")]
 Steps = Annotated[list[int], typer.Option(help="Unlearning steps; repeat, one per request.")]
@@ -55,16 +49,19 @@ LearnSteps = Annotated[int, typer.Option(help="Steps of the first training.")]
 Strength = Annotated[float, typer.Option("--l2", help="L2 strength, the strong convexity m.")]
 Sigma = Annotated[float, typer.Option(help="Noise temperature; each step adds std sqrt(2 step) sigma.")]
 Classes = Annotated[int, typer.Option(help="Classes of the logistic regression.")]
-Divisor = Annotated[Normaliser, typer.Option(help="mean: own sample count; fixed: the same public n.")]
+Divisor = Annotated[Literal["mean", "fixed"], typer.Option(help="mean: own sample count; fixed: the same public n.")]
 Forgotten = Annotated[int, typer.Option("--removed", help="Samples removed in one request.")]
 Served = Annotated[int, typer.Option("--steps", help="Unlearning steps of one request.")]
 Weight = Annotated[float, typer.Option(help="Weight of this forget term.")]
+Residual = Annotated[float, typer.Option(help="Bound on the gradient residual of all heads.")]
+Kept = Annotated[int, typer.Option(help="Samples kept.")]
+HeadNoise = Annotated[float, typer.Option(help="Std of the Gaussian noise on the published heads.")]
 
 
 @app.command()
 def indistinguishability(eps: Eps, delta: Delta, printed: bool = False, as_json: Json = False) -> None:
     """Bound the probability that the likelihood ratio leaves [exp(-2 eps), exp(2 eps)]."""
-    from residuum.theory.indistinguishability import ratio_statement, ratio_violation
+    from residuum.theory import ratio_statement, ratio_violation
 
     _show({"violation": ratio_violation(eps, delta, tight=not printed)}, as_json, note=ratio_statement(eps, delta))
 
@@ -74,34 +71,23 @@ def disagreement(
     eps: Eps, delta: Delta, dimension: Dimension, tau: Radius, constant: float = 1.0, as_json: Json = False
 ) -> None:
     """Print the nominal value of the inevitable-disagreement formula (no guarantee)."""
-    from residuum.theory.disagreement import inevitable_disagreement
+    from residuum.theory import inevitable_disagreement
 
     _show({"nominal": inevitable_disagreement(eps, delta, dimension, tau, constant=constant)}, as_json)
 
 
 @app.command()
-def residual(
-    ratio: Annotated[float, typer.Option(help="Residual knowledge r.")],
-    accuracy: Annotated[float, typer.Option(help="Accuracy of the re-trained model on the same inputs.")],
-    independent: bool = False,
-    as_json: Json = False,
-) -> None:
+def residual(ratio: Ratio, accuracy: Accuracy, independent: bool = False, as_json: Json = False) -> None:
     """Bound the disagreement of two models from residual knowledge."""
-    from residuum.theory.disagreement import disagreement_from_ratio
+    from residuum.theory import disagreement_from_ratio
 
     _show(disagreement_from_ratio(ratio, accuracy, assume_independent=independent)._asdict(), as_json)
 
 
 @app.command()
-def renyi(
-    alpha: Annotated[list[float], typer.Option(help="Order above 1; repeat for a curve.")],
-    divergence: Annotated[list[float], typer.Option(help="Renyi divergence of that order; repeat alike.")],
-    delta: Delta,
-    plain: bool = False,
-    as_json: Json = False,
-) -> None:
+def renyi(alpha: Orders, divergence: Divergences, delta: Delta, plain: bool = False, as_json: Json = False) -> None:
     """Convert Renyi divergences to epsilon, at the best of the given orders."""
-    from residuum.theory.renyi import curve_to_epsilon
+    from residuum.theory import curve_to_epsilon
 
     _show({"epsilon": curve_to_epsilon(alpha, divergence, delta, tight=not plain)}, as_json)
 
@@ -109,7 +95,7 @@ def renyi(
 @app.command()
 def sphere(dimension: Dimension, tau: Radius, as_json: Json = False) -> None:
     """Print the share of the sphere near a half sphere: the usual bound and the exact value."""
-    from residuum.theory.sphere import half_sphere_bound
+    from residuum.theory import half_sphere_bound
 
     _show({"share": half_sphere_bound(dimension, tau)}, as_json)
 
@@ -117,33 +103,32 @@ def sphere(dimension: Dimension, tau: Radius, as_json: Json = False) -> None:
 @app.command()
 def langevin(
     n: Samples, removed: Removed, steps: Steps, learn_steps: LearnSteps, l2: Strength, sigma: Sigma, delta: Delta,
-    classes: Classes = 2, normaliser: Divisor = Normaliser.mean, gaussian: bool = False, published: bool = False,
+    classes: Classes = 2, normaliser: Divisor = "mean", gaussian: bool = False, published: bool = False,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Certify noisy gradient descent on L2-regularised logistic regression with unit-norm features."""
-    from residuum.theory.logistic import Logistic
-    from residuum.theory.shifted import shifted_epsilon
+    from residuum.theory import Logistic, published_epsilon, request_gaps, request_phases, shifted_epsilon
 
     problem = Logistic(l2=l2, classes=classes)
-    phases = _phases(problem, n, removed, steps, learn_steps, normaliser)
+    phases = request_phases(n, removed, learn_steps, steps, problem.lipschitz, normaliser=normaliser)
     bounds = {"epsilon": shifted_epsilon(phases, problem.chain(sigma), delta, gaussian=gaussian)}
     if published:
-        bounds["published"] = _published(problem, sigma, n, removed, steps, delta, normaliser)
+        gaps = request_gaps(n, removed, problem.lipschitz, normaliser=normaliser)
+        bounds["published"] = published_epsilon(gaps, steps, problem.chain(sigma), delta)
     _show(bounds, as_json)
 
 
 @app.command()
 def rurk(
     n: Samples, removed: Forgotten, steps: Served, learn_steps: LearnSteps, l2: Strength, sigma: Sigma, delta: Delta,
-    lambda_f: Weight, lambda_a: Weight, tau: Radius, classes: Classes = 2,
-    normaliser: Divisor = Normaliser.mean, as_json: Json = False,
+    lambda_f: Weight, lambda_a: Weight, tau: Radius, classes: Classes = 2, normaliser: Divisor = "mean",
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Certify RURK's objective on the same path; its forget terms never decay."""
-    from residuum.theory.logistic import Logistic
-    from residuum.theory.robust import robust_epsilon
+    from residuum.theory import Logistic, request_phases, robust_epsilon
 
     problem = Logistic(l2=l2, classes=classes)
-    phases = _phases(problem, n, [removed], [steps], learn_steps, normaliser)
+    phases = request_phases(n, [removed], learn_steps, [steps], problem.lipschitz, normaliser=normaliser)
     weights = {"lambda_f": lambda_f, "lambda_a": lambda_a, "tau": tau}
     _show({"epsilon": robust_epsilon(problem, problem.chain(sigma), phases, delta, **weights)}, as_json)
 
@@ -154,8 +139,7 @@ def descent_to_delete(
     smallest: int | None = None, classes: Classes = 2, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Print the publishing noise of descent-to-delete and the epsilon it truly gives."""
-    from residuum.theory.deletion import distance_bound, publishing_epsilon, publishing_noise
-    from residuum.theory.logistic import Logistic
+    from residuum.theory import Logistic, distance_bound, publishing_epsilon, publishing_noise
 
     distance = distance_bound(Logistic(l2=l2, classes=classes), n, steps, removed=removed, smallest=smallest)
     _show({"epsilon": publishing_epsilon(distance, publishing_noise(distance, eps, delta), delta)}, as_json)
@@ -163,27 +147,18 @@ def descent_to_delete(
 
 @app.command()
 def removal(
-    residual: Annotated[float, typer.Option(help="Bound on the gradient residual of all heads.")],
-    kept: Annotated[int, typer.Option(help="Samples kept.")],
-    l2: Strength,
-    noise: Annotated[float, typer.Option(help="Std of the Gaussian noise on the published heads.")],
-    delta: Delta,
-    as_json: Json = False,
+    residual: Residual, kept: Kept, l2: Strength, noise: HeadNoise, delta: Delta, as_json: Json = False
 ) -> None:
     """Certify a Newton removal from linear heads that are published with Gaussian noise."""
-    from residuum.theory.removal import distance_epsilon
-    from residuum.theory.result import check
+    from residuum.theory import output_epsilon
 
-    check("kept", kept, low=1)
-    check("l2", l2, low=0, ends="(]")
-    check("residual", residual, low=0)
-    _show({"epsilon": distance_epsilon(residual / (l2 * kept), noise, delta)}, as_json)
+    _show({"epsilon": output_epsilon(residual, kept, l2, noise, delta)}, as_json)
 
 
 @app.command()
 def readout(file: Path, bins: int = 10, draws: int = 1000, seed: int = 0, as_json: Json = False) -> None:
     """Compare one readout per model; FILE is an npz with 1-d arrays unlearned and retrained."""
-    from residuum.theory.readout import readout_certificate
+    from residuum.theory import readout_certificate
 
     _show({"divergence": readout_certificate(*_pair(file), bins=bins, draws=draws, seed=seed)}, as_json)
 
@@ -191,31 +166,9 @@ def readout(file: Path, bins: int = 10, draws: int = 1000, seed: int = 0, as_jso
 @app.command()
 def empirical(file: Path, delta: Delta, confidence: float = 0.95, as_json: Json = False) -> None:
     """Bound epsilon from below; FILE is an npz with arrays unlearned and retrained, (models, columns)."""
-    from residuum.theory.empirical import epsilon_lower_bound
+    from residuum.theory import epsilon_lower_bound
 
     _show({"lower_bound": epsilon_lower_bound(*_pair(file), delta, confidence=confidence)}, as_json)
-
-
-def _phases(
-    problem: Logistic, n: int, removed: list[int], steps: list[int], learn_steps: int, normaliser: Normaliser
-) -> list[Phase]:
-    from residuum.theory.requests import request_phases
-
-    return request_phases(n, removed, learn_steps, steps, problem.lipschitz, normaliser=normaliser.value)
-
-
-def _published(
-    problem: Logistic, sigma: float, n: int, removed: list[int], steps: list[int], delta: float, normaliser: Normaliser
-) -> Bound:
-    from residuum.theory.langevin import published_epsilon
-    from residuum.theory.requests import removal_gap
-
-    left = [n if normaliser == Normaliser.fixed else n - sum(removed[:j]) for j in range(len(removed))]
-    gaps = [
-        removal_gap(count, size, problem.lipschitz, normaliser=normaliser.value)
-        for count, size in zip(removed, left, strict=True)
-    ]
-    return published_epsilon(gaps, steps, problem.chain(sigma), delta)
 
 
 def _pair(file: Path) -> tuple[Array, Array]:
@@ -230,7 +183,7 @@ def _pair(file: Path) -> tuple[Array, Array]:
         return arrays["unlearned"].astype(float), arrays["retrained"].astype(float)
 
 
-def _show(bounds: dict[str, Bound], as_json: bool, note: str = "") -> None:
+def _show(bounds: Mapping[str, Bound], as_json: bool, note: str = "") -> None:
     if as_json:
         typer.echo(json.dumps({name: bound.as_dict() for name, bound in bounds.items()}, indent=2))
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,13 +12,14 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from residuum.methods.base import Context, Method
-from residuum.methods.removal import Objective, Removal, fit_heads, newton_removal, one_by_one
 from residuum.models import give_unit_head, head_features
-from residuum.theory.removal import objective_epsilon
-from residuum.theory.result import finite_or_none
+from residuum.theory import finite_or_none, objective_epsilon
 from residuum.training import STRICT, NonNegative, Positive
-from residuum.types import ResiduumWarning, Splits, generator
+from residuum.types import InputError, ResiduumWarning, Splits, generator
 
+Loss = Literal["logistic", "squared"]
+CURVATURE_CHANGE = {"logistic": 0.25, "squared": 0.0}  # Lipschitz constant of the second derivative of the loss
+NEWTON_STEPS = 100
 USELESS = 10.0  # an observer may be 22,000 times as sure after seeing the model
 
 
@@ -29,12 +30,9 @@ class CR(Method):
     The heads minimise J_k(w; S) = sum_i [loss(y_ik w.x_i) + l2/2 |w|^2] + b_k.w, b_k ~ N(0, std^2 I), on the original's
     features x_i scaled to length one, without bias; they replace its last linear layer. What a Newton step leaves is
     bounded, |dJ(w_new; S_r)/dw| <= |dJ(w; S)/dw| + |X_r| |Delta| |X_r Delta| / 4, and the perturbation b hides it up to
-    (epsilon, delta), noted for `step_size=1` and the logistic loss. The step from a small residual to epsilon is the
-    literature's; it is not proved, and docs/theory.md has a counter-example to its sharp form, so the note lists what
-    it assumes. It covers the heads only: the features have seen the forget set. Above `budget` the heads are fitted
-    anew on the retain set.
-    The literature's lambda = 0.1 may be `l2` or `step_size`; with step_size 0.1 a tenth of the influence is removed. A
-    whole class cannot be removed: its head would have no positive sample.
+    (epsilon, delta), noted for `step_size=1` and the logistic loss with what it assumes: the literature's way from
+    residual to epsilon is not proved (docs/theory.md). It covers the heads only: the features have seen the forget set.
+    Above `budget` the heads are fitted again on the retain set. The literature's lambda may be `l2` or `step_size`.
     Reference: Guo et al., "Certified Data Removal from Machine Learning Models", ICML 2020.
 
     >>> CR(l2=0.01).step_size
@@ -50,7 +48,7 @@ class CR(Method):
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-4
     budget: Positive | None = None
     sequential: bool = False
-    loss: Literal["logistic", "squared"] = "logistic"
+    loss: Loss = "logistic"
 
     def refusal(self, splits: Splits) -> str | None:
         """Refuse to remove a whole class."""
@@ -58,21 +56,22 @@ class CR(Method):
         if not lost and splits.form != "class":
             return None
         names = ", ".join(splits.class_names[label] for label in lost) or "the class"
-        return (
-            f"cr cannot remove a whole class ({names}): its one-vs-rest head would have no positive sample; "
-            "forget a part of it, or take another method"
-        )
+        reason = "its one-vs-rest head would have no positive sample"
+        return f"cr cannot remove a whole class ({names}): {reason}; forget a part of it, or take another method"
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Put heads on the copy that never counted the forget set."""
         every, forget = self.objective(model, splits, context.noise_seed)
-        kept = every.keeping(torch.where(forget, 0.0, every.weights))
+        kept = every._replace(weights=torch.where(forget, 0.0, every.weights))
         heads = fit_heads(every)
-        removal = self.remove(heads, every, kept, forget)
+        if self.sequential:
+            removal = sequential_removal(heads, every, forget.nonzero().flatten(), step_size=self.step_size)
+        else:
+            removal = newton_removal(heads, every, kept, step_size=self.step_size)
         facts = self.certificate(removal, kept)
         if self.budget is not None and (facts["epsilon"] is None or facts["epsilon"] > self.budget):
-            anew = fit_heads(kept)
-            removal = Removal(anew, kept.gradient(anew).norm(dim=1))
+            refitted = fit_heads(kept)
+            removal = Removal(refitted, kept.gradient(refitted).norm(dim=1))
             step = {"heads_fitted_anew": True, "epsilon_of_the_step": facts["epsilon"]}
             facts = self.certificate(removal, kept) | step
         context.notes |= facts | {"feature_forwards": len(every.x)}
@@ -85,15 +84,8 @@ class CR(Method):
         labels = torch.cat([part.y for part in parts])
         signs = 2.0 * F.one_hot(labels, splits.classes).double() - 1
         noise = torch.randn(splits.classes, x.shape[1], generator=generator(noise_seed), dtype=torch.float64)
-        ones = torch.ones(len(x), dtype=torch.float64)
-        forget = torch.arange(len(x)) >= len(splits.retain)
-        return Objective(x, signs, self.l2, self.std * noise, ones, self.loss), forget
-
-    def remove(self, heads: Tensor, every: Objective, kept: Objective, forget: Tensor) -> Removal:
-        """Take the forgotten samples out, in one step or one by one."""
-        if self.sequential:
-            return one_by_one(heads, every, forget.nonzero().flatten(), step_size=self.step_size)
-        return newton_removal(heads, every, kept, step_size=self.step_size)
+        every = Objective(x, signs, self.l2, self.std * noise, torch.ones_like(x[:, 0]), self.loss)
+        return every, torch.arange(len(x)) >= len(splits.retain)
 
     def certificate(self, removal: Removal, kept: Objective) -> dict[str, Any]:
         """Return the bound, what was really left, and the epsilon that the bound certifies for the heads."""
@@ -110,9 +102,103 @@ class CR(Method):
         bound = float(removal.bounds.norm())
         exact, printed = (objective_epsilon(bound, self.std, self.delta, printed=form) for form in (False, True))
         if exact.value > USELESS:
-            text = (
-                f"cr: the certificate says next to nothing (epsilon {exact.value:.3g}); raise std or l2, or set budget"
-            )
-            warnings.warn(text, ResiduumWarning, stacklevel=3)
+            text = f"the certificate says next to nothing (epsilon {exact.value:.3g}); raise std or l2, or set budget"
+            warnings.warn(f"cr: {text}", ResiduumWarning, stacklevel=3)
         epsilons = {"epsilon": finite_or_none(exact.value), "epsilon_printed": finite_or_none(printed.value)}
         return facts | {"bound": bound, "assumes": list(exact.assumptions)} | epsilons
+
+
+class Objective(NamedTuple):
+    """J_k(w) = sum_i weights_i [loss(y_ik w.x_i) + l2/2 |w|^2] + b_k.w, for every class k at once.
+
+    `x` (n, d) with rows of length at most one, `signs` (n, classes) of -1 and +1, `offset` b (classes, d), `weights`
+    (n,), where 0 leaves a sample out; all float64. Losses: log(1 + exp(-m)) or (1 - m)^2 / 2.
+    """
+
+    x: Tensor
+    signs: Tensor
+    l2: float
+    offset: Tensor
+    weights: Tensor
+    loss: Loss = "logistic"
+
+    def value(self, heads: Tensor) -> Tensor:
+        """Return J_k (classes,)."""
+        margins = self.signs * (self.x @ heads.T)
+        losses = F.softplus(-margins) if self.loss == "logistic" else (1 - margins) ** 2 / 2
+        return self.weights @ losses + self._ridge / 2 * heads.square().sum(1) + (self.offset * heads).sum(1)
+
+    def gradient(self, heads: Tensor) -> Tensor:
+        """Return dJ_k/dw (classes, d)."""
+        margins = self.signs * (self.x @ heads.T)
+        slopes = -torch.sigmoid(-margins) if self.loss == "logistic" else margins - 1
+        return (self.weights[:, None] * slopes * self.signs).T @ self.x + self._ridge * heads + self.offset
+
+    def curvature(self, heads: Tensor) -> Tensor:
+        """Return d2J_k/dw2 (classes, d, d)."""
+        s = torch.sigmoid(self.x @ heads.T)
+        second = s * (1 - s) if self.loss == "logistic" else torch.ones_like(s)
+        ridge = self._ridge * torch.eye(self.x.shape[1], dtype=self.x.dtype)
+        return torch.stack([(self.x.T * (self.weights * column)) @ self.x + ridge for column in second.T])
+
+    @property
+    def _ridge(self) -> float:
+        return self.l2 * float(self.weights.sum())
+
+
+class Removal(NamedTuple):
+    """Heads after a removal, and the bound on |dJ_k/dw| on what was kept, per class; valid for a full step."""
+
+    heads: Tensor
+    bounds: Tensor
+
+
+def fit_heads(objective: Objective, *, tolerance: float = 1e-10) -> Tensor:
+    """Return the minimiser (classes, d) by damped Newton steps from zero, to gradients below tolerance * n."""
+    heads = torch.zeros_like(objective.offset)
+    for _ in range(NEWTON_STEPS):
+        slope = objective.gradient(heads)
+        if float(slope.norm(dim=1).max()) <= tolerance * len(objective.x):
+            return heads
+        move = torch.linalg.solve(objective.curvature(heads), slope)
+        heads = heads - _damping(objective, heads, move)[:, None] * move
+    raise InputError(f"cr: the heads did not converge in {NEWTON_STEPS} Newton steps; raise l2 (now {objective.l2:g})")
+
+
+def _damping(objective: Objective, heads: Tensor, move: Tensor) -> Tensor:
+    """Return for each class the first of 1, 1/2, ... that does not raise J beyond rounding."""
+    share, now = torch.ones(len(heads), dtype=heads.dtype), objective.value(heads)
+    slack = 1e-12 * (1 + now.abs())
+    for _ in range(30):
+        worse = objective.value(heads - share[:, None] * move) > now + slack
+        if not bool(worse.any()):
+            break
+        share = torch.where(worse, share / 2, share)
+    return share
+
+
+def newton_removal(heads: Tensor, every: Objective, kept: Objective, *, step_size: float = 1.0) -> Removal:
+    """Return w + step_size * H_kept^{-1} (dJ_every/dw - dJ_kept/dw).
+
+    Bound: |dJ_every/dw| + c |X_kept|_2 |Delta| |X_kept Delta|, the first term being what fitting left, c = 1/4 for
+    the logistic loss and 0 for the squared loss, where the step is exact.
+    """
+    slope = every.gradient(heads)
+    move = torch.linalg.solve(kept.curvature(heads), slope - kept.gradient(heads))
+    rows = kept.x * kept.weights.sqrt()[:, None]
+    bent = float(torch.linalg.matrix_norm(rows, 2)) * move.norm(dim=1) * (rows @ move.T).norm(dim=0)
+    return Removal(heads + step_size * move, slope.norm(dim=1) + CURVATURE_CHANGE[every.loss] * bent)
+
+
+def sequential_removal(heads: Tensor, every: Objective, forget: Tensor, *, step_size: float = 1.0) -> Removal:
+    """Take the samples at the positions `forget` out one after the other; the bounds of the steps add up."""
+    total = every.gradient(heads).norm(dim=1)
+    before = every
+    for position in forget.tolist():
+        weights = before.weights.clone()
+        weights[position] = 0
+        after = before._replace(weights=weights)
+        step = newton_removal(heads, before, after, step_size=step_size)
+        total = total + step.bounds - before.gradient(heads).norm(dim=1)
+        heads, before = step.heads, after
+    return Removal(heads, total)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from pydantic.dataclasses import dataclass
 from torch import nn
 
-from residuum.methods.tail import TailMethod, start_anew
+from residuum.methods.tail import TailMethod, reinitialise
 from residuum.training import STRICT
 
 
@@ -30,4 +30,4 @@ class EUk(TailMethod):
 
     def reset(self, tail: Sequence[nn.Module], seed: int) -> None:
         """Draw the tail's weights again."""
-        start_anew(tail, seed)
+        reinitialise(tail, seed)

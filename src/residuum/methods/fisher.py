@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -52,14 +52,18 @@ class Fisher(Method):
         context.passes += len(splits.retain) * splits.classes
         forgotten = splits.forget_class if splits.form == "class" else None
         variances = noise_variance(model, information, alpha=self.alpha, forgotten=forgotten)
-        noise = generator(context.noise_seed)
+        noise, head = generator(context.noise_seed), f"{head_of(model)[0]}."
         with torch.no_grad():
             for name, weight in model.named_parameters():
                 if name in variances:
-                    kick = torch.randn(weight.shape, generator=noise, dtype=weight.dtype).to(weight.device)
-                    _forget_row(model, name, weight, forgotten)
-                    weight.add_(variances[name].sqrt() * kick)
-        context.notes |= _spread(variances)
+                    drawn = torch.randn(weight.shape, generator=noise, dtype=weight.dtype).to(weight.device)
+                    if forgotten is not None and name.startswith(head):
+                        weight[forgotten] = 0
+                    weight.add_(variances[name].sqrt() * drawn)
+        total = sum(float(v.sum()) for v in variances.values())
+        largest = max(float(v.max()) for v in variances.values())
+        count = sum(v.numel() for v in variances.values())
+        context.notes |= {"noise_std_mean_square": math.sqrt(total / count), "noise_std_largest": math.sqrt(largest)}
         return model
 
 
@@ -76,7 +80,7 @@ def fisher_information(
         x, _ = samples.batch(rows)
         for label in range(shares.shape[1]):
             labels = torch.full((len(rows),), label)
-            for name, value in squared_gradients(model, x, labels, F.cross_entropy, shares[rows, label]).items():
+            for name, value in squared_gradients(model, x, labels, shares[rows, label]).items():
                 total[name] += value
         done += len(rows)
         if progress:
@@ -98,15 +102,3 @@ def noise_variance(
         boosted = name.startswith(head) or variance.ndim == 1
         variances[name] = variance * (BOOST if boosted else 1.0)
     return variances
-
-
-def _forget_row(model: nn.Module, name: str, weight: Tensor, forgotten: int | None) -> None:
-    if forgotten is not None and name.startswith(f"{head_of(model)[0]}."):
-        weight[forgotten] = 0
-
-
-def _spread(variances: dict[str, Tensor]) -> dict[str, Any]:
-    total = sum(float(v.sum()) for v in variances.values())
-    largest = max(float(v.max()) for v in variances.values())
-    count = sum(v.numel() for v in variances.values())
-    return {"noise_std_mean_square": math.sqrt(total / count), "noise_std_largest": math.sqrt(largest)}

@@ -1,4 +1,4 @@
-"""GD: fine-tune on the retain set and hope."""
+"""GD: fine-tune on the retain set."""
 
 from __future__ import annotations
 

@@ -15,6 +15,8 @@ from residuum.models import evaluating
 from residuum.training import Progress
 from residuum.types import Samples
 
+LinearMap = Callable[[Tensor], Tensor]
+
 
 class Solution(NamedTuple):
     """The step of a ridge solve, and how it was reached."""
@@ -98,27 +100,23 @@ class Jacobian:
 
 
 def solve_explicitly(
-    jacobian: Jacobian, matrix: Tensor, errors: Tensor, kept: int, ridges: tuple[float, float]
+    jacobian: Jacobian, errors: Tensor, kept: int, ridges: tuple[float, float]
 ) -> tuple[Solution, Solution]:
     """Return -J^T (J J^T + ridge I)^{-1} e for the first `kept` rows and for all, from one product of J with itself.
 
     Of the two equivalent systems, J J^T and J^T J, the smaller one is solved, in float64.
     """
-    e, parts = errors.flatten(), (slice(kept), slice(None))
-    if len(matrix) <= matrix.shape[1]:
-        gram = matrix @ matrix.T
-        flats = [
-            matrix[part].T @ _ridge_solve(gram[part, part], e[part], ridge)
-            for part, ridge in zip(parts, ridges, strict=True)
-        ]
+    J, e = jacobian.matrix(), errors.flatten()
+    systems = list(zip((slice(kept), slice(None)), ridges, strict=True))
+    if len(J) <= J.shape[1]:
+        gram = J @ J.T
+        flats = [J[rows].T @ _ridge_solve(gram[rows, rows], e[rows], ridge) for rows, ridge in systems]
     else:
-        first, rest = (part.T @ part for part in (matrix[:kept], matrix[kept:]))
-        flats = [
-            _ridge_solve(gram, matrix[part].T @ e[part], ridge)
-            for gram, part, ridge in zip((first, first + rest), parts, ridges, strict=True)
-        ]
+        first, rest = (part.T @ part for part in (J[:kept], J[kept:]))
+        projected = zip((first, first + rest), systems, strict=True)
+        flats = [_ridge_solve(gram, J[rows].T @ e[rows], ridge) for gram, (rows, ridge) in projected]
     retained, full = (Solution(jacobian.as_weights(-flat), 0, 0.0, 0) for flat in flats)
-    return retained, full._replace(passes=len(matrix))
+    return retained, full._replace(passes=len(J))
 
 
 def _ridge_solve(gram: Tensor, goal: Tensor, ridge: float) -> Tensor:
@@ -128,13 +126,7 @@ def _ridge_solve(gram: Tensor, goal: Tensor, ridge: float) -> Tensor:
 
 
 def solve_matrix_free(
-    jacobian: Jacobian,
-    errors: Tensor,
-    ridge: float,
-    *,
-    tolerance: float,
-    max_iterations: int,
-    progress: Progress | None = None,
+    jacobian: Jacobian, errors: Tensor, ridge: float, tolerance: float, max_iterations: int, progress: Progress | None
 ) -> Solution:
     """Return the same by conjugate gradients from zero, with two passes over the samples for each iteration."""
 
@@ -149,12 +141,7 @@ def solve_matrix_free(
 
 
 def conjugate_gradients(
-    apply: Callable[[Tensor], Tensor],
-    goal: Tensor,
-    *,
-    tolerance: float,
-    max_iterations: int,
-    progress: Progress | None = None,
+    apply: LinearMap, goal: Tensor, *, tolerance: float, max_iterations: int, progress: Progress | None = None
 ) -> tuple[Tensor, float, int]:
     """Solve apply(u) = goal for a symmetric positive definite map; return u, its relative residual, the iterations.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from residuum.methods.base import Context, Method
 from residuum.methods.linearised import Jacobian, Solution, inner, solve_explicitly, solve_matrix_free
-from residuum.methods.per_sample import MIB, Weights, fitting
+from residuum.methods.per_sample import MIB, Weights, samples_at_once
 from residuum.models import forward
 from residuum.training import STRICT, Positive, Progress
 from residuum.types import InputError, ResiduumWarning, Samples, Splits
@@ -32,9 +32,9 @@ class NTK(Method):
     `memory_mib`; beyond that conjugate gradients use products with J alone, to a relative residual of `tolerance`.
     The raw step is far too short for a deep network; `scale="predicted"` lengthens it by
     (|delta| + 2 |cos(delta, err)| |err|) / |delta|, err = w - w_init - d_retain, which needs the initial weights
-    (without them: 1, and a warning). `linearize_at="init"` takes J and e there, which is what the derivation says; the
-    reference code, and the default, take them at the original. `guard` halves the scale until the retain loss is at
-    most that many times the original's: without it the method can collapse.
+    (without them: 1, and a warning). `linearize_at="init"` takes J and e there, as derived; the reference code, and the
+    default, take them at the original. `guard` halves the scale until the retain loss is at most that many times the
+    original's: without it the method can collapse.
     Reference: Golatkar, Achille, Soatto, "Forgetting Outside the Box", ECCV 2020.
 
     >>> NTK(scale=1).scale
@@ -62,7 +62,11 @@ class NTK(Method):
         used = self.move(model, delta, scale, splits.retain)
         context.passes += retained.passes + full.passes
         context.notes |= {"scale": used, "scale_before_guard": scale, "step_norm": math.sqrt(inner(delta, delta))}
-        context.notes |= self.report(retained, full)
+        context.notes |= {
+            "cg_iterations": [retained.iterations, full.iterations],
+            "cg_residual": [retained.residual, full.residual],
+            "converged": all(solution.residual <= self.tolerance for solution in (retained, full)),
+        }
         return model
 
     def solve(
@@ -72,53 +76,47 @@ class NTK(Method):
         if self.linearize_at == "init" and start is None:
             raise InputError("ntk: linearize_at='init' needs initial weights; pass context=Context(seed, initial=...)")
         at = start if self.linearize_at == "init" else None
-        batch = fitting(model, splits.retain, self.memory_mib)
+        batch = samples_at_once(model, splits.retain, self.memory_mib)
         kept, every = (Jacobian(model, parts, at, batch) for parts in ([splits.retain], [splits.retain, splits.forget]))
         logits, labels = every.outputs()
         errors = self.errors(logits, labels)
         fits = errors.numel() * every.row_bytes <= self.memory_mib * MIB
         context.notes["explicit"] = fits
-        return self.by_matrix(kept, every, errors) if fits else self.by_products(kept, every, errors, context)
+        if not fits:
+            return self.by_products(kept, every, errors, context.progress)
+        ridges = (len(kept) * self.weight_decay, len(every) * self.weight_decay)
+        return solve_explicitly(every, errors, len(kept) * splits.classes, ridges)
 
     def errors(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the residuals e (n, classes) of the chosen loss."""
         target = F.one_hot(labels, logits.shape[1]).to(logits)
         return F.softmax(logits, 1) - target if self.loss == "ce" else logits - (2 * target - 1)
 
-    def by_matrix(self, kept: Jacobian, every: Jacobian, errors: Tensor) -> tuple[Solution, Solution]:
-        """Solve both systems from one explicit Jacobian."""
-        ridges = (len(kept) * self.weight_decay, len(every) * self.weight_decay)
-        return solve_explicitly(every, every.matrix(), errors, len(kept) * errors.shape[1], ridges)
-
     def by_products(
-        self, kept: Jacobian, every: Jacobian, errors: Tensor, context: Context
+        self, kept: Jacobian, every: Jacobian, errors: Tensor, progress: Progress | None
     ) -> tuple[Solution, Solution]:
         """Solve both systems by conjugate gradients, and say so if one has not converged."""
-        solutions = [
+        retained, full = (
             solve_matrix_free(
-                jacobian,
-                errors[: len(jacobian)],
-                len(jacobian) * self.weight_decay,
-                tolerance=self.tolerance,
-                max_iterations=self.max_iterations,
-                progress=_second_half(context.progress) if jacobian is every else _first_half(context.progress),
+                jacobian, errors[: len(jacobian)], len(jacobian) * self.weight_decay,
+                tolerance=self.tolerance, max_iterations=self.max_iterations, progress=_half(progress, part),
             )
-            for jacobian in (kept, every)
-        ]
-        worst = max(solution.residual for solution in solutions)
+            for part, jacobian in enumerate((kept, every))
+        )  # fmt: skip
+        worst = max(retained.residual, full.residual)
         if worst > self.tolerance:
-            _doubt(
+            _warn(
                 f"conjugate gradients stopped after {self.max_iterations} iterations at a relative residual of "
                 f"{worst:.2g}, asked {self.tolerance:g}; raise max_iterations, weight_decay or tolerance"
             )
-        return solutions[0], solutions[1]
+        return retained, full
 
     def length(self, model: nn.Module, delta: Weights, retained: Weights, start: Mapping[str, Tensor] | None) -> float:
         """Return the scale: the given one, or the predicted one."""
         if isinstance(self.scale, float):
             return float(self.scale)
         if start is None:
-            _doubt("the initial weights are not known, so the scale cannot be predicted and is 1")
+            _warn("the initial weights are not known, so the scale cannot be predicted and is 1")
             return 1.0
         now = dict(model.named_parameters())
         missing = {name: now[name].detach() - start[name] - retained[name] for name in delta}
@@ -139,15 +137,6 @@ class NTK(Method):
         model.load_state_dict(before, strict=False)
         return 0.0
 
-    def report(self, retained: Solution, full: Solution) -> dict[str, Any]:
-        """Return what conjugate gradients did, retain set first."""
-        both = (retained, full)
-        return {
-            "cg_iterations": [solution.iterations for solution in both],
-            "cg_residual": [solution.residual for solution in both],
-            "converged": all(solution.residual <= self.tolerance for solution in both),
-        }
-
 
 def predicted_scale(delta: Weights, missing: Weights) -> float:
     """Return (|delta| + 2 |cos(delta, missing)| |missing|) / |delta|; 1 where there is no step.
@@ -159,12 +148,8 @@ def predicted_scale(delta: Weights, missing: Weights) -> float:
     return 1 + 2 * abs(inner(delta, missing)) / square if square else 1.0
 
 
-def _first_half(progress: Progress | None) -> Progress | None:
-    return progress and (lambda done, total: progress(done, 2 * total))
-
-
-def _second_half(progress: Progress | None) -> Progress | None:
-    return progress and (lambda done, total: progress(total + done, 2 * total))
+def _half(progress: Progress | None, part: int) -> Progress | None:
+    return progress and (lambda done, total: progress(part * total + done, 2 * total))
 
 
 def _initial(model: nn.Module, initial: Mapping[str, Tensor] | None) -> Mapping[str, Tensor] | None:
@@ -181,5 +166,5 @@ def _retain_loss(model: nn.Module, retain: Samples) -> float:
     return F.cross_entropy(forward(model, retain).double(), retain.y).item()
 
 
-def _doubt(text: str) -> None:
+def _warn(text: str) -> None:
     warnings.warn(f"ntk: {text}", ResiduumWarning, stacklevel=4)

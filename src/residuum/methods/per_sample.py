@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
@@ -40,25 +41,23 @@ def functional(model: nn.Module, state: Mapping[str, Tensor] | None = None) -> F
     return Functional(logits, weights)
 
 
-def squared_gradients(
-    model: nn.Module, x: Tensor, y: Tensor, loss: Callable[[Tensor, Tensor], Tensor], weight: Tensor | None = None
-) -> Weights:
-    """Return sum_i weight_i * (d loss(h_w(x_i), y_i) / dw)^2, elementwise, for every trainable parameter.
+def squared_gradients(model: nn.Module, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Weights:
+    """Return sum_i weight_i * (d CE(h_w(x_i), y_i) / dw)^2, elementwise, for every trainable parameter.
 
-    >>> model = nn.Linear(1, 2, bias=False)
-    >>> total = squared_gradients(model, torch.tensor([[2.0], [1.0]]), torch.tensor([0, 0]), lambda h, y: h[:, 0].sum())
-    >>> total["weight"].flatten().tolist()
-    [5.0, 0.0]
+    >>> model = nn.utils.skip_init(nn.Linear, 1, 2, bias=False)
+    >>> _ = nn.init.zeros_(model.weight)  # both classes at 1/2: gradients -x/2 and x/2
+    >>> squared_gradients(model, torch.tensor([[2.0], [1.0]]), torch.tensor([0, 0]))["weight"].flatten().tolist()
+    [1.25, 1.25]
     """
     network = functional(model)
 
     def single(weights: Weights, one: Tensor, label: Tensor) -> Tensor:
-        return loss(network.logits(weights, one[None]), label[None])
+        return F.cross_entropy(network.logits(weights, one[None]), label[None])
 
-    place = device_of(model)
+    device = device_of(model)
     with evaluating(model):
-        gradients = vmap(grad(single), in_dims=(None, 0, 0))(network.weights, x.to(place), y.to(place))
-    scale = torch.ones(len(x), dtype=x.dtype, device=place) if weight is None else weight.to(place)
+        gradients = vmap(grad(single), in_dims=(None, 0, 0))(network.weights, x.to(device), y.to(device))
+    scale = torch.ones(len(x), dtype=x.dtype, device=device) if weight is None else weight.to(device)
     return {name: torch.einsum("n...,n->...", g.square_(), scale) for name, g in gradients.items()}
 
 
@@ -80,7 +79,7 @@ def activation_bytes(model: nn.Module, samples: Samples) -> int:
     return sum(sizes)
 
 
-def fitting(model: nn.Module, samples: Samples, memory_mib: float, weight_copies: int = 0) -> int:
+def samples_at_once(model: nn.Module, samples: Samples, memory_mib: float, weight_copies: int = 0) -> int:
     """Return how many samples a derivative can take at once: activations count four times; at least 1."""
     weights = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
     one = weight_copies * weights + 4 * activation_bytes(model, samples)
@@ -94,4 +93,4 @@ def summed(weights: Weights, team: Team) -> Weights:
 
 def chunks(model: nn.Module, samples: Samples, memory_mib: float) -> tuple[Tensor, ...]:
     """Return positions of the samples in pieces whose single gradients fit the budget."""
-    return torch.split(torch.arange(len(samples)), fitting(model, samples, memory_mib, weight_copies=2))
+    return torch.split(torch.arange(len(samples)), samples_at_once(model, samples, memory_mib, weight_copies=2))

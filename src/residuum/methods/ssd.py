@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -19,8 +18,6 @@ from residuum.models import device_of, evaluating
 from residuum.parallel import ALONE, Team
 from residuum.training import STRICT, NonNegative, Positive
 from residuum.types import ResiduumWarning, Samples, Splits, child_seed, generator
-
-Criterion = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -90,16 +87,8 @@ def dampening_factor(forget: Tensor, rest: Tensor, *, alpha: float, dampening: f
     return torch.where(chosen, ratio.clamp(max=1), torch.ones_like(forget))
 
 
-def batch_importance(
-    model: nn.Module,
-    samples: Samples,
-    *,
-    size: int,
-    seed: int,
-    criterion: Criterion = F.cross_entropy,
-    team: Team = ALONE,
-) -> Weights:
-    """Return mean_b (d loss(batch b) / dw)^2 over shuffled batches of at most `size` samples, equal up to one sample.
+def batch_importance(model: nn.Module, samples: Samples, *, size: int, seed: int, team: Team = ALONE) -> Weights:
+    """Return mean_b (d CE(batch b) / dw)^2 over shuffled batches of at most `size` samples, equal up to one sample.
 
     A small last batch would have the variance of a small batch, and with it a larger importance.
     """
@@ -107,28 +96,23 @@ def batch_importance(
     total = {name: torch.zeros_like(p) for name, p in weights.items()}
     order = torch.randperm(len(samples), generator=generator(seed))
     batches = order.tensor_split(math.ceil(len(samples) / size))
-    place = device_of(model)
+    device = device_of(model)
     team.log(f"{len(batches[team.rank :: team.size])} of {len(batches)} batches")
     with evaluating(model):
         for rows in batches[team.rank :: team.size]:
-            x, y = (part.to(place) for part in samples.batch(rows))
-            gradients = torch.autograd.grad(criterion(model(x), y), list(weights.values()), materialize_grads=True)
+            x, y = (part.to(device) for part in samples.batch(rows))
+            gradients = torch.autograd.grad(
+                F.cross_entropy(model(x), y), list(weights.values()), materialize_grads=True
+            )
             for name, gradient in zip(weights, gradients, strict=True):
                 total[name] += gradient.square() / len(batches)
     return summed(total, team)
 
 
-def sample_importance(
-    model: nn.Module,
-    samples: Samples,
-    *,
-    memory_mib: float,
-    criterion: Criterion = F.cross_entropy,
-    team: Team = ALONE,
-) -> Weights:
-    """Return mean_i (d loss(sample i) / dw)^2."""
+def sample_importance(model: nn.Module, samples: Samples, *, memory_mib: float, team: Team = ALONE) -> Weights:
+    """Return mean_i (d CE(sample i) / dw)^2."""
     total = {name: torch.zeros_like(p) for name, p in model.named_parameters() if p.requires_grad}
     for rows in chunks(model, samples, memory_mib)[team.rank :: team.size]:
-        for name, value in squared_gradients(model, *samples.batch(rows), criterion).items():
+        for name, value in squared_gradients(model, *samples.batch(rows)).items():
             total[name] += value / len(samples)
     return summed(total, team)

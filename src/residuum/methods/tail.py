@@ -59,7 +59,7 @@ class TailMethod(GD):
         return last_share(model, self.share)
 
     def reset(self, tail: Sequence[nn.Module], seed: int) -> None:
-        """Prepare the tail before training; nothing to do unless a method starts it anew."""
+        """Prepare the tail before training; nothing to do unless a method re-initialises it."""
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Freeze the rest of the copy and descend."""
@@ -104,7 +104,7 @@ def last_layers(model: nn.Module, k: int) -> list[nn.Module]:
     counted = [isinstance(module, nn.modules.conv._ConvNd | nn.Linear) for module in owners(model)]
     if k > sum(counted):
         raise InputError(f"expected k from 1 to {sum(counted)}, the model's convolutional and linear layers, got k={k}")
-    first = [place for place, layer in enumerate(counted) if layer][-k]
+    first = [position for position, layer in enumerate(counted) if layer][-k]
     return owners(model)[0 if k == sum(counted) else first :]
 
 
@@ -134,11 +134,11 @@ def training_only(model: nn.Module, tail: Sequence[nn.Module]) -> Iterator[None]
             p.requires_grad_(flag)
 
 
-def start_anew(tail: Sequence[nn.Module], seed: int) -> None:
+def reinitialise(tail: Sequence[nn.Module], seed: int) -> None:
     """Draw the tail's weights again as a fresh network would, statistics of batch-norm included."""
     ours = generator(seed)
     for module in tail:
-        place = device_of(module)
+        device = device_of(module)
         module.cpu()  # the same weights whatever the device
         if isinstance(module, nn.Conv2d | nn.Linear | nn.BatchNorm2d | Normalise):
             initialise(module, ours)
@@ -147,7 +147,6 @@ def start_anew(tail: Sequence[nn.Module], seed: int) -> None:
                 torch.manual_seed(int(torch.randint(2**62, (), generator=ours)))
                 reset()
         else:
-            raise InputError(
-                f"{type(module).__name__} has no reset_parameters, so it cannot start anew; name other blocks"
-            )
-        module.to(place)
+            kind = type(module).__name__
+            raise InputError(f"{kind} has no reset_parameters, so it cannot be re-initialised; name other blocks")
+        module.to(device)

@@ -9,19 +9,22 @@ stationarity and is never worse on the cases tested; this one is kept because th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from residuum.theory.renyi import minimal_epsilon
 from residuum.theory.result import Array, Bound, check
 
+CONVEX = "convex model: every loss convex and L-smooth, plus an l2 term m; never a deep network"
 ASSUMPTIONS = (
-    "convex model: every loss convex and L-smooth, plus an l2 term m; never a deep network",
+    CONVEX,
     "per-sample gradients bounded by the clip, which leaves convexity intact",
     "full-batch steps of size at most 1/L, fresh Gaussian noise each step, no momentum",
 )
 STATIONARY = "learning ran until stationary, and re-training would too"
+Normaliser = Literal["mean", "fixed"]
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,31 @@ class Chain:
         """Variance 2 eta sigma^2 of the noise added in one step."""
         return 2 * self.step * self.sigma**2
 
-    def constants(self) -> dict[str, float]:
-        """Return the three numbers by name, for a `Bound`."""
-        return {"l2": self.l2, "step": self.step, "sigma": self.sigma}
+
+def removal_gap(removed: int, n: int, clip: float, *, normaliser: Normaliser = "mean") -> float:
+    """Bound the difference of two averaged, clipped gradients when `removed` of `n` samples go.
+
+    "mean": each average over its own samples, 2 s M / n. "fixed": both sums divided by the same public n, s M / n.
+
+    >>> removal_gap(10, 1000, 1.0), removal_gap(10, 1000, 1.0, normaliser="fixed")
+    (0.02, 0.01)
+    """
+    check("n", n, low=1)
+    check("removed", removed, low=0, high=n)
+    check("clip", clip, low=0, ends="(]")
+    if normaliser not in ("mean", "fixed"):
+        raise ValueError(f"expected normaliser 'mean' or 'fixed', got {normaliser!r}")
+    return (2 if normaliser == "mean" else 1) * removed * clip / n
+
+
+def request_gaps(n: int, removed: Sequence[int], clip: float, *, normaliser: Normaliser = "mean") -> list[float]:
+    """Return the gap that each request of a sequence opens by itself, among the samples it still finds.
+
+    >>> request_gaps(100, [1, 2], 1.0)  # 2 / 100, 4 / 99
+    [0.02, 0.04040404040404041]
+    """
+    sizes = [n if normaliser == "fixed" else n - sum(removed[:j]) for j in range(len(removed))]
+    return [removal_gap(s, size, clip, normaliser=normaliser) for s, size in zip(removed, sizes, strict=True)]
 
 
 def stationary_divergence(alpha: Array, gap: float, chain: Chain) -> Array:
@@ -62,8 +87,7 @@ def stationary_divergence(alpha: Array, gap: float, chain: Chain) -> Array:
 
     Reference: Chien et al., Langevin unlearning (NeurIPS 2024).
     """
-    divergence: Array = np.asarray(alpha * gap**2 / (chain.l2 * chain.sigma**2))
-    return divergence
+    return np.asarray(alpha * gap**2 / (chain.l2 * chain.sigma**2))
 
 
 def decay(alpha: Array, steps: int, chain: Chain) -> Array:
@@ -124,17 +148,11 @@ def published_epsilon(
     if pull and len(gaps) != 1:
         raise ValueError(f"expected one request for an objective that reads the forget set, got {len(gaps)}")
     if pull:
-        bound = minimal_epsilon(lambda a: rurk_request(a, gaps[0], pull, steps[0], chain), delta)
+        bound = minimal_epsilon(lambda alpha: rurk_request(alpha, gaps[0], pull, steps[0], chain), delta)
     else:
-        bound = minimal_epsilon(lambda a: many_requests(a, gaps, steps, chain), delta)
-    constants = {
-        **bound.constants,
-        **chain.constants(),
-        "gap": float(gaps[-1]),
-        "pull": pull,
-        "steps": float(sum(steps)),
-    }
-    return Bound(bound.value, bound.clipped, bound.vacuous, (*ASSUMPTIONS, STATIONARY), constants)
+        bound = minimal_epsilon(lambda alpha: many_requests(alpha, gaps, steps, chain), delta)
+    constants = {**vars(chain), "gap": float(gaps[-1]), "pull": pull, "steps": float(sum(steps))}
+    return replace(bound, assumptions=(*ASSUMPTIONS, STATIONARY), constants={**bound.constants, **constants})
 
 
 def _weight(alpha: Array) -> Array:

@@ -71,12 +71,12 @@ class Logistic:
 
 
 def unit_rows(x: Array) -> Array:
-    """Return the rows divided by their norms (zero rows stay): a step that looks at no other sample.
+    """Return the rows (..., d) divided by their norms (zero rows stay): a step that looks at no other sample.
 
     >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist()
     [[0.6, 0.8], [0.0, 0.0]]
     """
-    norms = np.linalg.norm(x, axis=1, keepdims=True)
+    norms = np.linalg.norm(x, axis=-1, keepdims=True)
     return np.asarray(x / np.where(norms == 0, 1, norms))
 
 
@@ -143,7 +143,9 @@ def noisy_descent(
     ((1000, 1, 1), True)
     """
     check_features(problem, x, y)
-    check_chain(problem, chain)
+    check("step", chain.step, low=0, high=1 / problem.smoothness * (1 + 1e-12), ends="(]")
+    if chain.l2 != problem.l2:
+        raise ValueError(f"expected the chain's l2 to be the problem's {problem.l2:g}, got {chain.l2:g}")
     scale = math.sqrt(chain.noise_variance)
     for _ in range(steps):
         drift = gradient(problem, weights, x, y, normaliser)
@@ -177,13 +179,6 @@ def check_features(problem: Logistic, x: Array, y: Labels) -> None:
         raise ValueError(f"expected rows of norm in [0, {problem.radius:g}], got {largest:.6g}; see unit_rows")
     if len(y) and not (y.min() >= 0 and y.max() < problem.classes):
         raise ValueError(f"expected labels in [0, {problem.classes - 1}], got {int(y.min())} to {int(y.max())}")
-
-
-def check_chain(problem: Logistic, chain: Chain) -> None:
-    """Refuse a chain whose constants are not this problem's."""
-    check("step", chain.step, low=0, high=1 / problem.smoothness * (1 + 1e-12), ends="(]")
-    if chain.l2 != problem.l2:
-        raise ValueError(f"expected the chain's l2 to be the problem's {problem.l2:g}, got {chain.l2:g}")
 
 
 def _scores(weights: Array, x: Array) -> Array:

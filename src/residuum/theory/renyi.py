@@ -26,7 +26,6 @@ def renyi_to_epsilon(alpha: float, divergence: float, delta: float, *, tight: bo
 
     Reference: Mironov (2017); Canonne, Kamath and Steinke (2020).
     """
-    check("alpha", alpha, low=1, ends="(]")
     return curve_to_epsilon([alpha], [divergence], delta, tight=tight)
 
 
@@ -41,7 +40,10 @@ def curve_to_epsilon(
     check_delta(delta)
     alpha, value = np.asarray(orders, float), np.asarray(divergences, float)
     _check_curve(alpha, value)
-    eps = value + (_tight_excess(alpha, delta) if tight else -math.log(delta) / (alpha - 1))
+    if tight:
+        eps = value + (np.log1p(-1 / alpha) - (math.log(delta) + np.log(alpha)) / (alpha - 1))
+    else:
+        eps = value - math.log(delta) / (alpha - 1)
     best = int(np.argmin(eps))
     return epsilon_bound(float(eps[best]), delta, _BOTH_WAYS, {"order": float(alpha[best])})
 
@@ -86,11 +88,6 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         return 0.0
     high = mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta))
     return float(brentq(lambda eps: gaussian_delta(eps, mu) - delta, 0.0, high, xtol=1e-13))
-
-
-def _tight_excess(alpha: Array, delta: float) -> Array:
-    excess: Array = np.log1p(-1 / alpha) - (math.log(delta) + np.log(alpha)) / (alpha - 1)
-    return excess
 
 
 def _check_curve(alpha: Array, value: Array) -> None:

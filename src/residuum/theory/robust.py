@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from residuum.theory.langevin import Chain
-from residuum.theory.logistic import Drift, Logistic, check_features, residuals, total_gradient
+from residuum.theory.logistic import Drift, Logistic, check_features, residuals, total_gradient, unit_rows
 from residuum.theory.result import Array, Bound, Labels, check
 from residuum.theory.shifted import Phase, shifted_epsilon
 
 Aim = Literal["gaussian", "min_loss"]
+_ANY_ATTACK = "perturbations of norm at most tau; how they are found does not matter"
 
 
 def forget_pull(problem: Logistic, lambda_f: float, lambda_a: float, tau: float) -> float:
@@ -25,9 +28,7 @@ def forget_pull(problem: Logistic, lambda_f: float, lambda_a: float, tau: float)
     """
     for name, value in {"lambda_f": lambda_f, "lambda_a": lambda_a, "tau": tau}.items():
         check(name, value, low=0)
-    wide = problem.natural_bound * (1 + tau / problem.radius)
-    if problem.clip is not None:
-        wide = min(wide, problem.clip)
+    wide = min(problem.natural_bound * (1 + tau / problem.radius), problem.clip or math.inf)
     return lambda_f * problem.lipschitz + lambda_a * wide
 
 
@@ -57,8 +58,8 @@ def robust_drift(
 
     def drift(weights: Array) -> Array:
         residual = residuals(problem, weights, x, y)
-        direction = _random(weights, x, rng) if aim == "gaussian" else _downhill(weights, residual)
-        near = x + tau * direction
+        direction = rng.standard_normal((len(weights), *x.shape)) if aim == "gaussian" else -residual @ weights
+        near = x + tau * unit_rows(direction)
         clean, moved = total_gradient(residual, x), total_gradient(residuals(problem, weights, near, y), near)
         return np.asarray(-(lambda_f * clean + lambda_a * moved) / len(y))
 
@@ -81,18 +82,5 @@ def robust_epsilon(
     pull = forget_pull(problem, lambda_f, lambda_a, tau)
     last = Phase(phases[-1].steps, phases[-1].gap + pull)
     bound = shifted_epsilon([*phases[:-1], last], chain, delta)
-    assumptions = (*bound.assumptions, "perturbations of norm at most tau; how they are found does not matter")
     constants = {**bound.constants, "pull": pull, "lambda_f": lambda_f, "lambda_a": lambda_a, "tau": tau}
-    return Bound(bound.value, bound.clipped, bound.vacuous, assumptions, constants)
-
-
-def _random(weights: Array, x: Array, rng: np.random.Generator) -> Array:
-    raw = rng.standard_normal((len(weights), *x.shape))
-    return np.asarray(raw / np.linalg.norm(raw, axis=2, keepdims=True))
-
-
-def _downhill(weights: Array, residual: Array) -> Array:
-    """Return unit steps against the input gradient residual . W, (models, n, d); zero where it is zero."""
-    slope = residual @ weights
-    norms = np.linalg.norm(slope, axis=2, keepdims=True)
-    return np.asarray(-slope / np.where(norms == 0, 1, norms))
+    return replace(bound, assumptions=(*bound.assumptions, _ANY_ATTACK), constants=constants)

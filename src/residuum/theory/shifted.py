@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from residuum.theory.langevin import ASSUMPTIONS, Chain
+from residuum.theory.langevin import ASSUMPTIONS, Chain, Normaliser, removal_gap
 from residuum.theory.renyi import gaussian_epsilon, minimal_epsilon
 from residuum.theory.result import Bound, check, check_delta, epsilon_bound
 
@@ -33,6 +33,27 @@ class Phase:
     def __post_init__(self) -> None:
         check("steps", self.steps, low=0)
         check("gap", self.gap, low=0)
+
+
+def request_phases(
+    n: int, removed: Sequence[int], learn_steps: int, steps: Sequence[int], clip: float,
+    *, normaliser: Normaliser = "mean", pull: float = 0.0,
+) -> list[Phase]:  # fmt: skip
+    """Return the phases of learning on n samples and then serving requests, against re-training on what is left.
+
+    While request j is served, the data still hold all later requests; `pull` adds an objective that reads S_f.
+
+    >>> request_phases(100, [1, 2], 500, [10, 20], 1.0)
+    [Phase(steps=500, gap=0.06), Phase(steps=10, gap=0.04040404040404041), Phase(steps=20, gap=0.0)]
+    """
+    if len(removed) != len(steps) or not removed:
+        raise ValueError(f"expected one number of steps per request, got {len(steps)} for {len(removed)} requests")
+    phases = [Phase(learn_steps, removal_gap(sum(removed), n, clip, normaliser=normaliser))]
+    for j, count in enumerate(steps):
+        size = n if normaliser == "fixed" else n - sum(removed[: j + 1])
+        gap = removal_gap(sum(removed[j + 1 :]), size, clip, normaliser=normaliser)
+        phases.append(Phase(count, gap + pull))
+    return phases
 
 
 def divergence_rate(phases: Sequence[Phase], chain: Chain, *, start_gap: float = 0.0) -> float:
@@ -70,8 +91,11 @@ def shifted_epsilon(
     check_delta(delta)
     rho = divergence_rate(phases, chain, start_gap=start_gap)
     mu = math.sqrt(2 * rho)
-    value = _convert(rho, delta, gaussian=gaussian)
-    constants = {**chain.constants(), "rho": rho, "mu": mu, "start_gap": start_gap}
+    if math.isinf(rho):
+        value = math.inf
+    else:
+        value = gaussian_epsilon(mu, delta) if gaussian else minimal_epsilon(lambda alpha: alpha * rho, delta).value
+    constants = {**vars(chain), "rho": rho, "mu": mu, "start_gap": start_gap}
     constants |= {f"{name}_{i}": float(v) for i, p in enumerate(phases) for name, v in vars(p).items()}
     return epsilon_bound(value, delta, (*ASSUMPTIONS, _REFERENCE), constants)
 
@@ -105,12 +129,6 @@ def steps_needed(
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
-
-
-def _convert(rho: float, delta: float, *, gaussian: bool) -> float:
-    if math.isinf(rho):
-        return math.inf
-    return gaussian_epsilon(math.sqrt(2 * rho), delta) if gaussian else minimal_epsilon(lambda a: a * rho, delta).value
 
 
 def _phase_ends(phases: Sequence[Phase], chain: Chain, start_gap: float) -> list[tuple[float, float]]:

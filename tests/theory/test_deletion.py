@@ -1,4 +1,4 @@
-"""Certified removal and descent-to-delete: exact re-fits, residual bounds, and where a published claim fails."""
+"""Descent-to-delete and the certificates of Newton removal: exact values, and where a published claim fails."""
 
 from __future__ import annotations
 
@@ -7,56 +7,17 @@ import math
 import numpy as np
 import pytest
 
-from residuum.theory.deletion import descend, distance_bound, publish, publishing_epsilon, publishing_noise
+from residuum.theory.deletion import (
+    descend,
+    distance_bound,
+    objective_epsilon,
+    output_epsilon,
+    publish,
+    publishing_epsilon,
+    publishing_noise,
+)
 from residuum.theory.logistic import Logistic, gradient, unit_rows
-from residuum.theory.removal import fit_head, head_gradient, objective_epsilon, output_epsilon, remove
 from residuum.theory.renyi import gaussian_delta, gaussian_epsilon
-
-
-def heads(n=80, d=5, classes=3, l2=0.05, std=1.0, seed=7):
-    rng = np.random.default_rng(seed)
-    x, y = unit_rows(rng.standard_normal((n, d))), rng.integers(0, classes, n)
-    offsets = std * rng.standard_normal((classes, d))
-    weights = np.stack([fit_head(x, np.where(y == k, 1.0, -1.0), l2, offsets[k]) for k in range(classes)])
-    return x, y, offsets, weights
-
-
-@pytest.mark.parametrize("count", [1, 5, 20])
-def test_residual_is_below_its_bound_and_weights_near_the_refit(count):
-    x, y, offsets, weights = heads()
-    forget = np.arange(len(y)) < count
-    removal = remove(weights, x, y, forget, 0.05, offsets)
-    for k in range(3):
-        signs = np.where(y == k, 1.0, -1.0)[~forget]
-        left = np.linalg.norm(head_gradient(removal.weights[k], x[~forget], signs, 0.05, offsets[k]))
-        assert left <= removal.residual_bounds[k]
-        refit = fit_head(x[~forget], signs, 0.05, offsets[k])
-        assert np.linalg.norm(removal.weights[k] - refit) <= left / removal.smallest_curvature + 1e-9
-        assert np.linalg.norm(removal.weights[k] - refit) < 0.2 * np.linalg.norm(weights[k] - refit)
-
-
-def test_newton_step_equals_adding_the_forget_gradient():
-    x, y, offsets, weights = heads()
-    forget = np.arange(len(y)) < 4
-    removal = remove(weights, x, y, forget, 0.05, offsets)
-    signs = np.where(y == 0, 1.0, -1.0)
-    forgotten = head_gradient(weights[0], x[forget], signs[forget], 0.05, np.zeros(5))
-    s = 1 / (1 + np.exp(-(x[~forget] @ weights[0])))
-    H = (x[~forget].T * (s * (1 - s))) @ x[~forget] + 0.05 * (~forget).sum() * np.eye(5)
-    assert np.allclose(removal.weights[0], weights[0] + np.linalg.solve(H, forgotten), atol=1e-8)
-
-
-def test_nothing_to_forget_changes_nothing():
-    x, y, offsets, weights = heads()
-    removal = remove(weights, x, y, np.zeros(len(y), bool), 0.05, offsets)
-    assert np.allclose(removal.weights, weights, atol=1e-9)
-    assert removal.total < 1e-6
-
-
-def test_losing_a_class_is_refused():
-    x, y, offsets, weights = heads()
-    with pytest.raises(ValueError, match="class 1 to keep at least one sample"):
-        remove(weights, x, y, y == 1, 0.05, offsets)
 
 
 def test_printed_constant_of_objective_perturbation_fails_for_large_epsilon():
@@ -110,16 +71,6 @@ def test_objective_perturbation_does_not_hide_a_residual_that_depends_on_it():
     assert max(newton_deltas(printed, std)[1]) > 1.2 * delta
 
 
-def test_output_noise_hides_the_distance_exactly():
-    """No assumption on independence: two fixed points and one Gaussian."""
-    x, y, offsets, weights = heads(std=0.0)
-    forget = np.arange(len(y)) < 5
-    removal = remove(weights, x, y, forget, 0.05, offsets)
-    refit = np.stack([fit_head(x[~forget], np.where(y == k, 1.0, -1.0)[~forget], 0.05, offsets[k]) for k in range(3)])
-    true = gaussian_epsilon(float(np.linalg.norm(removal.weights - refit)) / 0.1, 1e-5)
-    assert 0 < true <= output_epsilon(removal, 0.1, 1e-5).value
-
-
 def test_publishing_noise_is_the_printed_formula_when_half_the_data_may_go():
     problem, n, steps, eps, delta = Logistic(l2=0.05), 1000, 25, 0.7, 1e-4
     gamma = (problem.smoothness - 0.05) / (problem.smoothness + 0.05)
@@ -167,10 +118,12 @@ def test_publishing_leaves_the_secret_alone():
         (lambda: distance_bound(Logistic(l2=0.1), 10, 0), "steps in [1, inf)"),
         (lambda: distance_bound(Logistic(l2=0.1), 10, 1, removed=11), "removed in [1, 10]"),
         (lambda: objective_epsilon(-1.0, 1.0, 0.1), "residual in [0, inf)"),
-        (lambda: remove(np.zeros((2, 1)), np.full((2, 1), 2.0), np.array([0, 1]), np.array([True, False]), 0.1,
-                        np.zeros((2, 1))), "largest row norm in [0, 1]"),
+        (lambda: output_epsilon(-1.0, 1, 0.1, 1.0, 0.1), "residual in [0, inf)"),
+        (lambda: output_epsilon(1.0, 0, 0.1, 1.0, 0.1), "kept in [1, inf)"),
+        (lambda: output_epsilon(1.0, 1, 0.0, 1.0, 0.1), "l2 in (0, inf)"),
+        (lambda: output_epsilon(1.0, 1, 0.1, 0.0, 0.1), "noise in (0, inf)"),
     ],
-)  # fmt: skip
+)
 def test_impossible_input_is_refused_with_the_allowed_range(call, text):
     with pytest.raises(ValueError, match="expected") as error:
         call()
