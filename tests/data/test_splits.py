@@ -252,7 +252,7 @@ def test_ids_that_were_not_drawn_for_training_are_told_apart(digits):
         ({"forget_class": 10}, r"class 10 does not exist; classes are 0\.\.9"),
         ({"forget_class": -1}, "class -1 does not exist"),
         ({"forget_class": "eight"}, "unknown class 'eight'"),
-        ({"forget_class": True}, "class True does not exist"),
+        ({"forget_class": True}, "a class is given by name or number, got True"),
         ({"forget_class": 8.0}, "a class is given by name or number, got 8.0"),
         ({"forget_class": 0, "classes": [1]}, "at least two different classes"),
         ({"forget_class": 0, "classes": [1, "1"]}, "at least two different classes"),

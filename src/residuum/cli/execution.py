@@ -22,6 +22,7 @@ from residuum.experiments import (
     audit_cost,
     claim_folder,
     engine,
+    forget_lines,
     is_short,
     outline,
     plan,
@@ -91,6 +92,8 @@ def _finished(
     todo = outline(steps, store, plans)
     claim()
     _say(str(todo))
+    for line in forget_lines(steps):
+        _say(line)
     costs = [audit_cost(step, store, own) for step, own in zip(steps, plans, strict=True)]
     total = Cost(sum(cost.passes for cost in costs), sum(cost.seconds for cost in costs))
     if total.passes:

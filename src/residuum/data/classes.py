@@ -14,22 +14,42 @@ from residuum.types import InputError, Samples, unknown_name
 
 
 def class_index(wanted: int | str, class_names: Sequence[str]) -> int:
-    """Return the number of a class given by name or number.
+    """Return the position of a class given by its name or by its position.
 
-    >>> class_index("dog", ["cat", "dog"]), class_index(0, ["cat", "dog"])
-    (1, 0)
+    A text is a name; only if no class has that name, it may be a position. A number is a position or a name that reads
+    like it, and is refused where these are two classes.
+
+    >>> class_index("dog", ["cat", "dog"]), class_index(0, ["cat", "dog"]), class_index("1", ["1", "2", "3"])
+    (1, 0, 0)
+    >>> class_index(1, ["1", "2", "3"])
+    Traceback (most recent call last):
+        ...
+    residuum.errors.InputError: class 1 can mean two classes: '1', or '2', which is at position 1 counted from 0; \
+give the name as a text, '1' or '2'
     """
+    positions = [str(position) for position in range(len(class_names))]
     if isinstance(wanted, str):
-        if wanted in class_names:
-            return list(class_names).index(wanted)
-        raise unknown_name("class", wanted, class_names)
-    try:
-        index = operator.index(wanted)
-    except TypeError:
-        raise InputError(f"a class is given by name or number, got {wanted!r}") from None
-    if isinstance(wanted, bool) or not 0 <= index < len(class_names):
-        raise InputError(f"class {wanted} does not exist; classes are 0..{len(class_names) - 1}")
-    return index
+        if wanted in class_names or wanted in positions:
+            return (class_names if wanted in class_names else positions).index(wanted)
+        hint = "; to name no class, leave it empty" if wanted.lower() in {"none", "null"} else ""
+        raise InputError(f"{unknown_name('class', wanted, class_names)}{hint}")
+    text = _whole_number(wanted)
+    if text not in class_names and text not in positions:
+        raise InputError(f"class {text} does not exist; classes are 0..{len(class_names) - 1}")
+    if text in class_names and text in positions and class_names.index(text) != int(text):
+        other = class_names[int(text)]
+        raise InputError(
+            f"class {text} can mean two classes: {text!r}, or {other!r}, which is at position {text} counted from 0; "
+            f"give the name as a text, {text!r} or {other!r}"
+        )
+    return class_index(text, class_names)
+
+
+def _whole_number(wanted: object) -> str:
+    """Return a whole number as its text; a truth value is none."""
+    if isinstance(wanted, bool | np.bool_) or not hasattr(wanted, "__index__"):
+        raise InputError(f"a class is given by name or number, got {wanted!r}")
+    return str(operator.index(wanted))
 
 
 def keep_classes(dataset: Dataset, classes: Sequence[int | str]) -> Dataset:

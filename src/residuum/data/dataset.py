@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from residuum.data.images import ImageFiles
-from residuum.data.validation import Array, checked_samples, refuse_repeats
+from residuum.data.validation import Array, checked_samples, is_one_line, refuse_repeats
 from residuum.types import InputError, Samples
 
 
@@ -95,8 +95,14 @@ def _add_samples(digest: hashlib._Hash, samples: Samples) -> None:
 
 
 def checked_class_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of two classes or more, none twice."""
+    """Return the names of two classes or more, none twice, all of which a deletion request can write."""
     names = tuple(i.decode() if isinstance(i, bytes) else str(i) for i in names)
+    for name in names:
+        if not is_one_line(name):
+            raise InputError(
+                f"class_names: {name!r} cannot name a class in a request; a name is one line of Unicode, not empty, "
+                "without NUL and without spaces around it"
+            )
     if len(names) < 2:
         raise InputError(f"a classifier needs at least 2 classes, got {len(names)}: {', '.join(names) or 'none'}")
     if len(set(names)) < len(names):

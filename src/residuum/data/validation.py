@@ -87,16 +87,17 @@ def _as_ids(ids: Iterable[Any] | None, count: int, part: str) -> tuple[str, ...]
 def refuse_unusable_ids(names: Sequence[str], name: str) -> None:
     """Raise an InputError for an id that a text file with one id a line could not carry."""
     for position, text in enumerate(names):
-        if not text or text != text.strip() or text.startswith("#") or len(text.splitlines()) > 1 or not _is_utf8(text):
+        if text.startswith("#") or not is_one_line(text):
             raise InputError(
-                f"{name}[{position}] is {text!r}; an id is one line of Unicode, not empty, without spaces around it "
-                "and does not start with '#'"
+                f"{name}[{position}] is {text!r}; an id is one line of Unicode, not empty, without NUL and without "
+                "spaces around it, and does not start with '#'"
             )
 
 
-def _is_utf8(text: str) -> bool:
-    """Tell whether a text can be written down: a file name of unknown encoding cannot."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+def is_one_line(text: str) -> bool:
+    """Tell whether a text can be a line of a file: a file name of unknown encoding cannot."""
+    unknown = any("\ud800" <= letter <= "\udfff" or letter == "\0" for letter in text)
+    return text == text.strip() and len(text.splitlines()) == 1 and not unknown
 
 
 def refuse_repeats(names: Sequence[str], what: str) -> None:
