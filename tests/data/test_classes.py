@@ -8,7 +8,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from residuum.data import Dataset, make_splits
-from residuum.data.classes import class_index
+from residuum.data.dataset import class_index
 from residuum.experiments.parsing import override, parse_request
 from residuum.types import InputError
 
@@ -84,7 +84,7 @@ def test_a_number_is_a_position_or_a_name_but_never_one_of_two(class_names, numb
     if len(meant) == 1:
         assert {class_index(number, class_names)} == {class_index(np.int64(number), class_names)} == meant
     else:
-        with pytest.raises(InputError, match="can mean two classes" if meant else "does not exist"):
+        with pytest.raises(InputError, match="can mean two classes" if meant else "unknown class"):
             class_index(number, class_names)
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from residuum.data.arrays import checked_samples
 from residuum.data.dataset import Dataset
-from residuum.data.folders import data_roots, find_folder, read_bytes
-from residuum.data.ranks import ids_by_rank
-from residuum.data.validation import checked_samples
+from residuum.data.files import data_roots, find_folder, read_bytes
+from residuum.data.ids import ids_by_rank
 from residuum.types import InputError, Samples
 
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
@@ -56,10 +56,10 @@ def read_idx(path: Path, *, dimensions: int) -> NDArray[np.uint8]:
     try:
         content = gzip.decompress(read_bytes(path))
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path} is truncated or no gzip file ({error}); fetch it again") from error
+        raise InputError(f"{path} is truncated or not a gzip file ({error}); fetch it again") from error
     header = 4 + 4 * dimensions
     if content[:4] != bytes([0, 0, UINT8, dimensions]) or len(content) < header:
-        raise InputError(f"{path} is no IDX file of unsigned bytes with {dimensions} dimensions; fetch it again")
+        raise InputError(f"{path} is not an IDX file of unsigned bytes with {dimensions} dimensions; fetch it again")
     sizes = struct.unpack(f">{dimensions}I", content[4:header])
     if len(content) - header != math.prod(sizes):
         raise InputError(f"{path} holds {len(content) - header} values, its header promises {sizes}; fetch it again")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from residuum.data.ids import as_texts, refuse_repeats, refuse_unusable_ids
 from residuum.types import InputError, Samples
 
 Array = Any  # what numpy or torch can turn into an array
@@ -76,36 +76,12 @@ def _as_ids(ids: Iterable[Any] | None, count: int, part: str) -> tuple[str, ...]
     if ids is None:
         prefix = "test/" if part else ""
         return tuple(f"{prefix}{row}" for row in range(count))
-    names = tuple(i.decode() if isinstance(i, bytes) else str(i) for i in ids)
+    names = as_texts(ids, f"ids{part}")
     if len(names) != count:
         raise InputError(f"ids{part} has {len(names)} entries for {count} samples; give one id per sample")
     refuse_unusable_ids(names, f"ids{part}")
     refuse_repeats(names, f"ids{part}")
     return names
-
-
-def refuse_unusable_ids(names: Sequence[str], name: str) -> None:
-    """Raise an InputError for an id that a text file with one id a line could not carry."""
-    for position, text in enumerate(names):
-        if text.startswith("#") or not is_one_line(text):
-            raise InputError(
-                f"{name}[{position}] is {text!r}; an id is one line of Unicode, not empty, without NUL and without "
-                "spaces around it, and does not start with '#'"
-            )
-
-
-def is_one_line(text: str) -> bool:
-    """Tell whether a text can be a line of a file: a file name of unknown encoding cannot."""
-    unknown = any("\ud800" <= letter <= "\udfff" or letter == "\0" for letter in text)
-    return text == text.strip() and len(text.splitlines()) == 1 and not unknown
-
-
-def refuse_repeats(names: Sequence[str], what: str) -> None:
-    """Raise an InputError that names the first repeated id."""
-    if len(set(names)) == len(names):
-        return
-    repeated, times = next((text, count) for text, count in Counter(names).items() if count > 1)
-    raise InputError(f"{what}: id {repeated!r} occurs {times} times; every id must occur once")
 
 
 def _first(wrong: Tensor) -> int | None:
