@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from residuum.data.folders import read_bytes
-from residuum.data.requests import read_ids
+from residuum.data.files import read_lines
+from residuum.data.ids import read_ids
 from residuum.methods import make_method, methods
 from residuum.perturbations import PERTURBATIONS, Perturbation
 from residuum.types import InputError, unknown_name
@@ -139,7 +139,7 @@ def parse_request(text: str, folder: Path | str = ".") -> dict[str, Any]:
     for key in ("class", "fraction", "ids"):
         if len(given[key]) > 1:
             raise InputError(f"expected {key}= once in a request, got {text!r}; write two requests")
-    ids = [name for file in given["ids"] for name in read_ids(Path(folder) / file, "ids")] + given["id"]
+    ids = [name for file in given["ids"] for name in read_ids(Path(folder) / file)] + given["id"]
     if given["ids"] and not ids:
         raise InputError(f"{given['ids'][0]} has no ids; expected one a line")
     fields = {
@@ -159,11 +159,7 @@ def _fraction(text: str) -> float:
 
 def read_requests(path: Path) -> list[dict[str, Any]]:
     """Return the requests of a text file: one a line, blank lines and lines that start with # skipped."""
-    try:
-        lines = [line.strip() for line in read_bytes(path).decode("utf-8-sig").splitlines()]
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no UTF-8 text file with one request a line ({error.reason})") from error
-    requests = [parse_request(line, path.parent) for line in lines if line and not line.startswith("#")]
+    requests = [parse_request(line, path.parent) for line in read_lines(path, "one request a line")]
     if not requests:
         raise InputError(f"{path} has no requests; expected one a line such as class=8,fraction=0.5")
     return requests

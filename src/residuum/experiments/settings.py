@@ -254,7 +254,7 @@ def split_data(
         dataset,
         **forget.model_dump(),
         earlier=[request.model_dump() for request in earlier],
-        so_far=so_far,
+        cumulative=so_far,
         classes=data.classes,
         train_ids=None if data.train_ranks is None else ids_of_ranks(dataset.train, *data.train_ranks),
         train_size=data.train_size,
