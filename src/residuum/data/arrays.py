@@ -109,22 +109,14 @@ def _refuse_bad_labels(y: Tensor, ids: Sequence[str], name: str, classes: int | 
     negative = _first(y < 0)
     if negative is not None:
         raise InputError(f"labels must be 0 or more, but {name}[{negative}] (id {ids[negative]!r}) is {y[negative]}")
-    if classes is None:
-        _refuse_gaps(y, name)
-        return
-    high = _first(y >= classes)
-    if high is not None:
+    if classes is None:  # then the labels must say how many classes there are
+        present = torch.unique(y)
+        gap = _first(present != torch.arange(len(present)))
+        if gap is not None:
+            many = f"{name} has labels up to {present[-1]} but none is {gap}"
+            raise InputError(f"{many}; number the classes 0..C-1 or give class_names")
+    elif (high := _first(y >= classes)) is not None:
         raise InputError(
             f"labels must lie in 0..{classes - 1} ({classes} classes), "
             f"but {name}[{high}] (id {ids[high]!r}) is {y[high]}; give class_names for all classes or mend the label"
-        )
-
-
-def _refuse_gaps(y: Tensor, name: str) -> None:
-    """Without class names the labels must say how many classes there are: no gap between 0 and the largest."""
-    present = torch.unique(y)
-    gap = _first(present != torch.arange(len(present)))
-    if gap is not None:
-        raise InputError(
-            f"{name} has labels up to {present[-1]} but none is {gap}; number the classes 0..C-1 or give class_names"
         )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from residuum.data.dataset import class_index
-from residuum.data.ids import Ids, Positions, read_ids, refuse_repeats, shuffled
+from residuum.data.ids import Positions, read_ids, refuse_repeats, shuffled
 from residuum.types import Form, InputError, Samples, unknown_name
 
 FIELDS = ("forget_class", "forget_fraction", "forget_ids")
@@ -26,25 +26,10 @@ class Request:
     fraction: float | None
     ids: tuple[str, ...] | None
 
-    @classmethod
-    def checked(cls, label: int | None, fraction: float | None, ids: Ids | None) -> Request:
-        """Return the request, or an error if it is none or two at once."""
-        if ids is not None and (label is not None or fraction is not None):
-            raise InputError("forget_ids stands alone; leave out forget_class and forget_fraction, or the ids")
-        if ids is None and label is None and fraction is None:
-            raise InputError("nothing to forget; give forget_class, forget_fraction or forget_ids")
-        if fraction is not None and not _is_share(fraction):
-            raise InputError(f"forget_fraction must be a number above 0 and at most 1, got {fraction!r}")
-        return cls(label, fraction, None if ids is None else read_ids(ids))
-
     @property
     def form(self) -> Form:
         """Class form if the whole class goes, else sample form."""
         return "class" if self.label is not None and self.fraction in {None, 1} else "sample"
-
-
-def _is_share(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
 
 
 def checked_requests(given: Sequence[Mapping[str, Any]], class_names: Sequence[str]) -> list[Request]:
@@ -52,13 +37,24 @@ def checked_requests(given: Sequence[Mapping[str, Any]], class_names: Sequence[s
     requests: list[Request] = []
     for fields in given:
         with _numbered_errors(len(requests) + 1, len(given)):
-            for field in fields:
-                if field not in FIELDS:
-                    raise unknown_name("field of a request", field, FIELDS)
-            label, fraction, ids = (fields.get(field) for field in FIELDS)
-            index = None if label is None else class_index(label, class_names)
-            requests.append(Request.checked(index, fraction, ids))
+            requests.append(_checked_request(fields, class_names))
     return requests
+
+
+def _checked_request(fields: Mapping[str, Any], class_names: Sequence[str]) -> Request:
+    """Return the request, or an error if it is none or two at once."""
+    if (unknown := next((field for field in fields if field not in FIELDS), None)) is not None:
+        raise unknown_name("field of a request", unknown, FIELDS)
+    wanted, fraction, ids = (fields.get(field) for field in FIELDS)
+    if ids is not None and (wanted is not None or fraction is not None):
+        raise InputError("forget_ids stands alone; leave out forget_class and forget_fraction, or the ids")
+    if ids is None and wanted is None and fraction is None:
+        raise InputError("nothing to forget; give forget_class, forget_fraction or forget_ids")
+    is_number = isinstance(fraction, int | float) and not isinstance(fraction, bool)
+    if fraction is not None and not (is_number and 0 < fraction <= 1):
+        raise InputError(f"forget_fraction must be a number above 0 and at most 1, got {fraction!r}")
+    label = None if wanted is None else class_index(wanted, class_names)
+    return Request(label, fraction, None if ids is None else read_ids(ids))
 
 
 def requested_positions(
@@ -92,7 +88,7 @@ def _forget_positions(
     Every request has a random order of its own: with the first one's order, what that one left of a class would come
     last.
     """
-    free = np.setdiff1d(np.arange(len(train)), np.concatenate([*taken, np.empty(0, np.int64)]))
+    free = left_over(train, taken)
     if request.ids is not None:
         chosen = _positions_of(request.ids, train, others)
         _refuse_taken(chosen, train, taken)
@@ -109,6 +105,11 @@ def _forget_positions(
     return np.sort(chosen)
 
 
+def left_over(train: Samples, taken: Sequence[Positions]) -> Positions:
+    """Return the positions that none of these requests took."""
+    return np.setdiff1d(np.arange(len(train)), np.concatenate([*taken, np.empty(0, np.int64)]))
+
+
 def _refuse_taken(chosen: Positions, train: Samples, taken: Sequence[Positions]) -> None:
     for number, positions in enumerate(taken, start=1):
         again = np.intersect1d(chosen, positions)
@@ -122,9 +123,8 @@ def _refuse_taken(chosen: Positions, train: Samples, taken: Sequence[Positions])
 def _positions_of(ids: Sequence[str], train: Samples, others: Mapping[str, Samples]) -> Positions:
     refuse_repeats(ids, "forget_ids")
     position = {name: row for row, name in enumerate(train.ids)}
-    for name in ids:
-        if name not in position:
-            raise _not_in_training(name, train, others)
+    if (unknown := next((name for name in ids if name not in position), None)) is not None:
+        raise _not_in_training(unknown, train, others)
     return np.array([position[name] for name in ids], dtype=np.int64)
 
 

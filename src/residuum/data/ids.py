@@ -71,7 +71,7 @@ def ids_by_rank(labels: Sequence[int] | NDArray[np.integer], class_names: Sequen
     >>> ids_by_rank([1, 0, 1], ["cat", "dog"], "train")
     ['train/dog/0000', 'train/cat/0000', 'train/dog/0001']
     """
-    ranks = _ranks(labels)
+    ranks = ranks_within_class(labels)
     return [f"{split}/{class_names[label]}/{rank:04d}" for label, rank in zip(labels, ranks, strict=True)]
 
 
@@ -85,20 +85,19 @@ def ids_of_ranks(samples: Samples, first: int, last: int) -> list[str]:
     """
     if not 0 <= first <= last:
         raise InputError(f"ranks must be 0 or more, the first not above the last, got {first} to {last}")
-    ranks = _ranks(samples.y.numpy())
+    ranks = ranks_within_class(samples.y.numpy())
     ids = [name for name, rank in zip(samples.ids, ranks, strict=True) if first <= rank <= last]
     if not ids:
         raise InputError(f"no class has a sample of rank {first}; the largest has {max(ranks) + 1} samples")
     return ids
 
 
-def _ranks(labels: Sequence[int] | NDArray[np.integer]) -> list[int]:
+def ranks_within_class(labels: Sequence[int] | NDArray[np.integer]) -> Positions:
     """Return for each label how many of the same come before it."""
-    seen: Counter[int] = Counter()
-    ranks = []
-    for label in map(int, labels):
-        ranks.append(seen[label])
-        seen[label] += 1
+    labels = np.asarray(labels)
+    ranks = np.zeros(len(labels), dtype=np.int64)
+    for label, count in zip(*np.unique(labels, return_counts=True), strict=True):
+        ranks[labels == label] = np.arange(count)
     return ranks
 
 

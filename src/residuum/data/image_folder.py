@@ -21,13 +21,13 @@ PARTS = ("train", "test", "val")
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-def load_image_folder(folder: Path | str, *, size: int | None = None) -> Dataset:
+def load_image_folder(folder: Path | str, *, size: int | None = None, name: str | None = None) -> Dataset:
     """Return the images of a folder with one sub-folder per class, unread; an image's id is its path below the folder.
 
     A folder with nothing but `train` and one or both of `test` and `val`, which hold the class folders, brings its own
     test set (`test`, else `val`). Classes are numbered in the order of their names; images may lie deeper inside. The
     largest square in the middle of each image is scaled to `size` (default: the images' own size, if they all have the
-    same); grey and CMYK pictures become RGB.
+    same); grey and CMYK images become RGB.
     """
     root = Path(os.path.expanduser(folder))
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
@@ -35,10 +35,11 @@ def load_image_folder(folder: Path | str, *, size: int | None = None) -> Dataset
     parts = _class_folders(root)
     class_names = checked_class_names([path.name for path in parts["train"]])
     paths = {part: _image_paths(root, folders, class_names) for part, folders in parts.items()}
-    sizes = {part: checked_sizes(root / path for path, _ in listed) for part, listed in paths.items()}
-    side = size or _common_side(root, paths, sizes)
+    every = [root / path for listed in paths.values() for path, _ in listed]
+    sizes = checked_sizes(every)
+    side = size or _common_side(every, sizes)
     samples = {part: _samples(root, listed, side) for part, listed in paths.items()}
-    return Dataset(root.name, samples["train"], samples.get("test"), class_names)
+    return Dataset(name or root.name, samples["train"], samples.get("test"), class_names)
 
 
 def load_imagenet100(root: Path | None = None, size: int = 224) -> Dataset:
@@ -108,16 +109,15 @@ def _refuse(error: OSError) -> None:
     raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
 
 
-def _common_side(root: Path, paths: dict[str, list[tuple[str, int]]], sizes: dict[str, list[tuple[int, int]]]) -> int:
+def _common_side(paths: Sequence[Path], sizes: Sequence[tuple[int, int]]) -> int:
     """Return the side of the images if all are squares of one size."""
-    width, height = sizes["train"][0]
-    for part, listed in paths.items():
-        for (path, _), own in zip(listed, sizes[part], strict=True):
-            if own != (width, width):
-                raise InputError(
-                    f"{root / path} has {own[0]}x{own[1]} pixels, the first image {width}x{height}; "
-                    "give the size that all are scaled to (--set data.size=224)"
-                )
+    width, height = sizes[0]
+    for path, own in zip(paths, sizes, strict=True):
+        if own != (width, width):
+            raise InputError(
+                f"{path} has {own[0]}x{own[1]} pixels, the first image {width}x{height}; "
+                "give the size that all are scaled to (--set data.size=224)"
+            )
     return width
 
 

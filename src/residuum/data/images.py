@@ -22,7 +22,6 @@ from residuum.data.files import refuse_irregular
 from residuum.types import InputError
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
     from PIL.ImageFile import ImageFile
 
 MOST_THREADS = 8
@@ -77,22 +76,11 @@ class ImageFiles:
 def read_square(path: Path, size: int) -> NDArray[np.uint8]:
     """Return the middle of an image as (size, size, 3) bytes."""
     from PIL.Image import Resampling
+    from PIL.ImageOps import fit
 
     with opened(path) as image:
         image.draft("RGB", (2 * size, 2 * size))  # JPEG decodes at a fraction of its size, but not below this one
-        square = image.convert("RGB").resize((size, size), Resampling.BILINEAR, box=centre_square(*image.size))
-        return np.asarray(square)
-
-
-def centre_square(width: int, height: int) -> tuple[float, float, float, float]:
-    """Return left, top, right and bottom of the largest square in the middle.
-
-    >>> centre_square(5, 2)
-    (1.5, 0.0, 3.5, 2.0)
-    """
-    side = min(width, height)
-    left, top = (width - side) / 2, (height - side) / 2
-    return left, top, left + side, top + side
+        return np.asarray(fit(image.convert("RGB"), (size, size), Resampling.BILINEAR))
 
 
 def checked_sizes(paths: Iterable[Path]) -> list[tuple[int, int]]:
@@ -111,7 +99,7 @@ def checked_size(path: Path) -> tuple[int, int]:
             raise ValueError(f"mode {image.mode}; expected grey or colour of 8 bits per channel")
         if not _ends_well(path, image.format):
             image.load()
-        if image.has_transparency_data and _least_alpha(image) < 255:
+        if image.has_transparency_data and np.asarray(image.convert("RGBA"))[..., 3].min() < 255:
             raise ValueError("it has transparent pixels, whose colour is open; lay it on a background")
         return image.size
 
@@ -121,11 +109,6 @@ def _is_deep(image: ImageFile) -> bool:
     layout = str(image.tile[:1])  # names the bytes of a pixel, and in a PPM file the largest value
     most = re.search(r"args=\(.*, (\d+)\)", layout) if image.format == "PPM" else None
     return re.search(";16[BLN]", layout) is not None or (most is not None and int(most[1]) > 255)
-
-
-def _least_alpha(image: Image) -> int:
-    least = image.convert("RGBA").getchannel("A").getextrema()[0]
-    return int(least)  # type: ignore[arg-type]
 
 
 def _ends_well(path: Path, kind: str | None) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from residuum.data.dataset import Dataset, keep_classes
-from residuum.data.forget_set import FIELDS, Request, checked_requests, requested_positions
-from residuum.data.ids import Ids, Positions, read_ids, refuse_repeats, shuffled
+from residuum.data.forget_set import FIELDS, checked_requests, left_over, requested_positions
+from residuum.data.ids import Ids, Positions, ranks_within_class, read_ids, refuse_repeats, shuffled
 from residuum.types import InputError, Samples, Splits
 
 
@@ -63,18 +63,33 @@ def make_splits(
     train, validation, test = _cut(kept, pool, train_size, validation_size, test_size, seed)
     others = {"validation": validation, "test": test, "whole": dataset.train}
     taken = requested_positions(requests, train, seed, others)
-    return _assemble(train, taken, validation, test, kept.class_names, requests, cumulative)
+    whole = {request.label for request in requests if request.label is not None and request.form == "class"}
+    kept_test, forgotten_test = _without_classes(test, whole)
+    if not len(kept_test):
+        raise InputError("no test sample is left but those of forgotten classes; take a larger test_size")
+    first = 0 if cumulative else len(taken) - 1  # of the requests that the forget set holds
+    forget = train.subset(np.sort(np.concatenate(taken[first:])))
+    labels = {request.label for request in requests[first:]}
+    return Splits(
+        train=train.subset(left_over(train, taken[:first])) if first else train,
+        retain=train.subset(left_over(train, taken)),
+        forget=forget,
+        validation=_without_classes(validation, whole)[0],
+        test=kept_test,
+        forgotten_test=forgotten_test,
+        class_names=kept.class_names,
+        form="class" if set(forget.y.tolist()) <= whole else "sample",
+        forget_class=labels.pop() if len(labels) == 1 else None,
+    )
 
 
 def _restricted(kept: Samples, ids: Ids, whole: Samples) -> Samples:
     """Return the samples of the classes kept that are in the list; every id must exist in the whole training set."""
     wanted = read_ids(ids)
     refuse_repeats(wanted, "train_ids")
-    known = set(whole.ids)
-    for name in wanted:
-        if name not in known:
-            raise InputError(f"train_ids: {name!r} is not in the training set; ids look like {whole.ids[0]}")
-    chosen = set(wanted)
+    chosen, known = set(wanted), set(whole.ids)
+    if (unknown := next((name for name in wanted if name not in known), None)) is not None:
+        raise InputError(f"train_ids: {unknown!r} is not in the training set; ids look like {whole.ids[0]}")
     rows = [row for row, name in enumerate(kept.ids) if name in chosen]
     if not rows:
         raise InputError("train_ids leaves no training sample; leave it out to use the whole training set")
@@ -117,11 +132,9 @@ def _refuse_bad_sizes(train: int | None, validation: int, test: int | None) -> N
 
 def _stratified_parts(samples: Samples, wanted: Mapping[str, int], classes: int, seed: int) -> dict[str, Samples]:
     """Return one part after the other, cut from the same random order."""
-    labels = samples.y.numpy()
-    rest = shuffled(samples.ids, seed, "split")
-    parts = {}
+    rest, parts = shuffled(samples.ids, seed, "split"), {}
     for name, size in wanted.items():
-        chosen, rest = stratified(rest, labels, classes, size)
+        chosen, rest = stratified(rest, samples.y.numpy(), classes, size)
         parts[name] = samples.subset(np.sort(chosen))
     return parts
 
@@ -144,51 +157,9 @@ def shares(counts: Sequence[int], size: int) -> list[int]:
 def stratified(order: Positions, labels: Positions, classes: int, size: int) -> tuple[Positions, Positions]:
     """Return the first positions of each class in `order`, `size` in all, and the rest, both in the order given."""
     own = labels[order]
-    counts = np.bincount(own, minlength=classes)
-    rank = np.zeros(len(order), dtype=np.int64)
-    for c in range(classes):
-        rank[own == c] = np.arange(counts[c])
-    chosen = rank < np.array(shares(counts.tolist(), size))[own]
+    share = shares(np.bincount(own, minlength=classes).tolist(), size)
+    chosen = ranks_within_class(own) < np.array(share)[own]
     return order[chosen], order[~chosen]
-
-
-def _assemble(
-    train: Samples,
-    taken: Sequence[Positions],
-    validation: Samples,
-    test: Samples,
-    class_names: tuple[str, ...],
-    requests: Sequence[Request],
-    cumulative: bool,
-) -> Splits:
-    whole = {r.label for r in requests if r.label is not None and r.form == "class"}
-    kept_test, forgotten_test = _without_classes(test, whole)
-    if not len(kept_test):
-        raise InputError(
-            "no test sample is left once classes and the forgotten class are left out; take a larger test_size"
-        )
-    first = 0 if cumulative else len(taken) - 1  # of the requests that the forget set holds
-    left, forget = _others(train, taken), train.subset(np.sort(np.concatenate(taken[first:])))
-    labels = {request.label for request in requests[first:]}
-    return Splits(
-        train=train.subset(_others(train, taken[:first])) if first else train,
-        retain=train.subset(left),
-        forget=forget,
-        validation=_without_classes(validation, whole)[0],
-        test=kept_test,
-        forgotten_test=forgotten_test,
-        class_names=class_names,
-        form="class" if set(forget.y.tolist()) <= whole else "sample",
-        forget_class=labels.pop() if len(labels) == 1 else None,
-    )
-
-
-def _others(train: Samples, taken: Sequence[Positions]) -> Positions:
-    """Return the positions that none of these requests took."""
-    kept = np.ones(len(train), dtype=bool)
-    for positions in taken:
-        kept[positions] = False
-    return np.flatnonzero(kept)
 
 
 def _without_classes(samples: Samples, labels: Collection[int]) -> tuple[Samples, Samples]:
