@@ -190,3 +190,12 @@ def test_a_name_that_is_not_utf8_is_refused(tmp_path, monkeypatch):
     for name in (b"caf\xe9", b"caf\xe9.npz"):
         with pytest.raises(InputError, match=r"expected a data set's name in UTF-8, got 'caf\\udce9"):
             load_dataset(os.fsdecode(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [("cifar10", "data_batch_1"), ("fashion-mnist", "train-images-idx3-ubyte.gz")]
+)
+def test_a_named_pipe_in_place_of_a_data_file_is_not_waited_for(tmp_path, name, file):
+    os.mkfifo(tmp_path / file)
+    with pytest.raises(InputError, match=f"cannot read .*{file}: it is not a regular file"):
+        load_dataset(name, root=tmp_path)

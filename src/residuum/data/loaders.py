@@ -67,16 +67,12 @@ def load_dataset(name: str, *, root: Path | str | None = None, size: int | None 
     if name in SCALABLE and size is not None:
         return DATASETS[name](base, size=size)
     if name not in DATASETS and not name.endswith(".npz"):
-        return load_image_folder(_folder(name, base), size=size)
+        folder = find_path(name, base, os.path.isdir)
+        if folder is None:
+            raise unknown_name("data set", name, [*DATASETS, "FILE.npz", "FOLDER"])
+        return load_image_folder(folder, size=size)
     if size is not None:
         raise InputError(f"size scales the images of a folder, but {name!r} has a size of its own; leave size out")
     if name in DATASETS:
         return DATASETS[name](base)
     return load_npz(find_path(name, base, os.path.isfile) or Path(name))
-
-
-def _folder(name: str, root: Path | None) -> Path:
-    found = find_path(name, root, os.path.isdir)
-    if found is None:
-        raise unknown_name("data set", name, [*DATASETS, "FILE.npz", "FOLDER"])
-    return found
