@@ -19,6 +19,7 @@ from residuum.experiments import (
     audit_cost,
     claim_folder,
     engine,
+    forget_lines,
     is_short,
     outline,
     plan,
@@ -157,7 +158,8 @@ def _computed(
     costs = [audit_cost(step, store, own) for step, own in zip(steps, plans, strict=True)]
     total = Cost(sum(cost.passes for cost in costs), sum(cost.seconds for cost in costs))
     if progress:
-        _say(str(todo))
+        for line in (str(todo), *forget_lines(steps)):
+            _say(line)
         if total.passes:
             most = "at most " if steps[0].scenario.audit.draws is None else ""
             _say(f"audits: {most}{total}, on one core")

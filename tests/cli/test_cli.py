@@ -122,7 +122,7 @@ def npz(**changes):
 
 
 OWN = ["--set", "data.test_size=15", "--set", "forget.forget_class=1"]
-NO_CLASS = ["--set", "forget.forget_class=none", "--set", "forget.forget_fraction=none"]
+NO_CLASS = ["--set", "forget.forget_class=", "--set", "forget.forget_fraction=none"]
 IRIS = ["--set", "data.name=iris", "--set", "data.train_size=90", "--set", "data.validation_size=30"]
 BAD = {
     "scenario": (lambda: ["run", "digit"], "unknown scenario 'digit'; did you mean digits"),
@@ -146,7 +146,7 @@ BAD = {
     ),
     "nothing to forget": (lambda: ["run", "--set", "forget.forget_fraction=0"], "forget"),
     "everything to forget": (
-        lambda: ["run", "--set", "forget.forget_class=none", "--set", "forget.forget_fraction=1"],
+        lambda: ["run", "--set", "forget.forget_class=", "--set", "forget.forget_fraction=1"],
         "forget",
     ),
     "pixels outside": (lambda: ["run", *npz(x=np.full((60, 1, 8, 8), 7.0)), *OWN], "pixels must lie in [0, 1]"),

@@ -119,7 +119,7 @@ def test_a_malicious_pickle_is_refused_and_not_run(tmp_path):
     assert mark.exists(), "the pickle must be harmful for this test to mean anything"
     mark.unlink()
     (folder / "data_batch_2").write_bytes(evil)
-    with pytest.raises(InputError, match=r"data_batch_2 is no readable CIFAR-10 batch .*it asks for "):
+    with pytest.raises(InputError, match=r"data_batch_2 is not a readable CIFAR-10 batch .*it asks for "):
         load_dataset("cifar10", root=tmp_path)
     assert not mark.exists()
 
@@ -143,18 +143,18 @@ def test_any_other_name_is_refused(tmp_path, harm):
 @pytest.mark.parametrize(
     ("damaged", "message"),
     [
-        (python3_pickle(*content("test_batch"))[:-200], "no readable CIFAR-10 batch"),
-        (b"", "no readable CIFAR-10 batch"),
-        (b"\x00\x01\x02", "no readable CIFAR-10 batch"),
+        (python3_pickle(*content("test_batch"))[:-200], "not a readable CIFAR-10 batch"),
+        (b"", "not a readable CIFAR-10 batch"),
+        (b"\x00\x01\x02", "not a readable CIFAR-10 batch"),
         (pickle.dumps({b"data": np.zeros((2, 3072)), b"labels": [1, 2]}), "expected uint8"),
         (pickle.dumps({b"data": np.array([None])}), "expected uint8"),
-        (pickle.dumps([1, 2]), "is no CIFAR-10 batch: expected"),
-        (pickle.dumps({b"data": 3, b"labels": [1]}), "is no CIFAR-10 batch"),
-        (pickle.dumps({b"fine_labels": [1]}), "is no CIFAR-10 batch"),
-        (python3_pickle(np.zeros((2, 3071), np.uint8), [1, 2]), "is no CIFAR-10 batch"),
-        (python3_pickle(np.zeros((2, 3072), np.uint8), [1]), "is no CIFAR-10 batch"),
-        (python3_pickle(np.zeros((2, 3072), np.uint8), [1, 10]), "is no CIFAR-10 batch"),
-        (pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"labels": 5}), "is no CIFAR-10 batch"),
+        (pickle.dumps([1, 2]), "is not a CIFAR-10 batch: expected"),
+        (pickle.dumps({b"data": 3, b"labels": [1]}), "is not a CIFAR-10 batch"),
+        (pickle.dumps({b"fine_labels": [1]}), "is not a CIFAR-10 batch"),
+        (python3_pickle(np.zeros((2, 3071), np.uint8), [1, 2]), "is not a CIFAR-10 batch"),
+        (python3_pickle(np.zeros((2, 3072), np.uint8), [1]), "is not a CIFAR-10 batch"),
+        (python3_pickle(np.zeros((2, 3072), np.uint8), [1, 10]), "is not a CIFAR-10 batch"),
+        (pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"labels": 5}), "is not a CIFAR-10 batch"),
     ],
 )
 def test_damaged_batches_are_refused(tmp_path, damaged, message):

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from residuum.data import download_cifar10, load_dataset
-from residuum.data.cifar import BATCHES
-from residuum.data.download import SHA256, URL
+from residuum.data.cifar import BATCHES, SHA256, URL
 from residuum.types import InputError
 
 

@@ -68,12 +68,12 @@ def test_absent_says_what_to_put_where(folder, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda raw: raw[:-20], "train-images-idx3-ubyte.gz is truncated or no gzip file"),
-        (lambda raw: b"no gzip", "is truncated or no gzip file"),
-        (lambda raw: raw[:30] + bytes(20) + raw[50:], "truncated or no gzip|no IDX file|promises"),
+        (lambda raw: raw[:-20], "train-images-idx3-ubyte.gz is truncated or not a gzip file"),
+        (lambda raw: b"no gzip", "is truncated or not a gzip file"),
+        (lambda raw: raw[:30] + bytes(20) + raw[50:], "truncated or not a gzip|not an IDX file|promises"),
         (lambda raw: gzip.compress(gzip.decompress(raw)[:-1]), "holds 3135 values, its header promises"),
-        (lambda raw: gzip.compress(gzip.decompress(raw)[:7]), "no IDX file"),
-        (lambda raw: idx(np.zeros(4)), "no IDX file of unsigned bytes with 3 dimensions"),
+        (lambda raw: gzip.compress(gzip.decompress(raw)[:7]), "not an IDX file"),
+        (lambda raw: idx(np.zeros(4)), "not an IDX file of unsigned bytes with 3 dimensions"),
         (lambda raw: idx(images("train")[:3]), "3 train images but 4 labels"),
     ],
 )

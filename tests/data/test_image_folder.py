@@ -1,6 +1,7 @@
 """Folders of class folders: layouts, ids, labels, and what is refused."""
 
 import dataclasses
+import os
 
 import numpy as np
 import pytest
@@ -133,7 +134,7 @@ def test_other_files_are_counted_and_hidden_ones_ignored(tmp_path):
     fill(tmp_path, FLAT)
     (tmp_path / "cat/.hidden").touch()
     (tmp_path / "cat/notes.txt").touch()
-    with pytest.warns(ResiduumWarning, match=r"1 files without an image's ending are left out, the first is cat/notes"):
+    with pytest.warns(ResiduumWarning, match=r"1 files without an image's ending are left out, the first is 'cat"):
         assert len(load_image_folder(tmp_path).train) == len(FLAT)
 
 
@@ -148,7 +149,7 @@ def test_imagenet100_has_its_folder_size_and_constants(tmp_path):
     data = load_dataset("imagenet100", root=tmp_path)
     assert (data.name, data.shape, data.mean) == ("imagenet100", (3, 224, 224), IMAGENET_MEAN)
     assert load_dataset("imagenet100", root=tmp_path, size=32).shape == (3, 32, 32)
-    with pytest.raises(InputError, match=r"looked in: .*elsewhere.imagenet100\. Make DIR/imagenet100/train/CLASS"):
+    with pytest.raises(InputError, match=r"looked for imagenet100 in: .*elsewhere\. Make DIR/imagenet100/train/CLASS"):
         load_dataset("imagenet100", root=tmp_path / "elsewhere")
 
 
@@ -156,3 +157,35 @@ def test_labels_can_be_replaced_without_reading(tmp_path):
     data = load_image_folder(fill(tmp_path, FLAT))
     other = dataclasses.replace(data.train, y=torch.ones(6, dtype=torch.int64))
     assert np.array_equal(other.batch(torch.arange(6))[1].numpy(), np.ones(6))
+
+
+@pytest.fixture
+def folder_of_two(tmp_path):
+    return fill(tmp_path / "two", ["a/0.png", "a/1.png", "b/0.png", "b/1.png"])
+
+
+def test_a_named_pipe_is_refused_and_not_waited_for(folder_of_two):
+    os.mkfifo(folder_of_two / "a" / "pipe.png")
+    with pytest.raises(InputError, match=r"cannot use .*pipe\.png: it is not a regular file"):
+        load_image_folder(folder_of_two)
+
+
+def test_names_that_are_not_utf8_are_refused_or_escaped(folder_of_two):
+    odd = os.fsdecode(b"caf\xe9.txt")
+    (folder_of_two / "a" / odd).write_text("a note")
+    with pytest.warns(ResiduumWarning, match=r"the first is 'a/caf\\udce9.txt'"):
+        load_image_folder(folder_of_two)
+    (folder_of_two / "a" / odd).unlink()
+    (folder_of_two / "a" / "0.png").replace(folder_of_two / "a" / os.fsdecode(b"caf\xe9.png"))
+    with pytest.raises(InputError, match=r"is 'a/caf\\udce9.png'; an id is one line of Unicode"):
+        load_image_folder(folder_of_two)
+    (folder_of_two / "b").rename(folder_of_two / os.fsdecode(b"caf\xe9"))
+    with pytest.raises(InputError, match=r"'caf\\udce9' cannot name a class"):
+        load_image_folder(folder_of_two)
+
+
+def test_the_folder_itself_may_lie_below_a_name_that_is_not_utf8(folder_of_two, tmp_path):
+    root = tmp_path / os.fsdecode(b"caf\xe9")
+    root.mkdir()
+    folder_of_two.rename(root / "mine")
+    assert len(load_dataset("mine", root=root).fingerprint) == 64

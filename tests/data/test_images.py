@@ -1,14 +1,16 @@
 """Pictures in files: their pixels against Pillow step by step, lazily, by threads, with bounded memory."""
 
 import os
+import struct
 import tracemalloc
+import zlib
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from residuum.data.images import ImageFiles, centre_square, checked_size, read_square
+from residuum.data.images import ImageFiles, checked_size, read_square
 from residuum.models import build_model, forward
 from residuum.training import Recipe, train
 from residuum.types import InputError, Samples
@@ -84,7 +86,7 @@ def test_shrinking_averages_and_growing_keeps_a_constant(tmp_path):
 
 def test_a_jpeg_decoded_at_a_fraction_is_close_to_the_whole(tmp_path):
     picture(640, 480).save(tmp_path / "a.jpg", quality=95)
-    box = centre_square(640, 480)
+    box = (80, 0, 560, 480)  # the largest square in the middle
     whole = Image.open(tmp_path / "a.jpg").resize((48, 48), Image.Resampling.BILINEAR, box=box)
     assert np.abs(read_square(tmp_path / "a.jpg", 48).astype(int) - np.asarray(whole).astype(int)).mean() < 3
 
@@ -150,7 +152,7 @@ def test_a_file_that_breaks_later_is_named_when_it_is_read(files):
     reading = files.read(torch.tensor([0, 1]))
     reading()
     (files.root / "1.png").write_bytes(b"broken")
-    with pytest.raises(InputError, match=r"cannot use .*1\.png: it is no picture"):
+    with pytest.raises(InputError, match=r"cannot use .*1\.png: it is not an image"):
         files.read(torch.tensor([0, 1]))()
 
 
@@ -214,3 +216,39 @@ def test_memory_does_not_grow_with_the_number_of_pictures(tmp_path):
 
     peak(20)
     assert peak(400) < 1.5 * peak(40)
+
+
+def png_of_16_bits(channels):
+    """Return a PNG with 16 bits in each of 1 (grey), 2 (grey, alpha), 3 (RGB) or 4 (RGB, alpha) channels."""
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    rows = b"".join(b"\0" + bytes([255] * 8 * channels * 2) for _ in range(8))
+    header = struct.pack(">IIBBBBB", 8, 8, 16, {1: 0, 2: 4, 3: 2, 4: 6}[channels], 0, 0, 0)
+    chunks = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + chunks
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_16_bits_per_channel_are_refused_in_png(tmp_path, channels):
+    with pytest.raises(InputError, match=r"deep\.png: mode .*; expected grey or colour of 8 bits per channel"):
+        checked_size(write(tmp_path / "deep.png", png_of_16_bits(channels)))
+
+
+def test_16_bits_per_channel_are_refused_in_ppm_and_tiff(tmp_path):
+    with pytest.raises(InputError, match="8 bits per channel"):
+        checked_size(write(tmp_path / "deep.ppm", b"P6 8 8 65535\n" + bytes(8 * 8 * 6)))
+    for name, most in (("plain.ppm", 255), ("shallow.ppm", 15)):
+        assert checked_size(write(tmp_path / name, b"P6 8 8 %d\n" % most + bytes(8 * 8 * 3))) == (8, 8)
+    picture(8, 8).save(tmp_path / "deep.tif")
+    entries = b"II*\0" + struct.pack("<IH", 8, 10)
+    pixels, bits = 8 + 2 + 10 * 12 + 4, 8 + 2 + 10 * 12 + 4 + 8 * 8 * 6
+    tags = [(256, 3, 1, 8), (257, 3, 1, 8), (258, 3, 3, bits), (259, 3, 1, 1), (262, 3, 1, 2), (273, 4, 1, pixels)]
+    tags += [(277, 3, 1, 3), (278, 3, 1, 8), (279, 4, 1, 8 * 8 * 6), (284, 3, 1, 1)]
+    entries += b"".join(struct.pack("<HHII", *tag) for tag in tags) + bytes(4)
+    deep = write(tmp_path / "deep.tif", entries + bytes(8 * 8 * 6) + struct.pack("<3H", 16, 16, 16))
+    with Image.open(deep) as image:
+        assert image.mode == "RGB"  # Pillow drops the lower bytes without a word
+    with pytest.raises(InputError, match="8 bits per channel"):
+        checked_size(deep)

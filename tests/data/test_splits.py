@@ -7,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from residuum.data import Dataset, load_dataset, make_splits
+from residuum.data.ids import shuffled
+from residuum.data.splits import shares, stratified
 from residuum.types import InputError
 
 SIZES = {"train_size": 897, "validation_size": 450, "test_size": 450}
@@ -249,10 +251,10 @@ def test_ids_that_were_not_drawn_for_training_are_told_apart(digits):
         ({"forget_fraction": 1.5}, "got 1.5"),
         ({"forget_fraction": float("nan")}, "got nan"),
         ({"forget_fraction": "half"}, "got 'half'"),
-        ({"forget_class": 10}, r"class 10 does not exist; classes are 0\.\.9"),
-        ({"forget_class": -1}, "class -1 does not exist"),
+        ({"forget_class": 10}, "unknown class '10'"),
+        ({"forget_class": -1}, "unknown class '-1'"),
         ({"forget_class": "eight"}, "unknown class 'eight'"),
-        ({"forget_class": True}, "class True does not exist"),
+        ({"forget_class": True}, "a class is given by name or number, got True"),
         ({"forget_class": 8.0}, "a class is given by name or number, got 8.0"),
         ({"forget_class": 0, "classes": [1]}, "at least two different classes"),
         ({"forget_class": 0, "classes": [1, "1"]}, "at least two different classes"),
@@ -260,7 +262,7 @@ def test_ids_that_were_not_drawn_for_training_are_told_apart(digits):
         ({"forget_class": 0, "classes": [1, "x"]}, "unknown class 'x'"),
         ({"forget_class": 8, "train_ids": ["nope"]}, "train_ids: 'nope' is not in the training set"),
         ({"forget_class": 8, "train_ids": []}, "train_ids leaves no training sample"),
-        ({"forget_class": 8, "train_ids": ["digits/0001"] * 2}, "train_ids: id 'digits/0001' occurs 2 times"),
+        ({"forget_class": 8, "train_ids": ["digits/0001"] * 2}, "train_ids: 'digits/0001' occurs 2 times"),
         ({"forget_class": 8, "test_size": None}, "'digits' has no test set of its own; give test_size"),
         ({"forget_class": 8, "train_size": 898}, "has 1797 samples, too few for test 450, validation 450, train 898"),
         ({"forget_class": 8, "train_size": None, "validation_size": 1347}, "too few for test 450, validation 1347;"),
@@ -278,7 +280,7 @@ def test_bad_requests_get_one_clear_line(digits, options, message):
 
 def test_repeated_ids_are_refused(digits):
     name = foreign(digits, "train")
-    with pytest.raises(InputError, match=f"forget_ids: id '{name}' occurs 2 times"):
+    with pytest.raises(InputError, match=f"forget_ids: '{name}' occurs 2 times"):
         make_splits(digits, forget_ids=[name, name], **SIZES)
 
 
@@ -291,7 +293,7 @@ def test_unreadable_id_files_are_refused(digits, tmp_path):
     with pytest.raises(InputError, match=r"cannot read .*absent.txt"):
         make_splits(digits, forget_ids=tmp_path / "absent.txt", **SIZES)
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match=r"no UTF-8 text file"):
+    with pytest.raises(InputError, match=r"not a UTF-8 text file"):
         make_splits(digits, forget_ids=tmp_path / "binary", **SIZES)
 
 
@@ -318,7 +320,7 @@ def test_a_later_request_takes_from_what_is_left(digits):
     assert set(rest.forget.y.tolist()) == {8}
     assert 8 not in rest.retain.y
     assert (rest.form, rest.forget_class) == ("class", 8)
-    together = make_splits(digits, forget_class=8, earlier=[half], so_far=True, **SIZES)
+    together = make_splits(digits, forget_class=8, earlier=[half], cumulative=True, **SIZES)
     at_once = make_splits(digits, forget_class=8, **SIZES)
     for part in PARTS:
         assert getattr(together, part).ids == getattr(at_once, part).ids
@@ -326,7 +328,7 @@ def test_a_later_request_takes_from_what_is_left(digits):
 
 
 def test_classes_one_after_the_other_keep_class_form(digits):
-    splits = make_splits(digits, forget_class=3, earlier=[{"forget_class": 8}], so_far=True, **SIZES)
+    splits = make_splits(digits, forget_class=3, earlier=[{"forget_class": 8}], cumulative=True, **SIZES)
     assert (splits.form, splits.forget_class) == ("class", None)
     for part in ("forget", "forgotten_test"):
         assert set(getattr(splits, part).y.tolist()) == {3, 8}
@@ -335,7 +337,7 @@ def test_classes_one_after_the_other_keep_class_form(digits):
 
 
 def test_a_class_and_some_samples_are_sample_form_and_the_class_stays_out_of_the_test(digits):
-    splits = make_splits(digits, forget_fraction=0.1, earlier=[{"forget_class": 8}], so_far=True, **SIZES)
+    splits = make_splits(digits, forget_fraction=0.1, earlier=[{"forget_class": 8}], cumulative=True, **SIZES)
     assert splits.form == "sample"
     assert 8 not in splits.test.y
     assert len(splits.forget) == 87 + 81
@@ -366,7 +368,7 @@ def test_requests_never_overlap_and_together_are_what_is_gone(requests, seed):
     for number, request in enumerate(requests):
         asked = {**request, "earlier": requests[:number], "seed": seed}
         try:
-            alone, so_far = (make_splits(data, **asked, so_far=value) for value in (False, True))
+            alone, so_far = (make_splits(data, **asked, cumulative=value) for value in (False, True))
         except InputError as error:
             refused = str(error)
             break
@@ -400,3 +402,30 @@ FIRST = {"forget_class": "c0", "forget_fraction": 0.5}
 def test_sequences_that_cannot_be_carried_out_are_refused(earlier, request_, message):
     with pytest.raises(InputError, match=message):
         make_splits(toy([20, 15, 15], test_counts=[5, 5, 5]), earlier=earlier, **request_)
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=6), st.data())
+def test_shares_add_up_and_stay_within_one_of_the_exact_share(counts, data):
+    size = data.draw(st.integers(0, sum(counts)))
+    taken = shares(counts, size)
+    assert sum(taken) == size
+    for share, count in zip(taken, counts, strict=True):
+        assert 0 <= share <= count
+        assert abs(share * max(sum(counts), 1) - size * count) < max(sum(counts), 1)
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.data())
+@settings(max_examples=50)
+def test_stratified_takes_the_first_of_each_class(labels, data):
+    y = np.array(labels)
+    size = data.draw(st.integers(0, len(y)))
+    order = shuffled([str(i) for i in range(len(y))], data.draw(st.integers(0, 99)), "split")
+    chosen, rest = stratified(order, y, 4, size)
+    left = shares(np.bincount(y, minlength=4).tolist(), size)
+    slow = []
+    for i in order:
+        if left[y[i]]:
+            left[y[i]] -= 1
+            slow.append(i)
+    assert chosen.tolist() == slow
+    assert rest.tolist() == [i for i in order if i not in set(slow)]

@@ -292,7 +292,7 @@ def test_a_file_has_one_request_a_line_and_names_lists_beside_it(tmp_path):
     )
     assert read_requests(tmp_path / "tickets.txt") == [
         {"forget_ids": ["digits/0001", "digits/0002"]},
-        {"forget_class": 8, "forget_fraction": 0.5},
+        {"forget_class": "8", "forget_fraction": 0.5},
         {"forget_ids": ["digits/0003"]},
     ]
     (tmp_path / "empty.txt").write_text("# nothing yet\n")

@@ -78,7 +78,7 @@ def gathered_requests(request: list[str] | None, file: Path | None) -> list[dict
     """Return the deletion requests of the file, then those given one by one; None without any.
 
     >>> gathered_requests(["class=8,fraction=0.5", "fraction=0.02"], None)
-    [{'forget_class': 8, 'forget_fraction': 0.5}, {'forget_fraction': 0.02}]
+    [{'forget_class': '8', 'forget_fraction': 0.5}, {'forget_fraction': 0.02}]
     """
     from residuum.experiments.parsing import parse_request, read_requests
 

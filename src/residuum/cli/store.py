@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from residuum.data.requests import read_ids
+from residuum.data.ids import read_ids
 from residuum.experiments import housekeeping
 
 app = typer.Typer(help="List, verify, clean and forget finished stages.", no_args_is_help=True)
@@ -66,9 +66,7 @@ def forget_ids(
     as_json: Json = False,
 ) -> None:
     """List and remove everything made with given samples: models trained on them, counts and pictures of them."""
-    wanted = [
-        sample_id for entry in ids for sample_id in (read_ids(Path(entry), "ids") if Path(entry).is_file() else [entry])
-    ]
+    wanted = [sample_id for entry in ids for sample_id in (read_ids(Path(entry)) if Path(entry).is_file() else [entry])]
     removed = housekeeping.forget(store, wanted, dry_run=dry_run)
     _say_removed([artefact.title for artefact in removed], dry_run, as_json)
 

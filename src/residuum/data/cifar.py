@@ -1,25 +1,35 @@
-"""CIFAR-10 from the files of its Python release, read without running anything they contain."""
+"""CIFAR-10: its Python release fetched, and read without running anything that the files contain."""
 
 from __future__ import annotations
 
+import hashlib
+import http.client
 import io
 import pickle
+import tarfile
+import tempfile
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.error import HTTPError, URLError
 
 import numpy as np
 from numpy.typing import NDArray
 
+from residuum.data.arrays import checked_samples
 from residuum.data.dataset import Dataset
-from residuum.data.folders import data_roots, find_folder, read_bytes
-from residuum.data.ranks import ids_by_rank
-from residuum.data.validation import checked_samples
+from residuum.data.files import data_roots, find_folder, read_bytes
+from residuum.data.ids import ids_by_rank
 from residuum.types import InputError, Samples
 
 FOLDER = "cifar-10-batches-py"
 BATCHES = (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch")
 CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
+SHA256 = "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
+CHUNK = 1 << 20
+Progress = Callable[[int, int | None], None]
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)
 
 
@@ -53,22 +63,22 @@ def read_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     try:
         batch = ArrayUnpickler(io.BytesIO(content)).load()
     except Exception as error:  # a damaged pickle may raise anything
-        raise InputError(f"{path} is no readable CIFAR-10 batch ({error}); unpack the archive again") from error
-    return _checked_batch(batch, path)
+        raise InputError(f"{path} is not a readable CIFAR-10 batch ({error}); unpack the archive again") from error
+    if not _is_batch(batch):
+        expected = "b'data' (n, 3072) uint8 and b'labels', n integers 0..9"
+        raise InputError(f"{path} is not a CIFAR-10 batch: expected {expected}")
+    return batch[b"data"], np.array(batch[b"labels"], dtype=np.int64)
 
 
-def _checked_batch(batch: object, path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    wrong = InputError(f"{path} is no CIFAR-10 batch: expected b'data' (n, 3072) uint8 and b'labels', n integers 0..9")
-    if not isinstance(batch, dict) or not {b"data", b"labels"} <= batch.keys():
-        raise wrong
-    data, labels = batch[b"data"], batch[b"labels"]
-    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3072:
-        raise wrong
+def _is_batch(batch: object) -> bool:
+    if not isinstance(batch, dict):
+        return False
+    data, labels = batch.get(b"data"), batch.get(b"labels")
+    if not (isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.ndim == 2 and data.shape[1] == 3072):
+        return False
     if not isinstance(labels, list) or len(labels) != len(data):
-        raise wrong
-    if not all(type(label) is int and 0 <= label < 10 for label in labels):
-        raise wrong
-    return data, np.array(labels, dtype=np.int64)
+        return False
+    return all(type(label) is int and 0 <= label < 10 for label in labels)
 
 
 def _dtype(spec: str | bytes, align: int = 0, copy: int = 0) -> np.dtype[Any]:
@@ -121,3 +131,88 @@ class ArrayUnpickler(pickle.Unpickler):
             return self.allowed[module, name]
         except KeyError:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR-10 file needs") from None
+
+
+def download_cifar10(
+    root: Path | str,
+    *,
+    url: str = URL,
+    sha256: str = SHA256,
+    progress: Progress | None = None,
+    timeout: float = 30.0,
+) -> Path:
+    """Return the folder `root/cifar-10-batches-py`, fetched from its public home (163 MiB) unless it is there.
+
+    The archive is written aside and must have the given SHA-256 before anything of it is unpacked; members that point
+    outside the folder are refused. The folder appears whole or not at all. `progress` is called with the bytes received
+    and the bytes expected (None if the server does not say); `timeout` is in seconds without any byte.
+    """
+    base = Path(root).expanduser()
+    target = base / FOLDER
+    if _is_whole(target):
+        return target
+    if target.exists():
+        raise InputError(f"{target} lacks some of {', '.join(BATCHES)}; remove it, and it will be fetched")
+    if not url.startswith(("http://", "https://")):
+        raise InputError(f"expected a URL that begins with http:// or https://, got {url!r}")
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=base) as aside:
+            archive = Path(aside) / "archive.tar.gz"
+            _fetch(url, archive, sha256, progress, timeout)
+            _move(_unpacked(archive, Path(aside)), target)
+    except OSError as error:
+        raise InputError(f"cannot write below {base}: {error.strerror or error}; choose another data root") from error
+    return target
+
+
+def _is_whole(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in BATCHES)
+
+
+def _fetch(url: str, file: Path, sha256: str, progress: Progress | None, timeout: float) -> None:
+    """Write what the server sends to a file, and refuse it unless it is complete and has the hash."""
+    digest, received = hashlib.sha256(), 0
+    try:
+        with urllib.request.urlopen(url, timeout=timeout) as answer, file.open("wb") as out:
+            length = answer.headers.get("Content-Length") or ""
+            expected = int(length) if length.isdigit() else None
+            while chunk := answer.read(CHUNK):
+                out.write(chunk)
+                digest.update(chunk)
+                received += len(chunk)
+                if progress:
+                    progress(received, expected)
+    except HTTPError as error:
+        raise InputError(f"{url} answers {error.code} {error.reason}; try later or give another URL") from error
+    except (URLError, TimeoutError, http.client.HTTPException, ConnectionError) as error:
+        reason = error.reason if isinstance(error, URLError) else (str(error) or type(error).__name__)
+        raise InputError(f"cannot fetch {url}: {reason}; see whether this machine is online") from error
+    if expected is not None and received != expected:
+        raise InputError(f"{url}: the transfer broke off after {received} of {expected} bytes; try again")
+    if digest.hexdigest() != sha256:
+        raise InputError(f"{url}: expected SHA-256 {sha256}, got {digest.hexdigest()}; nothing was unpacked")
+
+
+def _unpacked(archive: Path, aside: Path) -> Path:
+    """Return the data folder inside the unpacked archive."""
+    unpacked = aside / "unpacked"
+    try:
+        with tarfile.open(archive) as tar:
+            tar.extractall(unpacked, filter="data")
+    except tarfile.FilterError as error:
+        raise InputError(f"the archive is refused: {error}") from error
+    except (tarfile.TarError, EOFError) as error:
+        raise InputError(f"the archive cannot be unpacked ({error}); fetch it from its official home") from error
+    if not _is_whole(unpacked / FOLDER):
+        raise InputError(f"the archive holds no folder {FOLDER} with {', '.join(BATCHES)}; it is another one")
+    return unpacked / FOLDER
+
+
+def _move(source: Path, target: Path) -> None:
+    """Rename the whole folder into place."""
+    try:
+        source.rename(target)
+    except OSError:
+        if not _is_whole(target):  # else another process was faster, and its files are as good
+            raise

@@ -1,18 +1,21 @@
-"""A data set: checked samples, class names, and the constants of the model's normalisation layer."""
+"""A data set: checked samples, classes by name or position, and the constants of the model's normalisation layer."""
 
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 
+from residuum.data.arrays import Array, checked_samples
+from residuum.data.ids import as_texts, is_one_line, refuse_repeats
 from residuum.data.images import ImageFiles
-from residuum.data.validation import Array, checked_samples, refuse_repeats
-from residuum.types import InputError, Samples
+from residuum.types import InputError, Samples, unknown_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +60,7 @@ class Dataset:
         y: Array,
         *,
         ids: Iterable[Any] | None = None,
-        class_names: Sequence[str] | None = None,
+        class_names: Iterable[Any] | None = None,
         name: str = "arrays",
         test: Samples | tuple[Array, ...] | None = None,
     ) -> Dataset:
@@ -94,14 +97,18 @@ def _add_samples(digest: hashlib._Hash, samples: Samples) -> None:
     digest.update("\n".join(samples.ids).encode())
 
 
-def checked_class_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of two classes or more, none twice."""
-    names = tuple(i.decode() if isinstance(i, bytes) else str(i) for i in names)
+def checked_class_names(names: Iterable[Any]) -> tuple[str, ...]:
+    """Return the names of two classes or more, none twice, all of which a deletion request can write."""
+    names = as_texts(names, "class_names")
+    for name in names:
+        if not is_one_line(name):
+            raise InputError(
+                f"class_names: {name!r} cannot name a class in a request; a name is one line of Unicode, not empty, "
+                "without NUL and without spaces around it"
+            )
     if len(names) < 2:
         raise InputError(f"a classifier needs at least 2 classes, got {len(names)}: {', '.join(names) or 'none'}")
-    if len(set(names)) < len(names):
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"class_names: {repeated!r} occurs {names.count(repeated)} times; every name must occur once")
+    refuse_repeats(names, "class_names")
     return names
 
 
@@ -116,3 +123,59 @@ def _checked_test(test: Samples | tuple[Array, ...] | None, train: Samples, clas
         raise InputError(f"x_test holds inputs of shape {samples.shape}, but x of shape {train.shape}")
     refuse_repeats((*train.ids, *samples.ids), "ids and ids_test")
     return samples
+
+
+def class_index(wanted: int | str, class_names: Sequence[str]) -> int:
+    """Return the position of a class given by its name or by its position.
+
+    A text is a name; only if no class has that name, it may be a position. A number is a position or a name that reads
+    like it, and is refused where these are two classes.
+
+    >>> class_index("dog", ["cat", "dog"]), class_index(0, ["cat", "dog"]), class_index("1", ["1", "2", "3"])
+    (1, 0, 0)
+    >>> class_index(1, ["1", "2", "3"])
+    Traceback (most recent call last):
+        ...
+    residuum.errors.InputError: class 1 can mean two classes: '1', or '2', which is at position 1 counted from 0; \
+give the name as a text, '1' or '2'
+    """
+    text = wanted if isinstance(wanted, str) else _whole_number(wanted)
+    meant = [position for position, name in enumerate(class_names) if name == text]
+    meant += [position for position in range(len(class_names)) if str(position) == text]
+    if not meant:
+        hint = "; to name no class, leave it empty" if text.lower() in {"none", "null"} else ""
+        raise InputError(f"{unknown_name('class', text, class_names)}{hint}")
+    if not isinstance(wanted, str) and meant[0] != meant[-1]:
+        other = class_names[meant[-1]]
+        raise InputError(
+            f"class {text} can mean two classes: {text!r}, or {other!r}, which is at position {text} counted from 0; "
+            f"give the name as a text, {text!r} or {other!r}"
+        )
+    return meant[0]
+
+
+def _whole_number(wanted: int) -> str:
+    try:
+        return str(operator.index(None if isinstance(wanted, bool | np.bool_) else wanted))  # type: ignore[arg-type]
+    except TypeError:
+        raise InputError(f"a class is given by name or number, got {wanted!r}") from None
+
+
+def keep_classes(dataset: Dataset, classes: Sequence[int | str]) -> Dataset:
+    """Return the data set with these classes only, renumbered 0..k-1 in the order given."""
+    if isinstance(classes, str):
+        raise InputError(f"classes must be a list of names or numbers, got the text {classes!r}")
+    chosen = [class_index(wanted, dataset.class_names) for wanted in classes]
+    if len(chosen) < 2 or len(set(chosen)) < len(chosen):
+        raise InputError(f"classes must name at least two different classes, got {list(classes)}")
+    test = None if dataset.test is None else _keep(dataset.test, chosen, dataset.classes)
+    names = tuple(dataset.class_names[c] for c in chosen)
+    return replace(dataset, train=_keep(dataset.train, chosen, dataset.classes), test=test, class_names=names)
+
+
+def _keep(samples: Samples, chosen: Sequence[int], classes: int) -> Samples:
+    new_label = np.full(classes, -1)
+    new_label[list(chosen)] = np.arange(len(chosen))
+    labels = new_label[samples.y.numpy()]
+    kept = samples.subset(np.flatnonzero(labels >= 0))
+    return replace(kept, y=torch.from_numpy(labels[labels >= 0].astype(np.int64)))

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from residuum.data.arrays import checked_samples
 from residuum.data.dataset import Dataset
-from residuum.data.folders import data_roots, find_folder, read_bytes
-from residuum.data.ranks import ids_by_rank
-from residuum.data.validation import checked_samples
+from residuum.data.files import data_roots, find_folder, read_bytes
+from residuum.data.ids import ids_by_rank
 from residuum.types import InputError, Samples
 
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
@@ -25,8 +25,7 @@ UINT8 = 8  # IDX type code of unsigned bytes
 def load_fashion_mnist(root: Path | None = None) -> Dataset:
     """Return Fashion-MNIST, shape (1, 28, 28); ids `train/coat/0042`, the rank within the class in file order.
 
-    Reference: Xiao, Rasul and Vollgraf, "Fashion-MNIST", 2017. The normalisation constants are
-    the usual published ones.
+    Reference: Xiao, Rasul and Vollgraf, "Fashion-MNIST", 2017. The normalisation constants are the usual ones.
     """
     folders = [base / sub for base in data_roots(root) for sub in ("", "fashion-mnist", "FashionMNIST/raw")]
     folder = find_folder(
@@ -56,10 +55,10 @@ def read_idx(path: Path, *, dimensions: int) -> NDArray[np.uint8]:
     try:
         content = gzip.decompress(read_bytes(path))
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path} is truncated or no gzip file ({error}); fetch it again") from error
+        raise InputError(f"{path} is truncated or not a gzip file ({error}); fetch it again") from error
     header = 4 + 4 * dimensions
     if content[:4] != bytes([0, 0, UINT8, dimensions]) or len(content) < header:
-        raise InputError(f"{path} is no IDX file of unsigned bytes with {dimensions} dimensions; fetch it again")
+        raise InputError(f"{path} is not an IDX file of unsigned bytes with {dimensions} dimensions; fetch it again")
     sizes = struct.unpack(f">{dimensions}I", content[4:header])
     if len(content) - header != math.prod(sizes):
         raise InputError(f"{path} holds {len(content) - header} values, its header promises {sizes}; fetch it again")

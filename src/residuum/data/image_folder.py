@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from residuum.data.dataset import Dataset, checked_class_names
-from residuum.data.folders import data_roots
+from residuum.data.files import data_roots, find_folder
+from residuum.data.ids import refuse_unusable_ids
 from residuum.data.images import ImageFiles, checked_sizes
-from residuum.data.validation import refuse_unusable_ids
 from residuum.types import InputError, ResiduumWarning, Samples, unknown_name
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
@@ -26,15 +27,17 @@ def load_image_folder(folder: Path | str, *, size: int | None = None, name: str 
     A folder with nothing but `train` and one or both of `test` and `val`, which hold the class folders, brings its own
     test set (`test`, else `val`). Classes are numbered in the order of their names; images may lie deeper inside. The
     largest square in the middle of each image is scaled to `size` (default: the images' own size, if they all have the
-    same); grey and CMYK pictures become RGB.
+    same); grey and CMYK images become RGB.
     """
-    root = Path(folder).expanduser()
-    _refuse_bad_size(size)
+    root = Path(os.path.expanduser(folder))
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+        raise InputError(f"size must be a whole number of pixels, 1 or more, got {size!r}")
     parts = _class_folders(root)
     class_names = checked_class_names([path.name for path in parts["train"]])
     paths = {part: _image_paths(root, folders, class_names) for part, folders in parts.items()}
-    sizes = {part: checked_sizes(root / path for path, _ in listed) for part, listed in paths.items()}
-    side = size or _common_side(root, paths, sizes)
+    every = [root / path for listed in paths.values() for path, _ in listed]
+    sizes = checked_sizes(every)
+    side = size or _common_side(every, sizes)
     samples = {part: _samples(root, listed, side) for part, listed in paths.items()}
     return Dataset(name or root.name, samples["train"], samples.get("test"), class_names)
 
@@ -45,21 +48,15 @@ def load_imagenet100(root: Path | None = None, size: int = 224) -> Dataset:
     Reference: Russakovsky et al., "ImageNet Large Scale Visual Recognition Challenge", IJCV 2015. The normalisation
     constants are the usual published ones. Which 100 classes is up to whoever made the folder.
     """
-    folders = [base / "imagenet100" for base in data_roots(root)]
-    for folder in folders:
-        if folder.is_dir():
-            found = load_image_folder(folder, size=size, name="imagenet100")
-            return Dataset(found.name, found.train, found.test, found.class_names, IMAGENET_MEAN, IMAGENET_STD)
-    sought = ", ".join(map(str, folders)) or "nowhere (no data root given)"
-    raise InputError(
-        f"ImageNet-100 was not found; looked in: {sought}. Make DIR/imagenet100/train/CLASS/*.JPEG and "
-        "DIR/imagenet100/val/CLASS/*.JPEG, and give DIR with --data-root or RESIDUUM_DATA."
+    base = find_folder(
+        "ImageNet-100",
+        data_roots(root),
+        "imagenet100",
+        "Make DIR/imagenet100/train/CLASS/*.JPEG and DIR/imagenet100/val/CLASS/*.JPEG, "
+        "and give DIR with --data-root or RESIDUUM_DATA.",
     )
-
-
-def _refuse_bad_size(size: int | None) -> None:
-    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-        raise InputError(f"size must be a whole number of pixels, 1 or more, got {size!r}")
+    found = load_image_folder(base / "imagenet100", size=size)
+    return replace(found, mean=IMAGENET_MEAN, std=IMAGENET_STD)
 
 
 def _class_folders(root: Path) -> dict[str, list[Path]]:
@@ -96,32 +93,31 @@ def _image_paths(root: Path, folders: Sequence[Path], class_names: Sequence[str]
         listed += [(path, class_names.index(folder.name)) for path in images]
         others += [path for path in files if not path.lower().endswith(SUFFIXES)]
     if others:
-        text = f"{root}: {len(others)} files without an image's ending are left out, the first is {others[0]}"
+        text = f"{root}: {len(others)} files without an image's ending are left out, the first is {others[0]!r}"
         warnings.warn(text, ResiduumWarning, stacklevel=4)
     return listed
 
 
 def _files_below(root: Path, folder: Path) -> Iterator[str]:
-    for place, _, names in os.walk(folder, onerror=_refuse):
+    for parent, _, names in os.walk(folder, onerror=_refuse):
         for name in names:
             if not name.startswith("."):
-                yield (Path(place) / name).relative_to(root).as_posix()
+                yield (Path(parent) / name).relative_to(root).as_posix()
 
 
 def _refuse(error: OSError) -> None:
     raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
 
 
-def _common_side(root: Path, paths: dict[str, list[tuple[str, int]]], sizes: dict[str, list[tuple[int, int]]]) -> int:
+def _common_side(paths: Sequence[Path], sizes: Sequence[tuple[int, int]]) -> int:
     """Return the side of the images if all are squares of one size."""
-    width, height = sizes["train"][0]
-    for part, listed in paths.items():
-        for (path, _), own in zip(listed, sizes[part], strict=True):
-            if own != (width, width):
-                raise InputError(
-                    f"{root / path} has {own[0]}x{own[1]} pixels, the first image {width}x{height}; "
-                    "give the size that all are scaled to (--set data.size=224)"
-                )
+    width, height = sizes[0]
+    for path, own in zip(paths, sizes, strict=True):
+        if own != (width, width):
+            raise InputError(
+                f"{path} has {own[0]}x{own[1]} pixels, the first image {width}x{height}; "
+                "give the size that all are scaled to (--set data.size=224)"
+            )
     return width
 
 

@@ -1,9 +1,10 @@
-"""Pictures in files: read when they are asked for, by threads, as squares of one size."""
+"""Images in files: read when they are asked for, by threads, as squares of one size."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,10 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from residuum.data.files import refuse_irregular
 from residuum.types import InputError
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
+    from PIL.ImageFile import ImageFile
 
 MOST_THREADS = 8
 PLAIN_MODES = {"1", "L", "P", "RGB", "CMYK", "YCbCr"}  # each pixel has one RGB value of 8 bits
@@ -30,7 +32,7 @@ LAST_BYTES = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND"}
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Pictures below `root`: a `LazyInputs` of shape (n, 3, size, size), RGB as float32 in [0, 1].
+    """Images below `root`: a `LazyInputs` of shape (n, 3, size, size), RGB as float32 in [0, 1].
 
     The largest square in the middle is scaled to `size` x `size` (bilinear; averaging where it shrinks). Only names are
     kept; threads decode, as Pillow lets other threads run meanwhile.
@@ -46,19 +48,19 @@ class ImageFiles:
         return len(self.names), 3, self.size, self.size
 
     def subset(self, indices: Tensor) -> ImageFiles:
-        """Return the pictures at these positions, unread."""
+        """Return the images at these positions, unread."""
         return replace(self, names=tuple(self.names[row] for row in indices.tolist()))
 
     def read(self, indices: Tensor) -> Callable[[], Tensor]:
         """Begin to decode these positions, each file once; the function returned waits and gives the pixels."""
-        rows, places = torch.unique(torch.as_tensor(indices), return_inverse=True)
+        rows, inverse = torch.unique(torch.as_tensor(indices), return_inverse=True)
         squares = [_threads().submit(read_square, self.root / self.names[row], self.size) for row in rows.tolist()]
 
         def pixels() -> Tensor:
             if not squares:
                 return torch.empty(0, *self.shape[1:])
             stacked = torch.from_numpy(np.stack([square.result() for square in squares]))
-            return stacked[places].permute(0, 3, 1, 2).contiguous().to(torch.float32).div_(255)
+            return stacked[inverse].permute(0, 3, 1, 2).contiguous().to(torch.float32).div_(255)
 
         return pixels
 
@@ -72,50 +74,41 @@ class ImageFiles:
 
 
 def read_square(path: Path, size: int) -> NDArray[np.uint8]:
-    """Return the middle of a picture as (size, size, 3) bytes."""
+    """Return the middle of an image as (size, size, 3) bytes."""
     from PIL.Image import Resampling
+    from PIL.ImageOps import fit
 
     with opened(path) as image:
         image.draft("RGB", (2 * size, 2 * size))  # JPEG decodes at a fraction of its size, but not below this one
-        square = image.convert("RGB").resize((size, size), Resampling.BILINEAR, box=centre_square(*image.size))
-        return np.asarray(square)
-
-
-def centre_square(width: int, height: int) -> tuple[float, float, float, float]:
-    """Return left, top, right and bottom of the largest square in the middle.
-
-    >>> centre_square(5, 2)
-    (1.5, 0.0, 3.5, 2.0)
-    """
-    side = min(width, height)
-    left, top = (width - side) / 2, (height - side) / 2
-    return left, top, left + side, top + side
+        return np.asarray(fit(image.convert("RGB"), (size, size), Resampling.BILINEAR))
 
 
 def checked_sizes(paths: Iterable[Path]) -> list[tuple[int, int]]:
-    """Return width and height of every picture, after a look at its header and its end."""
+    """Return width and height of every image, after a look at its header and its end."""
     return list(_threads().map(checked_size, paths))
 
 
 def checked_size(path: Path) -> tuple[int, int]:
-    """Return a picture's width and height, or an InputError that names it.
+    """Return an image's width and height, or an InputError that names it.
 
     A file that does not end as its format ends is decoded at once, so that a truncated one is found here and not
     after hours of training.
     """
     with opened(path) as image:
-        if image.mode not in PLAIN_MODES | WITH_ALPHA:
+        if image.mode not in PLAIN_MODES | WITH_ALPHA or _is_deep(image):
             raise ValueError(f"mode {image.mode}; expected grey or colour of 8 bits per channel")
         if not _ends_well(path, image.format):
             image.load()
-        if image.has_transparency_data and _least_alpha(image) < 255:
+        if image.has_transparency_data and np.asarray(image.convert("RGBA"))[..., 3].min() < 255:
             raise ValueError("it has transparent pixels, whose colour is open; lay it on a background")
         return image.size
 
 
-def _least_alpha(image: Image) -> int:
-    least = image.convert("RGBA").getchannel("A").getextrema()[0]
-    return int(least)  # type: ignore[arg-type]
+def _is_deep(image: ImageFile) -> bool:
+    """Tell whether an image that is not yet decoded has 16 bits per channel, of which Pillow would keep 8."""
+    layout = str(image.tile[:1])  # names the bytes of a pixel, and in a PPM file the largest value
+    most = re.search(r"args=\(.*, (\d+)\)", layout) if image.format == "PPM" else None
+    return re.search(";16[BLN]", layout) is not None or (most is not None and int(most[1]) > 255)
 
 
 def _ends_well(path: Path, kind: str | None) -> bool:
@@ -126,15 +119,16 @@ def _ends_well(path: Path, kind: str | None) -> bool:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Image]:
-    """Open a picture; whatever goes wrong inside becomes an InputError that names the file."""
+def opened(path: Path) -> Iterator[ImageFile]:
+    """Open an image; whatever goes wrong inside becomes an InputError that names the file."""
     import PIL.Image
 
     try:
+        refuse_irregular(path)
         with PIL.Image.open(path) as image:
             yield image
     except Exception as error:  # decoders raise nearly anything on damaged files
-        reason = "it is no picture" if isinstance(error, PIL.UnidentifiedImageError) else error
+        reason = "it is not an image" if isinstance(error, PIL.UnidentifiedImageError) else error
         raise InputError(f"cannot use {path}: {reason}; replace the file or remove it") from error
 
 
@@ -152,7 +146,8 @@ _DIGESTS: dict[bytes, bytes] = {}  # by the files' states: a run asks several ti
 
 def content_digest(paths: Sequence[Path]) -> bytes:
     """Return the SHA-256 of all files' SHA-256; files that were not written since are not read again."""
-    state = hashlib.sha256("\n".join(f"{path} {_state(path)}" for path in paths).encode()).digest()
+    states = "\n".join(f"{path} {_state(path)}" for path in paths)
+    state = hashlib.sha256(os.fsencode(states)).digest()
     if state not in _DIGESTS:
         _DIGESTS[state] = hashlib.sha256(b"".join(_threads().map(_file_digest, paths))).digest()
     return _DIGESTS[state]

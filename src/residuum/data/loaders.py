@@ -1,18 +1,45 @@
-"""The table of data sets and the one function that loads them by name."""
+"""The table of data sets, the two that come with scikit-learn, and the one function that loads them by name."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
-from residuum.data.bundled import load_digits, load_iris
+import numpy as np
+
 from residuum.data.cifar import load_cifar10
 from residuum.data.dataset import Dataset
 from residuum.data.fashion import load_fashion_mnist
-from residuum.data.folders import data_roots
+from residuum.data.files import find_path
+from residuum.data.ids import is_utf8
 from residuum.data.image_folder import load_image_folder, load_imagenet100
 from residuum.data.npz import load_npz
 from residuum.types import InputError, unknown_name
+
+# Fixed bounds in centimetres for sepal length, sepal width, petal length and petal width: round numbers
+# that hold every flower, so that no constant depends on which samples are in the training set.
+IRIS_LOW, IRIS_HIGH = np.array([4.0, 2.0, 1.0, 0.0]), np.array([8.0, 4.5, 7.0, 2.5])
+
+
+def load_digits(root: Path | None = None) -> Dataset:
+    """Return 1,797 handwritten digits, shape (1, 8, 8), pixels / 16; ids `digits/0042`; no test set of its own."""
+    from sklearn.datasets import load_digits as load
+
+    x, y = load(return_X_y=True)
+    ids = [f"digits/{row:04d}" for row in range(len(y))]
+    return Dataset.from_arrays((np.asarray(x) / 16).reshape(-1, 1, 8, 8), y, ids=ids, name="digits")
+
+
+def load_iris(root: Path | None = None) -> Dataset:
+    """Return 150 flowers of 3 species, shape (4,), scaled by fixed bounds to [0, 1]; ids `iris/017`."""
+    from sklearn.datasets import load_iris as load
+
+    bunch = load()
+    scaled = (bunch.data - IRIS_LOW) / (IRIS_HIGH - IRIS_LOW)
+    ids = [f"iris/{row:03d}" for row in range(len(bunch.target))]
+    return Dataset.from_arrays(scaled, bunch.target, ids=ids, class_names=list(bunch.target_names), name="iris")
+
 
 DATASETS: dict[str, Callable[..., Dataset]] = {
     "digits": load_digits,
@@ -34,27 +61,18 @@ def load_dataset(name: str, *, root: Path | str | None = None, size: int | None 
     >>> len(digits.train), digits.shape, digits.classes, digits.train.ids[42]
     (1797, (1, 8, 8), 10, 'digits/0042')
     """
-    base = None if root is None else Path(root).expanduser()
-    if name in SCALABLE:
-        return DATASETS[name](base) if size is None else DATASETS[name](base, size=size)
-    folder = None if name in DATASETS or name.endswith(".npz") else _found(name, base)
-    if folder is not None:
+    base = None if root is None else Path(os.path.expanduser(root))
+    if not is_utf8(name):
+        raise InputError(f"expected a data set's name in UTF-8, got {name!r}; rename the file or folder")
+    if name in SCALABLE and size is not None:
+        return DATASETS[name](base, size=size)
+    if name not in DATASETS and not name.endswith(".npz"):
+        folder = find_path(name, base, os.path.isdir)
+        if folder is None:
+            raise unknown_name("data set", name, [*DATASETS, "FILE.npz", "FOLDER"])
         return load_image_folder(folder, size=size)
     if size is not None:
         raise InputError(f"size scales the images of a folder, but {name!r} has a size of its own; leave size out")
-    if name.endswith(".npz"):
-        return load_npz(_npz_path(Path(name).expanduser(), base))
-    return DATASETS[name](base)
-
-
-def _found(name: str, root: Path | None) -> Path:
-    """Return the folder of this name, as given or below a data root."""
-    for folder in (Path(name).expanduser(), *(base / name for base in data_roots(root))):
-        if folder.is_dir():
-            return folder
-    raise unknown_name("data set", name, [*DATASETS, "FILE.npz", "FOLDER"])
-
-
-def _npz_path(path: Path, root: Path | None) -> Path:
-    """Return the path as given, or below the data root when it is only there."""
-    return root / path if root is not None and not path.exists() and (root / path).exists() else path
+    if name in DATASETS:
+        return DATASETS[name](base)
+    return load_npz(find_path(name, base, os.path.isfile) or Path(name))

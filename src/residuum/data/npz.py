@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import os
+import sys
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ def load_npz(path: Path) -> Dataset:
             arrays["x"],
             arrays["y"],
             ids=arrays.get("ids"),
-            class_names=None if "class_names" not in arrays else list(arrays["class_names"]),
+            class_names=arrays.get("class_names"),
             name=path.stem,
             test=test,
         )
@@ -40,19 +42,34 @@ def load_npz(path: Path) -> Dataset:
 
 
 def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise InputError(f"{path} does not exist; give the path of an .npz file with arrays x and y")
     try:
-        with path.open("rb") as file:
-            return _all_arrays(np.load(file, allow_pickle=False))
-    except (OSError, ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path} is truncated, no .npz file, or holds Python objects ({error})") from error
+        with zipfile.ZipFile(path) as archive:
+            needed = sum(_promised_bytes(archive, member) for member in archive.infolist())
+        if needed > _memory():
+            raise ValueError(f"its arrays need {needed / 2**30:.3g} GiB, this machine has {_memory() / 2**30:.3g}")  # noqa: TRY301
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except Exception as error:  # a damaged file may raise anything
+        raise InputError(f"{path} is truncated, not an .npz file, or holds Python objects ({error})") from error
 
 
-def _all_arrays(file: object) -> dict[str, NDArray[Any]]:
-    if not isinstance(file, np.lib.npyio.NpzFile):
-        raise ValueError("a single array")  # noqa: TRY004 - the file is wrong, not a type in the program
-    return {name: file[name] for name in file.files}
+def _promised_bytes(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
+    """Return the bytes that an array's header asks for; numpy would reserve them before it looks at the rest."""
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+        promised, there = math.prod(shape) * dtype.itemsize, member.file_size - file.tell()
+    if promised != there and not dtype.hasobject:
+        raise ValueError(f"the header of {member.filename} promises {promised} bytes, but {there} follow")
+    return promised
+
+
+def _memory() -> int:
+    """Return this machine's memory in bytes; no bound where the system does not tell."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else sys.maxsize
 
 
 def _refuse_wrong_names(path: Path, names: set[str]) -> None:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from residuum.data.classes import class_index, keep_classes
-from residuum.data.dataset import Dataset
-from residuum.data.ordering import Positions, shuffled, stratified
-from residuum.data.requests import Request, read_ids, requested_positions, saying_which
-from residuum.data.validation import refuse_repeats
-from residuum.types import InputError, Samples, Splits, unknown_name
-
-Ids = Sequence[str] | Path | str
-FIELDS = ("forget_class", "forget_fraction", "forget_ids")
+from residuum.data.dataset import Dataset, keep_classes
+from residuum.data.forget_set import FIELDS, checked_requests, left_over, requested_positions
+from residuum.data.ids import Ids, Positions, ranks_within_class, read_ids, refuse_repeats, shuffled
+from residuum.types import InputError, Samples, Splits
 
 
 def make_splits(
@@ -26,7 +20,7 @@ def make_splits(
     forget_fraction: float | None = None,
     forget_ids: Ids | None = None,
     earlier: Sequence[Mapping[str, Any]] = (),
-    so_far: bool = False,
+    cumulative: bool = False,
     classes: Sequence[int | str] | None = None,
     train_ids: Ids | None = None,
     train_size: int | None = None,
@@ -44,9 +38,9 @@ def make_splits(
       Ids that make up a whole class keep form "sample": use `forget_class` for class form.
     `earlier` are requests carried out before this one, in order, each with the same three fields; every request takes
     from what those before it left, so that none overlap, and a fraction is of what is left. `train` is then what the
-    model may still know (`retain` and this request's `forget`). With `so_far`, `forget` holds all requests until this
-    one and `train` all that the original saw: what an audit is about. Classes that a request took whole leave
-    validation and test; form "class" with `so_far` means that everything forgotten belongs to such classes.
+    model may still know (`retain` and this request's `forget`). With `cumulative`, `forget` holds all requests up to
+    this one and `train` all that the original saw: what an audit is about. Classes that a request took whole leave
+    validation and test; form "class" with `cumulative` means that everything forgotten belongs to such classes.
     `classes` keeps these classes and renumbers them 0..k-1 in the order given; `forget_class` means the new numbers.
     `train_ids` restricts the pool that training, validation and (without an official test set) test are cut from.
     Sizes are numbers of samples and cuts keep the class proportions: test first, then validation, then training, which
@@ -64,36 +58,38 @@ def make_splits(
     """
     kept = dataset if classes is None else keep_classes(dataset, classes)
     this = dict(zip(FIELDS, (forget_class, forget_fraction, forget_ids), strict=True))
-    requests = _checked_requests([*earlier, this], kept.class_names)
+    requests = checked_requests([*earlier, this], kept.class_names)
     pool = kept.train if train_ids is None else _restricted(kept.train, train_ids, dataset.train)
     train, validation, test = _cut(kept, pool, train_size, validation_size, test_size, seed)
     others = {"validation": validation, "test": test, "whole": dataset.train}
     taken = requested_positions(requests, train, seed, others)
-    return _assemble(train, taken, validation, test, kept.class_names, requests, so_far)
-
-
-def _checked_requests(given: Sequence[Mapping[str, Any]], class_names: Sequence[str]) -> list[Request]:
-    requests = []
-    for number, fields in enumerate(given, start=1):
-        with saying_which(number, len(given)):
-            for field in fields:
-                if field not in FIELDS:
-                    raise unknown_name("field of a request", field, FIELDS)
-            label, fraction, ids = (fields.get(field) for field in FIELDS)
-            index = None if label is None else class_index(label, class_names)
-            requests.append(Request.checked(index, fraction, ids))
-    return requests
+    whole = {request.label for request in requests if request.label is not None and request.form == "class"}
+    kept_test, forgotten_test = _without_classes(test, whole)
+    if not len(kept_test):
+        raise InputError("no test sample is left but those of forgotten classes; take a larger test_size")
+    first = 0 if cumulative else len(taken) - 1  # of the requests that the forget set holds
+    forget = train.subset(np.sort(np.concatenate(taken[first:])))
+    labels = {request.label for request in requests[first:]}
+    return Splits(
+        train=train.subset(left_over(train, taken[:first])) if first else train,
+        retain=train.subset(left_over(train, taken)),
+        forget=forget,
+        validation=_without_classes(validation, whole)[0],
+        test=kept_test,
+        forgotten_test=forgotten_test,
+        class_names=kept.class_names,
+        form="class" if set(forget.y.tolist()) <= whole else "sample",
+        forget_class=labels.pop() if len(labels) == 1 else None,
+    )
 
 
 def _restricted(kept: Samples, ids: Ids, whole: Samples) -> Samples:
     """Return the samples of the classes kept that are in the list; every id must exist in the whole training set."""
-    wanted = read_ids(ids, "train_ids")
+    wanted = read_ids(ids)
     refuse_repeats(wanted, "train_ids")
-    known = set(whole.ids)
-    for name in wanted:
-        if name not in known:
-            raise InputError(f"train_ids: {name!r} is not in the training set; ids look like {whole.ids[0]}")
-    chosen = set(wanted)
+    chosen, known = set(wanted), set(whole.ids)
+    if (unknown := next((name for name in wanted if name not in known), None)) is not None:
+        raise InputError(f"train_ids: {unknown!r} is not in the training set; ids look like {whole.ids[0]}")
     rows = [row for row, name in enumerate(kept.ids) if name in chosen]
     if not rows:
         raise InputError("train_ids leaves no training sample; leave it out to use the whole training set")
@@ -136,52 +132,34 @@ def _refuse_bad_sizes(train: int | None, validation: int, test: int | None) -> N
 
 def _stratified_parts(samples: Samples, wanted: Mapping[str, int], classes: int, seed: int) -> dict[str, Samples]:
     """Return one part after the other, cut from the same random order."""
-    labels = samples.y.numpy()
-    rest = shuffled(samples.ids, seed, "split")
-    parts = {}
+    rest, parts = shuffled(samples.ids, seed, "split"), {}
     for name, size in wanted.items():
-        chosen, rest = stratified(rest, labels, classes, size)
+        chosen, rest = stratified(rest, samples.y.numpy(), classes, size)
         parts[name] = samples.subset(np.sort(chosen))
     return parts
 
 
-def _assemble(
-    train: Samples,
-    taken: Sequence[Positions],
-    validation: Samples,
-    test: Samples,
-    class_names: tuple[str, ...],
-    requests: Sequence[Request],
-    so_far: bool,
-) -> Splits:
-    whole = {r.label for r in requests if r.label is not None and r.form == "class"}
-    kept_test, forgotten_test = _without_classes(test, whole)
-    if not len(kept_test):
-        raise InputError(
-            "no test sample is left once classes and the forgotten class are left out; take a larger test_size"
-        )
-    first = 0 if so_far else len(taken) - 1  # of the requests that the forget set holds
-    left, forget = _others(train, taken), train.subset(np.sort(np.concatenate(taken[first:])))
-    labels = {request.label for request in requests[first:]}
-    return Splits(
-        train=train.subset(_others(train, taken[:first])) if first else train,
-        retain=train.subset(left),
-        forget=forget,
-        validation=_without_classes(validation, whole)[0],
-        test=kept_test,
-        forgotten_test=forgotten_test,
-        class_names=class_names,
-        form="class" if set(forget.y.tolist()) <= whole else "sample",
-        forget_class=labels.pop() if len(labels) == 1 else None,
-    )
+def shares(counts: Sequence[int], size: int) -> list[int]:
+    """Return how many of each class a stratified cut of `size` takes: largest remainders, ties to the lower class.
+
+    >>> shares([5, 3, 2], 5)
+    [3, 1, 1]
+    """
+    total = max(sum(counts), 1)
+    whole = [size * count // total for count in counts]
+    remainders = [size * count % total for count in counts]
+    largest_first = sorted(range(len(counts)), key=lambda c: (-remainders[c], c))
+    for c in largest_first[: size - sum(whole)]:
+        whole[c] += 1
+    return whole
 
 
-def _others(train: Samples, taken: Sequence[Positions]) -> Positions:
-    """Return the positions that none of these requests took."""
-    kept = np.ones(len(train), dtype=bool)
-    for positions in taken:
-        kept[positions] = False
-    return np.flatnonzero(kept)
+def stratified(order: Positions, labels: Positions, classes: int, size: int) -> tuple[Positions, Positions]:
+    """Return the first positions of each class in `order`, `size` in all, and the rest, both in the order given."""
+    own = labels[order]
+    share = shares(np.bincount(own, minlength=classes).tolist(), size)
+    chosen = ranks_within_class(own) < np.array(share)[own]
+    return order[chosen], order[~chosen]
 
 
 def _without_classes(samples: Samples, labels: Collection[int]) -> tuple[Samples, Samples]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from residuum.experiments.engines import engine
-from residuum.experiments.outlook import Outline, audit_cost, is_short, outline
+from residuum.experiments.outlook import Outline, audit_cost, forget_lines, is_short, outline
 from residuum.experiments.profiles import scenario_names
 from residuum.experiments.request_results import write_requests
 from residuum.experiments.results import claim_folder, results_record, write_run
@@ -22,6 +22,7 @@ __all__ = [
     "audit_cost",
     "claim_folder",
     "engine",
+    "forget_lines",
     "is_short",
     "load_scenario",
     "outline",

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from residuum.auditing import Cost, estimate_cost
+from residuum.data import Dataset
 from residuum.experiments.parsing import build_perturbation
 from residuum.experiments.runner import Plans, SeedPlan, plan
-from residuum.experiments.settings import Experiment
+from residuum.experiments.settings import Experiment, split_data
 from residuum.experiments.store import Stage, Store
 from residuum.models import build_model
 
@@ -49,6 +50,24 @@ def outline(experiments: Experiment | Sequence[Experiment], store: Path | str, p
     known = [measured.get((stage.kind, stage.name)) for stage in missing]
     total = None if None in known else sum(seconds for seconds in known if seconds is not None)
     return Outline(len(stages), len(stages) - len(missing), total)
+
+
+def forget_lines(experiments: Sequence[Experiment]) -> list[str]:
+    """Return for each request how many training samples it forgets, and of which class, by its name."""
+    dataset = experiments[0].dataset()
+    return [
+        f"{f'request {number} ' if len(experiments) > 1 else ''}forgets {_forget_words(experiment, dataset)}"
+        for number, experiment in enumerate(experiments, start=1)
+    ]
+
+
+def _forget_words(experiment: Experiment, dataset: Dataset) -> str:
+    asked = experiment.scenario
+    splits = split_data(dataset, asked.data, asked.forget, asked.earlier, so_far=False)
+    if splits.forget_class is None:
+        return f"{len(splits.forget)} of {len(splits.train)} training samples"
+    of_class = int((splits.train.y == splits.forget_class).sum())
+    return f"{len(splits.forget)} of {of_class} training samples of class {splits.class_names[splits.forget_class]!r}"
 
 
 def audit_cost(experiment: Experiment, store: Path | str, plans: Sequence[SeedPlan] | None = None) -> Cost:

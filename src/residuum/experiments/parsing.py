@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from residuum.data.folders import read_bytes
-from residuum.data.requests import read_ids
+from residuum.data.files import read_lines
+from residuum.data.ids import read_ids
 from residuum.methods import make_method, methods
 from residuum.perturbations import PERTURBATIONS, Perturbation
 from residuum.types import InputError, unknown_name
+
+CLASS_SETTING = "forget.forget_class"  # a class may be called none, true or 1: its name is never read as a value
 
 
 def override(tree: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401 (texts and plain values)
@@ -32,7 +35,7 @@ def override(tree: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN40
     free = parts[0] == "methods" or parts[-2:-1] == ["taus"]
     if parts[-1] not in node and not free:
         raise unknown_name("setting", key, _dotted(tree))
-    node[parts[-1]] = parse_value(value)
+    node[parts[-1]] = (None if value == "" else value) if key == CLASS_SETTING else parse_value(value)
 
 
 def _child(node: dict[str, Any], part: str, key: str, tree: dict[str, Any]) -> dict[str, Any]:
@@ -116,14 +119,17 @@ REQUEST_KEYS = ("class", "fraction", "id", "ids")
 def parse_request(text: str, folder: Path | str = ".") -> dict[str, Any]:
     """Return the fields of a deletion request: comma-separated class=, fraction=, id= (repeatable) or ids=FILE.
 
-    A file of ids has one a line; its path is relative to `folder`.
+    A class stays the text it is, whatever it looks like. A comma ends a value only before another `key=`. A file of
+    ids has one a line; its path is relative to `folder`.
 
     >>> parse_request("class=8,fraction=0.5")
-    {'forget_class': 8, 'forget_fraction': 0.5}
+    {'forget_class': '8', 'forget_fraction': 0.5}
+    >>> parse_request("class=black, white")
+    {'forget_class': 'black, white'}
     >>> parse_request("id=digits/0001,id=digits/0002")
     {'forget_ids': ['digits/0001', 'digits/0002']}
     """
-    pairs = [part.strip().partition("=") for part in text.split(",")]
+    pairs = [part.strip().partition("=") for part in re.split(r",(?=\s*\w+=)", text)]
     for key, equals, value in pairs:
         if not equals or not value:
             raise InputError(f"expected a request such as class=8,fraction=0.5 or ids=FILE, got {text!r}")
@@ -133,24 +139,27 @@ def parse_request(text: str, folder: Path | str = ".") -> dict[str, Any]:
     for key in ("class", "fraction", "ids"):
         if len(given[key]) > 1:
             raise InputError(f"expected {key}= once in a request, got {text!r}; write two requests")
-    ids = [name for file in given["ids"] for name in read_ids(Path(folder) / file, "ids")] + given["id"]
+    ids = [name for file in given["ids"] for name in read_ids(Path(folder) / file)] + given["id"]
     if given["ids"] and not ids:
         raise InputError(f"{given['ids'][0]} has no ids; expected one a line")
     fields = {
-        "forget_class": next((parse_value(value) for value in given["class"]), None),
-        "forget_fraction": next((parse_value(value) for value in given["fraction"]), None),
+        "forget_class": next(iter(given["class"]), None),
+        "forget_fraction": next((_fraction(value) for value in given["fraction"]), None),
         "forget_ids": ids or None,
     }
     return {field: value for field, value in fields.items() if value is not None}
 
 
+def _fraction(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"forget_fraction: expected a valid number such as fraction=0.5, got {text!r}") from None
+
+
 def read_requests(path: Path) -> list[dict[str, Any]]:
     """Return the requests of a text file: one a line, blank lines and lines that start with # skipped."""
-    try:
-        lines = [line.strip() for line in read_bytes(path).decode("utf-8-sig").splitlines()]
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no UTF-8 text file with one request a line ({error.reason})") from error
-    requests = [parse_request(line, path.parent) for line in lines if line and not line.startswith("#")]
+    requests = [parse_request(line, path.parent) for line in read_lines(path, "one request a line")]
     if not requests:
         raise InputError(f"{path} has no requests; expected one a line such as class=8,fraction=0.5")
     return requests

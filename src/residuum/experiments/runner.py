@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from residuum.experiments.order import longest_path_first
-from residuum.experiments.settings import Experiment, Row
+from residuum.experiments.settings import Experiment, ForgetSettings, Row
 from residuum.experiments.stages import GALLERY, MODEL, PICTURE, read_record
 from residuum.experiments.store import Stage, Store
 from residuum.models import build_model, check_model, init_from
@@ -147,8 +147,14 @@ def _plan_models(
 
 
 def _requests(experiment: Experiment) -> dict[str, Any]:
-    forget, *earlier = (request.model_dump() for request in (experiment.scenario.forget, *experiment.scenario.earlier))
+    forget, *earlier = map(_as_asked, (experiment.scenario.forget, *experiment.scenario.earlier))
     return {"forget": forget, **({"earlier": earlier} if earlier else {})}
+
+
+def _as_asked(request: ForgetSettings) -> dict[str, Any]:
+    """Return the request with its class as a text: 8 and "8" are the same class, so that they share their stages."""
+    fields = request.model_dump()
+    return fields if request.forget_class is None else {**fields, "forget_class": str(request.forget_class)}
 
 
 def _picture_stage(experiment: Experiment, common: dict[str, Any], models: Mapping[str, Stage]) -> Stage | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, ValidationError
 
 from residuum.data import Dataset, ids_of_ranks, load_dataset, make_splits
 from residuum.experiments.parsing import (
@@ -62,7 +62,7 @@ class DataSettings(_Strict):
 class ForgetSettings(_Strict):
     """What is forgotten: a class or a fraction of it, a random fraction, or a list of ids."""
 
-    forget_class: str | int | None = None
+    forget_class: str | StrictInt | None = None
     forget_fraction: float | None = None
     forget_ids: Texts | None = None
 
@@ -254,7 +254,7 @@ def split_data(
         dataset,
         **forget.model_dump(),
         earlier=[request.model_dump() for request in earlier],
-        so_far=so_far,
+        cumulative=so_far,
         classes=data.classes,
         train_ids=None if data.train_ranks is None else ids_of_ranks(dataset.train, *data.train_ranks),
         train_size=data.train_size,

@@ -43,7 +43,14 @@ def request_words(request: ForgetRequest, class_names: Sequence[str] = (), *, re
     share, remaining = request.forget_fraction, "remaining " if rest else ""
     if request.forget_class is None:
         return f"{_share(share)} all {remaining}training samples" if share else "samples"
-    return f"{_share(share)} {'what remains of ' if rest else ''}class {class_name(request.forget_class, class_names)}"
+    name = _asked_class(request.forget_class, class_names)
+    return f"{_share(share)} {'what remains of ' if rest else ''}class {name}"
+
+
+def _asked_class(asked: int | str, names: Sequence[str]) -> str:
+    """Return the name of the class that a request gives by its name or else by its position."""
+    by_position = {str(position): name for position, name in enumerate(names)}
+    return str(asked) if str(asked) in names else by_position.get(str(asked), str(asked))
 
 
 def _share(fraction: float | None) -> str:

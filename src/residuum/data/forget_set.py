@@ -1,4 +1,4 @@
-"""Deletion requests: which training samples are to be forgotten, one request after the other."""
+"""The forget set: which training samples a deletion request takes, one request after the other."""
 
 from __future__ import annotations
 
@@ -7,34 +7,24 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from residuum.data.folders import read_bytes
-from residuum.data.ordering import Positions, shuffled
-from residuum.data.validation import refuse_repeats
-from residuum.types import Form, InputError, Samples
+from residuum.data.dataset import class_index
+from residuum.data.ids import Positions, read_ids, refuse_repeats, shuffled
+from residuum.types import Form, InputError, Samples, unknown_name
+
+FIELDS = ("forget_class", "forget_fraction", "forget_ids")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to forget: a class, a share of it, a share of everything, or ids."""
+    """What to forget: a class (its position), a share of it, a share of everything, or ids."""
 
     label: int | None
     fraction: float | None
     ids: tuple[str, ...] | None
-
-    @classmethod
-    def checked(cls, label: int | None, fraction: float | None, ids: Sequence[str] | Path | str | None) -> Request:
-        """Return the request, or an error if it is none or two at once."""
-        if ids is not None and (label is not None or fraction is not None):
-            raise InputError("forget_ids stands alone; leave out forget_class and forget_fraction, or the ids")
-        if ids is None and label is None and fraction is None:
-            raise InputError("nothing to forget; give forget_class, forget_fraction or forget_ids")
-        if fraction is not None and not _is_share(fraction):
-            raise InputError(f"forget_fraction must be a number above 0 and at most 1, got {fraction!r}")
-        return cls(label, fraction, None if ids is None else read_ids(ids, "forget_ids"))
 
     @property
     def form(self) -> Form:
@@ -42,35 +32,47 @@ class Request:
         return "class" if self.label is not None and self.fraction in {None, 1} else "sample"
 
 
-def _is_share(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
+def checked_requests(given: Sequence[Mapping[str, Any]], class_names: Sequence[str]) -> list[Request]:
+    """Return the requests that these fields describe."""
+    requests: list[Request] = []
+    for fields in given:
+        with _numbered_errors(len(requests) + 1, len(given)):
+            requests.append(_checked_request(fields, class_names))
+    return requests
 
 
-def read_ids(ids: Sequence[str] | Path | str, what: str) -> tuple[str, ...]:
-    """Return ids from a sequence, or from a text file with one id a line (# comments and blank lines skipped)."""
-    if not isinstance(ids, Path | str):
-        return tuple(str(name) for name in ids)
-    try:
-        lines = read_bytes(Path(ids)).decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{what}: {ids} is no UTF-8 text file with one id a line ({error.reason})") from error
-    stripped = (line.strip() for line in lines)
-    return tuple(line for line in stripped if line and not line.startswith("#"))
+def _checked_request(fields: Mapping[str, Any], class_names: Sequence[str]) -> Request:
+    """Return the request, or an error if it is none or two at once."""
+    if (unknown := next((field for field in fields if field not in FIELDS), None)) is not None:
+        raise unknown_name("field of a request", unknown, FIELDS)
+    wanted, fraction, ids = (fields.get(field) for field in FIELDS)
+    if ids is not None and (wanted is not None or fraction is not None):
+        raise InputError("forget_ids stands alone; leave out forget_class and forget_fraction, or the ids")
+    if ids is None and wanted is None and fraction is None:
+        raise InputError("nothing to forget; give forget_class, forget_fraction or forget_ids")
+    is_number = isinstance(fraction, int | float) and not isinstance(fraction, bool)
+    if fraction is not None and not (is_number and 0 < fraction <= 1):
+        raise InputError(f"forget_fraction must be a number above 0 and at most 1, got {fraction!r}")
+    label = None if wanted is None else class_index(wanted, class_names)
+    return Request(label, fraction, None if ids is None else read_ids(ids))
 
 
 def requested_positions(
     requests: Sequence[Request], train: Samples, seed: int, others: Mapping[str, Samples]
 ) -> list[Positions]:
-    """Return what each request takes of the training set: positions that no earlier request took."""
+    """Return what each request takes of the training set: positions that no earlier request took.
+
+    `others` are the parts where an id may be instead.
+    """
     taken: list[Positions] = []
     for request in requests:
-        with saying_which(len(taken) + 1, len(requests)):
-            taken.append(forget_positions(request, train, seed, others, taken))
+        with _numbered_errors(len(taken) + 1, len(requests)):
+            taken.append(_forget_positions(request, train, seed, others, taken))
     return taken
 
 
 @contextmanager
-def saying_which(number: int, many: int) -> Iterator[None]:
+def _numbered_errors(number: int, many: int) -> Iterator[None]:
     """Put the number of the request before what is wrong with it, where there are several."""
     try:
         yield
@@ -78,15 +80,15 @@ def saying_which(number: int, many: int) -> Iterator[None]:
         raise error if many == 1 else InputError(f"request {number}: {error}") from None
 
 
-def forget_positions(
-    request: Request, train: Samples, seed: int, others: Mapping[str, Samples], taken: Sequence[Positions] = ()
+def _forget_positions(
+    request: Request, train: Samples, seed: int, others: Mapping[str, Samples], taken: Sequence[Positions]
 ) -> Positions:
     """Return the positions of the forget set in the training set, among those that earlier requests have not `taken`.
 
-    `others` are the parts where an id may be instead. Every request has a random order of its own: with the first one's
-    order, what that one left of a class would come last.
+    Every request has a random order of its own: with the first one's order, what that one left of a class would come
+    last.
     """
-    free = np.setdiff1d(np.arange(len(train)), np.concatenate([*taken, np.empty(0, np.int64)]))
+    free = left_over(train, taken)
     if request.ids is not None:
         chosen = _positions_of(request.ids, train, others)
         _refuse_taken(chosen, train, taken)
@@ -103,6 +105,11 @@ def forget_positions(
     return np.sort(chosen)
 
 
+def left_over(train: Samples, taken: Sequence[Positions]) -> Positions:
+    """Return the positions that none of these requests took."""
+    return np.setdiff1d(np.arange(len(train)), np.concatenate([*taken, np.empty(0, np.int64)]))
+
+
 def _refuse_taken(chosen: Positions, train: Samples, taken: Sequence[Positions]) -> None:
     for number, positions in enumerate(taken, start=1):
         again = np.intersect1d(chosen, positions)
@@ -116,9 +123,8 @@ def _refuse_taken(chosen: Positions, train: Samples, taken: Sequence[Positions])
 def _positions_of(ids: Sequence[str], train: Samples, others: Mapping[str, Samples]) -> Positions:
     refuse_repeats(ids, "forget_ids")
     position = {name: row for row, name in enumerate(train.ids)}
-    for name in ids:
-        if name not in position:
-            raise _not_in_training(name, train, others)
+    if (unknown := next((name for name in ids if name not in position), None)) is not None:
+        raise _not_in_training(unknown, train, others)
     return np.array([position[name] for name in ids], dtype=np.int64)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from residuum.data.ids import as_texts, refuse_repeats, refuse_unusable_ids
 from residuum.types import InputError, Samples
 
 Array = Any  # what numpy or torch can turn into an array
@@ -76,35 +76,12 @@ def _as_ids(ids: Iterable[Any] | None, count: int, part: str) -> tuple[str, ...]
     if ids is None:
         prefix = "test/" if part else ""
         return tuple(f"{prefix}{row}" for row in range(count))
-    names = tuple(i.decode() if isinstance(i, bytes) else str(i) for i in ids)
+    names = as_texts(ids, f"ids{part}")
     if len(names) != count:
         raise InputError(f"ids{part} has {len(names)} entries for {count} samples; give one id per sample")
     refuse_unusable_ids(names, f"ids{part}")
     refuse_repeats(names, f"ids{part}")
     return names
-
-
-def refuse_unusable_ids(names: Sequence[str], name: str) -> None:
-    """Raise an InputError for an id that a text file with one id a line could not carry."""
-    for position, text in enumerate(names):
-        if not text or text != text.strip() or text.startswith("#") or len(text.splitlines()) > 1 or not _is_utf8(text):
-            raise InputError(
-                f"{name}[{position}] is {text!r}; an id is one line of Unicode, not empty, without spaces around it "
-                "and does not start with '#'"
-            )
-
-
-def _is_utf8(text: str) -> bool:
-    """Tell whether a text can be written down: a file name of unknown encoding cannot."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
-def refuse_repeats(names: Sequence[str], what: str) -> None:
-    """Raise an InputError that names the first repeated id."""
-    if len(set(names)) == len(names):
-        return
-    repeated, times = next((text, count) for text, count in Counter(names).items() if count > 1)
-    raise InputError(f"{what}: id {repeated!r} occurs {times} times; every id must occur once")
 
 
 def _first(wrong: Tensor) -> int | None:
@@ -132,22 +109,14 @@ def _refuse_bad_labels(y: Tensor, ids: Sequence[str], name: str, classes: int | 
     negative = _first(y < 0)
     if negative is not None:
         raise InputError(f"labels must be 0 or more, but {name}[{negative}] (id {ids[negative]!r}) is {y[negative]}")
-    if classes is None:
-        _refuse_gaps(y, name)
-        return
-    high = _first(y >= classes)
-    if high is not None:
+    if classes is None:  # then the labels must say how many classes there are
+        present = torch.unique(y)
+        gap = _first(present != torch.arange(len(present)))
+        if gap is not None:
+            many = f"{name} has labels up to {present[-1]} but none is {gap}"
+            raise InputError(f"{many}; number the classes 0..C-1 or give class_names")
+    elif (high := _first(y >= classes)) is not None:
         raise InputError(
             f"labels must lie in 0..{classes - 1} ({classes} classes), "
             f"but {name}[{high}] (id {ids[high]!r}) is {y[high]}; give class_names for all classes or mend the label"
-        )
-
-
-def _refuse_gaps(y: Tensor, name: str) -> None:
-    """Without class names the labels must say how many classes there are: no gap between 0 and the largest."""
-    present = torch.unique(y)
-    gap = _first(present != torch.arange(len(present)))
-    if gap is not None:
-        raise InputError(
-            f"{name} has labels up to {present[-1]} but none is {gap}; number the classes 0..C-1 or give class_names"
         )

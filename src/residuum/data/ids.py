@@ -1,0 +1,111 @@
+"""Ids of samples: what they may look like, their rank within a class, and a random order that depends on them only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from residuum.data.files import read_lines
+from residuum.types import InputError, Samples
+
+Ids = Sequence[str] | Path | str
+Positions = NDArray[np.int64]
+
+
+def read_ids(ids: Ids) -> tuple[str, ...]:
+    """Return ids from a sequence, or from a text file with one id a line (# comments and blank lines skipped)."""
+    return tuple(read_lines(Path(ids), "one id a line") if isinstance(ids, Path | str) else map(str, ids))
+
+
+def as_texts(values: Iterable[Any], what: str) -> tuple[str, ...]:
+    """Return the entries of a list or of an array of one dimension as texts; bytes are UTF-8.
+
+    >>> as_texts(np.array([b"cat", b"dog"]), "class_names")
+    ('cat', 'dog')
+    """
+    shape = getattr(values, "shape", None)
+    if (shape is not None and len(shape) != 1) or not isinstance(values, Iterable):
+        raise InputError(f"{what} must be a list of texts, or an array of one dimension, got shape {shape or ()}")
+    try:
+        return tuple(value.decode() if isinstance(value, bytes) else str(value) for value in values)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{what}: {error.object!r} is not UTF-8; write it as a text") from None
+
+
+def is_one_line(text: str) -> bool:
+    """Tell whether a text can be a line of a file, and survives in an array of texts, which ends at NUL."""
+    return text == text.strip() and len(text.splitlines()) == 1 and "\0" not in text and is_utf8(text)
+
+
+def is_utf8(text: str) -> bool:
+    """Tell whether a text can be written down: a file name of unknown encoding cannot."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def refuse_unusable_ids(names: Sequence[str], what: str) -> None:
+    """Raise an InputError for an id that a text file with one id a line could not carry."""
+    for position, text in enumerate(names):
+        if text.startswith("#") or not is_one_line(text):
+            raise InputError(
+                f"{what}[{position}] is {text!r}; an id is one line of Unicode, not empty, without NUL and without "
+                "spaces around it, and does not start with '#'"
+            )
+
+
+def refuse_repeats(names: Sequence[str], what: str) -> None:
+    """Raise an InputError that names the first repeated id."""
+    if len(set(names)) < len(names):
+        repeated, times = next((text, count) for text, count in Counter(names).items() if count > 1)
+        raise InputError(f"{what}: {repeated!r} occurs {times} times; every one must occur once")
+
+
+def ids_by_rank(labels: Sequence[int] | NDArray[np.integer], class_names: Sequence[str], split: str) -> list[str]:
+    """Return `split/class/rank` for every label.
+
+    >>> ids_by_rank([1, 0, 1], ["cat", "dog"], "train")
+    ['train/dog/0000', 'train/cat/0000', 'train/dog/0001']
+    """
+    ranks = ranks_within_class(labels)
+    return [f"{split}/{class_names[label]}/{rank:04d}" for label, rank in zip(labels, ranks, strict=True)]
+
+
+def ids_of_ranks(samples: Samples, first: int, last: int) -> list[str]:
+    """Return the ids whose rank within their class, in the order of the data, is first..last.
+
+    >>> import torch
+    >>> points = Samples(torch.zeros(4, 1), torch.tensor([1, 0, 1, 1]), ("a", "b", "c", "d"))
+    >>> ids_of_ranks(points, 1, 2)
+    ['c', 'd']
+    """
+    if not 0 <= first <= last:
+        raise InputError(f"ranks must be 0 or more, the first not above the last, got {first} to {last}")
+    ranks = ranks_within_class(samples.y.numpy())
+    ids = [name for name, rank in zip(samples.ids, ranks, strict=True) if first <= rank <= last]
+    if not ids:
+        raise InputError(f"no class has a sample of rank {first}; the largest has {max(ranks) + 1} samples")
+    return ids
+
+
+def ranks_within_class(labels: Sequence[int] | NDArray[np.integer]) -> Positions:
+    """Return for each label how many of the same come before it."""
+    labels = np.asarray(labels)
+    ranks = np.zeros(len(labels), dtype=np.int64)
+    for label, count in zip(*np.unique(labels, return_counts=True), strict=True):
+        ranks[labels == label] = np.arange(count)
+    return ranks
+
+
+def shuffled(ids: Sequence[str], seed: int, role: str) -> Positions:
+    """Return the positions of the ids sorted by blake2b("seed/role/id"): a random order keyed by content.
+
+    >>> shuffled(["a", "b", "c", "d"], 7, "split").tolist() == shuffled(["a", "b", "c", "d"], 7, "split").tolist()
+    True
+    """
+    keys = [blake2b(f"{seed}/{role}/{name}".encode(), digest_size=16).digest() for name in ids]
+    return np.array(sorted(range(len(ids)), key=keys.__getitem__), dtype=np.int64)
