@@ -70,7 +70,7 @@ class Team:
         """Return this process's positions among 0..n-1: rank, rank + size, ..."""
         return torch.arange(n)[self.rank :: self.size]
 
-    def part(self, batch: Tensor) -> Tensor:
+    def shard(self, batch: Tensor) -> Tensor:
         """Return this process's part of a batch's positions, or all of them where they cannot be shared equally.
 
         A mean over the batch is the mean of the processes' means only if their parts are equal; the odd last batch of
@@ -81,7 +81,7 @@ class Team:
     def average(self, tensors: Sequence[Tensor]) -> None:
         """Replace floating-point tensors in place by their mean over the team."""
 
-    def total(self, values: Tensor) -> Tensor:
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
         """Return the sum over the team."""
         return values
 
@@ -89,7 +89,7 @@ class Team:
         """Return everybody's value, by rank."""
         return [value]
 
-    def told(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """Return the leader's value."""
         return value
 
@@ -128,12 +128,12 @@ class FabricTeam(Team):
         if self.size == 1 or not tensors:
             return
         flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
-        pieces = torch.split(self.total(flat) / self.size, [tensor.numel() for tensor in tensors])
+        pieces = torch.split(self.all_reduce_sum(flat) / self.size, [tensor.numel() for tensor in tensors])
         with torch.no_grad():
             for tensor, piece in zip(tensors, pieces, strict=True):
                 tensor.copy_(piece.view_as(tensor))
 
-    def total(self, values: Tensor) -> Tensor:
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
         """Return the sum over the team, on the device of `values`."""
         with _connected():
             summed: Tensor = self._fabric.all_reduce(values.to(self.device), reduce_op="sum")  # type: ignore[assignment]
@@ -148,7 +148,7 @@ class FabricTeam(Team):
             torch.distributed.all_gather_object(found, value)
         return found  # type: ignore[return-value]
 
-    def told(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """Return the leader's value."""
         with _connected():
             return self._fabric.broadcast(value)
@@ -159,7 +159,7 @@ class FabricTeam(Team):
         return context
 
 
-ALONE = Team()
+SINGLE_PROCESS = Team()
 
 
 def make_team(devices: int | None, nodes: int = 1, precision: str = "32-true") -> Team:
@@ -173,7 +173,7 @@ def make_team(devices: int | None, nodes: int = 1, precision: str = "32-true") -
     if precision not in get_args(Precision):
         raise InputError(f"expected a precision of {' or '.join(get_args(Precision))}, got {precision!r}")
     if devices is None and nodes == 1 and precision == "32-true":
-        return ALONE
+        return SINGLE_PROCESS
     fabric = _make_fabric(devices or 1, nodes, precision)
     return FabricTeam(fabric, precision)  # type: ignore[arg-type]
 

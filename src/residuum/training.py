@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from residuum.augmentation import cropped, draw_crops
 from residuum.checkpoint import Checkpoint, Position
 from residuum.models import device_of, module_flags
-from residuum.parallel import ALONE, Team
+from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.types import InputError, Samples, child_seed, generator
 
 Progress = Callable[[int, int], None]
@@ -53,12 +53,12 @@ Loss = Callable[[nn.Module, Batch, Batch | None, torch.Generator], Tensor]
 
 
 @plain_dataclass(frozen=True)
-class Phase:
-    """One pass over the stream `drive`, with batches of the cycled stream `beside` next to it."""
+class TrainingPhase:
+    """One pass over `main_stream`, with a batch of the cycled `paired_stream` next to each of its batches."""
 
     loss: Loss
-    drive: str = "retain"
-    beside: str | None = None
+    main_stream: str = "retain"
+    paired_stream: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -100,8 +100,8 @@ class Recipe:
         return self.lr * (1 + math.cos(math.pi * epoch / horizon)) / 2
 
 
-def cross_entropy(model: nn.Module, batch: Batch, beside: Batch | None, noise: torch.Generator) -> Tensor:
-    """Return the mean cross-entropy of the driving batch: the loss of plain training."""
+def cross_entropy(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
+    """Return the mean cross-entropy of the main batch: the loss of plain training."""
     return F.cross_entropy(model(batch.x), batch.y)
 
 
@@ -118,7 +118,14 @@ def train(
     [0, 1]
     """
     trained = copy.deepcopy(model)
-    fit(trained, {"train": samples}, recipe, [Phase(cross_entropy, drive="train")], seed=seed, progress=progress)
+    fit(
+        trained,
+        {"train": samples},
+        recipe,
+        [TrainingPhase(cross_entropy, main_stream="train")],
+        seed=seed,
+        progress=progress,
+    )
     return trained
 
 
@@ -126,7 +133,7 @@ def fit(
     model: nn.Module,
     streams: Mapping[str, Samples],
     recipe: Recipe,
-    phases: Sequence[Phase] | Callable[[int], Sequence[Phase]],
+    phases: Sequence[TrainingPhase] | Callable[[int], Sequence[TrainingPhase]],
     *,
     seed: int,
     noise_seed: int | None = None,
@@ -135,7 +142,7 @@ def fit(
     progress: Progress | None = None,
     stop_after_epoch: Callable[[int], bool] | None = None,
     checkpoint: Checkpoint | None = None,
-    team: Team = ALONE,
+    team: Team = SINGLE_PROCESS,
 ) -> int:
     """Train `model` in place and return the number of single-sample forward-backward passes.
 
@@ -169,12 +176,12 @@ def fit(
             for group in optimiser.param_groups:
                 group["lr"] = recipe.rate(epoch)
             for phase in phases_of(epoch):
-                for batch, beside in _paired(feeds, phase):
+                for batch, paired in _paired(feeds, phase):
                     if done >= total:
                         break
                     _set_mode(model, recipe, frozen)
                     with team.autocast():
-                        loss = phase.loss(model, batch, beside, chance)
+                        loss = phase.loss(model, batch, paired, chance)
                     _step(optimiser, loss, recipe, noise, team, where=f"epoch {epoch + 1}")
                     done += 1
                     if progress:
@@ -185,11 +192,13 @@ def fit(
             if stop_after_epoch and stop_after_epoch(epoch):
                 break
     optimiser.zero_grad(set_to_none=True)
-    return int(team.total(torch.tensor(passes[0])))
+    return int(team.all_reduce_sum(torch.tensor(passes[0])))
 
 
-def _total_steps(feeds: Mapping[str, _Feed], recipe: Recipe, phases_of: Callable[[int], Sequence[Phase]]) -> int:
-    steps = sum(feeds[phase.drive].batches for epoch in range(recipe.epochs) for phase in phases_of(epoch))
+def _total_steps(
+    feeds: Mapping[str, _Feed], recipe: Recipe, phases_of: Callable[[int], Sequence[TrainingPhase]]
+) -> int:
+    steps = sum(feeds[phase.main_stream].batches for epoch in range(recipe.epochs) for phase in phases_of(epoch))
     return steps if recipe.max_iters is None else min(steps, recipe.max_iters)
 
 
@@ -289,7 +298,7 @@ class _Feed:
         self.device, self.team = device, team
         if len(samples) > self.size and self.size % team.size:
             raise InputError(f"expected batches that {team.size} processes can share, got batch_size {self.size}")
-        mine = sum(len(team.part(batch)) for batch in torch.split(torch.arange(len(samples)), self.size))
+        mine = sum(len(team.shard(batch)) for batch in torch.split(torch.arange(len(samples)), self.size))
         team.log(f"{mine} of {len(samples)} samples of {name} in every pass")
         self.order = generator(child_seed(seed, name))
         self.crops = generator(child_seed(seed, f"{name}/augment"))
@@ -300,9 +309,9 @@ class _Feed:
     def one_pass(self) -> Iterator[Batch]:
         order = torch.randperm(len(self.samples), generator=self.order)
         whole = torch.split(order, self.size)
-        mine = self.samples.batches(map(self.team.part, whole))
+        mine = self.samples.batches(map(self.team.shard, whole))
         for batch, (x, y, indices) in zip(whole, mine, strict=True):
-            seen = cropped(x, self.team.part(draw_crops(len(batch), x, self.crops))) if self.augment else x
+            seen = cropped(x, self.team.shard(draw_crops(len(batch), x, self.crops))) if self.augment else x
             yield Batch(seen.to(self.device), y.to(self.device), indices)
 
     def cycled(self) -> Iterator[Batch]:
@@ -315,8 +324,8 @@ class _Feed:
             yield from self.one_pass()
 
 
-def _paired(feeds: Mapping[str, _Feed], phase: Phase) -> Iterator[tuple[Batch, Batch | None]]:
-    if phase.beside is None:
-        yield from ((batch, None) for batch in feeds[phase.drive].one_pass())
+def _paired(feeds: Mapping[str, _Feed], phase: TrainingPhase) -> Iterator[tuple[Batch, Batch | None]]:
+    if phase.paired_stream is None:
+        yield from ((batch, None) for batch in feeds[phase.main_stream].one_pass())
     else:
-        yield from zip(feeds[phase.drive].one_pass(), feeds[phase.beside].cycled(), strict=False)
+        yield from zip(feeds[phase.main_stream].one_pass(), feeds[phase.paired_stream].cycled(), strict=False)

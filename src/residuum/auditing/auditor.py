@@ -13,19 +13,19 @@ from torch import Tensor, nn
 
 from residuum.auditing.adaptive import draws_needed, pilot_draws
 from residuum.auditing.counts import INTEGER_FIELDS, Counts
-from residuum.auditing.doubts import attack_doubts, id_doubts, model_doubts, result_doubts, spoken
 from residuum.auditing.engine import (
-    Cast,
+    PreparedModels,
     Progress,
+    count_predictions,
     make_audiences,
     make_crafters,
     make_predictors,
     probe_batch,
-    run_through,
 )
 from residuum.auditing.measures import measure
+from residuum.auditing.sanity import attack_warnings, id_warnings, issue_warnings, model_warnings, result_warnings
 from residuum.auditing.stream import Work, make_work
-from residuum.parallel import ALONE, Team
+from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.perturbations import Perturbation, make_perturbation, noise_check
 from residuum.types import InputError, Samples, child_seed
 
@@ -67,7 +67,7 @@ def audit(
     seen: Mapping[str, Container[str]] | None = None,
     batch_size: int | None = None,
     progress: Progress | None = None,
-    team: Team = ALONE,
+    team: Team = SINGLE_PROCESS,
 ) -> AuditResult:
     """Count how often each model and the reference recognise perturbed samples.
 
@@ -92,25 +92,27 @@ def audit(
     chosen, radii = make_perturbation(perturbation), checked_radii(taus)
     check_request(models, samples, draws, half_width, first_draw, batch_size)
     probe = probe_batch(samples, max(radii), seed)
-    cast = make_cast(models, reference, chosen, crafted_on, probe)
-    check_labels(samples, cast)
+    prepared = prepare_models(models, reference, chosen, crafted_on, probe)
+    check_labels(samples, prepared)
     place = crafted_on if isinstance(crafted_on, str) else "another model"
-    doubted = spoken(model_doubts({**models, "the reference": reference}, cast.predictors, probe))
-    doubted += spoken(attack_doubts(models, cast.predictors, chosen, place, probe))
-    doubted += spoken(id_doubts(samples, seen or {}))
+    doubted = issue_warnings(model_warnings({**models, "the reference": reference}, prepared.predictors, probe))
+    doubted += issue_warnings(attack_warnings(models, prepared.predictors, chosen, place, probe))
+    doubted += issue_warnings(id_warnings(samples, seen or {}))
     span = (first_draw, first_draw + (draws or pilot_draws(len(samples))))
     mine = team.rows(len(samples))
     team.log(f"{len(mine)} of {len(samples)} samples")
     share = samples if team.size == 1 else samples.subset(mine.numpy())
-    work = make_work(share, chosen, radii, span, seed=seed, classes=cast.classes, rows=batch_size)
+    work = make_work(share, chosen, radii, span, seed=seed, classes=prepared.classes, rows=batch_size)
     names = {name: id(model) for name, model in models.items()}
-    counts = together(run_through(work, cast, names, progress), samples, team)
-    exact = work.listed is not None
+    counts = gather_counts(count_predictions(work, prepared, names, progress), samples, team)
+    exact = work.enumerated is not None
     if half_width is not None and not exact:
         needed = draws_needed(counts.values(), half_width=half_width, max_draws=max_draws, confidence=confidence)
-        more = together(run_through(continued(work, needed.tolist()), cast, names, progress), samples, team)
+        more = gather_counts(
+            count_predictions(continued(work, needed.tolist()), prepared, names, progress), samples, team
+        )
         counts = {name: pilot + more[name] for name, pilot in counts.items()}
-    doubted += spoken(result_doubts(counts, confidence, exact))
+    doubted += issue_warnings(result_warnings(counts, confidence, exact))
     settings = chosen.settings() | {
         "crafted_on": place if chosen.crafted else None,
         "draws": draws,
@@ -126,7 +128,7 @@ def audit(
     return AuditResult(counts, settings, doubted, exact)
 
 
-def together(shares: Mapping[str, Counts], samples: Samples, team: Team) -> dict[str, Counts]:
+def gather_counts(shares: Mapping[str, Counts], samples: Samples, team: Team) -> dict[str, Counts]:
     """Return the counts of all samples, each process of the team having counted its own."""
     if team.size == 1:
         return dict(shares)
@@ -134,26 +136,26 @@ def together(shares: Mapping[str, Counts], samples: Samples, team: Team) -> dict
     for name, share in shares.items():
         filled = torch.zeros(len(INTEGER_FIELDS), len(samples), len(share.taus), dtype=torch.int64)
         filled[:, rows] = torch.from_numpy(np.stack([getattr(share, field) for field in INTEGER_FIELDS])).long()
-        everybodys = dict(zip(INTEGER_FIELDS, team.total(filled).numpy(), strict=True))
+        everybodys = dict(zip(INTEGER_FIELDS, team.all_reduce_sum(filled).numpy(), strict=True))
         found[name] = Counts.of(samples.ids, samples.y.numpy(), share.taus, **everybodys)
     return found
 
 
-def make_cast(
+def prepare_models(
     models: Mapping[str, nn.Module],
     reference: nn.Module,
     perturbation: Perturbation,
     crafted_on: CraftedOn,
     probe: Tensor,
-) -> Cast:
+) -> PreparedModels:
     """Return everyone who takes part: predictors, crafters, and who is shown what."""
     each = perturbation.crafted and crafted_on == "unlearned"
     attacked = None if each else crafted_on if isinstance(crafted_on, nn.Module) else reference
     predictors = make_predictors(models, [reference], probe)
-    audiences = make_audiences(models, attacked)
+    transfers = make_audiences(models, attacked)
     attackers = predictors | (make_predictors({}, [attacked], probe) if attacked is not None else {})
-    crafters = make_crafters(attackers, [key for key, _ in audiences], perturbation, probe)
-    return Cast(predictors, crafters, audiences, id(reference))
+    crafters = make_crafters(attackers, [key for key, _ in transfers], perturbation, probe)
+    return PreparedModels(predictors, crafters, transfers, id(reference))
 
 
 def continued(work: Work, needed: Sequence[int]) -> Work:
@@ -193,11 +195,11 @@ def check_request(
         )
 
 
-def check_labels(samples: Samples, cast: Cast) -> None:
+def check_labels(samples: Samples, prepared: PreparedModels) -> None:
     """Refuse models that disagree on the number of classes, and labels that no model can give."""
-    classes = {predictor.classes for predictor in cast.predictors.values()}
+    classes = {predictor.classes for predictor in prepared.predictors.values()}
     if len(classes) > 1:
         raise InputError(f"expected models with the same number of classes, got {sorted(classes)}")
     low, high = int(samples.y.min()), int(samples.y.max())
-    if low < 0 or high >= cast.classes:
-        raise InputError(f"expected labels in 0..{cast.classes - 1}, got {low}..{high}")
+    if low < 0 or high >= prepared.classes:
+        raise InputError(f"expected labels in 0..{prepared.classes - 1}, got {low}..{high}")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from residuum.auditing.auditor import CraftedOn, checked_radii, make_cast
-from residuum.auditing.engine import Cast, passes, probe_batch, show_audience, workers
+from residuum.auditing.auditor import CraftedOn, checked_radii, prepare_models
+from residuum.auditing.engine import PreparedModels, passes, predict_transfer, probe_batch, workers
 from residuum.auditing.stream import Group, Work, make_work
 from residuum.perturbations import Perturbation, block_generator, make_perturbation
 from residuum.types import Samples
@@ -30,8 +30,8 @@ class Cost:
         '1,200,000 forward passes, about 90 minutes'
         """
         minutes = self.seconds / 60
-        spoken = f"{minutes:.0f} minutes" if minutes >= 2 else f"{self.seconds:.0f} seconds"
-        return f"{self.passes:,} forward passes, about {spoken}"
+        amount = f"{minutes:.0f} minutes" if minutes >= 2 else f"{self.seconds:.0f} seconds"
+        return f"{self.passes:,} forward passes, about {amount}"
 
 
 def estimate_cost(
@@ -50,13 +50,13 @@ def estimate_cost(
     Crafting takes part in the time, not in the number of passes.
     """
     chosen, radii = make_perturbation(perturbation), checked_radii(taus)
-    cast = make_cast(models, reference, chosen, crafted_on, probe_batch(samples, max(radii), seed))
-    work = make_work(samples, chosen, radii, (0, draws), seed=seed, classes=cast.classes)
-    total = passes(work, cast)
-    return Cost(total, total * seconds_per_pass(work, cast))
+    prepared = prepare_models(models, reference, chosen, crafted_on, probe_batch(samples, max(radii), seed))
+    work = make_work(samples, chosen, radii, (0, draws), seed=seed, classes=prepared.classes)
+    total = passes(work, prepared)
+    return Cost(total, total * seconds_per_pass(work, prepared))
 
 
-def seconds_per_pass(work: Work, cast: Cast) -> float:
+def seconds_per_pass(work: Work, prepared: PreparedModels) -> float:
     """Return the time of one prediction, crafting included, measured on a batch of usual size (second of two runs)."""
     positions = torch.arange(work.rows) % len(work.samples)
     randomness = work.perturbation.draw(block_generator(work.seed, "cost", 0), work.rows, work.samples.shape)
@@ -64,7 +64,7 @@ def seconds_per_pass(work: Work, cast: Cast) -> float:
     with workers() as pool:
         for _ in range(2):
             start = time.perf_counter()
-            for audience in cast.audiences:
-                show_audience(work, group, cast, audience, pool)
+            for transfer in prepared.transfers:
+                predict_transfer(work, group, prepared, transfer, pool)
             spent = time.perf_counter() - start
-    return spent / (work.rows * cast.passes_per_row())
+    return spent / (work.rows * prepared.passes_per_row())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from residuum.archive import read_arrays, write_arrays
+from residuum.files import read_arrays, write_arrays
 from residuum.types import InputError
 
 Integers = NDArray[np.int32]

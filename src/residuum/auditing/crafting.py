@@ -17,11 +17,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from residuum.auditing.plan import Predictor
+from residuum.auditing.predictor import Predictor
 from residuum.perturbations import Perturbation, Randomness, stack
 from residuum.perturbations.gradient import input_gradient, loss_direction
 
-Company = Literal["free", "fixed", "alone"]
+BatchInvariance = Literal["free", "fixed", "alone"]
 Part = tuple[Tensor, Tensor, Randomness]
 STEP, UNIT = 8, 64  # sizes of batches: multiples of STEP up to UNIT, or always UNIT
 TRIAL_SIZES = (STEP, 3 * STEP, UNIT)
@@ -34,12 +34,12 @@ class Crafter:
     """
 
     def __init__(
-        self, predictor: Predictor, perturbation: Perturbation, probe: Tensor, known: Company | None = None
+        self, predictor: Predictor, perturbation: Perturbation, probe: Tensor, known: BatchInvariance | None = None
     ) -> None:
         self.model, self.device = predictor.fast, predictor.device
         self.perturbation = perturbation
         free = perturbation.rowwise or not perturbation.crafted
-        self.company: Company = "free" if free else known or trial(self.model, probe.to(self.device))
+        self.invariance: BatchInvariance = "free" if free else known or trial(self.model, probe.to(self.device))
 
     def aim(self, x: Tensor, y: Tensor, randomness: Randomness) -> Randomness:
         """Return what all radii share."""
@@ -60,7 +60,7 @@ class Crafter:
         x, y, randomness = x.to(self.device), y.to(self.device), randomness.to(self.device)
         if self.perturbation.rowwise:
             return [((x, y, randomness), len(x))]
-        take, step = {"free": (UNIT, STEP), "fixed": (UNIT, UNIT), "alone": (1, 2)}[self.company]
+        take, step = {"free": (UNIT, STEP), "fixed": (UNIT, UNIT), "alone": (1, 2)}[self.invariance]
         found = []
         for start in range(0, len(x), take):
             rows = torch.arange(start, min(start + take, len(x)))
@@ -69,8 +69,8 @@ class Crafter:
         return found
 
 
-def trial(model: nn.Module, probe: Tensor) -> Company:
-    """Return how much company a row's gradient bears without changing a bit."""
+def trial(model: nn.Module, probe: Tensor) -> BatchInvariance:
+    """Return how much invariance a row's gradient bears without changing a bit."""
     few = probe[:STEP][torch.arange(STEP) % len(probe[:STEP])]
     gradients = [loss_gradient(model, few.repeat(size // STEP, *[1] * (few.ndim - 1))) for size in TRIAL_SIZES]
     sizes_do_not_matter = all(

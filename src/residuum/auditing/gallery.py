@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from residuum.archive import read_arrays, write_arrays
-from residuum.auditing.auditor import CraftedOn, make_cast
+from residuum.auditing.auditor import CraftedOn, prepare_models
 from residuum.auditing.counts import Counts
-from residuum.auditing.engine import Cast, probe_batch
+from residuum.auditing.engine import PreparedModels, probe_batch
 from residuum.auditing.recognition import most_suspicious
 from residuum.auditing.stream import Group, Work, groups, rows_for, spans_of
+from residuum.files import read_arrays, write_arrays
 from residuum.perturbations import Perturbation, make_perturbation
 from residuum.types import InputError, Samples
 
@@ -72,20 +72,20 @@ def make_gallery(
     rows = rows_for(samples.shape)
     if crafted_on == "unlearned":
         raise InputError("expected a gallery crafted on the reference or on one model: its pictures are shown to all")
-    cast = make_cast(models, reference, chosen, crafted_on, probe_batch(samples, max(taus), seed))
+    prepared = prepare_models(models, reference, chosen, crafted_on, probe_batch(samples, max(taus), seed))
     work = Work(suspects, chosen, taus, spans_of(taus, 0, DRAWS, None), seed, rows)
     shape = (len(suspects), len(taus), DRAWS)
     images = np.zeros((*shape, *samples.shape), np.uint8)
-    right = {key: np.zeros(shape, np.bool_) for key in cast.predictors}
+    right = {key: np.zeros(shape, np.bool_) for key in prepared.predictors}
     for group in groups(work):
-        fill(images, right, work, group, cast)
+        fill(images, right, work, group, prepared)
     return Gallery(
         np.array(suspects.ids, np.str_),
         suspects.y.numpy(),
         np.array(taus),
         np.array(list(models), np.str_),
         images,
-        right[cast.reference],
+        right[prepared.reference],
         np.stack([right[id(model)] for model in models.values()]),
     )
 
@@ -108,15 +108,17 @@ def shown_radii(taus: Sequence[float] | NDArray[np.float64]) -> tuple[float, ...
     return tuple(dict.fromkeys([moving[0], moving[len(moving) // 2], moving[-1]]))
 
 
-def fill(images: NDArray[np.uint8], right: dict[int, NDArray[np.bool_]], work: Work, group: Group, cast: Cast) -> None:
+def fill(
+    images: NDArray[np.uint8], right: dict[int, NDArray[np.bool_]], work: Work, group: Group, prepared: PreparedModels
+) -> None:
     """Write one group of pictures and answers into the arrays."""
-    (attacked, _), draws = cast.audiences[0], DRAWS
-    crafter = cast.crafters[attacked]
+    (attacked, _), draws = prepared.transfers[0], DRAWS
+    crafter = prepared.crafters[attacked]
     aimed = crafter.aim(group.x, group.y, group.randomness)
     chosen = torch.unique_consecutive(group.positions).numpy()
     for column in group.columns:
         moved = crafter.apply(work.taus[column], group.x, group.y, aimed)
         pixels = (moved * 255).round().to(torch.uint8).numpy()
         images[chosen, column] = pixels.reshape(len(chosen), draws, *pixels.shape[1:])
-        for key, predictor in cast.predictors.items():
+        for key, predictor in prepared.predictors.items():
             right[key][chosen, column] = (predictor(moved) == group.y).numpy().reshape(len(chosen), draws)

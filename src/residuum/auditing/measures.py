@@ -43,7 +43,7 @@ def measure(counts: Counts, *, confidence: float = 0.95, bootstrap_seed: int, ex
     order = sorted(counts.ids)
     counts = counts if list(counts.ids) == order else counts.subset(order)
     z = normal_quantile(confidence)
-    certain = nothing_left_to_chance(counts, exact)
+    certain = exact_radii(counts, exact)
     return {
         "taus": [float(tau) for tau in counts.taus],
         "draws": [int(draws) for draws in counts.draws.min(axis=0)],
@@ -52,8 +52,8 @@ def measure(counts: Counts, *, confidence: float = 0.95, bootstrap_seed: int, ex
         "disagreement": share_interval(counts.draws - counts.same_prediction, counts, certain, confidence),
         "unlearn_accuracy": share_interval(counts.draws - counts.method_right, counts, certain, confidence),
         "prevalence": prevalence(counts, z),
-        "prevalence_defined": listed(defined_prevalence(counts)),
-        "prevalence_significant": listed(significant_prevalence(counts, exact=exact)),
+        "prevalence_defined": json_numbers(defined_prevalence(counts)),
+        "prevalence_significant": json_numbers(significant_prevalence(counts, exact=exact)),
     }
 
 
@@ -76,11 +76,11 @@ def pooled_ratio(counts: Counts, *, confidence: float = 0.95, exact: bool = Fals
         r = np.where(bottom > 0, top / bottom, np.nan)
     variance = paired_variance(counts, np.nan_to_num(r))
     low, high = ratio_interval(r, variance, bottom, normal_quantile(confidence))
-    certain = nothing_left_to_chance(counts, exact)
+    certain = exact_radii(counts, exact)
     return r, np.where(certain, r, low), np.where(certain, r, high)
 
 
-def nothing_left_to_chance(counts: Counts, exact: bool) -> NDArray[np.bool_]:
+def exact_radii(counts: Counts, exact: bool) -> NDArray[np.bool_]:
     """Return at which radii the counts are the whole truth: radius 0, and all of them for enumerated attacks."""
     certain: NDArray[np.bool_] = (counts.taus == 0) | exact
     return certain
@@ -93,13 +93,13 @@ def residual_knowledge(counts: Counts, confidence: float, seed: int, exact: bool
     resampled = bootstrap_ratio(p_m, p_a, confidence=confidence, seed=seed)
     never = counts.reference_right == 0
     return {
-        "pooled": listed(pooled),
-        "low": listed(low),
-        "high": listed(high),
-        "bootstrap_low": listed(np.where(np.isnan(pooled), np.nan, resampled[0])),
-        "bootstrap_high": listed(np.where(np.isnan(pooled), np.nan, resampled[1])),
-        "mean_of_ratios": listed(mean_of_ratios(p_m, p_a)),
-        "smoothed": listed(((counts.method_right + SMOOTHING) / (counts.reference_right + SMOOTHING)).mean(0)),
+        "pooled": json_numbers(pooled),
+        "low": json_numbers(low),
+        "high": json_numbers(high),
+        "bootstrap_low": json_numbers(np.where(np.isnan(pooled), np.nan, resampled[0])),
+        "bootstrap_high": json_numbers(np.where(np.isnan(pooled), np.nan, resampled[1])),
+        "mean_of_ratios": json_numbers(mean_of_ratios(p_m, p_a)),
+        "smoothed": json_numbers(((counts.method_right + SMOOTHING) / (counts.reference_right + SMOOTHING)).mean(0)),
         "infinite": [int(count) for count in (never & (counts.method_right > 0)).sum(0)],
         "undefined": [int(count) for count in (never & (counts.method_right == 0)).sum(0)],
     }
@@ -163,21 +163,21 @@ def noise_floor(controls: Sequence[Counts], *, confidence: float = 0.95, exact: 
     undefined = np.isnan(low).any(0) | np.isnan(high).any(0)
     return {
         "taus": [float(tau) for tau in taus],
-        "low": listed(np.where(undefined, np.nan, low.min(0))),
-        "high": listed(np.where(undefined, np.nan, high.max(0))),
+        "low": json_numbers(np.where(undefined, np.nan, low.min(0))),
+        "high": json_numbers(np.where(undefined, np.nan, high.max(0))),
         "pairs": len(controls),
     }
 
 
 def interval(value: Floats, low: Floats, high: Floats) -> Interval:
     """Return an interval entry of the run record."""
-    return {"value": listed(value), "low": listed(low), "high": listed(high)}
+    return {"value": json_numbers(value), "low": json_numbers(low), "high": json_numbers(high)}
 
 
-def listed(values: Floats) -> list[float | None]:
+def json_numbers(values: Floats) -> list[float | None]:
     """Return plain numbers, None for what does not exist.
 
-    >>> listed(np.array([1.0, np.nan, np.inf]))
+    >>> json_numbers(np.array([1.0, np.nan, np.inf]))
     [1.0, None, None]
     """
     return [float(value) if np.isfinite(value) else None for value in values]

@@ -20,7 +20,7 @@ Span = tuple[int, int]  # draws first..last-1
 class Work:
     """What is to be shown: at radius taus[t], draws spans[t][0]..spans[t][1]-1 of every sample.
 
-    `listed` holds the randomness of all outcomes of a perturbation that is enumerated instead of drawn; then every
+    `enumerated` holds the randomness of all outcomes of a perturbation that is enumerated instead of drawn; then every
     sample has exactly these outcomes at each radius above 0.
     """
 
@@ -30,7 +30,7 @@ class Work:
     spans: tuple[Span, ...]
     seed: int
     rows: int
-    listed: Randomness | None = None
+    enumerated: Randomness | None = None
 
     @property
     def draws(self) -> tuple[int, ...]:
@@ -59,11 +59,11 @@ def make_work(
     classes: int,
     rows: int | None = None,
 ) -> Work:
-    """Return the work of showing these draws at all radii, or all outcomes where they can be listed."""
-    listed = perturbation.outcomes(classes)
-    outcomes = None if listed is None or listed.wheel is None else len(listed.wheel)
+    """Return the work of showing these draws at all radii, or all outcomes where they can be enumerated."""
+    enumerated = perturbation.outcomes(classes)
+    outcomes = None if enumerated is None or enumerated.uniform is None else len(enumerated.uniform)
     spans = spans_of(taus, *draws, outcomes)
-    return Work(samples, perturbation, taus, spans, seed, rows or rows_for(samples.shape), listed)
+    return Work(samples, perturbation, taus, spans, seed, rows or rows_for(samples.shape), enumerated)
 
 
 def spans_of(taus: tuple[float, ...], first: int, last: int, outcomes: int | None) -> tuple[Span, ...]:
@@ -97,19 +97,19 @@ def clean_groups(work: Work) -> Iterator[Group]:
 def groups(work: Work) -> Iterator[Group]:
     """Yield every draw of every sample once; memory does not grow with the number of samples."""
     for span, columns in segments(work):
-        if work.listed is not None:
-            yield from listed_groups(work, span, columns)
+        if work.enumerated is not None:
+            yield from enumerated_groups(work, span, columns)
         else:
             yield from drawn_groups(work, span, columns)
 
 
-def listed_groups(work: Work, span: Span, columns: tuple[int, ...]) -> Iterator[Group]:
+def enumerated_groups(work: Work, span: Span, columns: tuple[int, ...]) -> Iterator[Group]:
     """Yield all outcomes of some samples at a time."""
-    assert work.listed is not None
+    assert work.enumerated is not None
     many = span[1]
     for positions in parts(len(work.samples), max(1, work.rows // many)):
         repeated = positions.repeat_interleave(many)
-        yield Group(columns, repeated, *work.samples.batch(repeated), stack([work.listed] * len(positions)))
+        yield Group(columns, repeated, *work.samples.batch(repeated), stack([work.enumerated] * len(positions)))
 
 
 def drawn_groups(work: Work, span: Span, columns: tuple[int, ...]) -> Iterator[Group]:

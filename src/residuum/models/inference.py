@@ -9,7 +9,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from residuum.parallel import ALONE, Team
+from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.types import InputError, Samples
 
 
@@ -57,7 +57,9 @@ def device_of(model: nn.Module) -> torch.device:
     return next((value.device for value in model.state_dict().values()), torch.device("cpu"))
 
 
-def forward(model: nn.Module, samples: Samples, *, batch_size: int | None = None, team: Team = ALONE) -> Tensor:
+def forward(
+    model: nn.Module, samples: Samples, *, batch_size: int | None = None, team: Team = SINGLE_PROCESS
+) -> Tensor:
     """Return the logits (n, classes) of all samples, on the CPU, in eval mode and without gradients.
 
     The processes of a `team` take turns with the batches, and all get all logits.
@@ -69,9 +71,9 @@ def forward(model: nn.Module, samples: Samples, *, batch_size: int | None = None
     if batch_size is not None and batch_size < 1:
         raise InputError(f"batch_size must be 1 or more, got {batch_size}")
     positions = torch.split(torch.arange(len(samples)), batch_size or rows_at_once(samples.shape))
-    place = device_of(model)
+    device = device_of(model)
     with evaluating(model), torch.no_grad():
-        mine = [model(x.to(place)).cpu() for x, _, _ in samples.batches(positions[team.rank :: team.size])]
+        mine = [model(x.to(device)).cpu() for x, _, _ in samples.batches(positions[team.rank :: team.size])]
     everybodys = team.gather(mine)
     return torch.cat([everybodys[k % team.size][k // team.size] for k in range(len(positions))])
 

@@ -10,7 +10,7 @@ import torch
 from residuum.models.heads import give_unit_head
 from residuum.models.layers import Classifier, Normalise, initialise
 from residuum.models.resnet import ResNet, ResNet18, ResNet50
-from residuum.models.small import CNN, MLP, Logistic
+from residuum.models.small import CNN, MLP, LogisticRegression
 from residuum.models.vgg import VGG11
 from residuum.types import InputError, generator, unknown_name
 
@@ -19,7 +19,7 @@ from residuum.types import InputError, generator, unknown_name
 class Blueprint:
     """How to build a model: its class, its default width, and whether it needs images."""
 
-    network: type[CNN] | type[MLP] | type[Logistic] | type[ResNet] | type[VGG11]
+    network: type[CNN] | type[MLP] | type[LogisticRegression] | type[ResNet] | type[VGG11]
     width: int
     images: bool = True
 
@@ -27,7 +27,7 @@ class Blueprint:
 MODELS: dict[str, Blueprint] = {
     "cnn": Blueprint(CNN, 16),
     "mlp": Blueprint(MLP, 100, images=False),
-    "logistic": Blueprint(Logistic, 1, images=False),
+    "logistic": Blueprint(LogisticRegression, 1, images=False),
     "resnet18": Blueprint(ResNet18, 64),
     "resnet50": Blueprint(ResNet50, 64),
     "vgg11": Blueprint(VGG11, 64),

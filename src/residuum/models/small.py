@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from residuum.models.layers import Classifier, Normalise
 
 
-class Logistic(Classifier):
+class LogisticRegression(Classifier):
     """One linear layer on the flattened input: logits W x + b."""
 
     def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalise: Normalise) -> None:

@@ -17,20 +17,20 @@ from residuum.types import InputError
 class Randomness(NamedTuple):
     """What chance contributes to a batch; it does not depend on the radius or on a model.
 
-    `noise` float32 of shape (rows, ...), to be scaled by the radius; `wheel` float64 of shape (rows,), uniform in
+    `noise` float32 of shape (rows, ...), to be scaled by the radius; `uniform` float64 of shape (rows,), uniform in
     [0, 1), which picks a wrong label. Either is None where the perturbation does not use it.
     """
 
     noise: Tensor | None = None
-    wheel: Tensor | None = None
+    uniform: Tensor | None = None
 
     def rows(self, chosen: slice | Tensor) -> Randomness:
         """Return the randomness of some rows."""
         return Randomness(*(None if part is None else part[chosen] for part in self))
 
-    def to(self, place: torch.device | str) -> Randomness:
+    def to(self, device: torch.device | str) -> Randomness:
         """Return the same randomness on a device."""
-        return Randomness(*(None if part is None else part.to(place) for part in self))
+        return Randomness(*(None if part is None else part.to(device) for part in self))
 
 
 def stack(parts: list[Randomness]) -> Randomness:

@@ -54,12 +54,12 @@ class UserPerturbation(Perturbation):
 
     def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:
         """Return one number for each row, which becomes the seed of its generator."""
-        return Randomness(wheel=torch.from_numpy(rng.random(rows)))
+        return Randomness(uniform=torch.from_numpy(rng.random(rows)))
 
     def apply(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Tensor:
         """Return what the function makes of each input."""
-        assert randomness.wheel is not None
-        seeds = (randomness.wheel * 2**53).long().tolist()
+        assert randomness.uniform is not None
+        seeds = (randomness.uniform * 2**53).long().tolist()
         return torch.cat([self.one(model, x[i : i + 1], y[i : i + 1], seed) for i, seed in enumerate(seeds)])
 
     def one(self, model: nn.Module, x: Tensor, y: Tensor, seed: int) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from residuum.auditing.counts import Counts
 from residuum.auditing.crafting import loss_gradient
 from residuum.auditing.measures import pooled_ratio
-from residuum.auditing.plan import Predictor
+from residuum.auditing.predictor import Predictor
 from residuum.perturbations import Perturbation
 from residuum.perturbations.gradient import GradientAttack
 from residuum.types import ResiduumWarning, Samples
@@ -22,7 +22,7 @@ FEWEST_DRAWS = 5  # 2^-5 < 5 %: with fewer draws no sign test can be significant
 WIDE = 0.1
 
 
-def spoken(messages: Iterator[str]) -> list[str]:
+def issue_warnings(messages: Iterator[str]) -> list[str]:
     """Show every message as a warning and return them all."""
     found = list(messages)
     for message in found:
@@ -30,7 +30,9 @@ def spoken(messages: Iterator[str]) -> list[str]:
     return found
 
 
-def model_doubts(models: Mapping[str, nn.Module], predictors: Mapping[int, Predictor], probe: Tensor) -> Iterator[str]:
+def model_warnings(
+    models: Mapping[str, nn.Module], predictors: Mapping[int, Predictor], probe: Tensor
+) -> Iterator[str]:
     """Yield what is odd about the models."""
     for name, model in models.items():
         predictor = predictors[id(model)]
@@ -45,7 +47,7 @@ def model_doubts(models: Mapping[str, nn.Module], predictors: Mapping[int, Predi
             yield f"{name} cannot run in float64; its near-ties are decided in float32"
 
 
-def attack_doubts(
+def attack_warnings(
     models: Mapping[str, nn.Module],
     predictors: Mapping[int, Predictor],
     perturbation: Perturbation,
@@ -68,7 +70,7 @@ def attack_doubts(
         )
 
 
-def id_doubts(samples: Samples, seen: Mapping[str, Container[str]]) -> Iterator[str]:
+def id_warnings(samples: Samples, seen: Mapping[str, Container[str]]) -> Iterator[str]:
     """Yield where the reference has seen samples that it must not know."""
     for source, ids in seen.items():
         known = sum(sample_id in ids for sample_id in samples.ids)
@@ -79,7 +81,7 @@ def id_doubts(samples: Samples, seen: Mapping[str, Container[str]]) -> Iterator[
             )
 
 
-def result_doubts(counts: Mapping[str, Counts], confidence: float, exact: bool) -> Iterator[str]:
+def result_warnings(counts: Mapping[str, Counts], confidence: float, exact: bool) -> Iterator[str]:
     """Yield where the draws do not suffice to say anything."""
     first = next(iter(counts.values()))
     moving = first.taus > 0
