@@ -29,7 +29,7 @@ from residuum.experiments import (
     write_requests,
     write_run,
 )
-from residuum.parallel import ALONE, Team, make_team
+from residuum.parallel import SINGLE_PROCESS, Team, make_team
 from residuum.types import InputError
 
 Report = Callable[[Stage, int, int], None]
@@ -53,7 +53,7 @@ class Means:
     @property
     def alone(self) -> bool:
         """Whether every stage is computed by one process, on the CPU and in 32 bits."""
-        return self.team is ALONE
+        return self.team is SINGLE_PROCESS
 
     @cached_property
     def team(self) -> Team:

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from residuum.archive import read_arrays, write_arrays
+from residuum.files import read_arrays, write_arrays
 from residuum.models import evaluating
 from residuum.perturbations import BLOCK, Gaussian, block_generator, block_slices
 from residuum.types import InputError, Samples, Splits, child_seed

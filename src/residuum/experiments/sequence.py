@@ -11,7 +11,7 @@ from typing import Any
 
 from residuum.auditing import Counts
 from residuum.auditing.intervals import normal_quantile
-from residuum.auditing.measures import difference, listed, nothing_left_to_chance, pooled_ratio
+from residuum.auditing.measures import difference, exact_radii, json_numbers, pooled_ratio
 from residuum.experiments.results import claim_folder, write_run
 from residuum.experiments.runner import Result
 from residuum.experiments.settings import Experiment
@@ -92,7 +92,7 @@ def _audit(result: Result, perturbation: str, first: Sequence[str]) -> Record:
     settings = audit["settings"]
     counts = _counts(result, perturbation).subset(first)
     pooled, low, high = pooled_ratio(counts, confidence=settings["confidence"], exact=settings["enumerated"])
-    certain = nothing_left_to_chance(counts, settings["enumerated"])
+    certain = exact_radii(counts, settings["enumerated"])
     return {
         "taus": audit["taus"],
         "so_far": {
@@ -100,7 +100,11 @@ def _audit(result: Result, perturbation: str, first: Sequence[str]) -> Record:
             "difference": audit["difference"],
         },
         "first_request": {
-            "residual_knowledge": {"pooled": listed(pooled), "low": listed(low), "high": listed(high)},
+            "residual_knowledge": {
+                "pooled": json_numbers(pooled),
+                "low": json_numbers(low),
+                "high": json_numbers(high),
+            },
             "difference": difference(counts, certain, normal_quantile(settings["confidence"])),
         },
     }

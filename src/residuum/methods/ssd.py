@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from residuum.methods.base import Context, Method
 from residuum.methods.per_sample import Weights, chunks, squared_gradients, summed
 from residuum.models import device_of, evaluating
-from residuum.parallel import ALONE, Team
+from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.training import STRICT, NonNegative, Positive
 from residuum.types import ResiduumWarning, Samples, Splits, child_seed, generator
 
@@ -97,7 +97,7 @@ def batch_importance(
     size: int,
     seed: int,
     criterion: Criterion = F.cross_entropy,
-    team: Team = ALONE,
+    team: Team = SINGLE_PROCESS,
 ) -> Weights:
     """Return mean_b (d loss(batch b) / dw)^2 over shuffled batches of at most `size` samples, equal up to one sample.
 
@@ -124,7 +124,7 @@ def sample_importance(
     *,
     memory_mib: float,
     criterion: Criterion = F.cross_entropy,
-    team: Team = ALONE,
+    team: Team = SINGLE_PROCESS,
 ) -> Weights:
     """Return mean_i (d loss(sample i) / dw)^2."""
     total = {name: torch.zeros_like(p) for name, p in model.named_parameters() if p.requires_grad}

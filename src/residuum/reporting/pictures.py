@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from residuum.archive import read_arrays
+from residuum.files import read_arrays
 from residuum.reporting.records import Run, kind
 from residuum.reporting.words import class_name
 
