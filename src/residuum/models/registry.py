@@ -9,9 +9,7 @@ import torch
 
 from residuum.models.heads import give_unit_head
 from residuum.models.layers import Classifier, Normalise, initialise
-from residuum.models.resnet import ResNet, ResNet18, ResNet50
-from residuum.models.small import CNN, MLP, LogisticRegression
-from residuum.models.vgg import VGG11
+from residuum.models.networks import CNN, MLP, VGG11, LogisticRegression, ResNet, ResNet18, ResNet50
 from residuum.types import InputError, generator, unknown_name
 
 
@@ -70,8 +68,9 @@ def build_model(
         model.architecture = {}
         if head == "unit":
             give_unit_head(model)
-    # as to_empty, which loads sympy for it
-    model._apply(lambda part: torch.empty(part.shape, dtype=part.dtype))  # type: ignore[no-untyped-call]
+    # as to_empty, which takes half a second to load sympy
+    memory = {key: torch.empty(value.shape, dtype=value.dtype) for key, value in model.state_dict().items()}
+    model.load_state_dict(memory, assign=True)
     initialise(model, generator(seed))
     model.architecture |= {
         "name": name,

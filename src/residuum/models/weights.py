@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from residuum.files import write_whole
 from residuum.models.inference import head_of
 from residuum.models.layers import Classifier, Normalise
 from residuum.models.registry import build_model
@@ -30,19 +30,11 @@ def save_weights(model: nn.Module, path: Path | str, metadata: Mapping[str, str]
     """
     record = {"architecture": getattr(model, "architecture", None), "metadata": dict(metadata or {})}
     tensors = {name: values.detach().cpu().contiguous().clone() for name, values in model.state_dict().items()}
-    _write_whole(Path(path), save(tensors, {RECORD: json.dumps(record, sort_keys=True)}))
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        aside.write_bytes(content)
-        aside.replace(path)
+        write_whole(path, save(tensors, {RECORD: json.dumps(record, sort_keys=True)}))
     except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise InputError(
-            f"cannot write {path}: {error.strerror or error}; give a folder that can be written"
-        ) from error
+        reason = error.strerror or error
+        raise InputError(f"cannot write {path}: {reason}; give a folder that can be written") from error
 
 
 def load_weights(path: Path | str) -> Classifier:
