@@ -11,6 +11,7 @@ from scipy.special import betaincinv
 from residuum.theory.result import Array, Bound, Labels, check
 
 FEWEST_MODELS = 1000
+TINY = 1e-9  # keeps the parameters of a beta law positive where its limit is known
 _ASSUMPTIONS = (
     "models of each kind are independent draws",
     "the event was chosen on the first half of the models and tested on the second half only",
@@ -32,16 +33,16 @@ class Event:
         return int((self.sign * statistics[:, self.column] > self.sign * self.threshold).sum())
 
 
-def binomial_limits(hits: Array, trials: int, confidence: float) -> tuple[Array, Array]:
-    """Return Clopper-Pearson limits, each one-sided at (1 + confidence) / 2.
+def binomial_limits(hits: Array, trials: Array | int, confidence: float) -> tuple[Array, Array]:
+    """Return Clopper-Pearson limits, each one-sided at (1 + confidence) / 2; numbers need not be whole.
 
     >>> low, high = binomial_limits(np.array([0.0, 5.0, 10.0]), 10, 0.95)
     >>> low.round(4).tolist(), high.round(4).tolist()
     ([0.0, 0.1871, 0.6915], [0.3085, 0.8129, 1.0])
     """
     tail = (1 - confidence) / 2
-    low = np.where(hits == 0, 0.0, betaincinv(np.maximum(hits, 1), trials - hits + 1, tail))
-    high = np.where(hits == trials, 1.0, betaincinv(hits + 1, np.maximum(trials - hits, 1), 1 - tail))
+    low = np.where(hits == 0, 0.0, betaincinv(np.maximum(hits, TINY), trials - hits + 1, tail))
+    high = np.where(hits == trials, 1.0, betaincinv(hits + 1, np.maximum(trials - hits, TINY), 1 - tail))
     return low, high
 
 
