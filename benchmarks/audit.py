@@ -30,9 +30,8 @@ import torch
 from torch import Tensor, nn
 
 from residuum.auditing import Counts, audit
-from residuum.auditing.adaptive import draws_needed, pilot_draws
-from residuum.auditing.auditor import prepare_models
-from residuum.auditing.engine import PreparedModels, count_predictions, probe_batch
+from residuum.auditing.budget import draws_needed, pilot_draws
+from residuum.auditing.engine import PreparedModels, count_predictions, prepare_models, probe_batch
 from residuum.auditing.measures import pooled_ratio
 from residuum.auditing.predictor import SAFETY, Predictor, deviation
 from residuum.auditing.stream import make_work
@@ -116,10 +115,11 @@ class Engine:
 
     def __init__(self, models: list[nn.Module], samples: Samples, attack: Perturbation, draws: int) -> None:
         named = {str(i): model for i, model in enumerate(models[:-1])}
-        probe = probe_batch(samples, max(TAUS), SEED)
         self.prepared: PreparedModels
         self.prepare_seconds, self.prepared = timed(
-            lambda: prepare_models(named, models[-1], attack, "unlearned", probe)
+            lambda: prepare_models(
+                named, models[-1], samples, attack, radius=max(TAUS), crafted_on="unlearned", seed=SEED
+            )
         )
         self.names = {name: id(model) for name, model in named.items()}
         self.works = {

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from residuum.auditing.adaptive import draws_needed, pilot_draws
+from residuum.auditing.budget import draws_needed, pilot_draws
 from residuum.auditing.counts import INTEGER_FIELDS, Counts
-from residuum.auditing.engine import (
-    PreparedModels,
-    Progress,
-    count_predictions,
-    make_audiences,
-    make_crafters,
-    make_predictors,
-    probe_batch,
-)
+from residuum.auditing.engine import CraftedOn, PreparedModels, Progress, count_predictions, prepare_models
 from residuum.auditing.measures import measure
 from residuum.auditing.sanity import attack_warnings, id_warnings, issue_warnings, model_warnings, result_warnings
-from residuum.auditing.stream import Work, make_work
+from residuum.auditing.stream import Work, checked_radii, make_work
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.perturbations import Perturbation, make_perturbation, noise_check
 from residuum.types import InputError, Samples, child_seed
-
-CraftedOn = Literal["unlearned", "reference"] | nn.Module
 
 
 @dataclass(frozen=True)
@@ -71,15 +61,28 @@ def audit(
 ) -> AuditResult:
     """Count how often each model and the reference recognise perturbed samples.
 
-    For each sample and radius the same perturbed inputs are shown to all models. Give either `draws` (of each sample,
-    the literature's protocol is 100) or `half_width`: then a pilot chooses the draws of each radius so that the widest
-    interval of r is about +-half_width, at most `max_draws`. At radius 0 one draw is made; attacks with few outcomes
-    are enumerated. `first_draw` continues an earlier audit: its counts plus these are the counts of one audit.
+    For each sample and radius the same perturbed inputs are shown to all models. Models are neither changed nor kept.
 
-    Gradient attacks are crafted on each audited model, on the reference, or on a third model given as `crafted_on`.
-    `seen` maps a source ("the retain set", "pre-training") to the ids the reference was trained on: a set (not a list:
-    it is searched for every sample) or a `Manifest`. `progress(done, total)` counts predictions. Models are neither
-    changed nor kept. The processes of a `team` show every size-th sample each; the counts are those of one process.
+    Args:
+        models: Models to audit, by the names that the result gives them.
+        reference: A model that never knew the samples, usually re-trained without them.
+        samples: What should have been forgotten.
+        perturbation: Name in `PERTURBATIONS`, an object of it, or your own function.
+        taus: Radii. At radius 0 one draw is made.
+        draws: Draws of each sample at each radius (the literature's protocol is 100); give these or `half_width`.
+            Attacks with few outcomes are enumerated instead.
+        confidence: Level of all intervals.
+        seed: Seed of the perturbations and of the bootstrap.
+        half_width: Wanted half-width of r's widest interval: a pilot chooses the draws of each radius.
+        max_draws: Upper limit for the draws that `half_width` asks for.
+        first_draw: Continues an earlier audit: its counts plus these are the counts of one audit.
+        crafted_on: Where gradient attacks are crafted: on each audited model ("unlearned"), on the "reference", or on
+            the model given here.
+        seen: Maps a source ("the retain set", "pre-training") to the ids that the reference was trained on: a set (not
+            a list: it is searched for every sample) or a `Manifest`.
+        batch_size: Inputs at once (default: by their size); the counts do not depend on it.
+        progress: Called with predictions made and predictions to make.
+        team: Processes that audit every size-th sample each; the counts are those of one process.
 
     >>> import torch
     >>> _ = torch.manual_seed(0)
@@ -91,30 +94,35 @@ def audit(
     """
     chosen, radii = make_perturbation(perturbation), checked_radii(taus)
     check_request(models, samples, draws, half_width, first_draw, batch_size)
-    probe = probe_batch(samples, max(radii), seed)
-    prepared = prepare_models(models, reference, chosen, crafted_on, probe)
+    prepared = prepare_models(models, reference, samples, chosen, radius=max(radii), crafted_on=crafted_on, seed=seed)
     check_labels(samples, prepared)
-    place = crafted_on if isinstance(crafted_on, str) else "another model"
-    doubted = issue_warnings(model_warnings({**models, "the reference": reference}, prepared.predictors, probe))
-    doubted += issue_warnings(attack_warnings(models, prepared.predictors, chosen, place, probe))
-    doubted += issue_warnings(id_warnings(samples, seen or {}))
+    source = crafted_on if isinstance(crafted_on, str) else "another model"
+    warned = issue_warnings(
+        chain(
+            model_warnings({**models, "the reference": reference}, prepared),
+            attack_warnings(models, prepared, chosen, source),
+            id_warnings(samples, seen or {}),
+        )
+    )
+    rows = team.rows(len(samples))
+    team.log(f"{len(rows)} of {len(samples)} samples")
     span = (first_draw, first_draw + (draws or pilot_draws(len(samples))))
-    mine = team.rows(len(samples))
-    team.log(f"{len(mine)} of {len(samples)} samples")
-    share = samples if team.size == 1 else samples.subset(mine.numpy())
+    share = samples if team.size == 1 else samples.subset(rows.numpy())
     work = make_work(share, chosen, radii, span, seed=seed, classes=prepared.classes, rows=batch_size)
-    names = {name: id(model) for name, model in models.items()}
-    counts = gather_counts(count_predictions(work, prepared, names, progress), samples, team)
-    exact = work.enumerated is not None
+
+    def counted(work: Work) -> dict[str, Counts]:
+        names = {name: id(model) for name, model in models.items()}
+        return gather_counts(count_predictions(work, prepared, names, progress), samples, team)
+
+    counts, exact = counted(work), work.enumerated is not None
     if half_width is not None and not exact:
         needed = draws_needed(counts.values(), half_width=half_width, max_draws=max_draws, confidence=confidence)
-        more = gather_counts(
-            count_predictions(continued(work, needed.tolist()), prepared, names, progress), samples, team
-        )
+        spans = tuple((last, max(last, int(total))) for (_, last), total in zip(work.spans, needed, strict=True))
+        more = counted(replace(work, spans=spans))
         counts = {name: pilot + more[name] for name, pilot in counts.items()}
-    doubted += issue_warnings(result_warnings(counts, confidence, exact))
+    warned += issue_warnings(result_warnings(counts, confidence, exact))
     settings = chosen.settings() | {
-        "crafted_on": place if chosen.crafted else None,
+        "crafted_on": source if chosen.crafted else None,
         "draws": draws,
         "half_width": half_width,
         "max_draws": max_draws if half_width else None,
@@ -125,7 +133,7 @@ def audit(
         "bootstrap_seed": child_seed(seed, "bootstrap"),
         "noise_check": noise_check(seed),
     }
-    return AuditResult(counts, settings, doubted, exact)
+    return AuditResult(counts, settings, warned, exact)
 
 
 def gather_counts(shares: Mapping[str, Counts], samples: Samples, team: Team) -> dict[str, Counts]:
@@ -136,40 +144,9 @@ def gather_counts(shares: Mapping[str, Counts], samples: Samples, team: Team) ->
     for name, share in shares.items():
         filled = torch.zeros(len(INTEGER_FIELDS), len(samples), len(share.taus), dtype=torch.int64)
         filled[:, rows] = torch.from_numpy(np.stack([getattr(share, field) for field in INTEGER_FIELDS])).long()
-        everybodys = dict(zip(INTEGER_FIELDS, team.all_reduce_sum(filled).numpy(), strict=True))
-        found[name] = Counts.of(samples.ids, samples.y.numpy(), share.taus, **everybodys)
+        summed = dict(zip(INTEGER_FIELDS, team.all_reduce_sum(filled).numpy(), strict=True))
+        found[name] = Counts.of(samples.ids, samples.y.numpy(), share.taus, **summed)
     return found
-
-
-def prepare_models(
-    models: Mapping[str, nn.Module],
-    reference: nn.Module,
-    perturbation: Perturbation,
-    crafted_on: CraftedOn,
-    probe: Tensor,
-) -> PreparedModels:
-    """Return everyone who takes part: predictors, crafters, and who is shown what."""
-    each = perturbation.crafted and crafted_on == "unlearned"
-    attacked = None if each else crafted_on if isinstance(crafted_on, nn.Module) else reference
-    predictors = make_predictors(models, [reference], probe)
-    transfers = make_audiences(models, attacked)
-    attackers = predictors | (make_predictors({}, [attacked], probe) if attacked is not None else {})
-    crafters = make_crafters(attackers, [key for key, _ in transfers], perturbation, probe)
-    return PreparedModels(predictors, crafters, transfers, id(reference))
-
-
-def continued(work: Work, needed: Sequence[int]) -> Work:
-    """Return the work that is left when each radius needs so many draws."""
-    spans = tuple((last, max(last, total)) for (_, last), total in zip(work.spans, needed, strict=True))
-    return replace(work, spans=spans)
-
-
-def checked_radii(taus: Sequence[float]) -> tuple[float, ...]:
-    """Return the radii as floats; refuse none, negative, repeated or infinite ones."""
-    radii = tuple(float(tau) for tau in taus)
-    if not radii or len(set(radii)) < len(radii) or not all(math.isfinite(tau) and tau >= 0 for tau in radii):
-        raise InputError(f"expected one or more different finite radii >= 0, got {list(taus)}")
-    return radii
 
 
 def check_request(

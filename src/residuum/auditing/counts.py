@@ -69,10 +69,6 @@ class Counts:
             raise InputError("counts can be added when labels are the same")
         return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in INTEGER_FIELDS})
 
-    def merge(self, other: Counts) -> Counts:
-        """Return `self + other`: more draws of the same samples."""
-        return self + other
-
     def concat(self, other: Counts) -> Counts:
         """Return the counts of both sets of samples; radii must be the same."""
         if not np.array_equal(self.taus, other.taus):

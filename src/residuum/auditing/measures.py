@@ -146,6 +146,27 @@ def significant_prevalence(counts: Counts, *, exact: bool) -> Floats:
     return np.where(counts.taus == 0, np.nan, found.mean(0))
 
 
+def first_radius(counts: Counts, *, exact: bool = False, level: float = 0.05) -> dict[str, float | None]:
+    """Return for each id the smallest radius at which it is recognised more often than by the reference.
+
+    "More often" is a discovery of the sign test at that radius (false-discovery rate `level` over the samples); at
+    radius 0 and for enumerated attacks, where nothing is left to chance, the plain comparison. None: at no radius.
+
+    >>> counts = Counts.of(["a", "b"], [0, 0], [0.1, 0.2], draws=[[20, 20]] * 2, method_right=[[10, 20], [5, 5]],
+    ...                    reference_right=[[10, 5], [5, 5]], both_right=[[10, 5], [5, 5]],
+    ...                    same_prediction=[[10, 5], [5, 5]])
+    >>> first_radius(counts)
+    {'a': 0.2, 'b': None}
+    """
+    more = counts.method_right > counts.reference_right
+    recognised = np.where(exact_radii(counts, exact), more, discoveries(sign_test(counts), level))
+    order = np.argsort(counts.taus)
+    return {
+        sample_id: next((float(counts.taus[t]) for t in order if row[t]), None)
+        for sample_id, row in zip(counts.ids, recognised, strict=True)
+    }
+
+
 def noise_floor(controls: Sequence[Counts], *, confidence: float = 0.95, exact: bool = False) -> dict[str, Any]:
     """Return the range of r that re-training again gives: every control against its reference, and the reverse.
 

@@ -11,10 +11,11 @@ from residuum.models.inference import (
     module_flags,
 )
 from residuum.models.registry import MODELS, build_model
-from residuum.models.weights import init_from, load_weights, read_metadata, save_weights
+from residuum.models.weights import Manifest, init_from, load_weights, read_manifest, read_metadata, save_weights
 
 __all__ = [
     "MODELS",
+    "Manifest",
     "are_probabilities",
     "build_model",
     "check_model",
@@ -27,6 +28,7 @@ __all__ = [
     "init_from",
     "load_weights",
     "module_flags",
+    "read_manifest",
     "read_metadata",
     "save_weights",
 ]

@@ -1,10 +1,11 @@
-"""Weights files: safetensors with the architecture in their metadata."""
+"""Weights files: safetensors with the architecture in their metadata, and manifests of what they were trained on."""
 
 from __future__ import annotations
 
 import copy
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from residuum.models.layers import Classifier, Normalise
 from residuum.models.registry import build_model
 from residuum.types import InputError
 
+MANIFEST_SCHEMA = "residuum.manifest/1"
 RECORD = "residuum"  # one metadata key holds everything: safetensors writes several keys in random order
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -117,3 +119,31 @@ def _refuse_mismatch(expected: Mapping[str, Tensor], given: Mapping[str, Tensor]
                 f"{path}: {name} has shape {tuple(given[name].shape)}, the model needs {tuple(values.shape)}; "
                 "build the model with the file's width and input channels"
             )
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The ids that the weights' training saw: those listed as seen, or else all that are not listed as unseen.
+
+    >>> "b" in Manifest(unseen=frozenset("a")), "a" in Manifest(unseen=frozenset("a"))
+    (True, False)
+    """
+
+    seen: frozenset[str] | None = None
+    unseen: frozenset[str] = frozenset()
+
+    def __contains__(self, sample_id: object) -> bool:
+        return sample_id in self.seen if self.seen is not None else sample_id not in self.unseen
+
+
+def read_manifest(path: str | Path) -> Manifest:
+    """Read a manifest (JSON with `schema` and either `seen_ids` or `unseen_ids`)."""
+    try:
+        stored = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: expected a manifest in JSON, got {error}") from error
+    lists = [key for key in ("seen_ids", "unseen_ids") if isinstance(stored, dict) and key in stored]
+    if len(lists) != 1 or stored.get("schema") != MANIFEST_SCHEMA:
+        raise InputError(f"{path}: expected schema {MANIFEST_SCHEMA!r} and either seen_ids or unseen_ids")
+    ids = frozenset(map(str, stored[lists[0]]))
+    return Manifest(seen=ids) if lists[0] == "seen_ids" else Manifest(unseen=ids)

@@ -6,8 +6,6 @@ put in eval mode for the attack; afterwards every submodule has its own flag bac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
@@ -15,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from residuum.models import evaluating
 from residuum.perturbations.additive import shifted, symmetric_uniform
 from residuum.perturbations.base import Perturbation, Randomness
 from residuum.types import InputError
@@ -85,7 +84,7 @@ class FGSM(GradientAttack):
 
     def aim(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Randomness:
         """Return the sign of the gradient as noise of radius one."""
-        with frozen(model):
+        with evaluating(model):
             return Randomness(noise=self.gradient_sign(model, x, y, randomness.uniform))
 
     def apply(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Tensor:
@@ -130,7 +129,7 @@ class PGD(GradientAttack):
         """Return the inputs after all steps."""
         low, high = (x - self.tau).clamp_(min=0), (x + self.tau).clamp_(max=1)
         moved = shifted(x, randomness.noise, self.tau)
-        with frozen(model):
+        with evaluating(model):
             for _ in range(self.steps):
                 step = self.gradient_sign(model, moved, y, randomness.uniform)
                 moved = torch.add(moved, step, alpha=self.alpha).clamp_(low, high)
@@ -169,15 +168,3 @@ def wrong_label(y: Tensor, uniform: Tensor | None, classes: int) -> Tensor:
         raise InputError(f"random targets need at least 2 classes, got {classes}")
     offset = 1 + (uniform * (classes - 1)).long().clamp(max=classes - 2)
     return (y + offset.to(y.device)) % classes
-
-
-@contextmanager
-def frozen(model: nn.Module) -> Iterator[None]:
-    """Put the model in eval mode and give every submodule its own flag back on exit."""
-    flags = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in flags:
-            module.training = training
