@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from residuum.augmentation import crop_and_flip
 from residuum.checkpoint import Checkpoint, Position
+from residuum.minibatches import cropped, draw_crops
 from residuum.models import build_model
 from residuum.training import Recipe, TrainingPhase, counting_passes, cross_entropy, fit, project, train
 from residuum.types import InputError, child_seed, generator
@@ -179,7 +179,8 @@ def test_augmented_images_are_shifted_and_mirrored_copies():
         for v in [padded[..., top : top + 8, left : left + 8]]
         for v in (v, v.flip(-1))
     }
-    copies = crop_and_flip(image.repeat(400, 1, 1, 1), generator(0))
+    images = image.repeat(400, 1, 1, 1)
+    copies = cropped(images, draw_crops(400, images, generator(0)))
     assert {tuple(c.flatten().tolist()) for c in copies} == variants
 
 
@@ -189,7 +190,7 @@ def test_a_diverging_loss_and_a_misplaced_augmentation_are_refused(splits):
     with pytest.raises(InputError, match="finite loss, got nan in epoch 1; lower lr or set clip"):
         train(model, poisoned, Recipe(epochs=1), seed=4)
     with pytest.raises(InputError, match="images of shape"):
-        crop_and_flip(torch.rand(3, 4), generator(0))
+        draw_crops(3, torch.rand(3, 4), generator(0))
 
 
 def test_a_training_stopped_at_an_epoch_goes_on_as_if_it_had_not(splits, same_weights, tmp_path):
