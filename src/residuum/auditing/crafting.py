@@ -70,26 +70,17 @@ class Crafter:
 
 
 def trial(model: nn.Module, probe: Tensor) -> BatchInvariance:
-    """Return how much invariance a row's gradient bears without changing a bit."""
+    """Return in which batches a row's gradient stays the same to the bit, whatever its position and the other rows."""
     few = probe[:STEP][torch.arange(STEP) % len(probe[:STEP])]
-    gradients = [loss_gradient(model, few.repeat(size // STEP, *[1] * (few.ndim - 1))) for size in TRIAL_SIZES]
-    sizes_do_not_matter = all(
-        torch.equal(part, gradients[0]) for gradient in gradients for part in torch.split(gradient, STEP)
-    )
-    if not rows_do_not_matter(model, few, gradients[-1]):
+    full = few[torch.arange(UNIT) % STEP]
+    gradients = [loss_gradient(model, full[:size]) for size in TRIAL_SIZES]
+    wanted, moved, others = gradients[-1], torch.arange(UNIT).roll(3).flip(0), full.clone()
+    others[1::2] = 1 - others[1::2]
+    rows_keep_theirs = torch.equal(loss_gradient(model, full[moved]), wanted[moved])
+    if not (rows_keep_theirs and torch.equal(loss_gradient(model, others)[::2], wanted[::2])):
         return "alone"
-    return "free" if sizes_do_not_matter else "fixed"
-
-
-def rows_do_not_matter(model: nn.Module, few: Tensor, wanted: Tensor) -> bool:
-    """Return whether rows keep their gradients in a full batch when they move and when the others change."""
-    full = few.repeat(UNIT // STEP, *[1] * (few.ndim - 1))
-    moved = torch.arange(UNIT).roll(3).flip(0)
-    among_others = full.clone()
-    among_others[1::2] = 1 - among_others[1::2]
-    return torch.equal(loss_gradient(model, full[moved]), wanted[moved]) and torch.equal(
-        loss_gradient(model, among_others)[::2], wanted[::2]
-    )
+    parts = [part for gradient in gradients for part in torch.split(gradient, STEP)]
+    return "free" if all(torch.equal(part, parts[0]) for part in parts) else "fixed"
 
 
 def loss_gradient(model: nn.Module, x: Tensor) -> Tensor:

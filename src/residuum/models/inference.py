@@ -105,7 +105,11 @@ def check_model(model: nn.Module, samples: Samples, classes: int) -> None:
     residuum.errors.InputError: the model returns 3 outputs per sample, but there are 2 classes; build it with 2 outputs
     """
     probe = samples.subset(range(min(PROBE, len(samples))))
-    outputs = _outputs(model, probe)
+    try:
+        outputs = forward(model, probe)
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"the model cannot take inputs of shape {probe.shape} ({reason})") from error
     _refuse_bad_outputs(outputs, probe, classes)
     if are_probabilities(outputs):
         warnings.warn(
@@ -115,25 +119,13 @@ def check_model(model: nn.Module, samples: Samples, classes: int) -> None:
         )
 
 
-def _outputs(model: nn.Module, probe: Samples) -> Tensor:
-    try:
-        return forward(model, probe)
-    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"the model cannot take inputs of shape {probe.shape} ({reason})") from error
-
-
 def _refuse_bad_outputs(outputs: Tensor, probe: Samples, classes: int) -> None:
-    count = len(probe)
+    count, shape = len(probe), tuple(outputs.shape)
     if outputs.ndim != 2 or len(outputs) != count:
-        raise InputError(
-            f"the model must return logits ({count}, {classes}) for {count} samples, got {tuple(outputs.shape)}"
-        )
-    if outputs.shape[1] != classes:
-        raise InputError(
-            f"the model returns {outputs.shape[1]} outputs per sample, but there are {classes} classes; "
-            f"build it with {classes} outputs"
-        )
+        raise InputError(f"the model must return logits ({count}, {classes}) for {count} samples, got {shape}")
+    if shape[1] != classes:
+        fault = f"the model returns {shape[1]} outputs per sample, but there are {classes} classes"
+        raise InputError(f"{fault}; build it with {classes} outputs")
     wrong = ~outputs.isfinite().all(1)
     if bool(wrong.any()):
         first = probe.ids[int(wrong.to(torch.uint8).argmax())]

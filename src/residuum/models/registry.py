@@ -72,14 +72,8 @@ def build_model(
     memory = {key: torch.empty(value.shape, dtype=value.dtype) for key, value in model.state_dict().items()}
     model.load_state_dict(memory, assign=True)
     initialise(model, generator(seed))
-    model.architecture |= {
-        "name": name,
-        "shape": [int(size) for size in shape],
-        "classes": int(classes),
-        "width": int(width),
-        "mean": [float(value) for value in mean],
-        "std": [float(value) for value in std],
-    }
+    model.architecture |= {"name": name, "shape": list(map(int, shape)), "classes": int(classes), "width": int(width)}
+    model.architecture |= {"mean": list(map(float, mean)), "std": list(map(float, std))}
     return model.eval()  # the training loop switches modes itself; whoever else holds a model wants to ask it
 
 

@@ -36,7 +36,8 @@ class UserPerturbation(Perturbation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (takes_radius(self.function) or has_radius(self.function)):
+        takes_radius = callable(self.function) and "tau" in inspect.signature(self.function).parameters
+        if not (takes_radius or has_radius(self.function)):
             raise InputError(
                 "expected a perturbation that takes its radius as a keyword `tau`, or a dataclass with a field `tau`; "
                 f"{function_name(self.function)} has neither"
@@ -79,11 +80,6 @@ class UserPerturbation(Perturbation):
         """Return the function's name, and its fields if it has any."""
         fields = vars(self.function) if has_radius(self.function) else {}
         return {"name": function_name(self.function)} | {key: v for key, v in fields.items() if key != "tau"}
-
-
-def takes_radius(function: Callable[..., Tensor]) -> bool:
-    """Return whether the function has a parameter `tau`."""
-    return callable(function) and "tau" in inspect.signature(function).parameters
 
 
 def has_radius(function: object) -> bool:
