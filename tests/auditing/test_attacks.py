@@ -103,7 +103,7 @@ def test_any_batch_size_order_subset_and_split_gives_the_same_counts(
 
 def test_rows_are_separated_when_they_influence_each_other(monkeypatch, wholes, networks, reference, samples):
     for invariance in ("fixed", "alone"):
-        monkeypatch.setattr(crafting, "trial", lambda *_, invariance=invariance: invariance)
+        monkeypatch.setattr(crafting, "batch_invariance", lambda *_, invariance=invariance: invariance)
         assert run(networks, reference, samples, ATTACKS[1]).counts == wholes[repr(ATTACKS[1])].counts
 
 
@@ -117,9 +117,9 @@ def test_the_trial_notices_rows_that_influence_each_other(samples):
             flat = x.flatten(1)
             return self.head(flat * (1 + 1e-3 * flat.mean()))
 
-    assert crafting.trial(Mixing(), samples.x) == "alone"
+    assert crafting.batch_invariance(Mixing(), samples.x) == "alone"
     additive = nn.Sequential(nn.Flatten(), Scale(36), nn.Unflatten(1, (4, 9)), Total())
-    assert crafting.trial(additive, samples.x) == "free"
+    assert crafting.batch_invariance(additive, samples.x) == "free"
 
 
 class Scale(nn.Module):

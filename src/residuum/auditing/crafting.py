@@ -39,7 +39,8 @@ class Crafter:
         self.model, self.device = predictor.fast, predictor.device
         self.perturbation = perturbation
         free = perturbation.rowwise or not perturbation.crafted
-        self.invariance: BatchInvariance = "free" if free else known or trial(self.model, probe.to(self.device))
+        known = "free" if free else known
+        self.invariance: BatchInvariance = known or batch_invariance(self.model, probe.to(self.device))
 
     def aim(self, x: Tensor, y: Tensor, randomness: Randomness) -> Randomness:
         """Return what all radii share."""
@@ -69,7 +70,7 @@ class Crafter:
         return found
 
 
-def trial(model: nn.Module, probe: Tensor) -> BatchInvariance:
+def batch_invariance(model: nn.Module, probe: Tensor) -> BatchInvariance:
     """Return in which batches a row's gradient stays the same to the bit, whatever its position and the other rows."""
     few = probe[:STEP][torch.arange(STEP) % len(probe[:STEP])]
     full = few[torch.arange(UNIT) % STEP]

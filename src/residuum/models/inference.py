@@ -76,9 +76,9 @@ def forward(
     positions = torch.split(torch.arange(len(samples)), batch_size or rows_at_once(samples.shape))
     device = device_of(model)
     with evaluating(model), torch.no_grad():
-        mine = [model(x.to(device)).cpu() for x, _, _ in samples.batches(positions[team.rank :: team.size])]
-    everybodys = team.gather(mine)
-    return torch.cat([everybodys[k % team.size][k // team.size] for k in range(len(positions))])
+        found = [model(x.to(device)).cpu() for x, _, _ in samples.batches(positions[team.rank :: team.size])]
+    gathered = team.gather(found)
+    return torch.cat([gathered[k % team.size][k // team.size] for k in range(len(positions))])
 
 
 def head_of(model: nn.Module) -> tuple[str, nn.Linear]:

@@ -82,14 +82,10 @@ def init_from(model: Model, path: Path | str) -> Model:
     _refuse_mismatch(expected, loaded, path)
     new.load_state_dict(loaded, strict=False)
     if isinstance(new, Classifier) and {"normalise.mean", "normalise.std"} <= tensors.keys():
-        _set_constants(new, tensors["normalise.mean"].tolist(), tensors["normalise.std"].tolist())
+        mean, std = tensors["normalise.mean"].tolist(), tensors["normalise.std"].tolist()
+        new.normalise = Normalise(mean, std).train(new.normalise.training)
+        new.architecture = new.architecture | {"mean": mean, "std": std}
     return new
-
-
-def _set_constants(model: Classifier, mean: list[float], std: list[float]) -> None:
-    """Replace the normalisation layer and keep the architecture true."""
-    model.normalise = Normalise(mean, std).train(model.normalise.training)
-    model.architecture = model.architecture | {"mean": mean, "std": std}
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -106,10 +102,9 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _refuse_mismatch(expected: Mapping[str, Tensor], given: Mapping[str, Tensor], path: Path | str) -> None:
-    for problem, names in (
-        ("lacks", [name for name in expected if name not in given]),
-        ("has the unknown", [name for name in given if name not in expected]),
-    ):
+    lacking, unknown = expected.keys() - given.keys(), given.keys() - expected.keys()
+    for problem, apart in (("lacks", lacking), ("has the unknown", unknown)):
+        names = [name for name in (*expected, *given) if name in apart]
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise InputError(f"{path} {problem} weights {names[0]!r}{more}; it belongs to another architecture")

@@ -54,25 +54,18 @@ class Perturbation(ABC):
 
     Three steps, so that as much as possible is shared: `draw` makes the randomness, which all radii and models share;
     `aim` adds what depends on the model but not on the radius; `apply` moves the inputs at radius `tau`. Calling the
-    object does all three, with fresh randomness from a torch generator.
+    object does all three, with fresh randomness from a torch generator. `crafted` says that the result depends on the
+    model, `rowwise` that a crafted one treats one row at a time by itself, so that rows cannot influence others.
     """
 
     tau: float = 0.03
     name: ClassVar[str]
+    crafted: ClassVar[bool] = False
+    rowwise: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.tau) and self.tau >= 0):
             raise InputError(f"{self.name}: expected a finite radius tau >= 0, got {self.tau}")
-
-    @property
-    def crafted(self) -> bool:
-        """Whether the result depends on the model."""
-        return False
-
-    @property
-    def rowwise(self) -> bool:
-        """Whether a crafted perturbation treats one row at a time by itself, so that rows cannot influence others."""
-        return False
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:

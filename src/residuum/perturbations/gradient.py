@@ -30,11 +30,7 @@ class GradientAttack(Perturbation):
     """
 
     target: Target = "untargeted"
-
-    @property
-    def crafted(self) -> bool:
-        """The result depends on the model."""
-        return True
+    crafted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -33,6 +33,8 @@ class UserPerturbation(Perturbation):
 
     function: Callable[..., Tensor] = field(kw_only=True)
     name: ClassVar[str] = "user"
+    crafted: ClassVar[bool] = True  # it may look at the model
+    rowwise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,16 +44,6 @@ class UserPerturbation(Perturbation):
                 "expected a perturbation that takes its radius as a keyword `tau`, or a dataclass with a field `tau`; "
                 f"{function_name(self.function)} has neither"
             )
-
-    @property
-    def crafted(self) -> bool:
-        """It may look at the model."""
-        return True
-
-    @property
-    def rowwise(self) -> bool:
-        """It sees one input at a time."""
-        return True
 
     def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:
         """Return one number for each row, which becomes the seed of its generator."""
