@@ -30,11 +30,10 @@ import torch
 from torch import Tensor, nn
 
 from residuum.auditing import Counts, audit
-from residuum.auditing.adaptive import draws_needed, pilot_draws
-from residuum.auditing.auditor import make_cast
-from residuum.auditing.engine import Cast, probe_batch, run_through
+from residuum.auditing.budget import draws_needed, pilot_draws
+from residuum.auditing.engine import PreparedModels, count_predictions, prepare_models, probe_batch
 from residuum.auditing.measures import pooled_ratio
-from residuum.auditing.plan import SAFETY, Predictor, deviation
+from residuum.auditing.predictor import SAFETY, Predictor, deviation
 from residuum.auditing.stream import make_work
 from residuum.models import build_model
 from residuum.perturbations import BLOCK, FGSM, PGD, Gaussian, Perturbation, Randomness, block_generator, stack
@@ -116,19 +115,22 @@ class Engine:
 
     def __init__(self, models: list[nn.Module], samples: Samples, attack: Perturbation, draws: int) -> None:
         named = {str(i): model for i, model in enumerate(models[:-1])}
-        probe = probe_batch(samples, max(TAUS), SEED)
-        self.cast: Cast
-        self.prepare_seconds, self.cast = timed(lambda: make_cast(named, models[-1], attack, "unlearned", probe))
+        self.prepared: PreparedModels
+        self.prepare_seconds, self.prepared = timed(
+            lambda: prepare_models(
+                named, models[-1], samples, attack, radius=max(TAUS), crafted_on="unlearned", seed=SEED
+            )
+        )
         self.names = {name: id(model) for name, model in named.items()}
         self.works = {
-            part: make_work(samples, attack, taus, (0, draws), seed=SEED, classes=self.cast.classes)
+            part: make_work(samples, attack, taus, (0, draws), seed=SEED, classes=self.prepared.classes)
             for part, taus in (("still", TAUS[:1]), ("moving", TAUS[1:]))
         }
         self.enumerated = self.works["moving"].listed is not None
 
     def __call__(self, part: str) -> dict[str, Counts]:
         """Return the counts of radius 0 ("still") or of the others ("moving")."""
-        return run_through(self.works[part], self.cast, self.names)
+        return count_predictions(self.works[part], self.prepared, self.names)
 
 
 def timed(task: Callable[[], Any]) -> tuple[float, Any]:

@@ -118,8 +118,8 @@ class Second(Team):
 
 def test_shares_are_every_second_row_and_odd_batches_whole():
     assert Second().rows(5).tolist() == [1, 3]
-    assert Second().part(torch.tensor([7, 8, 9, 4])).tolist() == [8, 4]
-    assert Second().part(torch.tensor([7, 8, 9])).tolist() == [7, 8, 9]
+    assert Second().shard(torch.tensor([7, 8, 9, 4])).tolist() == [8, 4]
+    assert Second().shard(torch.tensor([7, 8, 9])).tolist() == [7, 8, 9]
 
 
 def test_batches_that_cannot_be_shared_are_refused(splits):

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from residuum.augmentation import crop_and_flip
 from residuum.checkpoint import Checkpoint, Position
+from residuum.minibatches import cropped, draw_crops
 from residuum.models import build_model
-from residuum.training import Phase, Recipe, counting_passes, cross_entropy, fit, project, train
+from residuum.training import Recipe, TrainingPhase, counting_passes, cross_entropy, fit, project, train
 from residuum.types import InputError, child_seed, generator
 
 
@@ -84,7 +84,7 @@ def test_frozen_modules_keep_their_statistics_and_frozen_weights_stay(splits):
     model = build_model("cnn", splits.train.shape, 3, width=2, seed=1)
     model.conv1.weight.requires_grad_(False)
     before = copy.deepcopy(model)
-    phases = [Phase(cross_entropy, "train")]
+    phases = [TrainingPhase(cross_entropy, "train")]
     recipe = Recipe(epochs=1, weight_decay=0.1)
     fit(model, {"train": splits.train}, recipe, phases, seed=4, frozen=[model.bn1])
     assert torch.equal(model.bn1.running_mean, before.bn1.running_mean)
@@ -95,13 +95,13 @@ def test_frozen_modules_keep_their_statistics_and_frozen_weights_stay(splits):
 def seen_batches(splits, recipe, phases):
     seen = []
 
-    def loss(model, batch, beside, noise):
-        seen.append((batch.indices.tolist(), None if beside is None else beside.indices.tolist()))
-        return cross_entropy(model, batch, beside, noise)
+    def loss(model, batch, paired, noise):
+        seen.append((batch.indices.tolist(), None if paired is None else paired.indices.tolist()))
+        return cross_entropy(model, batch, paired, noise)
 
     model = build_model("logistic", splits.train.shape, 3, seed=1)
     streams = {"retain": splits.retain, "forget": splits.forget}
-    named = [Phase(loss, *phase) for phase in phases]
+    named = [TrainingPhase(loss, *phase) for phase in phases]
     steps = []
     fit(model, streams, recipe, named, seed=4, progress=lambda done, total: steps.append((done, total)))
     return seen, steps
@@ -132,11 +132,15 @@ def test_phases_may_change_with_the_epoch(splits):
     seen = []
 
     def phases(epoch):
-        def loss(model, batch, beside, noise):
+        def loss(model, batch, paired, noise):
             seen.append((epoch, len(batch.x)))
-            return cross_entropy(model, batch, beside, noise)
+            return cross_entropy(model, batch, paired, noise)
 
-        return [Phase(loss, "forget"), Phase(loss, "retain")] if epoch == 0 else [Phase(loss, "retain")]
+        return (
+            [TrainingPhase(loss, "forget"), TrainingPhase(loss, "retain")]
+            if epoch == 0
+            else [TrainingPhase(loss, "retain")]
+        )
 
     model = build_model("logistic", splits.train.shape, 3, seed=1)
     fit(model, {"retain": splits.retain, "forget": splits.forget}, recipe, phases, seed=4)
@@ -175,7 +179,8 @@ def test_augmented_images_are_shifted_and_mirrored_copies():
         for v in [padded[..., top : top + 8, left : left + 8]]
         for v in (v, v.flip(-1))
     }
-    copies = crop_and_flip(image.repeat(400, 1, 1, 1), generator(0))
+    images = image.repeat(400, 1, 1, 1)
+    copies = cropped(images, draw_crops(400, images, generator(0)))
     assert {tuple(c.flatten().tolist()) for c in copies} == variants
 
 
@@ -185,13 +190,13 @@ def test_a_diverging_loss_and_a_misplaced_augmentation_are_refused(splits):
     with pytest.raises(InputError, match="finite loss, got nan in epoch 1; lower lr or set clip"):
         train(model, poisoned, Recipe(epochs=1), seed=4)
     with pytest.raises(InputError, match="images of shape"):
-        crop_and_flip(torch.rand(3, 4), generator(0))
+        draw_crops(3, torch.rand(3, 4), generator(0))
 
 
 def test_a_training_stopped_at_an_epoch_goes_on_as_if_it_had_not(splits, same_weights, tmp_path):
     start = build_model("cnn", splits.train.shape, 3, width=2, seed=1)
     recipe = Recipe(epochs=6, lr=0.05, batch_size=16, schedule="cosine", augment=True, sigma=0.01)
-    phases, streams = [Phase(cross_entropy, "train")], {"train": splits.train}
+    phases, streams = [TrainingPhase(cross_entropy, "train")], {"train": splits.train}
     whole, parts = copy.deepcopy(start), copy.deepcopy(start)
     passes = fit(whole, streams, recipe, phases, seed=4)
     options = {"seed": 4, "checkpoint": Checkpoint(tmp_path / "training.pt", every=0)}

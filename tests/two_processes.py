@@ -16,9 +16,9 @@ from residuum.data import Dataset, make_splits
 from residuum.methods import Context, make_method, methods, unlearn
 from residuum.metrics import evaluate
 from residuum.models import build_model, forward
-from residuum.parallel import ALONE, make_team
+from residuum.parallel import SINGLE_PROCESS, make_team
 from residuum.perturbations import PGD
-from residuum.training import Phase, Recipe, cross_entropy, fit
+from residuum.training import Recipe, TrainingPhase, cross_entropy, fit
 
 RECIPE = Recipe(epochs=4, lr=0.05, batch_size=8, weight_decay=1e-3)
 CHANCE_IN_THE_LOSS = {"rurk": {"tau": 0.0, "clip": None}}  # without chance, the processes compute what one would
@@ -43,15 +43,15 @@ def trained(splits, team, *, network="mlp", **changes):
     """Return the model, the loss of every step as the processes have it together, and the passes."""
     model, losses = build_model(network, splits.train.shape, splits.classes, seed=1), []
 
-    def noted(model, batch, beside, noise):
-        loss = cross_entropy(model, batch, beside, noise)
+    def noted(model, batch, paired, noise):
+        loss = cross_entropy(model, batch, paired, noise)
         value = loss.detach().clone()
         team.average([value])
         losses.append(value.item())
         return loss
 
     recipe = Recipe(**{**vars(RECIPE), **changes})
-    passes = fit(model, {"train": splits.train}, recipe, [Phase(noted, "train")], seed=3, team=team)
+    passes = fit(model, {"train": splits.train}, recipe, [TrainingPhase(noted, "train")], seed=3, team=team)
     return {"weights": model.state_dict(), "losses": losses, "passes": passes}
 
 
@@ -60,17 +60,20 @@ def idle_weight(splits, team):
     model, drawn = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 3)), []
     model.register_parameter("idle", torch.nn.Parameter(torch.ones(2)))
 
-    def noted(model, batch, beside, noise):
+    def noted(model, batch, paired, noise):
         drawn.append(float(torch.rand((), generator=noise)))
-        return cross_entropy(model, batch, beside, noise)
+        return cross_entropy(model, batch, paired, noise)
 
-    fit(model, {"train": splits.train}, RECIPE, [Phase(noted, "train")], seed=3, team=team)
+    fit(model, {"train": splits.train}, RECIPE, [TrainingPhase(noted, "train")], seed=3, team=team)
     return {"idle": model.idle.detach(), "drawn": team.gather(drawn)}
 
 
 def resumed(splits, team, folder):
     """Return what `trained` does when it stops after two epochs and is taken up again from its checkpoint."""
-    model, phases = build_model("mlp", splits.train.shape, splits.classes, seed=1), [Phase(cross_entropy, "train")]
+    model, phases = (
+        build_model("mlp", splits.train.shape, splits.classes, seed=1),
+        [TrainingPhase(cross_entropy, "train")],
+    )
     file = folder / f"{team.size}.pt"
     fit(
         model,
@@ -82,7 +85,7 @@ def resumed(splits, team, folder):
         stop_after_epoch=lambda epoch: epoch == 1,
         team=team,
     )
-    team.told(None)  # in a real run, the processes that go on start after the file was written
+    team.broadcast(None)  # in a real run, the processes that go on start after the file was written
     model = build_model("mlp", splits.train.shape, splits.classes, seed=9)
     passes = fit(model, {"train": splits.train}, RECIPE, phases, seed=3, checkpoint=Checkpoint(file), team=team)
     return {"weights": model.state_dict(), "passes": passes}
@@ -113,7 +116,7 @@ def everything(team, folder):
     """Return all that is compared."""
     splits = cut()
     original = build_model("mlp", splits.train.shape, 3, seed=1)
-    fit(original, {"train": splits.train}, RECIPE, [Phase(cross_entropy, "train")], seed=3)
+    fit(original, {"train": splits.train}, RECIPE, [TrainingPhase(cross_entropy, "train")], seed=3)
     other = build_model("cnn", splits.train.shape, 3, width=2, seed=2)
     return {
         "plain": trained(splits, team),
@@ -138,7 +141,9 @@ def main(folder: Path) -> None:
     together = everything(team, folder)
     found = {"together": together, "shares": team.gather(shares), "weights": team.gather(together["batch_norm"])}
     if team.leads:
-        torch.save({**found, "alone": everything(ALONE, folder), "compute": vars(team.compute)}, folder / "found.pt")
+        torch.save(
+            {**found, "alone": everything(SINGLE_PROCESS, folder), "compute": vars(team.compute)}, folder / "found.pt"
+        )
     team.end()
 
 

@@ -25,12 +25,12 @@ class RandomLabels(GradientMethod):
     weight: NonNegative = 0.1
 
     @property
-    def beside(self) -> str:
+    def paired_stream(self) -> str:
         """One forget batch beside each retain batch."""
         return "forget"
 
-    def loss(self, model: nn.Module, batch: Batch, beside: Batch | None, noise: torch.Generator) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
         """Return the loss of one step."""
-        logits = model(beside.x)
-        wrong = (beside.y + torch.randint(1, logits.shape[1], beside.y.shape, generator=noise)) % logits.shape[1]
+        logits = model(paired.x)
+        wrong = (paired.y + torch.randint(1, logits.shape[1], paired.y.shape, generator=noise)) % logits.shape[1]
         return F.cross_entropy(model(batch.x), batch.y) + self.weight * F.cross_entropy(logits, wrong)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,8 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
+
+from residuum.files import write_whole
 
 
 class Position(NamedTuple):
@@ -55,14 +56,9 @@ class Checkpoint:
             "optimiser": optimiser.state_dict(),
             "generators": {name: generator.get_state() for name, generator in generators.items()},
         }
-        aside = self.path.with_suffix(".writing")
         content = io.BytesIO()
         torch.save(state, content)
-        try:
-            aside.write_bytes(content.getbuffer())  # torch's own writer does not say that a disk is full
-            os.replace(aside, self.path)
-        finally:
-            aside.unlink(missing_ok=True)
+        write_whole(self.path, content.getbuffer())  # torch's own writer does not say that a disk is full
         self._saved = time.monotonic()
 
     def restore(

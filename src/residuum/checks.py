@@ -90,9 +90,8 @@ def repeats_itself(trial: Trial) -> None:
         for seed in (1, 2):
             torch.manual_seed(seed)
             hashes.append(state_hash(trial.run().state_dict()))
-    _expect(
-        hashes[0] == hashes[1], "two runs with one seed differ; draw from context.noise_seed and context.batch_seed"
-    )
+    same = hashes[0] == hashes[1]
+    _expect(same, "two runs with one seed differ; draw from context.noise_seed and context.batch_seed")
 
 
 def leaves_global_generators_alone(trial: Trial) -> None:
@@ -112,13 +111,14 @@ def reads_only_what_it_says(trial: Trial) -> None:
 
 def leaves_bystanders_alone(trial: Trial) -> None:
     """Data, initial weights and a re-trained reference keep their hash."""
-    reference = train(trial.original, trial.splits.retain, Recipe(epochs=1), seed=3)
-    things = [reference.state_dict(), trial.initial, _tensors(trial.splits)]
-    before = [state_hash(thing) for thing in things]
+    reference = train(trial.original, trial.splits.retain, Recipe(epochs=1), seed=3).state_dict()
+    parts = ("train", "retain", "forget", "validation", "test")
+    data = {f"{part}.{axis}": getattr(getattr(trial.splits, part), axis) for part in parts for axis in ("x", "y")}
+    bystanders = {"the reference": reference, "the initial weights": trial.initial, "the data": data}
+    before = {name: state_hash(tensors) for name, tensors in bystanders.items()}
     trial.run()
-    after = [state_hash(thing) for thing in things]
-    for name, old, new in zip(("the reference", "the initial weights", "the data"), before, after, strict=True):
-        _expect(old == new, f"{name} changed")
+    for name, tensors in bystanders.items():
+        _expect(state_hash(tensors) == before[name], f"{name} changed")
 
 
 def returns_a_usable_model(trial: Trial) -> None:
@@ -275,9 +275,8 @@ def _flags(model: nn.Module) -> tuple[list[bool], list[tuple[bool, bool]]]:
 
 
 def _global_generators() -> tuple[bytes, bytes, object, object]:
-    numpy_state = np.random.get_state(legacy=False)
-    keys, place = numpy_state["state"]["key"], numpy_state["state"]["pos"]
-    return torch.get_rng_state().numpy().tobytes(), keys.tobytes(), place, random.getstate()
+    state = np.random.get_state(legacy=False)["state"]
+    return torch.get_rng_state().numpy().tobytes(), state["key"].tobytes(), state["pos"], random.getstate()
 
 
 def _spoilt(splits: Splits, part: str) -> Splits:
@@ -293,11 +292,6 @@ def _spoilt(splits: Splits, part: str) -> Splits:
     whole = Samples(train_x, splits.train.y, splits.train.ids)
     changes: dict[str, Any] = {part: Samples(other, gone.y, gone.ids), "train": whole}
     return replace(splits, **changes)
-
-
-def _tensors(splits: Splits) -> dict[str, Tensor]:
-    parts = ("train", "retain", "forget", "validation", "test")
-    return {f"{part}.{axis}": getattr(getattr(splits, part), axis) for part in parts for axis in ("x", "y")}
 
 
 def _is_json(value: object) -> bool:

@@ -27,7 +27,7 @@ from residuum.experiments import (
     write_requests,
     write_run,
 )
-from residuum.parallel import ALONE, Team, make_team
+from residuum.parallel import SINGLE_PROCESS, Team, make_team
 from residuum.record import Requests, Results, Stored
 from residuum.reporting.run import Run, load_runs
 from residuum.reporting.writing import write_report
@@ -54,7 +54,7 @@ class Resources:
     @property
     def one_process(self) -> bool:
         """Whether every stage is computed by one process, on the CPU and in 32 bits."""
-        return self.team is ALONE
+        return self.team is SINGLE_PROCESS
 
     @cached_property
     def team(self) -> Team:

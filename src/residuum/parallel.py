@@ -38,7 +38,7 @@ class Compute:
 
 
 class Team:
-    """This process alone: everything is its share, and it leads.
+    """The processes that share the work: `rank` is this one's number, rank 0 leads. Without fabric, this process alone.
 
     `log` is told what each process's share is.
 
@@ -52,14 +52,27 @@ class Team:
     device: torch.device = torch.device("cpu")
     compute: Compute = Compute()
 
-    def __init__(self) -> None:
+    def __init__(self, fabric: Fabric | None = None, precision: Precision = "32-true") -> None:
+        self._fabric, self._precision = fabric, precision
         self.log: Callable[[str], None] = lambda share: None
 
     def launch(self) -> None:
-        """Start the other processes and connect to them."""
+        """Start the other processes of this node, which run the same command, and connect to all nodes."""
+        if self._fabric is None:
+            return
+        with _connected():
+            self._fabric.launch()
+        self.rank, self.size, self.device = self._fabric.global_rank, self._fabric.world_size, self._fabric.device
+        self.compute = Compute(self.size, self.device.type, self._precision)
+        if self.size > 1:
+            os.environ[RANK] = str(self.rank)
 
     def end(self) -> None:
-        """Disconnect when all are done."""
+        """Wait for all processes, and disconnect."""
+        if self.size > 1:
+            with _connected():
+                self._fabric.barrier()  # type: ignore[union-attr]
+            torch.distributed.destroy_process_group()
 
     @property
     def leads(self) -> bool:
@@ -70,77 +83,34 @@ class Team:
         """Return this process's positions among 0..n-1: rank, rank + size, ..."""
         return torch.arange(n)[self.rank :: self.size]
 
-    def part(self, batch: Tensor) -> Tensor:
+    def shard(self, batch: Tensor) -> Tensor:
         """Return this process's part of a batch's positions, or all of them where they cannot be shared equally.
 
         A mean over the batch is the mean of the processes' means only if their parts are equal; the odd last batch of
-        an epoch is therefore computed by everybody.
+        an epoch is therefore computed by every process.
         """
         return batch if len(batch) % self.size else batch[self.rank :: self.size]
 
     def average(self, tensors: Sequence[Tensor]) -> None:
-        """Replace floating-point tensors in place by their mean over the team."""
-
-    def total(self, values: Tensor) -> Tensor:
-        """Return the sum over the team."""
-        return values
-
-    def gather(self, value: T) -> list[T]:
-        """Return everybody's value, by rank."""
-        return [value]
-
-    def told(self, value: T) -> T:
-        """Return the leader's value."""
-        return value
-
-    def autocast(self) -> AbstractContextManager[None]:
-        """Return the context in which losses are computed."""
-        return nullcontext()
-
-
-class FabricTeam(Team):
-    """A team whose processes lightning-fabric starts and connects; `launch` must come first."""
-
-    def __init__(self, fabric: Fabric, precision: Precision) -> None:
-        super().__init__()
-        self._fabric = fabric
-        self._precision = precision
-
-    def launch(self) -> None:
-        """Start the other processes of this node, which run the same command, and connect to all nodes."""
-        with _connected():
-            self._fabric.launch()
-        fabric = self._fabric
-        self.rank, self.size, self.device = fabric.global_rank, fabric.world_size, fabric.device
-        self.compute = Compute(self.size, self.device.type, self._precision)
-        if self.size > 1:
-            os.environ[RANK] = str(self.rank)
-
-    def end(self) -> None:
-        """Wait for all, and disconnect."""
-        if self.size > 1:
-            with _connected():
-                self._fabric.barrier()
-            torch.distributed.destroy_process_group()
-
-    def average(self, tensors: Sequence[Tensor]) -> None:
-        """Sum one flat tensor over the team: one message, whatever the number of tensors."""
+        """Replace floating-point tensors in place by their mean over the processes: one message for all of them."""
         if self.size == 1 or not tensors:
             return
         flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
-        pieces = torch.split(self.total(flat) / self.size, [tensor.numel() for tensor in tensors])
+        pieces = torch.split(self.all_reduce_sum(flat) / self.size, [tensor.numel() for tensor in tensors])
         with torch.no_grad():
             for tensor, piece in zip(tensors, pieces, strict=True):
                 tensor.copy_(piece.view_as(tensor))
 
-    def total(self, values: Tensor) -> Tensor:
-        """Return the sum over the team, on the device of `values`."""
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
+        """Return the sum over the processes, on the device of `values`."""
+        if self._fabric is None:
+            return values
         with _connected():
             summed: Tensor = self._fabric.all_reduce(values.to(self.device), reduce_op="sum")  # type: ignore[assignment]
         return summed.to(values.device)
 
     def gather(self, value: T) -> list[T]:
-        """Return everybody's value, by rank."""
+        """Return the values of all processes, by rank."""
         if self.size == 1:
             return [value]
         found: list[T | None] = [None] * self.size
@@ -148,18 +118,20 @@ class FabricTeam(Team):
             torch.distributed.all_gather_object(found, value)
         return found  # type: ignore[return-value]
 
-    def told(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """Return the leader's value."""
+        if self._fabric is None:
+            return value
         with _connected():
             return self._fabric.broadcast(value)
 
     def autocast(self) -> AbstractContextManager[None]:
-        """Return fabric's autocast; 32-true has none."""
-        context: AbstractContextManager[None] = self._fabric.autocast()
+        """Return the context in which losses are computed; 32-true has none."""
+        context: AbstractContextManager[None] = self._fabric.autocast() if self._fabric else nullcontext()
         return context
 
 
-ALONE = Team()
+SINGLE_PROCESS = Team()
 
 
 def make_team(devices: int | None, nodes: int = 1, precision: str = "32-true") -> Team:
@@ -173,9 +145,8 @@ def make_team(devices: int | None, nodes: int = 1, precision: str = "32-true") -
     if precision not in get_args(Precision):
         raise InputError(f"expected a precision of {' or '.join(get_args(Precision))}, got {precision!r}")
     if devices is None and nodes == 1 and precision == "32-true":
-        return ALONE
-    fabric = _make_fabric(devices or 1, nodes, precision)
-    return FabricTeam(fabric, precision)  # type: ignore[arg-type]
+        return SINGLE_PROCESS
+    return Team(_make_fabric(devices or 1, nodes, precision), precision)  # type: ignore[arg-type]
 
 
 def _make_fabric(devices: int, nodes: int, precision: str) -> Fabric:
@@ -188,13 +159,8 @@ def _make_fabric(devices: int, nodes: int, precision: str) -> Fabric:
     os.environ.setdefault("USE_LIBUV", "0")  # with it, some builds of torch abort when the processes disconnect
     strategy = DDPStrategy(timeout=PATIENCE) if devices * nodes > 1 else "auto"
     try:
-        return Fabric(
-            accelerator="auto",
-            devices=devices,
-            num_nodes=nodes,
-            strategy=strategy,
-            precision=precision,  # type: ignore[arg-type]
-        )
+        options = {"strategy": strategy, "precision": precision}
+        return Fabric(accelerator="auto", devices=devices, num_nodes=nodes, **options)  # type: ignore[arg-type]
     except (ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"cannot use {devices} devices on {nodes} nodes with {precision}: {reason}") from None

@@ -8,7 +8,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass as plain_dataclass
-from typing import Annotated, Literal, NamedTuple
+from itertools import repeat
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,10 +17,11 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.augmentation import cropped, draw_crops
 from residuum.checkpoint import Checkpoint, Position
+from residuum.minibatches import Batch as Batch  # noqa: PLC0414 (methods take it from here)
+from residuum.minibatches import MiniBatches
 from residuum.models import device_of, module_flags
-from residuum.parallel import ALONE, Team
+from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.types import InputError, Samples, child_seed, generator
 
 Progress = Callable[[int, int], None]
@@ -31,14 +33,6 @@ STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
 class DivergedError(InputError):
     """The loss stopped being a finite number."""
-
-
-class Batch(NamedTuple):
-    """A mini-batch: inputs and labels, on the model's device, and their positions in the stream's samples."""
-
-    x: Tensor
-    y: Tensor
-    indices: Tensor
 
 
 class PlainSGD(torch.optim.SGD):
@@ -53,12 +47,12 @@ Loss = Callable[[nn.Module, Batch, Batch | None, torch.Generator], Tensor]
 
 
 @plain_dataclass(frozen=True)
-class Phase:
-    """One pass over the stream `drive`, with batches of the cycled stream `beside` next to it."""
+class TrainingPhase:
+    """One pass over `main_stream`, with a batch of the cycled `paired_stream` next to each of its batches."""
 
     loss: Loss
-    drive: str = "retain"
-    beside: str | None = None
+    main_stream: str = "retain"
+    paired_stream: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -100,8 +94,8 @@ class Recipe:
         return self.lr * (1 + math.cos(math.pi * epoch / horizon)) / 2
 
 
-def cross_entropy(model: nn.Module, batch: Batch, beside: Batch | None, noise: torch.Generator) -> Tensor:
-    """Return the mean cross-entropy of the driving batch: the loss of plain training."""
+def cross_entropy(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
+    """Return the mean cross-entropy of the main batch: the loss of plain training."""
     return F.cross_entropy(model(batch.x), batch.y)
 
 
@@ -118,7 +112,7 @@ def train(
     [0, 1]
     """
     trained = copy.deepcopy(model)
-    fit(trained, {"train": samples}, recipe, [Phase(cross_entropy, drive="train")], seed=seed, progress=progress)
+    fit(trained, {"train": samples}, recipe, [TrainingPhase(cross_entropy, "train")], seed=seed, progress=progress)
     return trained
 
 
@@ -126,7 +120,7 @@ def fit(
     model: nn.Module,
     streams: Mapping[str, Samples],
     recipe: Recipe,
-    phases: Sequence[Phase] | Callable[[int], Sequence[Phase]],
+    phases: Sequence[TrainingPhase] | Callable[[int], Sequence[TrainingPhase]],
     *,
     seed: int,
     noise_seed: int | None = None,
@@ -135,33 +129,42 @@ def fit(
     progress: Progress | None = None,
     stop_after_epoch: Callable[[int], bool] | None = None,
     checkpoint: Checkpoint | None = None,
-    team: Team = ALONE,
+    team: Team = SINGLE_PROCESS,
 ) -> int:
     """Train `model` in place and return the number of single-sample forward-backward passes.
 
-    Each stream has its own order, fixed by `seed` and the stream's name, so two methods that read the same
-    stream see the same batches whatever else they read; `batch_sizes` gives some streams a batch size of their own,
-    the others have the recipe's. Injected noise comes from `noise_seed` only.
-    Parameters with `requires_grad=False` are left alone, and modules in `frozen` keep their statistics.
-    `stop_after_epoch` is called with each finished epoch, counted from 0, and ends the training by True.
-    `checkpoint` saves the training after epochs and takes it up again; it serves phases with one stream each.
-
-    Each process of a `team` computes its rows of every batch, and gradients are averaged before every step, so that the
-    steps are those of one process up to rounding. Batch-norm is the exception: it normalises by the process's own rows,
-    and its running statistics are averaged after every epoch. Chance within a loss differs between the processes.
+    Args:
+        model: The model to train. Parameters with `requires_grad=False` are left alone.
+        streams: Samples by the names that phases use. Each stream has its own order, fixed by `seed` and its name, so
+            two methods that read the same stream see the same batches whatever else they read.
+        recipe: Epochs, learning rate and all other settings of the descent.
+        phases: What is done in an epoch, one phase after the other, or a function of the epoch that says it.
+        seed: Seed of orders and crops.
+        noise_seed: Seed of injected noise and of chance within the losses (default: a child of `seed`).
+        batch_sizes: Batch sizes of streams that do not have the recipe's.
+        frozen: Modules that keep their batch-norm statistics.
+        progress: Called with steps done and steps to do.
+        stop_after_epoch: Called with each finished epoch, counted from 0; True ends the training.
+        checkpoint: Saves the training after epochs and resumes it; for phases with one stream each.
+        team: Processes that compute a shard of every batch each. Gradients are averaged before every step, so that
+            the steps are those of one process up to rounding. Batch-norm is the exception: it normalises by the
+            process's own rows, and its running statistics are averaged after every epoch. Chance within a loss
+            differs between the processes.
     """
     phases_of = phases if callable(phases) else lambda epoch: phases
-    sizes = batch_sizes or {}
-    source = (device_of(model), team)
-    feeds = {name: _Feed(name, part, recipe, seed, sizes.get(name), *source) for name, part in streams.items()}
+    sizes = dict.fromkeys(streams, recipe.batch_size) | dict(batch_sizes or {})
+    options: dict[str, Any] = {"augment": recipe.augment, "seed": seed, "device": device_of(model), "team": team}
+    batches = {name: MiniBatches(name, part, sizes[name], **options) for name, part in streams.items()}
     noise_seed = child_seed(seed, "noise") if noise_seed is None else noise_seed
     noise = generator(noise_seed)
-    chance = noise if team.size == 1 else generator(child_seed(noise_seed, f"rank {team.rank}"))
+    loss_noise = noise if team.size == 1 else generator(child_seed(noise_seed, f"rank {team.rank}"))
     weights = [p for p in model.parameters() if p.requires_grad]
     optimiser = PlainSGD(weights, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
-    total = _total_steps(feeds, recipe, phases_of)
-    chances = {"noise": noise, **{f"{name}/{part}": g for name, f in feeds.items() for part, g in f.chances.items()}}
-    start = checkpoint.restore(model, optimiser, chances) if checkpoint else Position()
+    steps = sum(batches[phase.main_stream].count for epoch in range(recipe.epochs) for phase in phases_of(epoch))
+    total = steps if recipe.max_iters is None else min(steps, recipe.max_iters)
+    generators = {"noise": noise}
+    generators |= {f"{name}/{key}": g for name, stream in batches.items() for key, g in stream.generators.items()}
+    start = checkpoint.restore(model, optimiser, generators) if checkpoint else Position()
     done = start.steps
     with module_flags(model), counting_passes(model) as passes:
         passes[0] = start.passes
@@ -169,28 +172,23 @@ def fit(
             for group in optimiser.param_groups:
                 group["lr"] = recipe.rate(epoch)
             for phase in phases_of(epoch):
-                for batch, beside in _paired(feeds, phase):
+                for batch, paired in _paired(batches, phase):
                     if done >= total:
                         break
                     _set_mode(model, recipe, frozen)
                     with team.autocast():
-                        loss = phase.loss(model, batch, beside, chance)
+                        loss = phase.loss(model, batch, paired, loss_noise)
                     _step(optimiser, loss, recipe, noise, team, where=f"epoch {epoch + 1}")
                     done += 1
                     if progress:
                         progress(done, total)
             team.average([buffer for buffer in model.buffers() if buffer.is_floating_point()])
             if checkpoint and team.leads:
-                checkpoint.save(Position(epoch + 1, done, passes[0]), model, optimiser, chances)
+                checkpoint.save(Position(epoch + 1, done, passes[0]), model, optimiser, generators)
             if stop_after_epoch and stop_after_epoch(epoch):
                 break
     optimiser.zero_grad(set_to_none=True)
-    return int(team.total(torch.tensor(passes[0])))
-
-
-def _total_steps(feeds: Mapping[str, _Feed], recipe: Recipe, phases_of: Callable[[int], Sequence[Phase]]) -> int:
-    steps = sum(feeds[phase.drive].batches for epoch in range(recipe.epochs) for phase in phases_of(epoch))
-    return steps if recipe.max_iters is None else min(steps, recipe.max_iters)
+    return int(team.all_reduce_sum(torch.tensor(passes[0])))
 
 
 def _set_mode(model: nn.Module, recipe: Recipe, frozen: Iterable[nn.Module]) -> None:
@@ -204,7 +202,7 @@ def _step(
 ) -> None:
     optimiser.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
-    value = _shared(loss, optimiser, team)
+    value = _mean_loss(loss, optimiser, team)
     if not math.isfinite(value):
         raise DivergedError(f"expected a finite loss, got {value} in {where}; lower lr or set clip")
     weights = [p for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
@@ -224,8 +222,8 @@ def _step(
         project(weights, recipe.radius)
 
 
-def _shared(loss: Tensor, optimiser: torch.optim.SGD, team: Team) -> float:
-    """Average the gradients over the team and return the mean loss; a weight that nobody has a gradient for has none.
+def _mean_loss(loss: Tensor, optimiser: torch.optim.SGD, team: Team) -> float:
+    """Average the gradients over the processes and return the mean loss; without a gradient in any, a weight has none.
 
     Explicit sums instead of wrapping the model: a loss may call the model several times, and attack it.
     """
@@ -272,51 +270,7 @@ def counting_passes(model: nn.Module) -> Iterator[list[int]]:
         handle.remove()
 
 
-class _Feed:
-    """Shuffled mini-batches of one stream: one pass at a time, or endless and re-shuffled on every wrap."""
-
-    def __init__(
-        self,
-        name: str,
-        samples: Samples,
-        recipe: Recipe,
-        seed: int,
-        size: int | None,
-        device: torch.device,
-        team: Team,
-    ) -> None:
-        self.samples, self.size, self.augment = samples, size or recipe.batch_size, recipe.augment
-        self.device, self.team = device, team
-        if len(samples) > self.size and self.size % team.size:
-            raise InputError(f"expected batches that {team.size} processes can share, got batch_size {self.size}")
-        mine = sum(len(team.part(batch)) for batch in torch.split(torch.arange(len(samples)), self.size))
-        team.log(f"{mine} of {len(samples)} samples of {name} in every pass")
-        self.order = generator(child_seed(seed, name))
-        self.crops = generator(child_seed(seed, f"{name}/augment"))
-        self.batches = math.ceil(len(samples) / self.size)
-        self.chances = {"order": self.order, "crops": self.crops}
-        self._endless: Iterator[Batch] | None = None
-
-    def one_pass(self) -> Iterator[Batch]:
-        order = torch.randperm(len(self.samples), generator=self.order)
-        whole = torch.split(order, self.size)
-        mine = self.samples.batches(map(self.team.part, whole))
-        for batch, (x, y, indices) in zip(whole, mine, strict=True):
-            seen = cropped(x, self.team.part(draw_crops(len(batch), x, self.crops))) if self.augment else x
-            yield Batch(seen.to(self.device), y.to(self.device), indices)
-
-    def cycled(self) -> Iterator[Batch]:
-        if self._endless is None:
-            self._endless = self._forever()
-        return self._endless
-
-    def _forever(self) -> Iterator[Batch]:
-        while True:
-            yield from self.one_pass()
-
-
-def _paired(feeds: Mapping[str, _Feed], phase: Phase) -> Iterator[tuple[Batch, Batch | None]]:
-    if phase.beside is None:
-        yield from ((batch, None) for batch in feeds[phase.drive].one_pass())
-    else:
-        yield from zip(feeds[phase.drive].one_pass(), feeds[phase.beside].cycled(), strict=False)
+def _paired(streams: Mapping[str, MiniBatches], phase: TrainingPhase) -> Iterator[tuple[Batch, Batch | None]]:
+    main = streams[phase.main_stream].one_pass()
+    paired = repeat(None) if phase.paired_stream is None else streams[phase.paired_stream].cycled
+    return zip(main, paired, strict=False)

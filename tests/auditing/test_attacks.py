@@ -12,7 +12,7 @@ from torch import nn
 
 import residuum.auditing.crafting as crafting
 from residuum.auditing import audit
-from residuum.auditing.plan import Predictor
+from residuum.auditing.predictor import Predictor
 from residuum.perturbations import FGSM, PGD, Randomness, UserPerturbation, block_generator
 from residuum.perturbations.gradient import wrong_label
 from residuum.types import InputError
@@ -43,7 +43,7 @@ def straightforward(model, reference, samples, attack, attacked, draws):
             blocks = [attack.draw(block_generator(5, sample_id, block), 25, samples.shape) for block in range(2)]
             rows = [block.rows(slice(j, j + 1)) for block in blocks for j in range(25)][:draws]
         else:
-            rows = [listed.rows(slice(j, j + 1)) for j in range(len(listed.wheel))]
+            rows = [listed.rows(slice(j, j + 1)) for j in range(len(listed.uniform))]
         for t, tau in enumerate(TAUS):
             for row in rows if tau else rows[:1]:
                 both = type(row)(*(None if part is None else torch.cat([part, part]) for part in row))
@@ -102,8 +102,8 @@ def test_any_batch_size_order_subset_and_split_gives_the_same_counts(
 
 
 def test_rows_are_separated_when_they_influence_each_other(monkeypatch, wholes, networks, reference, samples):
-    for company in ("fixed", "alone"):
-        monkeypatch.setattr(crafting, "trial", lambda *_, company=company: company)
+    for invariance in ("fixed", "alone"):
+        monkeypatch.setattr(crafting, "batch_invariance", lambda *_, invariance=invariance: invariance)
         assert run(networks, reference, samples, ATTACKS[1]).counts == wholes[repr(ATTACKS[1])].counts
 
 
@@ -117,9 +117,9 @@ def test_the_trial_notices_rows_that_influence_each_other(samples):
             flat = x.flatten(1)
             return self.head(flat * (1 + 1e-3 * flat.mean()))
 
-    assert crafting.trial(Mixing(), samples.x) == "alone"
+    assert crafting.batch_invariance(Mixing(), samples.x) == "alone"
     additive = nn.Sequential(nn.Flatten(), Scale(36), nn.Unflatten(1, (4, 9)), Total())
-    assert crafting.trial(additive, samples.x) == "free"
+    assert crafting.batch_invariance(additive, samples.x) == "free"
 
 
 class Scale(nn.Module):
@@ -150,8 +150,8 @@ def test_enumeration_is_what_many_draws_converge_to(networks, reference, samples
     exact = run({"m": networks["m"]}, reference, samples, FGSM(target="random"))
     assert exact.exact
     assert exact.counts["m"].draws.tolist() == [[1, 3, 3]] * 9
-    wheel = torch.from_numpy(np.random.default_rng(0).random(30_000))
-    shares = torch.bincount(wrong_label(torch.zeros(30_000, dtype=torch.long), wheel, 4), minlength=4) / 30_000
+    uniform = torch.from_numpy(np.random.default_rng(0).random(30_000))
+    shares = torch.bincount(wrong_label(torch.zeros(30_000, dtype=torch.long), uniform, 4), minlength=4) / 30_000
     assert torch.allclose(shares, torch.tensor([0, 1 / 3, 1 / 3, 1 / 3]), atol=0.01)
     found = exact.measures("m")
     assert found["residual_knowledge"]["low"] == found["residual_knowledge"]["high"]
@@ -244,13 +244,13 @@ def test_each_model_is_attacked_by_its_own_gradient(networks, reference, samples
 
 
 @pytest.mark.parametrize(
-    ("company", "rows", "sizes"),
+    ("invariance", "rows", "sizes"),
     [("free", 3, [8]), ("free", 70, [64, 8]), ("fixed", 70, [64, 64]), ("alone", 2, [2, 2])],
 )
-def test_batches_are_filled_to_safe_sizes(networks, samples, company, rows, sizes):
-    crafter = crafting.Crafter(Predictor(networks["m"], samples.x), PGD(), samples.x, known=company)
+def test_batches_are_filled_to_safe_sizes(networks, samples, invariance, rows, sizes):
+    crafter = crafting.Crafter(Predictor(networks["m"], samples.x), PGD(), samples.x, known=invariance)
     chosen = torch.arange(rows) % 9
-    parts = crafter.split(samples.x[chosen], samples.y[chosen], Randomness(wheel=torch.arange(rows)))
-    assert [len(part[0]) for part, _ in parts] == [len(part[2].wheel) for part, _ in parts] == sizes
-    kept = torch.cat([part[2].wheel[:wanted] for part, wanted in parts])
+    parts = crafter.split(samples.x[chosen], samples.y[chosen], Randomness(uniform=torch.arange(rows)))
+    assert [len(part[0]) for part, _ in parts] == [len(part[2].uniform) for part, _ in parts] == sizes
+    kept = torch.cat([part[2].uniform[:wanted] for part, wanted in parts])
     assert torch.equal(kept, torch.arange(rows))

@@ -62,7 +62,6 @@ def test_damaged_and_foreign_files_are_refused(counts, tmp_path):
 def test_adding_draws_and_joining_samples(counts):
     twice = counts + counts
     assert np.array_equal(twice.draws, 2 * counts.draws)
-    assert np.array_equal(counts.merge(counts).both_right, 2 * counts.both_right)
     front, back = counts.subset(counts.ids[:3]), counts.subset(counts.ids[3:])
     assert front.concat(back) == counts
 

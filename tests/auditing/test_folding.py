@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from residuum.auditing.folding import folded
-from residuum.auditing.plan import Predictor
+from residuum.auditing.predictor import Predictor
 from residuum.models import build_model
 
 
@@ -93,10 +93,10 @@ def test_models_without_batch_norm_are_used_as_they_are():
 
 
 def test_a_copy_that_computes_something_else_is_not_used(monkeypatch):
-    import residuum.auditing.plan as plan
+    import residuum.auditing.predictor as predictor
 
     model = scrambled(build_model("resnet18", (3, 32, 32), 5, width=4, seed=1))
-    monkeypatch.setattr(plan, "folded", lambda _: build_model("resnet18", (3, 32, 32), 5, width=4, seed=2).eval())
+    monkeypatch.setattr(predictor, "folded", lambda _: build_model("resnet18", (3, 32, 32), 5, width=4, seed=2).eval())
     x = torch.rand(6, 3, 32, 32)
     predictor = Predictor(model, x)
     assert torch.equal(predictor.logits(x).argmax(1), model(x).argmax(1))

@@ -52,7 +52,7 @@ def test_the_table_says_what_each_method_reads(name):
 def test_the_guide_shows_the_example_as_it_is():
     example = (Path(__file__).parents[2] / "examples" / "random_labels" / "residuum_random_labels.py").read_text()
     for line in (
-        "wrong = (beside.y + torch.randint(1,",
+        "wrong = (paired.y + torch.randint(1,",
         "return F.cross_entropy(model(batch.x), batch.y) + self.weight",
     ):
         assert line in example

@@ -57,7 +57,7 @@ def test_without_climb_and_teacher_it_is_gd_bit_for_bit(original, splits):
 def gradient_of_first_climb(model, splits, *, training: bool) -> float:
     student = copy.deepcopy(model).train(training)
     climb = SCRUB().alternation(teacher_of(model, {"forget": splits.forget}))(0)[0]
-    assert climb.drive == "forget"
+    assert climb.main_stream == "forget"
     climb.loss(student, whole(splits.forget), None, generator(0)).backward()
     return max(p.grad.abs().max().item() for p in student.parameters())
 

@@ -53,7 +53,7 @@ def test_random_lowers_the_loss_of_the_drawn_wrong_label():  # T13
     x, y = batch()
     model, attack = linear(), FGSM(0.05, target="random")
     randomness = attack.draw(np.random.default_rng(0), len(x), (12,))
-    aims = wrong_label(y, randomness.wheel, 5)
+    aims = wrong_label(y, randomness.uniform, 5)
     moved = attack.apply(model, x, y, attack.aim(model, x, y, randomness))
     assert (aims != y).all()
     assert (
@@ -175,9 +175,9 @@ def test_all_outcomes_of_fgsm_are_those_of_its_draws():
     moved = attack.apply(model, many[0], many[1], attack.aim(model, *many, listed))
     drawn = {tuple(attack(model, x, y, generator(seed))[0].tolist()) for seed in range(60)}
     assert {tuple(row.tolist()) for row in moved} == drawn
-    assert len(FGSM(0.1).outcomes(5).wheel) == 1
+    assert len(FGSM(0.1).outcomes(5).uniform) == 1
     assert PGD(0.1).outcomes(5) is None
-    assert len(PGD(0.1, random_start=False, target="random").outcomes(5).wheel) == 4
+    assert len(PGD(0.1, random_start=False, target="random").outcomes(5).uniform) == 4
 
 
 def test_bad_settings_are_refused():

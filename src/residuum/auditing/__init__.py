@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from residuum.auditing.auditor import AuditResult, audit
-from residuum.auditing.cost import Cost, estimate_cost
+from residuum.auditing.budget import Cost, estimate_cost
 from residuum.auditing.counts import Counts
 from residuum.auditing.gallery import Gallery, make_gallery
-from residuum.auditing.manifest import Manifest, read_manifest
-from residuum.auditing.measures import measure, noise_floor
-from residuum.auditing.recognition import first_radius
+from residuum.auditing.measures import first_radius, measure, noise_floor
+from residuum.models import Manifest, read_manifest
 
 __all__ = [
     "AuditResult",

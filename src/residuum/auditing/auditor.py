@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from residuum.auditing.adaptive import draws_needed, pilot_draws
+from residuum.auditing.budget import draws_needed, pilot_draws
 from residuum.auditing.counts import INTEGER_FIELDS, Counts
-from residuum.auditing.doubts import attack_doubts, id_doubts, model_doubts, result_doubts, spoken
-from residuum.auditing.engine import (
-    Cast,
-    Progress,
-    make_audiences,
-    make_crafters,
-    make_predictors,
-    probe_batch,
-    run_through,
-)
+from residuum.auditing.engine import CraftedOn, PreparedModels, Progress, count_predictions, prepare_models
 from residuum.auditing.measures import measure
-from residuum.auditing.stream import Work, make_work
-from residuum.parallel import ALONE, Team
+from residuum.auditing.sanity import attack_warnings, id_warnings, issue_warnings, model_warnings, result_warnings
+from residuum.auditing.stream import Work, checked_radii, make_work
+from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.perturbations import Perturbation, make_perturbation, noise_check
 from residuum.types import InputError, Samples, child_seed
-
-CraftedOn = Literal["unlearned", "reference"] | nn.Module
 
 
 @dataclass(frozen=True)
@@ -67,19 +57,32 @@ def audit(
     seen: Mapping[str, Container[str]] | None = None,
     batch_size: int | None = None,
     progress: Progress | None = None,
-    team: Team = ALONE,
+    team: Team = SINGLE_PROCESS,
 ) -> AuditResult:
     """Count how often each model and the reference recognise perturbed samples.
 
-    For each sample and radius the same perturbed inputs are shown to all models. Give either `draws` (of each sample,
-    the literature's protocol is 100) or `half_width`: then a pilot chooses the draws of each radius so that the widest
-    interval of r is about +-half_width, at most `max_draws`. At radius 0 one draw is made; attacks with few outcomes
-    are enumerated. `first_draw` continues an earlier audit: its counts plus these are the counts of one audit.
+    For each sample and radius the same perturbed inputs are shown to all models. Models are neither changed nor kept.
 
-    Gradient attacks are crafted on each audited model, on the reference, or on a third model given as `crafted_on`.
-    `seen` maps a source ("the retain set", "pre-training") to the ids the reference was trained on: a set (not a list:
-    it is searched for every sample) or a `Manifest`. `progress(done, total)` counts predictions. Models are neither
-    changed nor kept. The processes of a `team` show every size-th sample each; the counts are those of one process.
+    Args:
+        models: Models to audit, by the names that the result gives them.
+        reference: A model that never knew the samples, usually re-trained without them.
+        samples: What should have been forgotten.
+        perturbation: Name in `PERTURBATIONS`, an object of it, or your own function.
+        taus: Radii. At radius 0 one draw is made.
+        draws: Draws of each sample at each radius (the literature's protocol is 100); give these or `half_width`.
+            Attacks with few outcomes are enumerated instead.
+        confidence: Level of all intervals.
+        seed: Seed of the perturbations and of the bootstrap.
+        half_width: Wanted half-width of r's widest interval: a pilot chooses the draws of each radius.
+        max_draws: Upper limit for the draws that `half_width` asks for.
+        first_draw: Continues an earlier audit: its counts plus these are the counts of one audit.
+        crafted_on: Where gradient attacks are crafted: on each audited model ("unlearned"), on the "reference", or on
+            the model given here.
+        seen: Maps a source ("the retain set", "pre-training") to the ids that the reference was trained on: a set (not
+            a list: it is searched for every sample) or a `Manifest`.
+        batch_size: Inputs at once (default: by their size); the counts do not depend on it.
+        progress: Called with predictions made and predictions to make.
+        team: Processes that audit every size-th sample each; the counts are those of one process.
 
     >>> import torch
     >>> _ = torch.manual_seed(0)
@@ -91,28 +94,35 @@ def audit(
     """
     chosen, radii = make_perturbation(perturbation), checked_radii(taus)
     check_request(models, samples, draws, half_width, first_draw, batch_size)
-    probe = probe_batch(samples, max(radii), seed)
-    cast = make_cast(models, reference, chosen, crafted_on, probe)
-    check_labels(samples, cast)
-    place = crafted_on if isinstance(crafted_on, str) else "another model"
-    doubted = spoken(model_doubts({**models, "the reference": reference}, cast.predictors, probe))
-    doubted += spoken(attack_doubts(models, cast.predictors, chosen, place, probe))
-    doubted += spoken(id_doubts(samples, seen or {}))
+    prepared = prepare_models(models, reference, samples, chosen, radius=max(radii), crafted_on=crafted_on, seed=seed)
+    check_labels(samples, prepared)
+    source = crafted_on if isinstance(crafted_on, str) else "another model"
+    warned = issue_warnings(
+        chain(
+            model_warnings({**models, "the reference": reference}, prepared),
+            attack_warnings(models, prepared, chosen, source),
+            id_warnings(samples, seen or {}),
+        )
+    )
+    rows = team.rows(len(samples))
+    team.log(f"{len(rows)} of {len(samples)} samples")
     span = (first_draw, first_draw + (draws or pilot_draws(len(samples))))
-    mine = team.rows(len(samples))
-    team.log(f"{len(mine)} of {len(samples)} samples")
-    share = samples if team.size == 1 else samples.subset(mine.numpy())
-    work = make_work(share, chosen, radii, span, seed=seed, classes=cast.classes, rows=batch_size)
-    names = {name: id(model) for name, model in models.items()}
-    counts = together(run_through(work, cast, names, progress), samples, team)
-    exact = work.listed is not None
+    share = samples if team.size == 1 else samples.subset(rows.numpy())
+    work = make_work(share, chosen, radii, span, seed=seed, classes=prepared.classes, rows=batch_size)
+
+    def counted(work: Work) -> dict[str, Counts]:
+        names = {name: id(model) for name, model in models.items()}
+        return gather_counts(count_predictions(work, prepared, names, progress), samples, team)
+
+    counts, exact = counted(work), work.enumerated is not None
     if half_width is not None and not exact:
         needed = draws_needed(counts.values(), half_width=half_width, max_draws=max_draws, confidence=confidence)
-        more = together(run_through(continued(work, needed.tolist()), cast, names, progress), samples, team)
+        spans = tuple((last, max(last, int(total))) for (_, last), total in zip(work.spans, needed, strict=True))
+        more = counted(replace(work, spans=spans))
         counts = {name: pilot + more[name] for name, pilot in counts.items()}
-    doubted += spoken(result_doubts(counts, confidence, exact))
+    warned += issue_warnings(result_warnings(counts, confidence, exact))
     settings = chosen.settings() | {
-        "crafted_on": place if chosen.crafted else None,
+        "crafted_on": source if chosen.crafted else None,
         "draws": draws,
         "half_width": half_width,
         "max_draws": max_draws if half_width else None,
@@ -123,10 +133,10 @@ def audit(
         "bootstrap_seed": child_seed(seed, "bootstrap"),
         "noise_check": noise_check(seed),
     }
-    return AuditResult(counts, settings, doubted, exact)
+    return AuditResult(counts, settings, warned, exact)
 
 
-def together(shares: Mapping[str, Counts], samples: Samples, team: Team) -> dict[str, Counts]:
+def gather_counts(shares: Mapping[str, Counts], samples: Samples, team: Team) -> dict[str, Counts]:
     """Return the counts of all samples, each process of the team having counted its own."""
     if team.size == 1:
         return dict(shares)
@@ -134,40 +144,9 @@ def together(shares: Mapping[str, Counts], samples: Samples, team: Team) -> dict
     for name, share in shares.items():
         filled = torch.zeros(len(INTEGER_FIELDS), len(samples), len(share.taus), dtype=torch.int64)
         filled[:, rows] = torch.from_numpy(np.stack([getattr(share, field) for field in INTEGER_FIELDS])).long()
-        everybodys = dict(zip(INTEGER_FIELDS, team.total(filled).numpy(), strict=True))
-        found[name] = Counts.of(samples.ids, samples.y.numpy(), share.taus, **everybodys)
+        summed = dict(zip(INTEGER_FIELDS, team.all_reduce_sum(filled).numpy(), strict=True))
+        found[name] = Counts.of(samples.ids, samples.y.numpy(), share.taus, **summed)
     return found
-
-
-def make_cast(
-    models: Mapping[str, nn.Module],
-    reference: nn.Module,
-    perturbation: Perturbation,
-    crafted_on: CraftedOn,
-    probe: Tensor,
-) -> Cast:
-    """Return everyone who takes part: predictors, crafters, and who is shown what."""
-    each = perturbation.crafted and crafted_on == "unlearned"
-    attacked = None if each else crafted_on if isinstance(crafted_on, nn.Module) else reference
-    predictors = make_predictors(models, [reference], probe)
-    audiences = make_audiences(models, attacked)
-    attackers = predictors | (make_predictors({}, [attacked], probe) if attacked is not None else {})
-    crafters = make_crafters(attackers, [key for key, _ in audiences], perturbation, probe)
-    return Cast(predictors, crafters, audiences, id(reference))
-
-
-def continued(work: Work, needed: Sequence[int]) -> Work:
-    """Return the work that is left when each radius needs so many draws."""
-    spans = tuple((last, max(last, total)) for (_, last), total in zip(work.spans, needed, strict=True))
-    return replace(work, spans=spans)
-
-
-def checked_radii(taus: Sequence[float]) -> tuple[float, ...]:
-    """Return the radii as floats; refuse none, negative, repeated or infinite ones."""
-    radii = tuple(float(tau) for tau in taus)
-    if not radii or len(set(radii)) < len(radii) or not all(math.isfinite(tau) and tau >= 0 for tau in radii):
-        raise InputError(f"expected one or more different finite radii >= 0, got {list(taus)}")
-    return radii
 
 
 def check_request(
@@ -193,11 +172,11 @@ def check_request(
         )
 
 
-def check_labels(samples: Samples, cast: Cast) -> None:
+def check_labels(samples: Samples, prepared: PreparedModels) -> None:
     """Refuse models that disagree on the number of classes, and labels that no model can give."""
-    classes = {predictor.classes for predictor in cast.predictors.values()}
+    classes = {predictor.classes for predictor in prepared.predictors.values()}
     if len(classes) > 1:
         raise InputError(f"expected models with the same number of classes, got {sorted(classes)}")
     low, high = int(samples.y.min()), int(samples.y.max())
-    if low < 0 or high >= cast.classes:
-        raise InputError(f"expected labels in 0..{cast.classes - 1}, got {low}..{high}")
+    if low < 0 or high >= prepared.classes:
+        raise InputError(f"expected labels in 0..{prepared.classes - 1}, got {low}..{high}")

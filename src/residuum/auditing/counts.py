@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from residuum.archive import read_arrays, write_arrays
+from residuum.files import read_arrays, write_arrays
 from residuum.types import InputError
 
 Integers = NDArray[np.int32]
@@ -55,23 +55,16 @@ class Counts:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Counts):
             return NotImplemented
-        return self.ids == other.ids and all(
-            np.array_equal(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)[1:]
-        )
+        return all(np.array_equal(getattr(self, part.name), getattr(other, part.name)) for part in fields(self))
 
     __hash__ = None  # type: ignore[assignment]
 
     def __add__(self, other: Counts) -> Counts:
         """Return the counts of both sets of draws; samples and radii must be the same."""
-        if self.ids != other.ids or not np.array_equal(self.taus, other.taus):
-            raise InputError("counts can be added when ids (in order) and radii are the same; use subset first")
-        if not np.array_equal(self.labels, other.labels):
-            raise InputError("counts can be added when labels are the same")
+        same = all(np.array_equal(getattr(self, name), getattr(other, name)) for name in ("ids", "labels", "taus"))
+        if not same:
+            raise InputError("counts can be added when ids (in order), labels and radii are the same; use subset first")
         return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in INTEGER_FIELDS})
-
-    def merge(self, other: Counts) -> Counts:
-        """Return `self + other`: more draws of the same samples."""
-        return self + other
 
     def concat(self, other: Counts) -> Counts:
         """Return the counts of both sets of samples; radii must be the same."""
@@ -121,13 +114,7 @@ def check_shapes(counts: Counts) -> None:
 
 def check_values(counts: Counts) -> None:
     """Refuse counts that no experiment can give."""
-    m, a, both, same, draws = (
-        counts.method_right,
-        counts.reference_right,
-        counts.both_right,
-        counts.same_prediction,
-        counts.draws,
-    )
+    draws, m, a, both, same = (getattr(counts, name) for name in INTEGER_FIELDS)
     rules = {
         "0 <= both_right": both >= 0,
         "both_right <= method_right, reference_right": both <= np.minimum(m, a),

@@ -17,11 +17,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from residuum.auditing.plan import Predictor
+from residuum.auditing.predictor import Predictor
 from residuum.perturbations import Perturbation, Randomness, stack
 from residuum.perturbations.gradient import input_gradient, loss_direction
 
-Company = Literal["free", "fixed", "alone"]
+BatchInvariance = Literal["free", "fixed", "alone"]
 Part = tuple[Tensor, Tensor, Randomness]
 STEP, UNIT = 8, 64  # sizes of batches: multiples of STEP up to UNIT, or always UNIT
 TRIAL_SIZES = (STEP, 3 * STEP, UNIT)
@@ -34,12 +34,13 @@ class Crafter:
     """
 
     def __init__(
-        self, predictor: Predictor, perturbation: Perturbation, probe: Tensor, known: Company | None = None
+        self, predictor: Predictor, perturbation: Perturbation, probe: Tensor, known: BatchInvariance | None = None
     ) -> None:
         self.model, self.device = predictor.fast, predictor.device
         self.perturbation = perturbation
         free = perturbation.rowwise or not perturbation.crafted
-        self.company: Company = "free" if free else known or trial(self.model, probe.to(self.device))
+        known = "free" if free else known
+        self.invariance: BatchInvariance = known or batch_invariance(self.model, probe.to(self.device))
 
     def aim(self, x: Tensor, y: Tensor, randomness: Randomness) -> Randomness:
         """Return what all radii share."""
@@ -60,7 +61,7 @@ class Crafter:
         x, y, randomness = x.to(self.device), y.to(self.device), randomness.to(self.device)
         if self.perturbation.rowwise:
             return [((x, y, randomness), len(x))]
-        take, step = {"free": (UNIT, STEP), "fixed": (UNIT, UNIT), "alone": (1, 2)}[self.company]
+        take, step = {"free": (UNIT, STEP), "fixed": (UNIT, UNIT), "alone": (1, 2)}[self.invariance]
         found = []
         for start in range(0, len(x), take):
             rows = torch.arange(start, min(start + take, len(x)))
@@ -69,27 +70,18 @@ class Crafter:
         return found
 
 
-def trial(model: nn.Module, probe: Tensor) -> Company:
-    """Return how much company a row's gradient bears without changing a bit."""
+def batch_invariance(model: nn.Module, probe: Tensor) -> BatchInvariance:
+    """Return in which batches a row's gradient stays the same to the bit, whatever its position and the other rows."""
     few = probe[:STEP][torch.arange(STEP) % len(probe[:STEP])]
-    gradients = [loss_gradient(model, few.repeat(size // STEP, *[1] * (few.ndim - 1))) for size in TRIAL_SIZES]
-    sizes_do_not_matter = all(
-        torch.equal(part, gradients[0]) for gradient in gradients for part in torch.split(gradient, STEP)
-    )
-    if not rows_do_not_matter(model, few, gradients[-1]):
+    full = few[torch.arange(UNIT) % STEP]
+    gradients = [loss_gradient(model, full[:size]) for size in TRIAL_SIZES]
+    wanted, moved, others = gradients[-1], torch.arange(UNIT).roll(3).flip(0), full.clone()
+    others[1::2] = 1 - others[1::2]
+    rows_keep_theirs = torch.equal(loss_gradient(model, full[moved]), wanted[moved])
+    if not (rows_keep_theirs and torch.equal(loss_gradient(model, others)[::2], wanted[::2])):
         return "alone"
-    return "free" if sizes_do_not_matter else "fixed"
-
-
-def rows_do_not_matter(model: nn.Module, few: Tensor, wanted: Tensor) -> bool:
-    """Return whether rows keep their gradients in a full batch when they move and when the others change."""
-    full = few.repeat(UNIT // STEP, *[1] * (few.ndim - 1))
-    moved = torch.arange(UNIT).roll(3).flip(0)
-    among_others = full.clone()
-    among_others[1::2] = 1 - among_others[1::2]
-    return torch.equal(loss_gradient(model, full[moved]), wanted[moved]) and torch.equal(
-        loss_gradient(model, among_others)[::2], wanted[::2]
-    )
+    parts = [part for gradient in gradients for part in torch.split(gradient, STEP)]
+    return "free" if all(torch.equal(part, parts[0]) for part in parts) else "fixed"
 
 
 def loss_gradient(model: nn.Module, x: Tensor) -> Tensor:

@@ -1,39 +1,55 @@
-"""The engine: shows the stream to every model and once to the reference, and counts."""
+"""The engine: shows every perturbed input to the models and once to the reference, and counts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from residuum.auditing.counts import INTEGER_FIELDS, Counts
-from residuum.auditing.crafting import Company, Crafter
-from residuum.auditing.plan import Predictor
+from residuum.auditing.counts import INTEGER_FIELDS, Counts, Integers
+from residuum.auditing.crafting import BatchInvariance, Crafter
+from residuum.auditing.predictor import Predictor
 from residuum.auditing.stream import Group, Work, clean_groups, groups
 from residuum.perturbations import Perturbation, block_generator
 from residuum.types import Samples
 
+CraftedOn = Literal["unlearned", "reference"] | nn.Module
 Progress = Callable[[int, int], None]
-Outcome = tuple[int, int, Tensor, Tensor]  # radius, key of the model, its answers, the reference's answers
 PROBE = 16
 
 
-@dataclass(frozen=True)
-class Cast:
-    """The models of an audit: one predictor for each distinct module, keyed by `id`; crafters for those attacked.
+class Transfer(NamedTuple):
+    """Inputs crafted on the model `source` are shown to the models `targets`, all named by their keys."""
 
-    `audiences` says who is shown what: (key of the model it is crafted on, keys of the models it is shown to).
-    """
+    source: int
+    targets: tuple[int, ...]
+
+
+class Outcome(NamedTuple):
+    """What one model and the reference predict for a group at the radius `column`."""
+
+    column: int
+    key: int
+    predicted: Tensor
+    reference: Tensor
+
+
+@dataclass(frozen=True)
+class PreparedModels:
+    """The models of an audit: one predictor for each distinct module, keyed by `id`, and a crafter for each source."""
 
     predictors: dict[int, Predictor]
     crafters: dict[int, Crafter]
-    audiences: list[tuple[int, tuple[int, ...]]]
+    transfers: list[Transfer]
     reference: int
+    probe: Tensor
 
     @property
     def classes(self) -> int:
@@ -41,35 +57,36 @@ class Cast:
         return self.predictors[self.reference].classes
 
     def passes_per_row(self) -> int:
-        """Return how many predictions one perturbed row of every audience costs."""
-        return sum(len({*shown, self.reference}) for _, shown in self.audiences)
+        """Return how many predictions one perturbed row of every transfer costs."""
+        return sum(len({*targets, self.reference}) for _, targets in self.transfers)
 
 
-def make_predictors(
-    models: Mapping[str, nn.Module], others: Sequence[nn.Module], probe: Tensor
-) -> dict[int, Predictor]:
-    """Return one predictor for each distinct module."""
-    distinct = {id(model): model for model in (*others, *models.values())}
-    return {key: Predictor(model, probe) for key, model in distinct.items()}
-
-
-def make_audiences(models: Mapping[str, nn.Module], attacked: nn.Module | None) -> list[tuple[int, tuple[int, ...]]]:
-    """Return one audience for all models if they share the perturbed inputs, else one for each model."""
-    keys = tuple(dict.fromkeys(id(model) for model in models.values()))
-    return [(key, (key,)) for key in keys] if attacked is None else [(id(attacked), keys)]
-
-
-def make_crafters(
-    predictors: Mapping[int, Predictor], keys: Sequence[int], perturbation: Perturbation, probe: Tensor
-) -> dict[int, Crafter]:
-    """Return a crafter for each attacked model; models of the same architecture share one trial."""
-    trials: dict[str, Company] = {}
-    crafters = {}
-    for key in keys:
-        architecture = str(predictors[key].fast)
-        crafters[key] = Crafter(predictors[key], perturbation, probe, trials.get(architecture))
-        trials[architecture] = crafters[key].company
-    return crafters
+def prepare_models(
+    models: Mapping[str, nn.Module],
+    reference: nn.Module,
+    samples: Samples,
+    perturbation: Perturbation,
+    *,
+    radius: float,
+    crafted_on: CraftedOn,
+    seed: int,
+) -> PreparedModels:
+    """Return private copies of all models, ready to predict; `radius` is the largest they will meet."""
+    probe = probe_batch(samples, radius, seed)
+    source = crafted_on if isinstance(crafted_on, nn.Module) else reference
+    distinct = {id(model): model for model in (reference, *models.values())}
+    predictors = {key: Predictor(model, probe) for key, model in distinct.items()}
+    keys = tuple(dict.fromkeys(map(id, models.values())))
+    each = perturbation.crafted and crafted_on == "unlearned"
+    transfers = [Transfer(key, (key,)) for key in keys] if each else [Transfer(id(source), keys)]
+    crafters: dict[int, Crafter] = {}
+    invariances: dict[str, BatchInvariance] = {}  # models of the same architecture share one trial
+    for key, _ in transfers:
+        attacked = predictors.get(key) or Predictor(source, probe)
+        architecture = str(attacked.fast)
+        crafters[key] = Crafter(attacked, perturbation, probe, invariances.get(architecture))
+        invariances[architecture] = crafters[key].invariance
+    return PreparedModels(predictors, crafters, transfers, id(reference), probe)
 
 
 def probe_batch(samples: Samples, tau: float, seed: int) -> Tensor:
@@ -80,104 +97,88 @@ def probe_batch(samples: Samples, tau: float, seed: int) -> Tensor:
     return torch.cat([x, (x + tau * torch.from_numpy(noise)).clamp(0, 1)])
 
 
-class Tally:
-    """Sums of what happened, per model, sample and radius."""
-
-    def __init__(self, work: Work, names: Mapping[str, int]) -> None:
-        shape = (len(work.samples), len(work.taus))
-        self.work, self.names = work, names
-        self.sums = {key: {field: np.zeros(shape, np.int32) for field in INTEGER_FIELDS} for key in names.values()}
-
-    def add(self, group: Group, outcome: Outcome) -> None:
-        """Count one batch of predictions of a model beside those of the reference."""
-        column, key, answer, expected = outcome
-        m, a = answer == group.y, expected == group.y
-        seen = (torch.ones_like(m), m, a, m & a, answer == expected)
-        for field, happened in zip(INTEGER_FIELDS, seen, strict=True):
-            positions = group.positions[happened].numpy()
-            np.add.at(self.sums[key][field][:, column], positions, 1)
-
-    def counts(self) -> dict[str, Counts]:
-        """Return the counts of every named model."""
-        samples = self.work.samples
-        labels = samples.y.numpy()
-        return {
-            name: Counts.of(samples.ids, labels, self.work.taus, **self.sums[key]) for name, key in self.names.items()
-        }
-
-
-def run_through(
-    work: Work, cast: Cast, names: Mapping[str, int], progress: Progress | None = None
+def count_predictions(
+    work: Work, prepared: PreparedModels, names: Mapping[str, int], progress: Progress | None = None
 ) -> dict[str, Counts]:
-    """Show every perturbed input to its audience and count."""
-    tally = Tally(work, names)
-    done, total = 0, passes(work, cast)
+    """Return the counts of every named model; `names` maps to the keys of predictors."""
+    shape = (len(work.samples), len(work.taus))
+    sums = {key: {field: np.zeros(shape, np.int32) for field in INTEGER_FIELDS} for key in names.values()}
+    done, total = 0, passes(work, prepared)
     with workers() as pool:
-        for group in clean_groups(work):
-            done = tell(progress, done + len(group.x) * len(cast.predictors), total)
-            for outcome in shown_clean(group, cast, pool):
-                tally.add(group, outcome)
-        for group in groups(work):
-            for outcome in shown_perturbed(work, group, cast, pool):
-                tally.add(group, outcome)
-            done = tell(progress, done + len(group.x) * len(group.columns) * cast.passes_per_row(), total)
-    return tally.counts()
+        for group in chain(clean_groups(work), groups(work)):
+            outcomes, spent = predict_group(work, group, prepared, pool)
+            for outcome in outcomes:
+                add_outcome(sums[outcome.key], group, outcome)
+            done += spent
+            if progress is not None:
+                progress(done, total)
+    ids, labels = work.samples.ids, work.samples.y.numpy()
+    return {name: Counts.of(ids, labels, work.taus, **sums[key]) for name, key in names.items()}
 
 
-def passes(work: Work, cast: Cast) -> int:
+def add_outcome(sums: Mapping[str, Integers], group: Group, outcome: Outcome) -> None:
+    """Add one batch of predictions of a model, paired with those of the reference, to its sums in place."""
+    m, a = outcome.predicted == group.y, outcome.reference == group.y
+    events = (torch.ones_like(m), m, a, m & a, outcome.predicted == outcome.reference)
+    for field, happened in zip(INTEGER_FIELDS, events, strict=True):
+        np.add.at(sums[field][:, outcome.column], group.positions[happened].numpy(), 1)
+
+
+def passes(work: Work, prepared: PreparedModels) -> int:
     """Return the number of predictions of the whole work (crafting not counted)."""
-    still = sum(draws for draws, tau in zip(work.draws, work.taus, strict=True) if tau == 0)
-    moving = sum(work.draws) - still
-    return len(work.samples) * (still * len(cast.predictors) + moving * cast.passes_per_row())
+    clean = sum(draws for draws, tau in zip(work.draws, work.taus, strict=True) if tau == 0)
+    perturbed = sum(work.draws) - clean
+    return len(work.samples) * (clean * len(prepared.predictors) + perturbed * prepared.passes_per_row())
 
 
-def tell(progress: Progress | None, done: int, total: int) -> int:
-    """Report progress if anyone listens, and return what is done."""
-    if progress is not None:
-        progress(done, total)
-    return done
+def predict_group(
+    work: Work, group: Group, prepared: PreparedModels, pool: ThreadPoolExecutor | None
+) -> tuple[list[Outcome], int]:
+    """Return the outcomes of a group at all its radii, and the number of predictions.
+
+    Separate transfers run side by side, or else the models of a single one do.
+    """
+    if group.clean:
+        keys = {key for _, targets in prepared.transfers for key in targets}
+        return predict(prepared, keys, [group.x], group.columns, pool), len(group.x) * len(prepared.predictors)
+    if len(prepared.transfers) == 1:
+        found = [predict_transfer(work, group, prepared, prepared.transfers[0], pool)]
+    else:
+        each = pool.map if pool else map
+        found = list(each(lambda transfer: predict_transfer(work, group, prepared, transfer, None), prepared.transfers))
+    return list(chain(*found)), len(group.x) * len(group.columns) * prepared.passes_per_row()
 
 
-def shown_clean(group: Group, cast: Cast, pool: ThreadPoolExecutor | None) -> list[Outcome]:
-    """Return all models' answers to unperturbed inputs."""
-    keys = {key for _, shown in cast.audiences for key in shown}
-    answers = ask(cast, keys, group.x, pool)
-    return [(column, key, answers[key], answers[cast.reference]) for column in group.columns for key in keys]
-
-
-def ask(cast: Cast, keys: set[int], x: Tensor, pool: ThreadPoolExecutor | None) -> dict[int, Tensor]:
-    """Return the answers of some models and of the reference, each asked once."""
-    wanted = sorted(keys | {cast.reference})
-    each = pool.map if pool else map
-    return dict(zip(wanted, each(lambda key: cast.predictors[key](x), wanted), strict=True))
-
-
-def shown_perturbed(work: Work, group: Group, cast: Cast, pool: ThreadPoolExecutor | None) -> list[Outcome]:
-    """Return the answers at every radius; separate audiences, or else the models of one, run side by side."""
-    if len(cast.audiences) == 1:
-        return show_audience(work, group, cast, cast.audiences[0], pool)
-    each = pool.map if pool else map
-    found = each(lambda audience: show_audience(work, group, cast, audience, None), cast.audiences)
-    return [outcome for outcomes in found for outcome in outcomes]
-
-
-def show_audience(
-    work: Work, group: Group, cast: Cast, audience: tuple[int, tuple[int, ...]], pool: ThreadPoolExecutor | None
+def predict_transfer(
+    work: Work, group: Group, prepared: PreparedModels, transfer: Transfer, pool: ThreadPoolExecutor | None
 ) -> list[Outcome]:
-    """Return the answers of one audience to a group at each of its radii."""
-    attacked, shown = audience
-    crafter = cast.crafters[attacked]
+    """Return the outcomes of one transfer at each radius of a group; small groups are shown at several at once."""
+    crafter = prepared.crafters[transfer.source]
     aimed = crafter.aim(group.x, group.y, group.randomness)
     outcomes: list[Outcome] = []
-    together = max(1, work.rows // len(group.x))  # small groups are shown at several radii at once
-    for start in range(0, len(group.columns), together):
-        columns = group.columns[start : start + together]
+    at_once = max(1, work.rows // len(group.x))
+    for start in range(0, len(group.columns), at_once):
+        columns = group.columns[start : start + at_once]
         moved = [crafter.apply(work.taus[column], group.x, group.y, aimed) for column in columns]
-        answers = ask(cast, set(shown), torch.cat(moved), pool)
-        each = {key: torch.split(answer, len(group.x)) for key, answer in answers.items()}
-        for i, column in enumerate(columns):
-            outcomes += [(column, key, each[key][i], each[cast.reference][i]) for key in shown]
+        outcomes += predict(prepared, transfer.targets, moved, columns, pool)
     return outcomes
+
+
+def predict(
+    prepared: PreparedModels,
+    keys: Collection[int],
+    inputs: list[Tensor],
+    columns: tuple[int, ...],
+    pool: ThreadPoolExecutor | None,
+) -> list[Outcome]:
+    """Return the outcomes of some models, each asked once for the inputs of all columns together."""
+    x, size = torch.cat(inputs), len(inputs[0])
+    asked = sorted({*keys, prepared.reference})
+    each = pool.map if pool else map
+    answers = each(lambda key: torch.split(prepared.predictors[key](x), size), asked)
+    found = dict(zip(asked, answers, strict=True))
+    expected = found[prepared.reference]
+    return [Outcome(column, key, found[key][i], expected[i]) for i, column in enumerate(columns) for key in keys]
 
 
 @contextmanager

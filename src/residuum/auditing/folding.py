@@ -103,5 +103,6 @@ def reuse_memory(traced: fx.GraphModule) -> None:
 
 def is_fresh(traced: fx.GraphModule, node: object) -> bool:
     """Return whether this is a new tensor, made by a convolution or a sum, with one reader."""
-    made = isinstance(node, fx.Node) and (node.target is operator.iadd or is_call_of(traced, node, CONVOLUTIONS))
-    return made and isinstance(node, fx.Node) and len(node.users) == 1
+    if not isinstance(node, fx.Node) or len(node.users) != 1:
+        return False
+    return node.target is operator.iadd or is_call_of(traced, node, CONVOLUTIONS)

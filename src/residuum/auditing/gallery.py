@@ -12,12 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from residuum.archive import read_arrays, write_arrays
-from residuum.auditing.auditor import CraftedOn, make_cast
 from residuum.auditing.counts import Counts
-from residuum.auditing.engine import Cast, probe_batch
-from residuum.auditing.recognition import most_suspicious
+from residuum.auditing.engine import CraftedOn, PreparedModels, prepare_models
+from residuum.auditing.intervals import sign_test
 from residuum.auditing.stream import Group, Work, groups, rows_for, spans_of
+from residuum.files import read_arrays, write_arrays
 from residuum.perturbations import Perturbation, make_perturbation
 from residuum.types import InputError, Samples
 
@@ -66,34 +65,38 @@ def make_gallery(
     The draws are the first of the audit with the same seed, so that the pictures are part of what was counted. All rows
     are shown the same pictures: gradient attacks are crafted on the reference unless a model is given.
     """
-    chosen = make_perturbation(perturbation)
-    suspects = shown_samples(samples, counts)
-    taus = shown_radii(next(iter(counts.values())).taus)
-    rows = rows_for(samples.shape)
     if crafted_on == "unlearned":
         raise InputError("expected a gallery crafted on the reference or on one model: its pictures are shown to all")
-    cast = make_cast(models, reference, chosen, crafted_on, probe_batch(samples, max(taus), seed))
-    work = Work(suspects, chosen, taus, spans_of(taus, 0, DRAWS, None), seed, rows)
+    chosen = make_perturbation(perturbation)
+    position = {sample_id: i for i, sample_id in enumerate(samples.ids)}
+    suspects = samples.subset([position[sample_id] for sample_id in most_suspicious(counts, SAMPLES)])
+    taus = shown_radii(next(iter(counts.values())).taus)
+    prepared = prepare_models(models, reference, samples, chosen, radius=max(taus), crafted_on=crafted_on, seed=seed)
+    work = Work(suspects, chosen, taus, spans_of(taus, 0, DRAWS, None), seed, rows_for(samples.shape))
     shape = (len(suspects), len(taus), DRAWS)
     images = np.zeros((*shape, *samples.shape), np.uint8)
-    right = {key: np.zeros(shape, np.bool_) for key in cast.predictors}
+    right = {key: np.zeros(shape, np.bool_) for key in prepared.predictors}
     for group in groups(work):
-        fill(images, right, work, group, cast)
+        fill(images, right, work, group, prepared)
     return Gallery(
         np.array(suspects.ids, np.str_),
         suspects.y.numpy(),
         np.array(taus),
         np.array(list(models), np.str_),
         images,
-        right[cast.reference],
+        right[prepared.reference],
         np.stack([right[id(model)] for model in models.values()]),
     )
 
 
-def shown_samples(samples: Samples, counts: Mapping[str, Counts]) -> Samples:
-    """Return the most suspicious samples."""
-    position = {sample_id: i for i, sample_id in enumerate(samples.ids)}
-    return samples.subset([position[sample_id] for sample_id in most_suspicious(counts, SAMPLES)])
+def most_suspicious(tables: Mapping[str, Counts], many: int) -> tuple[str, ...]:
+    """Return the ids with the smallest sign-test p over all rows and radii above 0 (ties: by id)."""
+    best: dict[str, float] = {}
+    for counts in tables.values():
+        p = sign_test(counts)[:, counts.taus > 0].min(axis=1, initial=1.0)
+        for sample_id, value in zip(counts.ids, p, strict=True):
+            best[sample_id] = min(float(value), best.get(sample_id, 1.0))
+    return tuple(sorted(best, key=lambda sample_id: (best[sample_id], sample_id))[:many])
 
 
 def shown_radii(taus: Sequence[float] | NDArray[np.float64]) -> tuple[float, ...]:
@@ -108,15 +111,16 @@ def shown_radii(taus: Sequence[float] | NDArray[np.float64]) -> tuple[float, ...
     return tuple(dict.fromkeys([moving[0], moving[len(moving) // 2], moving[-1]]))
 
 
-def fill(images: NDArray[np.uint8], right: dict[int, NDArray[np.bool_]], work: Work, group: Group, cast: Cast) -> None:
+def fill(
+    images: NDArray[np.uint8], right: dict[int, NDArray[np.bool_]], work: Work, group: Group, prepared: PreparedModels
+) -> None:
     """Write one group of pictures and answers into the arrays."""
-    (attacked, _), draws = cast.audiences[0], DRAWS
-    crafter = cast.crafters[attacked]
+    crafter = prepared.crafters[prepared.transfers[0].source]
     aimed = crafter.aim(group.x, group.y, group.randomness)
     chosen = torch.unique_consecutive(group.positions).numpy()
     for column in group.columns:
         moved = crafter.apply(work.taus[column], group.x, group.y, aimed)
         pixels = (moved * 255).round().to(torch.uint8).numpy()
-        images[chosen, column] = pixels.reshape(len(chosen), draws, *pixels.shape[1:])
-        for key, predictor in cast.predictors.items():
-            right[key][chosen, column] = (predictor(moved) == group.y).numpy().reshape(len(chosen), draws)
+        images[chosen, column] = pixels.reshape(len(chosen), DRAWS, *pixels.shape[1:])
+        for key, predictor in prepared.predictors.items():
+            right[key][chosen, column] = (predictor(moved) == group.y).numpy().reshape(len(chosen), DRAWS)

@@ -95,13 +95,9 @@ def effective_interval(share: Floats, n: Floats, confidence: float) -> tuple[Flo
     >>> low.round(3).tolist(), high.round(3).tolist()
     ([0.0, 0.398], [0.036, 0.602])
     """
-    from scipy.special import betaincinv
+    from residuum.theory.empirical import binomial_limits
 
-    tail, hits = (1 - confidence) / 2, share * n
-    misses = n - hits
-    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1e-9), misses + 1, tail), 0.0)
-    high = np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, 1e-9), 1 - tail), 1.0)
-    return low, high
+    return binomial_limits(share * n, n, confidence)
 
 
 def sign_test(counts: Counts) -> Floats:
@@ -124,10 +120,9 @@ def discoveries(p: Floats, level: float = 0.05) -> NDArray[np.bool_]:
     >>> discoveries(np.array([[0.001], [0.03], [0.9]])).ravel().tolist()
     [True, True, False]
     """
-    ordered = np.sort(p, axis=0)
-    limits = level * np.arange(1, len(p) + 1) / max(len(p), 1)
-    passing = np.where(ordered <= limits[:, None], ordered, -1.0)
-    found: NDArray[np.bool_] = p <= passing.max(axis=0, initial=-1.0)
+    from scipy.stats import false_discovery_control
+
+    found: NDArray[np.bool_] = false_discovery_control(p, axis=0) <= level
     return found
 
 

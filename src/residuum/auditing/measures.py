@@ -39,11 +39,16 @@ def measure(counts: Counts, *, confidence: float = 0.95, bootstrap_seed: int, ex
     >>> result["residual_knowledge"]["pooled"], result["difference"]["value"], result["disagreement"]["value"]
     ([1.5], [0.25], [0.25])
     """
-    check_measurable(counts, confidence)
+    if not 0 < confidence < 1:
+        raise InputError(f"expected a confidence between 0 and 1, got {confidence}")
+    if len(counts) == 0 or counts.draws.size == 0 or counts.draws.min() < 1:
+        raise InputError("expected at least one sample, one radius and one draw of each sample at each radius")
     order = sorted(counts.ids)
     counts = counts if list(counts.ids) == order else counts.subset(order)
     z = normal_quantile(confidence)
-    certain = nothing_left_to_chance(counts, exact)
+    certain = exact_radii(counts, exact)
+    known, more = counts.reference_right > 0, counts.method_right > counts.reference_right
+    significant = more if exact else discoveries(sign_test(counts))
     return {
         "taus": [float(tau) for tau in counts.taus],
         "draws": [int(draws) for draws in counts.draws.min(axis=0)],
@@ -52,17 +57,9 @@ def measure(counts: Counts, *, confidence: float = 0.95, bootstrap_seed: int, ex
         "disagreement": share_interval(counts.draws - counts.same_prediction, counts, certain, confidence),
         "unlearn_accuracy": share_interval(counts.draws - counts.method_right, counts, certain, confidence),
         "prevalence": prevalence(counts, z),
-        "prevalence_defined": listed(defined_prevalence(counts)),
-        "prevalence_significant": listed(significant_prevalence(counts, exact=exact)),
+        "prevalence_defined": json_numbers(mean_where(known, (known & more).astype(np.float64))),
+        "prevalence_significant": json_numbers(np.where(counts.taus == 0, np.nan, significant.mean(0))),
     }
-
-
-def check_measurable(counts: Counts, confidence: float) -> None:
-    """Refuse counts without samples or draws, and impossible levels."""
-    if not 0 < confidence < 1:
-        raise InputError(f"expected a confidence between 0 and 1, got {confidence}")
-    if len(counts) == 0 or counts.draws.size == 0 or counts.draws.min() < 1:
-        raise InputError("expected at least one sample, one radius and one draw of each sample at each radius")
 
 
 def pooled_ratio(counts: Counts, *, confidence: float = 0.95, exact: bool = False) -> tuple[Floats, Floats, Floats]:
@@ -76,11 +73,11 @@ def pooled_ratio(counts: Counts, *, confidence: float = 0.95, exact: bool = Fals
         r = np.where(bottom > 0, top / bottom, np.nan)
     variance = paired_variance(counts, np.nan_to_num(r))
     low, high = ratio_interval(r, variance, bottom, normal_quantile(confidence))
-    certain = nothing_left_to_chance(counts, exact)
+    certain = exact_radii(counts, exact)
     return r, np.where(certain, r, low), np.where(certain, r, high)
 
 
-def nothing_left_to_chance(counts: Counts, exact: bool) -> NDArray[np.bool_]:
+def exact_radii(counts: Counts, exact: bool) -> NDArray[np.bool_]:
     """Return at which radii the counts are the whole truth: radius 0, and all of them for enumerated attacks."""
     certain: NDArray[np.bool_] = (counts.taus == 0) | exact
     return certain
@@ -91,25 +88,24 @@ def residual_knowledge(counts: Counts, confidence: float, seed: int, exact: bool
     p_m, p_a = counts.method_right / counts.draws, counts.reference_right / counts.draws
     pooled, low, high = pooled_ratio(counts, confidence=confidence, exact=exact)
     resampled = bootstrap_ratio(p_m, p_a, confidence=confidence, seed=seed)
-    never = counts.reference_right == 0
+    known = counts.reference_right > 0
+    ratios = np.where(known, p_m / np.where(known, p_a, 1), 0)
     return {
-        "pooled": listed(pooled),
-        "low": listed(low),
-        "high": listed(high),
-        "bootstrap_low": listed(np.where(np.isnan(pooled), np.nan, resampled[0])),
-        "bootstrap_high": listed(np.where(np.isnan(pooled), np.nan, resampled[1])),
-        "mean_of_ratios": listed(mean_of_ratios(p_m, p_a)),
-        "smoothed": listed(((counts.method_right + SMOOTHING) / (counts.reference_right + SMOOTHING)).mean(0)),
-        "infinite": [int(count) for count in (never & (counts.method_right > 0)).sum(0)],
-        "undefined": [int(count) for count in (never & (counts.method_right == 0)).sum(0)],
+        "pooled": json_numbers(pooled),
+        "low": json_numbers(low),
+        "high": json_numbers(high),
+        "bootstrap_low": json_numbers(np.where(np.isnan(pooled), np.nan, resampled[0])),
+        "bootstrap_high": json_numbers(np.where(np.isnan(pooled), np.nan, resampled[1])),
+        "mean_of_ratios": json_numbers(mean_where(known, ratios)),
+        "smoothed": json_numbers(((counts.method_right + SMOOTHING) / (counts.reference_right + SMOOTHING)).mean(0)),
+        "infinite": [int(count) for count in (~known & (counts.method_right > 0)).sum(0)],
+        "undefined": [int(count) for count in (~known & (counts.method_right == 0)).sum(0)],
     }
 
 
-def mean_of_ratios(p_m: Floats, p_a: Floats) -> Floats:
-    """Return the mean of p_m / p_a over the samples on which the reference is ever right."""
-    known = p_a > 0
-    ratios = np.where(known, p_m / np.where(known, p_a, 1), 0).sum(0)
-    return np.where(known.any(0), ratios / np.maximum(known.sum(0), 1), np.nan)
+def mean_where(known: NDArray[np.bool_], values: Floats) -> Floats:
+    """Return the mean over the samples that are known, NaN where none is; values elsewhere are 0."""
+    return np.where(known.any(0), values.sum(0) / np.maximum(known.sum(0), 1), np.nan)
 
 
 def difference(counts: Counts, certain: NDArray[np.bool_], z: float) -> Interval:
@@ -133,17 +129,25 @@ def prevalence(counts: Counts, z: float) -> Interval:
     return interval(value, *wilson_interval(value, len(counts), z))
 
 
-def defined_prevalence(counts: Counts) -> Floats:
-    """Return the prevalence among the samples on which the reference is ever right."""
-    known = counts.reference_right > 0
-    more = (known & (counts.method_right > counts.reference_right)).sum(0)
-    return np.where(known.any(0), more / np.maximum(known.sum(0), 1), np.nan)
+def first_radius(counts: Counts, *, exact: bool = False, level: float = 0.05) -> dict[str, float | None]:
+    """Return for each id the smallest radius at which it is recognised more often than by the reference.
 
+    "More often" is a discovery of the sign test at that radius (false-discovery rate `level` over the samples); at
+    radius 0 and for enumerated attacks, where nothing is left to chance, the plain comparison. None: at no radius.
 
-def significant_prevalence(counts: Counts, *, exact: bool) -> Floats:
-    """Return the share of samples whose sign test is a discovery; NaN at radius 0, where there is one outcome."""
-    found = counts.method_right > counts.reference_right if exact else discoveries(sign_test(counts))
-    return np.where(counts.taus == 0, np.nan, found.mean(0))
+    >>> counts = Counts.of(["a", "b"], [0, 0], [0.1, 0.2], draws=[[20, 20]] * 2, method_right=[[10, 20], [5, 5]],
+    ...                    reference_right=[[10, 5], [5, 5]], both_right=[[10, 5], [5, 5]],
+    ...                    same_prediction=[[10, 5], [5, 5]])
+    >>> first_radius(counts)
+    {'a': 0.2, 'b': None}
+    """
+    more = counts.method_right > counts.reference_right
+    recognised = np.where(exact_radii(counts, exact), more, discoveries(sign_test(counts), level))
+    order = np.argsort(counts.taus)
+    return {
+        sample_id: next((float(counts.taus[t]) for t in order if row[t]), None)
+        for sample_id, row in zip(counts.ids, recognised, strict=True)
+    }
 
 
 def noise_floor(controls: Sequence[Counts], *, confidence: float = 0.95, exact: bool = False) -> dict[str, Any]:
@@ -163,21 +167,21 @@ def noise_floor(controls: Sequence[Counts], *, confidence: float = 0.95, exact: 
     undefined = np.isnan(low).any(0) | np.isnan(high).any(0)
     return {
         "taus": [float(tau) for tau in taus],
-        "low": listed(np.where(undefined, np.nan, low.min(0))),
-        "high": listed(np.where(undefined, np.nan, high.max(0))),
+        "low": json_numbers(np.where(undefined, np.nan, low.min(0))),
+        "high": json_numbers(np.where(undefined, np.nan, high.max(0))),
         "pairs": len(controls),
     }
 
 
 def interval(value: Floats, low: Floats, high: Floats) -> Interval:
     """Return an interval entry of the run record."""
-    return {"value": listed(value), "low": listed(low), "high": listed(high)}
+    return {"value": json_numbers(value), "low": json_numbers(low), "high": json_numbers(high)}
 
 
-def listed(values: Floats) -> list[float | None]:
+def json_numbers(values: Floats) -> list[float | None]:
     """Return plain numbers, None for what does not exist.
 
-    >>> listed(np.array([1.0, np.nan, np.inf]))
+    >>> json_numbers(np.array([1.0, np.nan, np.inf]))
     [1.0, None, None]
     """
     return [float(value) if np.isfinite(value) else None for value in values]

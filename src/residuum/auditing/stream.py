@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import prod
 
 import torch
 from torch import Tensor
 
 from residuum.perturbations import BLOCK, Perturbation, Randomness, block_generator, block_slices, stack
-from residuum.types import Samples
+from residuum.types import InputError, Samples
 
 Span = tuple[int, int]  # draws first..last-1
+
+
+def checked_radii(taus: Sequence[float]) -> tuple[float, ...]:
+    """Return the radii as floats; refuse none, negative, repeated or infinite ones."""
+    radii = tuple(float(tau) for tau in taus)
+    if not radii or len(set(radii)) < len(radii) or not all(math.isfinite(tau) and tau >= 0 for tau in radii):
+        raise InputError(f"expected one or more different finite radii >= 0, got {list(taus)}")
+    return radii
 
 
 @dataclass(frozen=True)
 class Work:
     """What is to be shown: at radius taus[t], draws spans[t][0]..spans[t][1]-1 of every sample.
 
-    `listed` holds the randomness of all outcomes of a perturbation that is enumerated instead of drawn; then every
+    `enumerated` holds the randomness of all outcomes of a perturbation that is enumerated instead of drawn; then every
     sample has exactly these outcomes at each radius above 0.
     """
 
@@ -30,7 +38,7 @@ class Work:
     spans: tuple[Span, ...]
     seed: int
     rows: int
-    listed: Randomness | None = None
+    enumerated: Randomness | None = None
 
     @property
     def draws(self) -> tuple[int, ...]:
@@ -40,13 +48,17 @@ class Work:
 
 @dataclass(frozen=True)
 class Group:
-    """Some samples with some draws, to be shown at the radii `columns`; row i belongs to sample positions[i]."""
+    """Some samples with some draws, to be shown at the radii `columns`; row i belongs to sample positions[i].
+
+    `clean` inputs are shown as they are, at radius 0.
+    """
 
     columns: tuple[int, ...]
     positions: Tensor
     x: Tensor
     y: Tensor
     randomness: Randomness
+    clean: bool = False
 
 
 def make_work(
@@ -59,11 +71,11 @@ def make_work(
     classes: int,
     rows: int | None = None,
 ) -> Work:
-    """Return the work of showing these draws at all radii, or all outcomes where they can be listed."""
-    listed = perturbation.outcomes(classes)
-    outcomes = None if listed is None or listed.wheel is None else len(listed.wheel)
+    """Return the work of showing these draws at all radii, or all outcomes where they can be enumerated."""
+    enumerated = perturbation.outcomes(classes)
+    outcomes = None if enumerated is None or enumerated.uniform is None else len(enumerated.uniform)
     spans = spans_of(taus, *draws, outcomes)
-    return Work(samples, perturbation, taus, spans, seed, rows or rows_for(samples.shape), listed)
+    return Work(samples, perturbation, taus, spans, seed, rows or rows_for(samples.shape), enumerated)
 
 
 def spans_of(taus: tuple[float, ...], first: int, last: int, outcomes: int | None) -> tuple[Span, ...]:
@@ -91,39 +103,27 @@ def clean_groups(work: Work) -> Iterator[Group]:
     columns = tuple(t for t, tau in enumerate(work.taus) if tau == 0 and work.draws[t])
     if columns:
         for positions in parts(len(work.samples), work.rows):
-            yield Group(columns, positions, *work.samples.batch(positions), Randomness())
+            yield Group(columns, positions, *work.samples.batch(positions), Randomness(), clean=True)
 
 
 def groups(work: Work) -> Iterator[Group]:
-    """Yield every draw of every sample once; memory does not grow with the number of samples."""
+    """Yield every draw of every sample once, a block of draws of some samples (or all outcomes) at a time.
+
+    Memory does not grow with the number of samples.
+    """
     for span, columns in segments(work):
-        if work.listed is not None:
-            yield from listed_groups(work, span, columns)
-        else:
-            yield from drawn_groups(work, span, columns)
-
-
-def listed_groups(work: Work, span: Span, columns: tuple[int, ...]) -> Iterator[Group]:
-    """Yield all outcomes of some samples at a time."""
-    assert work.listed is not None
-    many = span[1]
-    for positions in parts(len(work.samples), max(1, work.rows // many)):
-        repeated = positions.repeat_interleave(many)
-        yield Group(columns, repeated, *work.samples.batch(repeated), stack([work.listed] * len(positions)))
-
-
-def drawn_groups(work: Work, span: Span, columns: tuple[int, ...]) -> Iterator[Group]:
-    """Yield one block of draws of some samples at a time."""
-    for block, inside in block_slices(*span):
-        many = inside.stop - inside.start
-        for positions in parts(len(work.samples), max(1, work.rows // many)):
-            randomness = stack([keyed_randomness(work, int(position), block, inside) for position in positions])
-            repeated = positions.repeat_interleave(many)
-            yield Group(columns, repeated, *work.samples.batch(repeated), randomness)
+        for block, inside in [(0, slice(*span))] if work.enumerated is not None else block_slices(*span):
+            many = inside.stop - inside.start
+            for positions in parts(len(work.samples), max(1, work.rows // many)):
+                randomness = stack([keyed_randomness(work, int(position), block, inside) for position in positions])
+                repeated = positions.repeat_interleave(many)
+                yield Group(columns, repeated, *work.samples.batch(repeated), randomness)
 
 
 def keyed_randomness(work: Work, position: int, block: int, inside: slice) -> Randomness:
-    """Return the randomness of one sample's block; it depends on seed, id and block only."""
+    """Return the randomness of one sample's block, which depends on seed, id and block only, or all outcomes."""
+    if work.enumerated is not None:
+        return work.enumerated
     rng = block_generator(work.seed, work.samples.ids[position], block)
     return work.perturbation.draw(rng, BLOCK, work.samples.shape).rows(inside)
 
@@ -140,4 +140,4 @@ def rows_for(shape: tuple[int, ...]) -> int:
     >>> rows_for((3, 32, 32)), rows_for((1, 8, 8))
     (170, 1024)
     """
-    return max(32, min(1024, 2**19 // max(prod(shape), 1)))
+    return max(32, min(1024, 2**19 // max(math.prod(shape), 1)))

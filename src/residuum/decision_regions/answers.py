@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from residuum.archive import read_arrays, write_arrays
+from residuum.files import read_arrays, write_arrays
 
 REFERENCE, UNLEARNED, CONTROL = 0, 1, 2  # positions of the models
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from residuum.auditing import Counts
 from residuum.auditing.intervals import normal_quantile
-from residuum.auditing.measures import difference, listed, nothing_left_to_chance, pooled_ratio
-from residuum.experiments.results import claim_folder, write_record, write_run
+from residuum.auditing.measures import difference, exact_radii, json_numbers, pooled_ratio
+from residuum.experiments.results import claim_folder, write_run
 from residuum.experiments.runner import Result
 from residuum.experiments.settings import Experiment
+from residuum.files import write_whole
 from residuum.record import (
     METRICS,
     Curve,
@@ -33,7 +34,7 @@ def write_requests(steps: Sequence[Experiment], results: Sequence[Sequence[Resul
         for number, (step, found) in enumerate(zip(steps, results, strict=True), start=1)
     ]
     record = requests_record(steps, results, runs)
-    write_record(record, out)
+    write_whole(out / record.FILE, record.text())
     return record
 
 
@@ -94,7 +95,7 @@ def _audit(run: Results, result: Result, perturbation: str, first: Sequence[str]
     audit = run.methods[result.label].per_seed[str(result.seed)].audits[perturbation]
     counts, settings = _counts(result, perturbation).subset(first), audit.settings
     ratio = pooled_ratio(counts, confidence=settings.confidence, exact=settings.enumerated)
-    certain = nothing_left_to_chance(counts, settings.enumerated)
+    certain = exact_radii(counts, settings.enumerated)
     known = audit.residual_knowledge
     return RequestAudit(
         taus=audit.taus,
@@ -104,7 +105,7 @@ def _audit(run: Results, result: Result, perturbation: str, first: Sequence[str]
         ),
         first_request=Estimates(
             residual_knowledge=ResidualKnowledge(
-                **dict(zip(("pooled", "low", "high"), map(listed, ratio), strict=True))
+                **dict(zip(("pooled", "low", "high"), map(json_numbers, ratio), strict=True))
             ),
             difference=Curve(**difference(counts, certain, normal_quantile(settings.confidence))),
         ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 import tempfile
@@ -16,6 +15,7 @@ from residuum.auditing import Counts, noise_floor
 from residuum.data import DATASETS
 from residuum.experiments.runner import Result
 from residuum.experiments.settings import Experiment
+from residuum.files import write_whole
 from residuum.metrics import summarise
 from residuum.parallel import Compute
 from residuum.record import NoiseFloor, Requests, Results, Row, ScenarioRecord, SeedResult, Stored
@@ -130,13 +130,6 @@ def claim_folder(out: Path, kind: type[Stored] = Results) -> None:
         raise InputError(f"cannot write to {out}: {error.strerror}; choose another folder with --out") from None
 
 
-def write_record(record: Stored, out: Path) -> None:
-    """Write the record's file into `out`: whole or not at all."""
-    aside = out / f".{record.FILE}.writing"
-    aside.write_text(record.text(), encoding="utf-8")
-    os.replace(aside, out / record.FILE)
-
-
 def write_run(experiment: Experiment, results: Sequence[Result], out: Path) -> Results:
     """Write results.json, counts and weights into `out`, results.json last; return the record."""
     claim_folder(out)
@@ -144,7 +137,7 @@ def write_run(experiment: Experiment, results: Sequence[Result], out: Path) -> R
     try:
         for result in results:
             _copy_files(result, out)
-        write_record(record, out)
+        write_whole(out / record.FILE, record.text())
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror}; free some space or choose another --out") from error
     return record

@@ -13,7 +13,7 @@ from residuum.experiments.settings import Experiment, ForgetSettings, Row
 from residuum.experiments.stages import GALLERY, MODEL, PICTURE, read_record
 from residuum.experiments.store import Stage, Store
 from residuum.models import build_model, check_model, init_from
-from residuum.parallel import ALONE, Compute, Team
+from residuum.parallel import SINGLE_PROCESS, Compute, Team
 from residuum.types import InputError, Splits
 
 Report = Callable[[Stage, int, int], None]
@@ -185,7 +185,7 @@ def run(
     store: Path | str,
     executor: Executor | None = None,
     report: Report | None = None,
-    team: Team = ALONE,
+    team: Team = SINGLE_PROCESS,
 ) -> list[Result]:
     """Train, unlearn, evaluate and audit; return one result per row and seed.
 
@@ -204,7 +204,7 @@ def run_all(
     executor: Executor | None = None,
     report: Report | None = None,
     plans: Plans | None = None,
-    team: Team = ALONE,
+    team: Team = SINGLE_PROCESS,
 ) -> list[list[Result]]:
     """Run several experiments as one graph of stages, as `run` does one; what they share is computed once.
 
@@ -229,7 +229,7 @@ def _run_here(stages: list[Stage], place: Store, report: Report | None, team: Te
         place.compute(stage, team)
         if report:
             report(stage, done, len(stages))
-    team.told(None)  # the others may read what the leader has written
+    team.broadcast(None)  # the others may read what the leader has written
 
 
 def _run_on(executor: Executor, stages: list[Stage], place: Store, report: Report | None) -> None:

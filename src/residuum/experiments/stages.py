@@ -32,8 +32,8 @@ from residuum.methods import Context, make_method, unlearn
 from residuum.methods import methods as methods_table
 from residuum.metrics import Relearning, evaluate, mean_loss
 from residuum.models import build_model, init_from, load_weights, save_weights
-from residuum.parallel import ALONE, Team
-from residuum.training import Phase, Progress, Recipe, cross_entropy, fit
+from residuum.parallel import SINGLE_PROCESS, Team
+from residuum.training import Progress, Recipe, TrainingPhase, cross_entropy, fit
 from residuum.types import InputError, ResiduumWarning, Samples, Splits, child_seed, request_seed
 
 Settings = Mapping[str, Any]
@@ -46,7 +46,7 @@ SCRATCH = "scratch"  # a place that outlives an interrupted stage, where the sto
 PICTURE = "picture.npz"
 
 
-def train_stage(settings: Settings, parents: Folders, folder: Path, team: Team = ALONE) -> None:
+def train_stage(settings: Settings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
     """Train the model of one role: original on the whole training set, the others on the retain set."""
     splits, recipe = _splits(settings), Recipe(**settings["train"])
     seed = child_seed(settings["seed"], settings["role"])
@@ -55,7 +55,7 @@ def train_stage(settings: Settings, parents: Folders, folder: Path, team: Team =
     model.to(team.device)
     samples = splits.train if settings["role"] == "original" else splits.retain
     with measured(settings["threads"]) as record:
-        phases = [Phase(cross_entropy, drive="train")]
+        phases = [TrainingPhase(cross_entropy, main_stream="train")]
         checkpoint = Checkpoint(folder / SCRATCH / "training.pt") if (folder / SCRATCH).is_dir() else None
         record["passes"] = fit(
             model,
@@ -72,7 +72,7 @@ def train_stage(settings: Settings, parents: Folders, folder: Path, team: Team =
     write_record(folder, record)
 
 
-def unlearn_stage(settings: Settings, parents: Folders, folder: Path, team: Team = ALONE) -> None:
+def unlearn_stage(settings: Settings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
     """Unlearn one request with one method, from the original or from what the method made of it so far."""
     splits = _splits(settings, so_far=False)
     start = load_weights(parents.get("previous", parents["original"]) / MODEL)
@@ -89,7 +89,7 @@ def unlearn_stage(settings: Settings, parents: Folders, folder: Path, team: Team
     write_record(folder, record)
 
 
-def evaluate_stage(settings: Settings, parents: Folders, folder: Path, team: Team = ALONE) -> None:
+def evaluate_stage(settings: Settings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
     """Measure accuracies, membership inference and, where it is defined, re-learn time of one model."""
     splits, model = _splits(settings), load_weights(parents["model"] / MODEL).to(team.device)
     with measured(settings["threads"]) as record:
@@ -109,7 +109,7 @@ def evaluate_stage(settings: Settings, parents: Folders, folder: Path, team: Tea
     write_record(folder, record)
 
 
-def audit_stage(settings: Settings, parents: Folders, folder: Path, team: Team = ALONE) -> None:
+def audit_stage(settings: Settings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
     """Audit all models of one seed under one perturbation against that seed's re-train, in one pass."""
     splits = _splits(settings)
     models = {label: load_weights(parents[label] / MODEL).to(team.device) for label in settings["labels"]}
@@ -142,7 +142,7 @@ def audit_stage(settings: Settings, parents: Folders, folder: Path, team: Team =
     write_record(folder, record)
 
 
-def picture_stage(settings: Settings, parents: Folders, folder: Path, team: Team = ALONE) -> None:
+def picture_stage(settings: Settings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
     """Ask one seed's re-train, unlearned model and control about the plane and about copies of the forget samples."""
     splits = _splits(settings)
     models = {label: load_weights(parents[label] / MODEL) for label in settings["models"]}
@@ -203,7 +203,7 @@ def measured(threads: int) -> Iterator[dict[str, Any]]:
     record["warnings"] = sorted({str(w.message) for w in caught if issubclass(w.category, ResiduumWarning)})
 
 
-def spoken_progress(what: str, team: Team = ALONE, every: float = 30.0) -> Progress | None:
+def spoken_progress(what: str, team: Team = SINGLE_PROCESS, every: float = 30.0) -> Progress | None:
     """Return a callback by which the leader says, at most once in `every` seconds, how much of it is left."""
     if not team.leads:
         return None

@@ -21,7 +21,7 @@ from typing import Any
 
 from residuum.experiments.code import code_fingerprint
 from residuum.experiments.stages import SCRATCH, STAGES, modules_of, read_record
-from residuum.parallel import ALONE, Team
+from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.types import InputError, ResiduumWarning
 
 VERSION = 1
@@ -81,7 +81,7 @@ class Store:
         """Tell whether the stage is finished; whether its artefacts are sound is looked at when they are used."""
         return (self.folder(stage) / MANIFEST).is_file()
 
-    def compute(self, stage: Stage, team: Team = ALONE) -> Path:
+    def compute(self, stage: Stage, team: Team = SINGLE_PROCESS) -> Path:
         """Run the stage unless it is finished and sound, and return its folder.
 
         The lock is the operating system's and belongs to this key only: a second run waits for the first and finds its
@@ -94,17 +94,17 @@ class Store:
         with self._locked(stage.key), _clear_errors(self.root):
             if self.has(stage):
                 if not (broken := broken_artefacts(target)):
-                    team.told(FINISHED)
+                    team.broadcast(FINISHED)
                     return target
                 _report_broken(target, broken)
                 shutil.rmtree(target)
-            team.told(TO_DO)
+            team.broadcast(TO_DO)
             self._run(stage, target, team)
         return target
 
     def _take_part(self, stage: Stage, team: Team) -> None:
         """Do this process's share of the stage, if it is not finished, and throw away what it writes."""
-        if team.told(FINISHED) == TO_DO:
+        if team.broadcast(FINISHED) == TO_DO:
             with tempfile.TemporaryDirectory() as folder:
                 (Path(folder) / SCRATCH).symlink_to(self._scratch(stage))
                 self._call(stage, Path(folder), team)

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.parallel import ALONE, Team
-from residuum.training import STRICT, Batch, Phase, Progress, Recipe, fit
+from residuum.parallel import SINGLE_PROCESS, Team
+from residuum.training import STRICT, Batch, Progress, Recipe, TrainingPhase, fit
 from residuum.types import InputError, Splits, child_seed, unknown_name
 
 
@@ -29,7 +29,7 @@ class Context:
     seed: int
     initial: Mapping[str, Tensor] | None = None
     progress: Progress | None = None
-    team: Team = ALONE
+    team: Team = SINGLE_PROCESS
     passes: int = 0
     notes: dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -100,24 +100,24 @@ def first_problem(error: ValidationError) -> str:
 class GradientMethod(Recipe, Method):
     """A method that descends a loss with the shared loop; subclasses write `loss`.
 
-    `beside` names the second stream, or None when one is enough for these hyper-parameters.
+    `paired_stream` names the second stream, or None when one is enough for these hyper-parameters.
     """
 
     accelerated: ClassVar[bool] = True
-    drive: ClassVar[str] = "retain"
+    main_stream: ClassVar[str] = "retain"
 
     @abstractmethod
-    def loss(self, model: nn.Module, batch: Batch, beside: Batch | None, noise: torch.Generator) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
         """Return the loss of one step."""
 
     @property
-    def beside(self) -> str | None:
-        """Name of the stream that is cycled beside the driving one."""
+    def paired_stream(self) -> str | None:
+        """Name of the stream that is cycled next to the main one."""
         return None
 
-    def phases(self, epoch: int) -> Sequence[Phase]:
+    def phases(self, epoch: int) -> Sequence[TrainingPhase]:
         """Return the passes of an epoch; one, unless a method alternates."""
-        return [Phase(self.loss, self.drive, self.beside)]
+        return [TrainingPhase(self.loss, self.main_stream, self.paired_stream)]
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Run the shared loop on the copy."""
@@ -129,7 +129,7 @@ class GradientMethod(Recipe, Method):
         model: nn.Module,
         splits: Splits,
         context: Context,
-        phases: Callable[[int], Sequence[Phase]],
+        phases: Callable[[int], Sequence[TrainingPhase]],
         *,
         frozen: Sequence[nn.Module] = (),
         batch_sizes: Mapping[str, int] | None = None,

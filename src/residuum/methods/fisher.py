@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from residuum.methods.base import Context, Method
 from residuum.methods.per_sample import Weights, chunks, squared_gradients, summed
 from residuum.models import forward, head_of
-from residuum.parallel import ALONE, Team
+from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.training import STRICT, NonNegative, Positive, Progress
 from residuum.types import Samples, Splits, generator
 
@@ -68,7 +68,12 @@ class Fisher(Method):
 
 
 def fisher_information(
-    model: nn.Module, samples: Samples, *, memory_mib: float, progress: Progress | None = None, team: Team = ALONE
+    model: nn.Module,
+    samples: Samples,
+    *,
+    memory_mib: float,
+    progress: Progress | None = None,
+    team: Team = SINGLE_PROCESS,
 ) -> Weights:
     """Return F for every trainable parameter: mean_x sum_y p(y|x) (d CE / dw)^2, batch-norm in eval mode."""
     total = {name: torch.zeros_like(p) for name, p in model.named_parameters() if p.requires_grad}

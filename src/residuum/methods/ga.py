@@ -29,13 +29,13 @@ class GA(GradientMethod):
     name: ClassVar[str] = "ga"
     title: ClassVar[str] = "GA"
     reads: ClassVar[frozenset[str]] = frozenset({"forget"})
-    drive: ClassVar[str] = "forget"
+    main_stream: ClassVar[str] = "forget"
 
     epochs: int = 1
     lr: NonNegative = 1e-5
     weight_decay: NonNegative = 1e-4
     clip: Positive | None = 1.0
 
-    def loss(self, model: nn.Module, batch: Batch, beside: Batch | None, noise: torch.Generator) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
         """Return -L(w, S_f)."""
         return -F.cross_entropy(model(batch.x), batch.y)

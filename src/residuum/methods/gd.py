@@ -30,6 +30,6 @@ class GD(GradientMethod):
 
     weight_decay: float = 1e-4
 
-    def loss(self, model: nn.Module, batch: Batch, beside: Batch | None, noise: torch.Generator) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
         """Return L(w, S_r)."""
         return F.cross_entropy(model(batch.x), batch.y)

@@ -22,7 +22,7 @@ class NegGrad(GradientMethod):
     forget loss. With beta = 0 the forget set is not read and the method is GD.
     Reference: Kurmanji et al., "Towards Unbounded Machine Unlearning", NeurIPS 2023.
 
-    >>> NegGrad(beta=0.0).beside is None
+    >>> NegGrad(beta=0.0).paired_stream is None
     True
     """
 
@@ -36,14 +36,14 @@ class NegGrad(GradientMethod):
     cap: Positive | None = None
 
     @property
-    def beside(self) -> str | None:
+    def paired_stream(self) -> str | None:
         """The forget stream, unless its weight is zero."""
         return "forget" if self.beta else None
 
-    def loss(self, model: nn.Module, batch: Batch, beside: Batch | None, noise: torch.Generator) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
         """Return L(w, S_r) - beta * L(w, S_f)."""
         retain = F.cross_entropy(model(batch.x), batch.y)
-        if beside is None:
+        if paired is None:
             return retain
-        forget = F.cross_entropy(model(beside.x), beside.y)
+        forget = F.cross_entropy(model(paired.x), paired.y)
         return retain - self.beta * (forget if self.cap is None else forget.clamp(max=self.cap))

@@ -88,7 +88,7 @@ def samples_at_once(model: nn.Module, samples: Samples, memory_mib: float, weigh
 
 def summed(weights: Weights, team: Team) -> Weights:
     """Return the sums of what every process of the team found in its share."""
-    return {name: team.total(value) for name, value in weights.items()}
+    return {name: team.all_reduce_sum(value) for name, value in weights.items()}
 
 
 def chunks(model: nn.Module, samples: Samples, memory_mib: float) -> tuple[Tensor, ...]:

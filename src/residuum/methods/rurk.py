@@ -32,7 +32,7 @@ class RURK(GradientMethod):
     projected noisy steps; no epsilon follows from them.
     Reference: "The Unseen Threat: Residual Knowledge in Machine Unlearning under Perturbed Samples", NeurIPS 2025.
 
-    >>> RURK(lambda_f=0, lambda_a=0).beside is None
+    >>> RURK(lambda_f=0, lambda_a=0).paired_stream is None
     True
     """
 
@@ -55,17 +55,17 @@ class RURK(GradientMethod):
     recognised_only: bool = False
 
     @property
-    def beside(self) -> str | None:
+    def paired_stream(self) -> str | None:
         """The forget stream, unless both its weights are zero."""
         return "forget" if self.lambda_f or self.lambda_a else None
 
-    def loss(self, model: nn.Module, batch: Batch, beside: Batch | None, noise: torch.Generator) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
         """Return the objective on one retain batch and one forget batch."""
         loss = F.cross_entropy(model(batch.x), batch.y)
-        if beside is not None and self.lambda_f:
-            loss = loss - self.lambda_f * F.cross_entropy(model(beside.x), beside.y)
-        if beside is not None and self.lambda_a:
-            loss = loss + self.lambda_a * self.vulnerable_loss(model, beside, noise)
+        if paired is not None and self.lambda_f:
+            loss = loss - self.lambda_f * F.cross_entropy(model(paired.x), paired.y)
+        if paired is not None and self.lambda_a:
+            loss = loss + self.lambda_a * self.vulnerable_loss(model, paired, noise)
         return loss
 
     def vulnerable_loss(self, model: nn.Module, batch: Batch, noise: torch.Generator) -> Tensor | float:

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from residuum.methods.base import Context, GradientMethod
 from residuum.models import forward
-from residuum.parallel import ALONE, Team
-from residuum.training import STRICT, Batch, NonNegative, Phase, Positive
+from residuum.parallel import SINGLE_PROCESS, Team
+from residuum.training import STRICT, Batch, NonNegative, Positive, TrainingPhase
 from residuum.types import InputError, Samples, Splits
 
 Teacher = Callable[[str, Batch], Tensor]
@@ -56,7 +56,7 @@ class SCRUB(GradientMethod):
         """Return the learning rate of an epoch, counted from 0; `decay_epochs` are the last ones before a drop."""
         return super().rate(epoch) * self.decay_rate ** sum(epoch + 1 > drop for drop in self.decay_epochs)
 
-    def loss(self, model: nn.Module, batch: Batch, beside: Batch | None, noise: torch.Generator) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
         """Return gamma * CE, the part of the descent that needs no teacher."""
         return self.gamma * F.cross_entropy(model(batch.x), batch.y)
 
@@ -72,20 +72,22 @@ class SCRUB(GradientMethod):
             context.notes |= history.rewind()
         return model
 
-    def alternation(self, teacher: Teacher) -> Callable[[int], Sequence[Phase]]:
+    def alternation(self, teacher: Teacher) -> Callable[[int], Sequence[TrainingPhase]]:
         """Return the passes of each epoch: the climb while it lasts, then the descent."""
 
-        def climb(model: nn.Module, batch: Batch, beside: Batch | None, noise: torch.Generator) -> Tensor:
+        def climb(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
             return -distillation(teacher("forget", batch), model(batch.x), self.temperature)
 
-        def descent(model: nn.Module, batch: Batch, beside: Batch | None, noise: torch.Generator) -> Tensor:
+        def descent(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
             if not self.alpha:
-                return self.loss(model, batch, beside, noise)
+                return self.loss(model, batch, paired, noise)
             logits = model(batch.x)
             obey = distillation(teacher("retain", batch), logits, self.temperature)
             return self.gamma * F.cross_entropy(logits, batch.y) + self.alpha * obey
 
-        return lambda epoch: [Phase(climb, "forget")] * (epoch < self.msteps) + [Phase(descent, "retain")]
+        return lambda epoch: (
+            [TrainingPhase(climb, "forget")] * (epoch < self.msteps) + [TrainingPhase(descent, "retain")]
+        )
 
 
 def distillation(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
@@ -101,7 +103,7 @@ def distillation(teacher: Tensor, student: Tensor, temperature: float) -> Tensor
 
 
 def teacher_of(
-    model: nn.Module, streams: Mapping[str, Samples], team: Team = ALONE, *, copied: bool = False
+    model: nn.Module, streams: Mapping[str, Samples], team: Team = SINGLE_PROCESS, *, copied: bool = False
 ) -> Teacher:
     """Return the logits of `model` as it is now, whatever becomes of it: cached per sample, or from a frozen copy.
 
@@ -150,6 +152,6 @@ class _History:
         return {"rewind_epoch": chosen + 1, "forget_errors": self.errors, "validation_error": goal}
 
 
-def error_rate(model: nn.Module, samples: Samples, team: Team = ALONE) -> float:
+def error_rate(model: nn.Module, samples: Samples, team: Team = SINGLE_PROCESS) -> float:
     """Return the share of samples the model gets wrong."""
     return forward(model, samples, team=team).argmax(1).ne(samples.y).double().mean().item()

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from residuum.methods.base import Context, Method
 from residuum.methods.per_sample import Weights, chunks, squared_gradients, summed
 from residuum.models import device_of, evaluating
-from residuum.parallel import ALONE, Team
+from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.training import STRICT, NonNegative, Positive
 from residuum.types import ResiduumWarning, Samples, Splits, child_seed, generator
 
@@ -87,7 +87,9 @@ def dampening_factor(forget: Tensor, rest: Tensor, *, alpha: float, dampening: f
     return torch.where(chosen, ratio.clamp(max=1), torch.ones_like(forget))
 
 
-def batch_importance(model: nn.Module, samples: Samples, *, size: int, seed: int, team: Team = ALONE) -> Weights:
+def batch_importance(
+    model: nn.Module, samples: Samples, *, size: int, seed: int, team: Team = SINGLE_PROCESS
+) -> Weights:
     """Return mean_b (d CE(batch b) / dw)^2 over shuffled batches of at most `size` samples, equal up to one sample.
 
     A small last batch would have the variance of a small batch, and with it a larger importance.
@@ -109,7 +111,7 @@ def batch_importance(model: nn.Module, samples: Samples, *, size: int, seed: int
     return summed(total, team)
 
 
-def sample_importance(model: nn.Module, samples: Samples, *, memory_mib: float, team: Team = ALONE) -> Weights:
+def sample_importance(model: nn.Module, samples: Samples, *, memory_mib: float, team: Team = SINGLE_PROCESS) -> Weights:
     """Return mean_i (d CE(sample i) / dw)^2."""
     total = {name: torch.zeros_like(p) for name, p in model.named_parameters() if p.requires_grad}
     for rows in chunks(model, samples, memory_mib)[team.rank :: team.size]:

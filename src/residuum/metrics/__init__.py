@@ -11,7 +11,7 @@ from residuum.metrics.membership import attack_failure, membership_accuracy
 from residuum.metrics.relearn import Relearning, RelearnTime, mean_loss, relearn_time
 from residuum.metrics.summary import average_gap, mean_std, summarise
 from residuum.models import check_model
-from residuum.parallel import ALONE, Team
+from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.types import Splits
 
 __all__ = [
@@ -37,7 +37,7 @@ def evaluate(
     original_loss: float | None = None,
     relearning: Relearning | None = None,
     seed: int = 0,
-    team: Team = ALONE,
+    team: Team = SINGLE_PROCESS,
 ) -> dict[str, Any]:
     """Return all metrics of one model, in per cent; the model stays as it is.
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from residuum.models import forward
-from residuum.parallel import ALONE, Team
+from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.types import Samples, Splits
 
 PARTS = ("retain", "forget", "test", "forgotten_test")
 
 
-def logits_of_parts(model: nn.Module, splits: Splits, team: Team = ALONE) -> dict[str, Tensor]:
+def logits_of_parts(model: nn.Module, splits: Splits, team: Team = SINGLE_PROCESS) -> dict[str, Tensor]:
     """Return the logits (n, classes) of everything that is measured, by part; parts without samples are left out."""
     parts = {name: getattr(splits, name) for name in PARTS}
     return {name: forward(model, part, team=team) for name, part in parts.items() if len(part)}

@@ -56,12 +56,9 @@ def attack_parts(splits: Splits) -> tuple[str, str, str]:
 
 def softmax_feature(logits: Tensor, labels: Tensor, feature: Feature) -> Array:
     """Return one number per sample, shape (n,): p(y|x), or the entropy -sum_c p_c log p_c."""
-    logits = logits.double()
-    if feature == "true_prob":
-        chosen: Array = logits.softmax(1).gather(1, labels[:, None])[:, 0].numpy()
-        return chosen
-    entropy: Array = -(logits.softmax(1) * logits.log_softmax(1)).sum(1).numpy()
-    return entropy
+    p, log_p = logits.double().softmax(1), logits.double().log_softmax(1)
+    chosen: Array = (p.gather(1, labels[:, None])[:, 0] if feature == "true_prob" else -(p * log_p).sum(1)).numpy()
+    return chosen
 
 
 def attack_failure(

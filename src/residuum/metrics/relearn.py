@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from residuum.models import forward
-from residuum.parallel import ALONE, Team
-from residuum.training import STRICT, NonNegative, Phase, Recipe, cross_entropy, fit
+from residuum.parallel import SINGLE_PROCESS, Team
+from residuum.training import STRICT, NonNegative, Recipe, TrainingPhase, cross_entropy, fit
 from residuum.types import Samples, Splits
 
 
@@ -47,7 +47,7 @@ class RelearnTime:
         return {"value": self.value, "censored": self.censored, "threshold": self.threshold}
 
 
-def mean_loss(model: nn.Module, samples: Samples, team: Team = ALONE) -> float:
+def mean_loss(model: nn.Module, samples: Samples, team: Team = SINGLE_PROCESS) -> float:
     """Return L(w, S): the mean cross-entropy in eval mode without augmentation."""
     return F.cross_entropy(forward(model, samples, team=team).double(), samples.y).item()
 
@@ -59,7 +59,7 @@ def relearn_time(
     recipe: Relearning | None = None,
     *,
     seed: int,
-    team: Team = ALONE,
+    team: Team = SINGLE_PROCESS,
 ) -> RelearnTime:
     """Return the smallest number of epochs t >= 0 with L(m_t, S_f) <= (1 + tolerance) * `original_loss`.
 
@@ -82,6 +82,6 @@ def relearn_time(
         losses.append(mean_loss(learner, splits.forget, team))
         return losses[-1] <= threshold
 
-    phases = [Phase(cross_entropy, "data")]
+    phases = [TrainingPhase(cross_entropy, "data")]
     fit(learner, {"data": data}, recipe, phases, seed=seed, stop_after_epoch=relearnt, team=team)
     return RelearnTime(len(losses) if losses and losses[-1] <= threshold else None, threshold)

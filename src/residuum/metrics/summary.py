@@ -36,12 +36,11 @@ def relearn_summary(times: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]
 
     The median is null when it falls among the censored seeds: it is only known to exceed the cap.
     """
-    if any(time is None for time in times):
-        return None
     known = [time for time in times if time is not None]
+    if len(known) < len(times):
+        return None
+    median = statistics.median(float("inf") if time["censored"] else float(time["value"]) for time in known)
     censored = sum(time["censored"] for time in known)
-    ordered = sorted(float("inf") if time["censored"] else float(time["value"]) for time in known)
-    median = statistics.median(ordered)
     return {"median": None if median == float("inf") else median, "censored": censored, "n": len(known)}
 
 

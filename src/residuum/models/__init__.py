@@ -1,13 +1,22 @@
 """Classifiers that take pixels in [0, 1] and return logits, and what can be asked of any `nn.Module`."""
 
-from residuum.models.checks import check_model
 from residuum.models.heads import give_unit_head, head_features
-from residuum.models.inference import device_of, evaluating, forward, head_of, module_flags
+from residuum.models.inference import (
+    are_probabilities,
+    check_model,
+    device_of,
+    evaluating,
+    forward,
+    head_of,
+    module_flags,
+)
 from residuum.models.registry import MODELS, build_model
-from residuum.models.weights import init_from, load_weights, read_metadata, save_weights
+from residuum.models.weights import Manifest, init_from, load_weights, read_manifest, read_metadata, save_weights
 
 __all__ = [
     "MODELS",
+    "Manifest",
+    "are_probabilities",
     "build_model",
     "check_model",
     "device_of",
@@ -19,6 +28,7 @@ __all__ = [
     "init_from",
     "load_weights",
     "module_flags",
+    "read_manifest",
     "read_metadata",
     "save_weights",
 ]

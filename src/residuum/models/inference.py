@@ -1,7 +1,8 @@
-"""Ask any `nn.Module` for its logits without changing it."""
+"""Ask any `nn.Module` for its logits without changing it, and try one before anything is measured with it."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
@@ -9,8 +10,10 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from residuum.parallel import ALONE, Team
-from residuum.types import InputError, Samples
+from residuum.parallel import SINGLE_PROCESS, Team
+from residuum.types import InputError, ResiduumWarning, Samples
+
+PROBE = 16  # samples that are tried
 
 
 @contextmanager
@@ -57,7 +60,9 @@ def device_of(model: nn.Module) -> torch.device:
     return next((value.device for value in model.state_dict().values()), torch.device("cpu"))
 
 
-def forward(model: nn.Module, samples: Samples, *, batch_size: int | None = None, team: Team = ALONE) -> Tensor:
+def forward(
+    model: nn.Module, samples: Samples, *, batch_size: int | None = None, team: Team = SINGLE_PROCESS
+) -> Tensor:
     """Return the logits (n, classes) of all samples, on the CPU, in eval mode and without gradients.
 
     The processes of a `team` take turns with the batches, and all get all logits.
@@ -69,11 +74,11 @@ def forward(model: nn.Module, samples: Samples, *, batch_size: int | None = None
     if batch_size is not None and batch_size < 1:
         raise InputError(f"batch_size must be 1 or more, got {batch_size}")
     positions = torch.split(torch.arange(len(samples)), batch_size or rows_at_once(samples.shape))
-    place = device_of(model)
+    device = device_of(model)
     with evaluating(model), torch.no_grad():
-        mine = [model(x.to(place)).cpu() for x, _, _ in samples.batches(positions[team.rank :: team.size])]
-    everybodys = team.gather(mine)
-    return torch.cat([everybodys[k % team.size][k // team.size] for k in range(len(positions))])
+        found = [model(x.to(device)).cpu() for x, _, _ in samples.batches(positions[team.rank :: team.size])]
+    gathered = team.gather(found)
+    return torch.cat([gathered[k % team.size][k // team.size] for k in range(len(positions))])
 
 
 def head_of(model: nn.Module) -> tuple[str, nn.Linear]:
@@ -86,3 +91,48 @@ def head_of(model: nn.Module) -> tuple[str, nn.Linear]:
     if not linear:
         raise InputError(f"{type(model).__name__} has no nn.Linear layer, so its head is not known")
     return linear[-1]
+
+
+def check_model(model: nn.Module, samples: Samples, classes: int) -> None:
+    """Raise an InputError if the model cannot be used, and warn if it returns probabilities.
+
+    Usable: takes inputs of the samples' shape and returns finite logits (n, classes). The model is not changed.
+
+    >>> samples = Samples(torch.rand(3, 4), torch.tensor([0, 1, 1]), ("a", "b", "c"))
+    >>> check_model(nn.Linear(4, 3), samples, classes=2)
+    Traceback (most recent call last):
+        ...
+    residuum.errors.InputError: the model returns 3 outputs per sample, but there are 2 classes; build it with 2 outputs
+    """
+    probe = samples.subset(range(min(PROBE, len(samples))))
+    try:
+        outputs = forward(model, probe)
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"the model cannot take inputs of shape {probe.shape} ({reason})") from error
+    _refuse_bad_outputs(outputs, probe, classes)
+    if are_probabilities(outputs):
+        warnings.warn(
+            "the model returns probabilities (non-negative, sum 1); losses and margins need logits: remove its softmax",
+            ResiduumWarning,
+            stacklevel=2,
+        )
+
+
+def _refuse_bad_outputs(outputs: Tensor, probe: Samples, classes: int) -> None:
+    count, shape = len(probe), tuple(outputs.shape)
+    if outputs.ndim != 2 or len(outputs) != count:
+        raise InputError(f"the model must return logits ({count}, {classes}) for {count} samples, got {shape}")
+    if shape[1] != classes:
+        fault = f"the model returns {shape[1]} outputs per sample, but there are {classes} classes"
+        raise InputError(f"{fault}; build it with {classes} outputs")
+    wrong = ~outputs.isfinite().all(1)
+    if bool(wrong.any()):
+        first = probe.ids[int(wrong.to(torch.uint8).argmax())]
+        raise InputError(f"the model returns NaN or infinite logits for {first!r}; its weights or training are broken")
+
+
+def are_probabilities(outputs: Tensor) -> bool:
+    """Return whether every row is non-negative and sums to 1."""
+    sums = outputs.double().sum(1)
+    return bool((outputs >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), rtol=0, atol=1e-4)

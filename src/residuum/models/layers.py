@@ -47,7 +47,10 @@ class Classifier(nn.Module):
     """A network with the record it can be rebuilt from: `architecture`, a dictionary that JSON can hold."""
 
     architecture: dict[str, Any]
-    normalise: Normalise
+
+    def __init__(self, normalise: Normalise) -> None:
+        super().__init__()
+        self.normalise = normalise
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:

@@ -9,9 +9,7 @@ import torch
 
 from residuum.models.heads import give_unit_head
 from residuum.models.layers import Classifier, Normalise, initialise
-from residuum.models.resnet import ResNet, ResNet18, ResNet50
-from residuum.models.small import CNN, MLP, Logistic
-from residuum.models.vgg import VGG11
+from residuum.models.networks import CNN, MLP, VGG11, LogisticRegression, ResNet, ResNet18, ResNet50
 from residuum.types import InputError, generator, unknown_name
 
 
@@ -19,7 +17,7 @@ from residuum.types import InputError, generator, unknown_name
 class Blueprint:
     """How to build a model: its class, its default width, and whether it needs images."""
 
-    network: type[CNN] | type[MLP] | type[Logistic] | type[ResNet] | type[VGG11]
+    network: type[CNN] | type[MLP] | type[LogisticRegression] | type[ResNet] | type[VGG11]
     width: int
     images: bool = True
 
@@ -27,7 +25,7 @@ class Blueprint:
 MODELS: dict[str, Blueprint] = {
     "cnn": Blueprint(CNN, 16),
     "mlp": Blueprint(MLP, 100, images=False),
-    "logistic": Blueprint(Logistic, 1, images=False),
+    "logistic": Blueprint(LogisticRegression, 1, images=False),
     "resnet18": Blueprint(ResNet18, 64),
     "resnet50": Blueprint(ResNet50, 64),
     "vgg11": Blueprint(VGG11, 64),
@@ -70,17 +68,12 @@ def build_model(
         model.architecture = {}
         if head == "unit":
             give_unit_head(model)
-    # as to_empty, which loads sympy for it
-    model._apply(lambda part: torch.empty(part.shape, dtype=part.dtype))  # type: ignore[no-untyped-call]
+    # as to_empty, which takes half a second to load sympy
+    memory = {key: torch.empty(value.shape, dtype=value.dtype) for key, value in model.state_dict().items()}
+    model.load_state_dict(memory, assign=True)
     initialise(model, generator(seed))
-    model.architecture |= {
-        "name": name,
-        "shape": [int(size) for size in shape],
-        "classes": int(classes),
-        "width": int(width),
-        "mean": [float(value) for value in mean],
-        "std": [float(value) for value in std],
-    }
+    model.architecture |= {"name": name, "shape": list(map(int, shape)), "classes": int(classes), "width": int(width)}
+    model.architecture |= {"mean": list(map(float, mean)), "std": list(map(float, std))}
     return model.eval()  # the training loop switches modes itself; whoever else holds a model wants to ask it
 
 

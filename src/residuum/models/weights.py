@@ -1,11 +1,11 @@
-"""Weights files: safetensors with the architecture in their metadata."""
+"""Weights files: safetensors with the architecture in their metadata, and manifests of what they were trained on."""
 
 from __future__ import annotations
 
 import copy
 import json
-import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,11 +13,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from residuum.files import write_whole
 from residuum.models.inference import head_of
 from residuum.models.layers import Classifier, Normalise
 from residuum.models.registry import build_model
 from residuum.types import InputError
 
+MANIFEST_SCHEMA = "residuum.manifest/1"
 RECORD = "residuum"  # one metadata key holds everything: safetensors writes several keys in random order
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -30,19 +32,11 @@ def save_weights(model: nn.Module, path: Path | str, metadata: Mapping[str, str]
     """
     record = {"architecture": getattr(model, "architecture", None), "metadata": dict(metadata or {})}
     tensors = {name: values.detach().cpu().contiguous().clone() for name, values in model.state_dict().items()}
-    _write_whole(Path(path), save(tensors, {RECORD: json.dumps(record, sort_keys=True)}))
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        aside.write_bytes(content)
-        aside.replace(path)
+        write_whole(path, save(tensors, {RECORD: json.dumps(record, sort_keys=True)}))
     except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise InputError(
-            f"cannot write {path}: {error.strerror or error}; give a folder that can be written"
-        ) from error
+        reason = error.strerror or error
+        raise InputError(f"cannot write {path}: {reason}; give a folder that can be written") from error
 
 
 def load_weights(path: Path | str) -> Classifier:
@@ -88,14 +82,10 @@ def init_from(model: Model, path: Path | str) -> Model:
     _refuse_mismatch(expected, loaded, path)
     new.load_state_dict(loaded, strict=False)
     if isinstance(new, Classifier) and {"normalise.mean", "normalise.std"} <= tensors.keys():
-        _set_constants(new, tensors["normalise.mean"].tolist(), tensors["normalise.std"].tolist())
+        mean, std = tensors["normalise.mean"].tolist(), tensors["normalise.std"].tolist()
+        new.normalise = Normalise(mean, std).train(new.normalise.training)
+        new.architecture = new.architecture | {"mean": mean, "std": std}
     return new
-
-
-def _set_constants(model: Classifier, mean: list[float], std: list[float]) -> None:
-    """Replace the normalisation layer and keep the architecture true."""
-    model.normalise = Normalise(mean, std).train(model.normalise.training)
-    model.architecture = model.architecture | {"mean": mean, "std": std}
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -112,10 +102,9 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _refuse_mismatch(expected: Mapping[str, Tensor], given: Mapping[str, Tensor], path: Path | str) -> None:
-    for problem, names in (
-        ("lacks", [name for name in expected if name not in given]),
-        ("has the unknown", [name for name in given if name not in expected]),
-    ):
+    lacking, unknown = expected.keys() - given.keys(), given.keys() - expected.keys()
+    for problem, apart in (("lacks", lacking), ("has the unknown", unknown)):
+        names = [name for name in (*expected, *given) if name in apart]
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise InputError(f"{path} {problem} weights {names[0]!r}{more}; it belongs to another architecture")
@@ -125,3 +114,31 @@ def _refuse_mismatch(expected: Mapping[str, Tensor], given: Mapping[str, Tensor]
                 f"{path}: {name} has shape {tuple(given[name].shape)}, the model needs {tuple(values.shape)}; "
                 "build the model with the file's width and input channels"
             )
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The ids that the weights' training saw: those listed as seen, or else all that are not listed as unseen.
+
+    >>> "b" in Manifest(unseen=frozenset("a")), "a" in Manifest(unseen=frozenset("a"))
+    (True, False)
+    """
+
+    seen: frozenset[str] | None = None
+    unseen: frozenset[str] = frozenset()
+
+    def __contains__(self, sample_id: object) -> bool:
+        return sample_id in self.seen if self.seen is not None else sample_id not in self.unseen
+
+
+def read_manifest(path: str | Path) -> Manifest:
+    """Read a manifest (JSON with `schema` and either `seen_ids` or `unseen_ids`)."""
+    try:
+        stored = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: expected a manifest in JSON, got {error}") from error
+    lists = [key for key in ("seen_ids", "unseen_ids") if isinstance(stored, dict) and key in stored]
+    if len(lists) != 1 or stored.get("schema") != MANIFEST_SCHEMA:
+        raise InputError(f"{path}: expected schema {MANIFEST_SCHEMA!r} and either seen_ids or unseen_ids")
+    ids = frozenset(map(str, stored[lists[0]]))
+    return Manifest(seen=ids) if lists[0] == "seen_ids" else Manifest(unseen=ids)

@@ -11,9 +11,16 @@ from collections.abc import Callable
 from torch import Tensor
 
 from residuum.perturbations.additive import Gaussian, UniformL2, UniformLinf
-from residuum.perturbations.base import Perturbation, Randomness, stack
+from residuum.perturbations.base import (
+    BLOCK,
+    Perturbation,
+    Randomness,
+    block_generator,
+    block_slices,
+    noise_check,
+    stack,
+)
 from residuum.perturbations.gradient import FGSM, PGD
-from residuum.perturbations.noise import BLOCK, block_generator, block_slices, noise_check
 from residuum.perturbations.user import UserPerturbation
 from residuum.types import InputError, unknown_name
 

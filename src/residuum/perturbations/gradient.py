@@ -6,8 +6,6 @@ put in eval mode for the attack; afterwards every submodule has its own flag bac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
@@ -15,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from residuum.models import evaluating
 from residuum.perturbations.additive import shifted, symmetric_uniform
 from residuum.perturbations.base import Perturbation, Randomness
 from residuum.types import InputError
@@ -31,32 +30,28 @@ class GradientAttack(Perturbation):
     """
 
     target: Target = "untargeted"
-
-    @property
-    def crafted(self) -> bool:
-        """The result depends on the model."""
-        return True
+    crafted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.target not in get_args(Target):
             raise InputError(f"{self.name}: expected a target of {', '.join(get_args(Target))}, got {self.target!r}")
 
-    def random_wheel(self, rng: np.random.Generator, rows: int) -> Tensor | None:
+    def uniform_numbers(self, rng: np.random.Generator, rows: int) -> Tensor | None:
         """Return what picks the wrong labels, if there are any to pick."""
         return torch.from_numpy(rng.random(rows)) if self.target == "random" else None
 
     def all_labels(self, classes: int) -> Randomness:
-        """Return one wheel position for each wrong label, or a single one where no label is drawn."""
+        """Return one uniform position for each wrong label, or a single one where no label is drawn."""
         many = classes - 1 if self.target == "random" else 1
-        return Randomness(wheel=(torch.arange(many, dtype=torch.float64) + 0.5) / many)
+        return Randomness(uniform=(torch.arange(many, dtype=torch.float64) + 0.5) / many)
 
-    def gradient_sign(self, model: nn.Module, x: Tensor, y: Tensor, wheel: Tensor | None) -> Tensor:
+    def gradient_sign(self, model: nn.Module, x: Tensor, y: Tensor, uniform: Tensor | None) -> Tensor:
         """Return the sign of the direction in which the attack wants to go, shape of `x`."""
         with torch.enable_grad():
             leaf = x.detach().requires_grad_(True)
             logits = model(leaf)
-            goal = wrong_label(y, wheel, logits.shape[1]) if self.target == "random" else y
+            goal = wrong_label(y, uniform, logits.shape[1]) if self.target == "random" else y
             uphill = loss_direction(logits.detach(), goal)
             gradient = input_gradient(logits, leaf, uphill if self.target == "untargeted" else -uphill)
         return gradient.nan_to_num_(nan=0.0).sign_()  # a model that diverged has no direction: stay where we are
@@ -81,12 +76,12 @@ class FGSM(GradientAttack):
 
     def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:
         """Return what picks the random targets."""
-        return Randomness(wheel=self.random_wheel(rng, rows))
+        return Randomness(uniform=self.uniform_numbers(rng, rows))
 
     def aim(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Randomness:
         """Return the sign of the gradient as noise of radius one."""
-        with frozen(model):
-            return Randomness(noise=self.gradient_sign(model, x, y, randomness.wheel))
+        with evaluating(model):
+            return Randomness(noise=self.gradient_sign(model, x, y, randomness.uniform))
 
     def apply(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Tensor:
         """Return clamp(x + tau * sign, 0, 1)."""
@@ -124,15 +119,15 @@ class PGD(GradientAttack):
     def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:
         """Return random starts in the unit cube and what picks the random targets."""
         start = torch.from_numpy(symmetric_uniform(rng, (rows, *shape))) if self.random_start else None
-        return Randomness(noise=start, wheel=self.random_wheel(rng, rows))
+        return Randomness(noise=start, uniform=self.uniform_numbers(rng, rows))
 
     def apply(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Tensor:
         """Return the inputs after all steps."""
         low, high = (x - self.tau).clamp_(min=0), (x + self.tau).clamp_(max=1)
         moved = shifted(x, randomness.noise, self.tau)
-        with frozen(model):
+        with evaluating(model):
             for _ in range(self.steps):
-                step = self.gradient_sign(model, moved, y, randomness.wheel)
+                step = self.gradient_sign(model, moved, y, randomness.uniform)
                 moved = torch.add(moved, step, alpha=self.alpha).clamp_(low, high)
         return moved
 
@@ -159,25 +154,13 @@ def input_gradient(logits: Tensor, leaf: Tensor, direction: Tensor) -> Tensor:
     return torch.autograd.grad(logits, leaf, direction)[0]
 
 
-def wrong_label(y: Tensor, wheel: Tensor | None, classes: int) -> Tensor:
+def wrong_label(y: Tensor, uniform: Tensor | None, classes: int) -> Tensor:
     """Return the label that a uniform number in [0, 1) picks among those that are not y.
 
     >>> wrong_label(torch.tensor([1, 1, 1]), torch.tensor([0.0, 0.4, 0.9]), 4).tolist()
     [2, 3, 0]
     """
-    if wheel is None or classes < 2:
+    if uniform is None or classes < 2:
         raise InputError(f"random targets need at least 2 classes, got {classes}")
-    offset = 1 + (wheel * (classes - 1)).long().clamp(max=classes - 2)
+    offset = 1 + (uniform * (classes - 1)).long().clamp(max=classes - 2)
     return (y + offset.to(y.device)) % classes
-
-
-@contextmanager
-def frozen(model: nn.Module) -> Iterator[None]:
-    """Put the model in eval mode and give every submodule its own flag back on exit."""
-    flags = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in flags:
-            module.training = training

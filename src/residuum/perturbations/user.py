@@ -33,33 +33,26 @@ class UserPerturbation(Perturbation):
 
     function: Callable[..., Tensor] = field(kw_only=True)
     name: ClassVar[str] = "user"
+    crafted: ClassVar[bool] = True  # it may look at the model
+    rowwise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (takes_radius(self.function) or has_radius(self.function)):
+        takes_radius = callable(self.function) and "tau" in inspect.signature(self.function).parameters
+        if not (takes_radius or has_radius(self.function)):
             raise InputError(
                 "expected a perturbation that takes its radius as a keyword `tau`, or a dataclass with a field `tau`; "
                 f"{function_name(self.function)} has neither"
             )
 
-    @property
-    def crafted(self) -> bool:
-        """It may look at the model."""
-        return True
-
-    @property
-    def rowwise(self) -> bool:
-        """It sees one input at a time."""
-        return True
-
     def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:
         """Return one number for each row, which becomes the seed of its generator."""
-        return Randomness(wheel=torch.from_numpy(rng.random(rows)))
+        return Randomness(uniform=torch.from_numpy(rng.random(rows)))
 
     def apply(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Tensor:
         """Return what the function makes of each input."""
-        assert randomness.wheel is not None
-        seeds = (randomness.wheel * 2**53).long().tolist()
+        assert randomness.uniform is not None
+        seeds = (randomness.uniform * 2**53).long().tolist()
         return torch.cat([self.one(model, x[i : i + 1], y[i : i + 1], seed) for i, seed in enumerate(seeds)])
 
     def one(self, model: nn.Module, x: Tensor, y: Tensor, seed: int) -> Tensor:
@@ -79,11 +72,6 @@ class UserPerturbation(Perturbation):
         """Return the function's name, and its fields if it has any."""
         fields = vars(self.function) if has_radius(self.function) else {}
         return {"name": function_name(self.function)} | {key: v for key, v in fields.items() if key != "tau"}
-
-
-def takes_radius(function: Callable[..., Tensor]) -> bool:
-    """Return whether the function has a parameter `tau`."""
-    return callable(function) and "tau" in inspect.signature(function).parameters
 
 
 def has_radius(function: object) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from residuum.archive import read_arrays
+from residuum.files import read_arrays
 from residuum.reporting.run import Run
 from residuum.reporting.wording import class_name
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from residuum.decision_regions import Answers, write_figure
 from residuum.errors import InputError
+from residuum.files import write_whole
 from residuum.record import Requests
 from residuum.reporting.exports import csv_table, latex_table
 from residuum.reporting.figures import write_figures
@@ -86,7 +86,5 @@ def _writing_to(target: Path) -> Iterator[None]:
 
 
 def _write(path: Path, text: str) -> Path:
-    aside = path.with_name(f".{path.name}.writing")
-    aside.write_text(text, encoding="utf-8")
-    os.replace(aside, path)
+    write_whole(path, text)
     return path

@@ -1,19 +1,17 @@
-"""Self-doubt: reasons why a number of the audit may not mean what it seems to."""
+"""Sanity checks: reasons why a number of the audit may not mean what it seems to."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from residuum.auditing.counts import Counts
 from residuum.auditing.crafting import loss_gradient
+from residuum.auditing.engine import PreparedModels
 from residuum.auditing.measures import pooled_ratio
-from residuum.auditing.plan import Predictor
+from residuum.models import are_probabilities
 from residuum.perturbations import Perturbation
 from residuum.perturbations.gradient import GradientAttack
 from residuum.types import ResiduumWarning, Samples
@@ -22,7 +20,7 @@ FEWEST_DRAWS = 5  # 2^-5 < 5 %: with fewer draws no sign test can be significant
 WIDE = 0.1
 
 
-def spoken(messages: Iterator[str]) -> list[str]:
+def issue_warnings(messages: Iterable[str]) -> list[str]:
     """Show every message as a warning and return them all."""
     found = list(messages)
     for message in found:
@@ -30,13 +28,13 @@ def spoken(messages: Iterator[str]) -> list[str]:
     return found
 
 
-def model_doubts(models: Mapping[str, nn.Module], predictors: Mapping[int, Predictor], probe: Tensor) -> Iterator[str]:
+def model_warnings(models: Mapping[str, nn.Module], prepared: PreparedModels) -> Iterator[str]:
     """Yield what is odd about the models."""
     for name, model in models.items():
-        predictor = predictors[id(model)]
+        predictor = prepared.predictors[id(model)]
         if any(module.training for module in model.modules()):
             yield f"{name} is in training mode; it is audited in eval mode"
-        logits = predictor.logits(probe)
+        logits = predictor.logits(prepared.probe)
         if are_probabilities(logits):
             yield f"{name} returns probabilities, not logits; attacks and near-ties need logits: remove its softmax"
         if not logits.isfinite().all():
@@ -45,21 +43,18 @@ def model_doubts(models: Mapping[str, nn.Module], predictors: Mapping[int, Predi
             yield f"{name} cannot run in float64; its near-ties are decided in float32"
 
 
-def attack_doubts(
-    models: Mapping[str, nn.Module],
-    predictors: Mapping[int, Predictor],
-    perturbation: Perturbation,
-    crafted_on: str,
-    probe: Tensor,
+def attack_warnings(
+    models: Mapping[str, nn.Module], prepared: PreparedModels, perturbation: Perturbation, crafted_on: str
 ) -> Iterator[str]:
     """Yield what is odd about a gradient attack."""
     if not isinstance(perturbation, GradientAttack):
         return
     for name, model in models.items():
-        predictor = predictors[id(model)]
-        still = (loss_gradient(predictor.fast, probe.to(predictor.device)) == 0).flatten(1).all(1).double().mean()
-        if still > 0:
-            yield f"{name} has zero input gradients on {still:.0%} of the probe; the attack does not move these inputs"
+        predictor = prepared.predictors[id(model)]
+        gradient = loss_gradient(predictor.fast, prepared.probe.to(predictor.device))
+        zero = (gradient == 0).flatten(1).all(1).double().mean()
+        if zero > 0:
+            yield f"{name} has zero input gradients on {zero:.0%} of the probe; the attack does not move these inputs"
     if perturbation.target != "true" and crafted_on == "unlearned":
         yield (
             f"{perturbation.name} with target {perturbation.target!r} is crafted to make the audited model wrong, "
@@ -68,7 +63,7 @@ def attack_doubts(
         )
 
 
-def id_doubts(samples: Samples, seen: Mapping[str, Container[str]]) -> Iterator[str]:
+def id_warnings(samples: Samples, seen: Mapping[str, Container[str]]) -> Iterator[str]:
     """Yield where the reference has seen samples that it must not know."""
     for source, ids in seen.items():
         known = sum(sample_id in ids for sample_id in samples.ids)
@@ -79,7 +74,7 @@ def id_doubts(samples: Samples, seen: Mapping[str, Container[str]]) -> Iterator[
             )
 
 
-def result_doubts(counts: Mapping[str, Counts], confidence: float, exact: bool) -> Iterator[str]:
+def result_warnings(counts: Mapping[str, Counts], confidence: float, exact: bool) -> Iterator[str]:
     """Yield where the draws do not suffice to say anything."""
     first = next(iter(counts.values()))
     moving = first.taus > 0
@@ -88,20 +83,13 @@ def result_doubts(counts: Mapping[str, Counts], confidence: float, exact: bool) 
     fewest = int(first.draws[:, moving].min())
     if fewest < FEWEST_DRAWS:
         yield f"{fewest} draws are too few for any sample's sign test to be significant; use at least {FEWEST_DRAWS}"
-    unclear = [name for name, table in counts.items() if says_nothing(table, confidence).any()]
+    unclear = [name for name, table in counts.items() if says_nothing(table, confidence)]
     if unclear:
         names = ", ".join(unclear)
         yield f"too few draws to tell r from 1 within +-{WIDE}: {names}; ask for more draws or for a half-width"
 
 
-def says_nothing(counts: Counts, confidence: float) -> NDArray[np.bool_]:
-    """Return at which radii the interval of r contains 1 and is wide."""
+def says_nothing(counts: Counts, confidence: float) -> bool:
+    """Return whether the interval of r contains 1 and is wide at any radius."""
     _, low, high = pooled_ratio(counts, confidence=confidence)
-    empty: NDArray[np.bool_] = (low <= 1) & (high >= 1) & (high - low > 2 * WIDE)
-    return empty
-
-
-def are_probabilities(logits: Tensor) -> bool:
-    """Return whether every row is non-negative and sums to 1."""
-    sums = logits.double().sum(1)
-    return bool((logits >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), rtol=0, atol=1e-4)
+    return bool(((low <= 1) & (high >= 1) & (high - low > 2 * WIDE)).any())

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from residuum.auditing import Counts, Manifest, audit, read_manifest
-from residuum.auditing.doubts import result_doubts
+from residuum.auditing.sanity import result_warnings
 from residuum.perturbations import FGSM
 from residuum.types import InputError, ResiduumWarning
 
@@ -100,10 +100,10 @@ def test_intervals_that_say_nothing():
         return Counts.of(["a"], [0], [0.1], **table, same_prediction=[[0]])
 
     tables = {"unclear": counts(20, 9, 8), "clear": counts(20, 18, 2), "narrow": counts(20_000, 9000, 9010)}
-    assert list(result_doubts(tables, 0.95, exact=False)) == [
+    assert list(result_warnings(tables, 0.95, exact=False)) == [
         "too few draws to tell r from 1 within +-0.1: unclear; ask for more draws or for a half-width"
     ]
-    assert list(result_doubts(tables, 0.95, exact=True)) == []
+    assert list(result_warnings(tables, 0.95, exact=True)) == []
 
 
 def test_a_model_that_cannot_run_in_float64(reference, samples):

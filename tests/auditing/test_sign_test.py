@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from residuum.auditing import Counts, first_radius
+from residuum.auditing.gallery import most_suspicious
 from residuum.auditing.intervals import discoveries, sign_test
-from residuum.auditing.recognition import most_suspicious
 
 
 def counts(method, reference, taus, draws=40, ids=None):

@@ -1,15 +1,33 @@
-"""Arrays in .npz files whose bytes depend on nothing but the arrays."""
+"""Files that appear whole or not at all, and .npz files whose bytes depend on nothing but their arrays."""
 
 from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from residuum.errors import InputError
+
+
+def write_whole(path: str | Path, content: str | bytes | memoryview) -> None:
+    """Write the file aside and rename it: readers see the old or the new one, and an error leaves the old one.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_whole(Path(folder) / "a.txt", "whole")
+    ...     [file.read_text() for file in Path(folder).iterdir()]
+    ['whole']
+    """
+    aside = Path(path).with_name(f".{Path(path).name}.{uuid4().hex}")
+    try:
+        aside.write_bytes(content.encode() if isinstance(content, str) else content)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def write_arrays(path: str | Path, arrays: Mapping[str, ArrayLike], *, compress: bool = True) -> None:

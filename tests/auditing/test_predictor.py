@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from residuum.auditing.plan import Predictor, decide
+from residuum.auditing.predictor import Predictor, decide
 from residuum.types import InputError
 
 

@@ -1,15 +1,60 @@
-"""Residual networks with torchvision's parameter names and a stem for small images.
-
-Reference: He et al., "Deep residual learning for image recognition", 2016.
-"""
+"""The networks: logistic regression, perceptron, small convolutional network, residual networks and VGG-11."""
 
 from __future__ import annotations
+
+import math
+from itertools import pairwise
 
 from torch import Tensor, nn
 
 from residuum.models.layers import Classifier, Normalise
 
 LARGE = 64  # images above this side get the 7x7 stem with stride and max-pool of the original network
+# VGG-11: planes in units of the width; a max-pool follows where the flag is set.
+VGG_PLAN = ((1, True), (2, True), (4, False), (4, True), (8, False), (8, True), (8, False), (8, True))
+
+
+class LogisticRegression(Classifier):
+    """One linear layer on the flattened input: logits W x + b."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalise: Normalise) -> None:
+        super().__init__(normalise)
+        self.fc = nn.Linear(math.prod(shape), classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (n, classes) of inputs (n, ...)."""
+        return self.fc(self.normalise(x).flatten(1))  # type: ignore[no-any-return]
+
+
+class MLP(Classifier):
+    """One hidden layer of `width` units on the flattened input, no batch-norm."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalise: Normalise) -> None:
+        super().__init__(normalise)
+        self.hidden = nn.Linear(math.prod(shape), width)
+        self.relu = nn.ReLU()
+        self.fc = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (n, classes) of inputs (n, ...)."""
+        return self.fc(self.relu(self.hidden(self.normalise(x).flatten(1))))  # type: ignore[no-any-return]
+
+
+class CNN(Classifier):
+    """A 3x3 convolution with `width` planes and batch-norm, max-pooled to 8x8, then 16 * width hidden units."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalise: Normalise) -> None:
+        super().__init__(normalise)
+        self.conv1, self.bn1 = nn.Conv2d(shape[0], width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
+        self.relu = nn.ReLU()
+        self.maxpool = nn.AdaptiveMaxPool2d(8)
+        self.hidden = nn.Linear(64 * width, 16 * width)
+        self.fc = nn.Linear(16 * width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (n, classes) of images (n, channels, height, width)."""
+        x = self.maxpool(self.relu(self.bn1(self.conv1(self.normalise(x)))))
+        return self.fc(self.relu(self.hidden(x.flatten(1))))  # type: ignore[no-any-return]
 
 
 def _downsample(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
@@ -67,14 +112,17 @@ Block = type[BasicBlock] | type[Bottleneck]
 
 
 class ResNet(Classifier):
-    """Stem, four groups of residual blocks of width, 2, 4 and 8 width planes, global mean, one linear layer."""
+    """Stem, four groups of residual blocks of width, 2, 4 and 8 width planes, global mean, one linear layer.
+
+    Parameter names are torchvision's; small images get a stem that keeps their size.
+    Reference: He et al., "Deep residual learning for image recognition", 2016.
+    """
 
     block: Block = BasicBlock
     blocks: tuple[int, int, int, int] = (2, 2, 2, 2)
 
     def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalise: Normalise) -> None:
-        super().__init__()
-        self.normalise = normalise
+        super().__init__(normalise)
         large = max(shape[1:]) > LARGE
         self.conv1 = nn.Conv2d(shape[0], width, 7 if large else 3, 2 if large else 1, 3 if large else 1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
@@ -109,3 +157,27 @@ class ResNet50(ResNet):
 
     block = Bottleneck
     blocks = (3, 4, 6, 3)
+
+
+class VGG11(Classifier):
+    """VGG-11: eight 3x3 convolutions with batch-norm, five max-pools, global mean, one linear layer `classifier`.
+
+    Parameter names are torchvision's (`features.*`). Its two hidden layers of 4,096 units and their dropout are left
+    out, as is usual for 32x32 images. Max-pools round up, so that images below 32x32 pass as well.
+    Reference: Simonyan and Zisserman, "Very deep convolutional networks for large-scale image recognition", 2015.
+    """
+
+    def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalise: Normalise) -> None:
+        super().__init__(normalise)
+        planes = [shape[0], *(factor * width for factor, _ in VGG_PLAN)]
+        layers: list[nn.Module] = []
+        for (inputs, outputs), (_, pool) in zip(pairwise(planes), VGG_PLAN, strict=True):
+            layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
+            layers += [nn.MaxPool2d(2, ceil_mode=True)] if pool else []
+        self.features = nn.Sequential(*layers)
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.classifier = nn.Linear(planes[-1], classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (n, classes) of images (n, channels, height, width)."""
+        return self.classifier(self.avgpool(self.features(self.normalise(x))).flatten(1))  # type: ignore[no-any-return]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from residuum.auditing import Counts, audit, measure
-from residuum.auditing.adaptive import draws_needed, pilot_draws
+from residuum.auditing.budget import draws_needed, pilot_draws
 from residuum.auditing.measures import pooled_ratio
 from residuum.types import InputError
 

@@ -1,4 +1,4 @@
-"""The inference plan: a model prepared once, and near-ties decided in float64 by the plain model.
+"""The predictor: a model prepared once, and near-ties decided in float64 by the plain model.
 
 A prediction is the argmax of the plain model in float64. Computing everything that way would be slow, so a fast
 float32 copy (batch-norm folded, channels last) answers wherever its two largest logits are far enough apart, and the

@@ -1,0 +1,114 @@
+"""The budget of an audit: how many draws a wanted half-width needs, and what an audit will cost.
+
+A pilot says how many draws are needed, then all are made at once: one look, one final interval. Stopping when an
+interval looks narrow enough, or spending draws where the last look was wide, ends preferably at underestimated
+variances, and such intervals cover less often than they say. The cost comes from a measured batch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from residuum.auditing.counts import Counts
+from residuum.auditing.engine import CraftedOn, PreparedModels, passes, predict_group, prepare_models, workers
+from residuum.auditing.intervals import normal_quantile, paired_variance
+from residuum.auditing.measures import pooled_ratio
+from residuum.auditing.stream import Group, Work, checked_radii, make_work
+from residuum.perturbations import Perturbation, block_generator, make_perturbation
+from residuum.types import Samples
+
+RESERVE = 1.1  # the pilot's variance is itself uncertain: ask for a little more than it says
+
+
+def pilot_draws(samples: int) -> int:
+    """Return the pilot's draws of each sample: max(4, ceil(1000 / n)).
+
+    >>> pilot_draws(44), pilot_draws(20_000)
+    (23, 4)
+    """
+    return max(4, -(-1000 // samples))
+
+
+def draws_needed(
+    pilots: Iterable[Counts], *, half_width: float, max_draws: int, confidence: float = 0.95
+) -> NDArray[np.int64]:
+    """Return how many draws of each sample the widest model needs at each radius, shape (T,).
+
+    n = z^2 sum_i v_i / (half_width * sum_i p_a,i)^2, v_i estimated by the pilot; where the reference is never right the
+    difference p_m - p_a takes the place of the ratio. At least the pilot's own draws, at most `max_draws`.
+    """
+    pilots = list(pilots)
+    needed = np.max([needed_by(pilot, half_width, confidence) for pilot in pilots], axis=0)
+    spent = np.min([pilot.draws.min(axis=0) for pilot in pilots], axis=0)
+    total: NDArray[np.int64] = np.clip(np.ceil(needed), spent, np.maximum(max_draws, spent)).astype(np.int64)
+    return total
+
+
+def needed_by(pilot: Counts, half_width: float, confidence: float) -> NDArray[np.float64]:
+    """Return the draws one model needs, not rounded."""
+    z = normal_quantile(confidence)
+    r, _, _ = pooled_ratio(pilot, confidence=confidence)
+    scale = np.where(np.isnan(r), len(pilot), (pilot.reference_right / pilot.draws).sum(0))
+    per_draw = paired_variance(pilot, np.where(np.isnan(r), 1.0, r)) * pilot.draws.mean(axis=0)
+    needed: NDArray[np.float64] = RESERVE * z**2 * per_draw / (half_width * scale) ** 2
+    return np.where(pilot.taus == 0, 0.0, needed)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Predictions to make, and the seconds they are expected to take on this machine."""
+
+    passes: int
+    seconds: float
+
+    def __str__(self) -> str:
+        """Say it in one line.
+
+        >>> str(Cost(1_200_000, 5400))
+        '1,200,000 forward passes, about 90 minutes'
+        """
+        minutes = self.seconds / 60
+        amount = f"{minutes:.0f} minutes" if minutes >= 2 else f"{self.seconds:.0f} seconds"
+        return f"{self.passes:,} forward passes, about {amount}"
+
+
+def estimate_cost(
+    models: Mapping[str, nn.Module],
+    reference: nn.Module,
+    samples: Samples,
+    perturbation: str | Perturbation | Callable[..., Tensor],
+    *,
+    taus: Sequence[float],
+    draws: int,
+    seed: int = 0,
+    crafted_on: CraftedOn = "unlearned",
+) -> Cost:
+    """Return the cost of `audit` with these arguments: one batch is perturbed and shown, and its time scaled.
+
+    Crafting takes part in the time, not in the number of passes.
+    """
+    chosen, radii = make_perturbation(perturbation), checked_radii(taus)
+    prepared = prepare_models(models, reference, samples, chosen, radius=max(radii), crafted_on=crafted_on, seed=seed)
+    work = make_work(samples, chosen, radii, (0, draws), seed=seed, classes=prepared.classes)
+    total = passes(work, prepared)
+    return Cost(total, total * seconds_per_pass(work, prepared))
+
+
+def seconds_per_pass(work: Work, prepared: PreparedModels) -> float:
+    """Return the time of one prediction, crafting included, measured on a batch of usual size (second of two runs)."""
+    positions = torch.arange(work.rows) % len(work.samples)
+    randomness = work.perturbation.draw(block_generator(work.seed, "cost", 0), work.rows, work.samples.shape)
+    group = Group((work.taus.index(max(work.taus)),), positions, *work.samples.batch(positions), randomness)
+    with workers() as pool:
+        for _ in range(2):
+            start = time.perf_counter()
+            _, predictions = predict_group(work, group, prepared, pool)
+            spent = time.perf_counter() - start
+    return spent / predictions
