@@ -11,7 +11,7 @@ import re
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -93,16 +93,7 @@ class Audit(_Part):
             return self.residual_knowledge.curve
         if measure == "mean_of_ratios":
             return Curve(value=self.residual_knowledge.mean_of_ratios)
-        found: Curve = getattr(self, measure)
-        return found
-
-
-class RelearnTime(_Part):
-    """Epochs until the forgotten samples are learnt again; None where the cap came first."""
-
-    value: float | None
-    censored: bool
-    threshold: float
+        return cast(Curve, getattr(self, measure))
 
 
 class Metrics(_Part):
@@ -113,7 +104,7 @@ class Metrics(_Part):
     test_accuracy: float
     mia_accuracy: float
     mia_entropy_accuracy: float | None = None
-    relearn_epochs: RelearnTime | None = None
+    relearn_epochs: dict[str, Any] | None = None  # value (None beyond the cap), censored, threshold
 
 
 class SeedResult(_Part):
@@ -156,8 +147,7 @@ class Summary(_Part):
 
     def metric(self, name: str) -> Spread | None:
         """Return one of the accuracies by its name."""
-        found: Spread | None = getattr(self, name)
-        return found
+        return cast(Spread | None, getattr(self, name))
 
 
 class Row(_Part):
@@ -206,23 +196,20 @@ class ForgetRequest(_Part):
     forget_ids: list[str] | None = None
 
 
-class _Named(_Part):
+class _Chosen(_Part):
     name: str = ""
     width: int | None = None
-
-
-class _Perturbations(_Part):
     perturbations: list[str] = []
 
 
 class Settings(_Part):
     """The scenario's settings as far as a reader needs them; all others are kept beside these."""
 
-    data: _Named = _Named()
+    data: _Chosen = _Chosen()
     forget: ForgetRequest = ForgetRequest()
     earlier: list[ForgetRequest] = []
-    model: _Named = _Named()
-    audit: _Perturbations = _Perturbations()
+    model: _Chosen = _Chosen()
+    audit: _Chosen = _Chosen()
     picture: dict[str, Any] | None = None
 
     @property
@@ -333,8 +320,7 @@ class RequestAudit(_Part):
 
     def on(self, samples: str) -> Estimates:
         """Return the estimates on "so_far" or on "first_request"."""
-        found: Estimates = getattr(self, samples)
-        return found
+        return cast(Estimates, getattr(self, samples))
 
 
 class RequestRow(_Part):
@@ -369,11 +355,6 @@ class RequestResult(_Part):
     rows: dict[str, RequestRow]
 
 
-class _Sequence(_Part):
-    name: str
-    data: str
-
-
 class Requests(Stored):
     """requests.json: deletion requests carried out one after the other."""
 
@@ -383,7 +364,7 @@ class Requests(Stored):
 
     schema_: str = Field(SCHEMA, alias="schema")
     created: str = ""
-    scenario: _Sequence
+    scenario: dict[Literal["name", "data"], str]
     seeds: list[int]
     requests: list[RequestResult]
 

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from residuum.reporting import evidence, verdict, wording
 from residuum.reporting.gallery import GalleryPage
 from residuum.reporting.glossary import COLUMNS, MEASURES
-from residuum.reporting.plots import panels, trade_offs
+from residuum.reporting.plots import plot_data
 from residuum.reporting.provenance import provenance, sample_count
 from residuum.reporting.published import Comparison
 from residuum.reporting.run import Run
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 TEMPLATES = files("residuum.reporting") / "templates"
 SCRIPTS = ("plot.js", "charts.js", "page.js")
-PLACES = 5  # significant digits of what plots draw; tables and files have all
 
 
 def page_text(
@@ -88,39 +86,6 @@ def verdict_fragment(run: Run) -> str:
     return (
         environment().get_template("fragment.html.j2").render(name=run.name, rows=rows, headline=wording.headline(run))
     )
-
-
-def plot_data(runs: Sequence[Run], galleries: Sequence[GalleryPage]) -> dict[str, Any]:
-    """Return what the page's script draws."""
-    shown = list(dict.fromkeys(label for run in runs for label in run.summary.first_shown()))
-    return {
-        "first": "difference" if all(run.form == "class" for run in runs) else MEASURES[0].key,
-        "measures": [asdict(measure) for measure in MEASURES],
-        "styles": {label: asdict(style) for label, style in row_styles(runs).items()},
-        "shown": shown,
-        "panels": rounded([panel for run in runs for panel in panels(run)]),
-        "tradeoff": rounded([study for run in runs for study in trade_offs(run)]),
-        "gallery": [
-            {"seeds": {s: [_answers(card) for card in cards] for s, cards in g.seeds.items()}} for g in galleries
-        ],
-    }
-
-
-def _answers(card: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{key: strip[key] for key in ("reference", "right", "counted")} for strip in card["strips"]]
-
-
-def rounded(value: Any) -> Any:  # noqa: ANN401 (any JSON value)
-    """Return the same value with floats cut to the digits a plot can show.
-
-    >>> rounded({"a": [1.23456789, None]})
-    {'a': [1.2346, None]}
-    """
-    if isinstance(value, float):
-        return float(f"{value:.{PLACES}g}")
-    if isinstance(value, dict):
-        return {key: rounded(item) for key, item in value.items()}
-    return [rounded(item) for item in value] if isinstance(value, list) else value
 
 
 def script_json(value: Any) -> str:  # noqa: ANN401 (any JSON value)

@@ -1,14 +1,34 @@
-"""What the page's plots draw: curves over the radius, per perturbation, row and seed, and the trade-off."""
+"""What the page's script draws: curves over the radius, the trade-off, and the answers of the gallery."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from residuum.record import Curve
+from residuum.reporting.gallery import GalleryPage
 from residuum.reporting.glossary import AXES, MEASURES
 from residuum.reporting.run import Run
+from residuum.reporting.summary import row_styles
+
+PLACES = 5  # significant digits of what plots draw; tables and files have all
+
+
+def plot_data(runs: Sequence[Run], galleries: Sequence[GalleryPage]) -> dict[str, Any]:
+    """Return what the page's script draws."""
+    shown = list(dict.fromkeys(label for run in runs for label in run.summary.first_shown()))
+    return {
+        "first": "difference" if all(run.form == "class" for run in runs) else MEASURES[0].key,
+        "measures": [asdict(measure) for measure in MEASURES],
+        "styles": {label: asdict(style) for label, style in row_styles(runs).items()},
+        "shown": shown,
+        "panels": rounded([panel for run in runs for panel in panels(run)]),
+        "tradeoff": rounded([study for run in runs for study in trade_offs(run)]),
+        "gallery": [
+            {"seeds": {s: [_answers(card) for card in cards] for s, cards in g.seeds.items()}} for g in galleries
+        ],
+    }
 
 
 def panels(run: Run) -> Iterator[dict[str, Any]]:
@@ -39,3 +59,20 @@ def trade_offs(run: Run) -> Iterator[dict[str, Any]]:
     for name in run.perturbations:
         points = [asdict(point) for point in run.summary.trade_off(name)]
         yield {"run": run.name, "perturbation": name, "form": run.form, "points": points}
+
+
+def _answers(card: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{key: strip[key] for key in ("reference", "right", "counted")} for strip in card["strips"]]
+
+
+def rounded(value: Any) -> Any:  # noqa: ANN401 (any JSON value)
+    """Return the same value with floats cut to the digits a plot can show.
+
+    >>> rounded({"a": [1.23456789, None]})
+    {'a': [1.2346, None]}
+    """
+    if isinstance(value, float):
+        return float(f"{value:.{PLACES}g}")
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list) else value

@@ -96,7 +96,7 @@ def requests_tables(record: Requests, width: int) -> Iterator[Table]:
         [label for label, _ in lines],
         [(head, [line[k] for line in cells]) for k, head in enumerate(heads)],
         width,
-        title=f"{record.scenario.name}: {plural(len(record.requests), 'request')}, means over "
+        title=f"{record.scenario['name']}: {plural(len(record.requests), 'request')}, means over "
         f"{plural(len(record.seeds), 'seed')} (re-train's)",
         caption="r at the largest radius with the ends of its intervals, on all samples forgotten so far and on those "
         "of request 1 alone; where re-train is never right, the difference in percentage points, with its sign.",
