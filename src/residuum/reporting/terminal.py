@@ -124,23 +124,17 @@ def residual_tables(run: Run, perturbation: str, width: int) -> Iterator[Table]:
     """Yield r(tau) per row: the mean of the seeds' pooled ratios, [lowest low, highest high] of their intervals."""
     rows, floor = run.summary.audited(perturbation), run.summary.floors[perturbation]["pooled"]
     curves = [row.curve(perturbation, "pooled") for row in rows]
-    floors, axis = [] if floor is None else [floor], AXES.get(perturbation, "radius")
-    columns = [
-        (f"{tau:g}", [_point_text(curve, k) for curve in curves] + [_interval(*c.at(k)[1:]) for c in _valued(floors)])
-        for k, tau in enumerate(run.summary.taus[perturbation])
-    ]
+    axis, taus = AXES.get(perturbation, "radius"), run.summary.taus[perturbation]
+    texts = [[_point_text(curve, k) for k in range(len(taus))] for curve in curves]
+    floors = [] if floor is None else [[_interval(*ends) for ends in zip(floor.low, floor.high, strict=True)]]
     yield from fitting_tables(
         [*(row.label for row in rows), *("noise floor" for _ in floors)],
-        columns,
+        [(f"{tau:g}", [text[k] for text in (*texts, *floors)]) for k, tau in enumerate(taus)],
         width,
         title=f"Residual knowledge r under {perturbation}: mean over seeds [lowest, highest end of the intervals]",
         caption=f"r > 1: recognises perturbed forgotten samples more often than re-train. Columns: {axis}.",
         apart=len(floors),
     )
-
-
-def _valued(floors: Sequence[Curve]) -> list[Curve]:
-    return [Curve(value=floor.low, low=floor.low, high=floor.high) for floor in floors]
 
 
 def _point_text(curve: Curve, k: int) -> str:
