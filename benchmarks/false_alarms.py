@@ -123,8 +123,8 @@ def line(material: Material, perturbation: str, measure: str, kind: str, many: i
 def table(materials: dict[str, Material], measures: list[str], kind: str, many: int) -> None:
     """Print one table."""
     said = {"retrain": "Re-trained models with any evidence against them", "original": "Originals found"}[kind]
-    print(f"\n{said}, % of {many} trials (inconclusive in brackets)\n")
-    print("| perturbation | of | " + " | ".join(f"{s} seeds, {k} controls" for s, k in DESIGNS) + " |")
+    print(f"\n{said}, % of {many} trials (inconclusive in brackets), by seeds × controls of each seed\n")
+    print("| perturbation | of | " + " | ".join(f"{s} × {k}" for s, k in DESIGNS) + " |")
     print("|---" * (2 + len(DESIGNS)) + "|")
     for measure in measures:
         for perturbation, material in materials.items():

@@ -48,7 +48,8 @@ class Judgement:
     `value` is the row's mean over seeds (log r or difference) and low..high the bar, what re-trained models explain.
     `statistic` is T; `p_value` is for all columns and both directions. `detectable` is the distance from the middle of
     the bar that is found with 80 % power. `radius` is the position of the radius that tells most. Where the word is
-    inconclusive, so many `more_controls` of each seed or `more_seeds` would do (None: not even 50).
+    inconclusive, so many `more_controls` of each seed or `more_seeds` would do at this spread (None: not even 50), or
+    are the least that show a spread at all.
     """
 
     word: Word
