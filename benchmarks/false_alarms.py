@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from retrain_pool import PERTURBATIONS, SETS, Audited, Floats, Pool
 
+from residuum.errors import InputError
 from residuum.reporting.level_rule import half_sample, judge_scores, scores
 
 DESIGNS = [(seeds, controls) for seeds in (1, 3, 5) for controls in (1, 2, 4)]
@@ -77,18 +78,23 @@ class Material:
     def trials(self, seeds: int, controls: int, kind: str, many: int) -> Iterator[dict[str, Trial]]:
         """Yield runs whose row is re-trained or original; no model is twice in one run."""
         rng = np.random.default_rng([seeds, controls])
-        while many:
+        for _ in range(many):
             groups = rng.choice(self.pool.references, seeds, replace=False).tolist()
-            names = [self.drawn(i, controls, kind, rng) for i in groups]
-            if len({name for chosen in names for name in chosen}) == seeds * (controls + 1):
-                yield {part: self.trial(part, groups, names) for part in self.groups}
-                many -= 1
+            names: list[list[str]] = []
+            for i in groups:
+                names.append(self.drawn(i, controls, kind, rng, {name for chosen in names for name in chosen}))
+            yield {part: self.trial(part, groups, names) for part in self.groups}
 
-    def drawn(self, i: int, controls: int, kind: str, rng: np.random.Generator) -> list[str]:
-        """Return the row's model and the controls of group i."""
-        others, originals = self.pool.members(i)
-        chosen = rng.permutation(others)[: controls + 1].tolist()
-        return chosen if kind == "retrain" else [str(rng.choice(originals)), *chosen[1:]]
+    def drawn(self, i: int, controls: int, kind: str, rng: np.random.Generator, used: set[str]) -> list[str]:
+        """Return the row's model and the controls of group i, none of them used before."""
+        others, originals = (
+            [name for name in rng.permutation(names).tolist() if name not in used] for names in self.pool.members(i)
+        )
+        row = (others if kind == "retrain" else originals)[:1]
+        chosen = [*row, *others[1 : controls + 1]]
+        if len(chosen) <= controls:
+            raise InputError(f"group {i} of the pool has too few models left for {controls} controls; make it larger")
+        return chosen
 
     def trial(self, part: str, groups: list[int], names: list[list[str]]) -> Trial:
         """Return the shares of the chosen models."""
