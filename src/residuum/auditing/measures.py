@@ -51,6 +51,7 @@ def measure(counts: Counts, *, confidence: float = 0.95, bootstrap_seed: int, ex
     significant = more if exact else discoveries(sign_test(counts))
     return {
         "taus": [float(tau) for tau in counts.taus],
+        "samples": len(counts),
         "draws": [int(draws) for draws in counts.draws.min(axis=0)],
         "residual_knowledge": residual_knowledge(counts, confidence, bootstrap_seed, exact),
         "difference": difference(counts, certain, z),
@@ -150,19 +151,22 @@ def first_radius(counts: Counts, *, exact: bool = False, level: float = 0.05) ->
     }
 
 
-def noise_floor(controls: Sequence[Counts], *, confidence: float = 0.95, exact: bool = False) -> dict[str, Any]:
+def noise_floor(
+    controls: Sequence[Counts], *, confidence: float = 0.95, exact: bool = False, crafted: bool = False
+) -> dict[str, Any]:
     """Return the range of r that re-training again gives: every control against its reference, and the reverse.
 
-    `low` and `high` are the ends of the union of all intervals; `pairs` is the number k of controls: one more
-    re-train falls outside the range of k with chance about 2 / (k + 1).
+    `low` and `high` are the ends of the union of all intervals; `pairs` is the number k of controls: one more re-train
+    falls outside this range of both directions with chance about 1 / (k + 1). Inputs `crafted` on a control say
+    nothing about an attack on the reference: there the reverse is nobody's r, and left out.
     """
     if not controls:
         raise InputError("expected the counts of at least one control; train a second reference with another seed")
     taus = controls[0].taus
     if any(not np.array_equal(control.taus, taus) for control in controls):
         raise InputError("expected the same radii in the counts of all controls")
-    both_ways = [side for control in controls for side in (control, control.swapped())]
-    bounds = [pooled_ratio(counts, confidence=confidence, exact=exact)[1:] for counts in both_ways]
+    sides = [side for control in controls for side in ((control,) if crafted else (control, control.swapped()))]
+    bounds = [pooled_ratio(counts, confidence=confidence, exact=exact)[1:] for counts in sides]
     low, high = (np.array([bound[end] for bound in bounds]) for end in (0, 1))
     undefined = np.isnan(low).any(0) | np.isnan(high).any(0)
     return {

@@ -53,6 +53,7 @@ def _scenario(experiment: Experiment) -> ScenarioRecord:
             "name": scenario.name,
             "form": splits.form,
             "class_names": list(splits.class_names),
+            "sizes": {part: len(getattr(splits, part)) for part in ("retain", "forget", "validation", "test")},
             "public_data": scenario.data.name in DATASETS,
             "settings": scenario.model_dump(mode="json", exclude={"name", "rows", *unused}),
             **weights,
@@ -103,7 +104,8 @@ def _noise_floors(experiment: Experiment, by_label: dict[str, list[Result]]) -> 
 def _noise_floor(controls: Sequence[Result], perturbation: str) -> NoiseFloor:
     settings = controls[0].audits[perturbation]["settings"]
     counts = [Counts.load(control.counts[perturbation]) for control in controls]
-    floor = noise_floor(counts, confidence=settings["confidence"], exact=settings["enumerated"])
+    crafted = settings["crafted_on"] is not None
+    floor = noise_floor(counts, confidence=settings["confidence"], exact=settings["enumerated"], crafted=crafted)
     return NoiseFloor.model_validate(floor)
 
 

@@ -132,6 +132,7 @@ class Scenario(_Strict):
     rows: Texts = []
     seeds: Annotated[list[int], BeforeValidator(_as_list)] = [131, 42, 7]
     controls: Annotated[int, Field(ge=1)] = 1
+    accept_reference: bool = False
     threads: Annotated[int, Field(ge=1)] = 1
 
     def training(self, role: str) -> dict[str, Any]:

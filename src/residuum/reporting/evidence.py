@@ -1,60 +1,73 @@
-"""What all seeds say at one radius, beside the noise floor: what verdicts, tables and plots are made of."""
+"""A row beside the re-trained models of its run: the numbers that the rule judges, and what it says of them.
+
+Three quantities, each under one perturbation: r on the forgotten samples, G on held-out samples of the same classes
+(knowledge of the class), and M = r / G (memory of these very samples). In class form they are differences.
+"""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
 
 from residuum.record import Audit, Curve, Row, Values, over_seeds
+from residuum.reporting.level_rule import ERROR, Floats, Judgement, half_sample, judge_scores, scores
 from residuum.reporting.run import Run
 
-ERROR = 0.05
-SHARE = (2, 3)
+Quantity = Literal["r", "G", "M"]
 Bounds = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Point:
-    """What all seeds say at one radius of one perturbation; bounds are at the judged confidence."""
+class Finding:
+    """What the rule says of one quantity of one row; column 0 is the level over all radii above 0, then each radius."""
 
+    quantity: Quantity
     perturbation: str
-    tau: float
-    values: tuple[float, ...]
-    lows: tuple[float, ...]
-    highs: tuple[float, ...]
-    floor: Bounds
-    neutral: float
+    crafted: bool
+    form: str
+    taus: tuple[float, ...]
+    seeds: tuple[float, ...]
+    judgement: Judgement
 
     @property
-    def bar(self) -> Bounds:
-        """Return (min(neutral, floor.low), max(neutral, floor.high)): what lies between is no evidence."""
-        return min(self.neutral, self.floor[0]), max(self.neutral, self.floor[1])
+    def column(self) -> int:
+        """The column the judgement rests on: the level, unless one radius alone lies beyond its bar."""
+        j = self.judgement
+        beyond = (j.value > j.high) | (j.value < j.low)
+        return 0 if beyond[0] or not beyond.any() else j.radius + 1
+
+    def value(self, column: int = 0) -> float:
+        """Return the mean over seeds: a ratio, or in class form a difference."""
+        return self._natural(self.judgement.value[column])
+
+    def bar(self, column: int = 0) -> Bounds:
+        """Return what re-trained models explain."""
+        return self._natural(self.judgement.low[column]), self._natural(self.judgement.high[column])
+
+    def interval(self, column: int = 0) -> Bounds:
+        """Return the 95 % interval of the mean, if the row varies from seed to seed as re-trained models do."""
+        half = self.judgement.half_interval[column]
+        middle = self.judgement.value[column]
+        return self._natural(middle - half), self._natural(middle + half)
 
     @property
-    def above(self) -> int:
-        """Return in how many seeds the whole interval lies above the bar."""
-        return sum(low > self.bar[1] for low in self.lows)
+    def smallest(self) -> float:
+        """The smallest level that this run would have told from re-training, with 80 % power."""
+        j = self.judgement
+        return self._natural((j.low[0] + j.high[0]) / 2 + j.detectable[0])
 
     @property
-    def below(self) -> int:
-        """Return in how many seeds the whole interval lies below the bar."""
-        return sum(high < self.bar[0] for high in self.highs)
+    def shift(self) -> float:
+        """How far the level lies from what re-trained models show in the mean, on the scale of the rule."""
+        j = self.judgement
+        return float(j.value[0] - (j.low[0] + j.high[0]) / 2)
 
-    @property
-    def mean(self) -> float:
-        """Return the mean over seeds."""
-        return statistics.fmean(self.values)
-
-    @property
-    def distance(self) -> float:
-        """Return how far the mean over seeds lies from neutral."""
-        return abs(self.mean - self.neutral)
-
-    def enough(self, count: int) -> bool:
-        """Return whether a count is at least two thirds of the seeds."""
-        return count * SHARE[1] >= SHARE[0] * len(self.values)
+    def _natural(self, value: float) -> float:
+        return float(value) if self.form == "class" else math.exp(value)
 
 
 def judged_measure(form: str) -> tuple[str, float]:
@@ -66,56 +79,83 @@ def judged_measure(form: str) -> tuple[str, float]:
     return ("difference", 0.0) if form == "class" else ("pooled", 1.0)
 
 
-def judged_confidence(run: Run) -> float:
-    """Return 1 - 0.05 / number of radii above 0 that a verdict of this run looks at."""
-    baseline = next(iter(run.rows.values()))
-    first = (audit for name in run.perturbations for audit in baseline.audits(name)[:1])
-    return 1 - ERROR / max(sum(tau > 0 for audit in first for tau in audit.taus), 1)
+def find(
+    run: Run, row: Row, perturbation: str, quantity: Quantity = "r", *, must_detect: float | None = None
+) -> Finding | None:
+    """Return the finding of one quantity, or None where audits, controls or held-out samples are missing.
+
+    The error of 5 % is shared by the perturbations of the run.
+    """
+    audits = row.audits(perturbation)
+    controls = [run.rows[label].audits(perturbation) for label in run.record.rows_of("control")]
+    if not audits or not controls or any(len(found) != len(audits) for found in controls):
+        return None
+    taus, parts = tuple(tau for tau in audits[0].taus if tau > 0), {"r": "F", "G": "H", "M": "FH"}[quantity]
+    sides = [_values(audits, controls, run.form, part == "H") for part in parts]
+    if not taus or any(side is None for side in sides):
+        return None
+    known = [side for side in sides if side is not None]
+    values, others, reference, least = known[0]
+    if len(known) > 1:
+        values, others, reference = (a - b for a, b in zip(known[0][:3], known[1][:3], strict=True))
+        least = np.hypot(least, known[1][3])
+    crafted = audits[0].settings.crafted_on is not None
+    judged = judge_scores(
+        values,
+        others,
+        reference=None if crafted else reference,
+        least_spread=least,
+        error=ERROR / len(run.perturbations),
+        must_detect=must_detect,
+    )
+    natural = values[:, 0] if run.form == "class" else np.exp(values[:, 0])
+    return Finding(quantity, perturbation, crafted, run.form, taus, tuple(natural.tolist()), judged)
+
+
+Side = tuple[Floats, Floats, Floats, Floats]
+
+
+def _values(audits: Sequence[Audit], controls: Sequence[Sequence[Audit]], form: str, heldout: bool) -> Side | None:
+    """Return values of row and controls, scores of the references, and the least spread; None without samples."""
+    sizes = {a.samples if not heldout else a.heldout.samples if a.heldout else 0 for a in audits}
+    if len(sizes) != 1 or 0 in sizes:
+        return None
+    (n,) = sizes
+    own, reference = _shares(audits, heldout)
+    others, beside = (np.stack(each, axis=1) for each in zip(*(_shares(c, heldout) for c in controls), strict=True))
+    known = scores(reference, n, form=form)
+    against = scores(others, n, form=form) - scores(beside, n, form=form)
+    return scores(own, n, form=form) - known, against, known, half_sample(others, n, form=form)
+
+
+def _shares(audits: Sequence[Audit], heldout: bool) -> tuple[Floats, Floats]:
+    """Return the shares right of the row and of the reference at the radii above 0, each (S, T)."""
+    above = [k for k, tau in enumerate(audits[0].taus) if tau > 0]
+    pairs = [a.right_shares(heldout=heldout) for a in audits]
+    own, reference = (np.clip(np.array([pair[i] for pair in pairs])[:, above], 0.0, 1.0) for i in (0, 1))
+    return own, reference
 
 
 def noise_floor(run: Run, perturbation: str, measure: str) -> Curve | None:
     """Return low and high of a measure between re-trained models, for each radius; None without a control.
 
-    The ratio's is recorded. The difference's is the union of the controls' intervals and of their mirror images
-    (reference against control); any other measure's is what the controls show.
+    For what is judged, at radii above 0, it is the bar of the rule; at radius 0, and for other measures, it is the
+    range of what the controls show.
     """
-    if measure == "pooled":
-        stored = run.record.noise_floor.get(perturbation)
-        return Curve(value=[], low=stored.low, high=stored.high) if stored else None
     audits = [audit for label in run.record.rows_of("control") for audit in run.rows[label].audits(perturbation)]
     if not audits:
         return None
     curves = [audit.curve(measure) for audit in audits]
-    if measure == "difference":
-        columns = zip(*(c.low for c in curves), *(c.high for c in curves), strict=True)
-        width = [max(abs(end) for end in column if end is not None) for column in columns]
-        return Curve(value=[], low=[-end for end in width], high=list(width))
-    return over_seeds([c if c.low else Curve(value=c.value, low=c.value, high=c.value) for c in curves])
-
-
-def judged_points(run: Run, row: Row, perturbation: str, confidence: float) -> Iterator[Point]:
-    """Yield every radius above 0 at which all seeds and the floor have a value."""
-    (measure, neutral), audits = judged_measure(run.form), row.audits(perturbation)
-    floor = noise_floor(run, perturbation, measure)
-    if floor is None or not audits:
-        return
-    for k, tau in enumerate(audits[0].taus):
-        ends, entries = _complete(floor.low[k], floor.high[k]), [_complete(*a.curve(measure).at(k)) for a in audits]
-        if tau > 0 and ends and all(entries):
-            bounds = [_widened(measure, e, audit, confidence) for e, audit in zip(entries, audits, strict=True)]
-            lows, highs = zip(*bounds, strict=True)
-            yield Point(perturbation, tau, tuple(e[0] for e in entries), lows, highs, (ends[0], ends[1]), neutral)
-
-
-def _widened(measure: str, entry: tuple[float, ...], audit: Audit, confidence: float) -> Bounds:
-    widen = difference_bounds if measure == "difference" else ratio_bounds
-    return widen(entry[0], (entry[1], entry[2]), audit.settings.confidence, confidence)
-
-
-def _complete(*values: float | None) -> tuple[float, ...]:
-    """Return the values, or nothing if one of them does not exist."""
-    known = tuple(value for value in values if value is not None)
-    return known if len(known) == len(values) else ()
+    shown = over_seeds([c if c.low else Curve(value=c.value, low=c.value, high=c.value) for c in curves])
+    judged = find(run, run.rows["retrain"], perturbation) if measure == judged_measure(run.form)[0] else None
+    if judged is None or np.isnan(judged.judgement.low).any():
+        return shown
+    bars = iter([judged.bar(column) for column in range(1, len(judged.taus) + 1)])
+    ends = [
+        (low, high) if tau == 0 else next(bars)
+        for tau, low, high in zip(audits[0].taus, shown.low, shown.high, strict=True)
+    ]
+    return Curve(value=[], low=[low for low, _ in ends], high=[high for _, high in ends])
 
 
 def farthest_value(taus: Sequence[float], values: Values, neutral: float) -> float | None:
@@ -126,34 +166,3 @@ def farthest_value(taus: Sequence[float], values: Values, neutral: float) -> flo
     """
     known = [value for tau, value in zip(taus, values, strict=True) if tau > 0 and value is not None]
     return max(known, key=lambda value: abs(value - neutral)) if known else None
-
-
-def _quantile(confidence: float) -> float:
-    return NormalDist().inv_cdf(0.5 + confidence / 2)
-
-
-def ratio_bounds(r: float, bounds: Bounds, confidence: float, wanted: float) -> Bounds:
-    """Return the interval of a pooled ratio at the wanted confidence.
-
-    The record has r exp(-+ z se/r); with f = z'/z the wanted one is r (low/r)^f, r (high/r)^f, and [0, f high]
-    at r = 0.
-
-    >>> [round(end, 4) for end in ratio_bounds(1.0, (0.5, 2.0), 0.95, 0.95)]
-    [0.5, 2.0]
-    """
-    factor, (low, high) = _quantile(wanted) / _quantile(confidence), bounds
-    if r == 0:
-        return 0.0, factor * high
-    return r * (low / r) ** factor, r * (high / r) ** factor
-
-
-def difference_bounds(value: float, bounds: Bounds, confidence: float, wanted: float) -> Bounds:
-    """Return the interval value -+ z se of a difference at the wanted confidence, cut to [-1, 1].
-
-    The recorded ends may be cut too: the longer side has the full width.
-
-    >>> difference_bounds(0.0, (-0.1, 0.1), 0.95, 0.95)
-    (-0.1, 0.1)
-    """
-    half = max(value - bounds[0], bounds[1] - value) * _quantile(wanted) / _quantile(confidence)
-    return max(-1.0, value - half), min(1.0, value + half)

@@ -47,7 +47,8 @@ class Judgement:
 
     `value` is the row's mean over seeds (log r or difference) and low..high the bar, what re-trained models explain.
     `statistic` is T; `p_value` is for all columns and both directions. `detectable` is the distance from the middle of
-    the bar that is found with 80 % power. `radius` is the position of the radius that tells most. Where the word is
+    the bar that is found with 80 % power; value -+ `half_interval` is the row's own 95 % interval, if it varies as
+    re-trained models do. `radius` is the position of the radius that tells most. Where the word is
     inconclusive, so many `more_controls` of each seed or `more_seeds` would do at this spread (None: not even 50), or
     are the least that show a spread at all.
     """
@@ -61,6 +62,7 @@ class Judgement:
     low: Floats
     high: Floats
     detectable: Floats
+    half_interval: Floats
     more_controls: int | None = None
     more_seeds: int | None = None
 
@@ -97,6 +99,12 @@ class Design:
         from scipy.special import stdtrit
 
         return self.half_bar(spread, error) + float(stdtrit(self.freedom, POWER)) * self.standard_error(spread)
+
+    def half_interval(self, spread: ArrayLike) -> Floats:
+        """Return half the width of the row's own 95 % interval, t_{N-1, 0.975} s / sqrt(S)."""
+        from scipy.special import stdtrit
+
+        return np.asarray(spread, np.float64) * float(stdtrit(self.freedom, 0.975)) / math.sqrt(self.seeds)
 
     def with_more_controls(self) -> list[Design]:
         """Return the designs with 1, 2, ... more controls of each seed."""
@@ -219,6 +227,7 @@ def _judged(value: Floats, centre: Floats, spread: Floats, design: Design, error
         low=centre - half,
         high=centre + half,
         detectable=design.detectable(spread, error * shares),
+        half_interval=design.half_interval(spread),
     )
 
 
@@ -263,6 +272,7 @@ def _too_few(values: Floats, design: Design) -> Judgement:
         low=unknown,
         high=unknown,
         detectable=unknown,
+        half_interval=unknown,
         more_controls=_first(map(enough, design.with_more_controls())),
         more_seeds=_first(map(enough, design.with_more_seeds())),
     )

@@ -10,9 +10,10 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from residuum.reporting import evidence, verdict, wording
+from residuum.reporting import gates, level_rule, verdict, wording
 from residuum.reporting.gallery import GalleryPage
 from residuum.reporting.glossary import COLUMNS, MEASURES
+from residuum.reporting.level_rule import FEWEST_RETRAINED
 from residuum.reporting.plots import plot_data
 from residuum.reporting.provenance import provenance, sample_count
 from residuum.reporting.published import Comparison
@@ -44,7 +45,8 @@ def page_text(
             columns=COLUMNS,
             measures=MEASURES,
             limits=verdict,
-            evidence=evidence,
+            rule=level_rule,
+            gates=gates,
             galleries=galleries,
             published=list(zip(runs, published, strict=True)) if published is not None else None,
             styles=row_styles(runs),
@@ -66,7 +68,7 @@ def run_section(run: Run) -> dict[str, Any]:
     """Return what the page says about one run before any table."""
     return {
         "run": run,
-        "verdicts": [(label, judged, figure(run, judged)) for label, judged in run.verdicts.items()],
+        "verdicts": [(label, judged, figure(judged)) for label, judged in run.verdicts.items()],
         "headline": wording.headline(run),
         "forgotten": wording.forgotten(run, sample_count(run)),
         "not_proved": list(wording.not_proved(run)),
@@ -75,9 +77,10 @@ def run_section(run: Run) -> dict[str, Any]:
     }
 
 
-def figure(run: Run, judged: Verdict) -> tuple[str, str, str] | None:
-    """Return figure, floor and threshold of a verdict that rests on a radius."""
-    return wording.figure_words(judged.point, run.form) if judged.point else None
+def figure(judged: Verdict) -> tuple[str, str] | None:
+    """Return the level with its interval, and what re-training explains."""
+    known = judged.finding is not None and judged.finding.judgement.retrained >= FEWEST_RETRAINED
+    return wording.figure_words(judged.finding) if judged.finding and known else None
 
 
 def verdict_fragment(run: Run) -> str:

@@ -14,6 +14,7 @@ from residuum.record import Results, Row
 if TYPE_CHECKING:
     import pandas as pd
 
+    from residuum.reporting.gates import Gate
     from residuum.reporting.summary import RunSummary
     from residuum.reporting.verdict import Verdict
 
@@ -60,6 +61,13 @@ class Run:
         from residuum.reporting.summary import summarise_run
 
         return summarise_run(self)
+
+    @cached_property
+    def gates(self) -> list[Gate]:
+        """The conditions under which re-train is a fair reference."""
+        from residuum.reporting.verdict import run_gates
+
+        return run_gates(self)
 
     @property
     def verdicts(self) -> dict[str, Verdict]:

@@ -8,14 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from residuum.record import Curve, Kind, RelearnSummary, Row, SeedResult, Spread, Summary, over_seeds
-from residuum.reporting.evidence import (
-    Point,
-    farthest_value,
-    judged_confidence,
-    judged_measure,
-    judged_points,
-    noise_floor,
-)
+from residuum.reporting.evidence import Finding, farthest_value, find, judged_measure, noise_floor
 from residuum.reporting.glossary import GAP, MEASURES, METRICS
 from residuum.reporting.run import Run
 from residuum.reporting.verdict import Verdict, judge
@@ -175,7 +168,7 @@ def _cells(run: Run, row: Row) -> dict[str, Cell]:
         **{c.key: _metric_cell(row.summary.metric(c.key), reference.metric(c.key)) for c in METRICS},
         "relearn_epochs": _relearn_cell(row.summary.relearn_epochs),
         "average_gap": NOTHING if gap is None else Cell(gap, f"{gap:.2f}", gap=gap),
-        "residual": _residual_cell(_farthest_point(run, row)),
+        "residual": _residual_cell(find(run, row, run.perturbations[0]) if run.perturbations else None),
         "cost": NOTHING if passes is None else Cell(passes, f"{passes:.1f}"),
     }
 
@@ -206,16 +199,11 @@ def relearn_text(summary: RelearnSummary) -> str:
     return f"{summary.median:g}" + (f" ({summary.censored}/{summary.n} > cap)" if summary.censored else "")
 
 
-def _farthest_point(run: Run, row: Row) -> Point | None:
-    points = [p for name in run.perturbations[:1] for p in judged_points(run, row, name, judged_confidence(run))]
-    return max(points, key=lambda point: point.distance, default=None)
-
-
-def _residual_cell(point: Point | None) -> Cell:
-    if point is None:
+def _residual_cell(finding: Finding | None) -> Cell:
+    if finding is None:
         return NOTHING
-    spread = statistics.pstdev(point.values)
-    return Cell(point.mean, f"{point.mean:.2f}", std=spread, note=f"{point.perturbation} {point.tau:g}")
+    note = f"{finding.perturbation}, all radii"
+    return Cell(finding.value(), f"{finding.value():.2f}", std=statistics.pstdev(finding.seeds), note=note)
 
 
 def _smallest_gap(rows: Sequence[RowSummary], key: str) -> float | None:

@@ -3,90 +3,112 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
-from residuum.record import Audit, Row
-from residuum.reporting.evidence import (
-    Point,
-    judged_confidence,
-    judged_measure,
-    judged_points,
-    noise_floor,
-)
+from residuum.record import Row
+from residuum.reporting.evidence import Finding, find
+from residuum.reporting.gates import TEST_POINTS, Gate, gates
 from residuum.reporting.run import Run
 
-INCONCLUSIVE = "inconclusive"
+NOT_COMPARABLE = "reference not comparable"
 FOUND = "residual knowledge found"
-OVER = "over-forgotten"
 MIXED = "mixed"
+OVER = "over-forgotten"
+INCONCLUSIVE = "inconclusive"
 NONE_FOUND = "no residual knowledge found at this precision"
+WORDS = (NOT_COMPARABLE, FOUND, MIXED, OVER, INCONCLUSIVE, NONE_FOUND)  # as they are sorted on the page
 
-FEWEST_DRAWS = 30
-WIDEST = 0.05  # half-width of an interval
 UNLEARN_POINTS = 10.0  # above re-train
-TEST_POINTS = 3.0  # below re-train
+_RULE = {"found": FOUND, "over": OVER, "mixed": MIXED, "none": NONE_FOUND, "inconclusive": INCONCLUSIVE}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The word, the radius it rests on, and why."""
+    """The word, the finding it rests on, what held-out samples add to it, and why.
+
+    `memory` (M) and `class_knowledge` (G) qualify a finding: they never make one.
+    """
 
     word: str
-    confidence: float
-    point: Point | None = None
+    finding: Finding | None = None
+    memory: Finding | None = None
+    class_knowledge: Finding | None = None
     reasons: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
-    parts: dict[str, str] = field(default_factory=dict)
+    parts: tuple[tuple[str, str], ...] = ()
+    failed_gates: tuple[Gate, ...] = ()
 
 
 def judge(run: Run, label: str) -> Verdict:
     """Return the verdict on one row over all perturbations of the run.
 
-    Each perturbation is judged alone, with intervals at 1 - 0.05 / (radii above 0 of all perturbations); evidence from
-    one stands when another is inconclusive.
+    Each perturbation is judged alone, with its share of the error; evidence from one stands when another is
+    inconclusive. A reference that is not comparable comes before any other word, unless the run accepted it.
     """
-    row, confidence = run.rows[label], judged_confidence(run)
-    doubts = {name: list(perturbation_doubts(run, row, name)) for name in run.perturbations}
-    points = {name: list(judged_points(run, row, name, confidence)) for name in run.perturbations}
-    losses = list(utility_losses(run, row))
-    parts = {name: _word(points[name], losses, doubts[name]) for name in run.perturbations}
+    judged = _judged(run, label)
+    failed = tuple(gate for gate in run.gates if not gate.passed)
+    refused = failed and not run.record.scenario.settings.accept_reference
+    return replace(judged, word=NOT_COMPARABLE if refused else judged.word, failed_gates=failed)
+
+
+def run_gates(run: Run) -> list[Gate]:
+    """Return the gates of comparability of a run."""
+    originals = [_judged(run, label).word for label in run.record.rows_of("original")]
+    return gates(run, original_over_forgotten=any(word in (OVER, MIXED) for word in originals))
+
+
+def _judged(run: Run, label: str) -> Verdict:
+    row, losses = run.rows[label], tuple(utility_losses(run, run.rows[label]))
+    found = {name: find(run, row, name, must_detect=_must_detect(run, row, name)) for name in run.perturbations}
+    parts = {name: _word(finding, losses) for name, finding in found.items()}
     word = _overall_word(list(parts.values()))
-    usable = [point for name in parts for point in points[name] if parts[name] != INCONCLUSIVE or word == INCONCLUSIVE]
-    return Verdict(
-        word,
-        confidence,
-        _telling(usable, word),
-        tuple(losses),
-        tuple(dict.fromkeys(text for texts in doubts.values() for text in texts)),
-        parts,
-    )
+    agreeing = [finding for name, finding in found.items() if finding and parts[name] == word]
+    telling = _telling(agreeing or [finding for finding in found.values() if finding])
+    memory, knowledge = (telling and find(run, row, telling.perturbation, quantity) for quantity in ("M", "G"))
+    doubts = tuple(dict.fromkeys(_doubt(f) for name, f in found.items() if parts[name] == INCONCLUSIVE))
+    return Verdict(word, telling, memory, knowledge, losses, doubts, tuple(parts.items()))
 
 
-def perturbation_doubts(run: Run, row: Row, perturbation: str) -> Iterator[str]:
-    """Yield why nothing can be concluded from one perturbation."""
-    audits, (measure, _) = row.audits(perturbation), judged_measure(run.form)
-    if noise_floor(run, perturbation, measure) is None:
-        yield "no second re-trained model (control) to compare with"
-    drawn = [
-        draws
-        for audit in audits
-        if not audit.settings.enumerated
-        for tau, draws in zip(audit.taus, audit.draws, strict=True)
-        if tau > 0
-    ]
-    if drawn and min(drawn) < FEWEST_DRAWS:
-        yield f"{perturbation}: only {min(drawn)} draws of each sample at some radius, {FEWEST_DRAWS} are needed"
-    widths = [half for audit in audits for half in _half_widths(audit, measure)]
-    if widths and max(widths) > WIDEST:
-        yield f"{perturbation}: an interval has half-width {max(widths):.3f}, more than {WIDEST:g}"
-    if not widths:
-        yield f"{perturbation}: no value exists at any radius above 0"
+def _must_detect(run: Run, row: Row, perturbation: str) -> float | None:
+    """Return the original's shift: "none found" by an audit that could not have seen the original says nothing."""
+    original = next(iter(run.record.rows_of("original")), None)
+    if original is None or row.kind == "original":
+        return None
+    finding = find(run, run.rows[original], perturbation)
+    return None if finding is None or finding.judgement.retrained < 3 else max(finding.shift, 0.0)
 
 
-def _half_widths(audit: Audit, measure: str) -> list[float]:
-    curve = audit.curve(measure)
-    ends = zip(audit.taus, curve.low, curve.high, strict=True)
-    return [(high - low) / 2 for tau, low, high in ends if tau > 0 and low is not None and high is not None]
+def _word(finding: Finding | None, losses: Sequence[str]) -> str:
+    word = INCONCLUSIVE if finding is None else _RULE[finding.judgement.word]
+    if not losses or word in (OVER, MIXED, INCONCLUSIVE):
+        return word
+    return MIXED if word == FOUND else OVER
+
+
+def _overall_word(words: Sequence[str]) -> str:
+    found, over = (any(word in (plain, MIXED) for word in words) for plain in (FOUND, OVER))
+    if found and over:
+        return MIXED
+    if found or over:
+        return FOUND if found else OVER
+    return INCONCLUSIVE if INCONCLUSIVE in words or not words else NONE_FOUND
+
+
+def _telling(findings: Sequence[Finding]) -> Finding | None:
+    return min(findings, key=lambda finding: finding.judgement.p_value, default=None)
+
+
+def _doubt(finding: Finding | None) -> str:
+    """Return why nothing can be concluded, and what would help."""
+    if finding is None:
+        return "there is no second re-trained model (control) to compare with; give --set controls=2"
+    j = finding.judgement
+    many = f"{j.retrained} re-trained model{'' if j.retrained == 1 else 's'} of this kind"
+    ways = [f"{n} more {noun}" for n, noun in ((j.more_controls, "controls a seed"), (j.more_seeds, "seeds")) if n]
+    help_ = f"; {' or '.join(ways)} would do" if ways else "; not even 50 more controls or seeds would do"
+    if j.retrained < 3:
+        return f"{finding.perturbation}: {many} show no spread to judge by{help_}"
+    return f"{finding.perturbation}: {many} could not have told even the original from re-training{help_}"
 
 
 def utility_losses(run: Run, row: Row) -> Iterator[str]:
@@ -102,32 +124,3 @@ def utility_losses(run: Run, row: Row) -> Iterator[str]:
         loss = reference.test_accuracy.mean - mine.test_accuracy.mean
         if loss > TEST_POINTS:
             yield f"test accuracy is {loss:.1f} points below re-train's (limit {TEST_POINTS:g})"
-
-
-def _word(points: Sequence[Point], losses: Sequence[str], doubts: Sequence[str]) -> str:
-    if doubts or not points:
-        return INCONCLUSIVE
-    found = any(point.enough(point.above) for point in points)
-    over = bool(losses) or any(point.enough(point.below) for point in points)
-    return {(True, True): MIXED, (True, False): FOUND, (False, True): OVER, (False, False): NONE_FOUND}[found, over]
-
-
-def _overall_word(words: Sequence[str]) -> str:
-    found, over = (any(word in (plain, MIXED) for word in words) for plain in (FOUND, OVER))
-    if found and over:
-        return MIXED
-    if found or over:
-        return FOUND if found else OVER
-    return INCONCLUSIVE if INCONCLUSIVE in words or not words else NONE_FOUND
-
-
-def _telling(points: Sequence[Point], word: str) -> Point | None:
-    """Return the radius a verdict rests on: most seeds beyond the bar, then the largest distance from neutral."""
-    if not points:
-        return None
-    return max(points, key=lambda p: (_beyond(p, word), p.distance))
-
-
-def _beyond(point: Point, word: str) -> int:
-    sides = {FOUND: point.above, OVER: point.below}
-    return sides.get(word, max(point.above, point.below))

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 from residuum.errors import plural
 from residuum.record import ForgetRequest
-from residuum.reporting.evidence import Point
+from residuum.reporting.evidence import Finding
+from residuum.reporting.level_rule import ERROR
 from residuum.reporting.run import Run
 from residuum.reporting.verdict import (
     FOUND,
     INCONCLUSIVE,
     MIXED,
     NONE_FOUND,
+    NOT_COMPARABLE,
     OVER,
+    WORDS,
     Verdict,
 )
 
-SYMBOLS = {FOUND: "▲", OVER: "▼", MIXED: "◆", INCONCLUSIVE: "?", NONE_FOUND: "○"}
-TONES = {FOUND: "found", OVER: "over", MIXED: "mixed", INCONCLUSIVE: "unclear", NONE_FOUND: "none"}
+SYMBOLS = {NOT_COMPARABLE: "≠", FOUND: "▲", OVER: "▼", MIXED: "◆", INCONCLUSIVE: "?", NONE_FOUND: "○"}
+TONES = dict(zip(SYMBOLS, ("unclear", "found", "over", "mixed", "unclear", "none"), strict=True))
 
 
 def forgotten(run: Run, samples: int | None = None) -> str:
@@ -71,23 +73,53 @@ def model_words(run: Run) -> str:
 
 
 def verdict_sentence(run: Run, verdict: Verdict) -> str:
-    """Return the verdict in one or two plain sentences."""
+    """Return the verdict in plain sentences."""
+    failed = "; ".join(gate.text for gate in verdict.failed_gates)
+    if verdict.word == NOT_COMPARABLE:
+        return f"No verdict: {failed}."
+    accepted = f"Conditional on an accepted reference: {failed}. " if failed else ""
     if verdict.word == INCONCLUSIVE:
-        return f"Nothing can be concluded: {'; '.join((*verdict.doubts, *verdict.reasons))}."
-    parts = [_point_sentence(run, verdict.point)] if verdict.point else []
+        return f"{accepted}Nothing can be concluded: {'; '.join((*verdict.doubts, *verdict.reasons))}."
+    parts = [_finding_sentence(verdict.finding), *_heldout_sentences(verdict)] if verdict.finding else []
     parts += [f"Its {reason}." for reason in verdict.reasons]
-    return " ".join(parts)
+    return accepted + " ".join(parts)
 
 
-def _point_sentence(run: Run, point: Point) -> str:
-    many, (low, high) = len(point.values), point.bar
-    unit = " points" if run.form == "class" else ""
-    how = f"Right {_often(point.mean, run.form)} re-train on perturbed forgotten samples; re-training again explains"
-    if point.enough(point.above):
-        return f"{how} at most {amount(high, run.form)}{unit} ({point.above} of {many} seeds)."
-    if point.enough(point.below):
-        return f"{how} no less than {amount(low, run.form)}{unit} ({point.below} of {many} seeds)."
-    return f"{how} {amount(low, run.form)} to {amount(high, run.form)}{unit}, so this is no evidence."
+def _finding_sentence(finding: Finding) -> str:
+    """Say how far the row is from re-train, where, and what re-training explains."""
+    column, form = finding.column, finding.form
+    where = f"radius {finding.taus[column - 1]:g}" if column else "all radii"
+    value, (low, high) = finding.value(column), finding.bar(column)
+    unit = " points" if form == "class" else ""
+    inputs = "inputs crafted on it" if finding.crafted else "perturbed forgotten samples"
+    text = (
+        f"Right {_often(value, form)} re-train on {inputs} ({finding.perturbation}, {where}); "
+        f"re-training again explains {amount(low, form)} to {amount(high, form)}{unit}"
+    )
+    if low <= value <= high:
+        smallest = amount(finding.smallest, form)
+        return f"{text}, so this is no evidence; less than {smallest}{unit} could not have been told from re-training."
+    return f"{text} (p = {finding.judgement.p_value:.2g})."
+
+
+def _heldout_sentences(verdict: Verdict) -> Iterator[str]:
+    """Say whether it is memory of these samples or knowledge of their class."""
+    memory, knowledge = verdict.memory, verdict.class_knowledge
+    if memory is None or knowledge is None:
+        return
+    shown = {
+        f.quantity: f"{f.quantity} = {estimate_words(f.value(), *f.interval(), f.form)}" for f in (memory, knowledge)
+    }
+    explained = f"re-training explains {' to '.join(amount(end, memory.form) for end in memory.bar())}"
+    if memory.judgement.word == "found":
+        yield f"It remembers these very samples: {shown['M']}, {explained}."
+    elif verdict.word in (FOUND, MIXED) and knowledge.judgement.word == "found":
+        yield (
+            f"It knows the class better than re-train, on held-out samples too: {shown['G']}; memory of these very "
+            f"samples was not found ({shown['M']}, {explained})."
+        )
+    elif verdict.word in (FOUND, MIXED):
+        yield f"Whether it is these samples or their class cannot be told ({shown['M']}, {shown['G']})."
 
 
 def _often(value: float, form: str) -> str:
@@ -116,19 +148,25 @@ def estimate_words(value: float | None, low: float | None, high: float | None, f
     return f"{amount(value, form)} [{amount(low, form)}, {amount(high, form)}]"
 
 
-def figure_words(point: Point, form: str) -> tuple[str, str, str]:
-    """Return figure with interval, noise floor, and the threshold it was judged by.
+def figure_words(finding: Finding) -> tuple[str, str]:
+    """Return the level with its interval, and what re-training explains."""
+    low, high = finding.bar()
+    form = finding.form
+    return estimate_words(finding.value(), *finding.interval(), form), f"{amount(low, form)} to {amount(high, form)}"
 
-    >>> point = Point("gaussian", 0.1, (1.2, 1.3), (1.1, 1.2), (1.3, 1.4), (0.9, 1.05), 1.0)
-    >>> figure_words(point, "sample")
-    ('1.25 [1.10, 1.40]', '0.90 to 1.05', 'low end above 1.05')
-    """
-    show = partial(amount, form=form)
-    low, high = point.bar
-    figure = estimate_words(point.mean, min(point.lows), max(point.highs), form)
-    over = point.enough(point.below) and not point.enough(point.above)
-    threshold = f"high end below {show(low)}" if over else f"low end above {show(high)}"
-    return figure, f"{show(point.floor[0])} to {show(point.floor[1])}", threshold
+
+def recommendation(run: Run) -> str:
+    """Return which method to take: the cheapest that nothing was found in, and whose test accuracy holds."""
+    clean = [row for row in run.summary.rows if row.kind == "method" and row.verdict and row.verdict.word == NONE_FOUND]
+    costs = {row.label: row.cells["cost"].value for row in clean}
+    known = {label: cost for label, cost in costs.items() if cost is not None}
+    if not known:
+        return "No method of this run can be recommended: none came out clean."
+    best = min(known, key=lambda label: known[label])
+    return (
+        f"Of the methods in which nothing was found and whose test accuracy holds, {best} is the cheapest: "
+        f"{known[best]:.0f} % of re-training."
+    )
 
 
 def not_proved(run: Run) -> Iterator[str]:
@@ -137,12 +175,12 @@ def not_proved(run: Run) -> Iterator[str]:
         "That anything was deleted. 'No residual knowledge found' is absence of evidence at this precision, for these "
         "samples, perturbations and radii; other perturbations may find more."
     )
-    pairs = min((floor.pairs for floor in run.record.noise_floor.values()), default=0)
-    if pairs:
+    findings = [verdict.finding for verdict in run.verdicts.values() if verdict.finding]
+    if findings:
+        many = plural(min(finding.judgement.retrained for finding in findings), "re-trained model")
         yield (
-            f"What re-training can do in general. The noise floor is the range of {plural(pairs, 'comparison')} with a "
-            f"second re-trained model; one more re-train would fall outside it with chance about "
-            f"{100 * 2 / (pairs + 1):.0f} %."
+            f"What re-training can do in general. The noise floor is what {many} of this run explain; a re-trained "
+            f"model posing as unlearned is called something else in about {100 * ERROR:.0f} % of runs."
         )
     yield (
         "Anything about other samples, other models or other data. The intervals are over the random perturbations, "
@@ -150,7 +188,7 @@ def not_proved(run: Run) -> Iterator[str]:
     )
     yield "A legal conclusion. The page measures behaviour; people decide whether that satisfies a deletion request."
     originals = [verdict.word for label, verdict in run.verdicts.items() if run.rows[label].kind == "original"]
-    if originals and originals[0] not in (FOUND, MIXED):
+    if originals and originals[0] in (INCONCLUSIVE, NONE_FOUND):
         yield (
             "That this audit can see residual knowledge at all: even the original model, which was trained on the "
             "forgotten samples, was not told apart from re-train. Read the other verdicts with that in mind."
@@ -162,7 +200,7 @@ def headline(run: Run) -> str:
     words = [verdict.word for label, verdict in run.verdicts.items() if run.rows[label].kind == "method"]
     if not words:
         return "No unlearning method was run."
-    counted = {word: words.count(word) for word in (FOUND, MIXED, OVER, INCONCLUSIVE, NONE_FOUND) if word in words}
+    counted = {word: words.count(word) for word in WORDS if word in words}
     if len(counted) == 1:
         word, number = next(iter(counted.items()))
         subject = "The method" if number == 1 else f"All {number} methods"

@@ -1,0 +1,121 @@
+"""Is the re-trained model a fair reference? Checked before any verdict: a difference must have one cause only."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from residuum.record import Metrics, Row
+
+if TYPE_CHECKING:
+    from residuum.reporting.run import Run
+
+RETAIN_POINTS = 1.0  # re-train below the original on the samples both were trained on
+TEST_POINTS = 3.0  # re-train below the original on test samples
+TWIN_POINTS = 2.0  # two re-trained models apart on test samples
+LEAK = 0.01  # one-sided error of Fisher's exact test
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One condition of comparability: what was measured, its limit, and why it matters where it does not hold."""
+
+    name: str
+    passed: bool
+    text: str
+
+
+def gates(run: Run, original_over_forgotten: bool) -> list[Gate]:
+    """Return every gate that this record can decide, in the order in which they are checked."""
+    original, reference = (run.record.rows_of(kind)[:1] for kind in ("original", "retrain"))
+    if not original or not reference:
+        return []
+    o, a = run.rows[original[0]], run.rows[reference[0]]
+    sizes = run.record.scenario.sizes
+    return [
+        _recipe(o, a),
+        _gap("retain fit", o, a, "retain_accuracy", RETAIN_POINTS, sizes.get("retain", 0)),
+        _gap("utility", o, a, "test_accuracy", TEST_POINTS, sizes.get("test", 0)),
+        Gate("original", not original_over_forgotten, "the untouched original, which was trained on the forgotten "
+             "samples, is right on them less often than re-training explains: the two were not trained alike"),
+        *_twins(run, a, sizes.get("test", 0)),
+        *_leak(run, a),
+    ]  # fmt: skip
+
+
+def _recipe(original: Row, reference: Row) -> Gate:
+    keys = {*original.settings, *reference.settings}
+    other = sorted(key for key in keys if original.settings.get(key) != reference.settings.get(key))
+    shown = ", ".join(f"{key} {original.settings.get(key)} and {reference.settings.get(key)}" for key in other)
+    return Gate("recipe", not other, f"original and re-train were trained by different recipes ({shown})")
+
+
+def _gap(name: str, better: Row, worse: Row, metric: str, limit: float, samples: int) -> Gate:
+    """Return whether a row's accuracy lies at most `limit` points below another's, as far as can be told."""
+    low, mean = lower_end(_paired(better, worse, metric), samples)
+    title = metric.replace("_", " ")
+    return Gate(name, low <= limit, f"re-train's {title} is {mean:.1f} points below the original's (limit {limit:g})")
+
+
+def _paired(better: Row, worse: Row, metric: str) -> list[tuple[float, float]]:
+    def value(metrics: Metrics) -> float:
+        return float(getattr(metrics, metric))
+
+    seeds = [seed for seed in better.per_seed if seed in worse.per_seed]
+    pairs = [(better.per_seed[seed].metrics, worse.per_seed[seed].metrics) for seed in seeds]
+    return [(value(mine), value(theirs)) for mine, theirs in pairs if mine and theirs]
+
+
+def lower_end(pairs: Sequence[tuple[float, float]], samples: int) -> tuple[float, float]:
+    """Return the one-sided 95 % lower end of the mean of a - b in points, and the mean.
+
+    The standard error is the larger of what `samples` tested samples and what the spread over seeds give.
+
+    >>> [round(end, 2) for end in lower_end([(95.0, 90.0), (96.0, 91.0)], 450)]
+    [2.97, 5.0]
+    """
+    from scipy.special import ndtri, stdtrit
+
+    if not pairs:
+        return -math.inf, math.nan
+    gaps, many = [a - b for a, b in pairs], len(pairs)
+    mean = statistics.fmean(gaps)
+    tested = math.sqrt(sum(a * (100 - a) + b * (100 - b) for a, b in pairs) / samples) / many if samples else 0.0
+    ends = [mean - float(ndtri(CONFIDENCE)) * tested]
+    if many > 1:
+        ends.append(mean - float(stdtrit(many - 1, CONFIDENCE)) * statistics.stdev(gaps) / math.sqrt(many))
+    return min(ends), mean
+
+
+def _twins(run: Run, reference: Row, samples: int) -> Iterator[Gate]:
+    for label in run.record.rows_of("control"):
+        pairs = _paired(reference, run.rows[label], "test_accuracy")
+        low, mean = max(lower_end(pairs, samples), lower_end([(b, a) for a, b in pairs], samples))
+        apart = f"differ by {abs(mean):.1f} points of test accuracy (limit {TWIN_POINTS:g})"
+        yield Gate("twins", low <= TWIN_POINTS, f"re-train and {label} {apart}: the training of one failed")
+
+
+def _leak(run: Run, reference: Row) -> Iterator[Gate]:
+    """Yield whether re-train knows the forgotten samples better than held-out ones, where they were drawn at random."""
+    from scipy.stats import fisher_exact
+
+    requests = run.record.scenario.settings.requests
+    if any(request.forget_ids or request.forget_class is not None for request in requests):
+        return
+    audits = [audit for name in run.perturbations[:1] for audit in reference.audits(name) if audit.heldout]
+    if not audits or audits[0].taus[0] != 0:
+        return
+    table = [[0, 0], [0, 0]]
+    for audit in audits:
+        for line, heldout in enumerate((False, True)):
+            size = audit.heldout.samples if heldout and audit.heldout else audit.samples
+            right = round(audit.right_shares(heldout=heldout)[1][0] * size)
+            table[line][0] += right
+            table[line][1] += size - right
+    p = float(fisher_exact(table, alternative="greater").pvalue)
+    text = f"re-train is right on the forgotten samples more often than on held-out ones (p = {p:.2g})"
+    yield Gate("leak", p >= LEAK, text)
