@@ -98,7 +98,7 @@ def _finding_sentence(finding: Finding) -> str:
     )
     if low <= value <= high:
         smallest = amount(finding.smallest, form)
-        return f"{text}, so this is no evidence; less than {smallest}{unit} could not have been told from re-training."
+        return f"{text}, so this is no evidence; less than {smallest}{unit} could well have been missed."
     return f"{text} (p = {finding.judgement.p_value:.2g})."
 
 
