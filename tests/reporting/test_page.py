@@ -12,6 +12,7 @@ import pytest
 
 from residuum.record import Curve, over_seeds
 from residuum.reporting import write_report
+from residuum.reporting.evidence import noise_floor
 from residuum.reporting.figures import write_figures
 from residuum.reporting.gallery import gallery_of
 from residuum.reporting.glossary import MEASURES
@@ -152,7 +153,7 @@ def test_curves_are_the_record_and_means_over_seeds(make_run):
         assert mean.low[k] == min(c.low[k] for c in curves)
         assert mean.high[k] == max(c.high[k] for c in curves)
     assert over_seeds([Curve(value=[None])]).value == [None]
-    assert run.summary.floors["gaussian"]["pooled"].high == run.record.noise_floor["gaussian"].high
+    assert run.summary.floors["gaussian"]["pooled"] == noise_floor(run, "gaussian", "pooled")
     panel = next(panels(run))
     assert set(panel["curves"]) == {m.key for m in MEASURES}
     point = next(p for p in run.summary.trade_off("gaussian") if p.label == "gd" and p.seed == "1")
