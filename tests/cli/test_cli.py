@@ -239,8 +239,8 @@ planned, real = [], runner.plan
 def plan(experiment):
     planned.append(experiment)
     return real(experiment)
-import residuum.experiments, residuum.experiments.outlook
-for module in (runner, residuum.experiments, residuum.experiments.outlook):
+import residuum.experiments, residuum.experiments.planning
+for module in (runner, residuum.experiments, residuum.experiments.planning):
     module.plan = plan
 assert run_command(["run", "tiny", "--json"]) == 0
 heavy = {"torch._dynamo", "sympy", "torch.fx.experimental.symbolic_shapes", "distributed", "pandas"}

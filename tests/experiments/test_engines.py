@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from residuum.experiments import Experiment, code, engine, outline, run
+from residuum.experiments import Experiment, engine, fingerprints, outline, run
 from residuum.experiments.results import results_record
 from residuum.types import InputError
 
@@ -180,8 +180,8 @@ def test_a_cluster_gives_the_same_record_even_if_a_worker_dies(killed, cluster, 
 @pytest.mark.long
 def test_a_worker_with_other_versions_is_refused(cluster, monkeypatch):
     address, _ = cluster
-    real = code.version
-    monkeypatch.setattr(code, "version", lambda name: "0.0" if name == "torch" else real(name))
+    real = fingerprints.version
+    monkeypatch.setattr(fingerprints, "version", lambda name: "0.0" if name == "torch" else real(name))
     with (
         pytest.raises(InputError, match=r"has torch .*, this process 0.0; install the same versions"),
         engine(cluster=address),

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from residuum.auditing import Counts
 from residuum.data import make_splits
-from residuum.experiments import Experiment, housekeeping, outline, plan, run, run_all, write_requests, write_run
+from residuum.experiments import Experiment, maintenance, outline, plan, run, run_all, write_requests, write_run
 from residuum.experiments.parsing import parse_request, read_requests
 from residuum.experiments.stages import INITIAL, measured
 from residuum.experiments.store import Store
@@ -186,7 +186,7 @@ def test_forgetting_a_sample_finds_the_models_of_later_requests(everything, plan
     first, second, third = (sorted(request)[:1] for request in requested(everything))
 
     def doomed(ids):
-        return {artefact.key for artefact in housekeeping.made_with(folder / "store", ids)}
+        return {artefact.key for artefact in maintenance.made_with(folder / "store", ids)}
 
     keys = [{label: stage.key for label, stage in step.models.items()} for step in plans]
     for ids in (first, second, third):

@@ -14,8 +14,8 @@ import torch
 
 from residuum.checkpoint import Checkpoint, Position
 from residuum.cli import run_command
-from residuum.experiments import Experiment, housekeeping, plan
-from residuum.experiments.code import code_fingerprint, import_closure
+from residuum.experiments import Experiment, maintenance, plan
+from residuum.experiments.fingerprints import code_fingerprint, import_closure
 from residuum.experiments.stages import STAGES
 from residuum.experiments.store import Stage, Store, broken_artefacts
 from residuum.models import build_model, save_weights
@@ -61,7 +61,7 @@ def test_another_setting_parent_or_code_is_another_key(toy, monkeypatch):
     keys = {stage().key, stage(seed=2).key, stage(extra=1).key, stage(parents={"original": stage(seed=2)}).key}
     assert len(keys) == 4
     before = stage().key
-    monkeypatch.setattr("residuum.experiments.code.LIBRARIES", ("torch",))
+    monkeypatch.setattr("residuum.experiments.fingerprints.LIBRARIES", ("torch",))
     code_fingerprint.cache_clear()
     assert stage().key != before
 
@@ -177,8 +177,8 @@ def test_a_full_disk_gives_one_clear_line_and_leaves_the_store_sound(toy, greed,
         with pytest.raises(InputError, match="no space left for the store"):
             store.compute(stage(seed=2))
         monkeypatch.setitem(STAGES, "train", counting_stage)
-        assert housekeeping.verify(store.root) == {}
-        assert housekeeping.leftovers(store.root) == []
+        assert maintenance.verify(store.root) == {}
+        assert maintenance.leftovers(store.root) == []
         store.compute(stage(seed=3))
         assert log.read_text() == "1\n3\n"
     finally:
@@ -193,9 +193,9 @@ def test_half_written_folders_of_dead_runs_are_garbage_and_those_of_living_runs_
     alive = store.root / "train" / ".writing-cafe-x"
     alive.mkdir()
     with store._locked("cafe"):
-        assert housekeeping.collect_garbage(store.root, dry_run=True) == ["half-written deadbeef"]
+        assert maintenance.collect_garbage(store.root, dry_run=True) == ["half-written deadbeef"]
         assert dead.exists()
-        housekeeping.collect_garbage(store.root)
+        maintenance.collect_garbage(store.root)
     assert not dead.exists()
     assert alive.exists()
     assert store.has(stage())
@@ -204,11 +204,11 @@ def test_half_written_folders_of_dead_runs_are_garbage_and_those_of_living_runs_
 def test_artefacts_of_other_code_are_garbage(toy, monkeypatch):
     stage, store, _ = toy
     store.compute(stage())
-    assert housekeeping.collect_garbage(store.root) == []
-    monkeypatch.setattr("residuum.experiments.code.LIBRARIES", ())
+    assert maintenance.collect_garbage(store.root) == []
+    monkeypatch.setattr("residuum.experiments.fingerprints.LIBRARIES", ())
     code_fingerprint.cache_clear()
-    assert housekeeping.collect_garbage(store.root) == ["train toy (seed 1)"]
-    assert housekeeping.artefacts(store.root) == []
+    assert maintenance.collect_garbage(store.root) == ["train toy (seed 1)"]
+    assert maintenance.artefacts(store.root) == []
 
 
 def test_forgetting_removes_what_read_a_sample_and_all_that_came_of_it(toy):
@@ -217,13 +217,13 @@ def test_forgetting_removes_what_read_a_sample_and_all_that_came_of_it(toy):
     child = stage(seed=3, parents={"original": reader}, ids=["c"])
     for each in (reader, stranger, child):
         store.compute(each)
-    listed = housekeeping.forget(store.root, ["b"], dry_run=True)
+    listed = maintenance.forget(store.root, ["b"], dry_run=True)
     assert {artefact.key for artefact in listed} == {reader.key, child.key}
     assert store.has(reader)
-    housekeeping.forget(store.root, ["b"])
+    maintenance.forget(store.root, ["b"])
     assert [store.has(each) for each in (reader, stranger, child)] == [False, True, False]
     with pytest.raises(InputError, match="at least one id"):
-        housekeeping.forget(store.root, [])
+        maintenance.forget(store.root, [])
 
 
 def test_real_stages_know_which_samples_they_read(finished, quick):
@@ -232,14 +232,14 @@ def test_real_stages_know_which_samples_they_read(finished, quick):
     place = Store(folder / "store")
 
     def ids(stage):
-        return set(housekeeping.Artefact(place.folder(stage), {}).ids())
+        return set(maintenance.Artefact(place.folder(stage), {}).ids())
 
     assert ids(first.models["original"]) == set(splits.train.ids)
     assert ids(first.models["retrain"]) == set(splits.retain.ids)
     assert ids(first.models["gd"]) == set(splits.retain.ids)
     assert ids(first.models["loud"]) == set(splits.train.ids)
     assert ids(first.audits["gaussian"]) == set(splits.forget.ids)
-    doomed = {artefact.key for artefact in housekeeping.made_with(place.root, splits.forget.ids[:1])}
+    doomed = {artefact.key for artefact in maintenance.made_with(place.root, splits.forget.ids[:1])}
     assert first.models["gd"].key in doomed  # made from the original, which saw the sample
     assert first.models["retrain"].key not in doomed
 

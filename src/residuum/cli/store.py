@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from residuum.data.requests import read_ids
-from residuum.experiments import housekeeping
+from residuum.experiments import maintenance
 
 app = typer.Typer(help="List, verify, clean and forget finished stages.", no_args_is_help=True)
 
@@ -24,7 +24,7 @@ DEFAULT = Path(".residuum/store")
 @app.command("ls")
 def list_store(store: Root = DEFAULT, as_json: Json = False) -> None:
     """List finished stages, oldest first, and whether the installed code would still use them."""
-    records = [artefact.record() for artefact in housekeeping.artefacts(store)]
+    records = [artefact.record() for artefact in maintenance.artefacts(store)]
     if as_json:
         typer.echo(json.dumps(records, indent=1))
         return
@@ -41,13 +41,13 @@ def list_store(store: Root = DEFAULT, as_json: Json = False) -> None:
 @app.command("verify")
 def verify_store(store: Root = DEFAULT, as_json: Json = False) -> None:
     """Check every artefact against its hashes; exit with 1 if one is not what was written."""
-    broken = housekeeping.verify(store)
+    broken = maintenance.verify(store)
     if as_json:
         typer.echo(json.dumps(broken, indent=1))
     else:
         for key, files in broken.items():
             typer.echo(f"broken: {key} ({', '.join(files)}); the next run that needs it computes it again")
-        typer.echo(f"{len(housekeeping.artefacts(store))} stages checked, {len(broken)} broken")
+        typer.echo(f"{len(maintenance.artefacts(store))} stages checked, {len(broken)} broken")
     if broken:
         raise typer.Exit(1)
 
@@ -55,7 +55,7 @@ def verify_store(store: Root = DEFAULT, as_json: Json = False) -> None:
 @app.command("gc")
 def clean_store(store: Root = DEFAULT, dry_run: DryRun = False, as_json: Json = False) -> None:
     """Remove half-written folders and stages that the installed code would never use again."""
-    _say_removed(housekeeping.collect_garbage(store, dry_run=dry_run), dry_run, as_json)
+    _say_removed(maintenance.collect_garbage(store, dry_run=dry_run), dry_run, as_json)
 
 
 @app.command("forget")
@@ -69,7 +69,7 @@ def forget_ids(
     wanted = [
         sample_id for entry in ids for sample_id in (read_ids(Path(entry), "ids") if Path(entry).is_file() else [entry])
     ]
-    removed = housekeeping.forget(store, wanted, dry_run=dry_run)
+    removed = maintenance.forget(store, wanted, dry_run=dry_run)
     _say_removed([artefact.title for artefact in removed], dry_run, as_json)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from residuum.experiments.engines import engine
-from residuum.experiments.outlook import Outline, audit_cost, is_short, outline
+from residuum.experiments.planning import Outline, audit_cost, is_short, outline
 from residuum.experiments.profiles import scenario_names
 from residuum.experiments.results import claim_folder, results_record, write_run
 from residuum.experiments.runner import Result, plan, run, run_all

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import torch
 
-from residuum.experiments.code import library_versions
+from residuum.experiments.fingerprints import library_versions
 from residuum.types import InputError
 from residuum.workers import worker_context
 

@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from residuum.experiments.code import code_fingerprint
+from residuum.experiments.fingerprints import code_fingerprint
 from residuum.experiments.stages import SCRATCH, STAGES, modules_of, read_record
 from residuum.parallel import ALONE, Team
 from residuum.types import InputError, ResiduumWarning

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from residuum.experiments.code import code_fingerprint
+from residuum.experiments.fingerprints import code_fingerprint
 from residuum.experiments.stages import IDS, SCRATCH, STAGES, modules_of
 from residuum.experiments.store import MANIFEST, WRITING, Store, broken_artefacts, manifest_of
 from residuum.types import InputError
