@@ -234,13 +234,13 @@ def test_a_small_run_is_planned_once_and_loads_no_compiler(tmp_path):
     code = """
 import sys
 from residuum.cli import run_command
-import residuum.experiments.runner as runner
-planned, real = [], runner.plan
+import residuum.experiments.planning as planning, residuum.experiments.runner as runner
+planned, real = [], planning.plan
 def plan(experiment):
     planned.append(experiment)
     return real(experiment)
-import residuum.experiments, residuum.experiments.planning
-for module in (runner, residuum.experiments, residuum.experiments.planning):
+import residuum.experiments
+for module in (runner, planning, residuum.experiments):
     module.plan = plan
 assert run_command(["run", "tiny", "--json"]) == 0
 heavy = {"torch._dynamo", "sympy", "torch.fx.experimental.symbolic_shapes", "distributed", "pandas"}

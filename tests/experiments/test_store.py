@@ -14,8 +14,9 @@ import torch
 
 from residuum.checkpoint import Checkpoint, Position
 from residuum.cli import run_command
-from residuum.experiments import Experiment, maintenance, plan
-from residuum.experiments.fingerprints import code_fingerprint, import_closure
+from residuum.experiments import Experiment, maintenance, plan, run
+from residuum.experiments.fingerprints import _module, code_fingerprint, import_closure
+from residuum.experiments.settings import DataSettings, ForgetSettings, StageSettings
 from residuum.experiments.stages import STAGES
 from residuum.experiments.store import Stage, Store, broken_artefacts
 from residuum.models import build_model, save_weights
@@ -25,16 +26,34 @@ from residuum.types import InputError, ResiduumWarning
 
 def counting_stage(settings, parents, folder, team):
     """Leave a line in a log outside, so that tests can count how often it ran."""
-    with open(settings["log"], "a", encoding="utf-8") as log:
-        log.write(f"{settings['seed']}\n")
-    (folder / "value.txt").write_text(str(settings["seed"]))
-    (folder / "ids.txt").write_text("\n".join(settings.get("ids", [])))
+    with open(settings.log, "a", encoding="utf-8") as log:
+        log.write(f"{settings.seed}\n")
+    (folder / "value.txt").write_text(str(settings.seed))
+    (folder / "ids.txt").write_text("\n".join(settings.ids))
+
+
+class ToySettings(StageSettings):
+    """Settings of a stage that computes next to nothing."""
+
+    kind = "train"
+    name: str = "toy"
+    data: DataSettings = DataSettings()
+    fingerprint: str = ""
+    requests: tuple[ForgetSettings, ...] = (ForgetSettings(),)
+    log: str
+    ids: tuple[str, ...] = ()
+    extra: int = 0
 
 
 @pytest.fixture(autouse=True)
 def fresh_fingerprints():
     yield
+    forget_code()
+
+
+def forget_code():
     code_fingerprint.cache_clear()
+    _module.cache_clear()
 
 
 @pytest.fixture
@@ -42,7 +61,7 @@ def toy(tmp_path, monkeypatch):
     monkeypatch.setitem(STAGES, "train", counting_stage)
 
     def stage(seed=1, parents=None, **settings):
-        return Stage("train", {"seed": seed, "role": "toy", "log": str(tmp_path / "log"), **settings}, parents or {})
+        return Stage(ToySettings(seed=seed, log=str(tmp_path / "log"), **settings), parents or {})
 
     return stage, Store(tmp_path / "store"), tmp_path / "log"
 
@@ -62,7 +81,7 @@ def test_another_setting_parent_or_code_is_another_key(toy, monkeypatch):
     assert len(keys) == 4
     before = stage().key
     monkeypatch.setattr("residuum.experiments.fingerprints.LIBRARIES", ("torch",))
-    code_fingerprint.cache_clear()
+    forget_code()
     assert stage().key != before
 
 
@@ -75,15 +94,41 @@ def test_a_method_s_own_file_counts_and_another_method_s_does_not():
     assert fingerprint != code_fingerprint(counting_stage, ("residuum.methods.ga",))
 
 
-def test_a_changed_source_file_is_a_changed_fingerprint(tmp_path, monkeypatch):
+SOURCE = '''"""A method."""
+from residuum.types import InputError
+
+class Method:
+    """Steps down."""
+
+    def step(self, w):
+        """Return the next weights."""
+        return w - 0.1 * w  # towards zero
+'''
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("towards zero", "a decay", True),
+        ("Return the next weights.", "Return weights nearer to zero.", True),
+        ('    """Steps down."""\n\n', "", True),
+        ('"""A method."""\n', "", True),
+        ("0.1", "0.2", False),
+        ("return w", "return 2 * w", False),
+    ],
+)
+def test_a_reworded_comment_or_docstring_changes_no_fingerprint_and_a_constant_does(
+    old, new, same, tmp_path, monkeypatch
+):
     module = tmp_path / "my_method.py"
     monkeypatch.syspath_prepend(tmp_path)
-    module.write_text("from residuum.types import InputError\nrate = 1\n")
+    module.write_text(SOURCE)
     assert "residuum.types" in import_closure(["my_method"])
     before = code_fingerprint(counting_stage, ("my_method",))
-    module.write_text("from residuum.types import InputError\nrate = 2\n")
-    code_fingerprint.cache_clear()
-    assert code_fingerprint(counting_stage, ("my_method",)) != before
+    assert old in SOURCE
+    module.write_text(SOURCE.replace(old, new))
+    forget_code()
+    assert (code_fingerprint(counting_stage, ("my_method",)) == before) == same
 
 
 @pytest.mark.parametrize("damage", ["flip", "remove", "add", "manifest"])
@@ -192,7 +237,7 @@ def test_half_written_folders_of_dead_runs_are_garbage_and_those_of_living_runs_
     dead.mkdir()
     alive = store.root / "train" / ".writing-cafe-x"
     alive.mkdir()
-    with store._locked("cafe"):
+    with store.lock("cafe"):
         assert maintenance.collect_garbage(store.root, dry_run=True) == ["half-written deadbeef"]
         assert dead.exists()
         maintenance.collect_garbage(store.root)
@@ -206,7 +251,7 @@ def test_artefacts_of_other_code_are_garbage(toy, monkeypatch):
     store.compute(stage())
     assert maintenance.collect_garbage(store.root) == []
     monkeypatch.setattr("residuum.experiments.fingerprints.LIBRARIES", ())
-    code_fingerprint.cache_clear()
+    forget_code()
     assert maintenance.collect_garbage(store.root) == ["train toy (seed 1)"]
     assert maintenance.artefacts(store.root) == []
 
@@ -279,3 +324,20 @@ def test_a_changed_data_file_is_a_different_key(tmp_path):
         np.savez(tmp_path / "d.npz", x=x, y=y)
         keys.add(plan(Experiment.create("digits", seeds=[1], overrides=overrides))[0].models["original"].key)
     assert len(keys) == 2
+
+
+def test_the_same_data_at_two_paths_share_their_artefacts(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    x, y = rng.random((60, 1, 8, 8)).astype(np.float32), np.arange(60) % 3
+    sizes = {"data.train_size": 30, "data.validation_size": 10, "data.test_size": 15, "forget.forget_class": 1}
+    quick = {**sizes, "train.epochs": 1, "relearn.epochs": 0, "audit.draws": 2, "audit.taus.gaussian": [0.0, 0.1]}
+    results = []
+    for folder in ("a", "b", "."):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        np.savez(tmp_path / folder / "d.npz", x=x, y=y)
+        name, root = (str(tmp_path / "d.npz"), None) if folder == "." else ("d.npz", tmp_path / folder)
+        overrides = {**quick, "data.name": name}
+        experiment = Experiment.create("tiny", methods="gd:epochs=1", seeds=[1], overrides=overrides, data_root=root)
+        results.append(run(experiment, store=tmp_path / "store"))
+        monkeypatch.setattr(Store, "_run", None)  # from here on, everything is there
+    assert results[0] == results[1] == results[2]

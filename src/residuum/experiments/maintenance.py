@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from residuum.experiments.fingerprints import code_fingerprint
-from residuum.experiments.stages import IDS, SCRATCH, STAGES, modules_of
+from residuum.experiments.stages import IDS, SCRATCH, STAGES, code_of
 from residuum.experiments.store import MANIFEST, WRITING, Store, broken_artefacts, manifest_of
 from residuum.types import InputError
 
@@ -47,7 +46,7 @@ class Artefact:
         """Whether the installed code would still give it this key."""
         kind, settings = self.manifest["kind"], self.manifest["settings"]
         try:
-            return bool(self.manifest["code"] == code_fingerprint(STAGES[kind], modules_of(kind, settings)))
+            return bool(self.manifest["code"] == code_of(kind, settings.get("method")))
         except (InputError, KeyError):
             return False  # made by a method or a stage that is no longer installed
 

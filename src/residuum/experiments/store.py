@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -19,8 +18,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from residuum.experiments.fingerprints import code_fingerprint
-from residuum.experiments.stages import SCRATCH, STAGES, modules_of, read_record
+from filelock import FileLock, Timeout
+
+from residuum.experiments.settings import StageSettings
+from residuum.experiments.stages import SCRATCH, STAGES, code_of, read_record
 from residuum.parallel import ALONE, Team
 from residuum.types import InputError, ResiduumWarning
 
@@ -33,38 +34,42 @@ FINISHED, TO_DO = "finished", "to do"
 
 @dataclass(frozen=True)
 class Stage:
-    """A node of the plan: which function, with which settings, after which other stages."""
+    """A node of the plan: settings, whose class says which function, and the stages that come before it."""
 
-    kind: str
-    settings: Mapping[str, Any]
+    settings: StageSettings
     parents: Mapping[str, Stage] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """What is done: train, unlearn, evaluate, audit or picture."""
+        return self.settings.kind
+
+    @property
+    def name(self) -> str:
+        """What it works on, whatever the seed: a role, a row or a perturbation."""
+        return self.settings.name
 
     @cached_property
     def key(self) -> str:
         """Hash of everything the result depends on: settings, data, parents, code and library versions."""
-        return hashlib.sha256(json.dumps(self.content, sort_keys=True).encode()).hexdigest()[:32]
+        return _digest(self.content)[:32]
 
     @cached_property
     def content(self) -> dict[str, Any]:
         """What the key is the hash of."""
         return {
             "kind": self.kind,
-            "settings": self.settings,
+            "settings": self.settings.content(),
             "parents": {name: parent.key for name, parent in self.parents.items()},
-            "code": code_fingerprint(STAGES[self.kind], modules_of(self.kind, self.settings)),
+            "code": code_of(self.kind, getattr(self.settings, "method", None)),
         }
-
-    @property
-    def name(self) -> str:
-        """What it works on, whatever the seed: a row, a role or a perturbation."""
-        return str(self.settings.get("label") or self.settings.get("role") or self.settings.get("perturbation", ""))
 
     @property
     def title(self) -> str:
         """What a person calls this stage."""
-        earlier = len(self.settings.get("earlier", ()))
-        which = f", request {earlier + 1}" if earlier else ""
-        return f"{self.kind} {self.name} (seed {self.settings['seed']}{which})"
+        number = len(self.settings.requests)
+        which = f", request {number}" if number > 1 else ""
+        return f"{self.kind} {self.name} (seed {self.settings.seed}{which})"
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,9 @@ class Store:
         if not team.leads:
             self._take_part(stage, team)
             return target
-        with self._locked(stage.key), _clear_errors(self.root):
+        with _clear_errors(self.root):
+            self.prepare()
+        with self.lock(stage.key), _clear_errors(self.root):
             if self.has(stage):
                 if not (broken := broken_artefacts(target)):
                     team.told(FINISHED)
@@ -149,26 +156,19 @@ class Store:
         with (self.root / LOG).open("a", encoding="utf-8") as log:
             log.write(f"{now} {os.getpid()} {event} {stage.key} {stage.title}{details}\n")
 
-    @contextmanager
-    def _locked(self, key: str) -> Iterator[None]:
-        with _clear_errors(self.root):
-            self.prepare()
-            lock = (self.root / "locks" / key).open("w")
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+    def lock(self, key: str) -> FileLock:
+        """Return the lock of one key."""
+        return FileLock(self.root / "locks" / key)
 
     def busy(self, key: str) -> bool:
         """Tell whether some run is working on this key now."""
-        path = self.root / "locks" / key
-        if not path.is_file():
+        if not (self.root / "locks" / key).is_file():
             return False
-        with path.open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
+        try:
+            with self.lock(key).acquire(blocking=False):
+                return False
+        except Timeout:
+            return True
 
     def prepare(self) -> None:
         """Create the store's folders; refuse a store that a newer version of Residuum wrote."""
@@ -202,7 +202,7 @@ def broken_artefacts(folder: Path) -> list[str]:
     """Return the files that are missing, unknown, or not what was written."""
     try:
         manifest = manifest_of(folder)
-        files, sound = manifest["files"], manifest.pop("seal") == _seal(manifest)
+        files, sound = manifest["files"], manifest.pop("seal") == _digest(manifest)
     except (OSError, ValueError, KeyError):
         return [MANIFEST]
     if not sound:
@@ -229,21 +229,16 @@ def _write_manifest(stage: Stage, folder: Path) -> None:
         "name": stage.name,
         "files": {name: _hash(folder / name) for name in sorted(_names(folder))},
     }
-    sealed = {**manifest, "seal": _seal(manifest)}
+    sealed = {**manifest, "seal": _digest(manifest)}
     (folder / MANIFEST).write_text(json.dumps(sealed, indent=1), encoding="utf-8")
-    for path in folder.rglob("*"):
-        if path.is_file():
-            _flush(path)
+    for name in _names(folder):
+        with (folder / name).open("rb+") as file:
+            os.fsync(file.fileno())
 
 
-def _seal(manifest: Mapping[str, Any]) -> str:
-    """Return the hash that a manifest carries of itself: what it says of the stage may not change unseen either."""
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
-def _flush(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+def _digest(content: Mapping[str, Any]) -> str:
+    """Return the hash of plain values; a manifest carries that of itself, so that it cannot change unseen either."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _write_aside(path: Path, text: str) -> None:
