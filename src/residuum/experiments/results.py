@@ -16,8 +16,10 @@ from typing import Any
 
 from residuum.auditing import Counts, noise_floor
 from residuum.data import DATASETS
+from residuum.experiments.experiment import Experiment
+from residuum.experiments.pretrained import KnownFile
 from residuum.experiments.runner import Result
-from residuum.experiments.settings import Experiment, Scenario
+from residuum.experiments.settings import Scenario
 from residuum.metrics import summarise
 from residuum.parallel import Compute
 from residuum.types import InputError
@@ -58,11 +60,11 @@ def _unused(scenario: Scenario) -> set[str]:
 def _start(experiment: Experiment) -> dict[str, Any]:
     """Return which weights all models started from, if they did not start from scratch."""
     known = experiment.pretrained
-    return {} if known is None else {"init_from": {what: file and _named(file) for what, file in known.items()}}
+    return {} if known is None else {"init_from": {what: file and _named(file) for what, file in known}}
 
 
-def _named(file: dict[str, str]) -> dict[str, str]:
-    return {"file": Path(file["path"]).name, "sha256": file["sha256"]}
+def _named(file: KnownFile) -> dict[str, str]:
+    return {"file": file.path.name, "sha256": file.sha256}
 
 
 def _row_record(experiment: Experiment, label: str, by_label: dict[str, list[Result]]) -> dict[str, Any]:
@@ -71,7 +73,7 @@ def _row_record(experiment: Experiment, label: str, by_label: dict[str, list[Res
     reference = {str(r.seed): r.metrics for r in by_label["retrain"]}
     return {
         "method": row.method if row else label,
-        "settings": row.settings if row else experiment.scenario.training(label),
+        "settings": row.settings if row else asdict(experiment.scenario.training(label)),
         "fields_left_open": row.left_open if row else experiment.scenario.left_open.get("train", []),
         "summary": summarise(metrics, reference),
         "per_seed": {str(r.seed): _seed_record(r) for r in by_label[label]},

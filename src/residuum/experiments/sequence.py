@@ -12,9 +12,9 @@ from typing import Any
 from residuum.auditing import Counts
 from residuum.auditing.intervals import normal_quantile
 from residuum.auditing.measures import difference, listed, nothing_left_to_chance, pooled_ratio
+from residuum.experiments.experiment import Experiment
 from residuum.experiments.results import claim_folder, write_run
 from residuum.experiments.runner import Result
-from residuum.experiments.settings import Experiment
 
 SCHEMA = "residuum.requests/1"
 Record = dict[str, Any]
