@@ -10,20 +10,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from residuum.data.requests import read_ids
-from residuum.experiments import maintenance
+from residuum.cli.options import DEFAULT_STORE
 
 app = typer.Typer(help="List, verify, clean and forget finished stages.", no_args_is_help=True)
 
 Root = Annotated[Path, typer.Option("--store", help="Folder of finished stages.")]
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable output.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, remove nothing.")]
-DEFAULT = Path(".residuum/store")
 
 
 @app.command("ls")
-def list_store(store: Root = DEFAULT, as_json: Json = False) -> None:
+def list_store(store: Root = DEFAULT_STORE, as_json: Json = False) -> None:
     """List finished stages, oldest first, and whether the installed code would still use them."""
+    from residuum.experiments import maintenance
+
     records = [artefact.record() for artefact in maintenance.artefacts(store)]
     if as_json:
         typer.echo(json.dumps(records, indent=1))
@@ -39,8 +39,10 @@ def list_store(store: Root = DEFAULT, as_json: Json = False) -> None:
 
 
 @app.command("verify")
-def verify_store(store: Root = DEFAULT, as_json: Json = False) -> None:
+def verify_store(store: Root = DEFAULT_STORE, as_json: Json = False) -> None:
     """Check every artefact against its hashes; exit with 1 if one is not what was written."""
+    from residuum.experiments import maintenance
+
     broken = maintenance.verify(store)
     if as_json:
         typer.echo(json.dumps(broken, indent=1))
@@ -53,19 +55,24 @@ def verify_store(store: Root = DEFAULT, as_json: Json = False) -> None:
 
 
 @app.command("gc")
-def clean_store(store: Root = DEFAULT, dry_run: DryRun = False, as_json: Json = False) -> None:
+def clean_store(store: Root = DEFAULT_STORE, dry_run: DryRun = False, as_json: Json = False) -> None:
     """Remove half-written folders and stages that the installed code would never use again."""
+    from residuum.experiments import maintenance
+
     _say_removed(maintenance.collect_garbage(store, dry_run=dry_run), dry_run, as_json)
 
 
 @app.command("forget")
 def forget_ids(
     ids: Annotated[list[str], typer.Argument(help="Sample ids, or a text file with one id a line.")],
-    store: Root = DEFAULT,
+    store: Root = DEFAULT_STORE,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """List and remove everything made with given samples: models trained on them, counts and pictures of them."""
+    from residuum.data.requests import read_ids
+    from residuum.experiments import maintenance
+
     wanted = [
         sample_id for entry in ids for sample_id in (read_ids(Path(entry), "ids") if Path(entry).is_file() else [entry])
     ]

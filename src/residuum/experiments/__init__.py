@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from residuum.experiments.engines import engine
+from residuum.engines import engine
 from residuum.experiments.experiment import Experiment, Row, load_scenario, parse_row, scenario_names
 from residuum.experiments.planning import Outline, SeedPlan, audit_cost, is_short, outline, plan
 from residuum.experiments.results import claim_folder, results_record, write_run

@@ -14,7 +14,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-LIBRARIES = ("torch", "numpy", "scikit-learn")
+from residuum.engines import LIBRARIES
 
 
 @cache  # a process runs the code that it loaded, whatever happens to the files meanwhile
@@ -34,11 +34,6 @@ def code_fingerprint(function: Callable[..., Any], modules: tuple[str, ...]) -> 
     for library in LIBRARIES:
         digest.update(f"{library} {version(library)}\n".encode())
     return digest.hexdigest()
-
-
-def library_versions() -> dict[str, str]:
-    """Return the versions of Residuum and of the libraries that compute, in this process."""
-    return {library: version(library) for library in ("residuum", *LIBRARIES)}
 
 
 def meaning(source: str) -> str:
