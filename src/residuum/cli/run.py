@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from residuum.cli import options
-from residuum.cli.loading import load_libraries
+from residuum.engines import start_workers
 from residuum.errors import InputError
 from residuum.reporting import write_report
 from residuum.reporting.requests import requests_table
@@ -53,7 +53,7 @@ def run_scenario(
 ) -> None:
     """Train, unlearn, evaluate and audit a scenario; write results.json with its counts, and the report."""
     start = time.perf_counter()
-    load_libraries(scenario, workers if devices is None else 1, cluster)
+    start_workers(workers if devices is None else 1, cluster)
     from residuum.cli.execution import Means, execute, execute_requests
     from residuum.experiments import Experiment
     from residuum.reporting.tutorial import write_picture
