@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import version
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
@@ -28,9 +28,8 @@ PRELOADED += ["torch._dynamo", "torch._decomp.decompositions_for_jvp"]  # for gr
 METHOD = "forkserver" if sys.platform == "linux" else "spawn"  # the libraries of other systems do not like to be forked
 
 
-@contextmanager
-def engine(workers: int = 1, cluster: str | None = None) -> Iterator[Executor | None]:
-    """Yield an executor for `run`: a cluster's, a pool of `workers` fresh processes, or None for one worker.
+def engine(workers: int = 1, cluster: str | None = None) -> AbstractContextManager[Executor | None]:
+    """Return the context of an executor for `run`: a cluster's, a pool of `workers` processes, or None for one worker.
 
     Leaving the block by an interrupt or an error stops the local processes at once; finished stages are in the store.
 
@@ -39,13 +38,8 @@ def engine(workers: int = 1, cluster: str | None = None) -> Iterator[Executor | 
     True
     """
     if cluster is not None:
-        with _cluster(cluster) as executor:
-            yield executor
-    elif workers == 1:
-        yield None
-    else:
-        with _pool(workers) as executor:
-            yield executor
+        return _cluster(cluster)
+    return nullcontext() if workers == 1 else _pool(workers)
 
 
 class Pool(ProcessPoolExecutor):

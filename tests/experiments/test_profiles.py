@@ -110,7 +110,7 @@ def test_the_paper_profile_of_the_picture_has_what_is_published_and_lists_the_re
 def test_epochs_of_retrain_are_its_own():
     scenario = load_scenario("tiny", {"retrain_epochs": 3})
     assert scenario.training("original").epochs == 12
-    assert scenario.training("retrain").epochs == scenario.training("control_2")["epochs"] == 3
+    assert scenario.training("retrain").epochs == scenario.training("control_2").epochs == 3
     assert load_scenario("tiny").training("retrain") == load_scenario("tiny").training("original")
 
 

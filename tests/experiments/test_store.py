@@ -193,16 +193,16 @@ def test_a_store_that_cannot_be_written_gets_one_clear_line(toy, tmp_path):
         Store(tmp_path / "file").compute(stage())
 
 
-def write_weights(folder):
+def write_weights(folder, scratch):
     save_weights(build_model("cnn", (1, 8, 8), 10, width=64, seed=0), folder / "model.safetensors")
 
 
-def write_checkpoint(folder):
+def write_checkpoint(folder, scratch):
     model = torch.nn.Linear(1000, 300)
-    Checkpoint(folder / "scratch" / "training.pt", every=0).save(Position(), model, PlainSGD(model.parameters()), {})
+    Checkpoint(scratch / "training.pt", every=0).save(Position(), model, PlainSGD(model.parameters()), {})
 
 
-def write_bytes(folder):
+def write_bytes(folder, scratch):
     (folder / "big.bin").write_bytes(b"0" * 2**20)
 
 
@@ -218,7 +218,7 @@ def test_a_full_disk_gives_one_clear_line_and_leaves_the_store_sound(toy, greed,
         store = Store(mount / "store")
         store.compute(stage())
 
-        monkeypatch.setitem(STAGES, "train", lambda settings, parents, folder, team: greed(folder))
+        monkeypatch.setitem(STAGES, "train", lambda settings, parents, folder, team: greed(folder, parents["scratch"]))
         with pytest.raises(InputError, match="no space left for the store"):
             store.compute(stage(seed=2))
         monkeypatch.setitem(STAGES, "train", counting_stage)

@@ -45,7 +45,7 @@ Record = dict[str, Any]
 
 MODEL, INITIAL, GALLERY, RECORD = "model.safetensors", "initial.safetensors", "gallery.npz", "record.json"
 IDS = "ids.txt"
-SCRATCH = "scratch"  # a folder that outlives an interrupted stage, where the store offers one
+SCRATCH = "scratch"  # among the parents: a folder that outlives an interrupted stage, where the store offers one
 PICTURE = "picture.npz"
 
 
@@ -64,7 +64,7 @@ def train_stage(settings: TrainSettings, parents: Folders, folder: Path, team: T
             settings.recipe,
             [Phase(cross_entropy, drive="train")],
             seed=seed,
-            checkpoint=Checkpoint(folder / SCRATCH / "training.pt") if (folder / SCRATCH).is_dir() else None,
+            checkpoint=Checkpoint(parents[SCRATCH] / "training.pt") if SCRATCH in parents else None,
             progress=printed_progress(f"train {settings.name} (seed {settings.seed})", team),
             team=team,
         )

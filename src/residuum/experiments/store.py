@@ -98,31 +98,31 @@ class Store:
             return target
         with _clear_errors(self.root):
             self.prepare()
-        with self.lock(stage.key), _clear_errors(self.root):
-            if self.has(stage):
-                if not (broken := broken_artefacts(target)):
-                    team.told(FINISHED)
-                    return target
-                _report_broken(target, broken)
-                shutil.rmtree(target)
-            team.told(TO_DO)
-            self._run(stage, target, team)
+            with self.lock(stage.key):
+                if self.has(stage):
+                    if not (broken := broken_artefacts(target)):
+                        team.told(FINISHED)
+                        return target
+                    _report_broken(target, broken)
+                    shutil.rmtree(target)
+                team.told(TO_DO)
+                self._run(stage, target, team)
         return target
 
     def _take_part(self, stage: Stage, team: Team) -> None:
         """Do this process's share of the stage, if it is not finished, and throw away what it writes."""
         if team.told(FINISHED) == TO_DO:
             with tempfile.TemporaryDirectory() as folder:
-                (Path(folder) / SCRATCH).symlink_to(self._scratch(stage))
                 self._call(stage, Path(folder), team)
 
     def _call(self, stage: Stage, folder: Path, team: Team) -> None:
         if team.size > 1:
             team.log = lambda share: self._log("shared", stage, f": rank {team.rank} of {team.size} has {share}")
-        STAGES[stage.kind](stage.settings, {k: self.folder(p) for k, p in stage.parents.items()}, folder, team)
+        folders = {SCRATCH: self._scratch(stage), **{name: self.folder(p) for name, p in stage.parents.items()}}
+        STAGES[stage.kind](stage.settings, folders, folder, team)
 
     def _scratch(self, stage: Stage) -> Path:
-        return (self.root / SCRATCH / stage.key).resolve()
+        return self.root / SCRATCH / stage.key
 
     def known_seconds(self) -> dict[tuple[str, str], float]:
         """Return how long the newest finished stage of each kind and name took."""
@@ -137,9 +137,7 @@ class Store:
         scratch.mkdir(parents=True, exist_ok=True)
         self._log("started", stage)
         try:
-            (aside / SCRATCH).symlink_to(scratch)
             self._call(stage, aside, team)
-            (aside / SCRATCH).unlink()
             _write_manifest(stage, aside)
             shutil.rmtree(scratch)
             shutil.rmtree(target, ignore_errors=True)
@@ -263,11 +261,9 @@ def _clear_errors(root: Path) -> Iterator[None]:
         reason = error if isinstance(error, OSError) else error.__context__
         code = reason.errno if isinstance(reason, OSError) else None
         if code in (errno.ENOSPC, errno.EDQUOT):
-            raise InputError(
-                f"no space left for the store {root}; free some, or choose another with --store"
-            ) from error
+            text = f"no space left for the store {root}; free some, or choose another with --store"
+            raise InputError(text) from error
         if isinstance(error, OSError) and code in (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
-            raise InputError(
-                f"cannot write to the store {root}: {error.strerror}; choose another with --store"
-            ) from error
+            text = f"cannot write to the store {root}: {error.strerror}; choose another with --store"
+            raise InputError(text) from error
         raise
