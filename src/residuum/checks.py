@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from residuum.data import load_dataset, make_splits
+from residuum.experiments.experiment import parse_row
 from residuum.experiments.parsing import override
-from residuum.experiments.settings import parse_row
 from residuum.methods import Context, Method, make_method, methods, unlearn
 from residuum.models import build_model, check_model, forward, load_weights, save_weights
 from residuum.training import Recipe, train

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from typer.core import TyperGroup
 
-from residuum.types import InputError
+from residuum.errors import InputError
 
 if TYPE_CHECKING:
     from residuum.theory.result import Array, Bound

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from residuum.cli import options
-from residuum.cli.loading import load_libraries
+from residuum.engines import start_workers
 from residuum.errors import InputError
 from residuum.reporting.run import Run
 
@@ -53,7 +53,7 @@ def run_scenario(
 ) -> None:
     """Train, unlearn, evaluate and audit a scenario; write results.json with its counts, and the report."""
     start = time.perf_counter()
-    load_libraries(scenario, workers if devices is None else 1, cluster)
+    start_workers(workers if devices is None else 1, cluster)
     from residuum.execution import Resources, run, run_requests
     from residuum.experiments import Experiment
 

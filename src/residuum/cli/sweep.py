@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from residuum.cli import options
-from residuum.cli.loading import load_libraries
+from residuum.engines import start_workers
 from residuum.errors import InputError
 from residuum.record import METRICS
 from residuum.reporting.exports import csv_text
@@ -46,7 +46,7 @@ def sweep_method(
 ) -> None:
     """Run one method over a grid of settings; write its table and the plot's data beside the usual results."""
     points = grid_points(method, grid)
-    load_libraries(scenario, workers if devices is None else 1, cluster)
+    start_workers(workers if devices is None else 1, cluster)
     from residuum.execution import Resources, run
     from residuum.experiments import Experiment
 

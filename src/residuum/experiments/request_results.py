@@ -9,9 +9,9 @@ from pathlib import Path
 from residuum.auditing import Counts
 from residuum.auditing.intervals import normal_quantile
 from residuum.auditing.measures import difference, exact_radii, json_numbers, pooled_ratio
+from residuum.experiments.experiment import Experiment
 from residuum.experiments.results import claim_folder, write_run
 from residuum.experiments.runner import Result
-from residuum.experiments.settings import Experiment
 from residuum.files import write_whole
 from residuum.record import (
     METRICS,
