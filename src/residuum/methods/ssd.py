@@ -1,7 +1,5 @@
 """SSD: dampen the weights that matter more to the forget set than to the rest."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from typing import Annotated, ClassVar, Literal
@@ -103,9 +101,8 @@ def batch_importance(
     with evaluating(model):
         for rows in batches[team.rank :: team.size]:
             x, y = (part.to(device) for part in samples.batch(rows))
-            gradients = torch.autograd.grad(
-                F.cross_entropy(model(x), y), list(weights.values()), materialize_grads=True
-            )
+            loss = F.cross_entropy(model(x), y)
+            gradients = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
             for name, gradient in zip(weights, gradients, strict=True):
                 total[name] += gradient.square() / len(batches)
     return summed(total, team)
