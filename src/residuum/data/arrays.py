@@ -1,7 +1,5 @@
 """Turn arrays of any kind into `Samples`, or say in one line what is wrong with them and where."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """CIFAR-10: its Python release fetched, and read without running anything that the files contain."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import io

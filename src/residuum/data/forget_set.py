@@ -1,7 +1,5 @@
 """The forget set: which training samples a deletion request takes, one request after the other."""
 
-from __future__ import annotations
-
 import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence

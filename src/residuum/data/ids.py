@@ -1,7 +1,5 @@
 """Ids of samples: what they may look like, their rank within a class, and a random order that depends on them only."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b

@@ -1,7 +1,5 @@
 """Any data set as one `.npz` file."""
 
-from __future__ import annotations
-
 import math
 import os
 import sys

@@ -1,7 +1,5 @@
 """Cut a data set for a deletion request: retain, forget, validation and test sets."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The figure from stored answers, the same bytes every time: SVG and PNG of the first seed, one HTML page of all."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from importlib.resources import files

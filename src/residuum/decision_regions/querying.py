@@ -5,8 +5,6 @@ through their mean; around each forgotten sample a parallel slice through the sa
 copies are those of the audit: noise in all dimensions, of which a drawing shows two.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from typing import Any

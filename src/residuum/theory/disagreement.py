@@ -1,7 +1,5 @@
 """What indistinguishable models may still differ in: likelihood ratio, predictions, and the geometry behind both."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

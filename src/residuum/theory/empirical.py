@@ -1,7 +1,5 @@
 """What many unlearned and re-trained models show: a lower bound on epsilon, and the divergence of one readout."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ re-training; with mean losses and clip M it is 2 s M / n for s of n samples. The
 stationarity and is never worse on the cases tested; this one is kept because the literature states it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal

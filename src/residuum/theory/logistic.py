@@ -4,8 +4,6 @@ Shapes: x (n, d) with rows of norm at most `radius`, y (n,) integers, weights (m
 classes and k = classes otherwise. No bias: add a constant feature before `unit_rows` if one is needed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

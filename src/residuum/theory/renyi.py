@@ -1,7 +1,5 @@
 """From Renyi divergence to (eps, delta), and the exact Gaussian trade-off to compare with."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """RURK's objective on the certified path: descent on the retained, ascent on the forgotten and their neighbours."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

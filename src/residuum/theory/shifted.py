@@ -9,8 +9,6 @@ of phases matter. Only one of the two chains must contract: the unlearning objec
 re-training one, attacks on the current model included.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
