@@ -52,10 +52,8 @@ def _refuse_bad_shape(values: Tensor, name: str) -> None:
     if values.numel() == 0:
         raise InputError(f"{name} is empty (shape {shape}); at least one sample is needed")
     if values.ndim == 4 and shape[1] > 4 >= shape[3]:
-        raise InputError(
-            f"{name} must be (n, channels, height, width), got shape {shape} with the channels last; "
-            f"use {name}.transpose(0, 3, 1, 2)"
-        )
+        hint = f"with the channels last; use {name}.transpose(0, 3, 1, 2)"
+        raise InputError(f"{name} must be (n, channels, height, width), got shape {shape} {hint}")
 
 
 def _as_labels(y: Array, name: str) -> Tensor:

@@ -118,11 +118,7 @@ def perturbed_copies(samples: Samples, radius: float, copies: int, audit_seed: i
 
 
 def lead(logits: Array) -> Array:
-    """Return, for each class, its logit minus the largest of the others.
-
-    >>> lead(np.array([[3.0, 1.0, 2.5]])).tolist()
-    [[0.5, -2.0, -0.5]]
-    """
+    """Return, for each class, its logit minus the largest of the others."""
     ordered = np.sort(logits, axis=-1)
     best, second = ordered[..., -1:], ordered[..., -2:-1]
     return np.asarray(logits - np.where(logits == best, second, best))

@@ -136,11 +136,7 @@ class NTK(Method):
 
 
 def predicted_scale(delta: Weights, missing: Weights) -> float:
-    """Return (|delta| + 2 |cos(delta, missing)| |missing|) / |delta|; 1 where there is no step.
-
-    >>> predicted_scale({"w": torch.tensor([1.0, 0.0])}, {"w": torch.tensor([3.0, 4.0])})
-    7.0
-    """
+    """Return (|delta| + 2 |cos(delta, missing)| |missing|) / |delta|; 1 where there is no step."""
     square = inner(delta, delta)
     return 1 + 2 * abs(inner(delta, missing)) / square if square else 1.0
 

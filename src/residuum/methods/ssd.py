@@ -74,12 +74,7 @@ class SSD(Method):
 
 
 def dampening_factor(forget: Tensor, rest: Tensor, *, alpha: float, dampening: float) -> Tensor:
-    """Return what each weight is multiplied by: min(dampening * rest / forget, 1) where forget > alpha * rest, else 1.
-
-    >>> forget, rest = torch.tensor([0.0, 4.0, 4.0]), torch.tensor([0.0, 3.0, 1.0])
-    >>> dampening_factor(forget, rest, alpha=2.0, dampening=1.0)
-    tensor([1.0000, 1.0000, 0.2500])
-    """
+    """Return each weight's factor: min(dampening * rest / forget, 1) where forget > alpha * rest, else 1."""
     chosen = forget > alpha * rest
     ratio = dampening * rest / torch.where(chosen, forget, torch.ones_like(forget))
     return torch.where(chosen, ratio.clamp(max=1), torch.ones_like(forget))

@@ -191,12 +191,9 @@ def _scores(
 def _halves(unlearned: Array, retrained: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """Return first and second halves of both, with the first half's linear discriminant as a new column."""
     cut, cut_r = len(unlearned) // 2, len(retrained) // 2
-    direction = _discriminant(unlearned[:cut], retrained[:cut_r])
-    wide, wide_r = (np.c_[models, models @ direction] for models in (unlearned, retrained))
-    return (wide[:cut], wide_r[:cut_r]), (wide[cut:], wide_r[cut_r:])
-
-
-def _discriminant(a: Array, b: Array) -> Array:
+    a, b = unlearned[:cut], retrained[:cut_r]
     spread = np.atleast_2d(np.cov(a, rowvar=False) + np.cov(b, rowvar=False))
     ridge = 1e-9 * max(float(np.trace(spread)), 1e-12) * np.eye(len(spread))
-    return np.asarray(np.linalg.solve(spread + ridge, a.mean(axis=0) - b.mean(axis=0)))
+    direction = np.linalg.solve(spread + ridge, a.mean(axis=0) - b.mean(axis=0))
+    wide, wide_r = (np.c_[models, models @ direction] for models in (unlearned, retrained))
+    return (wide[:cut], wide_r[:cut_r]), (wide[cut:], wide_r[cut_r:])
