@@ -41,10 +41,6 @@ class Team:
     """The processes that share the work: `rank` is this one's number, rank 0 leads. Without fabric, this process alone.
 
     `log` is told what each process's share is.
-
-    >>> team = Team()
-    >>> team.rows(3).tolist(), team.leads
-    ([0, 1, 2], True)
     """
 
     rank: int = 0
@@ -138,9 +134,6 @@ def make_team(devices: int | None, nodes: int = 1, precision: str = "32-true") -
     """Return a team of `devices` processes on each of `nodes` machines; without any wish, this process alone.
 
     Devices are GPUs where there are any, else processes on the CPU. Nothing is started before `launch`.
-
-    >>> make_team(None).size
-    1
     """
     if precision not in get_args(Precision):
         raise InputError(f"expected a precision of {' or '.join(get_args(Precision))}, got {precision!r}")

@@ -27,12 +27,7 @@ from residuum.types import InputError, Samples, child_seed, generator
 Progress = Callable[[int, int], None]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
-
-
-class DivergedError(InputError):
-    """The loss stopped being a finite number."""
 
 
 class PlainSGD(torch.optim.SGD):
@@ -172,10 +167,13 @@ def fit(
             for group in optimiser.param_groups:
                 group["lr"] = recipe.rate(epoch)
             for phase in phases_of(epoch):
-                for batch, paired in _paired(batches, phase):
+                cycled = batches[phase.paired_stream].cycled if phase.paired_stream else repeat(None)
+                for batch, paired in zip(batches[phase.main_stream].one_pass(), cycled, strict=False):
                     if done >= total:
                         break
-                    _set_mode(model, recipe, frozen)
+                    model.train(recipe.bn_mode == "train")
+                    for module in frozen:
+                        module.eval()
                     with team.autocast():
                         loss = phase.loss(model, batch, paired, loss_noise)
                     _step(optimiser, loss, recipe, noise, team, where=f"epoch {epoch + 1}")
@@ -191,12 +189,6 @@ def fit(
     return int(team.all_reduce_sum(torch.tensor(passes[0])))
 
 
-def _set_mode(model: nn.Module, recipe: Recipe, frozen: Iterable[nn.Module]) -> None:
-    model.train(recipe.bn_mode == "train")
-    for module in frozen:
-        module.eval()
-
-
 def _step(
     optimiser: torch.optim.SGD, loss: Tensor, recipe: Recipe, noise: torch.Generator, team: Team, where: str
 ) -> None:
@@ -204,7 +196,7 @@ def _step(
     loss.backward()  # type: ignore[no-untyped-call]
     value = _mean_loss(loss, optimiser, team)
     if not math.isfinite(value):
-        raise DivergedError(f"expected a finite loss, got {value} in {where}; lower lr or set clip")
+        raise InputError(f"expected a finite loss, got {value} in {where}; lower lr or set clip")
     weights = [p for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
     if recipe.clip is not None:
         torch.nn.utils.clip_grad_norm_(weights, recipe.clip)
@@ -268,9 +260,3 @@ def counting_passes(model: nn.Module) -> Iterator[list[int]]:
         yield passes
     finally:
         handle.remove()
-
-
-def _paired(streams: Mapping[str, MiniBatches], phase: TrainingPhase) -> Iterator[tuple[Batch, Batch | None]]:
-    main = streams[phase.main_stream].one_pass()
-    paired = repeat(None) if phase.paired_stream is None else streams[phase.paired_stream].cycled
-    return zip(main, paired, strict=False)

@@ -95,19 +95,19 @@ def test_relearn_time_is_the_first_epoch_below_the_threshold(original, splits):
     recipe = Relearning(lr=0.05, epochs=30, batch_size=4)
     target = 2 * mean_loss(original, splits.forget)
     time = relearn_time(fresh, target, splits, recipe, seed=1)
-    assert time.value is not None
-    assert time.value > 0
-    assert time.threshold == pytest.approx(1.05 * target)
-    sooner = dataclasses.replace(recipe, epochs=time.value - 1)
-    assert relearn_time(fresh, target, splits, sooner, seed=1).censored
-    exact = dataclasses.replace(recipe, epochs=time.value)
-    assert relearn_time(fresh, target, splits, exact, seed=1).value == time.value
+    assert time["value"] is not None
+    assert time["value"] > 0
+    assert time["threshold"] == pytest.approx(1.05 * target)
+    sooner = dataclasses.replace(recipe, epochs=time["value"] - 1)
+    assert relearn_time(fresh, target, splits, sooner, seed=1)["censored"]
+    exact = dataclasses.replace(recipe, epochs=time["value"])
+    assert relearn_time(fresh, target, splits, exact, seed=1)["value"] == time["value"]
 
 
 def test_relearn_time_zero_before_the_first_epoch_and_model_untouched(original, splits, same_weights):
     before = copy.deepcopy(original)
     time = relearn_time(original, mean_loss(original, splits.forget), splits, seed=1)
-    assert (time.value, time.censored) == (0, False)
+    assert (time["value"], time["censored"]) == (0, False)
     assert same_weights(original, before)
 
 
@@ -118,7 +118,7 @@ def test_relearning_on_the_full_training_set_reads_it(original, splits):
     canary = dataclasses.replace(splits, train=poisoned)
     with pytest.raises(InputError, match="finite loss"):
         relearn_time(fresh, 1e-9, canary, Relearning(data="full"), seed=1)
-    assert relearn_time(fresh, 1e-9, canary, Relearning(data="forget", epochs=1), seed=1).censored
+    assert relearn_time(fresh, 1e-9, canary, Relearning(data="forget", epochs=1), seed=1)["censored"]
 
 
 @pytest.mark.filterwarnings("ignore:the membership attack calls every sample")

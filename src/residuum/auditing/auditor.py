@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -97,13 +96,9 @@ def audit(
     prepared = prepare_models(models, reference, samples, chosen, radius=max(radii), crafted_on=crafted_on, seed=seed)
     check_labels(samples, prepared)
     source = crafted_on if isinstance(crafted_on, str) else "another model"
-    warned = issue_warnings(
-        chain(
-            model_warnings({**models, "the reference": reference}, prepared),
-            attack_warnings(models, prepared, chosen, source),
-            id_warnings(samples, seen or {}),
-        )
-    )
+    model_doubts = model_warnings({**models, "the reference": reference}, prepared)
+    attack_doubts = attack_warnings(models, prepared, chosen, source)
+    warned = issue_warnings([*model_doubts, *attack_doubts, *id_warnings(samples, seen or {})])
     rows = team.rows(len(samples))
     team.log(f"{len(rows)} of {len(samples)} samples")
     span = (first_draw, first_draw + (draws or pilot_draws(len(samples))))

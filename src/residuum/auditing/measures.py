@@ -13,7 +13,6 @@ from residuum.auditing.intervals import (
     Floats,
     bootstrap_ratio,
     discoveries,
-    effective_interval,
     normal_quantile,
     paired_variance,
     ratio_interval,
@@ -56,7 +55,7 @@ def measure(counts: Counts, *, confidence: float = 0.95, bootstrap_seed: int, ex
         "difference": difference(counts, certain, z),
         "disagreement": share_interval(counts.draws - counts.same_prediction, counts, certain, confidence),
         "unlearn_accuracy": share_interval(counts.draws - counts.method_right, counts, certain, confidence),
-        "prevalence": prevalence(counts, z),
+        "prevalence": interval(more.mean(0), *wilson_interval(more.mean(0), len(counts), z)),  # over samples
         "prevalence_defined": json_numbers(mean_where(known, (known & more).astype(np.float64))),
         "prevalence_significant": json_numbers(np.where(counts.taus == 0, np.nan, significant.mean(0))),
     }
@@ -116,17 +115,18 @@ def difference(counts: Counts, certain: NDArray[np.bool_], z: float) -> Interval
 
 
 def share_interval(hits: NDArray[np.int32], counts: Counts, certain: NDArray[np.bool_], confidence: float) -> Interval:
-    """Return the mean over samples of hits / draws, with its interval over the draws."""
+    """Return the mean over samples of hits / draws, with Clopper and Pearson's interval over the draws.
+
+    Korn and Graubard (1998): its n is the number of draws with which one share of this size would have the variance of
+    this mean of many different shares. It covers also where the share is near 0 or 1.
+    """
+    from residuum.theory.empirical import binomial_limits
+
     value = (hits / counts.draws).mean(0)
     share, variance = share_variance(hits, counts)
-    low, high = effective_interval(value, share * (1 - share) / variance, confidence)
+    n = share * (1 - share) / variance
+    low, high = binomial_limits(value * n, n, confidence)
     return interval(value, np.where(certain, value, low), np.where(certain, value, high))
-
-
-def prevalence(counts: Counts, z: float) -> Interval:
-    """Return the share of samples recognised more often than by the reference; Wilson's interval over samples."""
-    value = (counts.method_right > counts.reference_right).mean(0)
-    return interval(value, *wilson_interval(value, len(counts), z))
 
 
 def first_radius(counts: Counts, *, exact: bool = False, level: float = 0.05) -> dict[str, float | None]:

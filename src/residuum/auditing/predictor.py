@@ -109,11 +109,7 @@ def deviation(logits: Tensor, wanted: Tensor) -> float:
 
 
 def decide(logits: Tensor) -> Tensor:
-    """Return the argmax of float64 logits; equal ones go to the smaller class, NaN to no class.
-
-    >>> decide(torch.tensor([[1.0, 1.0, 0.0], [float("nan"), 0.0, 1.0]], dtype=torch.float64)).tolist()
-    [0, -1]
-    """
+    """Return the argmax of float64 logits; equal ones go to the smaller class, NaN to no class."""
     best = logits.max(dim=1, keepdim=True).values
     near = logits >= best - EXACT_TIE * best.abs().clamp(min=1)
     answer = near.to(torch.int8).argmax(dim=1)

@@ -102,7 +102,7 @@ def clean_groups(work: Work) -> Iterator[Group]:
     """Yield the samples as they are, for radius 0."""
     columns = tuple(t for t, tau in enumerate(work.taus) if tau == 0 and work.draws[t])
     if columns:
-        for positions in parts(len(work.samples), work.rows):
+        for positions in torch.arange(len(work.samples)).split(work.rows):
             yield Group(columns, positions, *work.samples.batch(positions), Randomness(), clean=True)
 
 
@@ -114,7 +114,7 @@ def groups(work: Work) -> Iterator[Group]:
     for span, columns in segments(work):
         for block, inside in [(0, slice(*span))] if work.enumerated is not None else block_slices(*span):
             many = inside.stop - inside.start
-            for positions in parts(len(work.samples), max(1, work.rows // many)):
+            for positions in torch.arange(len(work.samples)).split(max(1, work.rows // many)):
                 randomness = stack([keyed_randomness(work, int(position), block, inside) for position in positions])
                 repeated = positions.repeat_interleave(many)
                 yield Group(columns, repeated, *work.samples.batch(repeated), randomness)
@@ -126,12 +126,6 @@ def keyed_randomness(work: Work, position: int, block: int, inside: slice) -> Ra
         return work.enumerated
     rng = block_generator(work.seed, work.samples.ids[position], block)
     return work.perturbation.draw(rng, BLOCK, work.samples.shape).rows(inside)
-
-
-def parts(n: int, size: int) -> Iterator[Tensor]:
-    """Yield the positions 0..n-1 in parts of this size."""
-    for start in range(0, n, size):
-        yield torch.arange(start, min(start + size, n))
 
 
 def rows_for(shape: tuple[int, ...]) -> int:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from residuum.models import evaluating
-from residuum.perturbations.additive import shifted, symmetric_uniform
-from residuum.perturbations.base import Perturbation, Randomness
+from residuum.perturbations.additive import symmetric_uniform
+from residuum.perturbations.base import Perturbation, Randomness, shifted
 from residuum.types import InputError
 
 Target = Literal["untargeted", "true", "random"]
@@ -41,7 +41,7 @@ class GradientAttack(Perturbation):
         """Return what picks the wrong labels, if there are any to pick."""
         return torch.from_numpy(rng.random(rows)) if self.target == "random" else None
 
-    def all_labels(self, classes: int) -> Randomness:
+    def outcomes(self, classes: int) -> Randomness | None:
         """Return one uniform position for each wrong label, or a single one where no label is drawn."""
         many = classes - 1 if self.target == "random" else 1
         return Randomness(uniform=(torch.arange(many, dtype=torch.float64) + 0.5) / many)
@@ -82,14 +82,6 @@ class FGSM(GradientAttack):
         """Return the sign of the gradient as noise of radius one."""
         with evaluating(model):
             return Randomness(noise=self.gradient_sign(model, x, y, randomness.uniform))
-
-    def apply(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Tensor:
-        """Return clamp(x + tau * sign, 0, 1)."""
-        return shifted(x, randomness.noise, self.tau)
-
-    def outcomes(self, classes: int) -> Randomness:
-        """Return one outcome for each possible target."""
-        return self.all_labels(classes)
 
 
 @dataclass(frozen=True)
@@ -133,7 +125,7 @@ class PGD(GradientAttack):
 
     def outcomes(self, classes: int) -> Randomness | None:
         """Return one outcome for each possible target where the start is not random."""
-        return None if self.random_start else self.all_labels(classes)
+        return None if self.random_start else super().outcomes(classes)
 
 
 def loss_direction(logits: Tensor, labels: Tensor) -> Tensor:
@@ -155,11 +147,7 @@ def input_gradient(logits: Tensor, leaf: Tensor, direction: Tensor) -> Tensor:
 
 
 def wrong_label(y: Tensor, uniform: Tensor | None, classes: int) -> Tensor:
-    """Return the label that a uniform number in [0, 1) picks among those that are not y.
-
-    >>> wrong_label(torch.tensor([1, 1, 1]), torch.tensor([0.0, 0.4, 0.9]), 4).tolist()
-    [2, 3, 0]
-    """
+    """Return the label that a uniform number in [0, 1) picks among those that are not y."""
     if uniform is None or classes < 2:
         raise InputError(f"random targets need at least 2 classes, got {classes}")
     offset = 1 + (uniform * (classes - 1)).long().clamp(max=classes - 2)
