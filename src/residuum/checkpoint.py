@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from residuum.files import write_whole
 
@@ -33,9 +34,7 @@ class Checkpoint:
     every: float = 60.0
     _saved: float = field(default_factory=time.monotonic)
 
-    def save(
-        self, position: Position, model: nn.Module, optimiser: torch.optim.Optimizer, generators: Generators
-    ) -> None:
+    def save(self, position: Position, model: nn.Module, optimiser: Optimizer, generators: Generators) -> None:
         """Write the state aside and rename it, unless the last one is young."""
         if time.monotonic() - self._saved < self.every:
             return
@@ -50,7 +49,7 @@ class Checkpoint:
         write_whole(self.path, content.getbuffer())  # torch's own writer does not say that a disk is full
         self._saved = time.monotonic()
 
-    def restore(self, model: nn.Module, optimiser: torch.optim.Optimizer, generators: Generators) -> Position:
+    def restore(self, model: nn.Module, optimiser: Optimizer, generators: Generators) -> Position:
         """Put everything back as it was saved and return where that is; without a file, the beginning."""
         if not self.path.is_file():
             return Position()

@@ -38,10 +38,7 @@ class Compute:
 
 
 class Team:
-    """The processes that share the work: `rank` is this one's number, rank 0 leads. Without fabric, this process alone.
-
-    `log` is told what each process's share is.
-    """
+    """The processes that share the work, rank 0 leading; without fabric, this one alone. `log` is told each share."""
 
     rank: int = 0
     size: int = 1
@@ -82,8 +79,7 @@ class Team:
     def shard(self, batch: Tensor) -> Tensor:
         """Return this process's part of a batch's positions, or all of them where they cannot be shared equally.
 
-        A mean over the batch is the mean of the processes' means only if their parts are equal; the odd last batch of
-        an epoch is therefore computed by every process.
+        A batch's mean is the mean of its parts' means only if they are equal: every process computes an odd last batch.
         """
         return batch if len(batch) % self.size else batch[self.rank :: self.size]
 

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
+from torch.optim import SGD
 
 from residuum.checkpoint import Checkpoint, Position
 from residuum.minibatches import Batch as Batch  # noqa: PLC0414 (methods take it from here)
@@ -30,12 +31,12 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
 
-class PlainSGD(torch.optim.SGD):
+class PlainSGD(SGD):
     """torch's SGD, entered past the gates for torch.compile: they load a compiler, longer than many trainings take."""
 
-    add_param_group = inspect.unwrap(torch.optim.SGD.add_param_group)
-    zero_grad = inspect.unwrap(torch.optim.SGD.zero_grad)
-    step = torch.no_grad()(inspect.unwrap(torch.optim.SGD.step))
+    add_param_group = inspect.unwrap(SGD.add_param_group)
+    zero_grad = inspect.unwrap(SGD.zero_grad)
+    step = torch.no_grad()(inspect.unwrap(SGD.step))
 
 
 Loss = Callable[[nn.Module, Batch, Batch | None, torch.Generator], Tensor]
@@ -189,9 +190,7 @@ def fit(
     return int(team.all_reduce_sum(torch.tensor(passes[0])))
 
 
-def _step(
-    optimiser: torch.optim.SGD, loss: Tensor, recipe: Recipe, noise: torch.Generator, team: Team, where: str
-) -> None:
+def _step(optimiser: SGD, loss: Tensor, recipe: Recipe, noise: torch.Generator, team: Team, where: str) -> None:
     optimiser.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
     value = _mean_loss(loss, optimiser, team)
@@ -202,19 +201,20 @@ def _step(
         torch.nn.utils.clip_grad_norm_(weights, recipe.clip)
     rate = optimiser.param_groups[0]["lr"]
     scale = recipe.sigma * (math.sqrt(2 / rate) if recipe.noise == "langevin" and rate else 1.0)
-    if scale and not recipe.noise_after_momentum:
-        for p, xi in _normal_like(weights, noise):
-            p.grad.add_(xi, alpha=scale)  # type: ignore[union-attr]
+    kicks = [torch.randn(p.shape, generator=noise, dtype=p.dtype).to(p.device) for p in weights] if scale else []
+    if not recipe.noise_after_momentum:
+        for p, xi in zip(weights, kicks, strict=False):
+            p.grad.add_(xi, alpha=scale)
     optimiser.step()
-    if scale and recipe.noise_after_momentum:
+    if recipe.noise_after_momentum:
         with torch.no_grad():
-            for p, xi in _normal_like(weights, noise):
+            for p, xi in zip(weights, kicks, strict=False):
                 p.add_(xi, alpha=-rate * scale)
     if recipe.radius is not None:
         project(weights, recipe.radius)
 
 
-def _mean_loss(loss: Tensor, optimiser: torch.optim.SGD, team: Team) -> float:
+def _mean_loss(loss: Tensor, optimiser: SGD, team: Team) -> float:
     """Average the gradients over the processes and return the mean loss; without a gradient in any, a weight has none.
 
     Explicit sums instead of wrapping the model: a loss may call the model several times, and attack it.
@@ -230,11 +230,6 @@ def _mean_loss(loss: Tensor, optimiser: torch.optim.SGD, team: Team) -> float:
     for p, share in zip(weights, known.tolist(), strict=True):
         p.grad = p.grad if share else None
     return value.item()
-
-
-def _normal_like(weights: Sequence[nn.Parameter], noise: torch.Generator) -> Iterator[tuple[nn.Parameter, Tensor]]:
-    for p in weights:
-        yield p, torch.randn(p.shape, generator=noise, dtype=p.dtype).to(p.device)
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ from sklearn.svm import SVC
 from torch import nn
 
 from residuum.metrics import Relearning, accuracies, accuracy, attack_failure, evaluate, mean_loss, relearn_time
-from residuum.metrics.membership import attack_parts, membership_accuracy, softmax_feature
+from residuum.metrics.membership import ATTACK_PARTS, membership_accuracy, softmax_feature
 from residuum.types import InputError, ResiduumWarning, Samples
 
 
@@ -36,13 +36,13 @@ def test_unlearn_accuracy_is_what_the_forget_accuracy_leaves(original, splits):
 
 def test_class_form_tests_without_the_forgotten_class_and_asks_about_its_test_images(class_splits):
     assert 0 not in class_splits.test.y
-    assert attack_parts(class_splits) == ("retain", "forget", "forgotten_test")
+    assert ATTACK_PARTS[class_splits.form] == ("retain", "forget", "forgotten_test")
     assert len(class_splits.forgotten_test) > 0
     assert set(class_splits.forgotten_test.y.tolist()) == {0}
 
 
 def test_sample_form_asks_about_the_forget_set(splits):
-    assert attack_parts(splits) == ("retain", "test", "forget")
+    assert ATTACK_PARTS[splits.form] == ("retain", "test", "forget")
 
 
 def test_features_agree_with_scipy():

@@ -133,10 +133,7 @@ def passes(work: Work, prepared: PreparedModels) -> int:
 
 
 def predict_group(work: Work, group: Group, prepared: PreparedModels, pool: Pool) -> tuple[list[Outcome], int]:
-    """Return the outcomes of a group at all its radii, and the number of predictions.
-
-    Separate transfers run side by side, or else the models of a single one do.
-    """
+    """Return a group's outcomes and number of predictions; transfers run in parallel, or the models of a single one."""
     if group.clean:
         keys = {key for _, targets in prepared.transfers for key in targets}
         return predict(prepared, keys, [group.x], group.columns, pool), len(group.x) * len(prepared.predictors)

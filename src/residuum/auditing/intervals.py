@@ -19,27 +19,18 @@ BOOTSTRAP_RESAMPLES = 1000
 
 
 def normal_quantile(confidence: float) -> float:
-    """Return z with Pr[|N(0,1)| <= z] = confidence.
-
-    >>> round(normal_quantile(0.95), 4)
-    1.96
-    """
+    """Return z with Pr[|N(0,1)| <= z] = confidence."""
     return NormalDist().inv_cdf(0.5 + confidence / 2)
 
 
-def cell_shares(counts: Counts) -> Floats:
-    """Return smoothed shares of the four paired cells, shape (4, n, T): both right, only m, only a, neither."""
-    m, a, both = counts.method_right, counts.reference_right, counts.both_right
-    cells = np.stack([both, m - both, a - both, counts.draws - m - a + both]).astype(np.float64) + UNSEEN
-    return cells / (counts.draws + 4 * UNSEEN)
-
-
 def paired_variance(counts: Counts, r: Floats | float) -> Floats:
-    """Return the variance of sum_i (p_m,i - r p_a,i) over the draws, shape (T,).
+    """Return the variance of sum_i (p_m,i - r p_a,i) over the draws, shape (T,): sum_i v_i / draws_i.
 
-    v_i is the variance of 1[m right] - r 1[a right] over the four cells; the sum of v_i / draws_i is returned.
+    v_i is the variance of 1[m right] - r 1[a right] over the smoothed cells: both right, only m, only a, neither.
     """
-    shares = cell_shares(counts)
+    m, a, both = counts.method_right, counts.reference_right, counts.both_right
+    cells = np.stack([both, m - both, a - both, counts.draws - m - a + both]) + UNSEEN
+    shares = cells / (counts.draws + 4 * UNSEEN)
     ratio = np.broadcast_to(r, counts.taus.shape)
     values = np.stack([1 - ratio, np.ones_like(ratio), -ratio, np.zeros_like(ratio)])[:, None, :]
     mean = (shares * values).sum(0)

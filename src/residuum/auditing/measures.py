@@ -144,10 +144,8 @@ def first_radius(counts: Counts, *, exact: bool = False, level: float = 0.05) ->
     more = counts.method_right > counts.reference_right
     recognised = np.where(exact_radii(counts, exact), more, discoveries(sign_test(counts), level))
     order = np.argsort(counts.taus)
-    return {
-        sample_id: next((float(counts.taus[t]) for t in order if row[t]), None)
-        for sample_id, row in zip(counts.ids, recognised, strict=True)
-    }
+    firsts = (next((float(counts.taus[t]) for t in order if row[t]), None) for row in recognised)
+    return dict(zip(counts.ids, firsts, strict=True))
 
 
 def noise_floor(controls: Sequence[Counts], *, confidence: float = 0.95, exact: bool = False) -> dict[str, Any]:
@@ -165,12 +163,8 @@ def noise_floor(controls: Sequence[Counts], *, confidence: float = 0.95, exact: 
     bounds = [pooled_ratio(counts, confidence=confidence, exact=exact)[1:] for counts in both_ways]
     low, high = (np.array([bound[end] for bound in bounds]) for end in (0, 1))
     undefined = np.isnan(low).any(0) | np.isnan(high).any(0)
-    return {
-        "taus": [float(tau) for tau in taus],
-        "low": json_numbers(np.where(undefined, np.nan, low.min(0))),
-        "high": json_numbers(np.where(undefined, np.nan, high.max(0))),
-        "pairs": len(controls),
-    }
+    lowest, highest = (json_numbers(np.where(undefined, np.nan, end)) for end in (low.min(0), high.max(0)))
+    return {"taus": taus.tolist(), "low": lowest, "high": highest, "pairs": len(controls)}
 
 
 def interval(value: Floats, low: Floats, high: Floats) -> Interval:

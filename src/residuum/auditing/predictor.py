@@ -27,10 +27,6 @@ class Predictor:
     """Predicts classes with private copies of `model`; the model itself is not touched.
 
     `probe` is a batch on which the copies are compared. Inputs and answers are on the CPU, wherever the model is.
-
-    >>> predictor = Predictor(nn.Linear(2, 3), torch.rand(4, 2))
-    >>> tuple(predictor(torch.rand(5, 2)).shape), predictor.classes
-    ((5,), 3)
     """
 
     def __init__(self, model: nn.Module, probe: Tensor) -> None:

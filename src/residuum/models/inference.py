@@ -71,11 +71,7 @@ def forward(
 
 
 def head_of(model: nn.Module) -> tuple[str, nn.Linear]:
-    """Return name and module of the last linear layer in order of definition.
-
-    >>> head_of(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
-    ('2', Linear(in_features=3, out_features=2, bias=True))
-    """
+    """Return name and module of the last linear layer in order of definition."""
     linear = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     if not linear:
         raise InputError(f"{type(model).__name__} has no nn.Linear layer, so its head is not known")
@@ -83,10 +79,7 @@ def head_of(model: nn.Module) -> tuple[str, nn.Linear]:
 
 
 def head_features(model: nn.Module, samples: Samples, *, batch_size: int | None = None) -> Tensor:
-    """Return what enters the last linear layer, shape (n, d), in eval mode.
-
-    The layer must be the last thing the model does: its output is the model's.
-    """
+    """Return what enters the last linear layer, shape (n, d), in eval mode; its output must be the model's."""
     seen: list[tuple[Tensor, Tensor]] = []
     hook = head_of(model)[1].register_forward_hook(lambda _, given, made: seen.append((given[0].cpu(), made.cpu())))
     try:
@@ -118,16 +111,6 @@ def check_model(model: nn.Module, samples: Samples, classes: int) -> None:
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"the model cannot take inputs of shape {probe.shape} ({reason})") from error
-    _refuse_bad_outputs(outputs, probe, classes)
-    if are_probabilities(outputs):
-        warnings.warn(
-            "the model returns probabilities (non-negative, sum 1); losses and margins need logits: remove its softmax",
-            ResiduumWarning,
-            stacklevel=2,
-        )
-
-
-def _refuse_bad_outputs(outputs: Tensor, probe: Samples, classes: int) -> None:
     count, shape = len(probe), tuple(outputs.shape)
     if outputs.ndim != 2 or len(outputs) != count:
         raise InputError(f"the model must return logits ({count}, {classes}) for {count} samples, got {shape}")
@@ -138,6 +121,9 @@ def _refuse_bad_outputs(outputs: Tensor, probe: Samples, classes: int) -> None:
     if bool(wrong.any()):
         first = probe.ids[int(wrong.to(torch.uint8).argmax())]
         raise InputError(f"the model returns NaN or infinite logits for {first!r}; its weights or training are broken")
+    if are_probabilities(outputs):
+        fault = "the model returns probabilities (non-negative, sum 1)"
+        warnings.warn(f"{fault}; losses and margins need logits: remove its softmax", ResiduumWarning, stacklevel=2)
 
 
 def are_probabilities(outputs: Tensor) -> bool:

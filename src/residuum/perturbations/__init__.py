@@ -1,7 +1,7 @@
 """Ways to move an input: noise, attacks, and a user's own.
 
 A perturbation is called as `(model, x, y, generator) -> x`, with inputs in [0, 1]. A new one is a frozen dataclass
-in its own file and a line in `PERTURBATIONS`.
+in its own file and an entry of `_KINDS`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from residuum.perturbations.gradient import PGD as PGD
 from residuum.perturbations.user import UserPerturbation as UserPerturbation
 from residuum.types import InputError, unknown_name
 
-_OWN: tuple[type[Perturbation], ...] = (Gaussian, FGSM, PGD, UniformL2, UniformLinf)
-PERTURBATIONS = {kind.name: kind for kind in _OWN}
+_KINDS: tuple[type[Perturbation], ...] = (Gaussian, FGSM, PGD, UniformL2, UniformLinf)
+PERTURBATIONS = {kind.name: kind for kind in _KINDS}
 
 
 def make_perturbation(perturbation: str | Perturbation | Callable[..., Tensor]) -> Perturbation:

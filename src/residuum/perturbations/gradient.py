@@ -48,13 +48,8 @@ class GradientAttack(Perturbation):
 
     def gradient_sign(self, model: nn.Module, x: Tensor, y: Tensor, uniform: Tensor | None) -> Tensor:
         """Return the sign of the direction in which the attack wants to go, shape of `x`."""
-        with torch.enable_grad():
-            leaf = x.detach().requires_grad_(True)
-            logits = model(leaf)
-            goal = wrong_label(y, uniform, logits.shape[1]) if self.target == "random" else y
-            uphill = loss_direction(logits.detach(), goal)
-            gradient = input_gradient(logits, leaf, uphill if self.target == "untargeted" else -uphill)
-        return gradient.nan_to_num_(nan=0.0).sign_()  # a model that diverged has no direction: stay where we are
+        sign = loss_gradient(model, x, y, uniform if self.target == "random" else None).sign_()
+        return sign if self.target == "untargeted" else sign.neg_()
 
 
 @dataclass(frozen=True)
@@ -139,16 +134,23 @@ def loss_direction(logits: Tensor, labels: Tensor) -> Tensor:
     return others.masked_fill(chosen, -1.0).to(logits.dtype)
 
 
-def input_gradient(logits: Tensor, leaf: Tensor, direction: Tensor) -> Tensor:
-    """Return the gradient of <direction, logits> with respect to the input; parameters get none."""
-    if not logits.requires_grad:
-        raise InputError("a gradient attack needs a model that is differentiable with respect to its input")
-    return torch.autograd.grad(logits, leaf, direction)[0]
+def loss_gradient(model: nn.Module, x: Tensor, y: Tensor, uniform: Tensor | None = None) -> Tensor:
+    """Return the gradient of the loss of y, or of the wrong label that `uniform` picks, with respect to the input.
+
+    It is that of `loss_direction`; parameters get none. A model that diverged has no direction: NaN becomes 0.
+    """
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_(True)
+        logits = model(leaf)
+        if not logits.requires_grad:
+            raise InputError("a gradient attack needs a model that is differentiable with respect to its input")
+        label = y if uniform is None else wrong_label(y, uniform, logits.shape[1])
+        return torch.autograd.grad(logits, leaf, loss_direction(logits.detach(), label))[0].nan_to_num_()
 
 
-def wrong_label(y: Tensor, uniform: Tensor | None, classes: int) -> Tensor:
+def wrong_label(y: Tensor, uniform: Tensor, classes: int) -> Tensor:
     """Return the label that a uniform number in [0, 1) picks among those that are not y."""
-    if uniform is None or classes < 2:
+    if classes < 2:
         raise InputError(f"random targets need at least 2 classes, got {classes}")
     offset = 1 + (uniform * (classes - 1)).long().clamp(max=classes - 2)
     return (y + offset.to(y.device)) % classes
