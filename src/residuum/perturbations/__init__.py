@@ -1,7 +1,7 @@
 """Ways to move an input: noise, attacks, and a user's own.
 
 A perturbation is called as `(model, x, y, generator) -> x`, with inputs in [0, 1]. A new one is a frozen dataclass
-in its own file and an entry of `_KINDS`.
+in its own file and its class in `PERTURBATIONS`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from residuum.perturbations.gradient import PGD as PGD
 from residuum.perturbations.user import UserPerturbation as UserPerturbation
 from residuum.types import InputError, unknown_name
 
-_KINDS: tuple[type[Perturbation], ...] = (Gaussian, FGSM, PGD, UniformL2, UniformLinf)
-PERTURBATIONS = {kind.name: kind for kind in _KINDS}
+PERTURBATIONS: dict[str, type[Perturbation]] = {p.name: p for p in (Gaussian, FGSM, PGD, UniformL2, UniformLinf)}
 
 
 def make_perturbation(perturbation: str | Perturbation | Callable[..., Tensor]) -> Perturbation:
