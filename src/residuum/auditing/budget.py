@@ -28,11 +28,7 @@ RESERVE = 1.1  # the pilot's variance is itself uncertain: ask for a little more
 
 
 def pilot_draws(samples: int) -> int:
-    """Return the pilot's draws of each sample: max(4, ceil(1000 / n)).
-
-    >>> pilot_draws(44), pilot_draws(20_000)
-    (23, 4)
-    """
+    """Return the pilot's draws of each sample: max(4, ceil(1000 / n))."""
     return max(4, -(-1000 // samples))
 
 
