@@ -1,7 +1,5 @@
 """Saving a training at the end of an epoch, so that a stopped one goes on where it was."""
 
-from __future__ import annotations
-
 import io
 import time
 from collections.abc import Mapping

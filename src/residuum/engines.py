@@ -4,8 +4,6 @@ Local workers come from a server that loads the libraries once and forks them of
 that a command can start the server before it loads the same libraries itself.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

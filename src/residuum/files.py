@@ -1,7 +1,5 @@
 """Files that appear whole or not at all, and .npz files whose bytes depend on nothing but their arrays."""
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Shuffled mini-batches of a stream, in shards of the processes that train together, with random crops and flips."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import NamedTuple

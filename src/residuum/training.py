@@ -1,7 +1,5 @@
 """The one gradient loop: original, re-train, control and every gradient method go through `fit`."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import math

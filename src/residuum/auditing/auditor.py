@@ -1,7 +1,5 @@
 """The audit as users call it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from typing import Any

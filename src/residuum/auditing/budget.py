@@ -5,8 +5,6 @@ interval looks narrow enough, or spending draws where the last look was wide, en
 variances, and such intervals cover less often than they say. The cost comes from a measured batch.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ of 8 rows (all networks we tried); "fixed", batches of always the same size; "al
 Batches are filled up with copies of their last row.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

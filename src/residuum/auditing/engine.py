@@ -1,7 +1,5 @@
 """The engine: shows every perturbed input to the models and once to the reference, and counts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Fold batch-norm into the convolution before it: the same function with fewer passes over memory."""
 
-from __future__ import annotations
-
 import copy
 import operator
 from typing import Any

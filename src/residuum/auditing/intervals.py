@@ -4,8 +4,6 @@ Intervals of ratios, differences and shares are over the perturbation draws with
 samples (bootstrap, Wilson) say so in their names.
 """
 
-from __future__ import annotations
-
 from statistics import NormalDist
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Measures: everything an audit reports, as a pure function of its counts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ float64 copy answers elsewhere. "Far enough" is 100 times the largest difference
 Hence the counts do not depend on batch size, order, folding or the number of processes.
 """
 
-from __future__ import annotations
-
 import copy
 
 import torch

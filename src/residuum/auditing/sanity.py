@@ -1,7 +1,5 @@
 """Sanity checks: reasons why a number of the audit may not mean what it seems to."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Container, Iterable, Iterator, Mapping
 

@@ -1,7 +1,5 @@
 """The stream of perturbed inputs: what is shown, in which order, with which randomness."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`residuum list`: what there is to choose from."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`residuum report`: page, tables and figures again from stored results."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated

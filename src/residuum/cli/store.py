@@ -1,7 +1,5 @@
 """`residuum store`: look after the folder of finished stages."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated

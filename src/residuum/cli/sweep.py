@@ -1,7 +1,5 @@
 """`residuum sweep`: one method over a grid of settings."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Scenarios, stages, store and runner: from a name to a record on disk."""
 
-from __future__ import annotations
-
 from residuum.engines import engine
 from residuum.experiments.experiment import Experiment, Row, load_scenario, parse_row, scenario_names
 from residuum.experiments.planning import Outline, SeedPlan, audit_cost, forget_lines, is_short, outline, plan

@@ -1,7 +1,5 @@
 """Which code a stage runs: its sources, followed through the imports, and the versions of the libraries below them."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import inspect

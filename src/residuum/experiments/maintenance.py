@@ -1,7 +1,5 @@
 """Looking after a store: list it, verify it, clear out what nobody can use, and forget what was made with given ids."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Collection
 from dataclasses import dataclass

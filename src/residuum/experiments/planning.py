@@ -1,7 +1,5 @@
 """Plan the stages of an experiment, and say before it starts what there is to do and what the audits will cost."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The record of a sequence of deletion requests: a run per request, and requests.json."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The record of a run: results.json with its counts and weights beside it."""
 
-from __future__ import annotations
-
 import platform
 import shutil
 import tempfile

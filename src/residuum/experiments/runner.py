@@ -1,7 +1,5 @@
 """Run the stages of planned experiments on any executor, and gather what they left."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 write to. Every process of the `team` runs the stage, each in a folder of its own; the leader's is kept.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

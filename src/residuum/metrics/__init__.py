@@ -1,7 +1,5 @@
 """What the literature measures on an unlearned model: accuracies, membership inference, re-learn time, gap."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import nn

@@ -1,7 +1,5 @@
 """Membership inference: can a simple attacker tell that the forgotten samples were trained on?"""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from typing import Literal

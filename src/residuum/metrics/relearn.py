@@ -1,7 +1,5 @@
 """Re-learn time: how many epochs until the unlearned model knows the forget set again."""
 
-from __future__ import annotations
-
 import copy
 from typing import Annotated, Any, Literal
 

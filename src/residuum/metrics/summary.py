@@ -1,7 +1,5 @@
 """From one record per seed to the literature's table: mean, standard deviation, gap to re-train."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Ask any `nn.Module` for its logits without changing it, and try one before anything is measured with it."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager

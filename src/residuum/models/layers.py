@@ -1,7 +1,5 @@
 """What classifiers share: normalisation as first layer, heads on features of length one, drawing all weights anew."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """The networks: logistic regression, perceptron, small convolutional network, residual networks and VGG-11."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

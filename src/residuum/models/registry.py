@@ -1,7 +1,5 @@
 """The table of models and the one function that builds them by name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Weights files: safetensors with the architecture in their metadata, and manifests of what they were trained on."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ A perturbation is called as `(model, x, y, generator) -> x`, with inputs in [0, 
 in its own file and its class in `PERTURBATIONS`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from torch import Tensor

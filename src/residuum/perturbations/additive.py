@@ -1,7 +1,5 @@
 """Perturbations that no model influences: x' = clamp(x + tau * noise, 0, 1)."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass
 from math import prod

@@ -4,8 +4,6 @@ Meaning and defaults are those of torchattacks, inputs in [0, 1], steps measured
 put in eval mode for the attack; afterwards every submodule has its own flag back and no parameter has a gradient.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 

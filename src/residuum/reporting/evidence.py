@@ -1,7 +1,5 @@
 """What all seeds say at one radius, beside the noise floor: what verdicts, tables and plots are made of."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
