@@ -1,17 +1,20 @@
 """`residuum bound ...`: the theory calculators on the command line."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import typer
 from typer.core import TyperGroup
 
-from residuum import theory
 from residuum.errors import InputError
-from residuum.theory.result import Array, Bound
+
+if TYPE_CHECKING:
+    from residuum.theory.result import Array, Bound
 
 
 class Calculators(TyperGroup):
@@ -56,8 +59,8 @@ HeadNoise = Annotated[float, typer.Option(help="Std of the Gaussian noise on the
 @app.command()
 def indistinguishability(eps: Eps, delta: Delta, printed: bool = False, as_json: Json = False) -> None:
     """Bound the probability that the likelihood ratio leaves [exp(-2 eps), exp(2 eps)]."""
-    violation = theory.ratio_violation(eps, delta, tight=not printed)
-    _show({"violation": violation}, as_json, note=theory.ratio_statement(eps, delta))
+    violation = _theory().ratio_violation(eps, delta, tight=not printed)
+    _show({"violation": violation}, as_json, note=_theory().ratio_statement(eps, delta))
 
 
 @app.command()
@@ -65,25 +68,25 @@ def disagreement(
     eps: Eps, delta: Delta, dimension: Dimension, tau: Radius, constant: float = 1.0, as_json: Json = False
 ) -> None:
     """Print the nominal value of the inevitable-disagreement formula (no guarantee)."""
-    _show({"nominal": theory.inevitable_disagreement(eps, delta, dimension, tau, constant=constant)}, as_json)
+    _show({"nominal": _theory().inevitable_disagreement(eps, delta, dimension, tau, constant=constant)}, as_json)
 
 
 @app.command()
 def residual(ratio: Ratio, accuracy: Accuracy, independent: bool = False, as_json: Json = False) -> None:
     """Bound the disagreement of two models from residual knowledge."""
-    _show(theory.disagreement_from_ratio(ratio, accuracy, assume_independent=independent)._asdict(), as_json)
+    _show(_theory().disagreement_from_ratio(ratio, accuracy, assume_independent=independent)._asdict(), as_json)
 
 
 @app.command()
 def renyi(alpha: Orders, divergence: Divergences, delta: Delta, plain: bool = False, as_json: Json = False) -> None:
     """Convert Renyi divergences to epsilon, at the best of the given orders."""
-    _show({"epsilon": theory.curve_to_epsilon(alpha, divergence, delta, tight=not plain)}, as_json)
+    _show({"epsilon": _theory().curve_to_epsilon(alpha, divergence, delta, tight=not plain)}, as_json)
 
 
 @app.command()
 def sphere(dimension: Dimension, tau: Radius, as_json: Json = False) -> None:
     """Print the share of the sphere near a half sphere: the usual bound and the exact value."""
-    _show({"share": theory.half_sphere_bound(dimension, tau)}, as_json)
+    _show({"share": _theory().half_sphere_bound(dimension, tau)}, as_json)
 
 
 @app.command()
@@ -93,12 +96,12 @@ def langevin(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Certify noisy gradient descent on L2-regularised logistic regression with unit-norm features."""
-    problem = theory.Logistic(l2=l2, classes=classes)
-    phases = theory.request_phases(n, removed, learn_steps, steps, problem.lipschitz, normaliser=normaliser)
-    bounds = {"epsilon": theory.shifted_epsilon(phases, problem.chain(sigma), delta, gaussian=gaussian)}
+    problem = _theory().Logistic(l2=l2, classes=classes)
+    phases = _theory().request_phases(n, removed, learn_steps, steps, problem.lipschitz, normaliser=normaliser)
+    bounds = {"epsilon": _theory().shifted_epsilon(phases, problem.chain(sigma), delta, gaussian=gaussian)}
     if published:
-        gaps = theory.request_gaps(n, removed, problem.lipschitz, normaliser=normaliser)
-        bounds["published"] = theory.published_epsilon(gaps, steps, problem.chain(sigma), delta)
+        gaps = _theory().request_gaps(n, removed, problem.lipschitz, normaliser=normaliser)
+        bounds["published"] = _theory().published_epsilon(gaps, steps, problem.chain(sigma), delta)
     _show(bounds, as_json)
 
 
@@ -109,10 +112,10 @@ def rurk(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Certify RURK's objective on the same path; its forget terms never decay."""
-    problem = theory.Logistic(l2=l2, classes=classes)
-    phases = theory.request_phases(n, [removed], learn_steps, [steps], problem.lipschitz, normaliser=normaliser)
+    problem = _theory().Logistic(l2=l2, classes=classes)
+    phases = _theory().request_phases(n, [removed], learn_steps, [steps], problem.lipschitz, normaliser=normaliser)
     weights = {"lambda_f": lambda_f, "lambda_a": lambda_a, "tau": tau}
-    _show({"epsilon": theory.robust_epsilon(problem, problem.chain(sigma), phases, delta, **weights)}, as_json)
+    _show({"epsilon": _theory().robust_epsilon(problem, problem.chain(sigma), phases, delta, **weights)}, as_json)
 
 
 @app.command()
@@ -121,10 +124,10 @@ def descent_to_delete(
     smallest: int | None = None, classes: Classes = 2, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Print the publishing noise of descent-to-delete and the epsilon it truly gives."""
-    problem = theory.Logistic(l2=l2, classes=classes)
-    distance = theory.distance_bound(problem, n, steps, removed=removed, smallest=smallest)
-    noise = theory.publishing_noise(distance, eps, delta)
-    _show({"epsilon": theory.publishing_epsilon(distance, noise, delta)}, as_json)
+    problem = _theory().Logistic(l2=l2, classes=classes)
+    distance = _theory().distance_bound(problem, n, steps, removed=removed, smallest=smallest)
+    noise = _theory().publishing_noise(distance, eps, delta)
+    _show({"epsilon": _theory().publishing_epsilon(distance, noise, delta)}, as_json)
 
 
 @app.command()
@@ -132,24 +135,31 @@ def removal(
     residual: Residual, kept: Kept, l2: Strength, noise: HeadNoise, delta: Delta, as_json: Json = False
 ) -> None:
     """Certify a Newton removal from linear heads that are published with Gaussian noise."""
-    _show({"epsilon": theory.output_epsilon(residual, kept, l2, noise, delta)}, as_json)
+    _show({"epsilon": _theory().output_epsilon(residual, kept, l2, noise, delta)}, as_json)
 
 
 @app.command()
 def readout(file: Path, bins: int = 10, draws: int = 1000, seed: int = 0, as_json: Json = False) -> None:
     """Compare one readout per model; FILE is an npz with 1-d arrays unlearned and retrained."""
-    _show({"divergence": theory.readout_certificate(*_pair(file), bins=bins, draws=draws, seed=seed)}, as_json)
+    _show({"divergence": _theory().readout_certificate(*_pair(file), bins=bins, draws=draws, seed=seed)}, as_json)
 
 
 @app.command()
 def empirical(file: Path, delta: Delta, confidence: float = 0.95, as_json: Json = False) -> None:
     """Bound epsilon from below; FILE is an npz with arrays unlearned and retrained, (models, columns)."""
-    _show({"lower_bound": theory.epsilon_lower_bound(*_pair(file), delta, confidence=confidence)}, as_json)
+    _show({"lower_bound": _theory().epsilon_lower_bound(*_pair(file), delta, confidence=confidence)}, as_json)
+
+
+def _theory() -> Any:  # noqa: ANN401 (a module)
+    """Return the calculators, loaded when one is asked: help needs neither numpy nor scipy."""
+    return import_module("residuum.theory")
 
 
 def _pair(file: Path) -> tuple[Array, Array]:
     if not file.is_file():
         raise ValueError(f"expected an npz file, got {file}, which does not exist")
+    import numpy as np
+
     with np.load(file, allow_pickle=False) as arrays:
         missing = {"unlearned", "retrained"} - set(arrays.files)
         if missing:

@@ -6,8 +6,6 @@ from typing import Annotated
 
 import typer
 
-from residuum.reporting import write_report
-
 
 def report_runs(
     runs: Annotated[
@@ -24,6 +22,8 @@ def report_runs(
     as_json: Annotated[bool, typer.Option("--json", help="Print the written files as JSON.")] = False,
 ) -> None:
     """Write report.html, table.tex, table.csv and figures from stored results; no model is loaded."""
+    from residuum.reporting import write_report
+
     files = write_report(list(runs), paper=paper, gallery=gallery, out=out)
     if as_json:
         typer.echo(json.dumps([str(path) for path in files], indent=1))

@@ -1,20 +1,22 @@
 """`residuum sweep`: one method over a grid of settings."""
 
+from __future__ import annotations
+
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from residuum.cli import options
 from residuum.engines import start_workers
 from residuum.errors import InputError
-from residuum.record import METRICS
-from residuum.reporting.exports import csv_text
-from residuum.reporting.run import Run
+
+if TYPE_CHECKING:
+    from residuum.reporting import Run
 
 ALIASES = {"rurk": {"lambda": ("lambda_f", "lambda_a")}}  # the ablations of the literature vary both at once
 
@@ -47,6 +49,8 @@ def sweep_method(
     start_workers(workers if devices is None else 1, cluster)
     from residuum.execution import Resources, run
     from residuum.experiments import Experiment
+    from residuum.reporting.exports import csv_text
+    from residuum.reporting.terminal import print_lines, print_tables, run_tables
 
     experiment = Experiment.create(
         scenario,
@@ -69,8 +73,6 @@ def sweep_method(
     if as_json:
         typer.echo(json.dumps(done.record.as_dict(), indent=1))
         return
-    from residuum.reporting.terminal import print_lines, print_tables, run_tables
-
     print_tables(partial(run_tables, done))
     print_lines([f"{folder}: results.json, sweep.csv (one line per setting, perturbation and radius), report.html"])
 
@@ -104,6 +106,8 @@ def row_text(method: str, point: Mapping[str, str]) -> str:
 
 def sweep_lines(run: Run, labels: Sequence[str], points: Sequence[Mapping[str, str]]) -> Iterator[dict[str, Any]]:
     """Yield one line per setting, perturbation and radius, with means over the seeds."""
+    from residuum.record import METRICS
+
     rows = {row.label: row for row in run.summary.rows}
     for label, point in zip(labels, points, strict=True):
         row = rows[label]
