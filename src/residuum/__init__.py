@@ -28,26 +28,20 @@ if TYPE_CHECKING:
     __version__: str
 
 # Public names load on first use: importing residuum costs little more than importing nothing.
-_HOMES = {
-    "Dataset": "residuum.data",
-    "Experiment": "residuum.experiments",
-    "InputError": "residuum.types",
-    "Recipe": "residuum.training",
-    "Run": "residuum.reporting",
-    "Samples": "residuum.types",
-    "Splits": "residuum.types",
-    "audit": "residuum.auditing",
-    "build_model": "residuum.models",
-    "evaluate": "residuum.metrics",
-    "load_dataset": "residuum.data",
-    "make_splits": "residuum.data",
-    "perturbations": "residuum",
-    "report": "residuum.reporting",
-    "run": "residuum.execution",
-    "run_requests": "residuum.execution",
-    "train": "residuum.training",
-    "unlearn": "residuum.methods",
+_NAMES = {
+    "residuum": ["perturbations"],
+    "residuum.auditing": ["audit"],
+    "residuum.data": ["Dataset", "load_dataset", "make_splits"],
+    "residuum.execution": ["run", "run_requests"],
+    "residuum.experiments": ["Experiment"],
+    "residuum.methods": ["unlearn"],
+    "residuum.metrics": ["evaluate"],
+    "residuum.models": ["build_model"],
+    "residuum.reporting": ["Run", "report"],
+    "residuum.training": ["Recipe", "train"],
+    "residuum.types": ["InputError", "Samples", "Splits"],
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 __all__ = sorted(_HOMES)  # noqa: PLE0605 (the list is the table above)
 
 

@@ -1,7 +1,5 @@
 """Saving a training at the end of an epoch, so that a stopped one goes on where it was."""
 
-from __future__ import annotations
-
 import io
 import time
 from collections.abc import Mapping
@@ -11,8 +9,11 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from residuum.files import write_whole
+
+Generators = Mapping[str, torch.Generator]
 
 
 class Position(NamedTuple):
@@ -25,28 +26,13 @@ class Position(NamedTuple):
 
 @dataclass
 class Checkpoint:
-    """A file that holds weights, optimiser and generators; written at most once in `every` seconds.
-
-    >>> import tempfile
-    >>> model = nn.Linear(1, 1); optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     checkpoint = Checkpoint(Path(folder) / "training.pt", every=0)
-    ...     checkpoint.save(Position(epoch=3), model, optimiser, {})
-    ...     checkpoint.restore(model, optimiser, {}).epoch
-    3
-    """
+    """A file that holds weights, optimiser and generators; written at most once in `every` seconds."""
 
     path: Path
     every: float = 60.0
     _saved: float = field(default_factory=time.monotonic)
 
-    def save(
-        self,
-        position: Position,
-        model: nn.Module,
-        optimiser: torch.optim.Optimizer,
-        generators: Mapping[str, torch.Generator],
-    ) -> None:
+    def save(self, position: Position, model: nn.Module, optimiser: Optimizer, generators: Generators) -> None:
         """Write the state aside and rename it, unless the last one is young."""
         if time.monotonic() - self._saved < self.every:
             return
@@ -61,9 +47,7 @@ class Checkpoint:
         write_whole(self.path, content.getbuffer())  # torch's own writer does not say that a disk is full
         self._saved = time.monotonic()
 
-    def restore(
-        self, model: nn.Module, optimiser: torch.optim.Optimizer, generators: Mapping[str, torch.Generator]
-    ) -> Position:
+    def restore(self, model: nn.Module, optimiser: Optimizer, generators: Generators) -> Position:
         """Put everything back as it was saved and return where that is; without a file, the beginning."""
         if not self.path.is_file():
             return Position()

@@ -1,7 +1,5 @@
 """What users are told when something cannot be used or may not mean what it seems to; needs no torch."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Carry out an experiment, from its plan to the run's folder: what the command line and Python users call alike."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor

@@ -1,7 +1,5 @@
 """Shuffled mini-batches of a stream, in shards of the processes that train together, with random crops and flips."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -60,21 +58,17 @@ def draw_crops(n: int, like: Tensor, noise: torch.Generator) -> Tensor:
     """Return top, left and whether to mirror for n images like these, int64 of shape (n, 3)."""
     if like.ndim != 4:
         raise InputError(f"expected images of shape (n, c, h, w) for augment=True, got {tuple(like.shape)}")
-    top, left = torch.randint(0, 2 * _padding(like) + 1, (2, n), generator=noise)
+    top, left = torch.randint(0, 2 * (like.shape[2] // 8) + 1, (2, n), generator=noise)
     return torch.stack([top, left, torch.rand(n, generator=noise) < 0.5], dim=1)
 
 
 def cropped(x: Tensor, crops: Tensor) -> Tensor:
     """Return images (n, c, h, w) shifted by up to h // 8 pixels with zero padding, and mirrored, as drawn."""
     _, _, height, width = x.shape
-    padded = F.pad(x, [_padding(x)] * 4)
+    padded = F.pad(x, [height // 8] * 4)
     top, left, mirrored = crops.T
     rows = top[:, None] + torch.arange(height)
     columns = left[:, None] + torch.arange(width)
     columns = torch.where(mirrored[:, None].bool(), columns.flip(1), columns)
     samples = torch.arange(len(x))[:, None, None]
     return padded.permute(0, 2, 3, 1)[samples, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
-
-
-def _padding(x: Tensor) -> int:
-    return x.shape[2] // 8

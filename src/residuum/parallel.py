@@ -38,14 +38,7 @@ class Compute:
 
 
 class Team:
-    """The processes that share the work: `rank` is this one's number, rank 0 leads. Without fabric, this process alone.
-
-    `log` is told what each process's share is.
-
-    >>> team = Team()
-    >>> team.rows(3).tolist(), team.leads
-    ([0, 1, 2], True)
-    """
+    """The processes that share the work, rank 0 leading; without fabric, this one alone. `log` is told each share."""
 
     rank: int = 0
     size: int = 1
@@ -86,8 +79,7 @@ class Team:
     def shard(self, batch: Tensor) -> Tensor:
         """Return this process's part of a batch's positions, or all of them where they cannot be shared equally.
 
-        A mean over the batch is the mean of the processes' means only if their parts are equal; the odd last batch of
-        an epoch is therefore computed by every process.
+        A batch's mean is the mean of its parts' means only if they are equal: every process computes an odd last batch.
         """
         return batch if len(batch) % self.size else batch[self.rank :: self.size]
 
@@ -138,9 +130,6 @@ def make_team(devices: int | None, nodes: int = 1, precision: str = "32-true") -
     """Return a team of `devices` processes on each of `nodes` machines; without any wish, this process alone.
 
     Devices are GPUs where there are any, else processes on the CPU. Nothing is started before `launch`.
-
-    >>> make_team(None).size
-    1
     """
     if precision not in get_args(Precision):
         raise InputError(f"expected a precision of {' or '.join(get_args(Precision))}, got {precision!r}")

@@ -4,8 +4,6 @@ Everything under `metrics` and `summary` is a percentage (epochs are counts), ev
 ratio. Lists follow `taus`; a value that does not exist is None.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import statistics

@@ -1,7 +1,5 @@
 """The one gradient loop: original, re-train, control and every gradient method go through `fit`."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import math
@@ -16,6 +14,7 @@ import torch.nn.functional as F
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
+from torch.optim import SGD
 
 from residuum.checkpoint import Checkpoint, Position
 from residuum.minibatches import Batch as Batch  # noqa: PLC0414 (methods take it from here)
@@ -27,20 +26,15 @@ from residuum.types import InputError, Samples, child_seed, generator
 Progress = Callable[[int, int], None]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
 
-class DivergedError(InputError):
-    """The loss stopped being a finite number."""
-
-
-class PlainSGD(torch.optim.SGD):
+class PlainSGD(SGD):
     """torch's SGD, entered past the gates for torch.compile: they load a compiler, longer than many trainings take."""
 
-    add_param_group = inspect.unwrap(torch.optim.SGD.add_param_group)
-    zero_grad = inspect.unwrap(torch.optim.SGD.zero_grad)
-    step = torch.no_grad()(inspect.unwrap(torch.optim.SGD.step))
+    add_param_group = inspect.unwrap(SGD.add_param_group)
+    zero_grad = inspect.unwrap(SGD.zero_grad)
+    step = torch.no_grad()(inspect.unwrap(SGD.step))
 
 
 Loss = Callable[[nn.Module, Batch, Batch | None, torch.Generator], Tensor]
@@ -172,10 +166,13 @@ def fit(
             for group in optimiser.param_groups:
                 group["lr"] = recipe.rate(epoch)
             for phase in phases_of(epoch):
-                for batch, paired in _paired(batches, phase):
+                cycled = batches[phase.paired_stream].cycled if phase.paired_stream else repeat(None)
+                for batch, paired in zip(batches[phase.main_stream].one_pass(), cycled, strict=False):
                     if done >= total:
                         break
-                    _set_mode(model, recipe, frozen)
+                    model.train(recipe.bn_mode == "train")
+                    for module in frozen:
+                        module.eval()
                     with team.autocast():
                         loss = phase.loss(model, batch, paired, loss_noise)
                     _step(optimiser, loss, recipe, noise, team, where=f"epoch {epoch + 1}")
@@ -191,38 +188,31 @@ def fit(
     return int(team.all_reduce_sum(torch.tensor(passes[0])))
 
 
-def _set_mode(model: nn.Module, recipe: Recipe, frozen: Iterable[nn.Module]) -> None:
-    model.train(recipe.bn_mode == "train")
-    for module in frozen:
-        module.eval()
-
-
-def _step(
-    optimiser: torch.optim.SGD, loss: Tensor, recipe: Recipe, noise: torch.Generator, team: Team, where: str
-) -> None:
+def _step(optimiser: SGD, loss: Tensor, recipe: Recipe, noise: torch.Generator, team: Team, where: str) -> None:
     optimiser.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
     value = _mean_loss(loss, optimiser, team)
     if not math.isfinite(value):
-        raise DivergedError(f"expected a finite loss, got {value} in {where}; lower lr or set clip")
+        raise InputError(f"expected a finite loss, got {value} in {where}; lower lr or set clip")
     weights = [p for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
     if recipe.clip is not None:
         torch.nn.utils.clip_grad_norm_(weights, recipe.clip)
     rate = optimiser.param_groups[0]["lr"]
     scale = recipe.sigma * (math.sqrt(2 / rate) if recipe.noise == "langevin" and rate else 1.0)
-    if scale and not recipe.noise_after_momentum:
-        for p, xi in _normal_like(weights, noise):
-            p.grad.add_(xi, alpha=scale)  # type: ignore[union-attr]
+    kicks = [torch.randn(p.shape, generator=noise, dtype=p.dtype).to(p.device) for p in weights] if scale else []
+    if not recipe.noise_after_momentum:
+        for p, xi in zip(weights, kicks, strict=False):
+            p.grad.add_(xi, alpha=scale)
     optimiser.step()
-    if scale and recipe.noise_after_momentum:
+    if recipe.noise_after_momentum:
         with torch.no_grad():
-            for p, xi in _normal_like(weights, noise):
+            for p, xi in zip(weights, kicks, strict=False):
                 p.add_(xi, alpha=-rate * scale)
     if recipe.radius is not None:
         project(weights, recipe.radius)
 
 
-def _mean_loss(loss: Tensor, optimiser: torch.optim.SGD, team: Team) -> float:
+def _mean_loss(loss: Tensor, optimiser: SGD, team: Team) -> float:
     """Average the gradients over the processes and return the mean loss; without a gradient in any, a weight has none.
 
     Explicit sums instead of wrapping the model: a loss may call the model several times, and attack it.
@@ -238,11 +228,6 @@ def _mean_loss(loss: Tensor, optimiser: torch.optim.SGD, team: Team) -> float:
     for p, share in zip(weights, known.tolist(), strict=True):
         p.grad = p.grad if share else None
     return value.item()
-
-
-def _normal_like(weights: Sequence[nn.Parameter], noise: torch.Generator) -> Iterator[tuple[nn.Parameter, Tensor]]:
-    for p in weights:
-        yield p, torch.randn(p.shape, generator=noise, dtype=p.dtype).to(p.device)
 
 
 @torch.no_grad()
@@ -268,9 +253,3 @@ def counting_passes(model: nn.Module) -> Iterator[list[int]]:
         yield passes
     finally:
         handle.remove()
-
-
-def _paired(streams: Mapping[str, MiniBatches], phase: TrainingPhase) -> Iterator[tuple[Batch, Batch | None]]:
-    main = streams[phase.main_stream].one_pass()
-    paired = repeat(None) if phase.paired_stream is None else streams[phase.paired_stream].cycled
-    return zip(main, paired, strict=False)

@@ -11,20 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from residuum.errors import InputError, ResiduumWarning, unknown_name
-
-__all__ = [
-    "Form",
-    "InputError",
-    "LazyInputs",
-    "ResiduumWarning",
-    "Samples",
-    "Splits",
-    "child_seed",
-    "generator",
-    "request_seed",
-    "unknown_name",
-]
+from residuum.errors import InputError as InputError  # noqa: PLC0414 (all three are taken from here)
+from residuum.errors import ResiduumWarning as ResiduumWarning  # noqa: PLC0414
+from residuum.errors import unknown_name as unknown_name  # noqa: PLC0414
 
 Form = Literal["sample", "class"]
 

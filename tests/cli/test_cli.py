@@ -224,23 +224,40 @@ def test_the_module_runs_as_a_program():
     assert b"resnet18" in subprocess.check_output([sys.executable, "-m", "residuum", "list", "models"])
 
 
-@pytest.mark.parametrize("command", ["report", "run", "sweep"])
-def test_a_report_does_not_wait_for_torch_and_a_run_starts_its_workers_before(command):
-    code = f"import sys; from residuum.cli.app import make_app; make_app('{command}'); print('torch' in sys.modules)"
-    assert subprocess.check_output([sys.executable, "-c", code]).strip() == b"False"
+ANSWERED_AT_ONCE = [
+    *(["--help"], ["--version"], ["--wrong"], ["wrong"], ["run", "--help"], ["run", "--sedes", "1"]),
+    *(["sweep", "--help"], ["report", "--help"], ["list", "--wrong"], ["check", "--help"], ["store", "--help"]),
+    *(["store", "gc", "--wrong"], ["bound", "--help"], ["bound", "--wrong"]),
+]
+TIMED = """
+import sys, time
+start = time.process_time()
+from residuum.cli import run_command
+code = run_command(sys.argv[1:])
+print(code, time.process_time() - start, sorted({"torch", "sklearn", "matplotlib"} & set(sys.modules)), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("arguments", ANSWERED_AT_ONCE, ids=" ".join)
+def test_help_and_wrong_options_are_answered_at_once_without_torch(arguments):
+    done = subprocess.run([sys.executable, "-c", TIMED, *arguments], capture_output=True, text=True, check=True)
+    code, seconds, loaded = done.stderr.splitlines()[-1].split(maxsplit=2)
+    assert code == ("2" if any("wrong" in part or "sedes" in part for part in arguments) else "0")
+    assert loaded == "[]"
+    assert float(seconds) < 1.5  # of this process alone, however busy the machine; 0.3 where it is not
 
 
 def test_a_small_run_is_planned_once_and_loads_no_compiler(tmp_path):
     code = """
 import sys
 from residuum.cli import run_command
-import residuum.experiments.runner as runner
-planned, real = [], runner.plan
+from residuum.experiments import planning, runner
+planned, real = [], planning.plan
 def plan(experiment):
     planned.append(experiment)
     return real(experiment)
-import residuum.experiments, residuum.experiments.outlook
-for module in (runner, residuum.experiments, residuum.experiments.outlook):
+import residuum.experiments
+for module in (runner, planning, residuum.experiments):
     module.plan = plan
 assert run_command(["run", "tiny", "--json"]) == 0
 heavy = {"torch._dynamo", "sympy", "torch.fx.experimental.symbolic_shapes", "distributed"}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from residuum.experiments import Experiment, run, write_run
+from residuum.experiments import Experiment, Stage, run, write_run
+from residuum.experiments.settings import DataSettings, ForgetSettings, StageSettings
 
 QUICK = {
     "data.train_size": 200,
@@ -29,3 +30,15 @@ def finished(quick, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     results = run(quick, store=folder / "store")
     return write_run(quick, results, folder / "out").as_dict(), folder, results
+
+
+@pytest.fixture(scope="session")
+def stage():
+    """A function that returns a stage of some kind, whose settings say little."""
+
+    def make(kind, name, **parents):
+        own = type("Settings", (StageSettings,), {"kind": kind, "__module__": __name__})
+        data, requests = DataSettings(), (ForgetSettings(),)
+        return Stage(own(name=name, data=data, fingerprint="", requests=requests, seed=1), parents)
+
+    return make

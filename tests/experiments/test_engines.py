@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from residuum.experiments import Experiment, code, engine, outline, run
+from residuum import engines
+from residuum.experiments import Experiment, engine, outline, run
 from residuum.experiments.results import results_record
 from residuum.types import InputError
 
@@ -180,10 +181,21 @@ def test_a_cluster_gives_the_same_record_even_if_a_worker_dies(killed, cluster, 
 @pytest.mark.long
 def test_a_worker_with_other_versions_is_refused(cluster, monkeypatch):
     address, _ = cluster
-    real = code.version
-    monkeypatch.setattr(code, "version", lambda name: "0.0" if name == "torch" else real(name))
+    real = engines.version
+    monkeypatch.setattr(engines, "version", lambda name: "0.0" if name == "torch" else real(name))
     with (
         pytest.raises(InputError, match=r"has torch .*, this process 0.0; install the same versions"),
         engine(cluster=address),
     ):
         pass
+
+
+def test_everything_can_be_imported_where_there_is_no_posix():
+    code = """
+import sys
+for name in ("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog"):
+    sys.modules[name] = None
+import residuum.experiments, residuum.reporting, residuum.cli
+residuum.cli.make_app()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

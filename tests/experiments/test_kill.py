@@ -20,7 +20,7 @@ from collections import defaultdict
 import pytest
 
 from residuum.cli import run_command
-from residuum.experiments import Experiment, housekeeping, plan, run
+from residuum.experiments import Experiment, maintenance, plan, run
 
 FORK = multiprocessing.get_context("fork")
 SCENARIOS = ["tiny", pytest.param("digits", marks=pytest.mark.long)]
@@ -177,7 +177,7 @@ def test_a_flipped_byte_in_any_kind_of_artefact_is_noticed_reported_and_mended(u
         assert any(f"{kind}/{key}: " in line and "/".join(name) in line for line in reports)
     assert sorted(logged(store, "finished")[before:]) == sorted(stages)
     assert record(tmp_path / "out") == record(folder / "out")
-    assert housekeeping.verify(store) == {}
+    assert maintenance.verify(store) == {}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
@@ -193,7 +193,7 @@ def test_a_full_disk_gives_one_clear_line_and_leaves_a_store_that_can_be_used(un
         assert code == 2
         assert [line for line in said.splitlines() if "rror" in line] == said.splitlines()[-1:]
         assert f"no space left for the store {disk}" in said.splitlines()[-1]
-        assert housekeeping.verify(disk / "store") == {}
+        assert maintenance.verify(disk / "store") == {}
         done = set(logged(disk / "store", "finished"))
         assert done
         subprocess.run(["mount", "-o", "remount,size=100m", disk], check=True)

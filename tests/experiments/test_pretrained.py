@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from residuum.data import load_dataset
 from residuum.experiments import Experiment, plan, run, write_run
-from residuum.experiments.pretrained import find_manifest, identified, same_file
+from residuum.experiments.pretrained import KnownFile, find_manifest
 from residuum.experiments.stages import INITIAL
 from residuum.experiments.store import Store
 from residuum.models import build_model, save_weights
@@ -48,7 +48,7 @@ def test_all_but_the_head_is_loaded_and_shared(weights, tmp_path):
     assert not torch.equal(second, third)
     record = write_run(experiment, results, tmp_path / "out").as_dict()
     assert record["scenario"]["init_from"] == {
-        "weights": {"file": "digits.safetensors", "sha256": identified(weights)["sha256"]},
+        "weights": {"file": "digits.safetensors", "sha256": KnownFile.read(weights).sha256},
         "manifest": None,
     }
     assert any("have no manifest" in text for text in record["warnings"])
@@ -68,11 +68,11 @@ def test_other_weights_are_another_key(weights, tmp_path):
 def test_weights_that_change_after_planning_are_refused(weights, tmp_path):
     other = tmp_path / "w.safetensors"
     other.write_bytes(weights.read_bytes())
-    known = identified(other)
-    assert same_file(known) == other
+    known = KnownFile.read(other)
+    assert known.checked_path() == other
     other.write_bytes(b"other")
     with pytest.raises(InputError, match=r"w\.safetensors has changed since the run was planned"):
-        same_file(known)
+        known.checked_path()
 
 
 def test_weights_that_do_not_fit_are_refused_before_anything_runs(weights, tmp_path):

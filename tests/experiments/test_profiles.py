@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from residuum.experiments import Experiment, load_scenario, run, scenario_names, write_run
-from residuum.experiments.profiles import merged, scenario_tree
+from residuum.experiments.experiment import merged, scenario_tree
 from residuum.methods import methods
 from residuum.models import MODELS
 from residuum.training import Recipe
@@ -109,8 +109,8 @@ def test_the_paper_profile_of_the_picture_has_what_is_published_and_lists_the_re
 
 def test_epochs_of_retrain_are_its_own():
     scenario = load_scenario("tiny", {"retrain_epochs": 3})
-    assert scenario.training("original")["epochs"] == 12
-    assert scenario.training("retrain")["epochs"] == scenario.training("control_2")["epochs"] == 3
+    assert scenario.training("original").epochs == 12
+    assert scenario.training("retrain").epochs == scenario.training("control_2").epochs == 3
     assert load_scenario("tiny").training("retrain") == load_scenario("tiny").training("original")
 
 
@@ -152,6 +152,6 @@ def test_tiny_takes_seconds_and_records_what_was_left_open(tmp_path):
 def test_a_method_table_with_a_wrong_field_is_refused(monkeypatch):
     tree = scenario_tree("tiny")
     tree["methods"]["gd"]["leraning_rate"] = 1
-    monkeypatch.setattr("residuum.experiments.settings.scenario_tree", lambda name, profile: tree)
+    monkeypatch.setattr("residuum.experiments.experiment.scenario_tree", lambda name, profile: tree)
     with pytest.raises(InputError, match="unknown setting of gd 'leraning_rate'"):
         load_scenario("tiny")

@@ -14,8 +14,9 @@ from safetensors.torch import load_file
 
 from residuum.auditing import Counts
 from residuum.data import make_splits
-from residuum.experiments import Experiment, housekeeping, outline, plan, run, run_all, write_requests, write_run
+from residuum.experiments import Experiment, maintenance, outline, plan, run, run_all, write_requests, write_run
 from residuum.experiments.parsing import parse_request, read_requests
+from residuum.experiments.settings import ForgetSettings
 from residuum.experiments.stages import INITIAL, measured
 from residuum.experiments.store import Store
 from residuum.methods import Context, methods, unlearn
@@ -186,7 +187,7 @@ def test_forgetting_a_sample_finds_the_models_of_later_requests(everything, plan
     first, second, third = (sorted(request)[:1] for request in requested(everything))
 
     def doomed(ids):
-        return {artefact.key for artefact in housekeeping.made_with(folder / "store", ids)}
+        return {artefact.key for artefact in maintenance.made_with(folder / "store", ids)}
 
     keys = [{label: stage.key for label, stage in step.models.items()} for step in plans]
     for ids in (first, second, third):
@@ -273,9 +274,7 @@ def test_requests_that_mean_nothing_are_refused(requests, message):
 def test_the_most_requests_can_be_planned_and_sent_to_a_worker():
     ids = chain(FIRST).splits().train.ids[:100]
     last = plan(chain(*(f"id={name}" for name in ids), rows="gd"))[0]
-    assert last.models["gd"].settings["earlier"][98] == {
-        "forget_class": None, "forget_fraction": None, "forget_ids": [ids[98]],
-    }  # fmt: skip
+    assert last.models["gd"].settings.requests[98] == ForgetSettings(forget_ids=[ids[98]])
     sent = pickle.loads(pickle.dumps(last.audits["gaussian"]))
     assert sent.key == last.audits["gaussian"].key
 

@@ -10,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from residuum.auditing import Counts, measure
-from residuum.experiments import Experiment, claim_folder, plan, run, write_run
+from residuum.data import load_dataset
+from residuum.experiments import Experiment, audit_cost, claim_folder, outline, plan, run, run_all, write_run
 from residuum.experiments.results import results_record
 from residuum.experiments.stages import measured
-from residuum.experiments.store import Stage, Store
+from residuum.experiments.store import Store
 from residuum.metrics import accuracies
 from residuum.models import load_weights
 from residuum.types import InputError, ResiduumWarning
@@ -117,6 +118,25 @@ def test_running_again_computes_nothing(finished, quick, monkeypatch):
     assert run(quick, store=folder / "store") == results
 
 
+def test_the_data_are_read_once_in_a_process(quick, tmp_path, monkeypatch):
+    loads = []
+
+    def load(*arguments, **options):
+        loads.append(arguments)
+        return load_dataset(*arguments, **options)
+
+    monkeypatch.setattr("residuum.experiments.settings.load_dataset", load)
+    steps = Experiment.create("tiny", seeds=[1], methods="gd", requests=["class=8", "fraction=0.1"]).steps
+    plans = [plan(step) for step in steps]
+    outline(steps, tmp_path / "store", plans)
+    assert audit_cost(steps[1], tmp_path / "store", plans[1]).passes > 0
+    results = run_all(steps, store=tmp_path / "store", plans=plans)
+    write_run(steps[1], results[1], tmp_path / "out")
+    assert loads == [("digits",)]
+    run(steps[1], store=tmp_path / "store")  # a new run looks again
+    assert len(loads) == 2
+
+
 def test_a_changed_setting_is_a_different_stage():
     first = plan(Experiment.create("digits", methods="gd,rurk", seeds=[1]))[0]
     second = plan(Experiment.create("digits", methods="gd:lr=0.5,rurk", seeds=[1]))[0]
@@ -143,9 +163,9 @@ def test_warnings_of_a_stage_are_recorded():
     assert record["seconds"] >= 0
 
 
-def test_stage_titles_say_what_they_do():
-    assert Stage("train", {"role": "control", "seed": 7}).title == "train control (seed 7)"
-    assert Stage("audit", {"perturbation": "gaussian", "seed": 7}).title == "audit gaussian (seed 7)"
+def test_stage_titles_say_what_they_do(stage):
+    assert stage("train", "control").title == "train control (seed 1)"
+    assert stage("audit", "gaussian").title == "audit gaussian (seed 1)"
 
 
 def test_an_output_folder_that_cannot_be_written_is_refused(finished, quick, tmp_path):

@@ -14,8 +14,9 @@ import torch
 
 from residuum.checkpoint import Checkpoint, Position
 from residuum.cli import run_command
-from residuum.experiments import Experiment, housekeeping, plan
-from residuum.experiments.code import code_fingerprint, import_closure
+from residuum.experiments import Experiment, maintenance, plan, run
+from residuum.experiments.fingerprints import _module, code_fingerprint, import_closure
+from residuum.experiments.settings import DataSettings, ForgetSettings, StageSettings
 from residuum.experiments.stages import STAGES
 from residuum.experiments.store import Stage, Store, broken_artefacts
 from residuum.models import build_model, save_weights
@@ -25,16 +26,34 @@ from residuum.types import InputError, ResiduumWarning
 
 def counting_stage(settings, parents, folder, team):
     """Leave a line in a log outside, so that tests can count how often it ran."""
-    with open(settings["log"], "a", encoding="utf-8") as log:
-        log.write(f"{settings['seed']}\n")
-    (folder / "value.txt").write_text(str(settings["seed"]))
-    (folder / "ids.txt").write_text("\n".join(settings.get("ids", [])))
+    with open(settings.log, "a", encoding="utf-8") as log:
+        log.write(f"{settings.seed}\n")
+    (folder / "value.txt").write_text(str(settings.seed))
+    (folder / "ids.txt").write_text("\n".join(settings.ids))
+
+
+class ToySettings(StageSettings):
+    """Settings of a stage that computes next to nothing."""
+
+    kind = "train"
+    name: str = "toy"
+    data: DataSettings = DataSettings()
+    fingerprint: str = ""
+    requests: tuple[ForgetSettings, ...] = (ForgetSettings(),)
+    log: str
+    ids: tuple[str, ...] = ()
+    extra: int = 0
 
 
 @pytest.fixture(autouse=True)
 def fresh_fingerprints():
     yield
+    forget_code()
+
+
+def forget_code():
     code_fingerprint.cache_clear()
+    _module.cache_clear()
 
 
 @pytest.fixture
@@ -42,7 +61,7 @@ def toy(tmp_path, monkeypatch):
     monkeypatch.setitem(STAGES, "train", counting_stage)
 
     def stage(seed=1, parents=None, **settings):
-        return Stage("train", {"seed": seed, "role": "toy", "log": str(tmp_path / "log"), **settings}, parents or {})
+        return Stage(ToySettings(seed=seed, log=str(tmp_path / "log"), **settings), parents or {})
 
     return stage, Store(tmp_path / "store"), tmp_path / "log"
 
@@ -61,8 +80,8 @@ def test_another_setting_parent_or_code_is_another_key(toy, monkeypatch):
     keys = {stage().key, stage(seed=2).key, stage(extra=1).key, stage(parents={"original": stage(seed=2)}).key}
     assert len(keys) == 4
     before = stage().key
-    monkeypatch.setattr("residuum.experiments.code.LIBRARIES", ("torch",))
-    code_fingerprint.cache_clear()
+    monkeypatch.setattr("residuum.experiments.fingerprints.LIBRARIES", ("torch",))
+    forget_code()
     assert stage().key != before
 
 
@@ -75,15 +94,41 @@ def test_a_method_s_own_file_counts_and_another_method_s_does_not():
     assert fingerprint != code_fingerprint(counting_stage, ("residuum.methods.ga",))
 
 
-def test_a_changed_source_file_is_a_changed_fingerprint(tmp_path, monkeypatch):
+SOURCE = '''"""A method."""
+from residuum.types import InputError
+
+class Method:
+    """Steps down."""
+
+    def step(self, w):
+        """Return the next weights."""
+        return w - 0.1 * w  # towards zero
+'''
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("towards zero", "a decay", True),
+        ("Return the next weights.", "Return weights nearer to zero.", True),
+        ('    """Steps down."""\n\n', "", True),
+        ('"""A method."""\n', "", True),
+        ("0.1", "0.2", False),
+        ("return w", "return 2 * w", False),
+    ],
+)
+def test_a_reworded_comment_or_docstring_changes_no_fingerprint_and_a_constant_does(
+    old, new, same, tmp_path, monkeypatch
+):
     module = tmp_path / "my_method.py"
     monkeypatch.syspath_prepend(tmp_path)
-    module.write_text("from residuum.types import InputError\nrate = 1\n")
+    module.write_text(SOURCE)
     assert "residuum.types" in import_closure(["my_method"])
     before = code_fingerprint(counting_stage, ("my_method",))
-    module.write_text("from residuum.types import InputError\nrate = 2\n")
-    code_fingerprint.cache_clear()
-    assert code_fingerprint(counting_stage, ("my_method",)) != before
+    assert old in SOURCE
+    module.write_text(SOURCE.replace(old, new))
+    forget_code()
+    assert (code_fingerprint(counting_stage, ("my_method",)) == before) == same
 
 
 @pytest.mark.parametrize("damage", ["flip", "remove", "add", "manifest"])
@@ -148,16 +193,16 @@ def test_a_store_that_cannot_be_written_gets_one_clear_line(toy, tmp_path):
         Store(tmp_path / "file").compute(stage())
 
 
-def write_weights(folder):
+def write_weights(folder, scratch):
     save_weights(build_model("cnn", (1, 8, 8), 10, width=64, seed=0), folder / "model.safetensors")
 
 
-def write_checkpoint(folder):
+def write_checkpoint(folder, scratch):
     model = torch.nn.Linear(1000, 300)
-    Checkpoint(folder / "scratch" / "training.pt", every=0).save(Position(), model, PlainSGD(model.parameters()), {})
+    Checkpoint(scratch / "training.pt", every=0).save(Position(), model, PlainSGD(model.parameters()), {})
 
 
-def write_bytes(folder):
+def write_bytes(folder, scratch):
     (folder / "big.bin").write_bytes(b"0" * 2**20)
 
 
@@ -173,12 +218,12 @@ def test_a_full_disk_gives_one_clear_line_and_leaves_the_store_sound(toy, greed,
         store = Store(mount / "store")
         store.compute(stage())
 
-        monkeypatch.setitem(STAGES, "train", lambda settings, parents, folder, team: greed(folder))
+        monkeypatch.setitem(STAGES, "train", lambda settings, parents, folder, team: greed(folder, parents["scratch"]))
         with pytest.raises(InputError, match="no space left for the store"):
             store.compute(stage(seed=2))
         monkeypatch.setitem(STAGES, "train", counting_stage)
-        assert housekeeping.verify(store.root) == {}
-        assert housekeeping.leftovers(store.root) == []
+        assert maintenance.verify(store.root) == {}
+        assert maintenance.leftovers(store.root) == []
         store.compute(stage(seed=3))
         assert log.read_text() == "1\n3\n"
     finally:
@@ -192,10 +237,10 @@ def test_half_written_folders_of_dead_runs_are_garbage_and_those_of_living_runs_
     dead.mkdir()
     alive = store.root / "train" / ".writing-cafe-x"
     alive.mkdir()
-    with store._locked("cafe"):
-        assert housekeeping.collect_garbage(store.root, dry_run=True) == ["half-written deadbeef"]
+    with store.lock("cafe"):
+        assert maintenance.collect_garbage(store.root, dry_run=True) == ["half-written deadbeef"]
         assert dead.exists()
-        housekeeping.collect_garbage(store.root)
+        maintenance.collect_garbage(store.root)
     assert not dead.exists()
     assert alive.exists()
     assert store.has(stage())
@@ -204,11 +249,11 @@ def test_half_written_folders_of_dead_runs_are_garbage_and_those_of_living_runs_
 def test_artefacts_of_other_code_are_garbage(toy, monkeypatch):
     stage, store, _ = toy
     store.compute(stage())
-    assert housekeeping.collect_garbage(store.root) == []
-    monkeypatch.setattr("residuum.experiments.code.LIBRARIES", ())
-    code_fingerprint.cache_clear()
-    assert housekeeping.collect_garbage(store.root) == ["train toy (seed 1)"]
-    assert housekeeping.artefacts(store.root) == []
+    assert maintenance.collect_garbage(store.root) == []
+    monkeypatch.setattr("residuum.experiments.fingerprints.LIBRARIES", ())
+    forget_code()
+    assert maintenance.collect_garbage(store.root) == ["train toy (seed 1)"]
+    assert maintenance.artefacts(store.root) == []
 
 
 def test_forgetting_removes_what_read_a_sample_and_all_that_came_of_it(toy):
@@ -217,13 +262,13 @@ def test_forgetting_removes_what_read_a_sample_and_all_that_came_of_it(toy):
     child = stage(seed=3, parents={"original": reader}, ids=["c"])
     for each in (reader, stranger, child):
         store.compute(each)
-    listed = housekeeping.forget(store.root, ["b"], dry_run=True)
+    listed = maintenance.forget(store.root, ["b"], dry_run=True)
     assert {artefact.key for artefact in listed} == {reader.key, child.key}
     assert store.has(reader)
-    housekeeping.forget(store.root, ["b"])
+    maintenance.forget(store.root, ["b"])
     assert [store.has(each) for each in (reader, stranger, child)] == [False, True, False]
     with pytest.raises(InputError, match="at least one id"):
-        housekeeping.forget(store.root, [])
+        maintenance.forget(store.root, [])
 
 
 def test_real_stages_know_which_samples_they_read(finished, quick):
@@ -232,14 +277,14 @@ def test_real_stages_know_which_samples_they_read(finished, quick):
     place = Store(folder / "store")
 
     def ids(stage):
-        return set(housekeeping.Artefact(place.folder(stage), {}).ids())
+        return set(maintenance.Artefact(place.folder(stage), {}).ids())
 
     assert ids(first.models["original"]) == set(splits.train.ids)
     assert ids(first.models["retrain"]) == set(splits.retain.ids)
     assert ids(first.models["gd"]) == set(splits.retain.ids)
     assert ids(first.models["loud"]) == set(splits.train.ids)
     assert ids(first.audits["gaussian"]) == set(splits.forget.ids)
-    doomed = {artefact.key for artefact in housekeeping.made_with(place.root, splits.forget.ids[:1])}
+    doomed = {artefact.key for artefact in maintenance.made_with(place.root, splits.forget.ids[:1])}
     assert first.models["gd"].key in doomed  # made from the original, which saw the sample
     assert first.models["retrain"].key not in doomed
 
@@ -279,3 +324,20 @@ def test_a_changed_data_file_is_a_different_key(tmp_path):
         np.savez(tmp_path / "d.npz", x=x, y=y)
         keys.add(plan(Experiment.create("digits", seeds=[1], overrides=overrides))[0].models["original"].key)
     assert len(keys) == 2
+
+
+def test_the_same_data_at_two_paths_share_their_artefacts(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    x, y = rng.random((60, 1, 8, 8)).astype(np.float32), np.arange(60) % 3
+    sizes = {"data.train_size": 30, "data.validation_size": 10, "data.test_size": 15, "forget.forget_class": 1}
+    quick = {**sizes, "train.epochs": 1, "relearn.epochs": 0, "audit.draws": 2, "audit.taus.gaussian": [0.0, 0.1]}
+    results = []
+    for folder in ("a", "b", "."):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        np.savez(tmp_path / folder / "d.npz", x=x, y=y)
+        name, root = (str(tmp_path / "d.npz"), None) if folder == "." else ("d.npz", tmp_path / folder)
+        overrides = {**quick, "data.name": name}
+        experiment = Experiment.create("tiny", methods="gd:epochs=1", seeds=[1], overrides=overrides, data_root=root)
+        results.append(run(experiment, store=tmp_path / "store"))
+        monkeypatch.setattr(Store, "_run", None)  # from here on, everything is there
+    assert results[0] == results[1] == results[2]

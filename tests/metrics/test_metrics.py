@@ -13,7 +13,7 @@ from sklearn.svm import SVC
 from torch import nn
 
 from residuum.metrics import Relearning, accuracies, accuracy, attack_failure, evaluate, mean_loss, relearn_time
-from residuum.metrics.membership import attack_parts, membership_accuracy, softmax_feature
+from residuum.metrics.membership import ATTACK_PARTS, membership_accuracy, softmax_feature
 from residuum.types import InputError, ResiduumWarning, Samples
 
 
@@ -36,13 +36,13 @@ def test_unlearn_accuracy_is_what_the_forget_accuracy_leaves(original, splits):
 
 def test_class_form_tests_without_the_forgotten_class_and_asks_about_its_test_images(class_splits):
     assert 0 not in class_splits.test.y
-    assert attack_parts(class_splits) == ("retain", "forget", "forgotten_test")
+    assert ATTACK_PARTS[class_splits.form] == ("retain", "forget", "forgotten_test")
     assert len(class_splits.forgotten_test) > 0
     assert set(class_splits.forgotten_test.y.tolist()) == {0}
 
 
 def test_sample_form_asks_about_the_forget_set(splits):
-    assert attack_parts(splits) == ("retain", "test", "forget")
+    assert ATTACK_PARTS[splits.form] == ("retain", "test", "forget")
 
 
 def test_features_agree_with_scipy():
@@ -95,19 +95,19 @@ def test_relearn_time_is_the_first_epoch_below_the_threshold(original, splits):
     recipe = Relearning(lr=0.05, epochs=30, batch_size=4)
     target = 2 * mean_loss(original, splits.forget)
     time = relearn_time(fresh, target, splits, recipe, seed=1)
-    assert time.value is not None
-    assert time.value > 0
-    assert time.threshold == pytest.approx(1.05 * target)
-    sooner = dataclasses.replace(recipe, epochs=time.value - 1)
-    assert relearn_time(fresh, target, splits, sooner, seed=1).censored
-    exact = dataclasses.replace(recipe, epochs=time.value)
-    assert relearn_time(fresh, target, splits, exact, seed=1).value == time.value
+    assert time["value"] is not None
+    assert time["value"] > 0
+    assert time["threshold"] == pytest.approx(1.05 * target)
+    sooner = dataclasses.replace(recipe, epochs=time["value"] - 1)
+    assert relearn_time(fresh, target, splits, sooner, seed=1)["censored"]
+    exact = dataclasses.replace(recipe, epochs=time["value"])
+    assert relearn_time(fresh, target, splits, exact, seed=1)["value"] == time["value"]
 
 
 def test_relearn_time_zero_before_the_first_epoch_and_model_untouched(original, splits, same_weights):
     before = copy.deepcopy(original)
     time = relearn_time(original, mean_loss(original, splits.forget), splits, seed=1)
-    assert (time.value, time.censored) == (0, False)
+    assert (time["value"], time["censored"]) == (0, False)
     assert same_weights(original, before)
 
 
@@ -118,7 +118,7 @@ def test_relearning_on_the_full_training_set_reads_it(original, splits):
     canary = dataclasses.replace(splits, train=poisoned)
     with pytest.raises(InputError, match="finite loss"):
         relearn_time(fresh, 1e-9, canary, Relearning(data="full"), seed=1)
-    assert relearn_time(fresh, 1e-9, canary, Relearning(data="forget", epochs=1), seed=1).censored
+    assert relearn_time(fresh, 1e-9, canary, Relearning(data="forget", epochs=1), seed=1)["censored"]
 
 
 @pytest.mark.filterwarnings("ignore:the membership attack calls every sample")

@@ -1,10 +1,7 @@
 """The audit as users call it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -97,18 +94,14 @@ def audit(
     prepared = prepare_models(models, reference, samples, chosen, radius=max(radii), crafted_on=crafted_on, seed=seed)
     check_labels(samples, prepared)
     source = crafted_on if isinstance(crafted_on, str) else "another model"
-    warned = issue_warnings(
-        chain(
-            model_warnings({**models, "the reference": reference}, prepared),
-            attack_warnings(models, prepared, chosen, source),
-            id_warnings(samples, seen or {}),
-        )
-    )
+    model_doubts = model_warnings({**models, "the reference": reference}, prepared)
+    attack_doubts = attack_warnings(models, prepared, chosen, source)
+    warned = issue_warnings([*model_doubts, *attack_doubts, *id_warnings(samples, seen or {})])
     rows = team.rows(len(samples))
     team.log(f"{len(rows)} of {len(samples)} samples")
     span = (first_draw, first_draw + (draws or pilot_draws(len(samples))))
     share = samples if team.size == 1 else samples.subset(rows.numpy())
-    work = make_work(share, chosen, radii, span, seed=seed, classes=prepared.classes, rows=batch_size)
+    work = make_work(share, chosen, radii, span, seed=seed, classes=prepared.classes, rows=batch_size or 0)
 
     def counted(work: Work) -> dict[str, Counts]:
         names = {name: id(model) for name, model in models.items()}
@@ -150,15 +143,10 @@ def gather_counts(shares: Mapping[str, Counts], samples: Samples, team: Team) ->
 
 
 def check_request(
-    models: Mapping[str, nn.Module],
-    samples: Samples,
-    draws: int | None,
-    half_width: float | None,
-    first_draw: int,
-    batch_size: int | None,
+    models: Sized, samples: Sized, draws: int | None, half_width: float | None, first_draw: int, batch_size: int | None
 ) -> None:
     """Refuse an audit of nothing, or one that does not say how many draws it wants."""
-    if not models:
+    if len(models) == 0:
         raise InputError("expected at least one model to audit, got none")
     if len(samples) == 0:
         raise InputError("expected at least one sample to audit, got none")

@@ -5,8 +5,6 @@ interval looks narrow enough, or spending draws where the last look was wide, en
 variances, and such intervals cover less often than they say. The cost comes from a measured batch.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,11 +26,7 @@ RESERVE = 1.1  # the pilot's variance is itself uncertain: ask for a little more
 
 
 def pilot_draws(samples: int) -> int:
-    """Return the pilot's draws of each sample: max(4, ceil(1000 / n)).
-
-    >>> pilot_draws(44), pilot_draws(20_000)
-    (23, 4)
-    """
+    """Return the pilot's draws of each sample: max(4, ceil(1000 / n))."""
     return max(4, -(-1000 // samples))
 
 

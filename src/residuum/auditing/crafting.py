@@ -1,16 +1,10 @@
 """Crafting: perturbed inputs that depend on a model, the same for any batch size and order.
 
-An attack follows the sign of a gradient, and a sign can flip when rounding differs. Rounding may differ with the size
-of the batch, because other matrix kernels are used. A trial on a few inputs tells, bit for bit, what a model allows:
-
-- free: the size does not matter as long as it is a multiple of 8 (all networks we tried);
-- fixed: rows do not influence each other in batches of always the same size;
-- alone: each row is computed beside a copy of itself.
-
+An attack follows the sign of a gradient, which can flip when rounding differs, as it may with the size of the batch
+(other matrix kernels are used). A trial on a few inputs tells, bit for bit, what a model allows: "free", any multiple
+of 8 rows (all networks we tried); "fixed", batches of always the same size; "alone", each row beside a copy of itself.
 Batches are filled up with copies of their last row.
 """
-
-from __future__ import annotations
 
 from typing import Literal
 
@@ -19,7 +13,7 @@ from torch import Tensor, nn
 
 from residuum.auditing.predictor import Predictor
 from residuum.perturbations import Perturbation, Randomness, stack
-from residuum.perturbations.gradient import input_gradient, loss_direction
+from residuum.perturbations.gradient import loss_gradient
 
 BatchInvariance = Literal["free", "fixed", "alone"]
 Part = tuple[Tensor, Tensor, Randomness]
@@ -28,10 +22,7 @@ TRIAL_SIZES = (STEP, 3 * STEP, UNIT)
 
 
 class Crafter:
-    """Applies a perturbation to one model's private copy.
-
-    `known` is the result of the trial for a model of the same architecture, which need not be repeated.
-    """
+    """Applies a perturbation to one model's private copy; `known` is the trial's result for this architecture."""
 
     def __init__(
         self, predictor: Predictor, perturbation: Perturbation, probe: Tensor, known: BatchInvariance | None = None
@@ -74,20 +65,16 @@ def batch_invariance(model: nn.Module, probe: Tensor) -> BatchInvariance:
     """Return in which batches a row's gradient stays the same to the bit, whatever its position and the other rows."""
     few = probe[:STEP][torch.arange(STEP) % len(probe[:STEP])]
     full = few[torch.arange(UNIT) % STEP]
-    gradients = [loss_gradient(model, full[:size]) for size in TRIAL_SIZES]
+    gradients = [first_class_gradient(model, full[:size]) for size in TRIAL_SIZES]
     wanted, moved, others = gradients[-1], torch.arange(UNIT).roll(3).flip(0), full.clone()
     others[1::2] = 1 - others[1::2]
-    rows_keep_theirs = torch.equal(loss_gradient(model, full[moved]), wanted[moved])
-    if not (rows_keep_theirs and torch.equal(loss_gradient(model, others)[::2], wanted[::2])):
+    rows_keep_theirs = torch.equal(first_class_gradient(model, full[moved]), wanted[moved])
+    if not (rows_keep_theirs and torch.equal(first_class_gradient(model, others)[::2], wanted[::2])):
         return "alone"
     parts = [part for gradient in gradients for part in torch.split(gradient, STEP)]
     return "free" if all(torch.equal(part, parts[0]) for part in parts) else "fixed"
 
 
-def loss_gradient(model: nn.Module, x: Tensor) -> Tensor:
+def first_class_gradient(model: nn.Module, x: Tensor) -> Tensor:
     """Return the gradient of the loss of class 0 with respect to the input."""
-    with torch.enable_grad():
-        leaf = x.detach().requires_grad_(True)
-        logits = model(leaf)
-        direction = loss_direction(logits.detach(), torch.zeros(len(x), dtype=torch.int64, device=x.device))
-        return input_gradient(logits, leaf, direction).nan_to_num_()  # NaN of a diverged model must equal itself
+    return loss_gradient(model, x, torch.zeros(len(x), dtype=torch.int64, device=x.device))

@@ -1,7 +1,5 @@
 """The engine: shows every perturbed input to the models and once to the reference, and counts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,6 +20,7 @@ from residuum.types import Samples
 
 CraftedOn = Literal["unlearned", "reference"] | nn.Module
 Progress = Callable[[int, int], None]
+Pool = ThreadPoolExecutor | None
 PROBE = 16
 
 
@@ -131,13 +130,8 @@ def passes(work: Work, prepared: PreparedModels) -> int:
     return len(work.samples) * (clean * len(prepared.predictors) + perturbed * prepared.passes_per_row())
 
 
-def predict_group(
-    work: Work, group: Group, prepared: PreparedModels, pool: ThreadPoolExecutor | None
-) -> tuple[list[Outcome], int]:
-    """Return the outcomes of a group at all its radii, and the number of predictions.
-
-    Separate transfers run side by side, or else the models of a single one do.
-    """
+def predict_group(work: Work, group: Group, prepared: PreparedModels, pool: Pool) -> tuple[list[Outcome], int]:
+    """Return a group's outcomes and number of predictions; transfers run in parallel, or the models of a single one."""
     if group.clean:
         keys = {key for _, targets in prepared.transfers for key in targets}
         return predict(prepared, keys, [group.x], group.columns, pool), len(group.x) * len(prepared.predictors)
@@ -150,7 +144,7 @@ def predict_group(
 
 
 def predict_transfer(
-    work: Work, group: Group, prepared: PreparedModels, transfer: Transfer, pool: ThreadPoolExecutor | None
+    work: Work, group: Group, prepared: PreparedModels, transfer: Transfer, pool: Pool
 ) -> list[Outcome]:
     """Return the outcomes of one transfer at each radius of a group; small groups are shown at several at once."""
     crafter = prepared.crafters[transfer.source]
@@ -165,11 +159,7 @@ def predict_transfer(
 
 
 def predict(
-    prepared: PreparedModels,
-    keys: Collection[int],
-    inputs: list[Tensor],
-    columns: tuple[int, ...],
-    pool: ThreadPoolExecutor | None,
+    prepared: PreparedModels, keys: Collection[int], inputs: list[Tensor], columns: tuple[int, ...], pool: Pool
 ) -> list[Outcome]:
     """Return the outcomes of some models, each asked once for the inputs of all columns together."""
     x, size = torch.cat(inputs), len(inputs[0])
@@ -182,7 +172,7 @@ def predict(
 
 
 @contextmanager
-def workers() -> Iterator[ThreadPoolExecutor | None]:
+def workers() -> Iterator[Pool]:
     """Give as many workers as torch has threads, each with one: whole models side by side beat split operators."""
     threads = torch.get_num_threads()
     if threads == 1:

@@ -78,15 +78,9 @@ def make_gallery(
     right = {key: np.zeros(shape, np.bool_) for key in prepared.predictors}
     for group in groups(work):
         fill(images, right, work, group, prepared)
-    return Gallery(
-        np.array(suspects.ids, np.str_),
-        suspects.y.numpy(),
-        np.array(taus),
-        np.array(list(models), np.str_),
-        images,
-        right[prepared.reference],
-        np.stack([right[id(model)] for model in models.values()]),
-    )
+    ids, rows = np.array(suspects.ids, np.str_), np.array(list(models), np.str_)
+    rows_right = np.stack([right[id(model)] for model in models.values()])
+    return Gallery(ids, suspects.y.numpy(), np.array(taus), rows, images, right[prepared.reference], rows_right)
 
 
 def most_suspicious(tables: Mapping[str, Counts], many: int) -> tuple[str, ...]:

@@ -4,8 +4,6 @@ Intervals of ratios, differences and shares are over the perturbation draws with
 samples (bootstrap, Wilson) say so in their names.
 """
 
-from __future__ import annotations
-
 from statistics import NormalDist
 
 import numpy as np
@@ -19,32 +17,18 @@ BOOTSTRAP_RESAMPLES = 1000
 
 
 def normal_quantile(confidence: float) -> float:
-    """Return z with Pr[|N(0,1)| <= z] = confidence.
-
-    >>> round(normal_quantile(0.95), 4)
-    1.96
-    """
+    """Return z with Pr[|N(0,1)| <= z] = confidence."""
     return NormalDist().inv_cdf(0.5 + confidence / 2)
 
 
-def cell_shares(counts: Counts) -> Floats:
-    """Return smoothed shares of the four paired cells, shape (4, n, T): both right, only m, only a, neither."""
-    m, a, both = counts.method_right, counts.reference_right, counts.both_right
-    cells = np.stack([both, m - both, a - both, counts.draws - m - a + both]).astype(np.float64) + UNSEEN
-    return cells / (counts.draws + 4 * UNSEEN)
-
-
 def paired_variance(counts: Counts, r: Floats | float) -> Floats:
-    """Return the variance of sum_i (p_m,i - r p_a,i) over the draws, shape (T,).
+    """Return the variance of sum_i (p_m,i - r p_a,i) over the draws, shape (T,): sum_i v_i / draws_i.
 
-    v_i is the variance of 1[m right] - r 1[a right] over the four cells; the sum of v_i / draws_i is returned.
-
-    >>> counts = Counts.of(["a"], [0], [0.1], draws=[[100]], method_right=[[50]], reference_right=[[50]],
-    ...                    both_right=[[25]], same_prediction=[[50]])
-    >>> paired_variance(counts, 1.0).round(5).tolist()  # (1/4 + 1/4) / 100, and 1 % more for 99 degrees of freedom
-    [0.00505]
+    v_i is the variance of 1[m right] - r 1[a right] over the smoothed cells: both right, only m, only a, neither.
     """
-    shares = cell_shares(counts)
+    m, a, both = counts.method_right, counts.reference_right, counts.both_right
+    cells = np.stack([both, m - both, a - both, counts.draws - m - a + both]) + UNSEEN
+    shares = cells / (counts.draws + 4 * UNSEEN)
     ratio = np.broadcast_to(r, counts.taus.shape)
     values = np.stack([1 - ratio, np.ones_like(ratio), -ratio, np.zeros_like(ratio)])[:, None, :]
     mean = (shares * values).sum(0)
@@ -74,30 +58,10 @@ def ratio_interval(r: Floats, variance: Floats, reference_sum: Floats, z: float)
 
 
 def wilson_interval(share: Floats, n: Floats | int, z: float) -> tuple[Floats, Floats]:
-    """Return Wilson's interval of a share of n.
-
-    >>> low, high = wilson_interval(np.array([0.5]), 100, 1.96)
-    >>> low.round(4).tolist(), high.round(4).tolist()
-    ([0.4038], [0.5962])
-    """
+    """Return Wilson's interval of a share of n."""
     centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
     return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
-
-
-def effective_interval(share: Floats, n: Floats, confidence: float) -> tuple[Floats, Floats]:
-    """Return Clopper and Pearson's interval of a share of n draws, where n need not be whole.
-
-    Korn and Graubard (1998): for a mean of many different shares, n is the number of draws with which one share of
-    this size would have the same variance. It covers also where the share is near 0 or 1.
-
-    >>> low, high = effective_interval(np.array([0.0, 0.5]), np.array([100.0, 100.0]), 0.95)
-    >>> low.round(3).tolist(), high.round(3).tolist()
-    ([0.0, 0.398], [0.036, 0.602])
-    """
-    from residuum.theory.empirical import binomial_limits
-
-    return binomial_limits(share * n, n, confidence)
 
 
 def sign_test(counts: Counts) -> Floats:
@@ -115,11 +79,7 @@ def sign_test(counts: Counts) -> Floats:
 
 
 def discoveries(p: Floats, level: float = 0.05) -> NDArray[np.bool_]:
-    """Return which p-values of each column survive Benjamini and Hochberg's control of false discoveries.
-
-    >>> discoveries(np.array([[0.001], [0.03], [0.9]])).ravel().tolist()
-    [True, True, False]
-    """
+    """Return which p-values of each column survive Benjamini and Hochberg's control of false discoveries."""
     from scipy.stats import false_discovery_control
 
     found: NDArray[np.bool_] = false_discovery_control(p, axis=0) <= level

@@ -1,7 +1,5 @@
 """Measures: everything an audit reports, as a pure function of its counts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +11,6 @@ from residuum.auditing.intervals import (
     Floats,
     bootstrap_ratio,
     discoveries,
-    effective_interval,
     normal_quantile,
     paired_variance,
     ratio_interval,
@@ -57,7 +54,7 @@ def measure(counts: Counts, *, confidence: float = 0.95, bootstrap_seed: int, ex
         "difference": difference(counts, certain, z),
         "disagreement": share_interval(counts.draws - counts.same_prediction, counts, certain, confidence),
         "unlearn_accuracy": share_interval(counts.draws - counts.method_right, counts, certain, confidence),
-        "prevalence": prevalence(counts, z),
+        "prevalence": interval(more.mean(0), *wilson_interval(more.mean(0), len(counts), z)),  # over samples
         "prevalence_defined": json_numbers(mean_where(known, (known & more).astype(np.float64))),
         "prevalence_significant": json_numbers(np.where(counts.taus == 0, np.nan, significant.mean(0))),
     }
@@ -117,17 +114,18 @@ def difference(counts: Counts, certain: NDArray[np.bool_], z: float) -> Interval
 
 
 def share_interval(hits: NDArray[np.int32], counts: Counts, certain: NDArray[np.bool_], confidence: float) -> Interval:
-    """Return the mean over samples of hits / draws, with its interval over the draws."""
+    """Return the mean over samples of hits / draws, with Clopper and Pearson's interval over the draws.
+
+    Korn and Graubard (1998): its n is the number of draws with which one share of this size would have the variance of
+    this mean of many different shares. It covers also where the share is near 0 or 1.
+    """
+    from residuum.theory.empirical import binomial_limits
+
     value = (hits / counts.draws).mean(0)
     share, variance = share_variance(hits, counts)
-    low, high = effective_interval(value, share * (1 - share) / variance, confidence)
+    n = share * (1 - share) / variance
+    low, high = binomial_limits(value * n, n, confidence)
     return interval(value, np.where(certain, value, low), np.where(certain, value, high))
-
-
-def prevalence(counts: Counts, z: float) -> Interval:
-    """Return the share of samples recognised more often than by the reference; Wilson's interval over samples."""
-    value = (counts.method_right > counts.reference_right).mean(0)
-    return interval(value, *wilson_interval(value, len(counts), z))
 
 
 def first_radius(counts: Counts, *, exact: bool = False, level: float = 0.05) -> dict[str, float | None]:
@@ -145,10 +143,8 @@ def first_radius(counts: Counts, *, exact: bool = False, level: float = 0.05) ->
     more = counts.method_right > counts.reference_right
     recognised = np.where(exact_radii(counts, exact), more, discoveries(sign_test(counts), level))
     order = np.argsort(counts.taus)
-    return {
-        sample_id: next((float(counts.taus[t]) for t in order if row[t]), None)
-        for sample_id, row in zip(counts.ids, recognised, strict=True)
-    }
+    firsts = (next((float(counts.taus[t]) for t in order if row[t]), None) for row in recognised)
+    return dict(zip(counts.ids, firsts, strict=True))
 
 
 def noise_floor(
@@ -169,12 +165,8 @@ def noise_floor(
     bounds = [pooled_ratio(counts, confidence=confidence, exact=exact)[1:] for counts in sides]
     low, high = (np.array([bound[end] for bound in bounds]) for end in (0, 1))
     undefined = np.isnan(low).any(0) | np.isnan(high).any(0)
-    return {
-        "taus": [float(tau) for tau in taus],
-        "low": json_numbers(np.where(undefined, np.nan, low.min(0))),
-        "high": json_numbers(np.where(undefined, np.nan, high.max(0))),
-        "pairs": len(controls),
-    }
+    lowest, highest = (json_numbers(np.where(undefined, np.nan, end)) for end in (low.min(0), high.max(0)))
+    return {"taus": taus.tolist(), "low": lowest, "high": highest, "pairs": len(controls)}
 
 
 def interval(value: Floats, low: Floats, high: Floats) -> Interval:

@@ -6,8 +6,6 @@ float64 copy answers elsewhere. "Far enough" is 100 times the largest difference
 Hence the counts do not depend on batch size, order, folding or the number of processes.
 """
 
-from __future__ import annotations
-
 import copy
 
 import torch
@@ -27,10 +25,6 @@ class Predictor:
     """Predicts classes with private copies of `model`; the model itself is not touched.
 
     `probe` is a batch on which the copies are compared. Inputs and answers are on the CPU, wherever the model is.
-
-    >>> predictor = Predictor(nn.Linear(2, 3), torch.rand(4, 2))
-    >>> tuple(predictor(torch.rand(5, 2)).shape), predictor.classes
-    ((5,), 3)
     """
 
     def __init__(self, model: nn.Module, probe: Tensor) -> None:
@@ -109,11 +103,7 @@ def deviation(logits: Tensor, wanted: Tensor) -> float:
 
 
 def decide(logits: Tensor) -> Tensor:
-    """Return the argmax of float64 logits; equal ones go to the smaller class, NaN to no class.
-
-    >>> decide(torch.tensor([[1.0, 1.0, 0.0], [float("nan"), 0.0, 1.0]], dtype=torch.float64)).tolist()
-    [0, -1]
-    """
+    """Return the argmax of float64 logits; equal ones go to the smaller class, NaN to no class."""
     best = logits.max(dim=1, keepdim=True).values
     near = logits >= best - EXACT_TIE * best.abs().clamp(min=1)
     answer = near.to(torch.int8).argmax(dim=1)

@@ -1,14 +1,12 @@
 """Sanity checks: reasons why a number of the audit may not mean what it seems to."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Container, Iterable, Iterator, Mapping
 
 from torch import nn
 
 from residuum.auditing.counts import Counts
-from residuum.auditing.crafting import loss_gradient
+from residuum.auditing.crafting import first_class_gradient
 from residuum.auditing.engine import PreparedModels
 from residuum.auditing.measures import pooled_ratio
 from residuum.models import are_probabilities
@@ -51,7 +49,7 @@ def attack_warnings(
         return
     for name, model in models.items():
         predictor = prepared.predictors[id(model)]
-        gradient = loss_gradient(predictor.fast, prepared.probe.to(predictor.device))
+        gradient = first_class_gradient(predictor.fast, prepared.probe.to(predictor.device))
         zero = (gradient == 0).flatten(1).all(1).double().mean()
         if zero > 0:
             yield f"{name} has zero input gradients on {zero:.0%} of the probe; the attack does not move these inputs"

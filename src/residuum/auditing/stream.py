@@ -1,7 +1,5 @@
 """The stream of perturbed inputs: what is shown, in which order, with which randomness."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,9 +12,10 @@ from residuum.perturbations import BLOCK, Perturbation, Randomness, block_genera
 from residuum.types import InputError, Samples
 
 Span = tuple[int, int]  # draws first..last-1
+Radii = tuple[float, ...]
 
 
-def checked_radii(taus: Sequence[float]) -> tuple[float, ...]:
+def checked_radii(taus: Sequence[float]) -> Radii:
     """Return the radii as floats; refuse none, negative, repeated or infinite ones."""
     radii = tuple(float(tau) for tau in taus)
     if not radii or len(set(radii)) < len(radii) or not all(math.isfinite(tau) and tau >= 0 for tau in radii):
@@ -34,7 +33,7 @@ class Work:
 
     samples: Samples
     perturbation: Perturbation
-    taus: tuple[float, ...]
+    taus: Radii
     spans: tuple[Span, ...]
     seed: int
     rows: int
@@ -48,10 +47,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Group:
-    """Some samples with some draws, to be shown at the radii `columns`; row i belongs to sample positions[i].
-
-    `clean` inputs are shown as they are, at radius 0.
-    """
+    """Draws of samples positions[i], to be shown at the radii `columns`; `clean` ones as they are, at radius 0."""
 
     columns: tuple[int, ...]
     positions: Tensor
@@ -62,23 +58,16 @@ class Group:
 
 
 def make_work(
-    samples: Samples,
-    perturbation: Perturbation,
-    taus: tuple[float, ...],
-    draws: Span,
-    *,
-    seed: int,
-    classes: int,
-    rows: int | None = None,
+    samples: Samples, perturbation: Perturbation, taus: Radii, draws: Span, *, seed: int, classes: int, rows: int = 0
 ) -> Work:
-    """Return the work of showing these draws at all radii, or all outcomes where they can be enumerated."""
+    """Return the work of showing these draws, or all outcomes where they can be enumerated; 0 `rows`: by input size."""
     enumerated = perturbation.outcomes(classes)
     outcomes = None if enumerated is None or enumerated.uniform is None else len(enumerated.uniform)
     spans = spans_of(taus, *draws, outcomes)
     return Work(samples, perturbation, taus, spans, seed, rows or rows_for(samples.shape), enumerated)
 
 
-def spans_of(taus: tuple[float, ...], first: int, last: int, outcomes: int | None) -> tuple[Span, ...]:
+def spans_of(taus: Radii, first: int, last: int, outcomes: int | None) -> tuple[Span, ...]:
     """Return the draws of each radius: one at radius 0 and all outcomes once, both only when an audit begins."""
     begins = int(first == 0)
     moving = (first, last) if outcomes is None else (0, begins * outcomes)
@@ -86,10 +75,7 @@ def spans_of(taus: tuple[float, ...], first: int, last: int, outcomes: int | Non
 
 
 def segments(work: Work) -> Iterator[tuple[Span, tuple[int, ...]]]:
-    """Yield ranges of draws together with the radii above 0 that want them, each range with the same radii.
-
-    Radii may want different numbers of draws; those they share are made once.
-    """
+    """Yield ranges of draws with the radii above 0 that want them all; draws that several radii share are made once."""
     moving = [t for t, tau in enumerate(work.taus) if tau > 0]
     cuts = sorted({end for t in moving for end in work.spans[t]})
     for first, last in pairwise(cuts):
@@ -102,19 +88,16 @@ def clean_groups(work: Work) -> Iterator[Group]:
     """Yield the samples as they are, for radius 0."""
     columns = tuple(t for t, tau in enumerate(work.taus) if tau == 0 and work.draws[t])
     if columns:
-        for positions in parts(len(work.samples), work.rows):
+        for positions in torch.split(torch.arange(len(work.samples)), work.rows):
             yield Group(columns, positions, *work.samples.batch(positions), Randomness(), clean=True)
 
 
 def groups(work: Work) -> Iterator[Group]:
-    """Yield every draw of every sample once, a block of draws of some samples (or all outcomes) at a time.
-
-    Memory does not grow with the number of samples.
-    """
+    """Yield every draw of every sample once, a block of some samples at a time: memory does not grow with them."""
     for span, columns in segments(work):
         for block, inside in [(0, slice(*span))] if work.enumerated is not None else block_slices(*span):
             many = inside.stop - inside.start
-            for positions in parts(len(work.samples), max(1, work.rows // many)):
+            for positions in torch.split(torch.arange(len(work.samples)), max(1, work.rows // many)):
                 randomness = stack([keyed_randomness(work, int(position), block, inside) for position in positions])
                 repeated = positions.repeat_interleave(many)
                 yield Group(columns, repeated, *work.samples.batch(repeated), randomness)
@@ -126,12 +109,6 @@ def keyed_randomness(work: Work, position: int, block: int, inside: slice) -> Ra
         return work.enumerated
     rng = block_generator(work.seed, work.samples.ids[position], block)
     return work.perturbation.draw(rng, BLOCK, work.samples.shape).rows(inside)
-
-
-def parts(n: int, size: int) -> Iterator[Tensor]:
-    """Yield the positions 0..n-1 in parts of this size."""
-    for start in range(0, n, size):
-        yield torch.arange(start, min(start + size, n))
 
 
 def rows_for(shape: tuple[int, ...]) -> int:

@@ -1,10 +1,11 @@
 """The command line: parse, call, print."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys
+from importlib import import_module
+from importlib.metadata import version
+from typing import Annotated, Any
 
 import typer
 
@@ -16,9 +17,20 @@ COMMAND_LINE_ERROR: type[Exception] = next(c for c in typer.BadParameter.__mro__
 LOST = 1
 INTERRUPTED = 130
 
+# none of these modules loads torch: a command does so when it runs, not to say what its options are
+COMMANDS = {
+    "run": "residuum.cli.run:run_scenario",
+    "report": "residuum.cli.report:report_runs",
+    "sweep": "residuum.cli.sweep:sweep_method",
+    "list": "residuum.cli.listing:list_names",
+    "check": "residuum.cli.check:check_method",
+}
+GROUPS = {"bound": "residuum.cli.bound:app", "store": "residuum.cli.store:app"}
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; exit with 0 done, 1 gate failed or a process lost, 2 bad input, 130 interrupted."""
+    gc.set_threshold(200_000)  # libraries make many objects and keep them: looking for garbage among them finds none
     code = run_command(sys.argv[1:] if arguments is None else arguments)
     gc.freeze()  # the process ends: nobody needs it searched for garbage
     sys.exit(code)
@@ -26,10 +38,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run_command(arguments: list[str]) -> int:
     """Run one command and return its exit code; bad input becomes one line on standard error."""
-    from residuum.cli.app import make_app
-
     try:
-        code = make_app(arguments[0] if arguments else None)(arguments, standalone_mode=False) or 0
+        code = make_app()(arguments, standalone_mode=False) or 0
     except typer.Exit as stop:
         code = stop.exit_code
     except (KeyboardInterrupt, typer.Abort):
@@ -43,6 +53,42 @@ def run_command(arguments: list[str]) -> int:
     if code == INTERRUPTED and os.environ.get(RANK, "0") == "0":
         print("residuum: interrupted; the same command resumes", file=sys.stderr)  # noqa: T201
     return int(code)
+
+
+def make_app() -> typer.Typer:
+    """Return the application with all commands."""
+    app = typer.Typer(
+        name="residuum",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        callback=_about,
+    )
+    for name, path in COMMANDS.items():
+        app.command(name)(_loaded(path))
+    for name, path in GROUPS.items():
+        app.add_typer(_loaded(path), name=name)
+    return app
+
+
+def _loaded(path: str) -> Any:  # noqa: ANN401 (a function or a group)
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"residuum {version('residuum')}")
+        raise typer.Exit
+
+
+def _about(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Make a classifier forget chosen training samples, and measure what it still remembers."""
 
 
 def _refuse(message: str, code: int = 2) -> int:

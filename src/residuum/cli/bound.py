@@ -1,16 +1,17 @@
-"""`residuum bound ...`: the theory calculators on the command line, imported when one is called."""
+"""`residuum bound ...`: the theory calculators on the command line."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
-from residuum.types import InputError
+from residuum.errors import InputError
 
 if TYPE_CHECKING:
     from residuum.theory.result import Array, Bound
@@ -27,11 +28,8 @@ class Calculators(TyperGroup):
             raise InputError(str(error)) from None
 
 
-app = typer.Typer(
-    cls=Calculators,
-    help="Theory calculators: each prints its value, whether it says anything, and what it assumes.",
-    no_args_is_help=True,
-)
+HELP = "Theory calculators: each prints its value, whether it says anything, and what it assumes."
+app = typer.Typer(cls=Calculators, help=HELP, no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable output.")]
 Eps = Annotated[float, typer.Option(help="Epsilon, 0 or more.")]
@@ -61,9 +59,8 @@ HeadNoise = Annotated[float, typer.Option(help="Std of the Gaussian noise on the
 @app.command()
 def indistinguishability(eps: Eps, delta: Delta, printed: bool = False, as_json: Json = False) -> None:
     """Bound the probability that the likelihood ratio leaves [exp(-2 eps), exp(2 eps)]."""
-    from residuum.theory import ratio_statement, ratio_violation
-
-    _show({"violation": ratio_violation(eps, delta, tight=not printed)}, as_json, note=ratio_statement(eps, delta))
+    violation = _theory().ratio_violation(eps, delta, tight=not printed)
+    _show({"violation": violation}, as_json, note=_theory().ratio_statement(eps, delta))
 
 
 @app.command()
@@ -71,33 +68,25 @@ def disagreement(
     eps: Eps, delta: Delta, dimension: Dimension, tau: Radius, constant: float = 1.0, as_json: Json = False
 ) -> None:
     """Print the nominal value of the inevitable-disagreement formula (no guarantee)."""
-    from residuum.theory import inevitable_disagreement
-
-    _show({"nominal": inevitable_disagreement(eps, delta, dimension, tau, constant=constant)}, as_json)
+    _show({"nominal": _theory().inevitable_disagreement(eps, delta, dimension, tau, constant=constant)}, as_json)
 
 
 @app.command()
 def residual(ratio: Ratio, accuracy: Accuracy, independent: bool = False, as_json: Json = False) -> None:
     """Bound the disagreement of two models from residual knowledge."""
-    from residuum.theory import disagreement_from_ratio
-
-    _show(disagreement_from_ratio(ratio, accuracy, assume_independent=independent)._asdict(), as_json)
+    _show(_theory().disagreement_from_ratio(ratio, accuracy, assume_independent=independent)._asdict(), as_json)
 
 
 @app.command()
 def renyi(alpha: Orders, divergence: Divergences, delta: Delta, plain: bool = False, as_json: Json = False) -> None:
     """Convert Renyi divergences to epsilon, at the best of the given orders."""
-    from residuum.theory import curve_to_epsilon
-
-    _show({"epsilon": curve_to_epsilon(alpha, divergence, delta, tight=not plain)}, as_json)
+    _show({"epsilon": _theory().curve_to_epsilon(alpha, divergence, delta, tight=not plain)}, as_json)
 
 
 @app.command()
 def sphere(dimension: Dimension, tau: Radius, as_json: Json = False) -> None:
     """Print the share of the sphere near a half sphere: the usual bound and the exact value."""
-    from residuum.theory import half_sphere_bound
-
-    _show({"share": half_sphere_bound(dimension, tau)}, as_json)
+    _show({"share": _theory().half_sphere_bound(dimension, tau)}, as_json)
 
 
 @app.command()
@@ -107,14 +96,12 @@ def langevin(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Certify noisy gradient descent on L2-regularised logistic regression with unit-norm features."""
-    from residuum.theory import Logistic, published_epsilon, request_gaps, request_phases, shifted_epsilon
-
-    problem = Logistic(l2=l2, classes=classes)
-    phases = request_phases(n, removed, learn_steps, steps, problem.lipschitz, normaliser=normaliser)
-    bounds = {"epsilon": shifted_epsilon(phases, problem.chain(sigma), delta, gaussian=gaussian)}
+    problem = _theory().Logistic(l2=l2, classes=classes)
+    phases = _theory().request_phases(n, removed, learn_steps, steps, problem.lipschitz, normaliser=normaliser)
+    bounds = {"epsilon": _theory().shifted_epsilon(phases, problem.chain(sigma), delta, gaussian=gaussian)}
     if published:
-        gaps = request_gaps(n, removed, problem.lipschitz, normaliser=normaliser)
-        bounds["published"] = published_epsilon(gaps, steps, problem.chain(sigma), delta)
+        gaps = _theory().request_gaps(n, removed, problem.lipschitz, normaliser=normaliser)
+        bounds["published"] = _theory().published_epsilon(gaps, steps, problem.chain(sigma), delta)
     _show(bounds, as_json)
 
 
@@ -125,12 +112,10 @@ def rurk(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Certify RURK's objective on the same path; its forget terms never decay."""
-    from residuum.theory import Logistic, request_phases, robust_epsilon
-
-    problem = Logistic(l2=l2, classes=classes)
-    phases = request_phases(n, [removed], learn_steps, [steps], problem.lipschitz, normaliser=normaliser)
+    problem = _theory().Logistic(l2=l2, classes=classes)
+    phases = _theory().request_phases(n, [removed], learn_steps, [steps], problem.lipschitz, normaliser=normaliser)
     weights = {"lambda_f": lambda_f, "lambda_a": lambda_a, "tau": tau}
-    _show({"epsilon": robust_epsilon(problem, problem.chain(sigma), phases, delta, **weights)}, as_json)
+    _show({"epsilon": _theory().robust_epsilon(problem, problem.chain(sigma), phases, delta, **weights)}, as_json)
 
 
 @app.command()
@@ -139,10 +124,10 @@ def descent_to_delete(
     smallest: int | None = None, classes: Classes = 2, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Print the publishing noise of descent-to-delete and the epsilon it truly gives."""
-    from residuum.theory import Logistic, distance_bound, publishing_epsilon, publishing_noise
-
-    distance = distance_bound(Logistic(l2=l2, classes=classes), n, steps, removed=removed, smallest=smallest)
-    _show({"epsilon": publishing_epsilon(distance, publishing_noise(distance, eps, delta), delta)}, as_json)
+    problem = _theory().Logistic(l2=l2, classes=classes)
+    distance = _theory().distance_bound(problem, n, steps, removed=removed, smallest=smallest)
+    noise = _theory().publishing_noise(distance, eps, delta)
+    _show({"epsilon": _theory().publishing_epsilon(distance, noise, delta)}, as_json)
 
 
 @app.command()
@@ -150,32 +135,31 @@ def removal(
     residual: Residual, kept: Kept, l2: Strength, noise: HeadNoise, delta: Delta, as_json: Json = False
 ) -> None:
     """Certify a Newton removal from linear heads that are published with Gaussian noise."""
-    from residuum.theory import output_epsilon
-
-    _show({"epsilon": output_epsilon(residual, kept, l2, noise, delta)}, as_json)
+    _show({"epsilon": _theory().output_epsilon(residual, kept, l2, noise, delta)}, as_json)
 
 
 @app.command()
 def readout(file: Path, bins: int = 10, draws: int = 1000, seed: int = 0, as_json: Json = False) -> None:
     """Compare one readout per model; FILE is an npz with 1-d arrays unlearned and retrained."""
-    from residuum.theory import readout_certificate
-
-    _show({"divergence": readout_certificate(*_pair(file), bins=bins, draws=draws, seed=seed)}, as_json)
+    _show({"divergence": _theory().readout_certificate(*_pair(file), bins=bins, draws=draws, seed=seed)}, as_json)
 
 
 @app.command()
 def empirical(file: Path, delta: Delta, confidence: float = 0.95, as_json: Json = False) -> None:
     """Bound epsilon from below; FILE is an npz with arrays unlearned and retrained, (models, columns)."""
-    from residuum.theory import epsilon_lower_bound
+    _show({"lower_bound": _theory().epsilon_lower_bound(*_pair(file), delta, confidence=confidence)}, as_json)
 
-    _show({"lower_bound": epsilon_lower_bound(*_pair(file), delta, confidence=confidence)}, as_json)
+
+def _theory() -> Any:  # noqa: ANN401 (a module)
+    """Return the calculators, loaded when one is asked: help needs neither numpy nor scipy."""
+    return import_module("residuum.theory")
 
 
 def _pair(file: Path) -> tuple[Array, Array]:
-    import numpy as np
-
     if not file.is_file():
         raise ValueError(f"expected an npz file, got {file}, which does not exist")
+    import numpy as np
+
     with np.load(file, allow_pickle=False) as arrays:
         missing = {"unlearned", "retrained"} - set(arrays.files)
         if missing:

@@ -7,13 +7,14 @@ import inspect
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from residuum.checks import PROMISES, check_promises
-from residuum.methods import Method, methods
-from residuum.types import InputError, unknown_name
+from residuum.errors import InputError, unknown_name
+
+if TYPE_CHECKING:
+    from residuum.methods import Method
 
 
 def check_method(
@@ -21,6 +22,8 @@ def check_method(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run the promises that every method keeps on a method of your own; exit with 1 if one is broken."""
+    from residuum.checks import PROMISES, check_promises
+
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -51,6 +54,8 @@ def load_method(target: str) -> type[Method]:
     >>> load_method("residuum.methods.ga:GA").name
     'ga'
     """
+    from residuum.methods import Method, methods
+
     module, colon, name = target.partition(":")
     if not colon:
         if target not in methods():

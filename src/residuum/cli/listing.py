@@ -1,7 +1,5 @@
 """`residuum list`: what there is to choose from."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from typing import Annotated
@@ -9,13 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from residuum.data import DATASETS
-from residuum.experiments import load_scenario, scenario_names
-from residuum.methods import methods
-from residuum.models import MODELS
-from residuum.perturbations import PERTURBATIONS
-from residuum.reporting.terminal import names_table
-from residuum.types import unknown_name
+from residuum.errors import unknown_name
 
 
 def first_line(thing: object) -> str:
@@ -25,6 +17,12 @@ def first_line(thing: object) -> str:
 
 def catalogue() -> dict[str, dict[str, str]]:
     """Return every table of names with a line on each."""
+    from residuum.data import DATASETS
+    from residuum.experiments import load_scenario, scenario_names
+    from residuum.methods import methods
+    from residuum.models import MODELS
+    from residuum.perturbations import PERTURBATIONS
+
     return {
         "methods": {name: first_line(method) for name, method in methods().items()},
         "scenarios": {name: load_scenario(name).description for name in scenario_names()},
@@ -39,6 +37,8 @@ def list_names(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List methods, scenarios, data sets, models and perturbations."""
+    from residuum.reporting.terminal import names_table
+
     tables = catalogue()
     if kind is not None and kind not in tables:
         raise unknown_name("list", kind, tables)

@@ -1,7 +1,5 @@
 """Options that several commands share, and what they mean together."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,14 +1,10 @@
 """`residuum report`: page, tables and figures again from stored results."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-
-from residuum.reporting import write_report
 
 
 def report_runs(
@@ -26,6 +22,8 @@ def report_runs(
     as_json: Annotated[bool, typer.Option("--json", help="Print the written files as JSON.")] = False,
 ) -> None:
     """Write report.html, table.tex, table.csv and figures from stored results; no model is loaded."""
+    from residuum.reporting import write_report
+
     files = write_report(list(runs), paper=paper, gallery=gallery, out=out)
     if as_json:
         typer.echo(json.dumps([str(path) for path in files], indent=1))

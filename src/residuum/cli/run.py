@@ -7,17 +7,17 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from residuum.cli import options
-from residuum.cli.loading import load_libraries
+from residuum.engines import start_workers
 from residuum.errors import InputError
-from residuum.reporting.run import Run
 
 if TYPE_CHECKING:
     from residuum.execution import RequestsRun
+    from residuum.reporting import Run
 
 
 def run_scenario(
@@ -53,7 +53,7 @@ def run_scenario(
 ) -> None:
     """Train, unlearn, evaluate and audit a scenario; write results.json with its counts, and the report."""
     start = time.perf_counter()
-    load_libraries(scenario, workers if devices is None else 1, cluster)
+    start_workers(workers if devices is None else 1, cluster)
     from residuum.execution import Resources, run, run_requests
     from residuum.experiments import Experiment
 
@@ -74,14 +74,12 @@ def run_scenario(
         manifest=manifest,
     )
     carry_out, folder = (run_requests, f"{scenario}-requests") if asked else (run, scenario)
-    done = carry_out(experiment, store=store, out=out or options.RUNS / folder, resources=resources, progress=True)
+    done: Any = carry_out(experiment, store=store, out=out or options.RUNS / folder, resources=resources, progress=True)
     done.report(gallery=gallery)
     if as_json:
         typer.echo(json.dumps(done.record.as_dict(), indent=1))
-    elif isinstance(done, Run):
-        print_run(done, time.perf_counter() - start)
     else:
-        print_requests(done, time.perf_counter() - start)
+        (print_requests if asked else print_run)(done, time.perf_counter() - start)
 
 
 def print_run(run: Run, seconds: float) -> None:

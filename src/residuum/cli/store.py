@@ -1,7 +1,5 @@
 """`residuum store`: look after the folder of finished stages."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated
@@ -10,21 +8,21 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from residuum.data.ids import read_ids
-from residuum.experiments import housekeeping
+from residuum.cli.options import DEFAULT_STORE
 
 app = typer.Typer(help="List, verify, clean and forget finished stages.", no_args_is_help=True)
 
 Root = Annotated[Path, typer.Option("--store", help="Folder of finished stages.")]
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable output.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, remove nothing.")]
-DEFAULT = Path(".residuum/store")
 
 
 @app.command("ls")
-def list_store(store: Root = DEFAULT, as_json: Json = False) -> None:
+def list_store(store: Root = DEFAULT_STORE, as_json: Json = False) -> None:
     """List finished stages, oldest first, and whether the installed code would still use them."""
-    records = [artefact.record() for artefact in housekeeping.artefacts(store)]
+    from residuum.experiments import maintenance
+
+    records = [artefact.record() for artefact in maintenance.artefacts(store)]
     if as_json:
         typer.echo(json.dumps(records, indent=1))
         return
@@ -39,35 +37,42 @@ def list_store(store: Root = DEFAULT, as_json: Json = False) -> None:
 
 
 @app.command("verify")
-def verify_store(store: Root = DEFAULT, as_json: Json = False) -> None:
+def verify_store(store: Root = DEFAULT_STORE, as_json: Json = False) -> None:
     """Check every artefact against its hashes; exit with 1 if one is not what was written."""
-    broken = housekeeping.verify(store)
+    from residuum.experiments import maintenance
+
+    broken = maintenance.verify(store)
     if as_json:
         typer.echo(json.dumps(broken, indent=1))
     else:
         for key, files in broken.items():
             typer.echo(f"broken: {key} ({', '.join(files)}); the next run that needs it computes it again")
-        typer.echo(f"{len(housekeeping.artefacts(store))} stages checked, {len(broken)} broken")
+        typer.echo(f"{len(maintenance.artefacts(store))} stages checked, {len(broken)} broken")
     if broken:
         raise typer.Exit(1)
 
 
 @app.command("gc")
-def clean_store(store: Root = DEFAULT, dry_run: DryRun = False, as_json: Json = False) -> None:
+def clean_store(store: Root = DEFAULT_STORE, dry_run: DryRun = False, as_json: Json = False) -> None:
     """Remove half-written folders and stages that the installed code would never use again."""
-    _say_removed(housekeeping.collect_garbage(store, dry_run=dry_run), dry_run, as_json)
+    from residuum.experiments import maintenance
+
+    _say_removed(maintenance.collect_garbage(store, dry_run=dry_run), dry_run, as_json)
 
 
 @app.command("forget")
 def forget_ids(
     ids: Annotated[list[str], typer.Argument(help="Sample ids, or a text file with one id a line.")],
-    store: Root = DEFAULT,
+    store: Root = DEFAULT_STORE,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """List and remove everything made with given samples: models trained on them, counts and pictures of them."""
+    from residuum.data.ids import read_ids
+    from residuum.experiments import maintenance
+
     wanted = [sample_id for entry in ids for sample_id in (read_ids(Path(entry)) if Path(entry).is_file() else [entry])]
-    removed = housekeeping.forget(store, wanted, dry_run=dry_run)
+    removed = maintenance.forget(store, wanted, dry_run=dry_run)
     _say_removed([artefact.title for artefact in removed], dry_run, as_json)
 
 

@@ -7,16 +7,16 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from residuum.cli import options
-from residuum.cli.loading import load_libraries
+from residuum.engines import start_workers
 from residuum.errors import InputError
-from residuum.record import METRICS
-from residuum.reporting.exports import csv_text
-from residuum.reporting.run import Run
+
+if TYPE_CHECKING:
+    from residuum.reporting import Run
 
 ALIASES = {"rurk": {"lambda": ("lambda_f", "lambda_a")}}  # the ablations of the literature vary both at once
 
@@ -46,9 +46,11 @@ def sweep_method(
 ) -> None:
     """Run one method over a grid of settings; write its table and the plot's data beside the usual results."""
     points = grid_points(method, grid)
-    load_libraries(scenario, workers if devices is None else 1, cluster)
+    start_workers(workers if devices is None else 1, cluster)
     from residuum.execution import Resources, run
     from residuum.experiments import Experiment
+    from residuum.reporting.exports import csv_text
+    from residuum.reporting.terminal import print_lines, print_tables, run_tables
 
     experiment = Experiment.create(
         scenario,
@@ -71,8 +73,6 @@ def sweep_method(
     if as_json:
         typer.echo(json.dumps(done.record.as_dict(), indent=1))
         return
-    from residuum.reporting.terminal import print_lines, print_tables, run_tables
-
     print_tables(partial(run_tables, done))
     print_lines([f"{folder}: results.json, sweep.csv (one line per setting, perturbation and radius), report.html"])
 
@@ -106,6 +106,8 @@ def row_text(method: str, point: Mapping[str, str]) -> str:
 
 def sweep_lines(run: Run, labels: Sequence[str], points: Sequence[Mapping[str, str]]) -> Iterator[dict[str, Any]]:
     """Yield one line per setting, perturbation and radius, with means over the seeds."""
+    from residuum.record import METRICS
+
     rows = {row.label: row for row in run.summary.rows}
     for label, point in zip(labels, points, strict=True):
         row = rows[label]

@@ -1,7 +1,5 @@
 """Turn arrays of any kind into `Samples`, or say in one line what is wrong with them and where."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -54,10 +52,8 @@ def _refuse_bad_shape(values: Tensor, name: str) -> None:
     if values.numel() == 0:
         raise InputError(f"{name} is empty (shape {shape}); at least one sample is needed")
     if values.ndim == 4 and shape[1] > 4 >= shape[3]:
-        raise InputError(
-            f"{name} must be (n, channels, height, width), got shape {shape} with the channels last; "
-            f"use {name}.transpose(0, 3, 1, 2)"
-        )
+        hint = f"with the channels last; use {name}.transpose(0, 3, 1, 2)"
+        raise InputError(f"{name} must be (n, channels, height, width), got shape {shape} {hint}")
 
 
 def _as_labels(y: Array, name: str) -> Tensor:
@@ -94,8 +90,7 @@ def _refuse_bad_pixels(x: Tensor, ids: Sequence[str], name: str) -> None:
     lowest, highest = x.aminmax()
     if bool(lowest >= 0) and bool(highest <= 1):  # false if any is NaN
         return
-    bad = _first(~x.isfinite())
-    if bad is not None:
+    if (bad := _first(~x.isfinite())) is not None:
         value = x[bad][~x[bad].isfinite()][0].item()
         raise InputError(f"{name}[{bad}] (id {ids[bad]!r}) holds {value}; remove or repair that sample")
     outside = (x < 0) | (x > 1)
@@ -106,13 +101,11 @@ def _refuse_bad_pixels(x: Tensor, ids: Sequence[str], name: str) -> None:
 
 
 def _refuse_bad_labels(y: Tensor, ids: Sequence[str], name: str, classes: int | None) -> None:
-    negative = _first(y < 0)
-    if negative is not None:
+    if (negative := _first(y < 0)) is not None:
         raise InputError(f"labels must be 0 or more, but {name}[{negative}] (id {ids[negative]!r}) is {y[negative]}")
     if classes is None:  # then the labels must say how many classes there are
         present = torch.unique(y)
-        gap = _first(present != torch.arange(len(present)))
-        if gap is not None:
+        if (gap := _first(present != torch.arange(len(present)))) is not None:
             many = f"{name} has labels up to {present[-1]} but none is {gap}"
             raise InputError(f"{many}; number the classes 0..C-1 or give class_names")
     elif (high := _first(y >= classes)) is not None:

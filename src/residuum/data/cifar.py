@@ -1,7 +1,5 @@
 """CIFAR-10: its Python release fetched, and read without running anything that the files contain."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import io
@@ -71,14 +69,11 @@ def read_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def _is_batch(batch: object) -> bool:
-    if not isinstance(batch, dict):
-        return False
-    data, labels = batch.get(b"data"), batch.get(b"labels")
+    data, labels = (batch.get(b"data"), batch.get(b"labels")) if isinstance(batch, dict) else (None, None)
     if not (isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.ndim == 2 and data.shape[1] == 3072):
         return False
-    if not isinstance(labels, list) or len(labels) != len(data):
-        return False
-    return all(type(label) is int and 0 <= label < 10 for label in labels)
+    labels = labels if isinstance(labels, list) else []
+    return len(labels) == len(data) and all(type(label) is int and 0 <= label < 10 for label in labels)
 
 
 def _dtype(spec: str | bytes, align: int = 0, copy: int = 0) -> np.dtype[Any]:
@@ -134,12 +129,7 @@ class ArrayUnpickler(pickle.Unpickler):
 
 
 def download_cifar10(
-    root: Path | str,
-    *,
-    url: str = URL,
-    sha256: str = SHA256,
-    progress: Progress | None = None,
-    timeout: float = 30.0,
+    root: Path | str, *, url: str = URL, sha256: str = SHA256, progress: Progress | None = None, timeout: float = 30.0
 ) -> Path:
     """Return the folder `root/cifar-10-batches-py`, fetched from its public home (163 MiB) unless it is there.
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from residuum.data.arrays import Array, checked_samples
-from residuum.data.ids import as_texts, is_one_line, refuse_repeats
+from residuum.data.ids import ONE_LINE, as_texts, is_one_line, refuse_repeats
 from residuum.data.images import ImageFiles
 from residuum.types import InputError, Samples, unknown_name
 
@@ -74,10 +74,6 @@ class Dataset:
         >>> data = Dataset.from_arrays(np.zeros((3, 1, 8, 8)), [0, 1, 1], class_names=["cat", "dog"])
         >>> data.classes, data.shape, data.train.ids
         (2, (1, 8, 8), ('0', '1', '2'))
-        >>> Dataset.from_arrays(np.full((2, 4), 255.0), [0, 1])
-        Traceback (most recent call last):
-            ...
-        residuum.errors.InputError: pixels must lie in [0, 1], but x[0] (id '0') holds 255; divide 8-bit images by 255
         """
         names = None if class_names is None else checked_class_names(class_names)
         train = checked_samples(x, y, ids, None if names is None else len(names))
@@ -102,10 +98,7 @@ def checked_class_names(names: Iterable[Any]) -> tuple[str, ...]:
     names = as_texts(names, "class_names")
     for name in names:
         if not is_one_line(name):
-            raise InputError(
-                f"class_names: {name!r} cannot name a class in a request; a name is one line of Unicode, not empty, "
-                "without NUL and without spaces around it"
-            )
+            raise InputError(f"class_names: {name!r} cannot name a class in a request; a name is {ONE_LINE}")
     if len(names) < 2:
         raise InputError(f"a classifier needs at least 2 classes, got {len(names)}: {', '.join(names) or 'none'}")
     refuse_repeats(names, "class_names")
@@ -133,11 +126,6 @@ def class_index(wanted: int | str, class_names: Sequence[str]) -> int:
 
     >>> class_index("dog", ["cat", "dog"]), class_index(0, ["cat", "dog"]), class_index("1", ["1", "2", "3"])
     (1, 0, 0)
-    >>> class_index(1, ["1", "2", "3"])
-    Traceback (most recent call last):
-        ...
-    residuum.errors.InputError: class 1 can mean two classes: '1', or '2', which is at position 1 counted from 0; \
-give the name as a text, '1' or '2'
     """
     text = wanted if isinstance(wanted, str) else _whole_number(wanted)
     meant = [position for position, name in enumerate(class_names) if name == text]

@@ -1,7 +1,5 @@
 """Fashion-MNIST from gzipped IDX files."""
 
-from __future__ import annotations
-
 import gzip
 import math
 import struct

@@ -1,7 +1,5 @@
 """Where data files may lie, how they are read, and one clear line when they cannot be."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The forget set: which training samples a deletion request takes, one request after the other."""
 
-from __future__ import annotations
-
 import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -112,12 +110,9 @@ def left_over(train: Samples, taken: Sequence[Positions]) -> Positions:
 
 def _refuse_taken(chosen: Positions, train: Samples, taken: Sequence[Positions]) -> None:
     for number, positions in enumerate(taken, start=1):
-        again = np.intersect1d(chosen, positions)
-        if len(again):
-            more = f" and {len(again) - 1} more" if len(again) > 1 else ""
-            raise InputError(
-                f"forget_ids: {train.ids[again[0]]!r}{more} was already taken by request {number}; leave it out here"
-            )
+        if len(again := np.intersect1d(chosen, positions)):
+            first, more = train.ids[again[0]], f" and {len(again) - 1} more" if len(again) > 1 else ""
+            raise InputError(f"forget_ids: {first!r}{more} was already taken by request {number}; leave it out here")
 
 
 def _positions_of(ids: Sequence[str], train: Samples, others: Mapping[str, Samples]) -> Positions:
@@ -133,10 +128,8 @@ def _not_in_training(name: str, train: Samples, others: Mapping[str, Samples]) -
         if name in set(others[part].ids):
             return InputError(f"forget_ids: {name!r} is in the {part} set; the model was not trained on it")
     if name in set(others["whole"].ids):
-        return InputError(
-            f"forget_ids: {name!r} is in the data set but not in the training subset; "
-            "see train_size, train_ids and classes"
-        )
+        where = "in the data set but not in the training subset; see train_size, train_ids and classes"
+        return InputError(f"forget_ids: {name!r} is {where}")
     near = difflib.get_close_matches(name, train.ids, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else f"; ids look like {train.ids[0]}"
     return InputError(f"forget_ids: {name!r} does not exist{hint}")

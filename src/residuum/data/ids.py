@@ -1,7 +1,5 @@
 """Ids of samples: what they may look like, their rank within a class, and a random order that depends on them only."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
@@ -16,6 +14,7 @@ from residuum.types import InputError, Samples
 
 Ids = Sequence[str] | Path | str
 Positions = NDArray[np.int64]
+ONE_LINE = "one line of Unicode, not empty, without NUL and without spaces around it"
 
 
 def read_ids(ids: Ids) -> tuple[str, ...]:
@@ -52,10 +51,7 @@ def refuse_unusable_ids(names: Sequence[str], what: str) -> None:
     """Raise an InputError for an id that a text file with one id a line could not carry."""
     for position, text in enumerate(names):
         if text.startswith("#") or not is_one_line(text):
-            raise InputError(
-                f"{what}[{position}] is {text!r}; an id is one line of Unicode, not empty, without NUL and without "
-                "spaces around it, and does not start with '#'"
-            )
+            raise InputError(f"{what}[{position}] is {text!r}; an id is {ONE_LINE}, and does not start with '#'")
 
 
 def refuse_repeats(names: Sequence[str], what: str) -> None:
@@ -102,10 +98,6 @@ def ranks_within_class(labels: Sequence[int] | NDArray[np.integer]) -> Positions
 
 
 def shuffled(ids: Sequence[str], seed: int, role: str) -> Positions:
-    """Return the positions of the ids sorted by blake2b("seed/role/id"): a random order keyed by content.
-
-    >>> shuffled(["a", "b", "c", "d"], 7, "split").tolist() == shuffled(["a", "b", "c", "d"], 7, "split").tolist()
-    True
-    """
+    """Return the positions of the ids sorted by blake2b("seed/role/id"): a random order keyed by content."""
     keys = [blake2b(f"{seed}/{role}/{name}".encode(), digest_size=16).digest() for name in ids]
     return np.array(sorted(range(len(ids)), key=keys.__getitem__), dtype=np.int64)

@@ -1,7 +1,5 @@
 """Any folder of class sub-folders of images as a data set."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Iterator, Sequence

@@ -89,10 +89,9 @@ def checked_sizes(paths: Iterable[Path]) -> list[tuple[int, int]]:
 
 
 def checked_size(path: Path) -> tuple[int, int]:
-    """Return an image's width and height, or an InputError that names it.
+    """Return an image's width and height, or an InputError that names it; a truncated one is found here.
 
-    A file that does not end as its format ends is decoded at once, so that a truncated one is found here and not
-    after hours of training.
+    A file that does not end as its format ends is decoded at once, not after hours of training.
     """
     with opened(path) as image:
         if image.mode not in PLAIN_MODES | WITH_ALPHA or _is_deep(image):

@@ -1,7 +1,5 @@
 """The table of data sets, the two that come with scikit-learn, and the one function that loads them by name."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Any data set as one `.npz` file."""
 
-from __future__ import annotations
-
 import math
 import os
 import sys
@@ -29,14 +27,8 @@ def load_npz(path: Path) -> Dataset:
     _refuse_wrong_names(path, set(arrays))
     test = (arrays["x_test"], arrays["y_test"], arrays.get("ids_test")) if "x_test" in arrays else None
     try:
-        return Dataset.from_arrays(
-            arrays["x"],
-            arrays["y"],
-            ids=arrays.get("ids"),
-            class_names=arrays.get("class_names"),
-            name=path.stem,
-            test=test,
-        )
+        named = {"ids": arrays.get("ids"), "class_names": arrays.get("class_names")}
+        return Dataset.from_arrays(arrays["x"], arrays["y"], name=path.stem, test=test, **named)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 
@@ -73,11 +65,9 @@ def _memory() -> int:
 
 
 def _refuse_wrong_names(path: Path, names: set[str]) -> None:
-    missing = [name for name in REQUIRED if name not in names]
-    if missing:
+    if missing := [name for name in REQUIRED if name not in names]:
         raise InputError(f"{path} lacks the array {missing[0]!r}; it holds: {', '.join(sorted(names)) or 'nothing'}")
-    unknown = sorted(names.difference(REQUIRED, OPTIONAL))
-    if unknown:
+    if unknown := sorted(names.difference(REQUIRED, OPTIONAL)):
         raise InputError(f"{path}: {unknown_name('array', unknown[0], [*REQUIRED, *OPTIONAL])}")
     if ("x_test" in names) != ("y_test" in names) or ("ids_test" in names and "x_test" not in names):
         raise InputError(f"{path}: test samples need both x_test and y_test (ids_test may be left out)")

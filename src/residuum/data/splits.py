@@ -1,7 +1,5 @@
 """Cut a data set for a deletion request: retain, forget, validation and test sets."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -51,10 +49,6 @@ def make_splits(
     >>> splits = make_splits(load_dataset("digits"), forget_class=8, forget_fraction=0.5, **sizes)
     >>> [len(part) for part in (splits.train, splits.retain, splits.forget, splits.validation, splits.test)]
     [897, 853, 44, 450, 450]
-    >>> before = [{"forget_class": 8, "forget_fraction": 0.5}]
-    >>> second = make_splits(load_dataset("digits"), forget_class=8, earlier=before, **sizes)
-    >>> len(second.train), len(second.forget), set(second.forget.ids) & set(splits.forget.ids)
-    (853, 43, set())
     """
     kept = dataset if classes is None else keep_classes(dataset, classes)
     this = dict(zip(FIELDS, (forget_class, forget_fraction, forget_ids), strict=True))

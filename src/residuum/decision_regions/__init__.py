@@ -4,8 +4,6 @@
 `figure` draws it to print (SVG, PNG) and to explore (one HTML page).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

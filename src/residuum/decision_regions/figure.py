@@ -1,7 +1,5 @@
 """The figure from stored answers, the same bytes every time: SVG and PNG of the first seed, one HTML page of all."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
@@ -227,11 +225,7 @@ def region_paths(x: Array, y: Array, leads: Array) -> list[str]:
 
 
 def simplified(points: Array, tolerance: float) -> Array:
-    """Return the fewest points found whose line stays within the tolerance (Ramer, Douglas and Peucker).
-
-    >>> simplified(np.array([[0.0, 0.0], [1.0, 0.01], [2.0, 0.0], [2.0, 2.0]]), 0.1).tolist()
-    [[0.0, 0.0], [2.0, 0.0], [2.0, 2.0]]
-    """
+    """Return the fewest points found whose line stays within the tolerance (Ramer, Douglas and Peucker)."""
     away, along = points - points[0], points[-1] - points[0]
     length = np.hypot(*along)
     off = np.abs(along[0] * away[:, 1] - along[1] * away[:, 0]) / length if length else np.hypot(*away.T)

@@ -1,14 +1,12 @@
 """Scenarios, stages, store and runner: from a name to a record on disk."""
 
-from __future__ import annotations
-
-from residuum.experiments.engines import engine
-from residuum.experiments.outlook import Outline, audit_cost, forget_lines, is_short, outline
-from residuum.experiments.profiles import scenario_names
+from residuum.engines import engine
+from residuum.experiments.experiment import Experiment, Row, load_scenario, parse_row, scenario_names
+from residuum.experiments.planning import Outline, SeedPlan, audit_cost, forget_lines, is_short, outline, plan
 from residuum.experiments.request_results import write_requests
 from residuum.experiments.results import claim_folder, results_record, write_run
-from residuum.experiments.runner import Result, plan, run, run_all
-from residuum.experiments.settings import Experiment, Row, Scenario, load_scenario, parse_row
+from residuum.experiments.runner import Result, run, run_all
+from residuum.experiments.settings import Scenario
 from residuum.experiments.store import Stage, Store
 
 __all__ = [
@@ -17,6 +15,7 @@ __all__ = [
     "Result",
     "Row",
     "Scenario",
+    "SeedPlan",
     "Stage",
     "Store",
     "audit_cost",

@@ -1,7 +1,5 @@
 """What users write on the command line and in files: dotted settings, values, and NAME:key=value texts."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

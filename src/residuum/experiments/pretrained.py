@@ -5,29 +5,55 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from residuum.auditing import Manifest, read_manifest
 from residuum.types import InputError, ResiduumWarning
 
 
-def identified(path: Path) -> dict[str, str]:
-    """Return where a file lies and the SHA-256 of its content: with it in a stage's settings, no other file serves."""
-    try:
-        with path.open("rb") as file:
-            return {"path": str(path.resolve()), "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; give the path of a file") from error
+class KnownFile(BaseModel):
+    """A file and the SHA-256 of its content: with it in a stage's settings, no other file serves, wherever it lies."""
+
+    model_config = ConfigDict(frozen=True)
+    path: Path = Field(exclude=True)
+    sha256: str
+
+    @classmethod
+    def read(cls, path: Path) -> KnownFile:
+        """Return the file with the hash of its content now."""
+        try:
+            with path.open("rb") as file:
+                return cls(path=path.resolve(), sha256=hashlib.file_digest(file, "sha256").hexdigest())
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}; give the path of a file") from error
+
+    def checked_path(self) -> Path:
+        """Return the path, or an error if the file's content is another by now."""
+        if self.read(self.path).sha256 != self.sha256:
+            raise InputError(f"{self.path} has changed since the run was planned; start the run again")
+        return self.path
 
 
-def same_file(known: Mapping[str, str]) -> Path:
-    """Return the path of an identified file, or an error if its content is another by now."""
-    path = Path(known["path"])
-    if identified(path)["sha256"] != known["sha256"]:
-        raise InputError(f"{path} has changed since the run was planned; start the run again")
-    return path
+class Pretrained(BaseModel):
+    """The weights that all models start from, and the manifest of the samples that these have seen."""
+
+    model_config = ConfigDict(frozen=True)
+    weights: KnownFile
+    manifest: KnownFile | None
+
+    def seen(self) -> dict[str, Manifest]:
+        """Return what the audit must know of pre-training; warn if nobody says what the weights saw."""
+        if self.manifest is not None:
+            return {"pre-training": read_manifest(self.manifest.checked_path())}
+        warnings.warn(
+            "the weights to start from have no manifest: whether the reference has seen the forgotten samples in "
+            "pre-training is not known; give one with --manifest",
+            ResiduumWarning,
+            stacklevel=2,
+        )
+        return {}
 
 
 def find_manifest(weights: Path | None, given: Path | None) -> Path | None:
@@ -35,7 +61,7 @@ def find_manifest(weights: Path | None, given: Path | None) -> Path | None:
     if given is not None:
         if weights is None:
             raise InputError(f"a manifest says what weights have seen; give them with --init-from beside {given}")
-        identified(given)
+        KnownFile.read(given)
         read_manifest(given)
         return given
     beside = weights.with_suffix(".json") if weights is not None else None
@@ -48,18 +74,3 @@ def _is_manifest(path: Path) -> bool:
     except ValueError:
         return False
     return isinstance(stored, dict) and str(stored.get("schema")).startswith("residuum.manifest/")
-
-
-def seen_in_pretraining(pretrained: Mapping[str, Any] | None) -> dict[str, Manifest]:
-    """Return what the audit must know of pre-training; warn if weights were loaded and nobody says what they saw."""
-    if pretrained is None:
-        return {}
-    if pretrained["manifest"] is None:
-        warnings.warn(
-            "the weights to start from have no manifest: whether the reference has seen the forgotten samples in "
-            "pre-training is not known; give one with --manifest",
-            ResiduumWarning,
-            stacklevel=2,
-        )
-        return {}
-    return {"pre-training": read_manifest(same_file(pretrained["manifest"]))}

@@ -1,7 +1,5 @@
 """The record of a sequence of deletion requests: a run per request, and requests.json."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,9 +7,9 @@ from pathlib import Path
 from residuum.auditing import Counts
 from residuum.auditing.intervals import normal_quantile
 from residuum.auditing.measures import difference, exact_radii, json_numbers, pooled_ratio
+from residuum.experiments.experiment import Experiment
 from residuum.experiments.results import claim_folder, write_run
 from residuum.experiments.runner import Result
-from residuum.experiments.settings import Experiment
 from residuum.files import write_whole
 from residuum.record import (
     METRICS,

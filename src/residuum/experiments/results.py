@@ -1,7 +1,5 @@
 """The record of a run: results.json with its counts and weights beside it."""
 
-from __future__ import annotations
-
 import platform
 import shutil
 import tempfile
@@ -13,8 +11,9 @@ from pathlib import Path
 
 from residuum.auditing import Counts, noise_floor
 from residuum.data import DATASETS
+from residuum.experiments.experiment import Experiment
+from residuum.experiments.pretrained import KnownFile
 from residuum.experiments.runner import Result
-from residuum.experiments.settings import Experiment
 from residuum.files import write_whole
 from residuum.metrics import summarise
 from residuum.parallel import Compute
@@ -47,7 +46,7 @@ def results_record(experiment: Experiment, results: Sequence[Result]) -> Results
 def _scenario(experiment: Experiment) -> ScenarioRecord:
     scenario, splits, start = experiment.scenario, experiment.splits(), experiment.pretrained
     unused = set() if scenario.earlier else {"earlier"}
-    weights = {} if start is None else {"init_from": {what: file and _named(file) for what, file in start.items()}}
+    weights = {} if start is None else {"init_from": {what: file and _named(file) for what, file in start}}
     return ScenarioRecord.model_validate(
         {
             "name": scenario.name,
@@ -61,8 +60,8 @@ def _scenario(experiment: Experiment) -> ScenarioRecord:
     )
 
 
-def _named(file: dict[str, str]) -> dict[str, str]:
-    return {"file": Path(file["path"]).name, "sha256": file["sha256"]}
+def _named(file: KnownFile) -> dict[str, str]:
+    return {"file": file.path.name, "sha256": file.sha256}
 
 
 def _row(experiment: Experiment, label: str, by_label: dict[str, list[Result]]) -> Row:
@@ -72,7 +71,7 @@ def _row(experiment: Experiment, label: str, by_label: dict[str, list[Result]]) 
     return Row.model_validate(
         {
             "method": row.method if row else label,
-            "settings": row.settings if row else experiment.scenario.training(label),
+            "settings": row.settings if row else asdict(experiment.scenario.training(label)),
             "fields_left_open": row.left_open if row else experiment.scenario.left_open.get("train", []),
             "summary": summarise(metrics, reference),
             "per_seed": {str(r.seed): _seed_result(r) for r in by_label[label]},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -19,8 +18,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from residuum.experiments.code import code_fingerprint
-from residuum.experiments.stages import SCRATCH, STAGES, modules_of, read_record
+from filelock import FileLock, Timeout
+
+from residuum.experiments.settings import StageSettings
+from residuum.experiments.stages import SCRATCH, STAGES, code_of, read_record
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.types import InputError, ResiduumWarning
 
@@ -33,38 +34,42 @@ FINISHED, TO_DO = "finished", "to do"
 
 @dataclass(frozen=True)
 class Stage:
-    """A node of the plan: which function, with which settings, after which other stages."""
+    """A node of the plan: settings, whose class says which function, and the stages that come before it."""
 
-    kind: str
-    settings: Mapping[str, Any]
+    settings: StageSettings
     parents: Mapping[str, Stage] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """What is done: train, unlearn, evaluate, audit or picture."""
+        return self.settings.kind
+
+    @property
+    def name(self) -> str:
+        """What it works on, whatever the seed: a role, a row or a perturbation."""
+        return self.settings.name
 
     @cached_property
     def key(self) -> str:
         """Hash of everything the result depends on: settings, data, parents, code and library versions."""
-        return hashlib.sha256(json.dumps(self.content, sort_keys=True).encode()).hexdigest()[:32]
+        return _digest(self.content)[:32]
 
     @cached_property
     def content(self) -> dict[str, Any]:
         """What the key is the hash of."""
         return {
             "kind": self.kind,
-            "settings": self.settings,
+            "settings": self.settings.content(),
             "parents": {name: parent.key for name, parent in self.parents.items()},
-            "code": code_fingerprint(STAGES[self.kind], modules_of(self.kind, self.settings)),
+            "code": code_of(self.kind, getattr(self.settings, "method", None)),
         }
-
-    @property
-    def name(self) -> str:
-        """What it works on, whatever the seed: a row, a role or a perturbation."""
-        return str(self.settings.get("label") or self.settings.get("role") or self.settings.get("perturbation", ""))
 
     @property
     def title(self) -> str:
         """What a person calls this stage."""
-        earlier = len(self.settings.get("earlier", ()))
-        which = f", request {earlier + 1}" if earlier else ""
-        return f"{self.kind} {self.name} (seed {self.settings['seed']}{which})"
+        number = len(self.settings.requests)
+        which = f", request {number}" if number > 1 else ""
+        return f"{self.kind} {self.name} (seed {self.settings.seed}{which})"
 
 
 @dataclass(frozen=True)
@@ -91,31 +96,33 @@ class Store:
         if not team.leads:
             self._take_part(stage, team)
             return target
-        with self._locked(stage.key), _clear_errors(self.root):
-            if self.has(stage):
-                if not (broken := broken_artefacts(target)):
-                    team.broadcast(FINISHED)
-                    return target
-                _report_broken(target, broken)
-                shutil.rmtree(target)
-            team.broadcast(TO_DO)
-            self._run(stage, target, team)
+        with _clear_errors(self.root):
+            self.prepare()
+            with self.lock(stage.key):
+                if self.has(stage):
+                    if not (broken := broken_artefacts(target)):
+                        team.broadcast(FINISHED)
+                        return target
+                    _report_broken(target, broken)
+                    shutil.rmtree(target)
+                team.broadcast(TO_DO)
+                self._run(stage, target, team)
         return target
 
     def _take_part(self, stage: Stage, team: Team) -> None:
         """Do this process's share of the stage, if it is not finished, and throw away what it writes."""
         if team.broadcast(FINISHED) == TO_DO:
             with tempfile.TemporaryDirectory() as folder:
-                (Path(folder) / SCRATCH).symlink_to(self._scratch(stage))
                 self._call(stage, Path(folder), team)
 
     def _call(self, stage: Stage, folder: Path, team: Team) -> None:
         if team.size > 1:
             team.log = lambda share: self._log("shared", stage, f": rank {team.rank} of {team.size} has {share}")
-        STAGES[stage.kind](stage.settings, {k: self.folder(p) for k, p in stage.parents.items()}, folder, team)
+        folders = {SCRATCH: self._scratch(stage), **{name: self.folder(p) for name, p in stage.parents.items()}}
+        STAGES[stage.kind](stage.settings, folders, folder, team)
 
     def _scratch(self, stage: Stage) -> Path:
-        return (self.root / SCRATCH / stage.key).resolve()
+        return self.root / SCRATCH / stage.key
 
     def known_seconds(self) -> dict[tuple[str, str], float]:
         """Return how long the newest finished stage of each kind and name took."""
@@ -130,9 +137,7 @@ class Store:
         scratch.mkdir(parents=True, exist_ok=True)
         self._log("started", stage)
         try:
-            (aside / SCRATCH).symlink_to(scratch)
             self._call(stage, aside, team)
-            (aside / SCRATCH).unlink()
             _write_manifest(stage, aside)
             shutil.rmtree(scratch)
             shutil.rmtree(target, ignore_errors=True)
@@ -149,26 +154,19 @@ class Store:
         with (self.root / LOG).open("a", encoding="utf-8") as log:
             log.write(f"{now} {os.getpid()} {event} {stage.key} {stage.title}{details}\n")
 
-    @contextmanager
-    def _locked(self, key: str) -> Iterator[None]:
-        with _clear_errors(self.root):
-            self.prepare()
-            lock = (self.root / "locks" / key).open("w")
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+    def lock(self, key: str) -> FileLock:
+        """Return the lock of one key."""
+        return FileLock(self.root / "locks" / key)
 
     def busy(self, key: str) -> bool:
         """Tell whether some run is working on this key now."""
-        path = self.root / "locks" / key
-        if not path.is_file():
+        if not (self.root / "locks" / key).is_file():
             return False
-        with path.open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
+        try:
+            with self.lock(key).acquire(blocking=False):
+                return False
+        except Timeout:
+            return True
 
     def prepare(self) -> None:
         """Create the store's folders; refuse a store that a newer version of Residuum wrote."""
@@ -202,7 +200,7 @@ def broken_artefacts(folder: Path) -> list[str]:
     """Return the files that are missing, unknown, or not what was written."""
     try:
         manifest = manifest_of(folder)
-        files, sound = manifest["files"], manifest.pop("seal") == _seal(manifest)
+        files, sound = manifest["files"], manifest.pop("seal") == _digest(manifest)
     except (OSError, ValueError, KeyError):
         return [MANIFEST]
     if not sound:
@@ -229,21 +227,16 @@ def _write_manifest(stage: Stage, folder: Path) -> None:
         "name": stage.name,
         "files": {name: _hash(folder / name) for name in sorted(_names(folder))},
     }
-    sealed = {**manifest, "seal": _seal(manifest)}
+    sealed = {**manifest, "seal": _digest(manifest)}
     (folder / MANIFEST).write_text(json.dumps(sealed, indent=1), encoding="utf-8")
-    for path in folder.rglob("*"):
-        if path.is_file():
-            _flush(path)
+    for name in _names(folder):
+        with (folder / name).open("rb+") as file:
+            os.fsync(file.fileno())
 
 
-def _seal(manifest: Mapping[str, Any]) -> str:
-    """Return the hash that a manifest carries of itself: what it says of the stage may not change unseen either."""
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
-def _flush(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+def _digest(content: Mapping[str, Any]) -> str:
+    """Return the hash of plain values; a manifest carries that of itself, so that it cannot change unseen either."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _write_aside(path: Path, text: str) -> None:
@@ -268,11 +261,9 @@ def _clear_errors(root: Path) -> Iterator[None]:
         reason = error if isinstance(error, OSError) else error.__context__
         code = reason.errno if isinstance(reason, OSError) else None
         if code in (errno.ENOSPC, errno.EDQUOT):
-            raise InputError(
-                f"no space left for the store {root}; free some, or choose another with --store"
-            ) from error
+            text = f"no space left for the store {root}; free some, or choose another with --store"
+            raise InputError(text) from error
         if isinstance(error, OSError) and code in (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
-            raise InputError(
-                f"cannot write to the store {root}: {error.strerror}; choose another with --store"
-            ) from error
+            text = f"cannot write to the store {root}: {error.strerror}; choose another with --store"
+            raise InputError(text) from error
         raise

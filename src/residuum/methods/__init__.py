@@ -1,7 +1,5 @@
 """Ways to make a trained classifier forget; one file each, one table of all."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from functools import cache

@@ -16,6 +16,8 @@ from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.training import STRICT, Batch, Progress, Recipe, TrainingPhase, fit
 from residuum.types import InputError, Splits, child_seed, unknown_name
 
+Phases = Callable[[int], Sequence[TrainingPhase]]
+
 
 @dataclasses.dataclass
 class Context:
@@ -98,10 +100,7 @@ def first_problem(error: ValidationError) -> str:
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class GradientMethod(Recipe, Method):
-    """A method that descends a loss with the shared loop; subclasses write `loss`.
-
-    `paired_stream` names the second stream, or None when one is enough for these hyper-parameters.
-    """
+    """A method that descends a loss with the shared loop; subclasses write `loss`."""
 
     accelerated: ClassVar[bool] = True
     main_stream: ClassVar[str] = "retain"
@@ -112,7 +111,7 @@ class GradientMethod(Recipe, Method):
 
     @property
     def paired_stream(self) -> str | None:
-        """Name of the stream that is cycled next to the main one."""
+        """Name of the stream cycled next to the main one; None where one is enough for these hyper-parameters."""
         return None
 
     def phases(self, epoch: int) -> Sequence[TrainingPhase]:
@@ -124,28 +123,8 @@ class GradientMethod(Recipe, Method):
         self.descend(model, splits, context, self.phases)
         return model
 
-    def descend(
-        self,
-        model: nn.Module,
-        splits: Splits,
-        context: Context,
-        phases: Callable[[int], Sequence[TrainingPhase]],
-        *,
-        frozen: Sequence[nn.Module] = (),
-        batch_sizes: Mapping[str, int] | None = None,
-        after_epoch: Callable[[int], bool] | None = None,
-    ) -> None:
-        """Train the copy in place on the streams "retain" and "forget", and count the passes in the context."""
-        context.passes += fit(
-            model,
-            {"retain": splits.retain, "forget": splits.forget},
-            self,
-            phases,
-            seed=context.batch_seed,
-            noise_seed=context.noise_seed,
-            batch_sizes=batch_sizes,
-            frozen=frozen,
-            progress=context.progress,
-            stop_after_epoch=after_epoch,
-            team=context.team,
-        )
+    def descend(self, model: nn.Module, splits: Splits, context: Context, phases: Phases, **options: Any) -> None:  # noqa: ANN401
+        """Train the copy in place, with `fit` and its options, on "retain" and "forget"; count the passes."""
+        streams = {"retain": splits.retain, "forget": splits.forget}
+        options |= {"seed": context.batch_seed, "noise_seed": context.noise_seed}
+        context.passes += fit(model, streams, self, phases, progress=context.progress, team=context.team, **options)

@@ -1,7 +1,5 @@
 """CF-k: fine-tune the last layers on the retain set."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from pydantic.dataclasses import dataclass

@@ -19,6 +19,7 @@ from residuum.types import InputError, ResiduumWarning, Splits, generator
 
 Loss = Literal["logistic", "squared"]
 CURVATURE_CHANGE = {"logistic": 0.25, "squared": 0.0}  # Lipschitz constant of the second derivative of the loss
+COVERS = "head only: the features have seen the forget set"
 NEWTON_STEPS = 100
 USELESS = 10.0  # an observer may be 22,000 times as sure after seeing the model
 
@@ -90,13 +91,9 @@ class CR(Method):
     def certificate(self, removal: Removal, kept: Objective) -> dict[str, Any]:
         """Return the bound, what was really left, and the epsilon that the bound certifies for the heads."""
         residual = kept.gradient(removal.heads).norm(dim=1)
-        facts: dict[str, Any] = {
-            "covers": "head only: the features have seen the forget set",
-            "residual": float(residual.norm()),
-            "epsilon": None,
-            "delta": self.delta,
-            "constants": {"l2": self.l2, "std": self.std, "retained": int(kept.weights.sum())},
-        }
+        facts: dict[str, Any] = {"covers": COVERS, "residual": float(residual.norm()), "epsilon": None}
+        constants = {"l2": self.l2, "std": self.std, "retained": int(kept.weights.sum())}
+        facts |= {"delta": self.delta, "constants": constants}
         if self.step_size != 1 or self.loss != "logistic" or not self.std:
             return facts | {"epsilon_missing": "needs step_size = 1, the logistic loss and std > 0"}
         bound = float(removal.bounds.norm())

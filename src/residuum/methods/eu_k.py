@@ -1,7 +1,5 @@
 """EU-k: train the last layers anew on the retain set."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

@@ -1,14 +1,12 @@
 """Fisher: noise on every weight, the more the less the retain set needs it."""
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from pydantic.dataclasses import dataclass
-from torch import Tensor, nn
+from torch import nn
 
 from residuum.methods.base import Context, Method
 from residuum.methods.per_sample import Weights, chunks, squared_gradients, summed
@@ -46,9 +44,7 @@ class Fisher(Method):
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Add the noise to the copy."""
-        information = fisher_information(
-            model, splits.retain, memory_mib=self.memory_mib, progress=context.progress, team=context.team
-        )
+        information = fisher_information(model, splits.retain, self.memory_mib, context.progress, context.team)
         context.passes += len(splits.retain) * splits.classes
         forgotten = splits.forget_class if splits.form == "class" else None
         variances = noise_variance(model, information, alpha=self.alpha, forgotten=forgotten)
@@ -68,12 +64,7 @@ class Fisher(Method):
 
 
 def fisher_information(
-    model: nn.Module,
-    samples: Samples,
-    *,
-    memory_mib: float,
-    progress: Progress | None = None,
-    team: Team = SINGLE_PROCESS,
+    model: nn.Module, samples: Samples, memory_mib: float, progress: Progress | None = None, team: Team = SINGLE_PROCESS
 ) -> Weights:
     """Return F for every trainable parameter: mean_x sum_y p(y|x) (d CE / dw)^2, batch-norm in eval mode."""
     total = {name: torch.zeros_like(p) for name, p in model.named_parameters() if p.requires_grad}
@@ -93,9 +84,7 @@ def fisher_information(
     return summed(total, team)
 
 
-def noise_variance(
-    model: nn.Module, information: Weights, *, alpha: float, forgotten: int | None = None
-) -> dict[str, Tensor]:
+def noise_variance(model: nn.Module, information: Weights, *, alpha: float, forgotten: int | None = None) -> Weights:
     """Return the variance of each weight's noise, in the shape of the weights."""
     head, variances = f"{head_of(model)[0]}.", {}
     for name, value in information.items():

@@ -1,7 +1,5 @@
 """GA: climb the loss of the forget set."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

@@ -1,7 +1,5 @@
 """GD: fine-tune on the retain set."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

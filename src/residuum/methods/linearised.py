@@ -1,7 +1,5 @@
 """The Jacobian of a network's logits: products with it, the matrix itself while it is small, and ridge solves."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -10,12 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import jacrev, jvp, vjp, vmap
 
-from residuum.methods.per_sample import Functional, Weights, functional
+from residuum.methods.per_sample import Weights, functional
 from residuum.models import evaluating
 from residuum.training import Progress
 from residuum.types import Samples
-
-LinearMap = Callable[[Tensor], Tensor]
 
 
 class Solution(NamedTuple):
@@ -37,7 +33,7 @@ class Jacobian:
         self, model: nn.Module, parts: Sequence[Samples], state: Mapping[str, Tensor] | None, batch_size: int
     ) -> None:
         self.model, self.parts, self.batch_size = model, parts, batch_size
-        self.network: Functional = functional(model, state)
+        self.logits, self.weights = functional(model, state)
 
     def __len__(self) -> int:
         return sum(len(part) for part in self.parts)
@@ -45,7 +41,7 @@ class Jacobian:
     @property
     def row_bytes(self) -> int:
         """Memory of one row of J."""
-        return sum(value.numel() * value.element_size() for value in self.network.weights.values())
+        return sum(value.numel() * value.element_size() for value in self.weights.values())
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         for part in filter(len, self.parts):
@@ -53,21 +49,21 @@ class Jacobian:
                 yield part.batch(rows)
 
     def _at(self, x: Tensor) -> Callable[[Weights], Tensor]:
-        return lambda weights: self.network.logits(weights, x)
+        return lambda weights: self.logits(weights, x)
 
     def outputs(self) -> tuple[Tensor, Tensor]:
         """Return logits (n, classes) and labels (n,) at the point of linearisation."""
         with evaluating(self.model), torch.no_grad():
-            pairs = [(self.network.logits(self.network.weights, x), y) for x, y in self._batches()]
+            pairs = [(self.logits(self.weights, x), y) for x, y in self._batches()]
         return torch.cat([h for h, _ in pairs]), torch.cat([y for _, y in pairs])
 
     def transposed(self, rows: Tensor) -> Weights:
         """Return J^T rows for rows (n, classes)."""
-        total = {name: torch.zeros_like(value) for name, value in self.network.weights.items()}
+        total = {name: torch.zeros_like(value) for name, value in self.weights.items()}
         start = 0
         with evaluating(self.model):
             for x, _ in self._batches():
-                pull = vjp(self._at(x), self.network.weights)[1]
+                pull = vjp(self._at(x), self.weights)[1]
                 for name, value in pull(rows[start : start + len(x)])[0].items():
                     total[name] += value
                 start += len(x)
@@ -77,26 +73,25 @@ class Jacobian:
         """Return J step, shape (n, classes)."""
         with evaluating(self.model), torch.no_grad(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "`torch.jit.script`", DeprecationWarning)  # torch's own first jvp
-            return torch.cat([jvp(self._at(x), (self.network.weights,), (step,))[1] for x, _ in self._batches()])
+            return torch.cat([jvp(self._at(x), (self.weights,), (step,))[1] for x, _ in self._batches()])
 
     def matrix(self) -> Tensor:
         """Return J itself, shape (n * classes, parameters)."""
 
         def single(weights: Weights, one: Tensor) -> Tensor:
-            return self.network.logits(weights, one[None])[0]
+            return self.logits(weights, one[None])[0]
 
         blocks = []
         with evaluating(self.model):
             for x, _ in self._batches():
-                parts = vmap(jacrev(single), in_dims=(None, 0))(self.network.weights, x)
+                parts = vmap(jacrev(single), in_dims=(None, 0))(self.weights, x)
                 blocks.append(torch.cat([part.flatten(2) for part in parts.values()], 2).flatten(0, 1))
         return torch.cat(blocks)
 
     def as_weights(self, flat: Tensor) -> Weights:
         """Return a flat step in the shapes of the weights."""
-        weights = self.network.weights
-        pieces = torch.split(flat, [value.numel() for value in weights.values()])
-        return {n: p.view_as(value).to(value) for (n, value), p in zip(weights.items(), pieces, strict=True)}
+        pieces = torch.split(flat, [value.numel() for value in self.weights.values()])
+        return {n: p.view_as(value).to(value) for (n, value), p in zip(self.weights.items(), pieces, strict=True)}
 
 
 def solve_explicitly(
@@ -133,23 +128,19 @@ def solve_matrix_free(
     def kernel(rows: Tensor) -> Tensor:
         return jacobian.times(jacobian.transposed(rows)) + ridge * rows
 
-    solution, residual, done = conjugate_gradients(
-        kernel, errors, tolerance=tolerance, max_iterations=max_iterations, progress=progress
-    )
+    solution, residual, done = conjugate_gradients(kernel, errors, tolerance, max_iterations, progress)
     step = {name: -value for name, value in jacobian.transposed(solution).items()}
     return Solution(step, done, residual, (2 * done + 1) * len(jacobian))
 
 
 def conjugate_gradients(
-    apply: LinearMap, goal: Tensor, *, tolerance: float, max_iterations: int, progress: Progress | None = None
+    apply: Callable[[Tensor], Tensor],
+    goal: Tensor,
+    tolerance: float,
+    max_iterations: int,
+    progress: Progress | None = None,
 ) -> tuple[Tensor, float, int]:
-    """Solve apply(u) = goal for a symmetric positive definite map; return u, its relative residual, the iterations.
-
-    >>> solution, residual, iterations = conjugate_gradients(
-    ...     lambda u: 2 * u, torch.tensor([2.0, 4.0]), tolerance=1e-6, max_iterations=9)
-    >>> solution.tolist(), iterations
-    ([1.0, 2.0], 1)
-    """
+    """Solve apply(u) = goal for a symmetric positive definite map; return u, its relative residual, the iterations."""
     solution, left = torch.zeros_like(goal), goal.clone()
     direction, square = left.clone(), _dot(left, left)
     size = square**0.5

@@ -1,7 +1,5 @@
 """NegGrad+: descend on the retain set while climbing on the forget set."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

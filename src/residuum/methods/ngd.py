@@ -1,7 +1,5 @@
 """NGD: fine-tune on the retain set with noise in every step."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from pydantic.dataclasses import dataclass

@@ -1,7 +1,5 @@
 """NTK: move from the solution of all data to the solution of the retained data, in the linearised network."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Mapping
@@ -20,6 +18,7 @@ from residuum.models import forward
 from residuum.training import STRICT, Positive, Progress
 from residuum.types import InputError, ResiduumWarning, Samples, Splits
 
+State = Mapping[str, Tensor] | None
 HALVINGS = 40  # after these the step is below one part in 1e12
 
 
@@ -69,9 +68,7 @@ class NTK(Method):
         }
         return model
 
-    def solve(
-        self, model: nn.Module, splits: Splits, start: Mapping[str, Tensor] | None, context: Context
-    ) -> tuple[Solution, Solution]:
+    def solve(self, model: nn.Module, splits: Splits, start: State, context: Context) -> tuple[Solution, Solution]:
         """Return the ridge solutions on the retain set and on all data."""
         if self.linearize_at == "init" and start is None:
             raise InputError("ntk: linearize_at='init' needs initial weights; pass context=Context(seed, initial=...)")
@@ -111,7 +108,7 @@ class NTK(Method):
             )
         return retained, full
 
-    def length(self, model: nn.Module, delta: Weights, retained: Weights, start: Mapping[str, Tensor] | None) -> float:
+    def length(self, model: nn.Module, delta: Weights, retained: Weights, start: State) -> float:
         """Return the scale: the given one, or the predicted one."""
         if isinstance(self.scale, float):
             return float(self.scale)
@@ -139,11 +136,7 @@ class NTK(Method):
 
 
 def predicted_scale(delta: Weights, missing: Weights) -> float:
-    """Return (|delta| + 2 |cos(delta, missing)| |missing|) / |delta|; 1 where there is no step.
-
-    >>> predicted_scale({"w": torch.tensor([1.0, 0.0])}, {"w": torch.tensor([3.0, 4.0])})
-    7.0
-    """
+    """Return (|delta| + 2 |cos(delta, missing)| |missing|) / |delta|; 1 where there is no step."""
     square = inner(delta, delta)
     return 1 + 2 * abs(inner(delta, missing)) / square if square else 1.0
 
@@ -152,7 +145,7 @@ def _half(progress: Progress | None, part: int) -> Progress | None:
     return progress and (lambda done, total: progress(part * total + done, 2 * total))
 
 
-def _initial(model: nn.Module, initial: Mapping[str, Tensor] | None) -> Mapping[str, Tensor] | None:
+def _initial(model: nn.Module, initial: State) -> State:
     if initial is None:
         return None
     for name, value in model.state_dict().items():

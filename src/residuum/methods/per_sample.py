@@ -1,9 +1,6 @@
 """Gradients of single samples by torch.func, in chunks that fit a memory budget; batch-norm in eval mode."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,21 +12,15 @@ from residuum.parallel import Team
 from residuum.types import Samples
 
 Weights = dict[str, Tensor]
+Network = Callable[[Weights, Tensor], Tensor]
 MIB = 2**20
 
 
-class Functional(NamedTuple):
-    """A network as a function of its trainable parameters; its statistics stay fixed."""
+def functional(model: nn.Module, state: Mapping[str, Tensor] | None = None) -> tuple[Network, Weights]:
+    """Return the network as a function (weights, x (n, ...)) -> logits (n, classes), and its trainable weights.
 
-    logits: Callable[[Weights, Tensor], Tensor]
-    weights: Weights
-
-
-def functional(model: nn.Module, state: Mapping[str, Tensor] | None = None) -> Functional:
-    """Return the network as a function (weights, x of shape (n, ...)) -> logits (n, classes).
-
-    `state` replaces the model's own weights and statistics. Call it within `evaluating(model)`: batch statistics would
-    couple the samples.
+    `state` replaces the model's own weights and statistics; the statistics stay fixed. Call the function within
+    `evaluating(model)`: batch statistics would couple the samples.
     """
     state = {**model.state_dict(), **(state or {})}
     weights = {name: state[name].detach() for name, p in model.named_parameters() if p.requires_grad}
@@ -38,7 +29,7 @@ def functional(model: nn.Module, state: Mapping[str, Tensor] | None = None) -> F
     def logits(given: Weights, x: Tensor) -> Tensor:
         return functional_call(model, {**fixed, **given}, (x,))  # type: ignore[no-any-return]
 
-    return Functional(logits, weights)
+    return logits, weights
 
 
 def squared_gradients(model: nn.Module, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Weights:
@@ -49,14 +40,14 @@ def squared_gradients(model: nn.Module, x: Tensor, y: Tensor, weight: Tensor | N
     >>> squared_gradients(model, torch.tensor([[2.0], [1.0]]), torch.tensor([0, 0]))["weight"].flatten().tolist()
     [1.25, 1.25]
     """
-    network = functional(model)
+    logits, weights = functional(model)
 
-    def single(weights: Weights, one: Tensor, label: Tensor) -> Tensor:
-        return F.cross_entropy(network.logits(weights, one[None]), label[None])
+    def single(given: Weights, one: Tensor, label: Tensor) -> Tensor:
+        return F.cross_entropy(logits(given, one[None]), label[None])
 
     device = device_of(model)
     with evaluating(model):
-        gradients = vmap(grad(single), in_dims=(None, 0, 0))(network.weights, x.to(device), y.to(device))
+        gradients = vmap(grad(single), in_dims=(None, 0, 0))(weights, x.to(device), y.to(device))
     scale = torch.ones(len(x), dtype=x.dtype, device=device) if weight is None else weight.to(device)
     return {name: torch.einsum("n...,n->...", g.square_(), scale) for name, g in gradients.items()}
 

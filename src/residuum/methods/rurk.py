@@ -1,7 +1,5 @@
 """RURK: unlearn robustly, so that perturbed copies of forgotten samples are not recognised either."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 import torch

@@ -1,9 +1,7 @@
 """SCRUB: a student that obeys its teacher on the retain set and contradicts it on the forget set."""
 
-from __future__ import annotations
-
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -12,7 +10,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.base import Context, GradientMethod
+from residuum.methods.base import Context, GradientMethod, Phases
 from residuum.models import forward
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.training import STRICT, Batch, NonNegative, Positive, TrainingPhase
@@ -67,12 +65,12 @@ class SCRUB(GradientMethod):
         phases = self.alternation(teacher_of(model, streams, context.team, copied=self.augment))
         history = _History(model, splits, context.team) if self.rewind else None
         sizes = {} if self.forget_batch_size is None else {"forget": self.forget_batch_size}
-        self.descend(model, splits, context, phases, batch_sizes=sizes, after_epoch=history.keep if history else None)
+        self.descend(model, splits, context, phases, batch_sizes=sizes, stop_after_epoch=history and history.keep)
         if history:
             context.notes |= history.rewind()
         return model
 
-    def alternation(self, teacher: Teacher) -> Callable[[int], Sequence[TrainingPhase]]:
+    def alternation(self, teacher: Teacher) -> Phases:
         """Return the passes of each epoch: the climb while it lasts, then the descent."""
 
         def climb(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
@@ -85,21 +83,13 @@ class SCRUB(GradientMethod):
             obey = distillation(teacher("retain", batch), logits, self.temperature)
             return self.gamma * F.cross_entropy(logits, batch.y) + self.alpha * obey
 
-        return lambda epoch: (
-            [TrainingPhase(climb, "forget")] * (epoch < self.msteps) + [TrainingPhase(descent, "retain")]
-        )
+        return lambda epoch: [TrainingPhase(climb, "forget")] * (epoch < self.msteps) + [TrainingPhase(descent)]
 
 
 def distillation(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
-    """Return T^2 * mean_i KL(softmax(t_i / T) || softmax(s_i / T)) of logits (n, classes).
-
-    >>> distillation(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]), 1.0).item().__round__(4)
-    0.1201
-    """
-    divergence = F.kl_div(
-        F.log_softmax(student / temperature, 1), F.softmax(teacher / temperature, 1), reduction="batchmean"
-    )
-    return divergence * temperature**2
+    """Return T^2 * mean_i KL(softmax(t_i / T) || softmax(s_i / T)) of logits (n, classes)."""
+    log_s, t = F.log_softmax(student / temperature, 1), F.softmax(teacher / temperature, 1)
+    return F.kl_div(log_s, t, reduction="batchmean") * temperature**2
 
 
 def teacher_of(
@@ -112,13 +102,8 @@ def teacher_of(
     if not copied:
         cached = {name: forward(model, samples, team=team) for name, samples in streams.items()}
         return lambda stream, batch: cached[stream][batch.indices].to(batch.x.device)
-    frozen = copy.deepcopy(model).eval()
-
-    @torch.no_grad()
-    def ask(stream: str, batch: Batch) -> Tensor:
-        return frozen(batch.x)  # type: ignore[no-any-return]
-
-    return ask
+    frozen = copy.deepcopy(model).eval().requires_grad_(False)
+    return lambda stream, batch: frozen(batch.x)
 
 
 class _History:

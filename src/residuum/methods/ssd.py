@@ -1,7 +1,5 @@
 """SSD: dampen the weights that matter more to the forget set than to the rest."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from typing import Annotated, ClassVar, Literal
@@ -76,12 +74,7 @@ class SSD(Method):
 
 
 def dampening_factor(forget: Tensor, rest: Tensor, *, alpha: float, dampening: float) -> Tensor:
-    """Return what each weight is multiplied by: min(dampening * rest / forget, 1) where forget > alpha * rest, else 1.
-
-    >>> forget, rest = torch.tensor([0.0, 4.0, 4.0]), torch.tensor([0.0, 3.0, 1.0])
-    >>> dampening_factor(forget, rest, alpha=2.0, dampening=1.0)
-    tensor([1.0000, 1.0000, 0.2500])
-    """
+    """Return each weight's factor: min(dampening * rest / forget, 1) where forget > alpha * rest, else 1."""
     chosen = forget > alpha * rest
     ratio = dampening * rest / torch.where(chosen, forget, torch.ones_like(forget))
     return torch.where(chosen, ratio.clamp(max=1), torch.ones_like(forget))
@@ -103,9 +96,8 @@ def batch_importance(
     with evaluating(model):
         for rows in batches[team.rank :: team.size]:
             x, y = (part.to(device) for part in samples.batch(rows))
-            gradients = torch.autograd.grad(
-                F.cross_entropy(model(x), y), list(weights.values()), materialize_grads=True
-            )
+            loss = F.cross_entropy(model(x), y)
+            gradients = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
             for name, gradient in zip(weights, gradients, strict=True):
                 total[name] += gradient.square() / len(batches)
     return summed(total, team)

@@ -1,7 +1,5 @@
 """The last layers of any network: which they are, and how to train nothing else."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,33 +1,23 @@
 """What the literature measures on an unlearned model: accuracies, membership inference, re-learn time, gap."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import nn
 
-from residuum.metrics.accuracy import accuracies, accuracy, logits_of_parts
-from residuum.metrics.membership import attack_failure, membership_accuracy
-from residuum.metrics.relearn import Relearning, RelearnTime, mean_loss, relearn_time
-from residuum.metrics.summary import average_gap, mean_std, summarise
+from residuum.metrics.accuracy import accuracies as accuracies
+from residuum.metrics.accuracy import accuracy as accuracy
+from residuum.metrics.accuracy import logits_of_parts
+from residuum.metrics.membership import attack_failure as attack_failure
+from residuum.metrics.membership import membership_accuracy as membership_accuracy
+from residuum.metrics.relearn import Relearning as Relearning
+from residuum.metrics.relearn import mean_loss as mean_loss
+from residuum.metrics.relearn import relearn_time as relearn_time
+from residuum.metrics.summary import average_gap as average_gap
+from residuum.metrics.summary import mean_std as mean_std
+from residuum.metrics.summary import summarise as summarise
 from residuum.models import check_model
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.types import Splits
-
-__all__ = [
-    "RelearnTime",
-    "Relearning",
-    "accuracies",
-    "accuracy",
-    "attack_failure",
-    "average_gap",
-    "evaluate",
-    "mean_loss",
-    "mean_std",
-    "membership_accuracy",
-    "relearn_time",
-    "summarise",
-]
 
 
 def evaluate(
@@ -51,7 +41,7 @@ def evaluate(
     check_model(model, splits.test, splits.classes)
     time = None
     if original_loss is not None:
-        time = relearn_time(model, original_loss, splits, relearning, seed=seed, team=team).record()
+        time = relearn_time(model, original_loss, splits, relearning, seed=seed, team=team)
     logits = logits_of_parts(model, splits, team)
     return {
         **accuracies(model, splits, logits=logits),

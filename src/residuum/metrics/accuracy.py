@@ -1,7 +1,5 @@
 """Accuracies as the unlearning literature counts them, in per cent."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from torch import Tensor, nn

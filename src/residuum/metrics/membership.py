@@ -1,7 +1,5 @@
 """Membership inference: can a simple attacker tell that the forgotten samples were trained on?"""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from typing import Literal
@@ -15,6 +13,8 @@ from residuum.types import ResiduumWarning, Splits
 
 Feature = Literal["true_prob", "entropy"]
 Array = npt.NDArray[np.float64]
+# What the attacker knows as seen, what as unseen, and what it is asked about.
+ATTACK_PARTS = {"sample": ("retain", "test", "forget"), "class": ("retain", "forget", "forgotten_test")}
 
 
 def membership_accuracy(
@@ -43,15 +43,9 @@ def membership_accuracy(
     True
     """
     known = logits_of_parts(model, splits) if logits is None else logits
-    features = [softmax_feature(known[part], getattr(splits, part).y, feature) for part in attack_parts(splits)]
+    parts = ATTACK_PARTS[splits.form]
+    features = [softmax_feature(known[part], getattr(splits, part).y, feature) for part in parts]
     return attack_failure(*features, balance=balance, max_train=max_train, seed=seed)
-
-
-def attack_parts(splits: Splits) -> tuple[str, str, str]:
-    """Return which part the attacker knows as seen, which as unseen, and which it is asked about."""
-    if splits.form == "class":
-        return "retain", "forget", "forgotten_test"
-    return "retain", "test", "forget"
 
 
 def softmax_feature(logits: Tensor, labels: Tensor, feature: Feature) -> Array:
@@ -64,11 +58,7 @@ def softmax_feature(logits: Tensor, labels: Tensor, feature: Feature) -> Array:
 def attack_failure(
     seen: Array, unseen: Array, asked: Array, *, balance: bool = False, max_train: int | None = None, seed: int = 0
 ) -> float:
-    """Fit the attacker on features of seen and unseen samples; return 100 * share of `asked` called unseen.
-
-    >>> attack_failure(np.ones(50), np.zeros(50), np.array([0.0, 0.1, 0.9, 1.0]))
-    50.0
-    """
+    """Fit the attacker on features of seen and unseen samples; return 100 * share of `asked` called unseen."""
     from sklearn.svm import SVC
 
     rng = np.random.default_rng(seed)

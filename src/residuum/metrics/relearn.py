@@ -1,13 +1,10 @@
 """Re-learn time: how many epochs until the unlearned model knows the forget set again."""
 
-from __future__ import annotations
-
 import copy
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
+from pydantic.dataclasses import dataclass
 from torch import nn
 from torch.nn import functional as F
 
@@ -17,7 +14,7 @@ from residuum.training import STRICT, NonNegative, Recipe, TrainingPhase, cross_
 from residuum.types import Samples, Splits
 
 
-@validated(frozen=True, kw_only=True, config=STRICT)
+@dataclass(frozen=True, kw_only=True, config=STRICT)
 class Relearning(Recipe):
     """How to re-learn: SGD on the forget set (or the full training set) with frozen batch-norm statistics.
 
@@ -28,23 +25,6 @@ class Relearning(Recipe):
     bn_mode: Literal["train", "eval"] = "eval"
     tolerance: NonNegative = 0.05
     data: Literal["forget", "full"] = "forget"
-
-
-@dataclass(frozen=True)
-class RelearnTime:
-    """Epochs needed (0 is possible), or None when the cap was reached first: then the time is censored."""
-
-    value: int | None
-    threshold: float
-
-    @property
-    def censored(self) -> bool:
-        """Whether the cap was reached before the threshold."""
-        return self.value is None
-
-    def record(self) -> dict[str, object]:
-        """Return the entry of results.json."""
-        return {"value": self.value, "censored": self.censored, "threshold": self.threshold}
 
 
 def mean_loss(model: nn.Module, samples: Samples, team: Team = SINGLE_PROCESS) -> float:
@@ -60,28 +40,29 @@ def relearn_time(
     *,
     seed: int,
     team: Team = SINGLE_PROCESS,
-) -> RelearnTime:
+) -> dict[str, Any]:
     """Return the smallest number of epochs t >= 0 with L(m_t, S_f) <= (1 + tolerance) * `original_loss`.
 
-    The model itself stays as it is. A time beyond the cap is censored, never averaged.
+    The entry of results.json: `value` (None when the cap was reached first), `censored` and `threshold`. The model
+    itself stays as it is. A time beyond the cap is censored, never averaged.
 
     >>> from residuum import build_model, load_dataset, make_splits
     >>> splits = make_splits(load_dataset("iris"), forget_fraction=0.1, test_size=30)
     >>> model = build_model("mlp", (4,), 3, seed=0)
-    >>> relearn_time(model, mean_loss(model, splits.forget), splits, seed=1).value
+    >>> relearn_time(model, mean_loss(model, splits.forget), splits, seed=1)["value"]
     0
     """
     recipe = recipe or Relearning()
     learner, threshold = copy.deepcopy(model), (1 + recipe.tolerance) * original_loss
     data = splits.forget if recipe.data == "forget" else splits.train
-    if mean_loss(learner, splits.forget, team) <= threshold:
-        return RelearnTime(0, threshold)
     losses: list[float] = []
 
     def relearnt(epoch: int) -> bool:
         losses.append(mean_loss(learner, splits.forget, team))
         return losses[-1] <= threshold
 
-    phases = [TrainingPhase(cross_entropy, "data")]
-    fit(learner, {"data": data}, recipe, phases, seed=seed, stop_after_epoch=relearnt, team=team)
-    return RelearnTime(len(losses) if losses and losses[-1] <= threshold else None, threshold)
+    if not relearnt(-1):
+        phases = [TrainingPhase(cross_entropy, "data")]
+        fit(learner, {"data": data}, recipe, phases, seed=seed, stop_after_epoch=relearnt, team=team)
+    value = len(losses) - 1 if losses[-1] <= threshold else None
+    return {"value": value, "censored": value is None, "threshold": threshold}

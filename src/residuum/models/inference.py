@@ -1,7 +1,5 @@
 """Ask any `nn.Module` for its logits without changing it, and try one before anything is measured with it."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,14 +16,7 @@ PROBE = 16  # samples that are tried
 
 @contextmanager
 def module_flags(model: nn.Module) -> Iterator[None]:
-    """Restore the train or eval flag of every submodule on exit, also after an error.
-
-    >>> model = nn.Sequential(nn.Dropout(), nn.Dropout()).eval()
-    >>> with module_flags(model):
-    ...     _ = model[1].train()
-    >>> model[1].training
-    False
-    """
+    """Restore the train or eval flag of every submodule on exit, also after an error."""
     flags = [(module, module.training) for module in model.modules()]
     try:
         yield
@@ -52,11 +43,7 @@ def rows_at_once(shape: tuple[int, ...]) -> int:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Return where the model's first parameter or buffer is; that is where its inputs must be.
-
-    >>> device_of(nn.Linear(1, 1))
-    device(type='cpu')
-    """
+    """Return where the model's first parameter or buffer is; that is where its inputs must be."""
     return next((value.device for value in model.state_dict().values()), torch.device("cpu"))
 
 
@@ -82,15 +69,27 @@ def forward(
 
 
 def head_of(model: nn.Module) -> tuple[str, nn.Linear]:
-    """Return name and module of the last linear layer in order of definition.
-
-    >>> head_of(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
-    ('2', Linear(in_features=3, out_features=2, bias=True))
-    """
+    """Return name and module of the last linear layer in order of definition."""
     linear = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     if not linear:
         raise InputError(f"{type(model).__name__} has no nn.Linear layer, so its head is not known")
     return linear[-1]
+
+
+def head_features(model: nn.Module, samples: Samples, *, batch_size: int | None = None) -> Tensor:
+    """Return what enters the last linear layer, shape (n, d), in eval mode; its output must be the model's."""
+    seen: list[tuple[Tensor, Tensor]] = []
+    hook = head_of(model)[1].register_forward_hook(lambda _, given, made: seen.append((given[0].cpu(), made.cpu())))
+    try:
+        logits = forward(model, samples, batch_size=batch_size)
+    finally:
+        hook.remove()
+    if not seen or seen[0][0].ndim != 2 or not torch.equal(torch.cat([output for _, output in seen]), logits):
+        raise InputError(
+            "expected the model's last nn.Linear to take features (n, d) once and to return the logits; "
+            "something follows it or it is used otherwise, so features and head cannot be told apart"
+        )
+    return torch.cat([features for features, _ in seen])
 
 
 def check_model(model: nn.Module, samples: Samples, classes: int) -> None:
@@ -110,16 +109,6 @@ def check_model(model: nn.Module, samples: Samples, classes: int) -> None:
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"the model cannot take inputs of shape {probe.shape} ({reason})") from error
-    _refuse_bad_outputs(outputs, probe, classes)
-    if are_probabilities(outputs):
-        warnings.warn(
-            "the model returns probabilities (non-negative, sum 1); losses and margins need logits: remove its softmax",
-            ResiduumWarning,
-            stacklevel=2,
-        )
-
-
-def _refuse_bad_outputs(outputs: Tensor, probe: Samples, classes: int) -> None:
     count, shape = len(probe), tuple(outputs.shape)
     if outputs.ndim != 2 or len(outputs) != count:
         raise InputError(f"the model must return logits ({count}, {classes}) for {count} samples, got {shape}")
@@ -130,6 +119,9 @@ def _refuse_bad_outputs(outputs: Tensor, probe: Samples, classes: int) -> None:
     if bool(wrong.any()):
         first = probe.ids[int(wrong.to(torch.uint8).argmax())]
         raise InputError(f"the model returns NaN or infinite logits for {first!r}; its weights or training are broken")
+    if are_probabilities(outputs):
+        fault = "the model returns probabilities (non-negative, sum 1)"
+        warnings.warn(f"{fault}; losses and margins need logits: remove its softmax", ResiduumWarning, stacklevel=2)
 
 
 def are_probabilities(outputs: Tensor) -> bool:

@@ -1,13 +1,17 @@
-"""What all our classifiers share: normalisation as the first layer, and initialisation from an own generator."""
-
-from __future__ import annotations
+"""What classifiers share: normalisation as first layer, heads on features of length one, drawing all weights anew."""
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+
+from residuum.models.inference import head_of
+from residuum.types import InputError
+
+Model = TypeVar("Model", bound=nn.Module)
 
 
 class Normalise(nn.Module):
@@ -51,6 +55,47 @@ class Classifier(nn.Module):
     def __init__(self, normalise: Normalise) -> None:
         super().__init__()
         self.normalise = normalise
+
+
+class UnitLength(nn.Module):
+    """Return x / |x|_2, row by row; a row of zeros stays."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return rows (n, d) of length one."""
+        return F.normalize(x, dim=1)
+
+
+class UnitHead(nn.Sequential):
+    """Features to length one, then a linear layer without bias, its weights zero."""
+
+    def __init__(self, features: int, classes: int) -> None:
+        # skip_init draws nothing from the global generator
+        linear = nn.utils.skip_init(nn.Linear, features, classes, bias=False)  # type: ignore[no-untyped-call]
+        super().__init__(UnitLength(), linear)
+        nn.init.zeros_(linear.weight)
+
+
+def give_unit_head(model: Model, weight: Tensor | None = None) -> Model:
+    """Replace the model's last linear layer in place by a `UnitHead`, with these weights (classes, d) if given.
+
+    A head that is one already gets a new one in its place.
+    >>> model = give_unit_head(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.ones(2, 3))
+    >>> model(torch.ones(1, 4)).shape
+    torch.Size([1, 2])
+    """
+    name, old = head_of(model)
+    new = UnitHead(old.in_features, old.out_features).train(old.training)
+    if weight is not None:
+        new[1].weight.data = weight.detach().clone().to(old.weight)
+    parent, _, child = name.rpartition(".")
+    if isinstance(model.get_submodule(parent), UnitHead):
+        parent, _, child = parent.rpartition(".")
+    if not name:
+        raise InputError("the model is a single nn.Linear, so there are no features before its head")
+    setattr(model.get_submodule(parent), child, new)
+    if isinstance(model, Classifier):
+        model.architecture = model.architecture | {"head": "unit"}
+    return model
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:

@@ -1,7 +1,5 @@
 """The networks: logistic regression, perceptron, small convolutional network, residual networks and VGG-11."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 
@@ -129,10 +127,8 @@ class ResNet(Classifier):
         self.relu = nn.ReLU()
         self.maxpool = nn.MaxPool2d(3, 2, 1) if large else nn.Identity()
         inputs = [width] + [width * 2**k * self.block.expansion for k in range(4)]
-        self.layer1 = self._group(inputs[0], width, 0)
-        self.layer2 = self._group(inputs[1], 2 * width, 1)
-        self.layer3 = self._group(inputs[2], 4 * width, 2)
-        self.layer4 = self._group(inputs[3], 8 * width, 3)
+        groups = (self._group(inputs[k], width * 2**k, k) for k in range(4))
+        self.layer1, self.layer2, self.layer3, self.layer4 = groups
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(inputs[4], classes)
 

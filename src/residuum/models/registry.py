@@ -1,20 +1,16 @@
 """The table of models and the one function that builds them by name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
-from residuum.models.heads import give_unit_head
-from residuum.models.layers import Classifier, Normalise, initialise
+from residuum.models.layers import Classifier, Normalise, give_unit_head, initialise
 from residuum.models.networks import CNN, MLP, VGG11, LogisticRegression, ResNet, ResNet18, ResNet50
 from residuum.types import InputError, generator, unknown_name
 
 
-@dataclass(frozen=True)
-class Blueprint:
+class Blueprint(NamedTuple):
     """How to build a model: its class, its default width, and whether it needs images."""
 
     network: type[CNN] | type[MLP] | type[LogisticRegression] | type[ResNet] | type[VGG11]
@@ -61,8 +57,7 @@ def build_model(
     if head not in HEADS:
         raise unknown_name("head", head, HEADS)
     shape, width = tuple(shape), plan.width if width is None else width
-    _refuse_bad_sizes(name, shape, classes, width)
-    _refuse_bad_constants(shape, mean, std)
+    _refuse_bad_sizes(name, shape, classes, width, mean, std)
     with torch.device("meta"):  # nothing is drawn from the global generator
         model = plan.network(shape, classes, width, Normalise(mean, std))
         model.architecture = {}
@@ -77,7 +72,9 @@ def build_model(
     return model.eval()  # the training loop switches modes itself; whoever else holds a model wants to ask it
 
 
-def _refuse_bad_sizes(name: str, shape: tuple[int, ...], classes: int, width: int) -> None:
+def _refuse_bad_sizes(
+    name: str, shape: tuple[int, ...], classes: int, width: int, mean: Sequence[float], std: Sequence[float]
+) -> None:
     if MODELS[name].images and len(shape) != 3:
         flat = ", ".join(sorted(key for key, plan in MODELS.items() if not plan.images))
         raise InputError(f"{name} needs images (channels, height, width), got inputs of shape {shape}; take {flat}")
@@ -87,9 +84,6 @@ def _refuse_bad_sizes(name: str, shape: tuple[int, ...], classes: int, width: in
         raise InputError(f"a classifier needs at least 2 classes, got {classes}")
     if width < 1:
         raise InputError(f"width must be 1 or more, got {width}")
-
-
-def _refuse_bad_constants(shape: tuple[int, ...], mean: Sequence[float], std: Sequence[float]) -> None:
     for what, values in (("mean", mean), ("std", std)):
         if len(values) not in {1, shape[0]}:
             raise InputError(f"{what} must have 1 value or one per channel ({shape[0]}), got {len(values)}")

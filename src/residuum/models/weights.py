@@ -1,7 +1,5 @@
 """Weights files: safetensors with the architecture in their metadata, and manifests of what they were trained on."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Mapping
@@ -24,13 +22,13 @@ RECORD = "residuum"  # one metadata key holds everything: safetensors writes sev
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def save_weights(model: nn.Module, path: Path | str, metadata: Mapping[str, str] | None = None) -> None:
-    """Write parameters and buffers, the architecture and `metadata`; equal models give equal bytes.
+def save_weights(model: nn.Module, path: Path | str) -> None:
+    """Write parameters, buffers and the architecture; equal models give equal bytes.
 
     The file appears whole or not at all. A module of your own has no `architecture`: its weights are saved, and read
     back with `init_from` or `load_state_dict`.
     """
-    record = {"architecture": getattr(model, "architecture", None), "metadata": dict(metadata or {})}
+    record = {"architecture": getattr(model, "architecture", None)}
     tensors = {name: values.detach().cpu().contiguous().clone() for name, values in model.state_dict().items()}
     try:
         write_whole(path, save(tensors, {RECORD: json.dumps(record, sort_keys=True)}))
@@ -43,12 +41,10 @@ def load_weights(path: Path | str) -> Classifier:
     """Return the model that `save_weights` wrote, rebuilt from the architecture in the file.
 
     >>> import tempfile
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> file = Path(folder.name) / "model.safetensors"
-    >>> save_weights(build_model("mlp", (4,), 3, seed=1), file)
-    >>> load_weights(file).architecture["width"]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_weights(build_model("mlp", (4,), 3, seed=1), f"{folder}/model.safetensors")
+    ...     load_weights(f"{folder}/model.safetensors").architecture["width"]
     100
-    >>> folder.cleanup()
     """
     record, tensors = _read(Path(path))
     architecture = record.get("architecture")
@@ -61,11 +57,6 @@ def load_weights(path: Path | str) -> Classifier:
     _refuse_mismatch(model.state_dict(), tensors, path)
     model.load_state_dict(tensors)
     return model
-
-
-def read_metadata(path: Path | str) -> dict[str, str]:
-    """Return the metadata given to `save_weights`."""
-    return {str(key): str(value) for key, value in _read(Path(path))[0].get("metadata", {}).items()}
 
 
 def init_from(model: Model, path: Path | str) -> Model:

@@ -1,36 +1,29 @@
 """Ways to move an input: noise, attacks, and a user's own.
 
 A perturbation is called as `(model, x, y, generator) -> x`, with inputs in [0, 1]. A new one is a frozen dataclass
-in its own file and a line in `PERTURBATIONS`.
+in its own file and its class in `PERTURBATIONS`.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 
 from torch import Tensor
 
-from residuum.perturbations.additive import Gaussian, UniformL2, UniformLinf
-from residuum.perturbations.base import (
-    BLOCK,
-    Perturbation,
-    Randomness,
-    block_generator,
-    block_slices,
-    noise_check,
-    stack,
-)
-from residuum.perturbations.gradient import FGSM, PGD
-from residuum.perturbations.user import UserPerturbation
+from residuum.perturbations.additive import Gaussian as Gaussian
+from residuum.perturbations.additive import UniformL2 as UniformL2
+from residuum.perturbations.additive import UniformLinf as UniformLinf
+from residuum.perturbations.base import BLOCK as BLOCK
+from residuum.perturbations.base import Perturbation as Perturbation
+from residuum.perturbations.base import Randomness as Randomness
+from residuum.perturbations.base import block_generator as block_generator
+from residuum.perturbations.base import block_slices as block_slices
+from residuum.perturbations.base import noise_check as noise_check
+from residuum.perturbations.base import stack as stack
+from residuum.perturbations.gradient import FGSM as FGSM
+from residuum.perturbations.gradient import PGD as PGD
+from residuum.perturbations.user import UserPerturbation as UserPerturbation
 from residuum.types import InputError, unknown_name
 
-PERTURBATIONS: dict[str, type[Perturbation]] = {
-    "gaussian": Gaussian,
-    "fgsm": FGSM,
-    "pgd": PGD,
-    "uniform_l2": UniformL2,
-    "uniform_linf": UniformLinf,
-}
+PERTURBATIONS: dict[str, type[Perturbation]] = {p.name: p for p in (Gaussian, FGSM, PGD, UniformL2, UniformLinf)}
 
 
 def make_perturbation(perturbation: str | Perturbation | Callable[..., Tensor]) -> Perturbation:
@@ -48,22 +41,3 @@ def make_perturbation(perturbation: str | Perturbation | Callable[..., Tensor]) 
     if perturbation not in PERTURBATIONS:
         raise unknown_name("perturbation", perturbation, PERTURBATIONS)
     return PERTURBATIONS[perturbation]()
-
-
-__all__ = [
-    "BLOCK",
-    "FGSM",
-    "PERTURBATIONS",
-    "PGD",
-    "Gaussian",
-    "Perturbation",
-    "Randomness",
-    "UniformL2",
-    "UniformLinf",
-    "UserPerturbation",
-    "block_generator",
-    "block_slices",
-    "make_perturbation",
-    "noise_check",
-    "stack",
-]

@@ -1,7 +1,5 @@
 """Perturbations that no model influences: x' = clamp(x + tau * noise, 0, 1)."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass
 from math import prod
@@ -9,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from residuum.perturbations.base import Perturbation, Randomness
 
@@ -28,10 +25,6 @@ class Additive(Perturbation):
         """Return the noise of `rows` draws."""
         noise = self.unit_noise(rng, (rows, prod(shape)))
         return Randomness(noise=torch.from_numpy(noise.reshape(rows, *shape)))
-
-    def apply(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Tensor:
-        """Return clamp(x + tau * noise, 0, 1); model and labels are not looked at."""
-        return shifted(x, randomness.noise, self.tau)
 
 
 @dataclass(frozen=True)
@@ -83,8 +76,3 @@ class UniformL2(Additive):
 def symmetric_uniform(rng: np.random.Generator, size: tuple[int, ...]) -> Array:
     """Return float32 numbers uniform in [-1, 1)."""
     return np.float32(2) * rng.random(size, dtype=np.float32) - np.float32(1)
-
-
-def shifted(x: Tensor, noise: Tensor | None, tau: float) -> Tensor:
-    """Return clamp(x + tau * noise, 0, 1)."""
-    return x if noise is None else torch.add(x, noise.to(x), alpha=tau).clamp_(0, 1)

@@ -42,6 +42,11 @@ class Randomness(NamedTuple):
         return Randomness(*(None if part is None else part.to(device) for part in self))
 
 
+def shifted(x: Tensor, noise: Tensor | None, tau: float) -> Tensor:
+    """Return clamp(x + tau * noise, 0, 1)."""
+    return x if noise is None else torch.add(x, noise.to(x), alpha=tau).clamp_(0, 1)
+
+
 def stack(parts: list[Randomness]) -> Randomness:
     """Return the randomness of several samples as one batch."""
     columns = zip(*parts, strict=True)
@@ -75,9 +80,9 @@ class Perturbation(ABC):
         """Return what `apply` needs at any radius; most perturbations need the randomness as it is."""
         return randomness
 
-    @abstractmethod
     def apply(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Tensor:
-        """Return the perturbed inputs, one for each row of `x`."""
+        """Return the perturbed inputs, one for each row of `x`; here clamp(x + tau * noise, 0, 1)."""
+        return shifted(x, randomness.noise, self.tau)
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
         """Return one perturbed copy of each input, with fresh randomness."""
@@ -105,33 +110,20 @@ class Perturbation(ABC):
 
 
 def block_generator(seed: int, sample_id: str, block: int) -> np.random.Generator:
-    """Return the generator of one block of draws: Philox keyed by 128 bits of blake2b("seed/block/id").
-
-    >>> a, b = (block_generator(7, "digits/0042", 0).standard_normal(2) for _ in range(2))
-    >>> bool((a == b).all())
-    True
-    """
+    """Return the generator of one block of draws: Philox keyed by 128 bits of blake2b("seed/block/id")."""
     digest = blake2b(f"{seed}/{block}/{sample_id}".encode(), digest_size=16).digest()
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "big")))
 
 
 def block_slices(first: int, last: int) -> Iterator[tuple[int, slice]]:
-    """Yield (block, positions within the block) that cover draws first..last-1.
-
-    >>> list(block_slices(20, 60))
-    [(0, slice(20, 25, None)), (1, slice(0, 25, None)), (2, slice(0, 10, None))]
-    """
+    """Yield (block, positions within the block) that cover draws first..last-1."""
     for block in range(first // BLOCK, -(-last // BLOCK)):
         start = block * BLOCK
         yield block, slice(max(first - start, 0), min(last - start, BLOCK))
 
 
 def noise_check(seed: int) -> str:
-    """Return 16 hexadecimal digits that change when the noise stream of this seed changes.
-
-    >>> noise_check(7)
-    'ef788a2b47453b02'
-    """
+    """Return 16 hexadecimal digits that change when the noise stream of this seed changes."""
     rng = block_generator(seed, "check", 0)
     drawn = (rng.standard_normal(64, dtype=np.float32), rng.random(64, dtype=np.float32))
     return blake2b(b"".join(part.tobytes() for part in drawn), digest_size=8).hexdigest()

@@ -4,8 +4,6 @@ Meaning and defaults are those of torchattacks, inputs in [0, 1], steps measured
 put in eval mode for the attack; afterwards every submodule has its own flag back and no parameter has a gradient.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
@@ -14,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from residuum.models import evaluating
-from residuum.perturbations.additive import shifted, symmetric_uniform
-from residuum.perturbations.base import Perturbation, Randomness
+from residuum.perturbations.additive import symmetric_uniform
+from residuum.perturbations.base import Perturbation, Randomness, shifted
 from residuum.types import InputError
 
 Target = Literal["untargeted", "true", "random"]
@@ -41,20 +39,15 @@ class GradientAttack(Perturbation):
         """Return what picks the wrong labels, if there are any to pick."""
         return torch.from_numpy(rng.random(rows)) if self.target == "random" else None
 
-    def all_labels(self, classes: int) -> Randomness:
+    def outcomes(self, classes: int) -> Randomness | None:
         """Return one uniform position for each wrong label, or a single one where no label is drawn."""
         many = classes - 1 if self.target == "random" else 1
         return Randomness(uniform=(torch.arange(many, dtype=torch.float64) + 0.5) / many)
 
     def gradient_sign(self, model: nn.Module, x: Tensor, y: Tensor, uniform: Tensor | None) -> Tensor:
         """Return the sign of the direction in which the attack wants to go, shape of `x`."""
-        with torch.enable_grad():
-            leaf = x.detach().requires_grad_(True)
-            logits = model(leaf)
-            goal = wrong_label(y, uniform, logits.shape[1]) if self.target == "random" else y
-            uphill = loss_direction(logits.detach(), goal)
-            gradient = input_gradient(logits, leaf, uphill if self.target == "untargeted" else -uphill)
-        return gradient.nan_to_num_(nan=0.0).sign_()  # a model that diverged has no direction: stay where we are
+        sign = loss_gradient(model, x, y, uniform if self.target == "random" else None).sign_()
+        return sign if self.target == "untargeted" else sign.neg_()
 
 
 @dataclass(frozen=True)
@@ -82,14 +75,6 @@ class FGSM(GradientAttack):
         """Return the sign of the gradient as noise of radius one."""
         with evaluating(model):
             return Randomness(noise=self.gradient_sign(model, x, y, randomness.uniform))
-
-    def apply(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Tensor:
-        """Return clamp(x + tau * sign, 0, 1)."""
-        return shifted(x, randomness.noise, self.tau)
-
-    def outcomes(self, classes: int) -> Randomness:
-        """Return one outcome for each possible target."""
-        return self.all_labels(classes)
 
 
 @dataclass(frozen=True)
@@ -133,7 +118,7 @@ class PGD(GradientAttack):
 
     def outcomes(self, classes: int) -> Randomness | None:
         """Return one outcome for each possible target where the start is not random."""
-        return None if self.random_start else self.all_labels(classes)
+        return None if self.random_start else super().outcomes(classes)
 
 
 def loss_direction(logits: Tensor, labels: Tensor) -> Tensor:
@@ -147,20 +132,23 @@ def loss_direction(logits: Tensor, labels: Tensor) -> Tensor:
     return others.masked_fill(chosen, -1.0).to(logits.dtype)
 
 
-def input_gradient(logits: Tensor, leaf: Tensor, direction: Tensor) -> Tensor:
-    """Return the gradient of <direction, logits> with respect to the input; parameters get none."""
-    if not logits.requires_grad:
-        raise InputError("a gradient attack needs a model that is differentiable with respect to its input")
-    return torch.autograd.grad(logits, leaf, direction)[0]
+def loss_gradient(model: nn.Module, x: Tensor, y: Tensor, uniform: Tensor | None = None) -> Tensor:
+    """Return the gradient of the loss of y, or of the wrong label that `uniform` picks, with respect to the input.
 
-
-def wrong_label(y: Tensor, uniform: Tensor | None, classes: int) -> Tensor:
-    """Return the label that a uniform number in [0, 1) picks among those that are not y.
-
-    >>> wrong_label(torch.tensor([1, 1, 1]), torch.tensor([0.0, 0.4, 0.9]), 4).tolist()
-    [2, 3, 0]
+    It is that of `loss_direction`; parameters get none. A model that diverged has no direction: NaN becomes 0.
     """
-    if uniform is None or classes < 2:
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_(True)
+        logits = model(leaf)
+        if not logits.requires_grad:
+            raise InputError("a gradient attack needs a model that is differentiable with respect to its input")
+        label = y if uniform is None else wrong_label(y, uniform, logits.shape[1])
+        return torch.autograd.grad(logits, leaf, loss_direction(logits.detach(), label))[0].nan_to_num_()
+
+
+def wrong_label(y: Tensor, uniform: Tensor, classes: int) -> Tensor:
+    """Return the label that a uniform number in [0, 1) picks among those that are not y."""
+    if classes < 2:
         raise InputError(f"random targets need at least 2 classes, got {classes}")
     offset = 1 + (uniform * (classes - 1)).long().clamp(max=classes - 2)
     return (y + offset.to(y.device)) % classes

@@ -1,7 +1,5 @@
 """A user's own perturbation: any callable `(model, x, y, generator) -> x`."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, is_dataclass, replace

@@ -1,7 +1,5 @@
 """Tables, words, plots and the page, made from result records alone; nothing here loads a model."""
 
-from __future__ import annotations
-
 from residuum.reporting.run import Run
 from residuum.reporting.writing import write_report
 

@@ -1,7 +1,5 @@
 """The results table as LaTeX (booktabs) and as CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence

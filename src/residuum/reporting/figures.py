@@ -1,7 +1,5 @@
 """Static figures for a paper: the same curves as on the page, as SVG and PNG with the same bytes every time."""
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile

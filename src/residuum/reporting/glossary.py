@@ -3,8 +3,6 @@
 The words stand in glossary.toml: titles, units, which direction is good, and what each quantity means.
 """
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from importlib.resources import files

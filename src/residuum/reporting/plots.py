@@ -1,7 +1,5 @@
 """What the page's script draws: curves over the radius, the trade-off, and the answers of the gallery."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any

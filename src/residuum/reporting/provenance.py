@@ -1,7 +1,5 @@
 """Everything needed to recompute a run: settings, seeds, versions, hashes, warnings, and the command."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any

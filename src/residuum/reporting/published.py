@@ -1,7 +1,5 @@
 """Published values beside ours: which cells agree, which differ, and which published rows contradict themselves."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence

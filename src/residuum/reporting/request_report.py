@@ -1,7 +1,5 @@
 """A sequence of deletion requests: its table, its CSV and its page, from requests.json and the runs below it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One summary of a run: everything that terminal, page, LaTeX, CSV and figures show, each derived here once."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Tables for the terminal: the run's summary, in columns that fit the width."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """The verdict on one row of a run: a pure function of the record and of the thresholds below."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 

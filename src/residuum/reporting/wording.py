@@ -1,7 +1,5 @@
 """Plain words for the top of the page: what was forgotten, what was found, and what is not proved."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from residuum.errors import plural

@@ -1,7 +1,5 @@
 """Write a report: the page, the table for a paper and the figures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Calculators for the literature's guarantees; numpy and scipy only."""
 
-from __future__ import annotations
-
 from residuum.theory.deletion import descend as descend
 from residuum.theory.deletion import distance_bound as distance_bound
 from residuum.theory.deletion import objective_epsilon as objective_epsilon

@@ -1,7 +1,5 @@
 """Deleting from convex models: descent-to-delete, Newton removal, and the Gaussian noise that hides what is left."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What indistinguishable models may still differ in: likelihood ratio, predictions, and the geometry behind both."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
@@ -38,8 +36,6 @@ def ratio_violation(eps: float, delta: float, *, tight: bool = True) -> Bound:
 
     >>> print(f"{ratio_violation(1.0, 1e-5, tight=False).value:.3e} {ratio_violation(1.0, 1e-5).value:.3e}")
     3.164e-05 1.796e-05
-    >>> ratio_violation(0.1, 0.05, tight=False).vacuous
-    True
 
     Reference: Hsu et al., The Unseen Threat (2025), Proposition 1, with its direction and factor put right.
     """
@@ -58,8 +54,6 @@ def ratio_statement(eps: float, delta: float) -> str:
 
     >>> ratio_statement(1.0, 1e-5)
     'with probability at least 0.999982 the likelihood ratio lies in [0.135335, 7.38906]'
-    >>> ratio_statement(0.1, 0.06)
-    'nothing: the bound on the probability of a larger ratio is 1 or more'
     """
     bound = ratio_violation(eps, delta)
     if bound.vacuous:
@@ -117,8 +111,6 @@ def half_sphere_share(dimension: int, tau: float) -> float:
 
     With t = 2 asin(tau / 2): 1 - I_{cos(t)^2}((d - 1) / 2, 1 / 2) / 2, I the regularised incomplete beta function.
 
-    >>> half_sphere_share(3, 0.0)
-    0.5
     >>> round(half_sphere_share(3, 1.0), 6)  # Archimedes: (1 + sin 60 degrees) / 2
     0.933013
     """

@@ -1,7 +1,5 @@
 """What many unlearned and re-trained models show: a lower bound on epsilon, and the divergence of one readout."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
@@ -108,11 +106,7 @@ def signed_distances(weights: Array, x: Array, y: Labels) -> Array:
 
 
 def adversarial_examples(weights: Array, x: Array, *, overshoot: float = 0.02) -> Array:
-    """Return the nearest copies of x that the mean of some two-class linear models predicts otherwise, shape (n, d).
-
-    >>> adversarial_examples(np.array([[[0.0, 2.0]]]), np.array([[3.0, 4.0]]), overshoot=0.0).tolist()
-    [[3.0, 0.0]]
-    """
+    """Return the nearest copies of x that the mean of some two-class linear models predicts otherwise, shape (n, d)."""
     if weights.shape[1] != 1:
         raise ValueError(f"expected two-class models (one weight row each), got {weights.shape[1]} rows")
     return x + (1 + overshoot) * (nearest_boundary_point(x, weights.mean(axis=0)[0]) - x)
@@ -137,10 +131,6 @@ def histogram_divergence(unlearned: Array, retrained: Array, *, bins: int = 10, 
     """Return KL(unlearned || retrained) between histograms on pooled quantile bins, `prior` added to every cell.
 
     sum_b p_b log(p_b / q_b) in nats; every bin holds an equal share of the pooled readouts.
-
-    >>> sample = np.linspace(0, 1, 1000)
-    >>> histogram_divergence(sample, sample)
-    0.0
     """
     inner = np.unique(np.quantile(np.r_[unlearned, retrained], np.linspace(0, 1, bins + 1)[1:-1]))
     cells = [np.bincount(np.searchsorted(inner, m), minlength=len(inner) + 1) + prior for m in (unlearned, retrained)]
@@ -164,7 +154,12 @@ def readout_certificate(
 
     Reference: Golatkar et al., Eternal sunshine of the spotless net (2020).
     """
-    _check_readouts(unlearned, retrained, bins, draws)
+    for name, readouts in {"unlearned": unlearned, "retrained": retrained}.items():
+        if readouts.ndim != 1 or not np.isfinite(readouts).all():
+            raise ValueError(f"expected one finite readout per {name} model, got shape {readouts.shape}")
+        check(f"number of {name} readouts", len(readouts), low=2)
+    check("bins", bins, low=2)
+    check("draws", draws, low=1)
     check("confidence", confidence, low=0, high=1, ends="()")
     check("prior", prior, low=0, ends="(]")
     rng = np.random.default_rng(seed)
@@ -196,21 +191,9 @@ def _scores(
 def _halves(unlearned: Array, retrained: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """Return first and second halves of both, with the first half's linear discriminant as a new column."""
     cut, cut_r = len(unlearned) // 2, len(retrained) // 2
-    direction = _discriminant(unlearned[:cut], retrained[:cut_r])
-    wide, wide_r = (np.c_[models, models @ direction] for models in (unlearned, retrained))
-    return (wide[:cut], wide_r[:cut_r]), (wide[cut:], wide_r[cut_r:])
-
-
-def _discriminant(a: Array, b: Array) -> Array:
+    a, b = unlearned[:cut], retrained[:cut_r]
     spread = np.atleast_2d(np.cov(a, rowvar=False) + np.cov(b, rowvar=False))
     ridge = 1e-9 * max(float(np.trace(spread)), 1e-12) * np.eye(len(spread))
-    return np.asarray(np.linalg.solve(spread + ridge, a.mean(axis=0) - b.mean(axis=0)))
-
-
-def _check_readouts(a: Array, b: Array, bins: int, draws: int) -> None:
-    for name, readouts in {"unlearned": a, "retrained": b}.items():
-        if readouts.ndim != 1 or not np.isfinite(readouts).all():
-            raise ValueError(f"expected one finite readout per {name} model, got shape {readouts.shape}")
-        check(f"number of {name} readouts", len(readouts), low=2)
-    check("bins", bins, low=2)
-    check("draws", draws, low=1)
+    direction = np.linalg.solve(spread + ridge, a.mean(axis=0) - b.mean(axis=0))
+    wide, wide_r = (np.c_[models, models @ direction] for models in (unlearned, retrained))
+    return (wide[:cut], wide_r[:cut_r]), (wide[cut:], wide_r[cut_r:])

@@ -6,8 +6,6 @@ re-training; with mean losses and clip M it is 2 s M / n for s of n samples. The
 stationarity and is never worse on the cases tested; this one is kept because the literature states it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -105,15 +103,10 @@ def many_requests(alpha: Array, gaps: Sequence[float], steps: Sequence[int], cha
 
     e_j(alpha) = q (w(alpha) e_{j-1}(2 alpha) + e0(2 alpha - 1)) one way, and
     e_j(alpha) = q (w(alpha) e0(2 alpha) + e_{j-1}(2 alpha - 1)) the other, w(alpha) = (alpha - 1/2)/(alpha - 1).
-
-    >>> chain = Chain(l2=0.1, step=1.0, sigma=0.1)
-    >>> twice = many_requests(np.array([8.0]), [0.02, 0.02], [400, 400], chain)
-    >>> bool(twice[0] > one_request(np.array([8.0]), 0.02, 400, chain)[0])
-    True
     """
     if len(gaps) != len(steps) or not gaps:
         raise ValueError(f"expected one number of steps per request, got {len(steps)} for {len(gaps)} requests")
-    return np.maximum(_forward(alpha, gaps, steps, chain), _backward(alpha, gaps, steps, chain))
+    return np.maximum(*(_one_way(alpha, gaps, steps, chain, forward=way) for way in (True, False)))
 
 
 def rurk_request(alpha: Array, gap: float, pull: float, steps: int, chain: Chain) -> Array:
@@ -122,11 +115,6 @@ def rurk_request(alpha: Array, gap: float, pull: float, steps: int, chain: Chain
     `chain.l2` is m', the convexity left after subtracting the forget terms; `pull` = G bounds their gradient.
     w(alpha) exp(-K m' eta / (2 alpha)) e0'(2 alpha) + eB(2 alpha - 1), e0' with gap + G and eB with G, and the same
     with the roles of the two terms swapped for the other direction; the larger of both.
-
-    >>> chain = Chain(l2=0.1, step=1.0, sigma=0.1)
-    >>> many, more = (float(rurk_request(np.array([4.0]), 0.02, 0.01, k, chain)[0]) for k in (10_000, 100_000))
-    >>> abs(many - more) < 1e-9 < many
-    True
     """
     start = one_request(2 * alpha, gap + pull, steps, chain)
     swapped = one_request(2 * alpha - 1, gap + pull, steps, chain)
@@ -159,15 +147,11 @@ def _weight(alpha: Array) -> Array:
     return np.asarray((alpha - 0.5) / (alpha - 1))
 
 
-def _forward(alpha: Array, gaps: Sequence[float], steps: Sequence[int], chain: Chain) -> Array:
+def _one_way(alpha: Array, gaps: Sequence[float], steps: Sequence[int], chain: Chain, *, forward: bool) -> Array:
     if len(gaps) == 1:
         return one_request(alpha, gaps[0], steps[0], chain)
-    before = _weight(alpha) * _forward(2 * alpha, gaps[:-1], steps[:-1], chain)
-    return decay(alpha, steps[-1], chain) * (before + stationary_divergence(2 * alpha - 1, gaps[-1], chain))
-
-
-def _backward(alpha: Array, gaps: Sequence[float], steps: Sequence[int], chain: Chain) -> Array:
-    if len(gaps) == 1:
-        return one_request(alpha, gaps[0], steps[0], chain)
-    fresh = _weight(alpha) * stationary_divergence(2 * alpha, gaps[-1], chain)
-    return decay(alpha, steps[-1], chain) * (fresh + _backward(2 * alpha - 1, gaps[:-1], steps[:-1], chain))
+    twice, less = 2 * alpha, 2 * alpha - 1
+    before = _one_way(twice if forward else less, gaps[:-1], steps[:-1], chain, forward=forward)
+    fresh = stationary_divergence(less if forward else twice, gaps[-1], chain)
+    first, second = (before, fresh) if forward else (fresh, before)
+    return decay(alpha, steps[-1], chain) * (_weight(alpha) * first + second)

@@ -4,8 +4,6 @@ Shapes: x (n, d) with rows of norm at most `radius`, y (n,) integers, weights (m
 classes and k = classes otherwise. No bias: add a constant feature before `unit_rows` if one is needed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -84,9 +82,6 @@ def residuals(problem: Logistic, weights: Array, x: Array, y: Labels) -> Array:
     """Return the derivative of the loss in the scores, (models, n, k), scaled so that gradients respect the clip.
 
     x may also be (models, n, d): each model with inputs of its own.
-
-    >>> residuals(Logistic(l2=1.0, clip=0.25), np.zeros((1, 1, 1)), np.array([[1.0], [0.1]]), np.array([1, 1])).tolist()
-    [[[-0.25], [-0.5]]]
     """
     scores = _scores(weights, x)
     if problem.classes == 2:
@@ -95,16 +90,14 @@ def residuals(problem: Logistic, weights: Array, x: Array, y: Labels) -> Array:
         residual = np.exp(scores - scores.max(axis=2, keepdims=True))
         residual /= residual.sum(axis=2, keepdims=True)
         residual[:, np.arange(len(y)), y] -= 1
-    return residual if problem.clip is None else _clipped(residual, x, problem.clip)
+    if problem.clip is None:
+        return residual
+    norms = np.linalg.norm(residual, axis=2, keepdims=True) * np.linalg.norm(x, axis=-1)[..., None]
+    return np.asarray(residual * (problem.clip / np.maximum(norms, problem.clip)))
 
 
 def gradient(problem: Logistic, weights: Array, x: Array, y: Labels, normaliser: int | None = None) -> Array:
-    """Return sum of clipped per-sample gradients / normaliser + l2 w; the normaliser is n unless given.
-
-    >>> problem = Logistic(l2=0.1)
-    >>> gradient(problem, problem.start(1, 1), np.array([[1.0]]), np.array([1])).tolist()
-    [[[-0.5]]]
-    """
+    """Return sum of clipped per-sample gradients / normaliser + l2 w; the normaliser is n unless given."""
     total = total_gradient(residuals(problem, weights, x, y), x)
     return np.asarray(total / (normaliser or len(y)) + problem.l2 * weights)
 
@@ -117,11 +110,7 @@ def total_gradient(residual: Array, x: Array) -> Array:
 
 
 def project(weights: Array, radius: float | None) -> Array:
-    """Scale each model back to norm `radius`, and only those beyond it.
-
-    >>> project(np.array([[[3.0, 4.0]], [[0.3, 0.4]]]), 1.0).tolist()
-    [[[0.6000000000000001, 0.8]], [[0.3, 0.4]]]
-    """
+    """Scale each model back to norm `radius`, and only those beyond it."""
     if radius is None:
         return weights
     norms = np.linalg.norm(weights, axis=(1, 2), keepdims=True)
@@ -186,8 +175,3 @@ def _scores(weights: Array, x: Array) -> Array:
     if x.ndim == 2:
         return np.tensordot(x, weights, axes=(1, 2)).transpose(1, 0, 2)
     return np.asarray(x @ weights.transpose(0, 2, 1))
-
-
-def _clipped(residual: Array, x: Array, clip: float) -> Array:
-    norms = np.linalg.norm(residual, axis=2, keepdims=True) * np.linalg.norm(x, axis=-1)[..., None]
-    return np.asarray(residual * (clip / np.maximum(norms, clip)))

@@ -1,7 +1,5 @@
 """From Renyi divergence to (eps, delta), and the exact Gaussian trade-off to compare with."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 
@@ -39,7 +37,12 @@ def curve_to_epsilon(
     """
     check_delta(delta)
     alpha, value = np.asarray(orders, float), np.asarray(divergences, float)
-    _check_curve(alpha, value)
+    if alpha.shape != value.shape or alpha.size == 0:
+        raise ValueError(f"expected as many divergences as orders, got {value.size} and {alpha.size}")
+    for order in alpha:
+        check("alpha", float(order), low=1, ends="(]")
+    if np.isnan(value).any() or (value < 0).any():
+        raise ValueError(f"expected divergences in [0, inf], got {float(value.min())}")
     if tight:
         eps = value + (np.log1p(-1 / alpha) - (math.log(delta) + np.log(alpha)) / (alpha - 1))
     else:
@@ -78,8 +81,6 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
     >>> round(gaussian_epsilon(0.2, 1e-5), 4)
     0.7255
-    >>> abs(gaussian_delta(gaussian_epsilon(0.2, 1e-5), 0.2) - 1e-5) < 1e-12
-    True
     """
     from scipy.optimize import brentq
 
@@ -88,12 +89,3 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         return 0.0
     high = mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta))
     return float(brentq(lambda eps: gaussian_delta(eps, mu) - delta, 0.0, high, xtol=1e-13))
-
-
-def _check_curve(alpha: Array, value: Array) -> None:
-    if alpha.shape != value.shape or alpha.size == 0:
-        raise ValueError(f"expected as many divergences as orders, got {value.size} and {alpha.size}")
-    for order in alpha:
-        check("alpha", float(order), low=1, ends="(]")
-    if np.isnan(value).any() or (value < 0).any():
-        raise ValueError(f"expected divergences in [0, inf], got {float(value.min())}")

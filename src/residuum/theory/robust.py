@@ -1,7 +1,5 @@
 """RURK's objective on the certified path: descent on the retained, ascent on the forgotten and their neighbours."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,11 +31,7 @@ def forget_pull(problem: Logistic, lambda_f: float, lambda_a: float, tau: float)
 
 
 def remaining_convexity(problem: Logistic, lambda_f: float, lambda_a: float, tau: float) -> float:
-    """Return m' = l2 - (lambda_f + lambda_a) (radius + tau)^2 / 4 (softmax: / 2), which the published form needs > 0.
-
-    >>> round(remaining_convexity(Logistic(l2=0.1), 0.1, 0.1, tau=0.0), 3)
-    0.05
-    """
+    """Return m' = l2 - (lambda_f + lambda_a) (radius + tau)^2 / 4 (softmax: / 2), which must be > 0 as published."""
     share = 4 if problem.classes == 2 else 2
     return problem.l2 - (lambda_f + lambda_a) * (problem.radius + tau) ** 2 / share
 
@@ -80,7 +74,6 @@ def robust_epsilon(
     True
     """
     pull = forget_pull(problem, lambda_f, lambda_a, tau)
-    last = Phase(phases[-1].steps, phases[-1].gap + pull)
-    bound = shifted_epsilon([*phases[:-1], last], chain, delta)
+    bound = shifted_epsilon([*phases[:-1], Phase(phases[-1].steps, phases[-1].gap + pull)], chain, delta)
     constants = {**bound.constants, "pull": pull, "lambda_f": lambda_f, "lambda_a": lambda_a, "tau": tau}
     return replace(bound, assumptions=(*bound.assumptions, _ANY_ATTACK), constants=constants)

@@ -9,8 +9,6 @@ of phases matter. Only one of the two chains must contract: the unlearning objec
 re-training one, attacks on the current model included.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,11 +60,8 @@ def divergence_rate(phases: Sequence[Phase], chain: Chain, *, start_gap: float =
     `start_gap` is the distance of the two chains' starting points.
 
     >>> chain = Chain(l2=0.1, step=1.0, sigma=0.1)
-    >>> learned = divergence_rate([Phase(1000, 0.02)], chain)
-    >>> round(learned, 6)  # gap^2 (1 - eta m / 2) / (2 m sigma^2), the exact Gaussian value
+    >>> round(divergence_rate([Phase(1000, 0.02)], chain), 6)  # gap^2 (1 - eta m / 2) / (2 m sigma^2), exact
     0.19
-    >>> round(divergence_rate([Phase(1000, 0.02), Phase(10, 0.0)], chain) / learned, 6) == round(0.9 ** 20, 6)
-    True
 
     Reference: Feldman et al. (2018); Altschuler and Talwar (2022); Bok, Su and Altschuler (2024).
     """
@@ -84,9 +79,8 @@ def shifted_epsilon(
 
     >>> chain = Chain(l2=0.1, step=1.0, sigma=0.1)
     >>> phases = [Phase(1000, 0.02), Phase(20, 0.0)]
-    >>> round(shifted_epsilon(phases, chain, 1e-5).value, 3), round(shifted_epsilon(phases, chain, 1e-5,
-    ...     gaussian=True).value, 3)
-    (0.275, 0.249)
+    >>> [round(shifted_epsilon(phases, chain, 1e-5, gaussian=sharper).value, 3) for sharper in (False, True)]
+    [0.275, 0.249]
     """
     check_delta(delta)
     rho = divergence_rate(phases, chain, start_gap=start_gap)
@@ -113,8 +107,6 @@ def steps_needed(
     >>> shifted_epsilon([Phase(1000, 0.02), Phase(k, 0.0)], chain, 1e-5).value <= 1.0
     True
     >>> steps_needed([Phase(1000, 0.02)], chain, 1.0, 1e-5, pull=0.02) is None
-    True
-    >>> steps_needed([], chain, 1.0, 1e-5, start_gap=10.0) > k
     True
     """
     check("eps", eps, low=0, ends="(]")

@@ -6,7 +6,7 @@ import pytest
 
 from residuum.auditing import Cost
 from residuum.experiments import Experiment, audit_cost, is_short, plan
-from residuum.experiments.stages import spoken_progress
+from residuum.experiments.stages import printed_progress
 
 
 def test_the_cost_of_missing_audits_counts_every_prediction(quick, finished, tmp_path):
@@ -46,8 +46,8 @@ def test_finished_trainings_are_no_work(quick, finished):
 
 
 @pytest.mark.parametrize(("every", "lines"), [(0.0, 2), (1000.0, 0)])
-def test_progress_is_spoken_at_most_so_often_with_the_time_left(every, lines, capsys):
-    speak = spoken_progress("audit gaussian (seed 7)", every=every)
+def test_progress_is_printed_at_most_so_often_with_the_time_left(every, lines, capsys):
+    speak = printed_progress("audit gaussian (seed 7)", every=every)
     for done in (1, 2, 3):
         speak(done, 3)
     said = capsys.readouterr().err.splitlines()

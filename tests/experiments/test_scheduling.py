@@ -7,16 +7,12 @@ from concurrent.futures import Executor, Future
 import pytest
 
 from residuum.experiments import Experiment, plan, run, run_all
-from residuum.experiments.order import longest_path_first
-from residuum.experiments.runner import SeedPlan
-from residuum.experiments.store import Stage, Store
+from residuum.experiments.planning import SeedPlan
+from residuum.experiments.runner import longest_path_first
+from residuum.experiments.store import Store
 
 
-def stage(kind, name, **parents):
-    return Stage(kind, {"label": name, "seed": 1, "method": "gd"}, parents)
-
-
-def test_what_the_most_work_waits_for_comes_first():
+def test_what_the_most_work_waits_for_comes_first(stage):
     original, control = stage("train", "original"), stage("train", "control")
     row = stage("unlearn", "row", original=original)
     audit = stage("audit", "all", original=original, control=control, row=row)
@@ -66,7 +62,7 @@ class Delayed(Future):
 def test_a_pool_gets_one_stage_more_than_it_has_workers_and_a_cluster_all(workers, most, tmp_path, monkeypatch):
     done = []
     monkeypatch.setattr(Store, "compute", lambda self, each: done.append(each))
-    monkeypatch.setattr("residuum.experiments.runner._gather", lambda seed, place: [])
+    monkeypatch.setattr("residuum.experiments.runner._gather", lambda seed, store: [])
 
     def wait_for_the_first(futures, return_when):
         first = next(iter(futures))
@@ -82,7 +78,7 @@ def test_a_pool_gets_one_stage_more_than_it_has_workers_and_a_cluster_all(worker
     assert executor.most in most  # six trainings wait for nothing
 
 
-def test_a_plan_that_can_never_be_finished_is_an_error(tmp_path):
+def test_a_plan_that_can_never_be_finished_is_an_error(stage, tmp_path):
     orphan = stage("evaluate", "row", model=stage("train", "original"))
     plans = [[SeedPlan(1, {}, {"row": orphan}, {})]]
     with pytest.raises(KeyError, match=orphan.parents["model"].key):

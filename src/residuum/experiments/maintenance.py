@@ -1,16 +1,13 @@
 """Looking after a store: list it, verify it, clear out what nobody can use, and forget what was made with given ids."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from residuum.experiments.code import code_fingerprint
-from residuum.experiments.stages import IDS, SCRATCH, STAGES, modules_of
+from residuum.experiments.stages import IDS, SCRATCH, STAGES, code_of
 from residuum.experiments.store import MANIFEST, WRITING, Store, broken_artefacts, manifest_of
 from residuum.types import InputError
 
@@ -33,11 +30,6 @@ class Artefact:
         return str(self.manifest["title"])
 
     @property
-    def size(self) -> int:
-        """Bytes on disk."""
-        return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
-
-    @property
     def made(self) -> datetime:
         """When it was finished."""
         return datetime.fromtimestamp((self.folder / MANIFEST).stat().st_mtime, UTC)
@@ -47,7 +39,7 @@ class Artefact:
         """Whether the installed code would still give it this key."""
         kind, settings = self.manifest["kind"], self.manifest["settings"]
         try:
-            return bool(self.manifest["code"] == code_fingerprint(STAGES[kind], modules_of(kind, settings)))
+            return bool(self.manifest["code"] == code_of(kind, settings.get("method")))
         except (InputError, KeyError):
             return False  # made by a method or a stage that is no longer installed
 
@@ -57,34 +49,31 @@ class Artefact:
 
     def record(self) -> dict[str, Any]:
         """Return the entry for machine-readable output."""
+        size = sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
         made = self.made.isoformat(timespec="seconds")
-        return {"key": self.key, "title": self.title, "bytes": self.size, "made": made, "current": self.current}
+        return {"key": self.key, "title": self.title, "bytes": size, "made": made, "current": self.current}
 
 
 def artefacts(root: Path) -> list[Artefact]:
     """Return what a store holds, oldest first; folders without a readable manifest are left to `leftovers`."""
     if not root.is_dir():
         raise InputError(f"expected a store folder, got {root}, which does not exist; name it with --store")
-    whole = [f for f in _folders(root) if (f / MANIFEST).is_file() and not _is_aside(f)]
-    found = [Artefact(folder, manifest_of(folder)) for folder in whole]
+    found = [Artefact(folder, manifest_of(folder)) for folder in _folders(root) if _is_whole(folder)]
     return sorted(found, key=lambda artefact: (artefact.made, artefact.key))
-
-
-def _folders(root: Path) -> Iterator[Path]:
-    for kind in STAGES:
-        if (root / kind).is_dir():
-            yield from (folder for folder in sorted((root / kind).iterdir()) if folder.is_dir())
 
 
 def leftovers(root: Path) -> list[Path]:
     """Return the half-written folders that no run is working on: a killed run left them."""
-    half = [folder for folder in _folders(root) if not (folder / MANIFEST).is_file() or _is_aside(folder)]
-    half += sorted((root / SCRATCH).iterdir()) if (root / SCRATCH).is_dir() else []
+    half = [folder for folder in _folders(root) if not _is_whole(folder)] + sorted((root / SCRATCH).glob("*"))
     return [folder for folder in half if not Store(root).busy(_key_of(folder))]
 
 
-def _is_aside(folder: Path) -> bool:
-    return folder.name.startswith(WRITING)
+def _folders(root: Path) -> list[Path]:
+    return [folder for kind in STAGES for folder in sorted((root / kind).glob("*")) if folder.is_dir()]
+
+
+def _is_whole(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file() and not folder.name.startswith(WRITING)
 
 
 def _key_of(folder: Path) -> str:
@@ -100,9 +89,8 @@ def verify(root: Path) -> dict[str, list[str]]:
 def collect_garbage(root: Path, *, dry_run: bool = False) -> list[str]:
     """Remove half-written folders and artefacts that the installed code would never use; return what they were."""
     half, stale = leftovers(root), [artefact for artefact in artefacts(root) if not artefact.current]
-    if not dry_run:
-        for folder in [*half, *(artefact.folder for artefact in stale)]:
-            shutil.rmtree(folder)
+    for folder in () if dry_run else (*half, *(artefact.folder for artefact in stale)):
+        shutil.rmtree(folder)
     return [*(f"half-written {_key_of(folder)}" for folder in half), *(artefact.title for artefact in stale)]
 
 
@@ -110,11 +98,8 @@ def made_with(root: Path, ids: Collection[str]) -> list[Artefact]:
     """Return the artefacts that read one of these samples, or were made from one that did."""
     wanted, everything = frozenset(ids), artefacts(root)
     tainted = {artefact.key for artefact in everything if artefact.ids() & wanted}
-    grown = True
-    while grown:
-        more = {a.key for a in everything if tainted & set(a.manifest["parents"].values())} - tainted
+    while more := {a.key for a in everything if tainted & set(a.manifest["parents"].values())} - tainted:
         tainted |= more
-        grown = bool(more)
     return [artefact for artefact in everything if artefact.key in tainted]
 
 
@@ -123,7 +108,6 @@ def forget(root: Path, ids: Collection[str], *, dry_run: bool = False) -> list[A
     if not ids:
         raise InputError("expected at least one id to forget, got none")
     doomed = made_with(root, ids)
-    if not dry_run:
-        for artefact in doomed:
-            shutil.rmtree(artefact.folder)
+    for artefact in () if dry_run else doomed:
+        shutil.rmtree(artefact.folder)
     return doomed

@@ -1,7 +1,5 @@
 """Which code a stage runs: its sources, followed through the imports, and the versions of the libraries below them."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import inspect
@@ -11,32 +9,46 @@ from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
-LIBRARIES = ("torch", "numpy", "scikit-learn")
+from residuum.engines import LIBRARIES
 
 
 @cache  # a process runs the code that it loaded, whatever happens to the files meanwhile
 def code_fingerprint(function: Callable[..., Any], modules: tuple[str, ...]) -> str:
-    """Return the hash of a function's own source, of all Residuum sources that `modules` import, and of LIBRARIES.
+    """Return the hash of a function's own code, of all Residuum modules that `modules` import, and of LIBRARIES.
 
-    A module outside Residuum (a third party's method) counts with its own file and what it imports of Residuum.
+    Comments, docstrings and layout do not count. A module outside Residuum (a third party's method) counts with its own
+    file and what it imports of Residuum.
 
     >>> from residuum.experiments.stages import train_stage
     >>> len(code_fingerprint(train_stage, ("residuum.training",)))
     64
     """
-    digest = hashlib.sha256(inspect.getsource(function).encode())
+    digest = hashlib.sha256(meaning(dedent(inspect.getsource(function))).encode())
     for name in sorted(import_closure(modules)):
-        digest.update(name.encode() + b"\0" + _source(name).read_bytes())
+        digest.update(f"{name}\0{_module(name)[0]}".encode())
     for library in LIBRARIES:
         digest.update(f"{library} {version(library)}\n".encode())
     return digest.hexdigest()
 
 
-def library_versions() -> dict[str, str]:
-    """Return the versions of Residuum and of the libraries that compute, in this process."""
-    return {library: version(library) for library in ("residuum", *LIBRARIES)}
+def meaning(source: str) -> str:
+    r"""Return the syntax tree of a source as text: without docstrings, comments and layout.
+
+    >>> meaning("def f(x):\n    'Double x.'\n    return 2 * x  # or x + x") == meaning("def f(x): return 2 * x")
+    True
+    """
+    return _undocumented(ast.parse(source))
+
+
+def _undocumented(tree: ast.Module) -> str:
+    """Return the tree as text after removing its docstrings, in place."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            del node.body[: ast.get_docstring(node, clean=False) is not None]
+    return ast.dump(tree)
 
 
 def import_closure(modules: Iterable[str]) -> set[str]:
@@ -53,16 +65,17 @@ def import_closure(modules: Iterable[str]) -> set[str]:
         name = waiting.pop()
         if name not in found:
             found.add(name)
-            waiting += _imports(name)
+            waiting += _module(name)[1]
     return found
 
 
 @cache
-def _imports(name: str) -> tuple[str, ...]:
-    """Return the Residuum modules that a module's source names in import statements, late ones included."""
+def _module(name: str) -> tuple[str, tuple[str, ...]]:
+    """Return a module's meaning, and the Residuum modules that its import statements name, late ones included."""
     tree = ast.parse(_source(name).read_text(encoding="utf-8"))
     named = (target for node in ast.walk(tree) for target in _targets(node))
-    return tuple(sorted({target for target in named if target.startswith("residuum.") and find_spec(target)}))
+    imported = {target for target in named if target.startswith("residuum.") and find_spec(target)}
+    return _undocumented(tree), tuple(sorted(imported))
 
 
 def _targets(node: ast.AST) -> Iterator[str]:
@@ -74,7 +87,6 @@ def _targets(node: ast.AST) -> Iterator[str]:
         yield node.module
 
 
-@cache
 def _source(name: str) -> Path:
     module = sys.modules.get(name)
     found = inspect.getsourcefile(module) if module else getattr(find_spec(name), "origin", None)

@@ -1,27 +1,33 @@
-"""Who runs the stages: this process, a pool of local processes, or a cluster. Nothing else in Residuum knows."""
+"""Who runs the stages: this process, a pool of local processes, or a cluster. Nothing else in Residuum knows.
 
-from __future__ import annotations
+Local workers come from a server that loads the libraries once and forks them off. Nothing heavy is imported here, so
+that a command can start the server before it loads the same libraries itself.
+"""
 
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib.metadata import version
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.context import BaseContext
 
-import torch
+from residuum.errors import InputError
 
-from residuum.experiments.code import library_versions
-from residuum.types import InputError
-from residuum.workers import worker_context
-
+LIBRARIES = ("torch", "numpy", "scikit-learn")  # that compute: results depend on their versions
 RETRIES = 3  # a stage whose worker died is given to another one this often
+# what stages load; none of it runs a torch operator, whose threads would not survive the fork
+PRELOADED = ["residuum.experiments.store", "sklearn.svm", "sklearn.datasets", "scipy.special"]
+PRELOADED += ["torch._dynamo", "torch._decomp.decompositions_for_jvp"]  # for gradients of single samples
+METHOD = "forkserver" if sys.platform == "linux" else "spawn"  # the libraries of other systems do not like to be forked
 
 
-@contextmanager
-def engine(workers: int = 1, cluster: str | None = None) -> Iterator[Executor | None]:
-    """Yield an executor for `run`: a cluster's, a pool of `workers` fresh processes, or None for one worker.
+def engine(workers: int = 1, cluster: str | None = None) -> AbstractContextManager[Executor | None]:
+    """Return the context of an executor for `run`: a cluster's, a pool of `workers` processes, or None for one worker.
 
     Leaving the block by an interrupt or an error stops the local processes at once; finished stages are in the store.
 
@@ -30,13 +36,8 @@ def engine(workers: int = 1, cluster: str | None = None) -> Iterator[Executor | 
     True
     """
     if cluster is not None:
-        with _cluster(cluster) as executor:
-            yield executor
-    elif workers == 1:
-        yield None
-    else:
-        with _pool(workers) as executor:
-            yield executor
+        return _cluster(cluster)
+    return nullcontext() if workers == 1 else _pool(workers)
 
 
 class Pool(ProcessPoolExecutor):
@@ -45,6 +46,30 @@ class Pool(ProcessPoolExecutor):
     def __init__(self, workers: int) -> None:
         super().__init__(workers, mp_context=worker_context(), initializer=_follow_the_parent)
         self.workers = workers
+
+
+def start_workers(workers: int, cluster: str | None = None) -> None:
+    """Let the server of local workers, if any will be wanted, load the libraries while this process does so too."""
+    if workers > 1 and cluster is None:
+        worker_context()
+
+
+def worker_context() -> BaseContext:
+    """Return how worker processes are started, with the server running where there is one.
+
+    >>> worker_context().get_start_method() == METHOD
+    True
+    """
+    context = multiprocessing.get_context(METHOD)
+    if METHOD == "forkserver":
+        context.set_forkserver_preload(PRELOADED)
+        resource_tracker.ensure_running()  # it comes first anyway, and would let interrupts through again
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is for the parent
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return context
 
 
 @contextmanager
@@ -62,6 +87,8 @@ def _pool(workers: int) -> Iterator[Executor]:
 
 def _follow_the_parent() -> None:
     """Leave interrupts to the parent, and end when it ends: a killed run must not leave workers behind."""
+    import torch
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     torch.set_num_threads(1)  # for what a stage does before it sets its own number
@@ -88,6 +115,11 @@ def _cluster(address: str) -> Iterator[Executor]:
     with client:
         _check_workers(client, address)
         yield client.get_executor(retries=RETRIES)
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of Residuum and of the libraries that compute, in this process."""
+    return {library: version(library) for library in ("residuum", *LIBRARIES)}
 
 
 def _check_workers(client: object, address: str) -> None:

@@ -1,0 +1,265 @@
+"""An experiment: a named scenario with its profile and overrides, and the rows to compare."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from residuum.data import Dataset
+from residuum.experiments.parsing import (
+    build_perturbation,
+    override,
+    parse_request,
+    parse_value,
+    split_label,
+    split_spec,
+)
+from residuum.experiments.pretrained import KnownFile, Pretrained, find_manifest
+from residuum.experiments.settings import (
+    DEFAULT_PROFILE,
+    ForgetSettings,
+    Scenario,
+    Strict,
+    loaded_dataset,
+    split_data,
+)
+from residuum.methods import Method, first_problem, make_method, methods
+from residuum.models import MODELS
+from residuum.parallel import Compute
+from residuum.types import InputError, Splits, unknown_name
+
+SCENARIOS = files("residuum.experiments") / "scenarios"
+BASELINES = ("original", "retrain", "control")
+MOST_REQUESTS = 100  # each is a re-train and a deeper graph; a stage 200 deep can no longer be sent to a worker
+
+
+class Row(Strict):
+    """One line of the results: a label, the method's name, its complete hyper-parameters, and which were left open."""
+
+    label: str
+    method: str
+    settings: dict[str, Any]
+    left_open: list[str] = Field(default_factory=list)
+
+    def build(self) -> Method:
+        """Return the configured method."""
+        return make_method(self.method, self.settings)
+
+
+class Experiment(Strict):
+    """A scenario with the rows to compare; the argument of `run`.
+
+    >>> Experiment.create("digits", methods="rurk,ga_strong=ga:lr=0.1").labels
+    ['original', 'retrain', 'control', 'rurk', 'ga_strong']
+    """
+
+    scenario: Scenario
+    rows: list[Row]
+    data_root: Path | None = None
+    init_from: Path | None = None
+    manifest: Path | None = None
+    compute: Compute = Compute()
+
+    @classmethod
+    def create(
+        cls,
+        scenario: str = "digits",
+        *,
+        methods: str | Sequence[str] | None = None,
+        seeds: Sequence[int] | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        requests: Sequence[str | Mapping[str, Any]] | None = None,
+        profile: str = DEFAULT_PROFILE,
+        data_root: Path | str | None = None,
+        init_from: Path | str | None = None,
+        manifest: Path | str | None = None,
+    ) -> Experiment:
+        """Return the experiment of a named scenario; `overrides` has dotted keys such as "rurk.tau".
+
+        `requests` are deletion requests to carry out one after the other, instead of the scenario's: texts such as
+        "class=8,fraction=0.5" or the fields of `ForgetSettings`; the experiment is that of the last, `steps` has all.
+        `init_from` is a weights file: all models start from it, but for the head, which is fresh from the seed.
+        `manifest` says which samples these weights have seen (default: the .json beside them, if it is one).
+        """
+        given = {**(overrides or {}), **({"seeds": list(seeds)} if seeds is not None else {})}
+        chosen = load_scenario(scenario, given, profile=profile)
+        if requests is not None:
+            chosen = chosen.after(_checked_requests(requests, given))
+        specs = methods.split(",") if isinstance(methods, str) else methods
+        rows = [parse_row(spec, chosen.methods, chosen.left_open) for spec in (chosen.rows if specs is None else specs)]
+        _check_labels([*_baseline_labels(chosen), *(row.label for row in rows)])
+        if chosen.picture and not rows:
+            raise InputError("expected at least one method for the picture, got none; give --methods gd")
+        root, weights, seen = (Path(path) if path else None for path in (data_root, init_from, manifest))
+        found = find_manifest(weights, seen)
+        return cls(scenario=chosen, rows=rows, data_root=root, init_from=weights, manifest=found)
+
+    @property
+    def labels(self) -> list[str]:
+        """All row labels, the baselines first."""
+        return [*_baseline_labels(self.scenario), *(row.label for row in self.rows)]
+
+    @property
+    def steps(self) -> list[Experiment]:
+        """One experiment per request, in order; this one is the last.
+
+        >>> chain = Experiment.create("digits", requests=["class=8,fraction=0.5", "fraction=0.02"])
+        >>> [len(step.scenario.earlier) for step in chain.steps], chain.steps[-1] == chain
+        ([0, 1], True)
+        """
+        requests = self.scenario.requests
+        scenarios = [self.scenario.after(requests[:number]) for number in range(1, len(requests) + 1)]
+        return [self.model_copy(update={"scenario": scenario}) for scenario in scenarios]
+
+    def model_post_init(self, context: object) -> None:
+        """Let a new experiment see the data as they are now; until the next one, they are read once."""
+        loaded_dataset.cache_clear()
+
+    def dataset(self) -> Dataset:
+        """Return the scenario's data set."""
+        return loaded_dataset(self.scenario.data.name, self.data_root, self.scenario.data.size)
+
+    @property
+    def pretrained(self) -> Pretrained | None:
+        """The weights to start from and their manifest, each with path and hash; None without them."""
+        if self.init_from is None:
+            return None
+        seen = None if self.manifest is None else KnownFile.read(self.manifest)
+        return Pretrained(weights=KnownFile.read(self.init_from), manifest=seen)
+
+    def splits(self, dataset: Dataset | None = None) -> Splits:
+        """Return the scenario's splits, the samples of all requests forgotten: the same for every seed."""
+        return split_data(dataset or self.dataset(), self.scenario.data, self.scenario.requests)
+
+
+def load_scenario(name: str, overrides: Mapping[str, Any] | None = None, *, profile: str = DEFAULT_PROFILE) -> Scenario:
+    """Return a named scenario in one of its profiles, with overrides such as {"train.epochs": 5, "rurk.tau": 0.02}."""
+    complete = _validated(scenario_tree(name, profile)).model_dump()
+    for key, value in (overrides or {}).items():
+        override(complete, key, value)
+    scenario = _validated(complete)
+    _check_names(scenario)
+    return scenario
+
+
+def scenario_names() -> list[str]:
+    """Return the names of the scenarios that come with the package.
+
+    >>> "digits" in scenario_names()
+    True
+    """
+    return sorted(entry.name.removesuffix(".toml") for entry in SCENARIOS.iterdir() if entry.name.endswith(".toml"))
+
+
+def scenario_tree(name: str, profile: str = DEFAULT_PROFILE) -> dict[str, Any]:
+    """Return the values of a scenario's file with those of one of its profiles; every file has the profile `cpu`.
+
+    >>> scenario_tree("digits", "papre")
+    Traceback (most recent call last):
+        ...
+    residuum.errors.InputError: unknown profile of digits 'papre'; did you mean paper? Known: cpu, paper
+    """
+    if name not in scenario_names():
+        raise unknown_name("scenario", name, scenario_names())
+    tree = tomllib.loads((SCENARIOS / f"{name}.toml").read_text(encoding="utf-8"))
+    profiles = {DEFAULT_PROFILE: {}, **tree.pop("profiles", {})}
+    if profile not in profiles:
+        raise unknown_name(f"profile of {name}", profile, profiles)
+    return {"name": name, "profile": profile, **merged(tree, profiles[profile])}
+
+
+def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the base with the changes: tables are merged, other values replaced, dotted keys reach inside.
+
+    >>> merged({"train": {"epochs": 5, "lr": 0.1}, "rows": ["gd"]}, {"train.epochs": 2, "rows": []})
+    {'train': {'epochs': 2, 'lr': 0.1}, 'rows': []}
+    """
+    tree = dict(base)
+    for key, value in changes.items():
+        head, _, rest = key.partition(".")
+        new = {rest: value} if rest else value
+        old = tree.get(head)
+        tree[head] = merged(old if isinstance(old, Mapping) else {}, new) if isinstance(new, Mapping) else new
+    return tree
+
+
+def _checked_requests(
+    requests: Sequence[str | Mapping[str, Any]], overrides: Mapping[str, Any]
+) -> list[ForgetSettings]:
+    if not requests:
+        raise InputError("expected at least one request, got none")
+    if len(requests) > MOST_REQUESTS:
+        many = f"expected at most {MOST_REQUESTS} requests, got {len(requests)}"
+        raise InputError(f"{many}; each needs a re-train: gather several in one list of ids")
+    if clash := next((key for key in overrides if key.partition(".")[0] in ("forget", "earlier")), None):
+        raise InputError(f"expected requests or the setting {clash}, got both; put it into the requests")
+    fields = [parse_request(request) if isinstance(request, str) else request for request in requests]
+    for number, given in enumerate(fields, start=1):
+        for field in given:
+            if field not in ForgetSettings.model_fields:
+                raise unknown_name(f"field of request {number}", field, ForgetSettings.model_fields)
+    try:
+        return [ForgetSettings.model_validate(given) for given in fields]
+    except ValidationError as error:
+        raise InputError(f"request: {first_problem(error)}") from None
+
+
+def _validated(tree: Mapping[str, Any]) -> Scenario:
+    try:
+        return Scenario.model_validate(tree)
+    except ValidationError as error:
+        raise InputError(first_problem(error)) from None
+
+
+def parse_row(
+    spec: str,
+    defaults: Mapping[str, Mapping[str, Any]] | None = None,
+    left_open: Mapping[str, Sequence[str]] | None = None,
+) -> Row:
+    """Return the row of `[LABEL=]NAME[:key=value...]`; without a label the text itself with keys sorted.
+
+    >>> parse_row("rurk:v=2:tau=0.1").label
+    'rurk:tau=0.1:v=2'
+    """
+    label, spec = split_label(spec.strip())
+    name, given = split_spec(spec)
+    if name in (*BASELINES, "control_2"):
+        raise InputError(f"{name} always runs; remove it from --methods. Known: {', '.join(sorted(methods()))}")
+    values = {key: parse_value(value) for key, value in given.items()}
+    method = make_method(name, {**(defaults or {}).get(name, {}), **values})
+    own_label = ":".join([name, *(f"{key}={value}" for key, value in given.items())])
+    unpublished = list((left_open or {}).get(name, []))
+    return Row(label=label or own_label, method=name, settings=method.settings, left_open=unpublished)
+
+
+def _baseline_labels(scenario: Scenario) -> list[str]:
+    return [*BASELINES, *(f"control_{k}" for k in range(2, scenario.controls + 1))]
+
+
+def _check_labels(labels: Sequence[str]) -> None:
+    for label in labels:
+        if labels.count(label) > 1:
+            raise InputError(f"two rows are called {label!r}; put LABEL= before one of them")
+        if not label or "/" in label or label.startswith("."):
+            raise InputError(f"expected a row label that can name a file, got {label!r}")
+
+
+def _check_names(scenario: Scenario) -> None:
+    if scenario.model.name not in MODELS:
+        raise unknown_name("model", scenario.model.name, MODELS)
+    for name, values in scenario.methods.items():
+        make_method(name, values)
+    for spec in scenario.audit.perturbations:
+        build_perturbation(spec)
+        if not scenario.audit.radii(spec):
+            name = spec.partition(":")[0]
+            raise InputError(f"expected radii for {name}; give --set audit.taus.{name}=0,0.01,...")
+    if (scenario.audit.draws is None) == (scenario.audit.half_width is None):
+        raise InputError("expected either draws or a half-width for the audit; set the other to none")
+    if not scenario.seeds or len(set(scenario.seeds)) != len(scenario.seeds):
+        raise InputError(f"expected at least one seed and none twice, got {scenario.seeds}")

@@ -1,0 +1,249 @@
+"""Plan the stages of an experiment, and say before it starts what there is to do and what the audits will cost."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from residuum.auditing import Cost, estimate_cost
+from residuum.experiments.experiment import Experiment, Row
+from residuum.experiments.parsing import build_perturbation
+from residuum.experiments.pretrained import Pretrained
+from residuum.experiments.settings import (
+    AuditStageSettings,
+    EvaluateSettings,
+    PictureStageSettings,
+    TrainSettings,
+    UnlearnSettings,
+    split_data,
+)
+from residuum.experiments.store import Stage, Store
+from residuum.models import build_model, check_model, init_from
+from residuum.parallel import Compute
+from residuum.types import InputError, Splits
+
+STEP = 1e-3  # seconds that a step of training takes at least, however small the network
+SHORT = 3.0  # seconds of work that are done before worker processes are there
+
+Fields = dict[str, Any]  # of settings, that several stages have in common
+
+
+@dataclass(frozen=True)
+class SeedPlan:
+    """The stages of one seed, by row label and by perturbation; `before` are the models of earlier requests."""
+
+    seed: int
+    models: dict[str, Stage]
+    evaluations: dict[str, Stage]
+    audits: dict[str, Stage]
+    picture: Stage | None = None
+    before: tuple[Stage, ...] = ()
+
+    @property
+    def stages(self) -> list[Stage]:
+        """All stages, parents before children."""
+        last = [self.picture] if self.picture else []
+        return [*self.before, *self.models.values(), *self.evaluations.values(), *self.audits.values(), *last]
+
+
+Plans = Sequence[Sequence[SeedPlan]]
+
+
+def plan(experiment: Experiment) -> list[SeedPlan]:
+    """Return the stages of every seed, after checking that data, splits and network fit together."""
+    dataset, splits = experiment.dataset(), experiment.splits()
+    _check_network(experiment, splits)
+    for row in experiment.rows:
+        if reason := row.build().refusal(splits):
+            raise InputError(reason)
+    pretrained = experiment.pretrained
+    start = {
+        "model": experiment.scenario.model,
+        "mean": dataset.mean,
+        "std": dataset.std,
+        "init_from": pretrained.weights if pretrained else None,
+    }
+    shared = {
+        "data": experiment.scenario.data,
+        "fingerprint": dataset.fingerprint,
+        "root": experiment.data_root,
+        "threads": experiment.scenario.threads,
+        "compute": experiment.compute,
+    }
+    return [_plan_seed(experiment, {**shared, "seed": seed}, start, pretrained) for seed in experiment.scenario.seeds]
+
+
+def all_stages(plans: Plans) -> list[Stage]:
+    """Return every stage of several plans once, parents before children."""
+    return list({stage.key: stage for own in plans for seed_plan in own for stage in seed_plan.stages}.values())
+
+
+def _check_network(experiment: Experiment, splits: Splits) -> None:
+    spec = experiment.scenario.model
+    model = build_model(spec.name, splits.train.shape, splits.classes, width=spec.width, seed=0)
+    if experiment.init_from is not None:
+        model = init_from(model, experiment.init_from)
+    check_model(model, splits.retain, splits.classes)
+
+
+def _plan_seed(experiment: Experiment, shared: Fields, start: Fields, pretrained: Pretrained | None) -> SeedPlan:
+    models, before = _plan_models(experiment, shared, start)
+    shared = {**shared, "requests": experiment.scenario.requests}
+    relearn = {label: experiment.scenario.relearn if has_relearn_time(experiment, label) else None for label in models}
+    evaluations = {
+        label: Stage(
+            EvaluateSettings(**shared, name=label, relearn=relearn[label]),
+            {"model": stage, "original": models["original"]},
+        )
+        for label, stage in models.items()
+    }
+    asked = {**shared, "labels": tuple(models), "pretrained": pretrained}
+    audits = {spec: _audit_stage(experiment, spec, asked, models) for spec in experiment.scenario.audit.perturbations}
+    return SeedPlan(shared["seed"], models, evaluations, audits, _picture_stage(experiment, shared, models), before)
+
+
+def _plan_models(experiment: Experiment, shared: Fields, start: Fields) -> tuple[dict[str, Stage], tuple[Stage, ...]]:
+    """Return the models of the last request by label, and those that earlier requests left on the way to them."""
+    labels = {row.label for row in experiment.rows}
+    before: list[Stage] = []
+    models: dict[str, Stage] = {}
+    for step in experiment.steps:
+        asked, previous = {**shared, "requests": step.scenario.requests}, models
+        models = {
+            role: Stage(TrainSettings(**asked, **start, name=role, recipe=step.scenario.training(role)))
+            for role in step.labels
+            if role not in labels
+        }
+        if previous:  # every step starts with the one model that saw everything
+            models["original"] = previous["original"]
+            before += [stage for label, stage in previous.items() if label in labels | {"original"}]
+        for row in step.rows:
+            models[row.label] = _unlearn_stage(row, asked, models["original"], previous.get(row.label))
+    return models, tuple(before)
+
+
+def _unlearn_stage(row: Row, shared: Fields, original: Stage, previous: Stage | None) -> Stage:
+    settings = UnlearnSettings(**shared, name=row.label, method=row.method, settings=row.settings)
+    return Stage(settings, {"original": original, **({"previous": previous} if previous else {})})
+
+
+def _audit_stage(experiment: Experiment, spec: str, shared: Fields, models: Mapping[str, Stage]) -> Stage:
+    """Return the audit, whose counts depend on the accelerator but not on the number of processes or the precision."""
+    settings = AuditStageSettings(
+        **{**shared, "compute": Compute(accelerator=experiment.compute.accelerator)},
+        name=spec,
+        audit=experiment.scenario.audit.of_one(spec),
+    )
+    return Stage(settings, models)
+
+
+def _picture_stage(experiment: Experiment, shared: Fields, models: Mapping[str, Stage]) -> Stage | None:
+    if experiment.scenario.picture is None:
+        return None
+    row = experiment.rows[0].label
+    labels = ("retrain", row, "control")
+    settings = PictureStageSettings(**shared, name=row, labels=labels, picture=experiment.scenario.picture)
+    return Stage(settings, {label: models[label] for label in labels})
+
+
+def has_relearn_time(experiment: Experiment, label: str) -> bool:
+    """Tell whether re-learn time is defined: the original has nothing to re-learn, CR has no trainable body."""
+    return label != "original" and all(row.method != "cr" for row in experiment.rows if row.label == label)
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What a run has to do: stages in all, how many are finished, and how long the rest took when last measured."""
+
+    total: int
+    finished: int
+    seconds: float | None
+
+    def __str__(self) -> str:
+        """Say it in one line.
+
+        >>> str(Outline(45, 30, 61.0)), str(Outline(3, 0, None))
+        ('45 stages: 30 finished, 15 to run, about 61 s of work', '3 stages: 0 finished, 3 to run')
+        """
+        time = f", about {self.seconds:.0f} s of work" if self.seconds else ""
+        return f"{self.total} stages: {self.finished} finished, {self.total - self.finished} to run{time}"
+
+
+def outline(experiments: Experiment | Sequence[Experiment], store: Path | str, plans: Plans | None = None) -> Outline:
+    """Return what `run`, or for several `run_all`, would find in the store and what it would still have to do.
+
+    `plans` as in `run_all`.
+    """
+    found, each = Store(Path(store)), [experiments] if isinstance(experiments, Experiment) else experiments
+    stages = all_stages([plan(experiment) for experiment in each] if plans is None else plans)
+    missing = [stage for stage in stages if not found.has(stage)]
+    measured = found.known_seconds()
+    known = [measured.get((stage.kind, stage.name)) for stage in missing]
+    total = None if None in known else sum(seconds for seconds in known if seconds is not None)
+    return Outline(len(stages), len(stages) - len(missing), total)
+
+
+def forget_lines(experiments: Sequence[Experiment]) -> list[str]:
+    """Return for each request how many training samples it forgets, and of which class, by its name."""
+    return [
+        f"{f'request {number} ' if len(experiments) > 1 else ''}forgets {_forget_words(experiment)}"
+        for number, experiment in enumerate(experiments, start=1)
+    ]
+
+
+def _forget_words(experiment: Experiment) -> str:
+    splits = split_data(experiment.dataset(), experiment.scenario.data, experiment.scenario.requests, combined=False)
+    if splits.forget_class is None:
+        return f"{len(splits.forget)} of {len(splits.train)} training samples"
+    of_class = int((splits.train.y == splits.forget_class).sum())
+    return f"{len(splits.forget)} of {of_class} training samples of class {splits.class_names[splits.forget_class]!r}"
+
+
+def audit_cost(experiment: Experiment, store: Path | str, plans: Sequence[SeedPlan] | None = None) -> Cost:
+    """Return what the missing audits will cost, from a probe of the scenario's network; nothing where none is missing.
+
+    With a half-width the number of draws is not known yet: then this is the most that they can cost.
+    `plans` are those of `plan`, if made before.
+    """
+    plans = plan(experiment) if plans is None else plans
+    found, chosen, rows = Store(Path(store)), experiment.scenario.audit, len(experiment.labels)
+    missing = [spec for seed_plan in plans for spec, stage in seed_plan.audits.items() if not found.has(stage)]
+    if not missing:
+        return Cost(0, 0.0)
+    splits, network = experiment.splits(), experiment.scenario.model
+    pair = [build_model(network.name, splits.train.shape, splits.classes, width=network.width, seed=k) for k in (0, 1)]
+    total = Cost(0, 0.0)
+    for spec in set(missing):
+        perturbation = build_perturbation(spec)
+        one = estimate_cost(
+            {"model": pair[0]},
+            pair[1],
+            splits.forget,
+            perturbation,
+            taus=chosen.radii(spec),
+            draws=chosen.draws or chosen.max_draws,
+            crafted_on=chosen.crafted_on,
+        )
+        each = perturbation.crafted and chosen.crafted_on == "unlearned"
+        times = missing.count(spec) * (rows if each else rows / 2)  # the probe's two models against all rows
+        total = Cost(total.passes + round(one.passes * times), total.seconds + one.seconds * times)
+    return total
+
+
+def is_short(experiments: Sequence[Experiment], store: Path | str, plans: Plans, cost: Cost) -> bool:
+    """Tell whether the stages that are missing take about as long as starting processes for them.
+
+    `cost` is that of the missing audits; with the steps of the missing trainings it bounds the work from below.
+    """
+    found, samples = Store(Path(store)), len(experiments[0].splits().train)
+    steps = sum(_steps(stage, samples) for stage in all_stages(plans) if not found.has(stage))
+    return steps * STEP + cost.seconds < SHORT
+
+
+def _steps(stage: Stage, samples: int) -> int:
+    settings = stage.settings
+    if isinstance(settings, TrainSettings):
+        return settings.recipe.epochs * math.ceil(samples / settings.recipe.batch_size)
+    method = settings.settings if isinstance(settings, UnlearnSettings) else {"epochs": 0}
+    return int(method.get("epochs", 1)) * math.ceil(samples / int(method.get("batch_size", samples)))
