@@ -112,7 +112,7 @@ class Pool:
 
     def _trained(self, name: str) -> torch.nn.Module:
         scenario, dataset = self.experiment.scenario, self.experiment.dataset()
-        splits, seed = self.experiment.splits(dataset), child_seed(0, f"pool/{name}")
+        splits, seed = self.experiment.splits(), child_seed(0, f"pool/{name}")
         constants = {"width": scenario.model.width, "mean": dataset.mean, "std": dataset.std}
         start = build_model(scenario.model.name, dataset.shape, dataset.classes, seed=seed, **constants)
         part = splits.train if name.startswith("original") else splits.retain
