@@ -31,11 +31,11 @@ def cut():
     """Return 45 training samples: the last of the batches of 8 has 5, which two processes cannot share equally."""
     chance = torch.Generator().manual_seed(0)
     patterns = torch.rand(3, 1, 6, 6, generator=chance)
-    y = torch.arange(85) % 3
-    x = (0.6 * patterns[y] + 0.4 * torch.rand(85, 1, 6, 6, generator=chance)).clamp(0, 1)
+    y = torch.arange(100) % 3
+    x = (0.6 * patterns[y] + 0.4 * torch.rand(100, 1, 6, 6, generator=chance)).clamp(0, 1)
     dataset = Dataset.from_arrays(x.numpy(), y.numpy())
     return make_splits(
-        dataset, forget_class=0, forget_fraction=0.6, train_size=45, validation_size=20, test_size=20, seed=7
+        dataset, forget_class=0, forget_fraction=0.6, train_size=45, validation_size=20, test_size=35, seed=7
     )
 
 
@@ -103,10 +103,12 @@ def audited(splits, models, team):
     """Return the counts under each perturbation, plain tensors."""
     asked = [("gaussian", {"draws": 13}), ("fgsm", {"draws": 1}), (PGD(steps=2), {"draws": 6})]
     asked.append(("gaussian", {"half_width": 0.03, "max_draws": 400}))
-    found = []
+    found, twin = [], {"heldout": splits.test, "original": models["a"]}
     for perturbation, how in asked:
-        result = audit(models, models["b"], splits.forget, perturbation, taus=[0, 0.05, 0.2], seed=11, team=team, **how)
-        for label, counts in result.counts.items():
+        how |= {"taus": [0, 0.05, 0.2], "seed": 11, "team": team, **twin}
+        result = audit(models, models["b"], splits.forget, perturbation, **how)
+        assert len(result.heldout["a"]) > 10  # else this would compare nothing
+        for label, counts in [*result.counts.items(), *result.heldout.items()]:
             fields = {field: torch.from_numpy(value) for field, value in vars(counts).items() if field != "ids"}
             found.append(fields | {"label": label, "ids": counts.ids, "warnings": result.warnings})
     return found
