@@ -111,22 +111,10 @@ class AuditSettings(_Part):
     crafted_on: str | None = None
 
 
-class HeldOut(_Part):
-    """The same audit on held-out samples of the forgotten classes: shares right of the model and of the reference."""
-
-    samples: int
-    right: list[float]
-    reference_right: list[float]
-    counts: str = ""
-    left_out: list[str] = []
-    notes: list[str] = []
-
-
 class Audit(_Part):
     """What one model shows under one perturbation, and where the counts behind it stand."""
 
     settings: AuditSettings = AuditSettings()
-    samples: int = 0
     taus: list[float]
     draws: list[int]
     samples: int = 0
@@ -146,15 +134,14 @@ class Audit(_Part):
     prevalence_significant: Values = []
     first_radius: dict[str, float | None] = {}
     counts: str = ""
-    heldout: HeldOut | None = None
 
-    def right_shares(self, *, heldout: bool = False) -> tuple[list[float], list[float]]:
+    def right_shares(self, *, heldout: bool = False) -> tuple[Values, Values]:
         """Return, for each radius, how often the model and the reference are right on forgotten or held-out samples."""
         if heldout:
             return (self.heldout.right, self.heldout.reference_right) if self.heldout else ([], [])
-        wrong, more = (self.unlearn_accuracy or Curve(value=[])).value, self.difference.value
-        own = [1 - (share or 0.0) for share in wrong]
-        return own, [mine - (excess or 0.0) for mine, excess in zip(own, more, strict=True)]
+        own = [1 - (wrong or 0.0) for wrong in self.curve("unlearn_accuracy").value]
+        more = [excess or 0.0 for excess in self.difference.value]
+        return list(own), [mine - excess for mine, excess in zip(own, more, strict=True)]
 
     def curve(self, measure: str) -> Curve:
         """Return a measure by its name: pooled, mean_of_ratios, difference, disagreement, ..."""

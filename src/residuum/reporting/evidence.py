@@ -117,8 +117,9 @@ Side = tuple[Floats, Floats, Floats, Floats]
 
 def _values(audits: Sequence[Audit], controls: Sequence[Sequence[Audit]], form: str, heldout: bool) -> Side | None:
     """Return values of row and controls, scores of the references, and the least spread; None without samples."""
-    sizes = {a.samples if not heldout else a.heldout.samples if a.heldout else 0 for a in audits}
-    if len(sizes) != 1 or 0 in sizes:
+    everyone = [*audits, *(audit for own in controls for audit in own)]
+    sizes = {a.samples if not heldout else a.heldout.samples if a.heldout else 0 for a in everyone}
+    if len(sizes) != 1 or 0 in sizes or any(None in part for a in everyone for part in a.right_shares(heldout=heldout)):
         return None
     (n,) = sizes
     own, reference = _shares(audits, heldout)
@@ -132,7 +133,7 @@ def _shares(audits: Sequence[Audit], heldout: bool) -> tuple[Floats, Floats]:
     """Return the shares right of the row and of the reference at the radii above 0, each (S, T)."""
     above = [k for k, tau in enumerate(audits[0].taus) if tau > 0]
     pairs = [a.right_shares(heldout=heldout) for a in audits]
-    own, reference = (np.clip(np.array([pair[i] for pair in pairs])[:, above], 0.0, 1.0) for i in (0, 1))
+    own, reference = (np.clip(np.array([pair[i] for pair in pairs], np.float64)[:, above], 0.0, 1.0) for i in (0, 1))
     return own, reference
 
 

@@ -113,7 +113,7 @@ def _leak(run: Run, reference: Row) -> Iterator[Gate]:
     for audit in audits:
         for line, heldout in enumerate((False, True)):
             size = audit.heldout.samples if heldout and audit.heldout else audit.samples
-            right = round(audit.right_shares(heldout=heldout)[1][0] * size)
+            right = round((audit.right_shares(heldout=heldout)[1][0] or 0.0) * size)
             table[line][0] += right
             table[line][1] += size - right
     p = float(fisher_exact(table, alternative="greater").pvalue)
