@@ -12,7 +12,6 @@ import typer
 from rich.console import Console
 
 from residuum.cli import options
-from residuum.engines import start_workers
 from residuum.errors import InputError
 from residuum.reporting import write_report
 from residuum.reporting.requests import requests_table
@@ -53,7 +52,7 @@ def run_scenario(
 ) -> None:
     """Train, unlearn, evaluate and audit a scenario; write results.json with its counts, and the report."""
     start = time.perf_counter()
-    start_workers(workers if devices is None else 1, cluster)
+    options.start_workers(scenario, workers if devices is None else 1, cluster)
     from residuum.cli.execution import Means, execute, execute_requests
     from residuum.experiments import Experiment
     from residuum.reporting.tutorial import write_picture

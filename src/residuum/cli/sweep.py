@@ -14,7 +14,6 @@ import typer
 from rich.console import Console
 
 from residuum.cli import options
-from residuum.engines import start_workers
 from residuum.errors import InputError
 from residuum.reporting import write_report
 from residuum.reporting.tables import metrics_table, residual_table
@@ -47,7 +46,7 @@ def sweep_method(
 ) -> None:
     """Run one method over a grid of settings; write its table and the plot's data beside the usual results."""
     points = grid_points(method, grid)
-    start_workers(workers if devices is None else 1, cluster)
+    options.start_workers(scenario, workers if devices is None else 1, cluster)
     from residuum.cli.execution import Means, execute
     from residuum.experiments import Experiment
 
