@@ -48,12 +48,6 @@ class Pool(ProcessPoolExecutor):
         self.workers = workers
 
 
-def start_workers(workers: int, cluster: str | None = None) -> None:
-    """Let the server of local workers, if any will be wanted, load the libraries while this process does so too."""
-    if workers > 1 and cluster is None:
-        worker_context()
-
-
 def worker_context() -> BaseContext:
     """Return how worker processes are started, with the server running where there is one.
 

@@ -1,11 +1,14 @@
 """Options that several commands share, and what they mean together."""
 
 import os
+import tomllib
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from residuum.engines import worker_context
 from residuum.errors import InputError
 
 Scenario = Annotated[str, typer.Argument(help="Name of a scenario; see `residuum list scenarios`.")]
@@ -48,6 +51,27 @@ Json = Annotated[bool, typer.Option("--json", help="Print results.json instead o
 DEFAULT_STORE = Path(".residuum/store")
 RUNS = Path("runs")
 ALL_CORES = os.cpu_count() or 1
+MANY = 10_000  # samples times epochs of training: fewer are done before other processes are there
+
+
+def start_workers(scenario: str, workers: int, cluster: str | None) -> None:
+    """Let the server of local workers, if it will be wanted, load the libraries while this process does so too."""
+    if workers > 1 and cluster is None and looks_long(scenario):
+        worker_context()
+
+
+def looks_long(scenario: str) -> bool:
+    """Tell from a scenario's file alone whether workers will be wanted, before there is code to say it better.
+
+    >>> looks_long("digits"), looks_long("tiny"), looks_long("no such scenario")
+    (True, False, False)
+    """
+    file = files("residuum") / "experiments" / "scenarios" / f"{scenario}.toml"
+    if not file.is_file():
+        return False
+    tree = tomllib.loads(file.read_text(encoding="utf-8"))
+    seeds, samples = len(tree.get("seeds", (131, 42, 7))), tree["data"].get("train_size", MANY)
+    return bool(seeds * tree["train"].get("epochs", 10) * samples > MANY)
 
 
 def gathered_overrides(

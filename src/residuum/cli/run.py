@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from residuum.cli import options
-from residuum.engines import start_workers
 from residuum.errors import InputError
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def run_scenario(
 ) -> None:
     """Train, unlearn, evaluate and audit a scenario; write results.json with its counts, and the report."""
     start = time.perf_counter()
-    start_workers(workers if devices is None else 1, cluster)
+    options.start_workers(scenario, workers if devices is None else 1, cluster)
     from residuum.execution import Resources, run, run_requests
     from residuum.experiments import Experiment
 

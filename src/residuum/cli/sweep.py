@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from residuum.cli import options
-from residuum.engines import start_workers
 from residuum.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def sweep_method(
 ) -> None:
     """Run one method over a grid of settings; write its table and the plot's data beside the usual results."""
     points = grid_points(method, grid)
-    start_workers(workers if devices is None else 1, cluster)
+    options.start_workers(scenario, workers if devices is None else 1, cluster)
     from residuum.execution import Resources, run
     from residuum.experiments import Experiment
     from residuum.reporting.exports import csv_text

@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 
 from residuum.experiments.settings import StageSettings
 from residuum.experiments.stages import SCRATCH, STAGES, code_of, read_record
+from residuum.files import write_whole
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.types import InputError, ResiduumWarning
 
@@ -173,7 +174,7 @@ class Store:
         (self.root / "locks").mkdir(parents=True, exist_ok=True)
         mark = self.root / "store.json"
         if not mark.is_file():
-            _write_aside(mark, json.dumps({"version": VERSION}))
+            write_whole(mark, json.dumps({"version": VERSION}))
         found = json.loads(mark.read_text(encoding="utf-8"))["version"]
         if found > VERSION:
             raise InputError(
@@ -237,12 +238,6 @@ def _write_manifest(stage: Stage, folder: Path) -> None:
 def _digest(content: Mapping[str, Any]) -> str:
     """Return the hash of plain values; a manifest carries that of itself, so that it cannot change unseen either."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _write_aside(path: Path, text: str) -> None:
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-        file.write(text)
-    os.replace(file.name, path)
 
 
 def _report_broken(folder: Path, broken: list[str]) -> None:
