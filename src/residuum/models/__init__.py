@@ -15,4 +15,5 @@ from residuum.models.weights import Manifest as Manifest
 from residuum.models.weights import init_from as init_from
 from residuum.models.weights import load_weights as load_weights
 from residuum.models.weights import read_manifest as read_manifest
+from residuum.models.weights import read_metadata as read_metadata
 from residuum.models.weights import save_weights as save_weights

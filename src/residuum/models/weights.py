@@ -22,13 +22,13 @@ RECORD = "residuum"  # one metadata key holds everything: safetensors writes sev
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def save_weights(model: nn.Module, path: Path | str) -> None:
-    """Write parameters, buffers and the architecture; equal models give equal bytes.
+def save_weights(model: nn.Module, path: Path | str, metadata: Mapping[str, str] | None = None) -> None:
+    """Write parameters and buffers, the architecture and `metadata`; equal models give equal bytes.
 
     The file appears whole or not at all. A module of your own has no `architecture`: its weights are saved, and read
     back with `init_from` or `load_state_dict`.
     """
-    record = {"architecture": getattr(model, "architecture", None)}
+    record = {"architecture": getattr(model, "architecture", None), "metadata": dict(metadata or {})}
     tensors = {name: values.detach().cpu().contiguous().clone() for name, values in model.state_dict().items()}
     try:
         write_whole(path, save(tensors, {RECORD: json.dumps(record, sort_keys=True)}))
@@ -57,6 +57,11 @@ def load_weights(path: Path | str) -> Classifier:
     _refuse_mismatch(model.state_dict(), tensors, path)
     model.load_state_dict(tensors)
     return model
+
+
+def read_metadata(path: Path | str) -> dict[str, str]:
+    """Return the metadata given to `save_weights`."""
+    return {str(key): str(value) for key, value in _read(Path(path))[0].get("metadata", {}).items()}
 
 
 def init_from(model: Model, path: Path | str) -> Model:
