@@ -135,6 +135,29 @@ def amount(value: float, form: str) -> str:
     return f"{round(100 * value, 1) + 0.0:+.1f}" if form == "class" else f"{value:.2f}"
 
 
+def row_notes(run: Run, label: str, perturbation: str) -> Iterator[str]:
+    """Yield what must stand beside a row's verdict: that nothing was changed, and what else the verdict rests on."""
+    yield from unchanged_note(run, label)
+    verdict = run.verdicts[label]
+    if verdict.word in (NOT_COMPARABLE, INCONCLUSIVE):
+        return
+    finding = verdict.finding
+    if finding and finding.perturbation != perturbation:
+        yield f"rests on {finding.perturbation}"
+    if finding and finding.column:
+        yield f"beyond at radius {finding.taus[finding.column - 1]:g} alone"
+    yield from verdict.reasons
+
+
+def unchanged_note(run: Run, label: str) -> Iterator[str]:
+    """Yield with which seeds a method left the model as it was, if with any."""
+    per_seed = run.rows[label].per_seed
+    same = [seed for seed, result in per_seed.items() if result.unchanged]
+    if same:
+        seeds = "" if len(same) == len(per_seed) else f"{'seed' if len(same) == 1 else 'seeds'} {', '.join(same)}: "
+        yield f"{seeds}nothing was changed, the model is the original"
+
+
 def estimate_words(value: float | None, low: float | None, high: float | None, form: str) -> str:
     """Return a figure with its interval; a dash where it does not exist.
 
@@ -163,7 +186,7 @@ def recommendation(run: Run) -> str:
     best = min(known, key=lambda label: known[label])
     return (
         f"Of the methods in which nothing was found and whose test accuracy holds, {best} is the cheapest: "
-        f"{known[best]:.0f} % of re-training."
+        f"{'less than 1' if known[best] < 1 else f'{known[best]:.0f}'} % of re-training."
     )
 
 
