@@ -11,7 +11,7 @@ from residuum.reporting.evidence import Finding, Quantity, find
 from residuum.reporting.run import Run
 from residuum.reporting.verdict import WORDS, Verdict
 
-TITLES: dict[Quantity, str] = {"r": "Residual knowledge", "M": "Memory of these very samples"}
+TITLES: dict[Quantity, str] = {"r": "Residual knowledge", "M": "Memory"}
 
 
 @dataclass(frozen=True)
