@@ -1,6 +1,7 @@
 """What users are told when something cannot be used or may not mean what it seems to; needs no torch."""
 
 import difflib
+import warnings
 from collections.abc import Iterable
 
 RANK = "RESIDUUM_RANK"  # set in each of several processes that share the work
@@ -16,6 +17,23 @@ class LostProcessError(RuntimeError):
 
 class ResiduumWarning(UserWarning):
     """A number may not mean what it seems to; collected into the run record."""
+
+
+_shown: set[str] = set()
+
+
+def warn(text: str, stacklevel: int = 2) -> None:
+    """Show a warning once in a process, every time where a filter of the caller's asks for it or makes it an error.
+
+    Python's own memory of what was shown is lost whenever any library touches the filters, which torch does.
+    """
+    chosen = (
+        action for action, message, kind, *_ in warnings.filters if not message and issubclass(ResiduumWarning, kind)
+    )
+    if text in _shown and next(chosen, "default") in ("default", "module", "once"):
+        return
+    _shown.add(text)
+    warnings.warn(text, ResiduumWarning, stacklevel=stacklevel + 1)
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:

@@ -172,6 +172,8 @@ class SeedResult(_Part):
     passes: int = 0
     audits: dict[str, Audit] = {}
     notes: dict[str, Any] = {}
+    warnings: list[str] = []
+    unchanged: bool = False  # the method left every weight as it was
 
 
 class Spread(_Part):

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from residuum.errors import InputError as InputError  # noqa: PLC0414 (all three are taken from here)
+from residuum.errors import InputError as InputError  # noqa: PLC0414 (all four are taken from here)
 from residuum.errors import ResiduumWarning as ResiduumWarning  # noqa: PLC0414
 from residuum.errors import unknown_name as unknown_name  # noqa: PLC0414
+from residuum.errors import warn as warn  # noqa: PLC0414
 
 Form = Literal["sample", "class"]
 

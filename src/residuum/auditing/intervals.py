@@ -71,12 +71,10 @@ def sign_test(counts: Counts) -> Floats:
     Under the null a draw on which exactly one of both is right favours either with chance 1/2:
     p = Pr[Bin(n10 + n01, 1/2) >= n10].
     """
-    from scipy.special import betainc
+    from residuum.theory.empirical import sign_test_p
 
-    n10 = counts.method_right - counts.both_right
-    n01 = counts.reference_right - counts.both_right
-    p: Floats = np.where(n10 > 0, betainc(np.maximum(n10, 1), n01 + 1.0, 0.5), 1.0)
-    return p
+    both = counts.both_right
+    return sign_test_p(counts.method_right - both, counts.reference_right - both)
 
 
 def discoveries(p: Floats, level: float = 0.05) -> NDArray[np.bool_]:

@@ -1,6 +1,5 @@
 """Sanity checks: reasons why a number of the audit may not mean what it seems to."""
 
-import warnings
 from collections.abc import Container, Iterable, Iterator, Mapping
 
 from torch import nn
@@ -12,7 +11,7 @@ from residuum.auditing.measures import pooled_ratio
 from residuum.models import are_probabilities
 from residuum.perturbations import Perturbation
 from residuum.perturbations.gradient import GradientAttack
-from residuum.types import ResiduumWarning, Samples
+from residuum.types import Samples, warn
 
 FEWEST_DRAWS = 5  # 2^-5 < 5 %: with fewer draws no sign test can be significant
 WIDE = 0.1
@@ -22,7 +21,7 @@ def issue_warnings(messages: Iterable[str]) -> list[str]:
     """Show every message as a warning and return them all."""
     found = list(messages)
     for message in found:
-        warnings.warn(message, ResiduumWarning, stacklevel=4)
+        warn(message, stacklevel=4)
     return found
 
 

@@ -18,13 +18,17 @@ def report_runs(
             "--gallery/--no-gallery", help="Show pictures of forgotten samples; default: public data sets only."
         ),
     ] = None,
+    samples: Annotated[
+        bool | None,
+        typer.Option("--samples/--no-samples", help="List forgotten samples by id; default: public data sets only."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write to; default: the run's own.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the written files as JSON.")] = False,
 ) -> None:
-    """Write report.html, table.tex, table.csv and figures from stored results; no model is loaded."""
+    """Write report.html, table.tex, table.csv, samples.csv and figures from stored results; no model is loaded."""
     from residuum.reporting import write_report
 
-    files = write_report(list(runs), paper=paper, gallery=gallery, out=out)
+    files = write_report(list(runs), paper=paper, gallery=gallery, samples=samples, out=out)
     if as_json:
         typer.echo(json.dumps([str(path) for path in files], indent=1))
         return

@@ -48,6 +48,10 @@ def run_scenario(
         bool | None,
         typer.Option("--gallery/--no-gallery", help="Pictures of forgotten samples in the page; default: public data."),
     ] = None,
+    samples: Annotated[
+        bool | None,
+        typer.Option("--samples/--no-samples", help="List forgotten samples by id; default: public data."),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Train, unlearn, evaluate and audit a scenario; write results.json with its counts, and the report."""
@@ -74,7 +78,7 @@ def run_scenario(
     )
     carry_out, folder = (run_requests, f"{scenario}-requests") if asked else (run, scenario)
     done: Any = carry_out(experiment, store=store, out=out or options.RUNS / folder, resources=resources, progress=True)
-    done.report(gallery=gallery)
+    done.report(gallery=gallery, samples=samples)
     if as_json:
         typer.echo(json.dumps(done.record.as_dict(), indent=1))
     else:

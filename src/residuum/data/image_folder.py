@@ -1,7 +1,6 @@
 """Any folder of class sub-folders of images as a data set."""
 
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from residuum.data.dataset import Dataset, checked_class_names
 from residuum.data.files import data_roots, find_folder
 from residuum.data.ids import refuse_unusable_ids
 from residuum.data.images import ImageFiles, checked_sizes
-from residuum.types import InputError, ResiduumWarning, Samples, unknown_name
+from residuum.types import InputError, Samples, unknown_name, warn
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 PARTS = ("train", "test", "val")
@@ -92,7 +91,7 @@ def _image_paths(root: Path, folders: Sequence[Path], class_names: Sequence[str]
         others += [path for path in files if not path.lower().endswith(SUFFIXES)]
     if others:
         text = f"{root}: {len(others)} files without an image's ending are left out, the first is {others[0]!r}"
-        warnings.warn(text, ResiduumWarning, stacklevel=4)
+        warn(text, stacklevel=4)
     return listed
 
 

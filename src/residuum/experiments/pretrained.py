@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from residuum.auditing import Manifest, read_manifest
-from residuum.types import InputError, ResiduumWarning
+from residuum.types import InputError, warn
 
 
 class KnownFile(BaseModel):
@@ -47,11 +46,9 @@ class Pretrained(BaseModel):
         """Return what the audit must know of pre-training; warn if nobody says what the weights saw."""
         if self.manifest is not None:
             return {"pre-training": read_manifest(self.manifest.checked_path())}
-        warnings.warn(
+        warn(
             "the weights to start from have no manifest: whether the reference has seen the forgotten samples in "
-            "pre-training is not known; give one with --manifest",
-            ResiduumWarning,
-            stacklevel=2,
+            "pre-training is not known; give one with --manifest"
         )
         return {}
 

@@ -3,7 +3,7 @@
 import platform
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -41,7 +41,7 @@ def results_record(experiment: Experiment, results: Sequence[Result]) -> Results
             "scenario": _scenario(experiment),
             **({} if experiment.compute == Compute() else {"compute": asdict(experiment.compute)}),
             "seeds": list(experiment.scenario.seeds),
-            "warnings": sorted({text for result in results for text in result.warnings}),
+            "warnings": list(merged_warnings(results)),
             "notes": _notes(rows),
             "noise_floor": _noise_floors(experiment, by_label),
             "methods": rows,
@@ -94,10 +94,29 @@ def _seed_result(result: Result, floors: Floors) -> SeedResult:
         }
         for name, measures in sorted(result.audits.items())
     }
-    notes = {"notes": result.notes} if result.notes else {}
+    found = {name: getattr(result, name) for name in ("notes", "warnings", "unchanged")}
     return SeedResult.model_validate(
-        {"metrics": result.metrics, "seconds": result.seconds, "passes": result.passes, "audits": audits, **notes}
+        {"metrics": result.metrics, "seconds": result.seconds, "passes": result.passes, "audits": audits}
+        | {name: value for name, value in found.items() if value}
     )
+
+
+def merged_warnings(results: Sequence[Result]) -> Iterator[str]:
+    """Yield each warning once, after the rows or audits that raised it and, unless it was all of them, their seeds."""
+    raised: dict[str, dict[str, list[str]]] = {}
+    for result in results:
+        audits = [(f"audit {name}", text) for name, texts in result.audit_warnings.items() for text in texts]
+        for source, text in [*((result.label, text) for text in result.warnings), *audits]:
+            seeds = raised.setdefault(text, {}).setdefault(source, [])
+            seeds += [str(result.seed)] if str(result.seed) not in seeds else []
+    every = {str(result.seed) for result in results}
+    for text, sources in raised.items():
+        named = (source if set(seeds) == every else f"{source} ({_seeds(seeds)})" for source, seeds in sources.items())
+        yield f"{', '.join(named)}: {text}"
+
+
+def _seeds(seeds: Sequence[str]) -> str:
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(seeds)}"
 
 
 def counts_path(result: Result, perturbation: str) -> str:

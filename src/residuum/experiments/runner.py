@@ -32,6 +32,8 @@ class Result:
     seconds: float
     passes: int
     warnings: list[str]
+    audit_warnings: dict[str, list[str]]
+    unchanged: bool
     model: Path
     counts: dict[str, Path]
     heldout: dict[str, Path]
@@ -148,7 +150,6 @@ def _gather(seed_plan: SeedPlan, store: Store) -> Iterable[Result]:
     first_audit = next(iter(seed_plan.audits.values()))
     gallery = store.folder(first_audit) / GALLERY
     picture = store.folder(seed_plan.picture) / PICTURE if seed_plan.picture else None
-    audit_warnings = [text for name, record in audits.items() for text in _named(f"audit {name}", record)]
     for label, stage in seed_plan.models.items():
         made = read_record(store.folder(stage))
         evaluated = read_record(store.folder(seed_plan.evaluations[label]))
@@ -159,7 +160,9 @@ def _gather(seed_plan: SeedPlan, store: Store) -> Iterable[Result]:
             audits={name: record["audits"][label] for name, record in audits.items()},
             seconds=made["seconds"],
             passes=made["passes"],
-            warnings=[*_named(label, made, evaluated), *audit_warnings],
+            warnings=[*made["warnings"], *evaluated["warnings"]],
+            audit_warnings={name: record["warnings"] for name, record in audits.items()},
+            unchanged=made.get("unchanged", False),
             model=store.folder(stage) / MODEL,
             counts={name: store.folder(stage) / "counts" / f"{label}.npz" for name, stage in seed_plan.audits.items()},
             heldout={
@@ -169,7 +172,3 @@ def _gather(seed_plan: SeedPlan, store: Store) -> Iterable[Result]:
             notes=made.get("notes", {}),
             picture=picture,
         )
-
-
-def _named(label: str, *records: Mapping[str, Any]) -> list[str]:
-    return [f"{label}: {text}" for record in records for text in record["warnings"]]

@@ -9,7 +9,6 @@ import os
 import shutil
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from residuum.experiments.settings import StageSettings
 from residuum.experiments.stages import SCRATCH, STAGES, code_of, read_record
 from residuum.files import write_whole
 from residuum.parallel import SINGLE_PROCESS, Team
-from residuum.types import InputError, ResiduumWarning
+from residuum.types import InputError, warn
 
 VERSION = 1
 MANIFEST = "manifest.json"
@@ -243,7 +242,7 @@ def _digest(content: Mapping[str, Any]) -> str:
 def _report_broken(folder: Path, broken: list[str]) -> None:
     text = f"{folder}: {', '.join(broken)} is not what was written; the stage is computed again"
     print(f"residuum: {text}", file=sys.stderr)  # noqa: T201 (workers have no other way to say it at once)
-    warnings.warn(text, ResiduumWarning, stacklevel=3)
+    warn(text, stacklevel=3)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -15,7 +14,7 @@ from residuum.methods.base import Context, Method
 from residuum.models import give_unit_head, head_features
 from residuum.theory import finite_or_none, objective_epsilon
 from residuum.training import STRICT, NonNegative, Positive
-from residuum.types import InputError, ResiduumWarning, Splits, generator
+from residuum.types import InputError, Splits, generator, warn
 
 Loss = Literal["logistic", "squared"]
 CURVATURE_CHANGE = {"logistic": 0.25, "squared": 0.0}  # Lipschitz constant of the second derivative of the loss
@@ -99,8 +98,8 @@ class CR(Method):
         bound = float(removal.bounds.norm())
         exact, printed = (objective_epsilon(bound, self.std, self.delta, printed=form) for form in (False, True))
         if exact.value > USELESS:
-            text = f"the certificate says next to nothing (epsilon {exact.value:.3g}); raise std or l2, or set budget"
-            warnings.warn(f"cr: {text}", ResiduumWarning, stacklevel=3)
+            text = f"the certificate says next to nothing (epsilon above {USELESS:g}); raise std or l2, or set budget"
+            warn(text, stacklevel=3)
         epsilons = {"epsilon": finite_or_none(exact.value), "epsilon_printed": finite_or_none(printed.value)}
         return facts | {"bound": bound, "assumes": list(exact.assumptions)} | epsilons
 

@@ -1,7 +1,6 @@
 """NTK: move from the solution of all data to the solution of the retained data, in the linearised network."""
 
 import math
-import warnings
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
@@ -16,7 +15,7 @@ from residuum.methods.linearised import Jacobian, Solution, inner, solve_explici
 from residuum.methods.per_sample import MIB, Weights, samples_at_once
 from residuum.models import forward
 from residuum.training import STRICT, Positive, Progress
-from residuum.types import InputError, ResiduumWarning, Samples, Splits
+from residuum.types import InputError, Samples, Splits, warn
 
 State = Mapping[str, Tensor] | None
 HALVINGS = 40  # after these the step is below one part in 1e12
@@ -102,7 +101,7 @@ class NTK(Method):
         )  # fmt: skip
         worst = max(retained.residual, full.residual)
         if worst > self.tolerance:
-            _warn(
+            warn(
                 f"conjugate gradients stopped after {self.max_iterations} iterations at a relative residual of "
                 f"{worst:.2g}, asked {self.tolerance:g}; raise max_iterations, weight_decay or tolerance"
             )
@@ -113,7 +112,7 @@ class NTK(Method):
         if isinstance(self.scale, float):
             return float(self.scale)
         if start is None:
-            _warn("the initial weights are not known, so the scale cannot be predicted and is 1")
+            warn("the initial weights are not known, so the scale cannot be predicted and is 1")
             return 1.0
         now = dict(model.named_parameters())
         missing = {name: now[name].detach() - start[name] - retained[name] for name in delta}
@@ -157,7 +156,3 @@ def _initial(model: nn.Module, initial: State) -> State:
 
 def _retain_loss(model: nn.Module, retain: Samples) -> float:
     return F.cross_entropy(forward(model, retain).double(), retain.y).item()
-
-
-def _warn(text: str) -> None:
-    warnings.warn(f"ntk: {text}", ResiduumWarning, stacklevel=4)

@@ -1,7 +1,6 @@
 """SSD: dampen the weights that matter more to the forget set than to the rest."""
 
 import math
-import warnings
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -15,7 +14,7 @@ from residuum.methods.per_sample import Weights, chunks, squared_gradients, summ
 from residuum.models import device_of, evaluating
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.training import STRICT, NonNegative, Positive
-from residuum.types import ResiduumWarning, Samples, Splits, child_seed, generator
+from residuum.types import Samples, Splits, child_seed, generator, warn
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -59,8 +58,7 @@ class SSD(Method):
                     dampened += int(factor.lt(1).sum())
                     weight.mul_(factor)
         if not dampened:
-            text = f"ssd: no weight was dampened, the model is the original; lower alpha (now {self.alpha:g})"
-            warnings.warn(text, ResiduumWarning, stacklevel=2)
+            warn(f"no weight was dampened, the model is the original; lower alpha (now {self.alpha:g})")
         context.notes |= {"dampened_weights": dampened, "weights": sum(v.numel() for v in forget.values())}
         context.notes |= {} if self.per_sample else {"batch_size": size}
         return model

@@ -1,6 +1,5 @@
 """Membership inference: can a simple attacker tell that the forgotten samples were trained on?"""
 
-import warnings
 from collections.abc import Mapping
 from typing import Literal
 
@@ -9,7 +8,7 @@ import numpy.typing as npt
 from torch import Tensor, nn
 
 from residuum.metrics.accuracy import logits_of_parts
-from residuum.types import ResiduumWarning, Splits
+from residuum.types import Splits, warn
 
 Feature = Literal["true_prob", "entropy"]
 Array = npt.NDArray[np.float64]
@@ -73,7 +72,7 @@ def attack_failure(
     called_unseen = attacker.predict(asked[:, None]) == 0
     if called_unseen.all() or not called_unseen.any():
         verdict = "unseen" if called_unseen.all() else "seen"
-        warnings.warn(f"the membership attack calls every sample {verdict}", ResiduumWarning, stacklevel=2)
+        warn(f"the membership attack calls every sample {verdict}")
     return 100.0 * float(called_unseen.mean())
 
 

@@ -1,6 +1,5 @@
 """Ask any `nn.Module` for its logits without changing it, and try one before anything is measured with it."""
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from residuum.parallel import SINGLE_PROCESS, Team
-from residuum.types import InputError, ResiduumWarning, Samples
+from residuum.types import InputError, Samples, warn
 
 PROBE = 16  # samples that are tried
 
@@ -121,7 +120,7 @@ def check_model(model: nn.Module, samples: Samples, classes: int) -> None:
         raise InputError(f"the model returns NaN or infinite logits for {first!r}; its weights or training are broken")
     if are_probabilities(outputs):
         fault = "the model returns probabilities (non-negative, sum 1)"
-        warnings.warn(f"{fault}; losses and margins need logits: remove its softmax", ResiduumWarning, stacklevel=2)
+        warn(f"{fault}; losses and margins need logits: remove its softmax")
 
 
 def are_probabilities(outputs: Tensor) -> bool:

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from residuum.record import Audit, Curve, Row, Values, over_seeds
+from residuum.record import Audit, Curve, Row, over_seeds
 from residuum.reporting.level_rule import ERROR, Floats, Judgement, half_sample, judge_scores, scores
 from residuum.reporting.run import Run
 
@@ -43,6 +43,13 @@ class Finding:
     def value(self, column: int = 0) -> float:
         """Return the mean over seeds: a ratio, or in class form a difference."""
         return self._natural(self.judgement.value[column])
+
+    @property
+    def neutral(self) -> float:
+        """What a re-trained model shows: 1 (class form: 0), or the controls' mean on inputs crafted on each model."""
+        j = self.judgement
+        middle = (j.low[0] + j.high[0]) / 2
+        return self._natural(middle if self.crafted and not math.isnan(middle) else 0.0)
 
     def bar(self, column: int = 0) -> Bounds:
         """Return what re-trained models explain."""
@@ -159,11 +166,10 @@ def noise_floor(run: Run, perturbation: str, measure: str) -> Curve | None:
     return Curve(value=[], low=[low for low, _ in ends], high=[high for _, high in ends])
 
 
-def farthest_value(taus: Sequence[float], values: Values, neutral: float) -> float | None:
-    """Return the value at a radius above 0 that is farthest from neutral.
-
-    >>> farthest_value([0.0, 0.1, 0.2], [3.0, 1.1, 0.8], 1.0)
-    0.8
-    """
-    known = [value for tau, value in zip(taus, values, strict=True) if tau > 0 and value is not None]
-    return max(known, key=lambda value: abs(value - neutral)) if known else None
+def seed_levels(audits: Sequence[Audit], form: str) -> list[float | None]:
+    """Return the level of each seed, over all radii above 0: a ratio, or in class form a difference."""
+    if not audits or not all(audit.samples for audit in audits) or max(audits[0].taus) <= 0:
+        return [None] * len(audits)
+    own, reference = (scores(shares, audits[0].samples, form=form) for shares in _shares(audits, heldout=False))
+    levels = (own - reference)[:, 0]
+    return list((levels if form == "class" else np.exp(levels)).tolist())

@@ -131,7 +131,7 @@ def trade_off_figure(run: Run, perturbation: str, styles: Mapping[str, Style]) -
             label=label,
         )
     axes.set(
-        xlabel="difference farthest from 0" if measure == "difference" else "r farthest from 1",
+        xlabel="difference over all radii" if measure == "difference" else "r over all radii",
         ylabel="test accuracy, %",
         title=f"Trade-off under {perturbation} (area: cost)",
     )

@@ -36,5 +36,6 @@ class Measure:
 
 COLUMNS = tuple(Column(**words) for words in _WORDS["columns"])
 METRICS, (RELEARN, GAP, RESIDUAL, COST) = COLUMNS[:4], COLUMNS[4:]
+MIA = METRICS[-1]
 MEASURES = tuple(Measure(**words) for words in _WORDS["measures"])
 AXES: dict[str, str] = _WORDS["axes"]

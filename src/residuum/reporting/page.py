@@ -14,10 +14,12 @@ from residuum.reporting import gates, level_rule, verdict, wording
 from residuum.reporting.gallery import GalleryPage
 from residuum.reporting.glossary import COLUMNS, MEASURES
 from residuum.reporting.level_rule import FEWEST_RETRAINED
+from residuum.reporting.picture import picture_of
 from residuum.reporting.plots import plot_data
 from residuum.reporting.provenance import provenance, sample_count
 from residuum.reporting.published import Comparison
 from residuum.reporting.run import Run
+from residuum.reporting.samples import ALPHA, SampleList
 from residuum.reporting.summary import COLOURS, row_styles
 from residuum.reporting.verdict import Verdict
 
@@ -29,7 +31,10 @@ SCRIPTS = ("plot.js", "charts.js", "page.js")
 
 
 def page_text(
-    runs: Sequence[Run], galleries: Sequence[GalleryPage] = (), published: Sequence[list[Comparison]] | None = None
+    runs: Sequence[Run],
+    galleries: Sequence[GalleryPage] = (),
+    published: Sequence[list[Comparison]] | None = None,
+    samples: Sequence[SampleList] = (),
 ) -> str:
     """Return the whole page: the same runs give the same text."""
     script, style = "\n".join(_file(name) for name in SCRIPTS), stylesheet()
@@ -48,6 +53,8 @@ def page_text(
             rule=level_rule,
             gates=gates,
             galleries=galleries,
+            samples=samples,
+            limits_p=ALPHA,
             published=list(zip(runs, published, strict=True)) if published is not None else None,
             styles=row_styles(runs),
             words=wording,
@@ -70,6 +77,8 @@ def run_section(run: Run) -> dict[str, Any]:
         "run": run,
         "verdicts": [(label, judged, figure(judged)) for label, judged in run.verdicts.items()],
         "headline": wording.headline(run),
+        "recommendation": wording.recommendation(run),
+        "picture": picture_of(run),
         "forgotten": wording.forgotten(run, sample_count(run)),
         "not_proved": list(wording.not_proved(run)),
         "provenance": provenance(run),

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from residuum.record import Curve, Kind, RelearnSummary, Row, SeedResult, Spread, Summary, over_seeds
-from residuum.reporting.evidence import Finding, farthest_value, find, judged_measure, noise_floor
-from residuum.reporting.glossary import GAP, MEASURES, METRICS
+from residuum.reporting.evidence import Finding, find, noise_floor, seed_levels
+from residuum.reporting.glossary import GAP, MEASURES, METRICS, MIA
 from residuum.reporting.run import Run
 from residuum.reporting.verdict import Verdict, judge
 
@@ -41,7 +41,7 @@ class Style:
 
 @dataclass(frozen=True)
 class SeedPoint:
-    """One row and seed in the trade-off: test accuracy, residual knowledge farthest from neutral, cost in per cent."""
+    """One row and seed in the trade-off: level over all radii, test accuracy, cost in per cent."""
 
     run: str
     label: str
@@ -65,6 +65,10 @@ class RowSummary:
     def kind(self) -> Kind:
         """What the row is."""
         return self.row.kind
+
+    def seeds_audited(self, perturbation: str) -> list[tuple[str, SeedResult]]:
+        """Return the seeds that were audited under a perturbation."""
+        return [(seed, result) for seed, result in self.row.per_seed.items() if perturbation in result.audits]
 
     def seed_curves(self, perturbation: str, measure: str) -> list[Curve]:
         """Return a measure over the radii, one curve for each seed."""
@@ -104,30 +108,30 @@ class RunSummary:
 
     def trade_off(self, perturbation: str) -> list[SeedPoint]:
         """Return one point for each row and seed."""
-        measure, neutral = judged_measure(self.run.form)
         return [
             SeedPoint(
                 self.run.name,
                 row.label,
                 seed,
-                farthest_value(audit.taus, audit.curve(measure).value, neutral),
+                level,
                 result.metrics.test_accuracy if result.metrics else None,
                 cost(self.run, [result]),
             )
             for row in self.rows
-            for seed, result in row.row.per_seed.items()
-            if (audit := result.audits.get(perturbation))
+            for (seed, result), level in zip(
+                row.seeds_audited(perturbation), seed_levels(row.row.audits(perturbation), self.run.form), strict=True
+            )
         ]
 
-    def first_shown(self, most: int = 7) -> list[str]:
-        """Return the rows a plot shows at first: all if few, else original, control and the smallest average gaps."""
+    def first_shown(self, most: int = 4) -> list[str]:
+        """Return the rows a plot shows at first: all if few, else original and the smallest average gaps."""
         shown = [row for row in self.rows if row.kind != "retrain"]
         if len(shown) <= most:
             return [row.label for row in shown]
-        fixed = [row for row in shown if row.kind == "original"] + [row for row in shown if row.kind == "control"][:1]
-        gaps = {row.label: row.cells[GAP.key].value for row in shown if row not in fixed}
+        fixed = [row.label for row in shown if row.kind == "original"]
+        gaps = {row.label: row.cells[GAP.key].value for row in shown if row.kind == "method"}
         ranked = sorted(gaps, key=lambda label: (gaps[label] is None, gaps[label] or 0.0))
-        chosen = {*(row.label for row in fixed), *ranked[: most - len(fixed)]}
+        chosen = {*fixed, *ranked[: most - len(fixed)]}
         return [row.label for row in shown if row.label in chosen]
 
 
@@ -164,6 +168,7 @@ def _cells(run: Run, row: Row) -> dict[str, Cell]:
     gap, passes = row.summary.average_gap, cost(run, list(row.per_seed.values()))
     return {
         **{c.key: _metric_cell(row.summary.metric(c.key), reference.metric(c.key)) for c in METRICS},
+        **_membership_cell(run, row),
         "relearn_epochs": _relearn_cell(row.summary.relearn_epochs),
         "average_gap": NOTHING if gap is None else Cell(gap, f"{gap:.2f}", gap=gap),
         "residual": _residual_cell(find(run, row, run.perturbations[0]) if run.perturbations else None),
@@ -176,6 +181,19 @@ def _metric_cell(value: Spread | None, reference: Spread | None) -> Cell:
         return NOTHING
     gap = None if reference is None else abs(value.mean - reference.mean)
     return Cell(value.mean, f"{value.mean:.2f}", std=value.std, gap=gap)
+
+
+def _membership_cell(run: Run, row: Row) -> dict[str, Cell]:
+    """Return a cell without a number where the attack tells no two forgotten samples apart, with any seed.
+
+    In class form it was taught forgotten samples as unseen: to call all others so, 100 %, is what re-train does.
+    """
+    answers = {0.0: "seen", 100.0: "unseen"}
+    values = [result.metrics.mia_accuracy for result in row.per_seed.values() if result.metrics]
+    alike = [answers[value] for value in values if value in answers]
+    if run.form == "class" or not alike or len(alike) < len(values):
+        return {}
+    return {MIA.key: replace(NOTHING, note=f"attack calls every sample {' or '.join(sorted(set(alike)))}")}
 
 
 def _relearn_cell(summary: RelearnSummary | None) -> Cell:

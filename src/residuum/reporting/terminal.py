@@ -97,7 +97,8 @@ def verdict_table(run: Run) -> Table:
     table.add_column("Model", overflow="fold")
     table.add_column("Verdict", overflow="fold")
     for label, verdict in run.verdicts.items():
-        table.add_row(Text(label), Text(f"{verdict.word}\n{wording.verdict_sentence(run, verdict)}"))
+        sentences = [f"Note: {note}." for note in wording.unchanged_note(run, label)]
+        table.add_row(Text(label), Text("\n".join([verdict.word, wording.verdict_sentence(run, verdict), *sentences])))
     return table
 
 

@@ -88,11 +88,12 @@ def _finding_sentence(finding: Finding) -> str:
     column, form = finding.column, finding.form
     where = f"radius {finding.taus[column - 1]:g}" if column else "all radii"
     value, (low, high) = finding.value(column), finding.bar(column)
+    more = _digits_apart(value, (low, high), form)
     unit = " points" if form == "class" else ""
     inputs = "inputs crafted on it" if finding.crafted else "perturbed forgotten samples"
     text = (
-        f"Right {_often(value, form)} re-train on {inputs} ({finding.perturbation}, {where}); "
-        f"re-training again explains {amount(low, form)} to {amount(high, form)}{unit}"
+        f"Right {_often(value, form, more)} re-train on {inputs} ({finding.perturbation}, {where}); "
+        f"re-training again explains {amount(low, form, more)} to {amount(high, form, more)}{unit}"
     )
     if low <= value <= high:
         smallest = amount(finding.smallest, form)
@@ -120,19 +121,50 @@ def _heldout_sentences(verdict: Verdict) -> Iterator[str]:
         yield f"Whether it is these samples or their class cannot be told ({shown['M']}, {shown['G']})."
 
 
-def _often(value: float, form: str) -> str:
+def _digits_apart(value: float, bar: tuple[float, float], form: str) -> int:
+    """Return how many digits more a value needs, so that it does not look like an end of the bar that it is not."""
+    alike = [all(amount(value, form, k) != amount(end, form, k) for end in bar) for k in range(4)]
+    return alike.index(True) if True in alike else 0
+
+
+def _often(value: float, form: str, more: int) -> str:
     if form != "class":
-        return f"{value:.2f} times as often as"
-    return f"{abs(100 * value):.1f} percentage points {'more' if value >= 0 else 'less'} often than"
+        return f"{amount(value, form, more)} times as often as"
+    return f"{abs(100 * value):.{1 + more}f} percentage points {'more' if value >= 0 else 'less'} often than"
 
 
-def amount(value: float, form: str) -> str:
-    """Return a ratio, or in class form a difference in percentage points.
+def amount(value: float, form: str, more: int = 0) -> str:
+    """Return a ratio, or in class form a difference in percentage points, with so many digits more than usual.
 
-    >>> amount(1.204, "sample"), amount(0.1, "class")
-    ('1.20', '+10.0')
+    >>> amount(1.204, "sample"), amount(0.1, "class"), amount(1.204, "sample", 1)
+    ('1.20', '+10.0', '1.204')
     """
-    return f"{round(100 * value, 1) + 0.0:+.1f}" if form == "class" else f"{value:.2f}"
+    if form == "class":
+        return f"{round(100 * value, 1 + more) + 0.0:+.{1 + more}f}"
+    return f"{value:.{2 + more}f}"
+
+
+def row_notes(run: Run, label: str, perturbation: str) -> Iterator[str]:
+    """Yield what must stand beside a row's verdict: that nothing was changed, and what else the verdict rests on."""
+    yield from unchanged_note(run, label)
+    verdict = run.verdicts[label]
+    if verdict.word in (NOT_COMPARABLE, INCONCLUSIVE):
+        return
+    finding = verdict.finding
+    if finding and finding.perturbation != perturbation:
+        yield f"rests on {finding.perturbation}"
+    if finding and finding.column:
+        yield f"beyond at radius {finding.taus[finding.column - 1]:g} alone"
+    yield from verdict.reasons
+
+
+def unchanged_note(run: Run, label: str) -> Iterator[str]:
+    """Yield with which seeds a method left the model as it was, if with any."""
+    per_seed = run.rows[label].per_seed
+    same = [seed for seed, result in per_seed.items() if result.unchanged]
+    if same:
+        seeds = "" if len(same) == len(per_seed) else f"{'seed' if len(same) == 1 else 'seeds'} {', '.join(same)}: "
+        yield f"{seeds}nothing was changed, the model is the original"
 
 
 def estimate_words(value: float | None, low: float | None, high: float | None, form: str) -> str:
@@ -163,7 +195,7 @@ def recommendation(run: Run) -> str:
     best = min(known, key=lambda label: known[label])
     return (
         f"Of the methods in which nothing was found and whose test accuracy holds, {best} is the cheapest: "
-        f"{known[best]:.0f} % of re-training."
+        f"{'less than 1' if known[best] < 1 else f'{known[best]:.0f}'} % of re-training."
     )
 
 

@@ -3,18 +3,20 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from residuum.decision_regions import Answers, write_figure
 from residuum.errors import InputError
 from residuum.files import write_whole
 from residuum.record import Requests
-from residuum.reporting.exports import csv_table, latex_table
+from residuum.reporting.exports import csv_table, csv_text, latex_table
 from residuum.reporting.figures import write_figures
 from residuum.reporting.gallery import gallery_of
 from residuum.reporting.page import page_text
 from residuum.reporting.published import compare, load_published
 from residuum.reporting.request_report import index_text, requests_csv
 from residuum.reporting.run import Run, load_runs
+from residuum.reporting.samples import SAMPLES, samples_of
 
 
 def write_report(
@@ -22,33 +24,39 @@ def write_report(
     *,
     paper: Path | str | None = None,
     gallery: bool | None = None,
+    samples: bool | None = None,
     out: Path | str | None = None,
 ) -> list[Path]:
-    """Write report.html, table.tex, table.csv and figures/*.svg|png from stored results; return the files.
+    """Write report.html, table.tex, table.csv, samples.csv and figures/*.svg|png from stored results; return the files.
 
     `runs` is a run or its folder (with results.json), or several, which are then compared on one page. The files are
     written beside results.json; for several runs into `comparison` beside the first, or wherever `out` says. `paper` is
-    a file of published values (docs/report.md has the format). `gallery` shows pictures of forgotten samples; None
-    means for data sets with a public name only. No model is loaded. The folder of a sequence of requests gets
-    index.html and requests.csv, and every request's run its own report; `out` then has the same folders.
+    a file of published values (docs/report.md has the format). `gallery` shows pictures of forgotten samples, `samples`
+    lists them by their ids, on the page and in samples.csv; None means for data sets with a public name only. No model
+    is loaded. The folder of a sequence of requests gets index.html and requests.csv, and every request's run its own
+    report; `out` then has the same folders.
     """
     given = [runs] if isinstance(runs, Run | Path | str) else list(runs)
     folders = [each.folder if isinstance(each, Run) else Path(each) for each in given]
     if len(folders) == 1 and (folders[0] / Requests.FILE).is_file():
-        return _write_requests(folders[0], paper, gallery, folders[0] if out is None else Path(out))
+        target = folders[0] if out is None else Path(out)
+        return _write_requests(folders[0], target, paper=paper, gallery=gallery, samples=samples)
     runs = load_runs(folders)
     published = load_published(Path(paper)) if paper is not None else None
     galleries = [gallery_of(run, gallery) for run in runs]
+    lists = [samples_of(run, samples) for run in runs]
     compared = None if published is None else [compare(run, published) for run in runs]
     texts = {
-        "report.html": page_text(runs, galleries, compared),
+        "report.html": page_text(runs, galleries, compared, lists),
         "table.tex": latex_table(runs),
         "table.csv": csv_table(runs),
+        **({SAMPLES: csv_text(lines)} if (lines := [line for each in lists for line in each.csv_lines()]) else {}),
     }
     target = (
         Path(out) if out is not None else runs[0].folder if len(runs) == 1 else runs[0].folder.parent / "comparison"
     )
     with _writing_to(target):
+        (target / SAMPLES).unlink(missing_ok=True)  # ids that are not wanted any more
         files = [_write(target / name, text) for name, text in texts.items()]
         files += write_figures(runs, target / "figures")
         return [*files, *(path for run in runs for path in _write_picture(run, target / "figures"))]
@@ -61,7 +69,7 @@ def _write_picture(run: Run, folder: Path) -> list[Path]:
     return write_figure(answers, folder, run.record.scenario.name)
 
 
-def _write_requests(folder: Path, paper: Path | str | None, gallery: bool | None, target: Path) -> list[Path]:
+def _write_requests(folder: Path, target: Path, **options: Any) -> list[Path]:  # noqa: ANN401 (those of write_report)
     record = Requests.load(folder)
     steps = [request.folder for request in record.requests]
     texts = {
@@ -70,7 +78,7 @@ def _write_requests(folder: Path, paper: Path | str | None, gallery: bool | None
     }
     with _writing_to(target):
         files = [_write(target / name, text) for name, text in texts.items()]
-    reports = [write_report(folder / step, paper=paper, gallery=gallery, out=target / step) for step in steps]
+    reports = [write_report(folder / step, out=target / step, **options) for step in steps]
     return [*files, *(path for report in reports for path in report)]
 
 

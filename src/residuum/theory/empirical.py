@@ -4,7 +4,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betaincinv
+from numpy.typing import NDArray
+from scipy.special import betainc, betaincinv
 
 from residuum.theory.disagreement import nearest_boundary_point
 from residuum.theory.result import Array, Bound, Labels, check
@@ -46,6 +47,15 @@ def binomial_limits(hits: Array, trials: Array | int, confidence: float) -> tupl
     low = np.where(hits > 0, betaincinv(np.maximum(hits, 1e-9), misses + 1, tail), 0.0)
     high = np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, 1e-9), 1 - tail), 1.0)
     return low, high
+
+
+def sign_test_p(more: NDArray[np.integer], less: NDArray[np.integer]) -> Array:
+    """Return Pr[Bin(more + less, 1/2) >= more]: the one-sided exact sign test, elementwise.
+
+    >>> sign_test_p(np.array([3, 0]), np.array([0, 2])).tolist()
+    [0.125, 1.0]
+    """
+    return np.where(more > 0, betainc(np.maximum(more, 1), less + 1.0, 0.5), 1.0)
 
 
 def epsilon_lower_bound(unlearned: Array, retrained: Array, delta: float, *, confidence: float = 0.95) -> Bound:

@@ -156,22 +156,34 @@ function drawTradeOff(place, study) {
   const x = axisScale(xl, xh, box.left, box.right, false), y = axisScale(yl, yh, box.bottom, box.top, false);
   const title = `Trade-off under ${study.perturbation}${several() ? `, run ${study.run}` : ""}`;
   const view = svg("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title}: test accuracy against residual knowledge, ${points.length} points. The numbers stand below.` });
-  const inside = frame(view, box, x, y, ticks(xl, xh, width > 420 ? 6 : 4), ticks(yl, yh, 5), study.form === "class" ? "difference farthest from 0" : "r farthest from 1 (left: over-forgotten, right: residual knowledge)".slice(0, width > 420 ? 99 : 17), "test accuracy, %");
+  const inside = frame(view, box, x, y, ticks(xl, xh, width > 420 ? 6 : 4), ticks(yl, yh, 5), `${study.form === "class" ? "difference" : "r"} over all radii${width > 420 ? " (left: over-forgotten, right: residual knowledge)" : ""}`, "test accuracy, %");
   inside.append(svg("line", { x1: x(neutral), x2: x(neutral), y1: box.top, y2: box.bottom, class: "neutral" }));
   for (const p of points) {
     const circle = svg("circle", { cx: x(p.x), cy: y(p.y), r: radiusOf(p.cost), class: `bubble ${classOf(p.label)}`, "data-row": p.label });
     circle.append(svg("title", {}, `${p.label}, seed ${p.seed}: ${short(p.x)}, test accuracy ${short(p.y)} %, cost ${short(p.cost)} % of re-training`));
     inside.append(circle);
   }
-  inside.append(...centreTags(points, x, y, box));
+  inside.append(...nameTags(points, x, y, box));
   place.replaceChildren(html("figcaption", {}, caption(study)), view, tradeNumbers(points, title));
 }
 const radiusOf = (cost) => (cost === null ? 4 : 3.5 + 11 * Math.sqrt(Math.min(cost, 150) / 150));
-function centreTags(points, x, y, box) {
-  const labels = [...new Set(points.map((p) => p.label))];
-  const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
-  const tags = labels.map((label) => { const own = points.filter((p) => p.label === label); return { label, x: mean(own.map((p) => x(p.x))), y: mean(own.map((p) => y(p.y))), r: Math.max(...own.map((p) => radiusOf(p.cost))) }; });
-  return spread(tags, 12, box.top, box.bottom).map((t) => svg("text", { x: Math.min(t.x + t.r + 4, box.right - 4), y: t.y + 4, "text-anchor": t.x + t.r + 7 * t.label.length > box.right ? "end" : "start", class: `tag ${classOf(t.label)}` }, t.label.length > 18 ? `${t.label.slice(0, 17)}…` : t.label));
+/* Each row's name stands at one of its points, where it covers no other name and, if possible, no point. */
+function nameTags(points, x, y, box) {
+  const circles = points.map((p) => ({ label: p.label, x: x(p.x), y: y(p.y), r: radiusOf(p.cost) }));
+  const bubbles = circles.map((c) => ({ x: c.x - c.r, y: c.y - c.r, w: 2 * c.r, h: 2 * c.r })), names = [];
+  return [...new Set(points.map((p) => p.label))].map((label) => {
+    const text = label.length > 18 ? `${label.slice(0, 17)}…` : label, own = circles.filter((c) => c.label === label);
+    const spots = own.flatMap((c) => spotsAround(c, 7 * text.length)).filter((s) => s.x >= box.left && s.x + s.w <= box.right + 14 && s.y >= box.top - 8 && s.y + s.h <= box.bottom);
+    const free = spots.filter((s) => names.every((o) => apart(s, o)));
+    const spot = free.find((s) => bubbles.every((o) => apart(s, o))) || free[0] || spots[0] || spotsAround(own[0], 0)[0];
+    names.push(spot);
+    return svg("text", { x: spot.x, y: spot.y + 11, class: `tag ${classOf(label)}`, "data-at": label }, text);
+  });
+}
+const apart = (a, b) => a.x + a.w < b.x || b.x + b.w < a.x || a.y + a.h < b.y || b.y + b.h < a.y;
+function spotsAround(c, w) {
+  const h = 13, d = c.r + 2, low = d * 0.7;
+  return [[d, -h / 2], [-d - w, -h / 2], [-w / 2, -d - h], [-w / 2, d], [low, -low - h], [low, low], [-low - w, -low - h], [-low - w, low]].map(([dx, dy]) => ({ x: c.x + dx, y: c.y + dy, w, h }));
 }
 function tradeNumbers(points, title) {
   const head = html("tr", {}, ["Model", "Seed", "Residual knowledge", "Test accuracy, %", "Cost, % of re-training"].map((t, i) => html("th", { scope: "col", class: i ? "r" : "" }, t)));

@@ -56,18 +56,25 @@ for (const button of table.querySelectorAll("thead button")) button.addEventList
 function showGallery(place) {
   const pick = (name) => place.querySelector(`[data-pick="${name}"]`).value;
   const [row, seed, own] = [pick("row"), pick("seed"), DATA.gallery[Number(place.dataset.gallery)]];
-  for (const cards of place.querySelectorAll(".cards")) {
+  for (const cards of place.querySelectorAll(".cards[data-seed]")) {
     cards.hidden = cards.dataset.seed !== seed;
     cards.querySelectorAll(".card").forEach((card, i) => card.querySelectorAll(".strip").forEach((strip, k) => {
       const entry = own.seeds[cards.dataset.seed][i][k], counted = entry.counted[row];
-      const count = (k) => html("span", { class: "count num" }, counted ? String(counted[k]) : "");
       const marks = [...(entry.right[row] || "")].map((m, j) => html("span", { class: `tick ${m === "1" ? "yes" : "no"}${m === "1" && entry.reference[j] === "0" ? " only" : ""}` }, m === "1" ? "✓" : "✗"));
-      strip.querySelector('[data-who="model"]').replaceChildren(html("span", { class: "who" }, row), ...marks, count(0));
-      strip.querySelector('[data-who="reference"] .count').replaceWith(count(1));
+      strip.querySelector('[data-who="model"]').replaceChildren(...marks);
+      strip.querySelector('[data-name="model"]').textContent = row;
+      ["model", "reference"].forEach((who, side) => { strip.querySelector(`[data-count="${who}"]`).textContent = counted ? counted[side] : ""; });
     }));
   }
 }
 for (const place of document.querySelectorAll(".gallery")) for (const select of place.querySelectorAll("select")) select.addEventListener("change", () => showGallery(place));
+
+/* Search: rows of a table whose first cell holds the words. */
+for (const input of document.querySelectorAll("[data-search]")) input.addEventListener("input", () => {
+  const rows = [...document.getElementById(input.dataset.search).tBodies[0].rows], words = input.value.toLowerCase();
+  for (const row of rows) row.hidden = !row.cells[0].textContent.toLowerCase().includes(words);
+  document.querySelector(`[data-found="${input.dataset.search}"]`).textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length} samples`;
+});
 
 document.getElementById("theme").addEventListener("click", () => {
   const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;

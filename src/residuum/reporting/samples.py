@@ -1,0 +1,147 @@
+"""The forgotten samples one by one: how often each row and re-train recognise them, from the counts of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from residuum.files import read_arrays
+from residuum.record import Audit
+from residuum.reporting.run import Run
+from residuum.reporting.wording import class_name
+
+SAMPLES = "samples.csv"
+ON_PAGE = 200  # samples; the file has all
+ALPHA = 0.05
+ARRAYS = ("ids", "labels", "taus", "draws", "method_right", "reference_right", "both_right")
+PRIVATE = (
+    "The list is left out: it would name the very samples that were to be forgotten. For your own data it is made only "
+    "on request (`residuum report RUN --samples`)."
+)
+SWITCHED_OFF = "The list is left out because the page was made with --no-samples."
+MISSING = "This run has no counts files, so single samples cannot be listed."
+
+
+@dataclass(frozen=True)
+class RowAnswers:
+    """One row on n samples, over all seeds and radii above 0.
+
+    `first_radius` is the smallest over the seeds at which a sample is recognised significantly more often than by
+    re-train. `p` is the smallest of the sign tests of all seeds and radii, times their number (Bonferroni); None for an
+    attack that leaves nothing to chance.
+    """
+
+    right: NDArray[np.int64]
+    reference_right: NDArray[np.int64]
+    draws: NDArray[np.int64]
+    first_radius: list[float | None]
+    p: list[float] | None
+
+    def more_often(self) -> NDArray[np.float64]:
+        """Return how much more often than re-train each sample is recognised, as a share of the draws."""
+        return (self.right - self.reference_right) / np.maximum(self.draws, 1)
+
+
+@dataclass(frozen=True)
+class SampleTable:
+    """All rows of a run under one perturbation, sample by sample."""
+
+    perturbation: str
+    ids: list[str]
+    classes: list[str]
+    rows: dict[str, RowAnswers]
+
+
+@dataclass(frozen=True)
+class SampleList:
+    """The tables of one run, the first of which stands on the page; `notes` says what is not shown and why."""
+
+    run: str
+    tables: list[SampleTable] = field(default_factory=list)
+    shown_rows: list[str] = field(default_factory=list)
+    shown: list[int] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def csv_lines(self) -> Iterator[dict[str, Any]]:
+        """Yield one line for each perturbation, row and sample."""
+        for table in self.tables:
+            for label, row in table.rows.items():
+                for i, sample_id in enumerate(table.ids):
+                    yield {
+                        "run": self.run,
+                        "perturbation": table.perturbation,
+                        "id": sample_id,
+                        "class": table.classes[i],
+                        "model": label,
+                        "right": int(row.right[i]),
+                        "retrain_right": int(row.reference_right[i]),
+                        "draws": int(row.draws[i]),
+                        "first_radius": row.first_radius[i],
+                        "sign_test_p": row.p[i] if row.p is not None else None,
+                    }
+
+
+def samples_of(run: Run, wanted: bool | None) -> SampleList:
+    """Return the samples of a run: of public data sets unless unwanted, of a user's own data only if wanted."""
+    if wanted is False:
+        return SampleList(run.name, notes=[SWITCHED_OFF])
+    if wanted is None and not run.record.scenario.public_data:
+        return SampleList(run.name, notes=[PRIVATE])
+    tables = [table for name in run.perturbations if (table := sample_table(run, name))]
+    if not tables:
+        return SampleList(run.name, notes=[MISSING])
+    rows = [label for label, row in run.rows.items() if row.kind != "retrain" and label in tables[0].rows]
+    lead = np.mean([tables[0].rows[label].more_often() for label in rows], axis=0) if rows else np.zeros(0)
+    order = np.argsort(-lead, kind="stable").tolist()
+    most = f"Of {len(order)} samples the page lists the {ON_PAGE} that are recognised most; {SAMPLES} has all."
+    return SampleList(run.name, tables, rows, order[:ON_PAGE], [most] if len(order) > ON_PAGE else [])
+
+
+def sample_table(run: Run, perturbation: str) -> SampleTable | None:
+    """Return the answers of every row whose counts are there; None without any."""
+    audits = {label: row.audits(perturbation) for label, row in run.rows.items()}
+    stored = {
+        label: [_counts(run, audit) for audit in own]
+        for label, own in audits.items()
+        if own and all(audit.counts and (run.folder / audit.counts).is_file() for audit in own)
+    }
+    if not stored:
+        return None
+    first = next(iter(stored.values()))[0]
+    names = run.record.scenario.class_names
+    ids = [str(sample_id) for sample_id in first["ids"]]
+    rows = {label: row_answers(ids, counts, audits[label]) for label, counts in stored.items()}
+    return SampleTable(perturbation, ids, [class_name(int(label), names) for label in first["labels"]], rows)
+
+
+def _counts(run: Run, audit: Audit) -> dict[str, Any]:
+    return read_arrays(run.folder / audit.counts, ARRAYS, "counts")
+
+
+def row_answers(ids: Sequence[str], counts: Sequence[dict[str, Any]], audits: Sequence[Audit]) -> RowAnswers:
+    """Return one row over its seeds, in the order of `ids`."""
+    from residuum.theory.empirical import sign_test_p
+
+    sums, p_values = {name: np.zeros(len(ids), np.int64) for name in ARRAYS[3:6]}, []
+    for table in counts:
+        place = {str(sample_id): i for i, sample_id in enumerate(table["ids"])}
+        order = [place[sample_id] for sample_id in ids]
+        above = table["taus"] > 0
+        draws, right, reference, both = (table[name][order][:, above].astype(np.int64) for name in ARRAYS[3:])
+        for name, values in zip(sums, (draws, right, reference), strict=True):
+            sums[name] += values.sum(axis=1)
+        p_values.append(sign_test_p(right - both, reference - both))
+    tests = np.concatenate(p_values, axis=1)
+    exact = audits[0].settings.enumerated or not tests.shape[1]
+    p = None if exact else np.minimum(1.0, tests.min(axis=1) * tests.shape[1]).tolist()
+    draws, right, reference = sums.values()
+    return RowAnswers(right, reference, draws, [_first_radius(audits, sample_id) for sample_id in ids], p)
+
+
+def _first_radius(audits: Sequence[Audit], sample_id: str) -> float | None:
+    known = [radius for audit in audits if (radius := audit.first_radius.get(sample_id)) is not None]
+    return min(known, default=None)
