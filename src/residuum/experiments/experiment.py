@@ -15,7 +15,7 @@ from residuum.experiments.parsing import (
     build_perturbation,
     override,
     parse_request,
-    parse_value,
+    read_fields,
     split_label,
     split_spec,
 )
@@ -230,8 +230,7 @@ def parse_row(
     name, given = split_spec(spec)
     if name in (*BASELINES, "control_2"):
         raise InputError(f"{name} always runs; remove it from --methods. Known: {', '.join(sorted(methods()))}")
-    values = {key: parse_value(value) for key, value in given.items()}
-    method = make_method(name, {**(defaults or {}).get(name, {}), **values})
+    method = make_method(name, {**(defaults or {}).get(name, {}), **read_fields(methods().get(name), given)})
     own_label = ":".join([name, *(f"{key}={value}" for key, value in given.items())])
     unpublished = list((left_open or {}).get(name, []))
     return Row(label=label or own_label, method=name, settings=method.settings, left_open=unpublished)
