@@ -156,7 +156,7 @@ def _computed(
     costs = [audit_cost(step, store, own) for step, own in zip(steps, plans, strict=True)]
     total = Cost(sum(cost.passes for cost in costs), sum(cost.seconds for cost in costs))
     if progress:
-        for line in (str(todo), *forget_lines(steps)):
+        for line in (str(todo), *forget_lines(steps), *(f"warning: {text}" for text in steps[0].warnings)):
             _say(line)
         if total.passes:
             most = "at most " if steps[0].scenario.audit.draws is None else ""

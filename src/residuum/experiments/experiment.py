@@ -15,7 +15,7 @@ from residuum.experiments.parsing import (
     build_perturbation,
     override,
     parse_request,
-    parse_value,
+    read_fields,
     split_label,
     split_spec,
 )
@@ -105,6 +105,19 @@ class Experiment(Strict):
         return [*_baseline_labels(self.scenario), *(row.label for row in self.rows)]
 
     @property
+    def warnings(self) -> list[str]:
+        """What may mislead before anything is computed.
+
+        >>> Experiment.create("vgg11", profile="paper").warnings[0]
+        'vgg11 is meant for weights pre-trained on CIFAR-10, and none were given (--init-from): all start at random'
+        """
+        wanted = self.scenario.pretrained_on
+        if wanted is None or self.init_from is not None:
+            return []
+        missing = f"weights pre-trained on {wanted}, and none were given (--init-from): all start at random"
+        return [f"{self.scenario.name} is meant for {missing}"]
+
+    @property
     def steps(self) -> list[Experiment]:
         """One experiment per request, in order; this one is the last.
 
@@ -166,11 +179,18 @@ def scenario_tree(name: str, profile: str = DEFAULT_PROFILE) -> dict[str, Any]:
     """
     if name not in scenario_names():
         raise unknown_name("scenario", name, scenario_names())
-    tree = tomllib.loads((SCENARIOS / f"{name}.toml").read_text(encoding="utf-8"))
+    tree = _file_tree(name)
     profiles = {DEFAULT_PROFILE: {}, **tree.pop("profiles", {})}
     if profile not in profiles:
         raise unknown_name(f"profile of {name}", profile, profiles)
     return {"name": name, "profile": profile, **merged(tree, profiles[profile])}
+
+
+def _file_tree(name: str) -> dict[str, Any]:
+    """Return a file's values; `based_on` takes those of another scenario first, but for what that one forgets."""
+    tree = tomllib.loads((SCENARIOS / f"{name}.toml").read_text(encoding="utf-8"))
+    base = tree.pop("based_on", None)
+    return tree if base is None else merged(_file_tree(base) | {"forget": {}}, tree)
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,8 +250,7 @@ def parse_row(
     name, given = split_spec(spec)
     if name in (*BASELINES, "control_2"):
         raise InputError(f"{name} always runs; remove it from --methods. Known: {', '.join(sorted(methods()))}")
-    values = {key: parse_value(value) for key, value in given.items()}
-    method = make_method(name, {**(defaults or {}).get(name, {}), **values})
+    method = make_method(name, {**(defaults or {}).get(name, {}), **read_fields(methods().get(name), given)})
     own_label = ":".join([name, *(f"{key}={value}" for key, value in given.items())])
     unpublished = list((left_open or {}).get(name, []))
     return Row(label=label or own_label, method=name, settings=method.settings, left_open=unpublished)
