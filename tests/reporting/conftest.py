@@ -99,7 +99,7 @@ def made_metrics(row, seed):
 
 def write_gallery(made, folder, seed):
     rng = np.random.default_rng(seed)
-    n, shape = 4, (4, 2, 6)
+    n, shape = 6, (6, 2, 6)
     folder.mkdir(exist_ok=True)
     labels = list(made.rows)
     np.savez(

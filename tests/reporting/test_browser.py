@@ -8,7 +8,9 @@ import pytest
 
 from residuum.reporting.gallery import gallery_of
 from residuum.reporting.page import page_text
+from residuum.reporting.picture import picture_of
 from residuum.reporting.run import load_runs
+from residuum.reporting.samples import samples_of
 
 OVERFLOWING = """[...document.querySelectorAll('main *')]
     .filter(e => e.getBoundingClientRect().right > 391 && !e.closest('.scroll, pre, svg, .hidden'))
@@ -19,7 +21,8 @@ HOSTILE_ROW = '<img src=x onerror="alert(1)">'
 def written(folders, out):
     runs = load_runs(folders)
     path = out / "report.html"
-    path.write_text(page_text(runs, [gallery_of(run, None) for run in runs]), encoding="utf-8")
+    galleries, samples = [gallery_of(run, None) for run in runs], [samples_of(run, None) for run in runs]
+    path.write_text(page_text(runs, galleries, samples=samples), encoding="utf-8")
     return path.as_uri()
 
 
@@ -106,7 +109,7 @@ def test_sorting(open_page):
 
 def test_methods_are_switched_on_and_off(open_page):
     page = open_page()
-    assert len(lines(page)) == 7
+    assert len(lines(page)) == 4
     chip = page.locator(".chip[data-row=original]")
     assert chip.get_attribute("aria-pressed") == "true"
     chip.click()
@@ -120,7 +123,7 @@ def test_methods_are_switched_on_and_off(open_page):
     page.get_by_role("button", name="None", exact=True).click()
     assert lines(page) == []
     page.get_by_role("button", name="Default", exact=True).click()
-    assert len(lines(page)) == 7
+    assert len(lines(page)) == 4
 
 
 def drawn(page):
@@ -179,7 +182,8 @@ def test_the_gallery_shows_other_models_and_seeds(open_page, demo_folder):
     cards = page.locator(".cards[data-seed='2']")
     assert cards.is_visible()
     assert not page.locator(".cards[data-seed='1']").is_visible()
-    assert cards.locator(".card").count() == 4
+    assert cards.locator(".card").count() == 6
+    assert cards.locator("details .card").count() == 2  # folded after the first four
     row = list(arrays["rows"]).index("gd")
     shown = cards.locator("[data-who=model] .tick").all_inner_texts()
     assert shown == ["✓" if right else "✗" for right in arrays["right"][row].ravel()]
@@ -241,3 +245,74 @@ def test_printing_opens_what_is_folded(open_page):
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert folded.count() == before
     assert len(page.pdf(format="A4")) > 10_000
+
+
+def test_every_verdict_is_read_off_the_first_screen(open_page, demo_run):
+    page = open_page(width=1400)
+    rows = page.locator(".picture tbody tr")
+    assert rows.count() == len(demo_run.verdicts) == 13
+    for row in rows.all():
+        label = row.locator(".name").inner_text()
+        assert demo_run.verdicts[label].word in row.locator(".badge").inner_text()
+        places = [part.bounding_box() for part in (row, row.locator(".badge"), row.locator("svg"))]
+        assert all(place["y"] + place["height"] <= 900 for place in places)
+    assert page.locator(".advice").bounding_box()["y"] <= 900
+
+
+def test_the_picture_is_drawn_at_the_numbers_it_says(open_page, demo_run):
+    page = open_page(width=1400)
+    column = picture_of(demo_run).columns[0]
+    for label in ("original", "gd"):
+        row = page.locator(".picture tbody tr").filter(has=page.get_by_text(label, exact=True))
+        plot, dot = (row.locator(what).first.bounding_box() for what in ("svg", ".level"))
+        share = (dot["x"] + dot["width"] / 2 - plot["x"]) / plot["width"]
+        value = column.axis.low + share * (column.axis.high - column.axis.low)
+        assert value == pytest.approx(column.findings[label].value(), abs=0.004)
+        assert row.locator(".seed").count() == 3
+        assert column.text(label) in row.locator("svg").get_attribute("aria-label")
+        assert column.text(label) in row.inner_text()
+
+
+def test_the_picture_is_stacked_on_a_phone(open_page):
+    page = open_page(width=400)
+    row = page.locator(".picture tbody tr").first
+    badge, plot = row.locator(".badge").bounding_box(), row.locator("svg").bounding_box()
+    assert plot["y"] >= badge["y"] + badge["height"]
+    assert plot["width"] > 330
+
+
+def test_names_sit_at_their_points(open_page):
+    page = open_page(width=400)
+    far = page.eval_on_selector_all(
+        "#tradeoffs figure:first-child [data-at]",
+        """all => all.filter(text => {
+            const a = text.getBoundingClientRect();
+            return ![...text.closest('svg').querySelectorAll('circle')].some(circle => {
+                const b = circle.getBoundingClientRect();
+                return circle.dataset.row === text.dataset.at && a.right > b.left - 12 && a.left < b.right + 12
+                    && a.bottom > b.top - 12 && a.top < b.bottom + 12;
+            });
+        }).map(text => text.textContent)""",
+    )
+    assert far == []
+    assert page.locator("#tradeoffs figure:first-child [data-at]").count() == 4
+
+
+def test_gallery_pictures_are_large_enough_to_see(open_page):
+    for width in (1400, 400):
+        strip = open_page(width=width).locator(".strip img").first
+        assert strip.bounding_box()["width"] / 6 >= 48
+
+
+def test_samples_are_found_by_their_id(open_page):
+    page = open_page()
+    table = page.locator("#samples table")
+    assert not table.is_visible()
+    page.locator("#samples summary").click()
+    assert table.locator("tbody tr:visible").count() == 12
+    page.locator("#samples input").fill("0007")
+    assert table.locator("tbody tr:visible").count() == 1
+    assert "0007" in table.locator("tbody tr:visible th").inner_text()
+    assert page.locator("#samples [role=status]").inner_text() == "1 of 12 samples"
+    page.locator("#samples input").fill("nothing")
+    assert page.locator("#samples [role=status]").inner_text() == "0 of 12 samples"

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from residuum.reporting import gates, level_rule, verdict, wording
 from residuum.reporting.gallery import GalleryPage
-from residuum.reporting.glossary import COLUMNS, MEASURES
+from residuum.reporting.glossary import COLUMNS
 from residuum.reporting.level_rule import FEWEST_RETRAINED
 from residuum.reporting.picture import picture_of
-from residuum.reporting.plots import plot_data
+from residuum.reporting.plots import plot_data, taken_measures
 from residuum.reporting.provenance import provenance, sample_count
 from residuum.reporting.published import Comparison
 from residuum.reporting.run import Run
@@ -48,7 +48,7 @@ def page_text(
             several=len(runs) > 1,
             rows=[row for run in runs for row in run.summary.rows],
             columns=COLUMNS,
-            measures=MEASURES,
+            measures=taken_measures(runs),
             limits=verdict,
             rule=level_rule,
             gates=gates,

@@ -18,7 +18,7 @@ TITLES: dict[Quantity, str] = {"r": "Residual knowledge", "M": "Memory"}
 class Axis:
     """A stretch of values, cut at its ends; places on it are in per cent from the left.
 
-    >>> Axis.around([0.9, 1.3]).place(1.1), Axis.around([0.9, 1.3]).ticks(4)
+    >>> Axis.around([0.9, 1.3]).place(1.1), Axis(0.88, 1.32).ticks()
     (50.0, [0.9, 1.0, 1.1, 1.2, 1.3])
     """
 

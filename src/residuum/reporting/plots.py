@@ -6,7 +6,7 @@ from typing import Any
 
 from residuum.record import Curve
 from residuum.reporting.gallery import GalleryPage
-from residuum.reporting.glossary import AXES, MEASURES
+from residuum.reporting.glossary import AXES, MEASURES, Measure
 from residuum.reporting.run import Run
 from residuum.reporting.summary import row_styles
 
@@ -15,13 +15,14 @@ PLACES = 5  # significant digits of what plots draw; tables and files have all
 
 def plot_data(runs: Sequence[Run], galleries: Sequence[GalleryPage]) -> dict[str, Any]:
     """Return what the page's script draws."""
+    measures = taken_measures(runs)
     shown = list(dict.fromkeys(label for run in runs for label in run.summary.first_shown()))
     return {
         "first": "difference" if all(run.form == "class" for run in runs) else MEASURES[0].key,
-        "measures": [asdict(measure) for measure in MEASURES],
+        "measures": [asdict(measure) for measure in measures],
         "styles": {label: asdict(style) for label, style in row_styles(runs).items()},
         "shown": shown,
-        "panels": rounded([panel for run in runs for panel in panels(run)]),
+        "panels": rounded([panel for run in runs for panel in panels(run, measures)]),
         "tradeoff": rounded([study for run in runs for study in trade_offs(run)]),
         "gallery": [
             {"seeds": {s: [_answers(card) for card in cards] for s, cards in g.seeds.items()}} for g in galleries
@@ -29,7 +30,13 @@ def plot_data(runs: Sequence[Run], galleries: Sequence[GalleryPage]) -> dict[str
     }
 
 
-def panels(run: Run) -> Iterator[dict[str, Any]]:
+def taken_measures(runs: Sequence[Run]) -> list[Measure]:
+    """Return the measures that have a value anywhere: those of held-out samples need some."""
+    audits = [audit for run in runs for *_, audit in run.record.each_audit()]
+    return [m for m in MEASURES if any(value is not None for audit in audits for value in audit.curve(m.key).value)]
+
+
+def panels(run: Run, measures: Sequence[Measure] = MEASURES) -> Iterator[dict[str, Any]]:
     """Yield for each perturbation everything that its plots show."""
     summary = run.summary
     for name in run.perturbations:
@@ -43,7 +50,7 @@ def panels(run: Run) -> Iterator[dict[str, Any]]:
             "floors": {key: floor and {"low": floor.low, "high": floor.high} for key, floor in floors.items()},
             "curves": {
                 m.key: {r.label: [_drawn(c) for c in r.seed_curves(name, m.key)] for r in summary.audited(name)}
-                for m in MEASURES
+                for m in measures
             },
         }
 
