@@ -61,6 +61,42 @@ class ResidualKnowledge(_Part):
         return Curve(value=self.pooled, low=self.low, high=self.high)
 
 
+class SampledCurve(Curve):
+    """A measure with a second interval, over samples: what other samples of the same kind could have shown."""
+
+    sample_low: Values = []
+    sample_high: Values = []
+
+
+class Completeness(Curve):
+    """kappa = (p_o - p_m) / (p_o - p_a): 0 as the original, 1 as re-train; `low` and `high` are over samples."""
+
+    draw_low: Values = []
+    draw_high: Values = []
+
+
+class Nearer(Curve):
+    """The relative test D(F) - D(H), below 0 nearer to re-train, above 0 to the original; ends are over samples."""
+
+    forgotten: Values = []
+    heldout: Values = []
+
+
+class HeldOut(_Part):
+    """The same perturbations of held-out samples of the forgotten classes, weighted to the forgotten class mix.
+
+    `right` and `reference_right` are the shares of draws on which the model and the reference are right. Classes of
+    which too few samples were held out (`left_out`) leave both sets.
+    """
+
+    samples: int
+    right: Values = []
+    reference_right: Values = []
+    counts: str = ""
+    left_out: list[str] = []
+    notes: list[str] = []
+
+
 class AuditSettings(_Part):
     """How an audit was made; the perturbation's own settings stand beside these."""
 
@@ -75,8 +111,16 @@ class Audit(_Part):
     settings: AuditSettings = AuditSettings()
     taus: list[float]
     draws: list[int]
+    samples: int = 0
     residual_knowledge: ResidualKnowledge
     difference: Curve
+    heldout: HeldOut | None = None
+    class_knowledge: SampledCurve | None = None
+    memory: SampledCurve | None = None
+    memory_difference: SampledCurve | None = None
+    completeness: Completeness | None = None
+    nearer: Nearer | None = None
+    notes: list[str] = []
     disagreement: Curve | None = None
     unlearn_accuracy: Curve | None = None
     prevalence: Curve | None = None
