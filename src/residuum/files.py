@@ -38,11 +38,13 @@ def write_arrays(path: str | Path, arrays: Mapping[str, ArrayLike], *, compress:
                 np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
 
 
-def read_arrays(path: str | Path, names: Iterable[str], what: str) -> dict[str, NDArray[np.generic]]:
+def read_arrays(
+    path: str | Path, names: Iterable[str], what: str, *, optional: Iterable[str] = ()
+) -> dict[str, NDArray[np.generic]]:
     """Return the named arrays of a file that `write_arrays` made; `what` names it in the error."""
     try:
         with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            return {name: archive[name] for name in names}
+            return {name: archive[name] for name in [*names, *(name for name in optional if name in archive)]}
     except FileNotFoundError:
         raise
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:

@@ -69,10 +69,15 @@ class SampledCurve(Curve):
 
 
 class Completeness(Curve):
-    """kappa = (p_o - p_m) / (p_o - p_a): 0 as the original, 1 as re-train; `low` and `high` are over samples."""
+    """kappa = (p_o - p_m) / (p_o - p_a): 0 as the original, 1 as re-train; `low` and `high` are over samples.
+
+    Null unless `gap_low`, the low end of p_o - p_a, lies above `floor`, the largest difference of a control.
+    """
 
     draw_low: Values = []
     draw_high: Values = []
+    gap_low: Values = []
+    floor: Values = []
 
 
 class Nearer(Curve):

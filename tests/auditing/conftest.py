@@ -1,8 +1,12 @@
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from residuum.auditing import Counts
 from residuum.types import Samples
+
+PATTERNS = np.array([[pattern >> bit & 1 for bit in (2, 1, 0)] for pattern in range(8)])  # original, model, reference
 
 
 def make_samples(n=9, shape=(1, 6, 6), classes=4, seed=0):
@@ -49,3 +53,45 @@ def networks():
 @pytest.fixture(scope="session")
 def reference():
     return make_network(3)
+
+
+def make_counts(joint, labels=None, prefix="s", taus=None):
+    """Return the counts of a table (n, T, 8) of draws per pattern; two models that are wrong say the same."""
+    _, m, a = PATTERNS.T
+    joint = np.asarray(joint)
+    n, T = joint.shape[:2]
+    return Counts.of(
+        [f"{prefix}{i:04d}" for i in range(n)],
+        np.zeros(n) if labels is None else labels,
+        np.linspace(0.1, 1, T) if taus is None else taus,
+        draws=joint.sum(2),
+        method_right=joint @ m,
+        reference_right=joint @ a,
+        both_right=joint @ (m * a),
+        same_prediction=joint @ (m == a),
+        joint=joint,
+    )
+
+
+def draw_table(rng, p, draws, repeats):
+    """Return `repeats` experiments as columns (n, repeats, 8); `p` (n, 3) or (n, repeats, 3) are chances to be right.
+
+    Half of the draws decide for each model on its own, half for all three by one number.
+    """
+    p = np.broadcast_to(p if p.ndim == 3 else p[:, None], (len(p), repeats, 3))
+    alone = np.prod(np.where(PATTERNS, p[..., None, :], 1 - p[..., None, :]), axis=-1)
+    least_right = np.where(PATTERNS, p[..., None, :], 1.0).min(-1)
+    most_wrong = np.where(PATTERNS, 0.0, p[..., None, :]).max(-1)
+    together = np.maximum(least_right - most_wrong, 0)
+    cells = (alone + together / together.sum(-1, keepdims=True)) / 2
+    return rng.multinomial(draws, cells / cells.sum(-1, keepdims=True))
+
+
+@pytest.fixture(scope="session")
+def counts_of():
+    return make_counts
+
+
+@pytest.fixture(scope="session")
+def drawn():
+    return draw_table

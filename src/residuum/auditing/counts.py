@@ -15,6 +15,8 @@ from residuum.types import InputError
 
 Integers = NDArray[np.int32]
 INTEGER_FIELDS = ("draws", "method_right", "reference_right", "both_right", "same_prediction")
+ORIGINAL, METHOD, REFERENCE = np.array([[pattern >> bit & 1 for pattern in range(8)] for bit in (2, 1, 0)])
+EXCHANGED = [0, 2, 1, 3, 4, 6, 5, 7]  # the patterns with model and reference exchanged
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +24,8 @@ class Counts:
     """How often a model and the reference were right, together and apart, per sample and radius.
 
     `ids` n unique strings, `labels` int64 of shape (n,), `taus` float64 of shape (T,); all others int32 of shape
-    (n, T). Counts add up: over draws (`+`), over samples (`concat`).
+    (n, T). Counts add up: over draws (`+`), over samples (`concat`). With the original model known, `joint` of shape
+    (n, T, 8) has the draws of each pattern 4 [original right] + 2 [model right] + [reference right].
 
     >>> counts = Counts.of(["a"], [0], [0.1], draws=[[4]], method_right=[[3]], reference_right=[[2]],
     ...                    both_right=[[2]], same_prediction=[[3]])
@@ -38,6 +41,7 @@ class Counts:
     reference_right: Integers
     both_right: Integers
     same_prediction: Integers
+    joint: Integers | None = None
 
     def __post_init__(self) -> None:
         check_shapes(self)
@@ -64,18 +68,23 @@ class Counts:
         same = all(np.array_equal(getattr(self, name), getattr(other, name)) for name in ("ids", "labels", "taus"))
         if not same:
             raise InputError("counts can be added when ids (in order), labels and radii are the same; use subset first")
-        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in INTEGER_FIELDS})
+        sums = {name: getattr(self, name) + getattr(other, name) for name in INTEGER_FIELDS}
+        joint = None if self.joint is None or other.joint is None else self.joint + other.joint
+        return replace(self, **sums, joint=joint)
 
     def concat(self, other: Counts) -> Counts:
         """Return the counts of both sets of samples; radii must be the same."""
         if not np.array_equal(self.taus, other.taus):
             raise InputError(f"expected the same radii, got {self.taus.tolist()} and {other.taus.tolist()}")
         joined = {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in INTEGER_FIELDS}
+        if self.joint is not None and other.joint is not None:
+            joined["joint"] = np.concatenate([self.joint, other.joint])
         return Counts(self.ids + other.ids, np.concatenate([self.labels, other.labels]), self.taus, **joined)
 
     def swapped(self) -> Counts:
         """Return the counts with model and reference exchanged."""
-        return replace(self, method_right=self.reference_right, reference_right=self.method_right)
+        joint = None if self.joint is None else self.joint[..., EXCHANGED]
+        return replace(self, method_right=self.reference_right, reference_right=self.method_right, joint=joint)
 
     def subset(self, ids: Sequence[str]) -> Counts:
         """Return the counts of these ids, in this order."""
@@ -83,19 +92,26 @@ class Counts:
         missing = [sample_id for sample_id in ids if sample_id not in position]
         if missing:
             raise InputError(f"expected ids that were audited; {len(missing)} were not, the first is {missing[0]!r}")
-        rows = np.array([position[sample_id] for sample_id in ids], dtype=np.int64)
-        chosen = {name: getattr(self, name)[rows] for name in INTEGER_FIELDS}
-        return Counts(tuple(ids), self.labels[rows], self.taus, **chosen)
+        return self.rows(np.array([position[sample_id] for sample_id in ids], dtype=np.int64))
+
+    def rows(self, positions: NDArray[np.int64]) -> Counts:
+        """Return the counts at these positions, in this order."""
+        chosen = {name: getattr(self, name)[positions] for name in INTEGER_FIELDS}
+        joint = None if self.joint is None else self.joint[positions]
+        ids = tuple(self.ids[position] for position in positions)
+        return Counts(ids, self.labels[positions], self.taus, **chosen, joint=joint)
 
     def save(self, path: str | Path) -> None:
         """Write an .npz file; equal counts give equal bytes."""
         stored = {field.name: getattr(self, field.name) for field in fields(self)}
-        write_arrays(path, stored | {"ids": np.array(self.ids, dtype=np.str_)}, compress=False)
+        stored |= {"ids": np.array(self.ids, dtype=np.str_)}
+        write_arrays(path, {name: array for name, array in stored.items() if array is not None}, compress=False)
 
     @classmethod
     def load(cls, path: str | Path) -> Counts:
         """Read an .npz file written by `save`; refuse what is damaged or not counts."""
-        stored: dict[str, Any] = read_arrays(path, [field.name for field in fields(cls)], "a counts file")
+        names = [field.name for field in fields(cls) if field.name != "joint"]
+        stored: dict[str, Any] = read_arrays(path, names, "a counts file", optional=["joint"])
         return cls(**stored | {"ids": tuple(map(str, stored["ids"]))})
 
 
@@ -110,6 +126,9 @@ def check_shapes(counts: Counts) -> None:
         array = getattr(counts, name)
         if array.shape != (n, T) or array.dtype != np.int32:
             raise InputError(f"counts.{name}: expected int32 of shape {(n, T)}, got {array.dtype} {array.shape}")
+    joint = counts.joint
+    if joint is not None and (joint.shape != (n, T, 8) or joint.dtype != np.int32):
+        raise InputError(f"counts.joint: expected int32 of shape {(n, T, 8)}, got {joint.dtype} {joint.shape}")
 
 
 def check_values(counts: Counts) -> None:
@@ -123,6 +142,14 @@ def check_values(counts: Counts) -> None:
         "both_right <= same_prediction": both <= same,
         "same_prediction <= draws - discordant": same <= draws - (m - both) - (a - both),
     }
+    if (joint := counts.joint) is not None:
+        rules |= {
+            "0 <= joint": joint.min(axis=2) >= 0,
+            "the sum of joint = draws": joint.sum(axis=2) == draws,
+            "joint with the model right = method_right": joint @ METHOD == m,
+            "joint with the reference right = reference_right": joint @ REFERENCE == a,
+            "joint with both right = both_right": joint @ (METHOD * REFERENCE) == both,
+        }
     for rule, holds in rules.items():
         if not np.all(holds):
             row, column = np.argwhere(~holds)[0]

@@ -21,10 +21,11 @@ def normal_quantile(confidence: float) -> float:
     return NormalDist().inv_cdf(0.5 + confidence / 2)
 
 
-def paired_variance(counts: Counts, r: Floats | float) -> Floats:
-    """Return the variance of sum_i (p_m,i - r p_a,i) over the draws, shape (T,): sum_i v_i / draws_i.
+def paired_variance(counts: Counts, r: Floats | float, weights: Floats | float = 1.0) -> Floats:
+    """Return the variance of sum_i w_i (p_m,i - r p_a,i) over the draws, shape (T,): sum_i w_i^2 v_i / draws_i.
 
     v_i is the variance of 1[m right] - r 1[a right] over the smoothed cells: both right, only m, only a, neither.
+    `weights` of shape (n,).
     """
     m, a, both = counts.method_right, counts.reference_right, counts.both_right
     cells = np.stack([both, m - both, a - both, counts.draws - m - a + both]) + UNSEEN
@@ -33,7 +34,7 @@ def paired_variance(counts: Counts, r: Floats | float) -> Floats:
     values = np.stack([1 - ratio, np.ones_like(ratio), -ratio, np.zeros_like(ratio)])[:, None, :]
     mean = (shares * values).sum(0)
     v = (shares * values**2).sum(0) - mean**2
-    return total_over_draws(v, counts)
+    return total_over_draws(v * np.square(np.reshape(weights, (-1, 1))), counts)
 
 
 def share_variance(hits: NDArray[np.int32], counts: Counts) -> tuple[Floats, Floats]:

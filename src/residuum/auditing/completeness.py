@@ -1,0 +1,146 @@
+"""Between the original and re-train: how much of the way a model has gone, and to which of both it is nearer.
+
+Both need to know, draw by draw, whether the original was right too (`Counts.joint`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from residuum.auditing.counts import METHOD, ORIGINAL, REFERENCE, Counts
+from residuum.auditing.heldout import Twins, match_classes
+from residuum.auditing.intervals import BOOTSTRAP_RESAMPLES, UNSEEN, Floats, normal_quantile, total_over_draws
+from residuum.auditing.measures import exact_radii, interval, json_numbers
+
+
+def completeness(counts: Counts, *, confidence: float = 0.95, exact: bool = False) -> dict[str, list[float | None]]:
+    """Return kappa = (p_o - p_m) / (p_o - p_a): 0 as the original, 1 as the reference, above 1 beyond it.
+
+    `low` and `high` are Fieller's interval over samples, `draw_low` and `draw_high` over draws; None where they are
+    unbounded, because p_o - p_a can be 0. `gap_low` is the low end over draws of p_o - p_a: unless it lies above what
+    re-trained models differ by, there is no way to go and kappa means nothing.
+
+    >>> joint = [[[0, 0, 0, 1, 2, 0, 3, 4]], [[1, 0, 0, 0, 2, 1, 2, 4]]]
+    >>> counts = Counts.of(["a", "b"], [0, 0], [0.1], draws=[[10]] * 2, method_right=[[8], [6]],
+    ...                    reference_right=[[5], [5]], both_right=[[5], [4]], same_prediction=[[6]] * 2, joint=joint)
+    >>> [round(value, 3) for value in completeness(counts)["value"]]  # (0.9 - 0.7) / (0.9 - 0.5)
+    [0.5]
+    """
+    joint, z = _known(counts), normal_quantile(confidence)
+    p_o, p_m, p_a = (joint @ right / counts.draws for right in (ORIGINAL, METHOD, REFERENCE))
+    left, whole = (p_o - p_m).mean(0), (p_o - p_a).mean(0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = np.where(whole > 0, left / whole, np.nan)
+    low, high = fieller(left, whole, _covariance_of_means(p_o - p_m, p_o - p_a), z)
+    over_draws = _draw_covariance(counts, joint)
+    ends = fieller(left, whole, over_draws, z)
+    certain = exact_radii(counts, exact)
+    draw_low, draw_high = (np.where(certain, value, end) for end in ends)
+    gap_low = np.where(certain, whole, whole - z * np.sqrt(over_draws[2]))
+    low, high, draw_low, draw_high = (
+        np.where(np.isnan(value), np.nan, end) for end in (low, high, draw_low, draw_high)
+    )
+    return interval(value, low, high) | {
+        "draw_low": json_numbers(draw_low),
+        "draw_high": json_numbers(draw_high),
+        "gap_low": json_numbers(gap_low),
+    }
+
+
+def fieller(top: Floats, bottom: Floats, covariance: tuple[Floats, Floats, Floats], z: float) -> tuple[Floats, Floats]:
+    """Return Fieller's interval of top / bottom; NaN where it is unbounded.
+
+    `covariance` has var(N), cov(N, D), var(D) of top N and bottom D. With A = D^2 - z^2 var(D), B = N D - z^2 cov(N, D)
+    and K = N^2 - z^2 var(N) the ends are (B -+ sqrt(B^2 - A K)) / A; A <= 0 means that D can be 0.
+
+    >>> low, high = fieller(np.array([0.2]), np.array([0.4]), (np.array([1e-4]), np.array([0.0]), np.array([1e-4])), 2)
+    >>> low.round(4).tolist(), high.round(4).tolist()
+    ([0.4453], [0.5572])
+    """
+    v_top, c, v_bottom = covariance
+    A, B, K = bottom**2 - z**2 * v_bottom, top * bottom - z**2 * c, top**2 - z**2 * v_top
+    root = np.sqrt(np.maximum(B**2 - A * K, 0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low, high = (np.where(A > 0, (B + sign * root) / A, np.nan) for sign in (-1, 1))
+    return low, high
+
+
+def _covariance_of_means(top: Floats, bottom: Floats) -> tuple[Floats, Floats, Floats]:
+    n = len(top)
+    if n < 2:
+        nothing = np.full(top.shape[1], np.nan)
+        return nothing, nothing, nothing
+    first, second = top - top.mean(0), bottom - bottom.mean(0)
+    scale = n * (n - 1)
+    return (first * first).sum(0) / scale, (first * second).sum(0) / scale, (second * second).sum(0) / scale
+
+
+def _draw_covariance(counts: Counts, joint: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the (co)variances over draws of the means of 1[o] - 1[m] and 1[o] - 1[a].
+
+    Each pattern + 1/40, so that the four cells of any two models get 1/20 as everywhere else.
+    """
+    shares = (joint + UNSEEN / 2) / (counts.draws + 4 * UNSEEN)[..., None]
+    top, bottom = ORIGINAL - METHOD, ORIGINAL - REFERENCE
+
+    def covariance(first: Floats, second: Floats) -> Floats:
+        v = shares @ (first * second) - (shares @ first) * (shares @ second)
+        return total_over_draws(v, counts) / len(counts) ** 2
+
+    return covariance(top, top), covariance(top, bottom), covariance(bottom, bottom)
+
+
+def relative_distance(p_m: Floats, p_a: Floats, p_o: Floats) -> Floats:
+    """Return D_i = |p_m,i - p_a,i| - |p_m,i - p_o,i|: below 0 m is nearer to the reference, above 0 to the original.
+
+    >>> relative_distance(np.array([0.6]), np.array([0.5]), np.array([0.9])).round(3).tolist()
+    [-0.2]
+    """
+    distance: Floats = np.abs(p_m - p_a) - np.abs(p_m - p_o)
+    return distance
+
+
+def nearer(
+    forgotten: Counts, heldout: Counts, *, confidence: float = 0.95, bootstrap_seed: int
+) -> dict[str, Any] | None:
+    """Return the relative test D(F) - D(H) with its percentile interval over samples, and both distances.
+
+    The original is the model's parent: on held-out samples, too, both are near. What remains is about the forgotten
+    samples. Resampled are the forgotten samples, and the held-out ones within each class, weighted to the mix drawn.
+    None without a class of 10 held-out samples.
+    """
+    twins = match_classes(forgotten, heldout)
+    if not len(twins.heldout):
+        return None
+    d_forgotten, d_heldout = (_distances(counts) for counts in (twins.forgotten, twins.heldout))
+    of_forgotten, of_heldout = d_forgotten.mean(0), twins.weights @ d_heldout
+    resampled = _resampled_differences(twins, d_forgotten, d_heldout, bootstrap_seed)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(resampled, [tail, 1 - tail], axis=0, method="inverted_cdf")
+    ends = {"forgotten": json_numbers(of_forgotten), "heldout": json_numbers(of_heldout)}
+    return interval(of_forgotten - of_heldout, low, high) | ends
+
+
+def _distances(counts: Counts) -> Floats:
+    joint = _known(counts)
+    return relative_distance(*(joint @ right / counts.draws for right in (METHOD, REFERENCE, ORIGINAL)))
+
+
+def _resampled_differences(twins: Twins, d_forgotten: Floats, d_heldout: Floats, seed: int) -> Floats:
+    rng, n = np.random.default_rng(seed), len(d_forgotten)
+    classes, of_forgotten = np.unique(twins.forgotten.labels, return_inverse=True)
+    rows = [np.flatnonzero(twins.heldout.labels == label) for label in classes]
+    found = np.empty((BOOTSTRAP_RESAMPLES, d_forgotten.shape[1]))
+    for resample in found:
+        drawn = rng.integers(n, size=n)
+        mix = np.bincount(of_forgotten[drawn], minlength=len(classes)) / n
+        means = [d_heldout[own[rng.integers(len(own), size=len(own))]].mean(0) for own in rows]
+        resample[:] = d_forgotten[drawn].mean(0) - mix @ np.array(means)
+    return found
+
+
+def _known(counts: Counts) -> Floats:
+    assert counts.joint is not None  # callers ask only where the original is known
+    return counts.joint.astype(np.float64)

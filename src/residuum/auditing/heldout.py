@@ -1,0 +1,96 @@
+"""The held-out twin: samples of the forgotten classes that no model ever saw, shown the same perturbations.
+
+A model may recognise forgotten samples because it knows their class, or because it remembers these very samples. On
+held-out samples only the first is possible.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from residuum.auditing.counts import Counts
+from residuum.auditing.intervals import Floats
+from residuum.types import InputError, Samples
+
+FEWEST_OF_CLASS = 10  # a class with fewer held-out samples leaves both sets
+FEWEST_FOR_SAMPLES = 30  # with fewer held-out samples there is no interval over samples
+LEAST, MOST = 100, 1000  # held-out samples shown: twice the forgotten ones, but within these
+
+
+def choose_heldout(pool: Samples, forgotten: Samples) -> Samples:
+    """Return the samples of the pool to show: those of the forgotten classes, in their mix, the first by id.
+
+    Twice as many as were forgotten, at least 100 and at most 1,000, and at least 10 of each class; all where there are
+    no more. Classes with fewer than 10 are left out.
+
+    >>> import torch
+    >>> pool = Samples(torch.rand(40, 2), torch.arange(40) % 4, tuple(f"test/{i:02d}" for i in range(40)))
+    >>> choose_heldout(pool, Samples(torch.rand(3, 2), torch.tensor([1, 1, 3]), ("a", "b", "c"))).y.bincount().tolist()
+    [0, 10, 0, 10]
+    """
+    if shared := sorted(set(pool.ids) & set(forgotten.ids)):
+        raise InputError(f"expected held-out samples that were not forgotten, got {shared[0]!r} in both")
+    wanted = min(max(2 * len(forgotten), LEAST), MOST)
+    order = np.array(sorted(range(len(pool)), key=pool.ids.__getitem__), dtype=np.int64)
+    labels, chosen = pool.y.numpy()[order], []
+    for label, many in zip(*np.unique(forgotten.y.numpy(), return_counts=True), strict=True):
+        own = order[labels == label]
+        if len(own) >= FEWEST_OF_CLASS:
+            chosen.append(own[: max(FEWEST_OF_CLASS, -(-wanted * int(many) // len(forgotten)))])
+    return pool.subset(np.sort(np.concatenate([*chosen, order[:0]])))
+
+
+@dataclass(frozen=True)
+class Twins:
+    """Counts on forgotten samples F and held-out samples H of the same classes, and which classes left both."""
+
+    forgotten: Counts
+    heldout: Counts
+    left_out: tuple[int, ...]
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Number of held-out samples of each class, n_c."""
+        return np.bincount(self.heldout.labels)
+
+    @property
+    def mix(self) -> Floats:
+        """Share of each class among the forgotten samples, W_c."""
+        shares: Floats = np.bincount(self.forgotten.labels, minlength=len(self.sizes)) / len(self.forgotten)
+        return shares
+
+    @property
+    def weights(self) -> Floats:
+        """W_c / n_c of each held-out sample: weighted so, they have the forgotten class mix."""
+        shares: Floats = (self.mix / np.maximum(self.sizes, 1))[self.heldout.labels]
+        return shares
+
+    def class_means(self, values: Floats) -> Floats:
+        """Return the mean of `values` (|H|, T) over the held-out samples of each class, shape (classes, T)."""
+        sums = np.zeros((len(self.sizes), values.shape[1]))
+        np.add.at(sums, self.heldout.labels, values)
+        means: Floats = sums / np.maximum(self.sizes, 1)[:, None]
+        return means
+
+    def sample_variance(self, values: Floats) -> Floats:
+        """Return the variance over held-out samples of the weighted mean of `values`: sum_c W_c^2 var_c / n_c."""
+        residuals = values - self.class_means(values)[self.heldout.labels]
+        n = self.sizes[self.heldout.labels]
+        total: Floats = (self.weights**2 * n / (n - 1)) @ residuals**2
+        return total
+
+
+def match_classes(forgotten: Counts, heldout: Counts) -> Twins:
+    """Return both sets without the classes of which fewer than 10 samples were held out, in the order of their ids."""
+    labels, sizes = np.unique(heldout.labels, return_counts=True)
+    known = set(forgotten.labels.tolist())
+    kept = set(labels[sizes >= FEWEST_OF_CLASS].tolist()) & known
+    return Twins(_of_classes(forgotten, kept), _of_classes(heldout, kept), tuple(sorted(known - kept)))
+
+
+def _of_classes(counts: Counts, labels: set[int]) -> Counts:
+    order: NDArray[np.int64] = np.array(sorted(range(len(counts)), key=counts.ids.__getitem__), dtype=np.int64)
+    return counts.rows(order[np.isin(counts.labels[order], list(labels))])
