@@ -103,10 +103,12 @@ def audited(splits, models, team):
     """Return the counts under each perturbation, plain tensors."""
     asked = [("gaussian", {"draws": 13}), ("fgsm", {"draws": 1}), (PGD(steps=2), {"draws": 6})]
     asked.append(("gaussian", {"half_width": 0.03, "max_draws": 400}))
-    found = []
+    found, twin = [], {"heldout": splits.test, "original": models["a"]}
     for perturbation, how in asked:
-        result = audit(models, models["b"], splits.forget, perturbation, taus=[0, 0.05, 0.2], seed=11, team=team, **how)
-        for label, counts in result.counts.items():
+        how |= {"taus": [0, 0.05, 0.2], "seed": 11, "team": team, **twin}
+        result = audit(models, models["b"], splits.forget, perturbation, **how)
+        assert len(result.heldout["a"]) > 10  # else this would compare nothing
+        for label, counts in [*result.counts.items(), *result.heldout.items()]:
             fields = {field: torch.from_numpy(value) for field, value in vars(counts).items() if field != "ids"}
             found.append(fields | {"label": label, "ids": counts.ids, "warnings": result.warnings})
     return found

@@ -1,5 +1,6 @@
 import copy
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from torch import nn
 
-from residuum.auditing import audit
-from residuum.perturbations import FGSM, Gaussian, block_generator
+from residuum.auditing import audit, estimate_cost
+from residuum.perturbations import FGSM, PGD, Gaussian, block_generator
 from residuum.types import InputError, Samples
 
 TAUS = (0.0, 0.1, 0.3)
@@ -22,10 +23,11 @@ def whole(networks, reference, samples):
     return audit(networks, reference, samples, "gaussian", taus=TAUS, draws=30, seed=5)
 
 
-def by_hand(model, reference, samples, taus, draws, seed):
+def by_hand(model, reference, samples, taus, draws, seed, original=None):
     """The straightforward protocol: one input at a time, float64, noise made by key."""
-    model, reference = (module.double() for module in (model, reference))
+    model, reference, original = (copy.deepcopy(module).double() for module in (model, reference, original or model))
     found = {name: np.zeros((len(samples), len(taus)), int) for name in ("draws", "m", "a", "both", "same")}
+    found["joint"] = np.zeros((len(samples), len(taus), 8), int)
     for i, (x, y, sample_id) in enumerate(zip(samples.x, samples.y, samples.ids, strict=True)):
         blocks = [
             block_generator(seed, sample_id, block).standard_normal((25, x.numel()), dtype=np.float32)
@@ -35,7 +37,8 @@ def by_hand(model, reference, samples, taus, draws, seed):
             for noise in np.concatenate(blocks)[: draws if tau else 1]:
                 moved = (x + tau * torch.from_numpy(noise).view_as(x)).clamp(0, 1)[None].double()
                 with torch.no_grad():
-                    m, a = model(moved).argmax(), reference(moved).argmax()
+                    o, m, a = (each(moved).argmax() for each in (original, model, reference))
+                found["joint"][i, t, 4 * int(o == y) + 2 * int(m == y) + int(a == y)] += 1
                 for name, event in (
                     ("draws", 1),
                     ("m", m == y),
@@ -50,7 +53,7 @@ def by_hand(model, reference, samples, taus, draws, seed):
 def test_counts_agree_with_the_straightforward_protocol(networks, reference, samples, whole):
     few = audit(networks, reference, samples, "gaussian", taus=TAUS, draws=27, seed=5)
     for name, model in networks.items():
-        slow = by_hand(copy.deepcopy(model), copy.deepcopy(reference), samples, TAUS, 27, 5)
+        slow = by_hand(model, reference, samples, TAUS, 27, 5)
         counts = few.counts[name]
         assert np.array_equal(counts.draws, slow["draws"])
         assert np.array_equal(counts.method_right, slow["m"])
@@ -86,6 +89,104 @@ def test_draws_can_be_added_later(whole, networks, reference, samples, cut):
     )
     for name in networks:
         assert front.counts[name] + back.counts[name] == whole.counts[name]
+
+
+@pytest.fixture(scope="module")
+def heldout(samples):
+    """Twelve of each class of the samples, and their classes."""
+    source = torch.Generator().manual_seed(6)
+    labels = samples.y.unique().repeat(12)
+    return Samples(
+        torch.rand((len(labels), 1, 6, 6), generator=source), labels, tuple(f"held/{i}" for i in range(len(labels)))
+    )
+
+
+def test_held_out_samples_and_the_original_agree_with_the_straightforward_protocol(
+    networks, reference, samples, heldout
+):
+    original = networks["n"]
+    result = audit(
+        networks, reference, samples, "gaussian", taus=TAUS, draws=4, seed=5, heldout=heldout, original=original
+    )
+    for name, model in networks.items():
+        for shown, counts in ((samples, result.counts[name]), (heldout, result.heldout[name])):
+            slow = by_hand(model, reference, shown, TAUS, 4, 5, original)
+            assert counts.ids == shown.ids
+            assert np.array_equal(counts.method_right, slow["m"])
+            assert np.array_equal(counts.reference_right, slow["a"])
+            assert np.array_equal(counts.joint, slow["joint"])
+    assert result.measures("n")["completeness"]["low"] is not None
+    assert result.measures("m")["heldout"]["samples"] == len(heldout)
+
+
+@pytest.mark.parametrize("perturbation", ["gaussian", FGSM(), PGD(steps=2)])
+def test_twins_change_no_other_count_and_no_batch_size_changes_theirs(
+    networks, reference, samples, heldout, perturbation
+):
+    asked = {"taus": TAUS, "draws": 6, "seed": 5}
+    alone = audit(networks, reference, samples, perturbation, **asked)
+    asked |= {"heldout": heldout, "original": networks["n"]}
+    first, *others = (
+        audit(networks, reference, samples, perturbation, batch_size=size, **asked) for size in (7, 64, 400)
+    )
+    for other in others:
+        assert other.counts == first.counts
+        assert other.heldout == first.heldout
+    for name, counts in alone.counts.items():
+        assert counts == replace(first.counts[name], joint=None)
+    assert first.counts["n"].joint @ [0, 0, 1, 1, 1, 1, 0, 0] == pytest.approx(0)  # the original is the model itself
+    part = audit(networks, reference, samples.subset([0, 1]), perturbation, **asked)
+    of_part = part.heldout["m"]
+    assert of_part == first.heldout["m"].subset(of_part.ids)
+
+
+def test_draws_chosen_by_a_pilot_are_those_of_the_twins_too(networks, reference, samples, heldout):
+    asked = {"taus": TAUS, "seed": 5, "heldout": heldout, "original": networks["n"]}
+    calls = []
+    chosen = audit(
+        networks, reference, samples, "gaussian", half_width=0.3, max_draws=200, **asked,
+        progress=lambda done, total: calls.append((done, total)),
+    )  # fmt: skip
+    assert np.array_equal(chosen.counts["m"].draws[0], chosen.heldout["m"].draws[0])
+    assert calls[-1][0] == calls[-1][1]
+    for k, draws in enumerate(chosen.counts["m"].draws[0]):
+        again = audit(networks, reference, samples, "gaussian", draws=int(draws), **asked | {"taus": [TAUS[k]]})
+        assert np.array_equal(again.heldout["m"].joint[:, 0], chosen.heldout["m"].joint[:, k])
+
+
+def test_cost_and_progress_count_the_twins(networks, reference, samples, heldout):
+    calls = []
+    asked = {"taus": TAUS, "draws": 6, "seed": 5, "heldout": heldout, "original": copy.deepcopy(reference)}
+    audit(
+        networks, reference, samples, FGSM(target="untargeted"), **asked,
+        progress=lambda done, total: calls.append((done, total)),
+    )  # fmt: skip
+    shown = len(samples) + len(heldout)
+    assert calls[-1] == (shown * (4 + 2 * 6), shown * (4 + 2 * 6))  # clean: 4 models; each radius: 2 x (m, a, o)
+    assert calls == sorted(calls)
+    assert estimate_cost(networks, reference, samples, FGSM(target="untargeted"), **asked).passes == calls[-1][1]
+
+
+def test_held_out_samples_are_checked(networks, reference, samples, heldout):
+    with pytest.raises(InputError, match="not forgotten"):
+        audit(networks, reference, samples, "gaussian", taus=TAUS, draws=3, seed=5, heldout=samples)
+    flat = Samples(heldout.x.flatten(1), heldout.y, heldout.ids)
+    with pytest.raises(InputError, match=r"held-out inputs of shape \(1, 6, 6\), got \(36,\)"):
+        audit(networks, reference, samples, "gaussian", taus=TAUS, draws=3, seed=5, heldout=flat)
+    few = audit(networks, reference, samples, "gaussian", taus=TAUS, draws=3, seed=5, heldout=heldout.subset([0, 1]))
+    assert few.measures("m")["heldout"]["samples"] == 0
+    seen = audit(
+        networks,
+        reference,
+        samples,
+        "gaussian",
+        taus=TAUS,
+        draws=3,
+        seed=5,
+        heldout=heldout,
+        seen={"files": {"held/0"}},
+    )
+    assert any("1 of 48 held-out samples in files" in message for message in seen.warnings)
 
 
 def test_radii_share_their_noise(whole, networks, reference, samples):

@@ -9,9 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from residuum.auditing.budget import draws_needed, pilot_draws
-from residuum.auditing.counts import INTEGER_FIELDS, Counts
-from residuum.auditing.engine import CraftedOn, PreparedModels, Progress, count_predictions, prepare_models
+from residuum.auditing.completeness import completeness, nearer
+from residuum.auditing.counts import INTEGER_FIELDS, Counts, Integers
+from residuum.auditing.engine import CraftedOn, PreparedModels, Progress, count_predictions, passes, prepare_models
+from residuum.auditing.heldout import choose_heldout
 from residuum.auditing.measures import measure
+from residuum.auditing.memory import measure_memory
 from residuum.auditing.sanity import attack_warnings, id_warnings, issue_warnings, model_warnings, result_warnings
 from residuum.auditing.stream import Work, checked_radii, make_work
 from residuum.parallel import SINGLE_PROCESS, Team
@@ -21,19 +24,27 @@ from residuum.types import InputError, Samples, child_seed
 
 @dataclass(frozen=True)
 class AuditResult:
-    """Counts of every model against the reference, and how they were made."""
+    """Counts of every model against the reference, and how they were made; `heldout` has those of held-out samples."""
 
     counts: dict[str, Counts]
     settings: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
     exact: bool = False
+    heldout: dict[str, Counts] = field(default_factory=dict)
 
     def measures(self, name: str) -> dict[str, Any]:
         """Return the entry of `audits` in results.json for one model (without the path of its counts)."""
         if name not in self.counts:
             raise InputError(f"expected one of the audited models {sorted(self.counts)}, got {name!r}")
         confidence, seed = self.settings["confidence"], self.settings["bootstrap_seed"]
-        found = measure(self.counts[name], confidence=confidence, bootstrap_seed=seed, exact=self.exact)
+        counts, heldout = self.counts[name], self.heldout.get(name)
+        found = measure(counts, confidence=confidence, bootstrap_seed=seed, exact=self.exact)
+        if heldout is not None:
+            found |= measure_memory(counts, heldout, confidence=confidence, exact=self.exact)
+        if counts.joint is not None:
+            found["completeness"] = completeness(counts, confidence=confidence, exact=self.exact)
+        if heldout is not None and counts.joint is not None:
+            found |= {"nearer": nearer(counts, heldout, confidence=confidence, bootstrap_seed=seed)}
         return {"settings": self.settings} | found
 
 
@@ -51,6 +62,8 @@ def audit(
     max_draws: int = 1000,
     first_draw: int = 0,
     crafted_on: CraftedOn = "unlearned",
+    heldout: Samples | None = None,
+    original: nn.Module | None = None,
     seen: Mapping[str, Container[str]] | None = None,
     batch_size: int | None = None,
     progress: Progress | None = None,
@@ -75,6 +88,11 @@ def audit(
         first_draw: Continues an earlier audit: its counts plus these are the counts of one audit.
         crafted_on: Where gradient attacks are crafted: on each audited model ("unlearned"), on the "reference", or on
             the model given here.
+        heldout: Samples that no model was trained or tuned on, usually the test set: those of the forgotten classes
+            (at most 1,000, the first by id) are shown too, which tells memory of the samples from knowledge of their
+            class.
+        original: The model before unlearning: its answers to the same inputs say how far the others have gone from it
+            to the reference.
         seen: Maps a source ("the retain set", "pre-training") to the ids that the reference was trained on: a set (not
             a list: it is searched for every sample) or a `Manifest`.
         batch_size: Inputs at once (default: by their size); the counts do not depend on it.
@@ -91,28 +109,40 @@ def audit(
     """
     chosen, radii = make_perturbation(perturbation), checked_radii(taus)
     check_request(models, samples, draws, half_width, first_draw, batch_size)
-    prepared = prepare_models(models, reference, samples, chosen, radius=max(radii), crafted_on=crafted_on, seed=seed)
+    prepared = prepare_models(
+        models, reference, samples, chosen, radius=max(radii), crafted_on=crafted_on, seed=seed, original=original
+    )
     check_labels(samples, prepared)
+    twins = None if heldout is None else choose_heldout(heldout, samples)
     source = crafted_on if isinstance(crafted_on, str) else "another model"
-    model_doubts = model_warnings({**models, "the reference": reference}, prepared)
-    attack_doubts = attack_warnings(models, prepared, chosen, source)
-    warned = issue_warnings([*model_doubts, *attack_doubts, *id_warnings(samples, seen or {})])
-    rows = team.rows(len(samples))
-    team.log(f"{len(rows)} of {len(samples)} samples")
+    warned = issue_warnings(
+        [
+            *model_warnings({**models, "the reference": reference}, prepared),
+            *attack_warnings(models, prepared, chosen, source),
+            *id_warnings(samples, seen or {}),
+            *(id_warnings(twins, seen or {}, "held-out") if twins else ()),
+        ]
+    )
+    team.log(f"{len(team.rows(len(samples)))} of {len(samples)} samples")
     span = (first_draw, first_draw + (draws or pilot_draws(len(samples))))
-    share = samples if team.size == 1 else samples.subset(rows.numpy())
-    work = make_work(share, chosen, radii, span, seed=seed, classes=prepared.classes, rows=batch_size or 0)
+    counted = Counting(prepared, {name: id(model) for name, model in models.items()}, team, progress)
 
-    def counted(work: Work) -> dict[str, Counts]:
-        names = {name: id(model) for name, model in models.items()}
-        return gather_counts(count_predictions(work, prepared, names, progress), samples, team)
+    def work_on(shown: Samples) -> Work:
+        share = shown if team.size == 1 else shown.subset(team.rows(len(shown)).numpy())
+        return make_work(share, chosen, radii, span, seed=seed, classes=prepared.classes, rows=batch_size or 0)
 
-    counts, exact = counted(work), work.enumerated is not None
-    if half_width is not None and not exact:
-        needed = draws_needed(counts.values(), half_width=half_width, max_draws=max_draws, confidence=confidence)
-        spans = tuple((last, max(last, int(total))) for (_, last), total in zip(work.spans, needed, strict=True))
-        more = counted(replace(work, spans=spans))
-        counts = {name: pilot + more[name] for name, pilot in counts.items()}
+    work, beside = work_on(samples), [] if twins is None else [(twins, work_on(twins))]
+    exact = work.enumerated is not None
+    if half_width is None or exact:
+        counts, *of_twins = counted((samples, work), *beside)
+    else:
+        (pilot,) = counted((samples, work))
+        needed = draws_needed(pilot.values(), half_width=half_width, max_draws=max_draws, confidence=confidence)
+        ends = [max(last, int(total)) for (_, last), total in zip(work.spans, needed, strict=True)]
+        rest = replace(work, spans=tuple((last, end) for (_, last), end in zip(work.spans, ends, strict=True)))
+        whole = tuple((first, end) for (first, _), end in zip(work.spans, ends, strict=True))
+        more, *of_twins = counted((samples, rest), *((own, replace(each, spans=whole)) for own, each in beside))
+        counts = {name: found + more[name] for name, found in pilot.items()}
     warned += issue_warnings(result_warnings(counts, confidence, exact))
     settings = chosen.settings() | {
         "crafted_on": source if chosen.crafted else None,
@@ -126,7 +156,30 @@ def audit(
         "bootstrap_seed": child_seed(seed, "bootstrap"),
         "noise_check": noise_check(seed),
     }
-    return AuditResult(counts, settings, warned, exact)
+    return AuditResult(counts, settings, warned, exact, *of_twins)
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Counts one set of samples after the other, each process of the team its share, with one progress for all."""
+
+    prepared: PreparedModels
+    names: Mapping[str, int]
+    team: Team
+    progress: Progress | None
+
+    def __call__(self, *shown: tuple[Samples, Work]) -> list[dict[str, Counts]]:
+        """Return the counts of all samples of each set, by the names of the models."""
+        sizes, found = [passes(work, self.prepared) for _, work in shown], []
+        for k, (samples, work) in enumerate(shown):
+            report = self.progress and continued(self.progress, sum(sizes[:k]), sum(sizes))
+            found.append(gather_counts(count_predictions(work, self.prepared, self.names, report), samples, self.team))
+        return found
+
+
+def continued(progress: Progress, before: int, total: int) -> Progress:
+    """Return a progress that goes on after `before` predictions of `total`."""
+    return lambda done, _: progress(before + done, total)
 
 
 def gather_counts(shares: Mapping[str, Counts], samples: Samples, team: Team) -> dict[str, Counts]:
@@ -135,11 +188,18 @@ def gather_counts(shares: Mapping[str, Counts], samples: Samples, team: Team) ->
         return dict(shares)
     rows, found = team.rows(len(samples)), {}
     for name, share in shares.items():
-        filled = torch.zeros(len(INTEGER_FIELDS), len(samples), len(share.taus), dtype=torch.int64)
-        filled[:, rows] = torch.from_numpy(np.stack([getattr(share, field) for field in INTEGER_FIELDS])).long()
-        summed = dict(zip(INTEGER_FIELDS, team.all_reduce_sum(filled).numpy(), strict=True))
+        known = {field: getattr(share, field) for field in INTEGER_FIELDS}
+        known |= {} if share.joint is None else {"joint": share.joint}
+        summed = {field: summed_rows(array, rows, len(samples), team) for field, array in known.items()}
         found[name] = Counts.of(samples.ids, samples.y.numpy(), share.taus, **summed)
     return found
+
+
+def summed_rows(share: Integers, rows: Tensor, n: int, team: Team) -> Integers:
+    """Return the array of all n samples, of which this process has counted these rows."""
+    filled = torch.zeros((n, *share.shape[1:]), dtype=torch.int64)
+    filled[rows] = torch.from_numpy(share).long()
+    return team.all_reduce_sum(filled).numpy().astype(np.int32)
 
 
 def check_request(

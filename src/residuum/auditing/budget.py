@@ -7,7 +7,7 @@ variances, and such intervals cover less often than they say. The cost comes fro
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from residuum.auditing.counts import Counts
 from residuum.auditing.engine import CraftedOn, PreparedModels, passes, predict_group, prepare_models, workers
+from residuum.auditing.heldout import choose_heldout
 from residuum.auditing.intervals import normal_quantile, paired_variance
 from residuum.auditing.measures import pooled_ratio
 from residuum.auditing.stream import Group, Work, checked_radii, make_work
@@ -83,15 +84,20 @@ def estimate_cost(
     draws: int,
     seed: int = 0,
     crafted_on: CraftedOn = "unlearned",
+    heldout: Samples | None = None,
+    original: nn.Module | None = None,
 ) -> Cost:
     """Return the cost of `audit` with these arguments: one batch is perturbed and shown, and its time scaled.
 
     Crafting takes part in the time, not in the number of passes.
     """
     chosen, radii = make_perturbation(perturbation), checked_radii(taus)
-    prepared = prepare_models(models, reference, samples, chosen, radius=max(radii), crafted_on=crafted_on, seed=seed)
+    prepared = prepare_models(
+        models, reference, samples, chosen, radius=max(radii), crafted_on=crafted_on, seed=seed, original=original
+    )
     work = make_work(samples, chosen, radii, (0, draws), seed=seed, classes=prepared.classes)
-    total = passes(work, prepared)
+    shown = [work] if heldout is None else [work, replace(work, samples=choose_heldout(heldout, samples))]
+    total = sum(passes(each, prepared) for each in shown)
     return Cost(total, total * seconds_per_pass(work, prepared))
 
 

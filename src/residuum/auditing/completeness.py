@@ -13,6 +13,7 @@ from residuum.auditing.counts import METHOD, ORIGINAL, REFERENCE, Counts
 from residuum.auditing.heldout import Twins, match_classes
 from residuum.auditing.intervals import BOOTSTRAP_RESAMPLES, UNSEEN, Floats, normal_quantile, total_over_draws
 from residuum.auditing.measures import exact_radii, interval, json_numbers
+from residuum.types import InputError
 
 
 def completeness(counts: Counts, *, confidence: float = 0.95, exact: bool = False) -> dict[str, list[float | None]]:
@@ -142,5 +143,6 @@ def _resampled_differences(twins: Twins, d_forgotten: Floats, d_heldout: Floats,
 
 
 def _known(counts: Counts) -> Floats:
-    assert counts.joint is not None  # callers ask only where the original is known
+    if counts.joint is None:
+        raise InputError("expected counts that know the original (joint); audit with original=...")
     return counts.joint.astype(np.float64)

@@ -1,6 +1,6 @@
 """The engine: shows every perturbed input to the models and once to the reference, and counts."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,12 +32,13 @@ class Transfer(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What one model and the reference predict for a group at the radius `column`."""
+    """What one model, the reference and, where it is known, the original predict for a group at the radius `column`."""
 
     column: int
     key: int
     predicted: Tensor
     reference: Tensor
+    original: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class PreparedModels:
     transfers: list[Transfer]
     reference: int
     probe: Tensor
+    original: int | None = None
 
     @property
     def classes(self) -> int:
@@ -57,7 +59,11 @@ class PreparedModels:
 
     def passes_per_row(self) -> int:
         """Return how many predictions one perturbed row of every transfer costs."""
-        return sum(len({*targets, self.reference}) for _, targets in self.transfers)
+        return sum(len(self.asked(targets)) for _, targets in self.transfers)
+
+    def asked(self, keys: Iterable[int]) -> set[int]:
+        """Return who must answer for counts of these models: they, the reference and the original."""
+        return {*keys, self.reference} | ({self.original} if self.original is not None else set())
 
 
 def prepare_models(
@@ -69,11 +75,13 @@ def prepare_models(
     radius: float,
     crafted_on: CraftedOn,
     seed: int,
+    original: nn.Module | None = None,
 ) -> PreparedModels:
     """Return private copies of all models, ready to predict; `radius` is the largest they will meet."""
     probe = probe_batch(samples, radius, seed)
     source = crafted_on if isinstance(crafted_on, nn.Module) else reference
-    distinct = {id(model): model for model in (reference, *models.values())}
+    known = (reference, *models.values()) if original is None else (reference, *models.values(), original)
+    distinct = {id(model): model for model in known}
     predictors = {key: Predictor(model, probe) for key, model in distinct.items()}
     keys = tuple(dict.fromkeys(map(id, models.values())))
     each = perturbation.crafted and crafted_on == "unlearned"
@@ -85,7 +93,9 @@ def prepare_models(
         architecture = str(attacked.fast)
         crafters[key] = Crafter(attacked, perturbation, probe, invariances.get(architecture))
         invariances[architecture] = crafters[key].invariance
-    return PreparedModels(predictors, crafters, transfers, id(reference), probe)
+    return PreparedModels(
+        predictors, crafters, transfers, id(reference), probe, None if original is None else id(original)
+    )
 
 
 def probe_batch(samples: Samples, tau: float, seed: int) -> Tensor:
@@ -101,7 +111,8 @@ def count_predictions(
 ) -> dict[str, Counts]:
     """Return the counts of every named model; `names` maps to the keys of predictors."""
     shape = (len(work.samples), len(work.taus))
-    sums = {key: {field: np.zeros(shape, np.int32) for field in INTEGER_FIELDS} for key in names.values()}
+    shapes = dict.fromkeys(INTEGER_FIELDS, shape) | ({} if prepared.original is None else {"joint": (*shape, 8)})
+    sums = {key: {field: np.zeros(size, np.int32) for field, size in shapes.items()} for key in names.values()}
     done, total = 0, passes(work, prepared)
     with workers() as pool:
         for group in chain(clean_groups(work), groups(work)):
@@ -121,6 +132,9 @@ def add_outcome(sums: Mapping[str, Integers], group: Group, outcome: Outcome) ->
     events = (torch.ones_like(m), m, a, m & a, outcome.predicted == outcome.reference)
     for field, happened in zip(INTEGER_FIELDS, events, strict=True):
         np.add.at(sums[field][:, outcome.column], group.positions[happened].numpy(), 1)
+    if outcome.original is not None:
+        pattern = 4 * (outcome.original == group.y).int() + 2 * m.int() + a.int()
+        np.add.at(sums["joint"][:, outcome.column], (group.positions.numpy(), pattern.numpy()), 1)
 
 
 def passes(work: Work, prepared: PreparedModels) -> int:
@@ -163,12 +177,16 @@ def predict(
 ) -> list[Outcome]:
     """Return the outcomes of some models, each asked once for the inputs of all columns together."""
     x, size = torch.cat(inputs), len(inputs[0])
-    asked = sorted({*keys, prepared.reference})
+    asked = sorted(prepared.asked(keys))
     each = pool.map if pool else map
     answers = each(lambda key: torch.split(prepared.predictors[key](x), size), asked)
     found = dict(zip(asked, answers, strict=True))
-    expected = found[prepared.reference]
-    return [Outcome(column, key, found[key][i], expected[i]) for i, column in enumerate(columns) for key in keys]
+    expected, before = found[prepared.reference], None if prepared.original is None else found[prepared.original]
+    return [
+        Outcome(column, key, found[key][i], expected[i], before[i] if before else None)
+        for i, column in enumerate(columns)
+        for key in keys
+    ]
 
 
 @contextmanager

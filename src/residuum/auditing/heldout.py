@@ -31,6 +31,8 @@ def choose_heldout(pool: Samples, forgotten: Samples) -> Samples:
     >>> choose_heldout(pool, Samples(torch.rand(3, 2), torch.tensor([1, 1, 3]), ("a", "b", "c"))).y.bincount().tolist()
     [0, 10, 0, 10]
     """
+    if pool.shape != forgotten.shape:
+        raise InputError(f"expected held-out inputs of shape {forgotten.shape}, got {pool.shape}")
     if shared := sorted(set(pool.ids) & set(forgotten.ids)):
         raise InputError(f"expected held-out samples that were not forgotten, got {shared[0]!r} in both")
     wanted = min(max(2 * len(forgotten), LEAST), MOST)

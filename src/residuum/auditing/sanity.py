@@ -61,14 +61,14 @@ def attack_warnings(
         )
 
 
-def id_warnings(samples: Samples, seen: Mapping[str, Container[str]]) -> Iterator[str]:
+def id_warnings(samples: Samples, seen: Mapping[str, Container[str]], what: str = "audited") -> Iterator[str]:
     """Yield where the reference has seen samples that it must not know."""
     for source, ids in seen.items():
         known = sum(sample_id in ids for sample_id in samples.ids)
         if known:
             yield (
-                f"the reference has seen {known} of {len(samples)} audited samples in {source}: it is no model that "
-                "never knew them, and r is too low"
+                f"the reference has seen {known} of {len(samples)} {what} samples in {source}: it is no model that "
+                f"never knew them, and {'r' if what == 'audited' else 'class knowledge'} is too low"
             )
 
 
