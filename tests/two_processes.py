@@ -31,11 +31,11 @@ def cut():
     """Return 45 training samples: the last of the batches of 8 has 5, which two processes cannot share equally."""
     chance = torch.Generator().manual_seed(0)
     patterns = torch.rand(3, 1, 6, 6, generator=chance)
-    y = torch.arange(85) % 3
-    x = (0.6 * patterns[y] + 0.4 * torch.rand(85, 1, 6, 6, generator=chance)).clamp(0, 1)
+    y = torch.arange(100) % 3
+    x = (0.6 * patterns[y] + 0.4 * torch.rand(100, 1, 6, 6, generator=chance)).clamp(0, 1)
     dataset = Dataset.from_arrays(x.numpy(), y.numpy())
     return make_splits(
-        dataset, forget_class=0, forget_fraction=0.6, train_size=45, validation_size=20, test_size=20, seed=7
+        dataset, forget_class=0, forget_fraction=0.6, train_size=45, validation_size=20, test_size=35, seed=7
     )
 
 

@@ -138,3 +138,8 @@ class Splits:
     def classes(self) -> int:
         """Number of classes, the forgotten one included."""
         return len(self.class_names)
+
+    @property
+    def heldout(self) -> Samples:
+        """Test samples among which those of the forgotten classes are."""
+        return self.forgotten_test if self.form == "class" else self.test

@@ -154,7 +154,16 @@ def test_the_order_of_the_samples_does_not_matter():
 def test_measures_are_json_without_nan():
     found = measure(one_radius([5, 0], [0, 0], [0, 0], [10, 10]), bootstrap_seed=0)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-    keys = ["taus", "draws", "residual_knowledge", "difference", "disagreement", "unlearn_accuracy", "prevalence"]
+    keys = [
+        "taus",
+        "draws",
+        "samples",
+        "residual_knowledge",
+        "difference",
+        "disagreement",
+        "unlearn_accuracy",
+        "prevalence",
+    ]
     assert list(found) == [*keys, "prevalence_defined", "prevalence_significant"]
 
 

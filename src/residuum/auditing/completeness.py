@@ -3,8 +3,7 @@
 Both need to know, draw by draw, whether the original was right too (`Counts.joint`).
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,10 @@ from residuum.auditing.heldout import Twins, match_classes
 from residuum.auditing.intervals import BOOTSTRAP_RESAMPLES, UNSEEN, Floats, normal_quantile, total_over_draws
 from residuum.auditing.measures import exact_radii, interval, json_numbers
 from residuum.types import InputError
+
+NO_WAY_TO_GO = (
+    "completeness is null where the original's lead over re-train is not above what re-trained models differ by"
+)
 
 
 def completeness(counts: Counts, *, confidence: float = 0.95, exact: bool = False) -> dict[str, list[float | None]]:
@@ -48,6 +51,29 @@ def completeness(counts: Counts, *, confidence: float = 0.95, exact: bool = Fals
         "draw_high": json_numbers(draw_high),
         "gap_low": json_numbers(gap_low),
     }
+
+
+def difference_floor(differences: Sequence[Mapping[str, list[float]]]) -> list[float]:
+    """Return the largest end of |p_a' - p_a| at each radius: how much re-trained models differ.
+
+    >>> difference_floor([{"low": [-0.03], "high": [0.01]}, {"low": [0.0], "high": [0.02]}])
+    [0.03]
+    """
+    ends = [difference[end] for difference in differences for end in ("low", "high")]
+    return [max(map(abs, column)) for column in zip(*ends, strict=True)]
+
+
+def completeness_above(found: Mapping[str, Any], floor: Sequence[float]) -> dict[str, Any]:
+    """Return the measures of a model without its completeness where `gap_low` is not above the floor."""
+    if (known := found.get("completeness")) is None:
+        return dict(found)
+    kept = [low > bar for low, bar in zip(known["gap_low"], floor, strict=True)]
+    cut = {
+        name: [value if keep else None for value, keep in zip(known[name], kept, strict=True)]
+        for name in ("value", "low", "high", "draw_low", "draw_high")
+    }
+    notes = [] if all(kept) else [NO_WAY_TO_GO]
+    return {**found, "completeness": {**known, **cut, "floor": list(floor)}, "notes": notes}
 
 
 def fieller(top: Floats, bottom: Floats, covariance: tuple[Floats, Floats, Floats], z: float) -> tuple[Floats, Floats]:

@@ -115,7 +115,8 @@ def count_predictions(
     sums = {key: {field: np.zeros(size, np.int32) for field, size in shapes.items()} for key in names.values()}
     done, total = 0, passes(work, prepared)
     with workers() as pool:
-        for group in chain(clean_groups(work), groups(work)):
+        # a process of a team, or a twin of no class, may have no sample
+        for group in chain(clean_groups(work), groups(work)) if len(work.samples) else ():
             outcomes, spent = predict_group(work, group, prepared, pool)
             for outcome in outcomes:
                 add_outcome(sums[outcome.key], group, outcome)

@@ -4,8 +4,6 @@ A model may recognise forgotten samples because it knows their class, or because
 held-out samples only the first is possible.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

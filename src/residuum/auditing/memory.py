@@ -6,8 +6,6 @@ reference is (nearly) never right, as after forgetting a whole class, the differ
 DD = [p_m(F) - p_m(H)] - [p_a(F) - p_a(H)].
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

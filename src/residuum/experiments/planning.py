@@ -212,20 +212,23 @@ def audit_cost(experiment: Experiment, store: Path | str, plans: Sequence[SeedPl
     if not missing:
         return Cost(0, 0.0)
     splits, network = experiment.splits(), experiment.scenario.model
-    pair = [build_model(network.name, splits.train.shape, splits.classes, width=network.width, seed=k) for k in (0, 1)]
+    shape, classes = splits.train.shape, splits.classes
+    probes = [build_model(network.name, shape, classes, width=network.width, seed=seed) for seed in range(3)]
     total = Cost(0, 0.0)
     for spec in set(missing):
         perturbation = build_perturbation(spec)
+        each = perturbation.crafted and chosen.crafted_on == "unlearned"
         one = estimate_cost(
-            {"model": pair[0]},
-            pair[1],
+            {"model": probes[0]},
+            probes[1],
             splits.forget,
             perturbation,
             taus=chosen.radii(spec),
             draws=chosen.draws or chosen.max_draws,
             crafted_on=chosen.crafted_on,
+            heldout=splits.heldout,
+            original=probes[2] if each else None,  # else it is one of the rows
         )
-        each = perturbation.crafted and chosen.crafted_on == "unlearned"
         times = missing.count(spec) * (rows if each else rows / 2)  # the probe's two models against all rows
         total = Cost(total.passes + round(one.passes * times), total.seconds + one.seconds * times)
     return total

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from residuum.auditing import Counts, noise_floor
+from residuum.auditing.completeness import completeness_above, difference_floor
 from residuum.data import DATASETS
 from residuum.experiments.experiment import Experiment
 from residuum.experiments.pretrained import KnownFile
@@ -20,13 +21,18 @@ from residuum.parallel import Compute
 from residuum.record import NoiseFloor, Requests, Results, Row, ScenarioRecord, SeedResult, Stored
 from residuum.types import InputError
 
+Floors = dict[str, list[float]]  # by perturbation
 LIBRARIES = ("residuum", "torch", "numpy", "scipy", "scikit-learn")
 
 
 def results_record(experiment: Experiment, results: Sequence[Result]) -> Results:
     """Return the content of results.json; everything but `created` and `seconds` is a function of the settings."""
     by_label = {label: [r for r in results if r.label == label] for label in experiment.labels}
-    rows = {label: _row(experiment, label, by_label) for label in experiment.labels}
+    floors = {
+        name: difference_floor([control.audits[name]["difference"] for control in _controls(experiment, by_label)])
+        for name in experiment.scenario.audit.perturbations
+    }
+    rows = {label: _row(experiment, label, by_label, floors) for label in experiment.labels}
     return Results.model_validate(
         {
             "schema": Results.SCHEMA,
@@ -63,7 +69,7 @@ def _named(file: KnownFile) -> dict[str, str]:
     return {"file": file.path.name, "sha256": file.sha256}
 
 
-def _row(experiment: Experiment, label: str, by_label: dict[str, list[Result]]) -> Row:
+def _row(experiment: Experiment, label: str, by_label: dict[str, list[Result]], floors: Floors) -> Row:
     row = next((row for row in experiment.rows if row.label == label), None)
     metrics = {str(r.seed): r.metrics for r in by_label[label]}
     reference = {str(r.seed): r.metrics for r in by_label["retrain"]}
@@ -73,14 +79,19 @@ def _row(experiment: Experiment, label: str, by_label: dict[str, list[Result]]) 
             "settings": row.settings if row else asdict(experiment.scenario.training(label)),
             "fields_left_open": row.left_open if row else experiment.scenario.left_open.get("train", []),
             "summary": summarise(metrics, reference),
-            "per_seed": {str(r.seed): _seed_result(r) for r in by_label[label]},
+            "per_seed": {str(r.seed): _seed_result(r, floors) for r in by_label[label]},
         }
     )
 
 
-def _seed_result(result: Result) -> SeedResult:
+def _seed_result(result: Result, floors: Floors) -> SeedResult:
     audits = {
-        name: {**measures, "counts": counts_path(result, name)} for name, measures in sorted(result.audits.items())
+        name: {
+            **completeness_above(measures, floors[name]),
+            "counts": counts_path(result, name),
+            "heldout": measures["heldout"] | {"counts": counts_path(result, f"{name}.heldout")},
+        }
+        for name, measures in sorted(result.audits.items())
     }
     notes = {"notes": result.notes} if result.notes else {}
     return SeedResult.model_validate(
@@ -93,9 +104,13 @@ def counts_path(result: Result, perturbation: str) -> str:
     return f"counts/{result.seed}/{result.label}/{perturbation}.npz"
 
 
-def _noise_floors(experiment: Experiment, by_label: dict[str, list[Result]]) -> dict[str, NoiseFloor]:
+def _controls(experiment: Experiment, by_label: dict[str, list[Result]]) -> list[Result]:
     chosen = experiment.labels[2 : len(experiment.labels) - len(experiment.rows)]  # after original and retrain
-    controls = [result for label in chosen for result in by_label[label]]
+    return [result for label in chosen for result in by_label[label]]
+
+
+def _noise_floors(experiment: Experiment, by_label: dict[str, list[Result]]) -> dict[str, NoiseFloor]:
+    controls = _controls(experiment, by_label)
     return {name: _noise_floor(controls, name) for name in experiment.scenario.audit.perturbations}
 
 
@@ -145,6 +160,7 @@ def write_run(experiment: Experiment, results: Sequence[Result], out: Path) -> R
 def _copy_files(result: Result, out: Path) -> None:
     for name, source in result.counts.items():
         _copy(source, out / counts_path(result, name))
+        _copy(result.heldout[name], out / counts_path(result, f"{name}.heldout"))
     if result.gallery is not None:
         _copy(result.gallery, out / "gallery" / f"{result.seed}.npz")
     if result.picture is not None:

@@ -34,6 +34,7 @@ class Result:
     warnings: list[str]
     model: Path
     counts: dict[str, Path]
+    heldout: dict[str, Path]
     gallery: Path | None
     notes: dict[str, Any]
     picture: Path | None = None
@@ -161,6 +162,9 @@ def _gather(seed_plan: SeedPlan, store: Store) -> Iterable[Result]:
             warnings=[*_named(label, made, evaluated), *audit_warnings],
             model=store.folder(stage) / MODEL,
             counts={name: store.folder(stage) / "counts" / f"{label}.npz" for name, stage in seed_plan.audits.items()},
+            heldout={
+                name: store.folder(stage) / "heldout" / f"{label}.npz" for name, stage in seed_plan.audits.items()
+            },
             gallery=gallery if gallery.is_file() else None,
             notes=made.get("notes", {}),
             picture=picture,

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save
 from torch import nn
 
-from residuum.auditing import audit, first_radius, make_gallery
+from residuum.auditing import AuditResult, Counts, audit, first_radius, make_gallery
 from residuum.checkpoint import Checkpoint
 from residuum.decision_regions.querying import query_models
 from residuum.experiments.fingerprints import code_fingerprint
@@ -119,6 +119,8 @@ def audit_stage(settings: AuditStageSettings, parents: Folders, folder: Path, te
             taus=taus,
             **settings.audit.model_dump(exclude={"perturbations", "taus"}),
             seed=seed,
+            heldout=splits.heldout,
+            original=models["original"],
             progress=printed_progress(f"audit {settings.name} (seed {settings.seed})", team),
             seen={
                 "the retain set": set(splits.retain.ids),
@@ -131,14 +133,18 @@ def audit_stage(settings: AuditStageSettings, parents: Folders, folder: Path, te
         if len(splits.forget.shape) == 3 and max(taus) > 0:
             pictures = make_gallery(models, models["retrain"], splits.forget, perturbation, result.counts, seed=seed)
             pictures.save(folder / GALLERY)
-    (folder / "counts").mkdir()
-    for label, counts in result.counts.items():
-        counts.save(folder / "counts" / f"{label}.npz")
-    record["audits"] = {
-        label: result.measures(label) | {"first_radius": first_radius(counts, exact=result.exact)}
-        for label, counts in result.counts.items()
-    }
-    write_record(folder, record, splits.forget)
+    for kind, by_label in (("counts", result.counts), ("heldout", result.heldout)):
+        (folder / kind).mkdir()
+        for label, counts in by_label.items():
+            counts.save(folder / kind / f"{label}.npz")
+    record["audits"] = {label: _audit_record(result, label, splits) for label in result.counts}
+    write_record(folder, record, splits.forget, next(iter(result.heldout.values())))
+
+
+def _audit_record(result: AuditResult, label: str, splits: Splits) -> Record:
+    found = result.measures(label) | {"first_radius": first_radius(result.counts[label], exact=result.exact)}
+    left_out = [splits.class_names[int(number)] for number in found["heldout"]["left_out"]]
+    return found | {"heldout": found["heldout"] | {"left_out": left_out}}
 
 
 def picture_stage(settings: PictureStageSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
@@ -208,7 +214,7 @@ def printed_progress(what: str, team: Team = SINGLE_PROCESS, every: float = 30.0
     return print_line
 
 
-def write_record(folder: Path, record: Mapping[str, Any], *read: Samples) -> None:
+def write_record(folder: Path, record: Mapping[str, Any], *read: Samples | Counts) -> None:
     """Write the stage's record as JSON, which has no NaN or Infinity, and the ids of all samples that it read.
 
     By the ids a store can find what was made with them.
