@@ -135,12 +135,13 @@ class Audit(_Part):
     counts: str = ""
 
     def curve(self, measure: str) -> Curve:
-        """Return a measure by its name: pooled, mean_of_ratios, difference, disagreement, ..."""
+        """Return a measure by its name: pooled, mean_of_ratios, difference, memory, ...; Nones if not taken."""
         if measure == "pooled":
             return self.residual_knowledge.curve
         if measure == "mean_of_ratios":
             return Curve(value=self.residual_knowledge.mean_of_ratios)
-        return cast(Curve, getattr(self, measure))
+        nothing: Values = [None] * len(self.taus)
+        return cast(Curve | None, getattr(self, measure)) or Curve(value=nothing, low=nothing, high=nothing)
 
 
 class Metrics(_Part):

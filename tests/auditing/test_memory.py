@@ -108,7 +108,7 @@ def test_classes_with_few_held_out_samples_leave_both_sets(random_counts):
     few = heldout.rows(np.flatnonzero((heldout.labels != 2) | (np.arange(40) < 20)))
     found = measure_memory(forgotten, few)
     assert found["heldout"]["left_out"] == ["2"]
-    assert "1 forgotten classes have fewer than 10" in found["heldout"]["notes"][0]
+    assert "1 of the forgotten classes have fewer than 10" in found["heldout"]["notes"][0]
     assert found["heldout"]["samples"] == 20  # class 3 was not forgotten
     kept = forgotten.rows(np.flatnonzero(forgotten.labels < 2))
     assert found["memory"] == measure_memory(kept, few)["memory"]
@@ -121,7 +121,7 @@ def test_with_too_few_held_out_samples_there_is_only_a_note(random_counts):
     found = measure_memory(forgotten, random_counts(12, 9, prefix="h"))
     assert set(found) == {"heldout"}
     assert found["heldout"]["samples"] == 0
-    assert "fewer than 10" in found["heldout"]["notes"][0]
+    assert "no forgotten class has 10" in found["heldout"]["notes"][0]
 
 
 def test_a_reference_that_is_never_right_leaves_the_differences(counts_of):

@@ -10,7 +10,7 @@ from residuum.experiments.settings import DataSettings, ForgetSettings, StageSet
 QUICK = {
     "data.train_size": 200,
     "data.validation_size": 60,
-    "data.test_size": 60,
+    "data.test_size": 120,
     "train.epochs": 15,
     "relearn.epochs": 2,
     "audit.taus.gaussian": [0.0, 0.1, 0.2],

@@ -12,19 +12,21 @@ from residuum.experiments.stages import printed_progress
 def test_the_cost_of_missing_audits_counts_every_prediction(quick, finished, tmp_path):
     splits = quick.splits()
     rows, seeds, draws = len(quick.labels), 2, 5
-    per_model = len(splits.forget) * (1 + 2 * draws)  # one draw at radius 0, then two radii
+    shown = len(splits.forget) + 12  # and as many held-out eights
+    per_model = shown * (1 + 2 * draws)  # one draw at radius 0, then two radii
     cost = audit_cost(quick, tmp_path / "empty")
     assert cost.passes == per_model * rows * seeds
     assert cost.seconds > 0
     assert audit_cost(quick, finished[1] / "store") == Cost(0, 0.0)
 
 
-def test_attacks_crafted_on_each_model_show_every_copy_to_the_reference_too(quick, tmp_path):
+def test_attacks_crafted_on_each_model_show_every_copy_to_reference_and_original_too(quick, tmp_path):
     scenario = quick.scenario
     audit = scenario.audit.model_copy(update={"perturbations": ["pgd"], "taus": {"pgd": [0.1]}})
     attacked = Experiment(scenario=scenario.model_copy(update={"audit": audit}), rows=quick.rows)
     cost = audit_cost(attacked, tmp_path / "empty")
-    assert cost.passes == len(quick.splits().forget) * 5 * 2 * len(quick.labels) * 2
+    shown, draws, models, seeds = len(quick.splits().forget) + 12, 5, 3, 2
+    assert cost.passes == shown * draws * models * len(quick.labels) * seeds
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from residuum.auditing import Counts, measure
+from residuum.auditing import AuditResult, Counts
+from residuum.auditing.completeness import completeness_above
 from residuum.data import load_dataset
 from residuum.experiments import Experiment, audit_cost, claim_folder, outline, plan, run, run_all, write_run
 from residuum.experiments.results import results_record
@@ -70,11 +71,37 @@ def test_every_audited_number_follows_from_the_counts_files(finished):
     for label in LABELS:
         for seed in ("1", "2"):
             audit = record["methods"][label]["per_seed"][seed]["audits"]["gaussian"]
-            counts = Counts.load(folder / "out" / audit["counts"])
-            settings = audit["settings"]
-            again = measure(counts, confidence=settings["confidence"], bootstrap_seed=settings["bootstrap_seed"])
+            counts, heldout = (Counts.load(folder / "out" / part["counts"]) for part in (audit, audit["heldout"]))
+            result = AuditResult({label: counts}, audit["settings"], heldout={label: heldout})
+            again = completeness_above(result.measures(label), audit["completeness"]["floor"])
+            again["heldout"]["counts"] = audit["heldout"]["counts"]
             for key, value in again.items():
                 assert audit[key] == value, (label, key)
+            assert len(counts) == audit["samples"]
+
+
+def test_held_out_samples_are_test_samples_of_the_forgotten_class(finished, quick):
+    record, folder, _ = finished
+    audit, test = record["methods"]["gd"]["per_seed"]["1"]["audits"]["gaussian"], quick.splits().test
+    eights = {sample_id for sample_id, label in zip(test.ids, test.y.tolist(), strict=True) if label == 8}
+    assert set(Counts.load(folder / "out" / audit["heldout"]["counts"]).ids) == eights
+    assert audit["heldout"]["samples"] == len(eights) == 12
+    assert audit["heldout"]["left_out"] == []
+    assert audit["memory"]["value"][0] is not None
+    ids = next(folder.glob("store/**/ids.txt")).parent.parent.glob("*/ids.txt")
+    assert any(eights <= set(path.read_text().split()) for path in ids)
+
+
+def test_completeness_is_0_for_the_original_1_for_retrain_and_null_below_the_floor(finished):
+    methods = finished[0]["methods"]
+    controls = [seed["audits"]["gaussian"]["difference"] for seed in methods["control"]["per_seed"].values()]
+    for label, value in (("original", 0.0), ("retrain", 1.0)):
+        for seed in methods[label]["per_seed"].values():
+            found = seed["audits"]["gaussian"]["completeness"]
+            for k in range(3):
+                floor = max(abs(control[end][k]) for control in controls for end in ("low", "high"))
+                assert found["floor"][k] == floor
+                assert found["value"][k] == (value if found["gap_low"][k] > floor else None)
 
 
 def test_the_stored_weights_give_the_recorded_accuracies(finished, quick):

@@ -153,13 +153,17 @@ def _curve(
 
 
 def _notes(twins: Twins) -> list[str]:
+    if not len(twins.heldout):
+        return [
+            f"no forgotten class has {FEWEST_OF_CLASS} held-out samples: memory cannot be told from class knowledge"
+        ]
     notes = []
     if twins.left_out:
         notes.append(
-            f"{len(twins.left_out)} forgotten classes have fewer than {FEWEST_OF_CLASS} held-out samples and left both "
-            "sets, which are what class knowledge, memory and the relative test are about"
+            f"{len(twins.left_out)} of the forgotten classes have fewer than {FEWEST_OF_CLASS} held-out samples: class "
+            "knowledge, memory and the relative test are about the others"
         )
-    if 0 < len(twins.heldout) < FEWEST_FOR_SAMPLES:
+    if len(twins.heldout) < FEWEST_FOR_SAMPLES:
         notes.append(
             f"{len(twins.heldout)} held-out samples are fewer than {FEWEST_FOR_SAMPLES}: no interval over samples"
         )

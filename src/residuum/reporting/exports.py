@@ -21,6 +21,12 @@ SPECIAL = {
     "|": r"\textbar{}",
 }
 UNITS = {"cost": "%"}
+OVER_SAMPLES = ("sample_low", "sample_high")
+FURTHER = {
+    **dict.fromkeys(("class_knowledge", "memory", "memory_difference"), OVER_SAMPLES),
+    "completeness": ("draw_low", "draw_high"),
+    "nearer": ("forgotten", "heldout"),
+}  # what a measure has beside its value, low and high
 
 
 def latex_text(text: str) -> str:
@@ -128,9 +134,12 @@ def audit_lines(run: Run) -> Iterator[dict[str, Any]]:
         curves = {measure.key: audit.curve(measure.key) for measure in MEASURES}
         for k, tau in enumerate(audit.taus):
             line = {"model": label, "seed": int(seed), "perturbation": perturbation, "radius": tau}
+            line |= {"samples": audit.samples, "heldout_samples": audit.heldout.samples if audit.heldout else 0}
             for key, curve in curves.items():
                 ends = zip(("", "_low", "_high"), curve.at(k), strict=True)
                 line |= {f"{key}{end}": value for end, value in ends}
+                beside = {name: getattr(curve, name, None) for name in FURTHER.get(key, ())}
+                line |= {f"{key}_{name}": values[k] if values else None for name, values in beside.items()}
             yield line
 
 
