@@ -48,7 +48,7 @@ def distance(one, other):
 
 def test_counts_are_those_of_one_process(found):
     alone, together = found["alone"]["counts"], found["together"]["counts"]
-    assert len(alone) == 8
+    assert len(alone) == 4 * 2 * 2  # audits, models, forgotten and held-out samples
     assert all(same(*pair) for pair in zip(alone, together, strict=True))
     assert any(0 < int(entry["method_right"].sum()) < int(entry["draws"].sum()) for entry in alone)
     assert alone[-1]["draws"].max() > 112  # the half-width asked for more than the pilot, as both found
