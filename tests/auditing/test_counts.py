@@ -1,4 +1,5 @@
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -121,3 +122,24 @@ def test_wrong_shapes_and_repeated_ids_are_refused():
         Counts.of(["a", "b"], [0, 0], [0.1], **one)
     with pytest.raises(InputError, match="labels"):
         Counts.of(["a", "b"], [0], [0.1], **two)
+
+
+def test_joint_counts_are_kept_by_everything_that_counts_allow(counts_of, drawn, tmp_path):
+    rng = np.random.default_rng(1)
+    one, other = (counts_of(drawn(rng, rng.random((6, 3)), 20, 2), prefix=prefix) for prefix in "ab")
+    one.save(tmp_path / "counts.npz")
+    assert Counts.load(tmp_path / "counts.npz") == one
+    assert np.array_equal((one + one).joint, 2 * one.joint)
+    assert one.concat(other).subset(other.ids) == other
+    assert one.swapped().swapped() == one
+    assert np.array_equal(one.swapped().joint[..., 1], one.joint[..., 2])  # only the reference right, only the model
+    assert (one + replace(one, joint=None)).joint is None
+    assert one.concat(replace(other, joint=None)).joint is None
+
+
+def test_joint_counts_that_no_experiment_can_give_are_refused(counts_of, drawn):
+    counts = counts_of(drawn(np.random.default_rng(2), np.full((3, 3), 0.5), 20, 1))
+    with pytest.raises(InputError, match=r"counts.joint: expected int32 of shape \(3, 1, 8\)"):
+        replace(counts, joint=counts.joint[..., :4])
+    with pytest.raises(InputError, match="joint with the model right = method_right"):
+        replace(counts, joint=counts.joint[..., [0, 1, 4, 3, 2, 5, 6, 7]] + 0)
