@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from residuum.auditing.heldout import choose_heldout
+from residuum.auditing.heldout import choose_heldout, chosen_from
 from residuum.auditing.memory import measure_memory
 from residuum.types import InputError, Samples
 
@@ -169,6 +169,8 @@ def test_held_out_samples_have_the_forgotten_mix_and_are_the_first_by_id():
     assert small.y.bincount().tolist() == [84, 17]  # 100 in all, rounded up
     many = choose_heldout(samples([0] * 3000, "test"), samples([0] * 2000, "train"))
     assert len(many) == 1000
+    assert chosen_from(pool, chosen) == {"heldout_chosen_from": 600}
+    assert chosen_from(chosen, chosen) == {}
 
 
 def test_held_out_samples_may_not_be_forgotten_ones():

@@ -12,7 +12,7 @@ from residuum.auditing.budget import draws_needed, pilot_draws
 from residuum.auditing.completeness import completeness, nearer
 from residuum.auditing.counts import INTEGER_FIELDS, Counts, Integers
 from residuum.auditing.engine import CraftedOn, PreparedModels, Progress, count_predictions, passes, prepare_models
-from residuum.auditing.heldout import choose_heldout
+from residuum.auditing.heldout import choose_heldout, chosen_from
 from residuum.auditing.measures import measure
 from residuum.auditing.memory import measure_memory
 from residuum.auditing.sanity import attack_warnings, id_warnings, issue_warnings, model_warnings, result_warnings
@@ -155,6 +155,7 @@ def audit(
         "seed": seed,
         "bootstrap_seed": child_seed(seed, "bootstrap"),
         "noise_check": noise_check(seed),
+        **({} if twins is None or heldout is None else chosen_from(heldout, twins)),
     }
     return AuditResult(counts, settings, warned, exact, *of_twins)
 

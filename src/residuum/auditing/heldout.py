@@ -43,6 +43,12 @@ def choose_heldout(pool: Samples, forgotten: Samples) -> Samples:
     return pool.subset(np.sort(np.concatenate([*chosen, order[:0]])))
 
 
+def chosen_from(pool: Samples, chosen: Samples) -> dict[str, int]:
+    """Return, where not all samples of these classes are shown, of how many the first by id were chosen."""
+    available = int(np.isin(pool.y.numpy(), chosen.y.numpy()).sum())
+    return {"heldout_chosen_from": available} if available > len(chosen) else {}
+
+
 @dataclass(frozen=True)
 class Twins:
     """Counts on forgotten samples F and held-out samples H of the same classes, and which classes left both."""

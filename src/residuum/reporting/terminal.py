@@ -1,5 +1,6 @@
 """Tables for the terminal: the run's summary, in columns that fit the width."""
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -10,6 +11,7 @@ from rich.text import Text
 from residuum.errors import plural
 from residuum.record import Curve
 from residuum.reporting import wording
+from residuum.reporting.evidence import Quantity, find
 from residuum.reporting.glossary import AXES, COST, GAP, METRICS, RELEARN
 from residuum.reporting.run import Run
 from residuum.reporting.summary import Cell, RowSummary
@@ -88,6 +90,7 @@ def run_tables(run: Run, width: int) -> Iterator[Table]:
     yield from metrics_tables(run, width)
     for perturbation in run.perturbations:
         yield from residual_tables(run, perturbation, width)
+        yield from memory_tables(run, perturbation, width)
         yield from prevalence_tables(run, perturbation, width)
 
 
@@ -143,6 +146,31 @@ def _point_text(curve: Curve, k: int) -> str:
 
 def _interval(low: float | None, high: float | None) -> str:
     return "–" if low is None or high is None else f"[{low:.2f}, {high:.2f}]"
+
+
+def memory_tables(run: Run, perturbation: str, width: int) -> Iterator[Table]:
+    """Yield what held-out samples and the original add: r, G and M over all radii; kappa and D at the largest radius."""
+    rows = [row for row in run.summary.audited(perturbation) if find(run, row.row, perturbation, "G")]
+    quantities: tuple[Quantity, ...] = ("r", "G", "M")
+    columns = [(str(name), [_level_text(run, row, perturbation, name) for row in rows]) for name in quantities]
+    for title, measure in (("completeness", "completeness"), ("nearer to", "nearer")):
+        columns.append((title, [_point_text(row.curve(perturbation, measure), -1) for row in rows]))
+    if rows:
+        yield from fitting_tables(
+            [row.label for row in rows],
+            columns,
+            width,
+            title=f"Class or samples, under {perturbation}: means over seeds [95 % interval, or ends of the seeds']",
+            caption="r = G x M: G on held-out samples of the class, M memory of these very samples. Completeness: 0 as the "
+            "original, 1 as re-train. Nearer to: below 0 re-train, above 0 the original.",
+        )
+
+
+def _level_text(run: Run, row: RowSummary, perturbation: str, quantity: Quantity) -> str:
+    finding = find(run, row.row, perturbation, quantity)
+    if finding is None or math.isnan(finding.judgement.half_interval[0]):
+        return "–" if finding is None else f"{finding.value():.2f}"
+    return wording.estimate_words(finding.value(), *finding.interval(), finding.form)
 
 
 def prevalence_tables(run: Run, perturbation: str, width: int) -> Iterator[Table]:
