@@ -6,6 +6,7 @@ import json
 import math
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,8 @@ from residuum.auditing import AuditResult, Counts
 from residuum.auditing.completeness import completeness_above
 from residuum.data import load_dataset
 from residuum.experiments import Experiment, audit_cost, claim_folder, outline, plan, run, run_all, write_run
-from residuum.experiments.results import results_record
+from residuum.experiments.results import merged_warnings, results_record
+from residuum.experiments.runner import Result
 from residuum.experiments.stages import measured
 from residuum.experiments.store import Store
 from residuum.metrics import accuracies
@@ -202,3 +204,36 @@ def test_an_output_folder_that_cannot_be_written_is_refused(finished, quick, tmp
         claim_folder(blocked / "run")
     with pytest.raises(InputError, match="cannot write to"):
         write_run(quick, finished[2], blocked)
+
+
+def result(label, seed, warnings=(), audit=()):
+    return Result(
+        label, seed, metrics={}, audits={}, seconds=0.0, passes=0, warnings=list(warnings),
+        audit_warnings={"gaussian": list(audit)}, unchanged=False, model=Path(), counts={}, heldout={}, gallery=None,
+        notes={},
+    )  # fmt: skip
+
+
+def test_equal_warnings_become_one_line_that_names_rows_and_seeds():
+    results = [
+        result("gd", 1, ["every sample seen"], ["few draws"]),
+        result("ssd", 1, ["nothing dampened", "every sample seen"], ["few draws"]),
+        result("gd", 2, ["every sample seen"]),
+        result("ssd", 2),
+    ]
+    assert list(merged_warnings(results)) == [
+        "gd, ssd (seed 1): every sample seen",
+        "audit gaussian (seed 1): few draws",
+        "ssd (seed 1): nothing dampened",
+    ]
+
+
+def test_a_method_that_changes_nothing_is_recorded(tmp_path):
+    experiment = Experiment.create("tiny", methods="ssd:alpha=1e9,gd", seeds=[1])
+    record = results_record(experiment, run(experiment, store=tmp_path)).as_dict()
+    rows = {row["method"]: row["per_seed"]["1"] for row in record["methods"].values()}
+    assert rows["ssd"]["unchanged"] is True
+    assert "unchanged" not in rows["gd"]
+    text = "no weight was dampened, the model is the original; lower alpha (now 1e+09)"
+    assert text in rows["ssd"]["warnings"]
+    assert f"ssd:alpha=1e9: {text}" in record["warnings"]

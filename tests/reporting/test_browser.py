@@ -185,7 +185,7 @@ def test_the_gallery_shows_other_models_and_seeds(open_page, demo_folder):
     assert cards.locator(".card").count() == 6
     assert cards.locator("details .card").count() == 2  # folded after the first four
     row = list(arrays["rows"]).index("gd")
-    shown = cards.locator("[data-who=model] .tick").all_inner_texts()
+    shown = cards.locator("[data-who=model] .tick").all_text_contents()
     assert shown == ["✓" if right else "✗" for right in arrays["right"][row].ravel()]
     only = cards.locator("[data-who=model] .only").count()
     assert only == int((arrays["right"][row] & ~arrays["reference_right"]).sum())

@@ -85,3 +85,28 @@ def test_the_table_compiles(make_run, tmp_path, several):
     flags = ["-interaction=nonstopmode", "-halt-on-error"] if "pdflatex" in engine else []
     subprocess.run([engine, *flags, "doc.tex"], cwd=tmp_path, check=True, capture_output=True)
     assert (tmp_path / "doc.pdf").stat().st_size > 0
+
+
+@pytest.mark.parametrize(("value", "shown"), [(0.0, "seen"), (100.0, "unseen")])
+def test_an_attack_that_gives_one_answer_has_no_number(make_run, change, value, shown):
+    def one_answer(record):
+        for seed in record["methods"]["gd"]["per_seed"].values():
+            seed["metrics"]["mia_accuracy"] = value
+
+    run = change(make_run(), one_answer)
+    cell = next(row for row in run.summary.rows if row.label == "gd").cells["mia_accuracy"]
+    assert (cell.value, cell.text, cell.note) == (None, "–", f"attack calls every sample {shown}")
+    line = next(line for line in csv.DictReader(io.StringIO(csv_table([run]))) if line["model"] == "gd")
+    assert line["mia_accuracy"] == line["mia_accuracy_gap"] == ""
+    assert run.rows["gd"].per_seed["1"].metrics.mia_accuracy == value
+    some = change(run, lambda record: record["methods"]["gd"]["per_seed"]["1"]["metrics"].update(mia_accuracy=50.0))
+    assert next(row for row in some.summary.rows if row.label == "gd").cells["mia_accuracy"].value is not None
+
+
+def test_a_forgotten_class_called_unseen_is_a_number(make_run, change):
+    def unseen(record):
+        for seed in record["methods"]["gd"]["per_seed"].values():
+            seed["metrics"]["mia_accuracy"] = 100.0
+
+    run = change(make_run(form="class"), unseen)
+    assert next(row for row in run.summary.rows if row.label == "gd").cells["mia_accuracy"].value is not None
