@@ -149,19 +149,22 @@ def _interval(low: float | None, high: float | None) -> str:
 
 
 def memory_tables(run: Run, perturbation: str, width: int) -> Iterator[Table]:
-    """Yield what held-out samples and the original add: r, G and M over all radii; kappa and D at the largest radius."""
+    """Yield what held-out samples and the original add: r, G and M over all radii; kappa and D at a large radius."""
     rows = [row for row in run.summary.audited(perturbation) if find(run, row.row, perturbation, "G")]
     quantities: tuple[Quantity, ...] = ("r", "G", "M")
     columns = [(str(name), [_level_text(run, row, perturbation, name) for row in rows]) for name in quantities]
     for title, measure in (("completeness", "completeness"), ("nearer to", "nearer")):
-        columns.append((title, [_point_text(row.curve(perturbation, measure), -1) for row in rows]))
+        curves, taus = [row.curve(perturbation, measure) for row in rows], run.summary.taus[perturbation]
+        known = [k for k, tau in enumerate(taus) if tau > 0 and all(curve.value[k] is not None for curve in curves)]
+        if known:
+            columns.append((f"{title} ({taus[known[-1]]:g})", [_point_text(curve, known[-1]) for curve in curves]))
     if rows:
         yield from fitting_tables(
             [row.label for row in rows],
             columns,
             width,
             title=f"Class or samples, under {perturbation}: means over seeds [95 % interval, or ends of the seeds']",
-            caption="r = G x M: G on held-out samples of the class, M memory of these very samples. Completeness: 0 as the "
+            caption="r = G x M: G on held-out samples of the class, M memory of these samples. Completeness: 0 as the "
             "original, 1 as re-train. Nearer to: below 0 re-train, above 0 the original.",
         )
 
