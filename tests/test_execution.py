@@ -32,6 +32,12 @@ def test_a_run_is_what_its_folder_holds(done):
     }
 
 
+def test_the_stored_verdicts_are_those_judged_from_the_numbers(done):
+    assert {label: stored.word for label, stored in done.record.verdicts.items()} == {
+        label: verdict.word for label, verdict in Run.load(done.folder).verdicts.items()
+    }
+
+
 def test_a_run_and_its_folder_give_the_same_report(done, tmp_path):
     first, second = report(done, out=tmp_path / "a"), report(done.folder, out=tmp_path / "b")
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]

@@ -28,6 +28,7 @@ from residuum.experiments import (
 from residuum.parallel import SINGLE_PROCESS, Team, make_team
 from residuum.record import Requests, Results, Stored
 from residuum.reporting.run import Run, load_runs
+from residuum.reporting.verdict import with_verdicts
 from residuum.reporting.writing import write_report
 
 STORE = Path(".residuum/store")
@@ -108,7 +109,7 @@ def run(
     """
     folder = Path(out) if out is not None else RUNS / experiment.scenario.name
     steps, results = _computed([experiment], folder, Results, Path(store), executor, resources or Resources(), progress)
-    return Run(folder, experiment.scenario.name, write_run(steps[0], results[0], folder))
+    return Run(folder, experiment.scenario.name, write_run(steps[0], results[0], folder, with_verdicts))
 
 
 def run_requests(
@@ -127,7 +128,7 @@ def run_requests(
     folder = Path(out) if out is not None else RUNS / f"{experiment.scenario.name}-requests"
     chosen = resources or Resources()
     steps, results = _computed(experiment.steps, folder, Requests, Path(store), executor, chosen, progress)
-    return RequestsRun(folder, write_requests(steps, results, folder))
+    return RequestsRun(folder, write_requests(steps, results, folder, with_verdicts))
 
 
 def _computed(

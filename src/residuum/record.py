@@ -325,6 +325,21 @@ class Stored(_Part):
         return json.dumps(self.as_dict(), indent=1, allow_nan=False) + "\n"
 
 
+class VerdictRecord(_Part):
+    """What was concluded of a row when the run was written; readers judge again from the numbers.
+
+    `level` is r over all radii above 0 (in class form the difference) with its 95 % interval, `explained` the range that
+    re-training explains, and `smallest` the power statement: a level below it could well have been missed.
+    """
+
+    word: str
+    perturbation: str | None = None
+    level: tuple[float, float, float] | None = None
+    explained: tuple[float, float] | None = None
+    smallest: float | None = None
+    p_value: float | None = None
+
+
 class Results(Stored):
     """results.json: everything known of a run."""
 
@@ -341,6 +356,7 @@ class Results(Stored):
     notes: list[str] = []
     noise_floor: dict[str, NoiseFloor] = {}
     methods: dict[str, Row]
+    verdicts: dict[str, VerdictRecord] = {}
 
     @property
     def perturbations(self) -> list[str]:

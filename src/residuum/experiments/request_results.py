@@ -1,6 +1,6 @@
 """The record of a sequence of deletion requests: a run per request, and requests.json."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,11 +24,16 @@ from residuum.record import (
 )
 
 
-def write_requests(steps: Sequence[Experiment], results: Sequence[Sequence[Result]], out: Path) -> Requests:
+def write_requests(
+    steps: Sequence[Experiment],
+    results: Sequence[Sequence[Result]],
+    out: Path,
+    conclude: Callable[[Results], Results] | None = None,
+) -> Requests:
     """Write a complete run for each request below `out`, then requests.json; return its content."""
     claim_folder(out, Requests)
     runs = [
-        write_run(step, found, out / step_folder(number))
+        write_run(step, found, out / step_folder(number), conclude)
         for number, (step, found) in enumerate(zip(steps, results, strict=True), start=1)
     ]
     record = requests_record(steps, results, runs)

@@ -3,7 +3,7 @@
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -165,10 +165,16 @@ def claim_folder(out: Path, kind: type[Stored] = Results) -> None:
         raise InputError(f"cannot write to {out}: {error.strerror}; choose another folder with --out") from None
 
 
-def write_run(experiment: Experiment, results: Sequence[Result], out: Path) -> Results:
-    """Write results.json, counts and weights into `out`, results.json last; return the record."""
+def write_run(
+    experiment: Experiment, results: Sequence[Result], out: Path, conclude: Callable[[Results], Results] | None = None
+) -> Results:
+    """Write results.json, counts and weights into `out`, results.json last; return the record.
+
+    `conclude` adds to the record what is concluded from it.
+    """
     claim_folder(out)
     record = results_record(experiment, results)
+    record = conclude(record) if conclude else record
     try:
         for result in results:
             _copy_files(result, out)

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from residuum.record import Row
+from residuum.record import Results, Row, VerdictRecord
 from residuum.reporting.evidence import Finding, find
 from residuum.reporting.gates import TEST_POINTS, Gate, gates
+from residuum.reporting.level_rule import FEWEST_RETRAINED
 from residuum.reporting.run import Run
 
 NOT_COMPARABLE = "reference not comparable"
@@ -49,6 +51,27 @@ def judge(run: Run, label: str) -> Verdict:
     return replace(judged, word=NOT_COMPARABLE if refused else judged.word, failed_gates=failed)
 
 
+def with_verdicts(record: Results) -> Results:
+    """Return the record with what it says of every judged row, for readers that compute nothing."""
+    run = Run(Path(), record.scenario.name, record)
+    verdicts = {label: _stored(judge(run, label)) for label, row in record.methods.items() if row.judged}
+    return record.model_copy(update={"verdicts": verdicts})
+
+
+def _stored(verdict: Verdict) -> VerdictRecord:
+    finding = verdict.finding
+    if finding is None or finding.judgement.retrained < FEWEST_RETRAINED:
+        return VerdictRecord(word=verdict.word)
+    return VerdictRecord(
+        word=verdict.word,
+        perturbation=finding.perturbation,
+        level=(finding.value(), *finding.interval()),
+        explained=finding.bar(),
+        smallest=finding.smallest,
+        p_value=finding.judgement.p_value,
+    )
+
+
 def run_gates(run: Run) -> list[Gate]:
     """Return the gates of comparability of a run."""
     originals = [_judged(run, label).word for label in run.record.rows_of("original")]
@@ -73,7 +96,7 @@ def _must_detect(run: Run, row: Row, perturbation: str) -> float | None:
     if original is None or row.kind == "original":
         return None
     finding = find(run, run.rows[original], perturbation)
-    return None if finding is None or finding.judgement.retrained < 3 else max(finding.shift, 0.0)
+    return None if finding is None or finding.judgement.retrained < FEWEST_RETRAINED else max(finding.shift, 0.0)
 
 
 def _word(finding: Finding | None, losses: Sequence[str]) -> str:
@@ -104,7 +127,7 @@ def _doubt(finding: Finding | None) -> str:
     many = f"{j.retrained} re-trained model{'' if j.retrained == 1 else 's'} of this kind"
     ways = [f"{n} more {noun}" for n, noun in ((j.more_controls, "controls a seed"), (j.more_seeds, "seeds")) if n]
     help_ = f"; {' or '.join(ways)} would do" if ways else "; not even 50 more controls or seeds would do"
-    if j.retrained < 3:
+    if j.retrained < FEWEST_RETRAINED:
         return f"{finding.perturbation}: {many} show no spread to judge by{help_}"
     return f"{finding.perturbation}: {many} could not have told even the original from re-training{help_}"
 
