@@ -14,7 +14,7 @@ from typing import Any
 from playwright.sync_api import Browser, sync_playwright
 
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-WIDTH, HEIGHT = 1180, 860
+WIDTH, HEIGHT = 1400, 900
 
 
 def main(run: str, out: str = "docs/images") -> None:
@@ -35,7 +35,7 @@ SHOTS: list[tuple[str, str | None, dict[str, Any]]] = [
     ("light", None, DESKTOP),
     ("dark", "#curves", DESKTOP | {"color_scheme": "dark"}),
     ("gallery", "#gallery", DESKTOP),
-    ("phone", None, {"viewport": {"width": 390, "height": HEIGHT}}),
+    ("phone", None, {"viewport": {"width": 400, "height": HEIGHT}}),
 ]
 
 

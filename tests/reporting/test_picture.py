@@ -67,13 +67,13 @@ def test_memory_has_a_column_where_held_out_samples_were_audited(make_run, chang
 
 def test_a_model_that_was_left_as_it_was_is_named_in_its_row(make_run, change):
     run = change(make_run(), unchanged("1", "3"))
-    assert list(row_notes(run, "gd", "gaussian")) == ["seeds 1, 3: nothing was changed, the model is the original"]
+    assert list(row_notes(run, "gd", "gaussian")) == ["seeds 1, 3: unchanged, the model is the original"]
     assert list(row_notes(run, "rurk", "gaussian")) == []
     every = change(make_run(), unchanged("1", "2", "3"))
-    assert list(row_notes(every, "gd", "gaussian")) == ["nothing was changed, the model is the original"]
+    assert list(row_notes(every, "gd", "gaussian")) == ["unchanged, the model is the original"]
     cells = list(verdict_table(run).columns[1].cells)
-    assert "Note: seeds 1, 3: nothing was changed" in str(cells[1])
-    assert page_text([run]).count("seeds 1, 3: nothing was changed") == 2
+    assert "Note: seeds 1, 3: unchanged" in str(cells[1])
+    assert page_text([run]).count("seeds 1, 3: unchanged") == 2
 
 
 def test_a_verdict_that_rests_on_something_else_says_so(make_run):

@@ -155,6 +155,8 @@ def row_notes(run: Run, label: str, perturbation: str) -> Iterator[str]:
         yield f"rests on {finding.perturbation}"
     if finding and finding.column:
         yield f"beyond at radius {finding.taus[finding.column - 1]:g} alone"
+    if verdict.word == NONE_FOUND and verdict.memory and verdict.memory.judgement.word == "found":
+        yield "but M is more than re-training explains"
     yield from verdict.reasons
 
 
@@ -164,7 +166,7 @@ def unchanged_note(run: Run, label: str) -> Iterator[str]:
     same = [seed for seed, result in per_seed.items() if result.unchanged]
     if same:
         seeds = "" if len(same) == len(per_seed) else f"{'seed' if len(same) == 1 else 'seeds'} {', '.join(same)}: "
-        yield f"{seeds}nothing was changed, the model is the original"
+        yield f"{seeds}unchanged, the model is the original"
 
 
 def estimate_words(value: float | None, low: float | None, high: float | None, form: str) -> str:
@@ -187,7 +189,7 @@ def figure_words(finding: Finding) -> tuple[str, str]:
 
 def recommendation(run: Run) -> str:
     """Return which method to take: the cheapest that nothing was found in, and whose test accuracy holds."""
-    clean = [row for row in run.summary.rows if row.kind == "method" and row.verdict and row.verdict.word == NONE_FOUND]
+    clean = [row for row in run.summary.rows if row.kind == "method" and _nothing_found(row.verdict)]
     costs = {row.label: row.cells["cost"].value for row in clean}
     known = {label: cost for label, cost in costs.items() if cost is not None}
     if not known:
@@ -197,6 +199,12 @@ def recommendation(run: Run) -> str:
         f"Of the methods in which nothing was found and whose test accuracy holds, {best} is the cheapest: "
         f"{'less than 1' if known[best] < 1 else f'{known[best]:.0f}'} % of re-training."
     )
+
+
+def _nothing_found(verdict: Verdict | None) -> bool:
+    if verdict is None or verdict.word != NONE_FOUND:
+        return False
+    return verdict.memory is None or verdict.memory.judgement.word != "found"
 
 
 def not_proved(run: Run) -> Iterator[str]:
