@@ -328,7 +328,7 @@ class Stored(_Part):
 class VerdictRecord(_Part):
     """What was concluded of a row when the run was written; readers judge again from the numbers.
 
-    `level` is r over all radii above 0 (in class form the difference) with its 95 % interval, `explained` the range that
+    `level` is r over all radii above 0 (in class form the difference) with its 95 % interval, `explained` what
     re-training explains, and `smallest` the power statement: a level below it could well have been missed.
     """
 
