@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from residuum.experiments import Experiment, load_scenario, parse_row, scenario_names
+from residuum.experiments import Experiment, load_scenario, scenario_names
+from residuum.experiments.experiment import parse_row
 from residuum.experiments.parsing import build_perturbation, override
 from residuum.types import InputError
 

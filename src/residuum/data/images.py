@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from residuum.data.files import refuse_irregular
+from residuum.files import file_sha256
 from residuum.types import InputError
 
 if TYPE_CHECKING:
@@ -148,13 +149,9 @@ def content_digest(paths: Sequence[Path]) -> bytes:
     states = "\n".join(f"{path} {_state(path)}" for path in paths)
     state = hashlib.sha256(os.fsencode(states)).digest()
     if state not in _DIGESTS:
-        _DIGESTS[state] = hashlib.sha256(b"".join(_threads().map(_file_digest, paths))).digest()
+        hashes = _threads().map(file_sha256, paths)
+        _DIGESTS[state] = hashlib.sha256(b"".join(map(bytes.fromhex, hashes))).digest()
     return _DIGESTS[state]
-
-
-def _file_digest(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()
 
 
 def _threads() -> ThreadPoolExecutor:

@@ -27,28 +27,21 @@ def override(tree: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN40
     if parts[0] in methods():
         make_method(parts[0], {".".join(parts[1:]): parse_value(value)})
         parts = ["methods", *parts]
-    node = tree
+    node: Any = tree
     for part in parts[:-1]:
-        node = node.setdefault(part, {}) if node is tree.get("methods") else _child(node, part, key, tree)
+        of_a_method = node is tree.get("methods")
+        node = node.setdefault(part, {}) if of_a_method else node.get(part)
+        if not isinstance(node, dict):
+            raise unknown_name("setting", key, _dotted(tree))
     free = parts[0] == "methods" or parts[-2:-1] == ["taus"]
     if parts[-1] not in node and not free:
         raise unknown_name("setting", key, _dotted(tree))
     node[parts[-1]] = (None if value == "" else value) if key == CLASS_SETTING else parse_value(value)
 
 
-def _child(node: dict[str, Any], part: str, key: str, tree: dict[str, Any]) -> dict[str, Any]:
-    child = node.get(part)
-    if not isinstance(child, dict):
-        raise unknown_name("setting", key, _dotted(tree))
-    return child
-
-
 def _dotted(tree: Mapping[str, Any], prefix: str = "") -> list[str]:
-    keys: list[str] = []
-    for key, value in tree.items():
-        inner = isinstance(value, dict) and value
-        keys += _dotted(value, f"{prefix}{key}.") if inner else [f"{prefix}{key}"]
-    return keys
+    inner = {key: _dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else [] for key, value in tree.items()}
+    return [name for key, names in inner.items() for name in names or [f"{prefix}{key}"]]
 
 
 def parse_value(value: Any) -> Any:  # noqa: ANN401 (texts and plain values)
@@ -93,22 +86,12 @@ def build_perturbation(spec: str) -> Perturbation:
         raise unknown_name("perturbation", name, PERTURBATIONS)
     kind = PERTURBATIONS[name]
     known = [field.name for field in dataclasses.fields(kind) if field.name != "tau"]
-    for key in given:
+    for key, value in given.items():
+        if not known:
+            raise InputError(f"{name} has no settings but its radii, got {key}={value}")
         if key not in known:
-            raise (
-                unknown_name(f"setting of {name}", key, known)
-                if known
-                else InputError(f"{name} has no settings but its radii, got {key}={given[key]}")
-            )
+            raise unknown_name(f"setting of {name}", key, known)
     return kind(**{key: parse_value(value) for key, value in given.items()})
-
-
-def split_label(spec: str) -> tuple[str | None, str]:
-    """Return the label of `LABEL=NAME...`, if there is one, and the rest."""
-    head, equals, tail = spec.partition("=")
-    if equals and ":" not in head:
-        return head, tail
-    return None, spec
 
 
 REQUEST_KEYS = ("class", "fraction", "id", "ids")
