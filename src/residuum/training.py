@@ -5,9 +5,8 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass as plain_dataclass
 from itertools import repeat
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -40,8 +39,7 @@ class PlainSGD(SGD):
 Loss = Callable[[nn.Module, Batch, Batch | None, torch.Generator], Tensor]
 
 
-@plain_dataclass(frozen=True)
-class TrainingPhase:
+class TrainingPhase(NamedTuple):
     """One pass over `main_stream`, with a batch of the cycled `paired_stream` next to each of its batches."""
 
     loss: Loss

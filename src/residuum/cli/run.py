@@ -44,10 +44,7 @@ def run_scenario(
     devices: options.Devices = None,
     nodes: options.Nodes = 1,
     precision: options.Precision = "32-true",
-    gallery: Annotated[
-        bool | None,
-        typer.Option("--gallery/--no-gallery", help="Pictures of forgotten samples in the page; default: public data."),
-    ] = None,
+    gallery: options.Gallery = None,
     as_json: options.Json = False,
 ) -> None:
     """Train, unlearn, evaluate and audit a scenario; write results.json with its counts, and the report."""

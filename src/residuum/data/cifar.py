@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from residuum.data.arrays import checked_samples
 from residuum.data.dataset import Dataset
-from residuum.data.files import data_roots, find_folder, read_bytes
+from residuum.data.files import GIVE_ROOT, data_roots, find_folder, read_bytes
 from residuum.data.ids import ids_by_rank
 from residuum.types import InputError, Samples
 
@@ -37,13 +37,9 @@ def load_cifar10(root: Path | None = None) -> Dataset:
     Reference: Krizhevsky, "Learning multiple layers of features from tiny images", 2009. The normalisation constants
     are the usual published ones.
     """
-    folder = find_folder(
-        "CIFAR-10",
-        [folder for base in data_roots(root) for folder in (base / FOLDER, base)],
-        "data_batch_1",
-        f"Unpack cifar-10-python.tar.gz so that DIR/{FOLDER}/data_batch_1 exists, "
-        "and give DIR with --data-root or RESIDUUM_DATA; or fetch it with --download.",
-    )
+    folders = [folder for base in data_roots(root) for folder in (base / FOLDER, base)]
+    hint = f"Unpack cifar-10-python.tar.gz so that DIR/{FOLDER}/data_batch_1 exists, {GIVE_ROOT}"
+    folder = find_folder("CIFAR-10", folders, "data_batch_1", f"{hint}; or fetch it with --download.")
     train = _samples([folder / name for name in BATCHES[:5]], "train")
     return Dataset("cifar10", train, _samples([folder / BATCHES[5]], "test"), CLASS_NAMES, MEAN, STD)
 

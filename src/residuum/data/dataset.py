@@ -135,10 +135,8 @@ def class_index(wanted: int | str, class_names: Sequence[str]) -> int:
         raise InputError(f"{unknown_name('class', text, class_names)}{hint}")
     if not isinstance(wanted, str) and meant[0] != meant[-1]:
         other = class_names[meant[-1]]
-        raise InputError(
-            f"class {text} can mean two classes: {text!r}, or {other!r}, which is at position {text} counted from 0; "
-            f"give the name as a text, {text!r} or {other!r}"
-        )
+        both = f"{text!r}, or {other!r}, which is at position {text} counted from 0"
+        raise InputError(f"class {text} can mean two classes: {both}; give the name as a text, {text!r} or {other!r}")
     return meant[0]
 
 

@@ -23,11 +23,7 @@ def read_ids(ids: Ids) -> tuple[str, ...]:
 
 
 def as_texts(values: Iterable[Any], what: str) -> tuple[str, ...]:
-    """Return the entries of a list or of an array of one dimension as texts; bytes are UTF-8.
-
-    >>> as_texts(np.array([b"cat", b"dog"]), "class_names")
-    ('cat', 'dog')
-    """
+    """Return the entries of a list or of an array of one dimension as texts; bytes are UTF-8."""
     shape = getattr(values, "shape", None)
     if (shape is not None and len(shape) != 1) or not isinstance(values, Iterable):
         raise InputError(f"{what} must be a list of texts, or an array of one dimension, got shape {shape or ()}")

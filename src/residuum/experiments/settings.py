@@ -238,15 +238,7 @@ def split_data(
 ) -> Splits:
     """Return the splits that these settings describe: of all requests together, or of the last one alone."""
     *earlier, forget = (request.model_dump() for request in requests)
-    return make_splits(
-        dataset,
-        **forget,
-        earlier=earlier,
-        cumulative=combined or not earlier,
-        classes=data.classes,
-        train_ids=None if data.train_ranks is None else ids_of_ranks(dataset.train, *data.train_ranks),
-        train_size=data.train_size,
-        validation_size=data.validation_size,
-        test_size=data.test_size,
-        seed=data.split_seed,
-    )
+    cuts = data.model_dump(include={"classes", "train_size", "validation_size", "test_size"})
+    cuts["train_ids"] = None if data.train_ranks is None else ids_of_ranks(dataset.train, *data.train_ranks)
+    together = combined or not earlier
+    return make_splits(dataset, **forget, earlier=earlier, cumulative=together, **cuts, seed=data.split_seed)
