@@ -55,7 +55,7 @@ def read_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return pixels (n, 3072) and labels (n,) of one batch file."""
     content = read_bytes(path)
     try:
-        batch = ArrayUnpickler(io.BytesIO(content)).load()
+        batch = ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
     except Exception as error:  # a damaged pickle may raise anything
         raise InputError(f"{path} is not a readable CIFAR-10 batch ({error}); unpack the archive again") from error
     if not _is_batch(batch):
@@ -112,9 +112,6 @@ class ArrayUnpickler(pickle.Unpickler):
         ("numpy", "dtype"): _dtype,
         ("_codecs", "encode"): _latin1,
     }
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file, encoding="bytes")
 
     def find_class(self, module: str, name: str) -> Callable[..., Any]:
         """Return an allowed name or refuse."""

@@ -58,11 +58,7 @@ def refuse_repeats(names: Sequence[str], what: str) -> None:
 
 
 def ids_by_rank(labels: Sequence[int] | NDArray[np.integer], class_names: Sequence[str], split: str) -> list[str]:
-    """Return `split/class/rank` for every label.
-
-    >>> ids_by_rank([1, 0, 1], ["cat", "dog"], "train")
-    ['train/dog/0000', 'train/cat/0000', 'train/dog/0001']
-    """
+    """Return `split/class/rank` for every label, such as `train/cat/0000`."""
     ranks = ranks_within_class(labels)
     return [f"{split}/{class_names[label]}/{rank:04d}" for label, rank in zip(labels, ranks, strict=True)]
 

@@ -1,12 +1,10 @@
 """An experiment: a named scenario with its profile and overrides, and the rows to compare."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import Field, ValidationError
 
@@ -64,7 +62,7 @@ class Experiment(Strict):
         data_root: Path | str | None = None,
         init_from: Path | str | None = None,
         manifest: Path | str | None = None,
-    ) -> Experiment:
+    ) -> Self:
         """Return the experiment of a named scenario; `overrides` has dotted keys such as "rurk.tau".
 
         `requests` are deletion requests to carry out one after the other, instead of the scenario's: texts such as
@@ -92,7 +90,7 @@ class Experiment(Strict):
         return [*BASELINES, *controls, *(row.label for row in self.rows)]
 
     @property
-    def steps(self) -> list[Experiment]:
+    def steps(self) -> list[Self]:
         """One experiment per request, in order; this one is the last.
 
         >>> chain = Experiment.create("digits", requests=["class=8,fraction=0.5", "fraction=0.02"])
@@ -119,9 +117,9 @@ class Experiment(Strict):
         seen = None if self.manifest is None else KnownFile.read(self.manifest)
         return Pretrained(weights=KnownFile.read(self.init_from), manifest=seen)
 
-    def splits(self, dataset: Dataset | None = None) -> Splits:
-        """Return the scenario's splits, the samples of all requests forgotten: the same for every seed."""
-        return split_data(dataset or self.dataset(), self.scenario.data, self.scenario.requests)
+    def splits(self, dataset: Dataset | None = None, *, combined: bool = True) -> Splits:
+        """Return the splits, the same for every seed: of all requests together, or of the last one alone."""
+        return split_data(dataset or self.dataset(), self.scenario.data, self.scenario.requests, combined=combined)
 
 
 def load_scenario(name: str, overrides: Mapping[str, Any] | None = None, *, profile: str = DEFAULT_PROFILE) -> Scenario:

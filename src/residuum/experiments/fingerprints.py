@@ -45,13 +45,9 @@ def meaning(tree: ast.Module) -> str:
 
 def import_closure(modules: Iterable[str]) -> set[str]:
     """Return these modules and all Residuum modules that they import, directly or not."""
-    found: set[str] = set()
-    waiting = list(modules)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += _module(name)[1]
+    found = waiting = set(modules)
+    while waiting := {imported for name in waiting for imported in _module(name)[1]} - found:
+        found = found | waiting
     return found
 
 

@@ -63,11 +63,7 @@ def parse_value(value: Any) -> Any:  # noqa: ANN401 (texts and plain values)
 
 
 def split_spec(spec: str) -> tuple[str, dict[str, str]]:
-    """Return name and settings of `NAME[:key=value...]`, keys sorted.
-
-    >>> split_spec("pgd:steps=5:alpha=0.01")
-    ('pgd', {'alpha': '0.01', 'steps': '5'})
-    """
+    """Return name and settings of `NAME[:key=value...]`, keys sorted."""
     name, *pairs = spec.split(":")
     for pair in pairs:
         if "=" not in pair:
@@ -123,19 +119,13 @@ def parse_request(text: str, folder: Path | str = ".") -> dict[str, Any]:
     ids = [name for file in given["ids"] for name in read_ids(Path(folder) / file)] + given["id"]
     if given["ids"] and not ids:
         raise InputError(f"{given['ids'][0]} has no ids; expected one a line")
-    fields = {
-        "forget_class": next(iter(given["class"]), None),
-        "forget_fraction": next((_fraction(value) for value in given["fraction"]), None),
-        "forget_ids": ids or None,
-    }
-    return {field: value for field, value in fields.items() if value is not None}
-
-
-def _fraction(text: str) -> float:
+    label, fraction = (next(iter(given[key]), None) for key in ("class", "fraction"))
     try:
-        return float(text)
+        share = None if fraction is None else float(fraction)
     except ValueError:
-        raise InputError(f"forget_fraction: expected a valid number such as fraction=0.5, got {text!r}") from None
+        raise InputError(f"forget_fraction: expected a valid number such as fraction=0.5, got {fraction!r}") from None
+    fields = {"forget_class": label, "forget_fraction": share, "forget_ids": ids or None}
+    return {field: value for field, value in fields.items() if value is not None}
 
 
 def read_requests(path: Path) -> list[dict[str, Any]]:

@@ -18,7 +18,6 @@ from residuum.experiments.settings import (
     PictureStageSettings,
     TrainSettings,
     UnlearnSettings,
-    split_data,
 )
 from residuum.experiments.store import Stage, Store
 from residuum.models import build_model, check_model, init_from
@@ -102,11 +101,8 @@ def _plan_models(experiment: Experiment, shared: Fields, start: Fields) -> tuple
     models: dict[str, Stage] = {}
     for step in experiment.steps:
         asked, previous = {**shared, "requests": step.scenario.requests}, models
-        models = {
-            role: Stage(TrainSettings(**asked, **start, name=role, recipe=step.scenario.training(role)))
-            for role in step.labels
-            if role not in labels
-        }
+        recipes = {role: step.scenario.training(role) for role in step.labels if role not in labels}
+        models = {role: Stage(TrainSettings(**asked, **start, name=role, recipe=own)) for role, own in recipes.items()}
         if previous:  # every step starts with the one model that saw everything
             models["original"] = previous["original"]
             before += [stage for label, stage in previous.items() if label in labels | {"original"}]
@@ -167,7 +163,7 @@ def forget_lines(experiments: Sequence[Experiment]) -> list[str]:
 
 
 def _forget_words(experiment: Experiment) -> str:
-    splits = split_data(experiment.dataset(), experiment.scenario.data, experiment.scenario.requests, combined=False)
+    splits = experiment.splits(combined=False)
     if splits.forget_class is None:
         return f"{len(splits.forget)} of {len(splits.train)} training samples"
     of_class = int((splits.train.y == splits.forget_class).sum())

@@ -1,10 +1,9 @@
 """Weights to start from: which file, its hash, and what is known of the samples they have seen."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from pathlib import Path
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -21,7 +20,7 @@ class KnownFile(BaseModel):
     sha256: str
 
     @classmethod
-    def read(cls, path: Path) -> KnownFile:
+    def read(cls, path: Path) -> Self:
         """Return the file with the hash of its content now."""
         try:
             return cls(path=path.resolve(), sha256=file_sha256(path))

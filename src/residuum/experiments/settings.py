@@ -1,12 +1,10 @@
 """The settings of a scenario and of its stages: every number that decides a run, with its type and its range."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt
 
@@ -84,7 +82,7 @@ class AuditSettings(Strict):
         """Return the radii of a perturbation: those given for the text itself, else for its name."""
         return self.taus.get(spec) or self.taus.get(spec.partition(":")[0], [])
 
-    def of_one(self, spec: str) -> AuditSettings:
+    def of_one(self, spec: str) -> Self:
         """Return the settings of one perturbation's audit, which the others do not concern."""
         return self.model_copy(update={"perturbations": (spec,), "taus": {spec: self.radii(spec)}})
 
@@ -141,7 +139,7 @@ class Scenario(Strict):
             return self.train
         return replace(self.train, epochs=self.retrain_epochs)
 
-    def after(self, requests: Sequence[ForgetSettings]) -> Scenario:
+    def after(self, requests: Sequence[ForgetSettings]) -> Self:
         """Return the same scenario for these requests, the last of which is the one to unlearn."""
         return self.model_copy(update={"earlier": list(requests[:-1]), "forget": requests[-1]})
 

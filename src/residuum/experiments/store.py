@@ -1,7 +1,5 @@
 """Where stages leave their artefacts: a folder per content key, hashed, written aside, renamed, never edited."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json
@@ -38,7 +36,7 @@ class Stage:
     """A node of the plan: settings, whose class says which function, and the stages that come before it."""
 
     settings: StageSettings
-    parents: Mapping[str, Stage] = field(default_factory=dict)
+    parents: Mapping[str, "Stage"] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -115,11 +113,9 @@ class Store:
     def _call(self, stage: Stage, folder: Path, team: Team) -> None:
         if team.size > 1:
             team.log = lambda share: self._log("shared", stage, f": rank {team.rank} of {team.size} has {share}")
-        folders = {SCRATCH: self._scratch(stage), **{name: self.folder(p) for name, p in stage.parents.items()}}
-        STAGES[stage.kind](stage.settings, folders, folder, team)
-
-    def _scratch(self, stage: Stage) -> Path:
-        return self.root / SCRATCH / stage.key
+        parents = {name: self.folder(parent) for name, parent in stage.parents.items()}
+        scratch = self.root / SCRATCH / stage.key
+        STAGES[stage.kind](stage.settings, {SCRATCH: scratch, **parents}, folder, team)
 
     def known_seconds(self) -> dict[tuple[str, str], float]:
         """Return how long the newest finished stage of each kind and name took."""
@@ -130,7 +126,7 @@ class Store:
     def _run(self, stage: Stage, target: Path, team: Team) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=f"{WRITING}{stage.key}-", dir=target.parent))
-        scratch = self._scratch(stage)
+        scratch = self.root / SCRATCH / stage.key
         scratch.mkdir(parents=True, exist_ok=True)
         self._log("started", stage)
         try:
