@@ -149,11 +149,7 @@ def scenario_tree(name: str, profile: str = DEFAULT_PROFILE) -> dict[str, Any]:
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the base with the changes: tables are merged, other values replaced, dotted keys reach inside.
-
-    >>> merged({"train": {"epochs": 5, "lr": 0.1}, "rows": ["gd"]}, {"train.epochs": 2, "rows": []})
-    {'train': {'epochs': 2, 'lr': 0.1}, 'rows': []}
-    """
+    """Return the base with the changes: tables are merged, other values replaced, dotted keys reach inside."""
     tree = dict(base)
     for key, value in changes.items():
         head, _, rest = key.partition(".")
