@@ -1,26 +1,9 @@
 """Residuum: machine unlearning that can be checked."""
 
-from __future__ import annotations
-
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from residuum import perturbations
-    from residuum.auditing import audit
-    from residuum.data import Dataset, load_dataset, make_splits
-    from residuum.execution import run, run_requests
-    from residuum.experiments import Experiment
-    from residuum.methods import unlearn
-    from residuum.metrics import evaluate
-    from residuum.models import build_model
-    from residuum.reporting import Run, report
-    from residuum.training import Recipe, train
-    from residuum.types import InputError, Samples, Splits
-
-    __version__: str
-
-# Public names load on first use: importing residuum costs little more than importing nothing.
+# Public names load on first use: importing residuum costs little more than importing nothing; __init__.pyi types them.
 _NAMES = {
     "residuum": ["perturbations"],
     "residuum.auditing": ["audit"],

@@ -273,10 +273,7 @@ def _global_generators() -> tuple[bytes, bytes, object, object]:
 
 
 def _spoilt(splits: Splits, part: str) -> Splits:
-    """Return the splits with NaN for forget inputs, or negatives of retain inputs, in the training set as well.
-
-    `unlearn` itself tries the model on retain samples, so those must stay finite.
-    """
+    """Return the splits with NaN for forget inputs, or negatives of retain inputs, on which `unlearn` tries the model."""
     gone: Samples = getattr(splits, part)
     inside = torch.tensor([name in set(gone.ids) for name in splits.train.ids])
     train_x, gone_x = (kept.batch(torch.arange(len(kept)))[0] for kept in (splits.train, gone))

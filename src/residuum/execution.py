@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from residuum.auditing import Cost
 from residuum.engines import engine
@@ -95,26 +96,17 @@ def run(
         ['original', 'gd']
     """
     folder = Path(out) if out is not None else RUNS / experiment.scenario.name
-    steps, results = _computed([experiment], folder, Results, Path(store), executor, resources or Resources(), progress)
+    steps, results = _computed([experiment], folder, Results, store, executor, resources, progress)
     return Run(folder, experiment.scenario.name, write_run(steps[0], results[0], folder))
 
 
-def run_requests(
-    experiment: Experiment,
-    *,
-    store: Path | str = STORE,
-    out: Path | str | None = None,
-    executor: Executor | None = None,
-    resources: Resources | None = None,
-    progress: bool = False,
-) -> RequestsRun:
+def run_requests(experiment: Experiment, *, out: Path | str | None = None, **options: Any) -> RequestsRun:  # noqa: ANN401
     """Carry out all requests of an experiment one after the other; write a run for each, and requests.json.
 
-    The arguments are those of `run`; the folder is runs/SCENARIO-requests by default.
+    The options are those of `run`; the folder is runs/SCENARIO-requests by default.
     """
     folder = Path(out) if out is not None else RUNS / f"{experiment.scenario.name}-requests"
-    chosen = resources or Resources()
-    steps, results = _computed(experiment.steps, folder, Requests, Path(store), executor, chosen, progress)
+    steps, results = _computed(experiment.steps, folder, Requests, **options)
     return RequestsRun(folder, write_requests(steps, results, folder))
 
 
@@ -122,15 +114,13 @@ def _computed(
     experiments: Sequence[Experiment],
     folder: Path,
     kind: type[Stored],
-    store: Path,
-    executor: Executor | None,
-    resources: Resources,
-    progress: bool,
+    store: Path | str = STORE,
+    executor: Executor | None = None,
+    resources: Resources | None = None,
+    progress: bool = False,
 ) -> tuple[list[Experiment], list[list[Result]]]:
-    """Return the experiments as they were computed, and their results.
-
-    Of a team, the leader does all that; the others do their share of the stages, and their process ends here.
-    """
+    """Return the experiments as they were computed, and their results; of a team, only the leader gets here."""
+    resources, store = resources or Resources(), Path(store)
     team = resources.team
     team.launch()
     steps = [experiment.model_copy(update={"compute": team.compute}) for experiment in experiments]

@@ -211,10 +211,7 @@ def _step(optimiser: SGD, loss: Tensor, recipe: Recipe, noise: torch.Generator, 
 
 
 def _mean_loss(loss: Tensor, optimiser: SGD, team: Team) -> float:
-    """Average the gradients over the processes and return the mean loss; without a gradient in any, a weight has none.
-
-    Explicit sums instead of wrapping the model: a loss may call the model several times, and attack it.
-    """
+    """Average gradients over the processes and return the mean loss; a loss may call, and attack, the model often."""
     if team.size == 1:
         return loss.item()
     weights = [p for group in optimiser.param_groups for p in group["params"]]

@@ -13,14 +13,7 @@ from residuum.record import Results
 from residuum.reporting.evidence import Point, difference_bounds, judged_confidence, noise_floor, ratio_bounds
 from residuum.reporting.page import page_text
 from residuum.reporting.run import Run
-from residuum.reporting.verdict import (
-    FOUND,
-    INCONCLUSIVE,
-    MIXED,
-    NONE_FOUND,
-    OVER,
-    judge,
-)
+from residuum.reporting.verdict import FOUND, INCONCLUSIVE, MIXED, NONE_FOUND, OVER, judge
 from residuum.reporting.wording import figure_words, headline, not_proved, verdict_sentence
 
 TAUS = [0.0, 0.1, 0.2]
@@ -77,10 +70,7 @@ CASES = {
     "at one radius only": (lambda: run_of([audit([1.0, 1.3])] * 3), FOUND),
     "in two of three seeds": (lambda: run_of([audit(1.3), audit(1.3), audit(1.0)]), FOUND),
     "in one of three seeds": (lambda: run_of([audit(1.3), audit(1.0), audit(1.0)]), NONE_FOUND),
-    "two seeds at different radii": (
-        lambda: run_of([audit([1.3, 1.0]), audit([1.0, 1.3]), audit(1.0)]),
-        NONE_FOUND,
-    ),
+    "two seeds at different radii": (lambda: run_of([audit([1.3, 1.0]), audit([1.0, 1.3]), audit(1.0)]), NONE_FOUND),
     "interval touches the floor": (lambda: run_of([audit(1.04, width=0.01)] * 3), NONE_FOUND),
     "above 1 but floor wider": (lambda: run_of([audit(1.3)] * 3, floors=(0.6, 1.5)), NONE_FOUND),
     "floor wholly below 1": (lambda: run_of([audit(1.005, width=0.001)] * 3, floors=(0.9, 0.95)), FOUND),

@@ -81,11 +81,7 @@ def _numbered_errors(number: int, many: int) -> Iterator[None]:
 def _forget_positions(
     request: Request, train: Samples, seed: int, others: Mapping[str, Samples], taken: Sequence[Positions]
 ) -> Positions:
-    """Return the positions of the forget set in the training set, among those that earlier requests have not `taken`.
-
-    Every request has a random order of its own: with the first one's order, what that one left of a class would come
-    last.
-    """
+    """Return the forget set's positions in the training set, not `taken`, in an order that is this request's own."""
     free = left_over(train, taken)
     if request.ids is not None:
         chosen = _positions_of(request.ids, train, others, taken)

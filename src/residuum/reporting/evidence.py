@@ -117,11 +117,7 @@ def _complete(*values: float | None) -> tuple[float, ...]:
 
 
 def farthest_value(taus: Sequence[float], values: Values, neutral: float) -> float | None:
-    """Return the value at a radius above 0 that is farthest from neutral.
-
-    >>> farthest_value([0.0, 0.1, 0.2], [3.0, 1.1, 0.8], 1.0)
-    0.8
-    """
+    """Return the value at a radius above 0 that is farthest from neutral."""
     known = [value for tau, value in zip(taus, values, strict=True) if tau > 0 and value is not None]
     return max(known, key=lambda value: abs(value - neutral)) if known else None
 

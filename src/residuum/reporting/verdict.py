@@ -4,13 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from residuum.record import Audit, Row
-from residuum.reporting.evidence import (
-    Point,
-    judged_confidence,
-    judged_measure,
-    judged_points,
-    noise_floor,
-)
+from residuum.reporting.evidence import Point, judged_confidence, judged_measure, judged_points, noise_floor
 from residuum.reporting.run import Run
 
 INCONCLUSIVE = "inconclusive"

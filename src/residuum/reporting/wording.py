@@ -7,14 +7,7 @@ from residuum.errors import plural
 from residuum.record import ForgetRequest
 from residuum.reporting.evidence import Point
 from residuum.reporting.run import Run
-from residuum.reporting.verdict import (
-    FOUND,
-    INCONCLUSIVE,
-    MIXED,
-    NONE_FOUND,
-    OVER,
-    Verdict,
-)
+from residuum.reporting.verdict import FOUND, INCONCLUSIVE, MIXED, NONE_FOUND, OVER, Verdict
 
 SYMBOLS = {FOUND: "▲", OVER: "▼", MIXED: "◆", INCONCLUSIVE: "?", NONE_FOUND: "○"}
 TONES = {FOUND: "found", OVER: "over", MIXED: "mixed", INCONCLUSIVE: "unclear", NONE_FOUND: "none"}
