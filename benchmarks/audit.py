@@ -190,13 +190,13 @@ def check_counts(expected: list[np.ndarray], found: dict[str, Counts], part: str
 
 def demo_counts() -> tuple[dict[str, Counts], dict[str, nn.Module], Samples, list[float], int]:
     """Return the demo's counts, models, forget set, radii and audit seed, for its first seed."""
-    from residuum.experiments import Experiment, run
+    from residuum.experiments import Experiment, run_all
     from residuum.models import load_weights
     from residuum.types import child_seed
 
     experiment = Experiment.create("digits", seeds=[131])
     with tempfile.TemporaryDirectory() as store:
-        results = run(experiment, store=store)
+        results = run_all([experiment], store=store)[0]
         counts = {result.label: Counts.load(result.counts["gaussian"]) for result in results}
         models = {result.label: load_weights(result.model) for result in results}
     forget = experiment.splits(experiment.dataset()).forget

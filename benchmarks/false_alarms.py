@@ -60,12 +60,7 @@ def judged_values(trial: Trial, form: str) -> tuple[Floats, Floats, Floats, Floa
     row, controls, n = trial.row, trial.controls, trial.samples
     reference = scores(row.reference, n, form=form)
     against = scores(controls.own, n, form=form) - scores(controls.reference, n, form=form)
-    return (
-        scores(row.own, n, form=form) - reference,
-        against,
-        reference,
-        half_sample(controls.own, n, form=form),
-    )
+    return (scores(row.own, n, form=form) - reference, against, reference, half_sample(controls.own, n, form=form))
 
 
 class Material:

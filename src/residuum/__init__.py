@@ -1,33 +1,9 @@
 """Residuum: machine unlearning that can be checked."""
 
-from __future__ import annotations
-
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from residuum import perturbations as perturbations
-    from residuum.auditing import audit as audit
-    from residuum.data import Dataset as Dataset
-    from residuum.data import load_dataset as load_dataset
-    from residuum.data import make_splits as make_splits
-    from residuum.execution import run as run
-    from residuum.execution import run_requests as run_requests
-    from residuum.experiments import Experiment as Experiment
-    from residuum.methods import unlearn as unlearn
-    from residuum.metrics import evaluate as evaluate
-    from residuum.models import build_model as build_model
-    from residuum.reporting import Run as Run
-    from residuum.reporting import report as report
-    from residuum.training import Recipe as Recipe
-    from residuum.training import train as train
-    from residuum.types import InputError as InputError
-    from residuum.types import Samples as Samples
-    from residuum.types import Splits as Splits
-
-    __version__: str
-
-# Public names load on first use: importing residuum costs little more than importing nothing.
+# Public names load on first use: importing residuum costs little more than importing nothing; __init__.pyi types them.
 _NAMES = {
     "residuum": ["perturbations"],
     "residuum.auditing": ["audit"],

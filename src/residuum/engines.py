@@ -49,11 +49,7 @@ class Pool(ProcessPoolExecutor):
 
 
 def worker_context() -> BaseContext:
-    """Return how worker processes are started, with the server running where there is one.
-
-    >>> worker_context().get_start_method() == METHOD
-    True
-    """
+    """Return how worker processes are started, with the server running where there is one."""
     context = multiprocessing.get_context(METHOD)
     if METHOD == "forkserver":
         context.set_forkserver_preload(PRELOADED)
@@ -125,7 +121,5 @@ def _check_workers(client: object, address: str) -> None:
     for worker, there in client.run(library_versions).items():  # type: ignore[attr-defined]
         for library, ours in here.items():
             if there[library] != ours:
-                raise InputError(
-                    f"worker {worker} of {address} has {library} {there[library]}, this process {ours}; "
-                    "install the same versions everywhere"
-                )
+                text = f"worker {worker} of {address} has {library} {there[library]}, this process {ours}"
+                raise InputError(f"{text}; install the same versions everywhere")

@@ -1,30 +1,20 @@
 """Carry out an experiment, from its plan to the run's folder: what the command line and Python users call alike."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from residuum.auditing import Cost
+from residuum.engines import engine
 from residuum.errors import InputError
-from residuum.experiments import (
-    Experiment,
-    Result,
-    Stage,
-    audit_cost,
-    claim_folder,
-    engine,
-    forget_lines,
-    is_short,
-    outline,
-    plan,
-    run_all,
-    write_requests,
-    write_run,
-)
+from residuum.experiments import Experiment, Result, Stage, claim_folder, plan, run_all, write_requests, write_run
+from residuum.experiments.planning import audit_cost, forget_lines, is_short, outline
+from residuum.experiments.runner import Report
 from residuum.parallel import SINGLE_PROCESS, Team, make_team
 from residuum.record import Requests, Results, Stored
 from residuum.reporting.run import Run, load_runs
@@ -33,7 +23,6 @@ from residuum.reporting.writing import write_report
 
 STORE = Path(".residuum/store")
 RUNS = Path("runs")
-Report = Callable[[Stage, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -108,26 +97,17 @@ def run(
         ['original', 'gd']
     """
     folder = Path(out) if out is not None else RUNS / experiment.scenario.name
-    steps, results = _computed([experiment], folder, Results, Path(store), executor, resources or Resources(), progress)
+    steps, results = _computed([experiment], folder, Results, store, executor, resources, progress)
     return Run(folder, experiment.scenario.name, write_run(steps[0], results[0], folder, with_verdicts))
 
 
-def run_requests(
-    experiment: Experiment,
-    *,
-    store: Path | str = STORE,
-    out: Path | str | None = None,
-    executor: Executor | None = None,
-    resources: Resources | None = None,
-    progress: bool = False,
-) -> RequestsRun:
+def run_requests(experiment: Experiment, *, out: Path | str | None = None, **options: Any) -> RequestsRun:  # noqa: ANN401
     """Carry out all requests of an experiment one after the other; write a run for each, and requests.json.
 
-    The arguments are those of `run`; the folder is runs/SCENARIO-requests by default.
+    The options are those of `run`; the folder is runs/SCENARIO-requests by default.
     """
     folder = Path(out) if out is not None else RUNS / f"{experiment.scenario.name}-requests"
-    chosen = resources or Resources()
-    steps, results = _computed(experiment.steps, folder, Requests, Path(store), executor, chosen, progress)
+    steps, results = _computed(experiment.steps, folder, Requests, **options)
     return RequestsRun(folder, write_requests(steps, results, folder, with_verdicts))
 
 
@@ -135,15 +115,13 @@ def _computed(
     experiments: Sequence[Experiment],
     folder: Path,
     kind: type[Stored],
-    store: Path,
-    executor: Executor | None,
-    resources: Resources,
-    progress: bool,
+    store: Path | str = STORE,
+    executor: Executor | None = None,
+    resources: Resources | None = None,
+    progress: bool = False,
 ) -> tuple[list[Experiment], list[list[Result]]]:
-    """Return the experiments as they were computed, and their results.
-
-    Of a team, the leader does all that; the others do their share of the stages, and their process ends here.
-    """
+    """Return the experiments as they were computed, and their results; of a team, only the leader gets here."""
+    resources, store = resources or Resources(), Path(store)
     team = resources.team
     team.launch()
     steps = [experiment.model_copy(update={"compute": team.compute}) for experiment in experiments]
@@ -152,16 +130,16 @@ def _computed(
         team.end()
         raise SystemExit(0)
     plans = [plan(step) for step in steps]
-    todo = outline(steps, store, plans)
+    todo = outline(plans, store)
     claim_folder(folder, kind)
     costs = [audit_cost(step, store, own) for step, own in zip(steps, plans, strict=True)]
     total = Cost(sum(cost.passes for cost in costs), sum(cost.seconds for cost in costs))
     if progress:
-        for line in (str(todo), *forget_lines(steps), *(f"warning: {text}" for text in steps[0].warnings)):
-            _say(line)
-        if total.passes:
-            most = "at most " if steps[0].scenario.audit.draws is None else ""
-            _say(f"audits: {most}{total}, on one core")
+        most = "at most " if steps[0].scenario.audit.draws is None else ""
+        costs_line = [f"audits: {most}{total}, on one core"] if total.passes else []
+        warned = [f"warning: {text}" for text in steps[0].warnings]
+        for line in (str(todo), *forget_lines(steps), *warned, *costs_line):
+            print(f"residuum: {line}", file=sys.stderr, flush=True)  # noqa: T201
     one = not resources.one_process or is_short(steps, store, plans, total)
     chosen = nullcontext(executor) if executor else engine(1 if one else resources.workers, resources.cluster)
     with chosen as pool, _shown(progress) as report:
@@ -174,33 +152,17 @@ def _computed(
 def _shown(progress: bool) -> Iterator[Report | None]:
     """Yield a reporter of finished stages: a bar on a terminal, plain lines otherwise, on standard error."""
     if not progress or not sys.stderr.isatty():
-        yield _plain_line if progress else None
+        yield _print_line if progress else None
         return
+    from rich import progress as bars
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    counts = (bars.TextColumn("{task.description}", markup=False), bars.BarColumn(), bars.MofNCompleteColumn())
+    columns = (*counts, bars.TimeElapsedColumn(), bars.TimeRemainingColumn())
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("starting", total=None)
         yield lambda stage, done, total: bar.update(task, description=stage.title, completed=done, total=total)
 
 
-def _say(text: str) -> None:
-    print(f"residuum: {text}", file=sys.stderr, flush=True)  # noqa: T201
-
-
-def _plain_line(stage: Stage, done: int, total: int) -> None:
+def _print_line(stage: Stage, done: int, total: int) -> None:
     print(f"[{done}/{total}] {stage.title}", file=sys.stderr, flush=True)  # noqa: T201

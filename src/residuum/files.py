@@ -1,5 +1,6 @@
 """Files that appear whole or not at all, and .npz files whose bytes depend on nothing but their arrays."""
 
+import hashlib
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -26,6 +27,12 @@ def write_whole(path: str | Path, content: str | bytes | memoryview) -> None:
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's content in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_arrays(path: str | Path, arrays: Mapping[str, ArrayLike], *, compress: bool = True) -> None:

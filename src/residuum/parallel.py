@@ -119,8 +119,7 @@ class Team:
 
     def autocast(self) -> AbstractContextManager[None]:
         """Return the context in which losses are computed; 32-true has none."""
-        context: AbstractContextManager[None] = self._fabric.autocast() if self._fabric else nullcontext()
-        return context
+        return self._fabric.autocast() if self._fabric else nullcontext()
 
 
 SINGLE_PROCESS = Team()
@@ -162,7 +161,5 @@ def _connected() -> Iterator[None]:
         yield
     except RuntimeError as error:  # gloo raises it, and torch's DistError is one
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise LostProcessError(
-            f"another process of this run ended or cannot be reached ({reason}); "
-            "finished stages are in the store, and the same command resumes"
-        ) from error
+        text = f"another process of this run ended or cannot be reached ({reason})"
+        raise LostProcessError(f"{text}; finished stages are in the store, and the same command resumes") from error

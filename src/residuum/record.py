@@ -209,14 +209,8 @@ class Summary(_Part):
         return cast(Spread | None, getattr(self, name))
 
 
-class Row(_Part):
-    """One line of the results: a method, its settings, and what came out, by seed."""
-
+class _OfMethod(_Part):
     method: str
-    settings: dict[str, Any] = {}
-    fields_left_open: list[str] = []
-    summary: Summary = Summary()
-    per_seed: dict[str, SeedResult]
 
     @property
     def kind(self) -> Kind:
@@ -227,6 +221,15 @@ class Row(_Part):
         """
         baselines: dict[str, Kind] = {"original": "original", "retrain": "retrain", "control": "control"}
         return baselines.get(re.sub(r"^control_\d+$", "control", self.method), "method")
+
+
+class Row(_OfMethod):
+    """One line of the results: a method, its settings, and what came out, by seed."""
+
+    settings: dict[str, Any] = {}
+    fields_left_open: list[str] = []
+    summary: Summary = Summary()
+    per_seed: dict[str, SeedResult]
 
     @property
     def judged(self) -> bool:
@@ -400,18 +403,12 @@ class RequestAudit(_Part):
         return cast(Estimates, getattr(self, samples))
 
 
-class RequestRow(_Part):
+class RequestRow(_OfMethod):
     """One row after one request."""
 
-    method: str
     metrics: dict[str, float]
     average_gap: float | None = None
     per_seed: dict[str, dict[str, RequestAudit]]
-
-    @property
-    def kind(self) -> Kind:
-        """What the row is."""
-        return Row(method=self.method, per_seed={}).kind
 
     def audits(self, perturbation: str) -> list[RequestAudit]:
         """Return the row's audits under a perturbation, by seed."""

@@ -5,9 +5,8 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass as plain_dataclass
 from itertools import repeat
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -40,8 +39,7 @@ class PlainSGD(SGD):
 Loss = Callable[[nn.Module, Batch, Batch | None, torch.Generator], Tensor]
 
 
-@plain_dataclass(frozen=True)
-class TrainingPhase:
+class TrainingPhase(NamedTuple):
     """One pass over `main_stream`, with a batch of the cycled `paired_stream` next to each of its batches."""
 
     loss: Loss
@@ -213,10 +211,7 @@ def _step(optimiser: SGD, loss: Tensor, recipe: Recipe, noise: torch.Generator, 
 
 
 def _mean_loss(loss: Tensor, optimiser: SGD, team: Team) -> float:
-    """Average the gradients over the processes and return the mean loss; without a gradient in any, a weight has none.
-
-    Explicit sums instead of wrapping the model: a loss may call the model several times, and attack it.
-    """
+    """Average gradients over the processes and return the mean loss; a loss may call, and attack, the model often."""
     if team.size == 1:
         return loss.item()
     weights = [p for group in optimiser.param_groups for p in group["params"]]

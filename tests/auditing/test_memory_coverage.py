@@ -45,8 +45,7 @@ def over_draws(counts_of, drawn, seed, n, n_heldout, draws, classes=1):
     held_labels[: n_heldout // 3] = 0
     weights = sum((held_labels == c) * np.mean(labels == c) / np.mean(held_labels == c) for c in range(classes))
     found = measure_memory(
-        counts_of(drawn(rng, p, draws, REPEATS), labels),
-        counts_of(drawn(rng, held, draws, REPEATS), held_labels, "h"),
+        counts_of(drawn(rng, p, draws, REPEATS), labels), counts_of(drawn(rng, held, draws, REPEATS), held_labels, "h")
     )
     truth = truths(p.mean(0), weights @ held / n_heldout)
     return {name: covered(found[name], value) for name, value in truth.items()}

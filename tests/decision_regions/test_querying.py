@@ -10,7 +10,7 @@ from sklearn.decomposition import PCA
 from residuum.auditing import Counts
 from residuum.decision_regions.answers import Answers
 from residuum.decision_regions.querying import lead, principal_plane
-from residuum.experiments import Experiment, plan, run, write_run
+from residuum.experiments import Experiment, plan, run_all, write_run
 from residuum.models import load_weights
 from residuum.types import InputError, child_seed
 
@@ -29,7 +29,7 @@ QUICK = {
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("iris")
     experiment = Experiment.create("iris-figure", seeds=[5, 6], overrides=QUICK)
-    write_run(experiment, run(experiment, store=folder / "store"), folder / "out")
+    write_run(experiment, run_all([experiment], store=folder / "store")[0], folder / "out")
     return experiment, folder / "out"
 
 

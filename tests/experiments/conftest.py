@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from residuum.experiments import Experiment, Stage, run, write_run
+from residuum.experiments import Experiment, Stage, run_all, write_run
 from residuum.experiments.settings import DataSettings, ForgetSettings, StageSettings
 
 QUICK = {
@@ -28,7 +28,7 @@ def quick():
 @pytest.fixture(scope="session")
 def finished(quick, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    results = run(quick, store=folder / "store")
+    results = run_all([quick], store=folder / "store")[0]
     return write_run(quick, results, folder / "out").as_dict(), folder, results
 
 

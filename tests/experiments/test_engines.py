@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from residuum import engines
-from residuum.experiments import Experiment, engine, outline, run
+from residuum.engines import engine
+from residuum.experiments import Experiment, plan, run_all
+from residuum.experiments.planning import outline
 from residuum.experiments.results import results_record
 from residuum.types import InputError
 
@@ -31,16 +33,16 @@ def test_one_worker_needs_no_executor():
 
 def test_two_processes_give_the_same_record(finished, quick, tmp_path):
     with engine(workers=2) as executor:
-        results = run(quick, store=tmp_path / "store", executor=executor)
+        results = run_all([quick], store=tmp_path / "store", executor=executor)[0]
     assert without_times(results_record(quick, results).as_dict()) == without_times(finished[0])
 
 
 def test_the_outline_counts_and_estimates(finished, quick, tmp_path):
     _, folder, _ = finished
-    assert str(outline(quick, folder / "store")) == "22 stages: 22 finished, 0 to run"
-    assert str(outline(quick, tmp_path / "empty")) == "22 stages: 0 finished, 22 to run"
+    assert str(outline([plan(quick)], folder / "store")) == "22 stages: 22 finished, 0 to run"
+    assert str(outline([plan(quick)], tmp_path / "empty")) == "22 stages: 0 finished, 22 to run"
     scenario = quick.scenario.model_copy(update={"seeds": [1, 2, 3]})
-    more = outline(Experiment(scenario=scenario, rows=quick.rows), folder / "store")
+    more = outline([plan(Experiment(scenario=scenario, rows=quick.rows))], folder / "store")
     assert (more.total, more.finished) == (33, 22)
     assert more.seconds > 0
 
@@ -173,7 +175,7 @@ def test_a_cluster_gives_the_same_record_even_if_a_worker_dies(killed, cluster, 
             workers[0].kill()
 
     with engine(cluster=address) as executor:
-        results = run(quick, store=tmp_path / "store", executor=executor, report=report)
+        results = run_all([quick], store=tmp_path / "store", executor=executor, report=report)[0]
     assert without_times(results_record(quick, results).as_dict()) == without_times(finished[0])
     assert len(done) == 22
 

@@ -11,7 +11,7 @@ from PIL import Image
 CODE = """
 import resource, sys
 from pathlib import Path
-from residuum.experiments import Experiment, run, write_run
+from residuum.experiments import Experiment, run_all, write_run
 
 root, train_size, methods, out = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
 experiment = Experiment.create("imagenet100", methods=methods, seeds=[1], data_root=root, overrides={
@@ -22,7 +22,7 @@ experiment = Experiment.create("imagenet100", methods=methods, seeds=[1], data_r
     "neggrad.batch_size": 8, "ssd.batch_size": 8, "rurk.batch_size": 8})
 splits = experiment.splits()
 assert splits.train.shape == (3, 224, 224) and splits.classes == 100
-results = run(experiment, store=out / "store")
+results = run_all([experiment], store=out / "store")[0]
 record = write_run(experiment, results, out / "run").as_dict()
 print(sorted(record["methods"]), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """

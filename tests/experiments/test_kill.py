@@ -20,7 +20,7 @@ from collections import defaultdict
 import pytest
 
 from residuum.cli import run_command
-from residuum.experiments import Experiment, maintenance, plan, run
+from residuum.experiments import Experiment, maintenance, plan, run_all
 
 FORK = multiprocessing.get_context("fork")
 SCENARIOS = ["tiny", pytest.param("digits", marks=pytest.mark.long)]
@@ -125,7 +125,7 @@ def test_ten_kills_change_nothing_and_no_finished_stage_runs_again(undisturbed, 
 
 
 def test_two_runs_at_once_do_every_stage_once_between_them(quick, tmp_path):
-    processes = [FORK.Process(target=run, args=(quick,), kwargs={"store": tmp_path}) for _ in range(2)]
+    processes = [FORK.Process(target=run_all, args=([quick],), kwargs={"store": tmp_path}) for _ in range(2)]
     for process in processes:
         process.start()
     for process in processes:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from residuum.auditing import Cost
-from residuum.experiments import Experiment, audit_cost, is_short, plan
+from residuum.experiments import Experiment, plan
+from residuum.experiments.planning import audit_cost, is_short
 from residuum.experiments.stages import printed_progress
 
 
@@ -14,17 +15,17 @@ def test_the_cost_of_missing_audits_counts_every_prediction(quick, finished, tmp
     rows, seeds, draws = len(quick.labels), 2, 5
     shown = len(splits.forget) + 12  # and as many held-out eights
     per_model = shown * (1 + 2 * draws)  # one draw at radius 0, then two radii
-    cost = audit_cost(quick, tmp_path / "empty")
+    cost = audit_cost(quick, tmp_path / "empty", plan(quick))
     assert cost.passes == per_model * rows * seeds
     assert cost.seconds > 0
-    assert audit_cost(quick, finished[1] / "store") == Cost(0, 0.0)
+    assert audit_cost(quick, finished[1] / "store", plan(quick)) == Cost(0, 0.0)
 
 
 def test_attacks_crafted_on_each_model_show_every_copy_to_reference_and_original_too(quick, tmp_path):
     scenario = quick.scenario
     audit = scenario.audit.model_copy(update={"perturbations": ["pgd"], "taus": {"pgd": [0.1]}})
     attacked = Experiment(scenario=scenario.model_copy(update={"audit": audit}), rows=quick.rows)
-    cost = audit_cost(attacked, tmp_path / "empty")
+    cost = audit_cost(attacked, tmp_path / "empty", plan(attacked))
     shown, draws, models, seeds = len(quick.splits().forget) + 12, 5, 3, 2
     assert cost.passes == shown * draws * models * len(quick.labels) * seeds
 

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from residuum.data import load_dataset
-from residuum.experiments import Experiment, plan, run, write_run
+from residuum.experiments import Experiment, plan, run_all, write_run
 from residuum.experiments.pretrained import KnownFile, find_manifest
 from residuum.experiments.stages import INITIAL
 from residuum.experiments.store import Store
@@ -35,7 +35,7 @@ def initial(experiment, store, role):
 
 def test_all_but_the_head_is_loaded_and_shared(weights, tmp_path):
     experiment = tiny(weights)
-    results = run(experiment, store=tmp_path)
+    results = run_all([experiment], store=tmp_path)[0]
     given = load_file(weights)
     starts = [initial(experiment, tmp_path, role) for role in ("original", "retrain", "control")]
     head = [name for name in starts[0] if starts[0][name].shape != given[name].shape]
@@ -114,7 +114,9 @@ def test_the_audit_doubts_a_reference_that_saw_the_forgotten_samples(weights, tm
     clean = manifest(tmp_path / "clean.json", unseen_ids=list(forgotten))
     for file, doubted in ((leaky, True), (clean, False)):
         experiment = tiny(weights, manifest=file)
-        record = write_run(experiment, run(experiment, store=tmp_path / "store"), tmp_path / file.stem).as_dict()
+        record = write_run(
+            experiment, run_all([experiment], store=tmp_path / "store")[0], tmp_path / file.stem
+        ).as_dict()
         assert any("seen 2 of" in text and "pre-training" in text for text in record["warnings"]) == doubted
         assert not any("no manifest" in text for text in record["warnings"])
         assert record["scenario"]["init_from"]["manifest"]["file"] == file.name

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from residuum import execution
-from residuum.experiments import Experiment, load_scenario, run, scenario_names, write_run
+from residuum.experiments import Experiment, load_scenario, run_all, scenario_names, write_run
 from residuum.experiments.experiment import merged, scenario_tree
 from residuum.methods import methods
 from residuum.metrics import Relearning
@@ -191,7 +191,7 @@ def test_changes_reach_inside_and_leave_the_base_alone():
 def test_tiny_takes_seconds_and_records_what_was_left_open(tmp_path):
     start = time.process_time()
     experiment = Experiment.create("tiny", profile="paper", methods="gd")
-    record = write_run(experiment, run(experiment, store=tmp_path / "store"), tmp_path / "out").as_dict()
+    record = write_run(experiment, run_all([experiment], store=tmp_path / "store")[0], tmp_path / "out").as_dict()
     assert time.process_time() - start < 8
     assert record["scenario"]["settings"]["profile"] == "paper"
     assert record["methods"]["gd"]["fields_left_open"] == ["augment", "bn_mode"]

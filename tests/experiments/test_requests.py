@@ -14,8 +14,9 @@ from safetensors.torch import load_file
 
 from residuum.auditing import Counts
 from residuum.data import make_splits
-from residuum.experiments import Experiment, maintenance, outline, plan, run, run_all, write_requests, write_run
+from residuum.experiments import Experiment, maintenance, plan, run_all, write_requests, write_run
 from residuum.experiments.parsing import parse_request, read_requests
+from residuum.experiments.planning import outline
 from residuum.experiments.settings import ForgetSettings
 from residuum.experiments.stages import INITIAL, measured
 from residuum.experiments.store import Store
@@ -165,18 +166,18 @@ def test_a_second_run_computes_nothing(everything, done, monkeypatch):
 
     monkeypatch.setattr(Store, "_run", never)
     assert run_all(everything.steps, store=folder / "store") == results
-    assert run(everything, store=folder / "store") == results[2]
+    assert run_all([everything], store=folder / "store")[0] == results[2]
     alone = {"forget.forget_class": 8, "forget.forget_fraction": 0.5, **QUICK}
     single = Experiment.create("tiny", methods=",".join(methods()), seeds=[SEED], overrides=alone)
-    assert run(single, store=folder / "store") == results[0]
-    todo = outline(everything.steps, folder / "store")
+    assert run_all([single], store=folder / "store")[0] == results[0]
+    todo = outline([plan(step) for step in everything.steps], folder / "store")
     assert (todo.total, todo.finished) == (done[2][-1][2], done[2][-1][2])
 
 
 def test_the_last_request_alone_brings_its_history_with_it(tmp_path):
     steps = chain(FIRST, SECOND, rows="gd").steps
     with ThreadPoolExecutor(2) as executor:
-        last = run(steps[1], store=tmp_path / "a", executor=executor)
+        last = run_all([steps[1]], store=tmp_path / "a", executor=executor)[0]
         both = run_all(steps, store=tmp_path / "b", executor=executor)
     assert [result.metrics for result in last] == [result.metrics for result in both[1]]
     assert [len(list((tmp_path / store / "audit").iterdir())) for store in ("a", "b")] == [1, 2]

@@ -13,7 +13,8 @@ import pytest
 from residuum.auditing import AuditResult, Counts
 from residuum.auditing.completeness import completeness_above
 from residuum.data import load_dataset
-from residuum.experiments import Experiment, audit_cost, claim_folder, outline, plan, run, run_all, write_run
+from residuum.experiments import Experiment, claim_folder, plan, run_all, write_run
+from residuum.experiments.planning import audit_cost, outline
 from residuum.experiments.results import merged_warnings, results_record
 from residuum.experiments.runner import Result
 from residuum.experiments.stages import measured
@@ -133,7 +134,7 @@ def test_retrain_against_itself_is_one_everywhere(finished):
 def test_a_second_run_elsewhere_gives_the_same_record_but_for_times(finished, quick, tmp_path):
     record, _, _ = finished
     with ThreadPoolExecutor(2) as executor:
-        results = run(quick, store=tmp_path / "store", executor=executor)
+        results = run_all([quick], store=tmp_path / "store", executor=executor)[0]
     assert without_times(results_record(quick, results).as_dict()) == without_times(record)
 
 
@@ -144,7 +145,7 @@ def test_running_again_computes_nothing(finished, quick, monkeypatch):
         raise AssertionError("a finished stage ran again")
 
     monkeypatch.setattr(Store, "_run", never)
-    assert run(quick, store=folder / "store") == results
+    assert run_all([quick], store=folder / "store")[0] == results
 
 
 def test_the_data_are_read_once_in_a_process(quick, tmp_path, monkeypatch):
@@ -157,12 +158,12 @@ def test_the_data_are_read_once_in_a_process(quick, tmp_path, monkeypatch):
     monkeypatch.setattr("residuum.experiments.settings.load_dataset", load)
     steps = Experiment.create("tiny", seeds=[1], methods="gd", requests=["class=8", "fraction=0.1"]).steps
     plans = [plan(step) for step in steps]
-    outline(steps, tmp_path / "store", plans)
+    outline(plans, tmp_path / "store")
     assert audit_cost(steps[1], tmp_path / "store", plans[1]).passes > 0
     results = run_all(steps, store=tmp_path / "store", plans=plans)
     write_run(steps[1], results[1], tmp_path / "out")
     assert loads == [("digits",)]
-    run(steps[1], store=tmp_path / "store")  # a new run looks again
+    run_all([steps[1]], store=tmp_path / "store")[0]  # a new run looks again
     assert len(loads) == 2
 
 

@@ -6,7 +6,7 @@ from concurrent.futures import Executor, Future
 
 import pytest
 
-from residuum.experiments import Experiment, plan, run, run_all
+from residuum.experiments import Experiment, plan, run_all
 from residuum.experiments.planning import SeedPlan
 from residuum.experiments.runner import longest_path_first
 from residuum.experiments.store import Store
@@ -71,7 +71,7 @@ def test_a_pool_gets_one_stage_more_than_it_has_workers_and_a_cluster_all(worker
 
     monkeypatch.setattr("residuum.experiments.runner.wait", wait_for_the_first)
     executor = Watched(workers)
-    run(Experiment.create("tiny"), store=tmp_path, executor=executor)
+    run_all([Experiment.create("tiny")], store=tmp_path, executor=executor)[0]
     assert len(done) == 22
     places = {each.key: place for place, each in enumerate(done)}
     assert all(places[parent.key] < places[each.key] for each in done for parent in each.parents.values())

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 import pytest
 
-from residuum.experiments import Experiment, load_scenario, parse_row, scenario_names
+from residuum.experiments import Experiment, load_scenario, scenario_names
+from residuum.experiments.experiment import parse_row
 from residuum.experiments.parsing import build_perturbation, field_type, override, read_as
 from residuum.experiments.settings import Scenario
 from residuum.perturbations import FGSM, PGD

@@ -14,7 +14,7 @@ import torch
 
 from residuum.checkpoint import Checkpoint, Position
 from residuum.cli import run_command
-from residuum.experiments import Experiment, maintenance, plan, run
+from residuum.experiments import Experiment, maintenance, plan, run_all
 from residuum.experiments.fingerprints import _module, code_fingerprint, import_closure
 from residuum.experiments.settings import DataSettings, ForgetSettings, StageSettings
 from residuum.experiments.stages import STAGES
@@ -338,6 +338,6 @@ def test_the_same_data_at_two_paths_share_their_artefacts(tmp_path, monkeypatch)
         name, root = (str(tmp_path / "d.npz"), None) if folder == "." else ("d.npz", tmp_path / folder)
         overrides = {**quick, "data.name": name}
         experiment = Experiment.create("tiny", methods="gd:epochs=1", seeds=[1], overrides=overrides, data_root=root)
-        results.append(run(experiment, store=tmp_path / "store"))
+        results.append(run_all([experiment], store=tmp_path / "store")[0])
         monkeypatch.setattr(Store, "_run", None)  # from here on, everything is there
     assert results[0] == results[1] == results[2]

@@ -279,10 +279,7 @@ class Softened(nn.Module):
 
 @pytest.mark.parametrize(
     ("model", "message"),
-    [
-        (nn.Sequential(nn.Conv2d(1, 3, 8), nn.Flatten()), "no nn.Linear layer"),
-        (Softened(), "something follows it"),
-    ],
+    [(nn.Sequential(nn.Conv2d(1, 3, 8), nn.Flatten()), "no nn.Linear layer"), (Softened(), "something follows it")],
 )
 def test_models_without_a_linear_head_are_refused(model, message, splits):
     with pytest.raises(InputError, match=message):

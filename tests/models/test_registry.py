@@ -78,14 +78,7 @@ def test_initial_spread_follows_the_fan():
 
 def test_architecture_is_json_and_survives_copies():
     model = build_model("cnn", torch.Size([3, 32, 32]), 5, mean=(0.1, 0.2, 0.3), std=(0.5,), seed=1)
-    expected = {
-        "name": "cnn",
-        "shape": [3, 32, 32],
-        "classes": 5,
-        "width": 16,
-        "mean": [0.1, 0.2, 0.3],
-        "std": [0.5],
-    }
+    expected = {"name": "cnn", "shape": [3, 32, 32], "classes": 5, "width": 16, "mean": [0.1, 0.2, 0.3], "std": [0.5]}
     assert json.loads(json.dumps(model.architecture)) == expected
     assert copy.deepcopy(model).architecture == expected
 

@@ -13,15 +13,7 @@ from residuum.reporting.evidence import find, noise_floor
 from residuum.reporting.level_rule import scores
 from residuum.reporting.page import page_text
 from residuum.reporting.run import Run
-from residuum.reporting.verdict import (
-    FOUND,
-    INCONCLUSIVE,
-    MIXED,
-    NONE_FOUND,
-    NOT_COMPARABLE,
-    OVER,
-    judge,
-)
+from residuum.reporting.verdict import FOUND, INCONCLUSIVE, MIXED, NONE_FOUND, NOT_COMPARABLE, OVER, judge
 from residuum.reporting.wording import figure_words, headline, not_proved, recommendation, verdict_sentence
 
 TAUS = [0.0, 0.1, 0.2]

@@ -3,9 +3,9 @@
 import gc
 import os
 import sys
-from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated, Any
+from pkgutil import resolve_name
+from typing import Annotated
 
 import typer
 
@@ -66,15 +66,10 @@ def make_app() -> typer.Typer:
         callback=_about,
     )
     for name, path in COMMANDS.items():
-        app.command(name)(_loaded(path))
+        app.command(name)(resolve_name(path))
     for name, path in GROUPS.items():
-        app.add_typer(_loaded(path), name=name)
+        app.add_typer(resolve_name(path), name=name)
     return app
-
-
-def _loaded(path: str) -> Any:  # noqa: ANN401 (a function or a group)
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
 
 
 def _print_version(wanted: bool) -> None:

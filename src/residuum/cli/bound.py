@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from residuum.cli.options import PlainJson as Json
 from residuum.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ class Calculators(TyperGroup):
 HELP = "Theory calculators: each prints its value, whether it says anything, and what it assumes."
 app = typer.Typer(cls=Calculators, help=HELP, no_args_is_help=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Print machine-readable output.")]
 Eps = Annotated[float, typer.Option(help="Epsilon, 0 or more.")]
 Delta = Annotated[float, typer.Option(help="Delta, between 0 and 1.")]
 Dimension = Annotated[int, typer.Option(help="Dimension of the input space, 2 or more.")]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from residuum.cli import options
 from residuum.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def check_method(
     target: Annotated[str, typer.Argument(metavar="PKG:METHOD", help="A method class, or the name of a known method.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: options.PlainJson = False,
 ) -> None:
     """Run the promises that every method keeps on a method of your own; exit with 1 if one is broken."""
     from residuum.checks import PROMISES, check_promises
@@ -32,28 +33,17 @@ def check_method(
         typer.echo(json.dumps(faults, indent=1))
     else:
         for promise in PROMISES:
-            typer.echo(promise_line(inspect.getdoc(promise) or "", faults[promise.__name__]))
+            fault = faults[promise.__name__]
+            how, why = ("kept   ", "") if fault is None else ("BROKEN ", f" ({' '.join(fault.split())})")
+            typer.echo(f"{how} {inspect.getdoc(promise)}{why}")
     broken = sum(fault is not None for fault in faults.values())
     if broken:
         typer.echo(f"{target}: {broken} of {len(faults)} promises broken", err=True)
         raise typer.Exit(1)
 
 
-def promise_line(promise: str, fault: str | None) -> str:
-    """Return one line of the answer.
-
-    >>> promise_line("Nothing moves.", "the model moved")
-    'BROKEN  Nothing moves. (the model moved)'
-    """
-    return f"kept    {promise}" if fault is None else f"BROKEN  {promise} ({' '.join(fault.split())})"
-
-
 def load_method(target: str) -> type[Method]:
-    """Return the method class of `package.module:Class`, or of a registered name.
-
-    >>> load_method("residuum.methods.ga:GA").name
-    'ga'
-    """
+    """Return the method class of `package.module:Class`, or of a registered name."""
     from residuum.methods import Method, methods
 
     module, colon, name = target.partition(":")

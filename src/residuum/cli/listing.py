@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from residuum.cli import options
 from residuum.errors import unknown_name
 
 
@@ -34,7 +35,7 @@ def catalogue() -> dict[str, dict[str, str]]:
 
 def list_names(
     kind: Annotated[str | None, typer.Argument(help="methods, scenarios, datasets, models or perturbations")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: options.PlainJson = False,
 ) -> None:
     """List methods, scenarios, data sets, models and perturbations."""
     from residuum.reporting.terminal import names_table

@@ -30,12 +30,8 @@ Manifest = Annotated[Path | None, typer.Option(help="Which samples those weights
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="key=value with a dotted key, e.g. rurk.tau=0.02; repeatable.")
 ]
-Request = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="What to forget: class=, fraction=, id= or ids=FILE, comma-separated; repeat for one more request."
-    ),
-]
+FORGET = "What to forget: class=, fraction=, id= or ids=FILE, comma-separated; repeat for one more request."
+Request = Annotated[list[str] | None, typer.Option(help=FORGET)]
 Requests = Annotated[
     Path | None, typer.Option(help="File with one request a line, carried out one after the other before --request.")
 ]
@@ -47,6 +43,12 @@ Devices = Annotated[
 Nodes = Annotated[int, typer.Option(min=1, help="Machines that share each stage; start the command on all of them.")]
 Precision = Annotated[str, typer.Option(help="Of training and unlearning: 32-true or bf16-mixed.")]
 Json = Annotated[bool, typer.Option("--json", help="Print results.json instead of tables.")]
+PlainJson = Annotated[bool, typer.Option("--json", help="Print machine-readable output.")]
+PICTURES = "Show pictures of forgotten samples; default: public data sets only."
+SampleList = Annotated[
+    bool | None, typer.Option("--samples/--no-samples", help="List forgotten samples by id; default: public data only.")
+]
+Gallery = Annotated[bool | None, typer.Option("--gallery/--no-gallery", help=PICTURES)]
 
 DEFAULT_STORE = Path(".residuum/store")
 RUNS = Path("runs")
@@ -85,23 +87,15 @@ def gathered_overrides(
     if draws is not None and half_width is not None:
         raise InputError("expected --draws or --half-width, got both; a half-width chooses the draws")
     changes: dict[str, Any] = dict(parse_setting(text) for text in settings or [])
-    if perturbations is not None:
-        changes["audit.perturbations"] = perturbations.split(",")
-    if draws is not None:
-        changes["audit.draws"] = draws
     if half_width is not None:
-        changes |= {"audit.draws": None, "audit.half_width": half_width}
-    if max_draws is not None:
-        changes["audit.max_draws"] = max_draws
-    return changes
+        changes["audit.draws"] = None
+    kinds = None if perturbations is None else perturbations.split(",")
+    given = {"perturbations": kinds, "draws": draws, "half_width": half_width, "max_draws": max_draws}
+    return changes | {f"audit.{key}": value for key, value in given.items() if value is not None}
 
 
 def gathered_requests(request: list[str] | None, file: Path | None) -> list[dict[str, Any]] | None:
-    """Return the deletion requests of the file, then those given one by one; None without any.
-
-    >>> gathered_requests(["class=8,fraction=0.5", "fraction=0.02"], None)
-    [{'forget_class': '8', 'forget_fraction': 0.5}, {'forget_fraction': 0.02}]
-    """
+    """Return the deletion requests of the file, then those given one by one; None without any."""
     from residuum.experiments.parsing import parse_request, read_requests
 
     if request is None and file is None:
@@ -110,11 +104,7 @@ def gathered_requests(request: list[str] | None, file: Path | None) -> list[dict
 
 
 def parse_setting(text: str) -> tuple[str, str]:
-    """Return key and value of `key=value`.
-
-    >>> parse_setting("rurk.tau=0.02")
-    ('rurk.tau', '0.02')
-    """
+    """Return key and value of `key=value`."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise InputError(f"expected key=value, got {text!r}")
@@ -122,11 +112,7 @@ def parse_setting(text: str) -> tuple[str, str]:
 
 
 def parse_seeds(text: str | None) -> list[int] | None:
-    """Return the seeds of a comma-separated list.
-
-    >>> parse_seeds("131,42")
-    [131, 42]
-    """
+    """Return the seeds of a comma-separated list."""
     if text is None:
         return None
     try:

@@ -6,31 +6,22 @@ from typing import Annotated
 
 import typer
 
+from residuum.cli import options
+
 
 def report_runs(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Folders of finished runs; several are compared.")
     ],
     paper: Annotated[Path | None, typer.Option(help="JSON file of published values to show beside ours.")] = None,
-    gallery: Annotated[
-        bool | None,
-        typer.Option(
-            "--gallery/--no-gallery", help="Show pictures of forgotten samples; default: public data sets only."
-        ),
-    ] = None,
-    samples: Annotated[
-        bool | None,
-        typer.Option("--samples/--no-samples", help="List forgotten samples by id; default: public data sets only."),
-    ] = None,
+    gallery: options.Gallery = None,
+    samples: options.SampleList = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write to; default: the run's own.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the written files as JSON.")] = False,
 ) -> None:
     """Write report.html, table.tex, table.csv, samples.csv and figures from stored results; no model is loaded."""
     from residuum.reporting import write_report
 
-    files = write_report(list(runs), paper=paper, gallery=gallery, samples=samples, out=out)
-    if as_json:
-        typer.echo(json.dumps([str(path) for path in files], indent=1))
-        return
-    for path in files:
-        typer.echo(str(path))
+    found = write_report(list(runs), paper=paper, gallery=gallery, samples=samples, out=out)
+    files = [str(path) for path in found]
+    typer.echo(json.dumps(files, indent=1) if as_json else "\n".join(files))

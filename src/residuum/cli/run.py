@@ -44,14 +44,8 @@ def run_scenario(
     devices: options.Devices = None,
     nodes: options.Nodes = 1,
     precision: options.Precision = "32-true",
-    gallery: Annotated[
-        bool | None,
-        typer.Option("--gallery/--no-gallery", help="Pictures of forgotten samples in the page; default: public data."),
-    ] = None,
-    samples: Annotated[
-        bool | None,
-        typer.Option("--samples/--no-samples", help="List forgotten samples by id; default: public data."),
-    ] = None,
+    gallery: options.Gallery = None,
+    samples: options.SampleList = None,
     as_json: options.Json = False,
 ) -> None:
     """Train, unlearn, evaluate and audit a scenario; write results.json with its counts, and the report."""

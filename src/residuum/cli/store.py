@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from residuum.cli.options import DEFAULT_STORE
+from residuum.cli.options import PlainJson as Json
 
 app = typer.Typer(help="List, verify, clean and forget finished stages.", no_args_is_help=True)
 
 Root = Annotated[Path, typer.Option("--store", help="Folder of finished stages.")]
-Json = Annotated[bool, typer.Option("--json", help="Print machine-readable output.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, remove nothing.")]
 
 
@@ -30,9 +30,8 @@ def list_store(store: Root = DEFAULT_STORE, as_json: Json = False) -> None:
     for title in ("stage", "key", "KiB", "made", "current"):
         table.add_column(title)
     for r in records:
-        table.add_row(
-            r["title"], r["key"], f"{r['bytes'] / 1024:.0f}", r["made"], "yes" if r["current"] else "no: other code"
-        )
+        current = "yes" if r["current"] else "no: other code"
+        table.add_row(r["title"], r["key"], f"{r['bytes'] / 1024:.0f}", r["made"], current)
     Console().print(table)
 
 

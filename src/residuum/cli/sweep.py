@@ -61,10 +61,8 @@ def sweep_method(
         init_from=init_from,
         manifest=manifest,
     )
-    folder, resources = (
-        out or options.RUNS / f"{scenario}-{method}-sweep",
-        Resources(workers, cluster, devices, nodes, precision),
-    )
+    folder = out or options.RUNS / f"{scenario}-{method}-sweep"
+    resources = Resources(workers, cluster, devices, nodes, precision)
     done = run(experiment, store=store, out=folder, resources=resources, progress=True)
     lines = sweep_lines(done, [row.label for row in experiment.rows], points)
     (folder / "sweep.csv").write_text(csv_text(lines), encoding="utf-8")
@@ -77,11 +75,7 @@ def sweep_method(
 
 
 def grid_points(method: str, grid: Sequence[str]) -> list[dict[str, str]]:
-    """Return every combination of the grid's values.
-
-    >>> grid_points("rurk", ["tau=0,0.1", "v=1,2"])[1]
-    {'tau': '0', 'v': '2'}
-    """
+    """Return every combination of the grid's values."""
     fields = dict(options.parse_setting(text) for text in grid)
     if len(fields) < len(grid):
         raise InputError(f"expected each field once in --grid, got {', '.join(grid)}")

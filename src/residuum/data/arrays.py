@@ -109,7 +109,5 @@ def _refuse_bad_labels(y: Tensor, ids: Sequence[str], name: str, classes: int | 
             many = f"{name} has labels up to {present[-1]} but none is {gap}"
             raise InputError(f"{many}; number the classes 0..C-1 or give class_names")
     elif (high := _first(y >= classes)) is not None:
-        raise InputError(
-            f"labels must lie in 0..{classes - 1} ({classes} classes), "
-            f"but {name}[{high}] (id {ids[high]!r}) is {y[high]}; give class_names for all classes or mend the label"
-        )
+        text = f"labels must lie in 0..{classes - 1} ({classes} classes), but {name}[{high}] (id {ids[high]!r})"
+        raise InputError(f"{text} is {y[high]}; give class_names for all classes or mend the label")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from residuum.data.arrays import checked_samples
 from residuum.data.dataset import Dataset
-from residuum.data.files import data_roots, find_folder, read_bytes
+from residuum.data.files import GIVE_ROOT, data_roots, find_folder, read_bytes
 from residuum.data.ids import ids_by_rank
 from residuum.types import InputError, Samples
 
@@ -37,13 +37,9 @@ def load_cifar10(root: Path | None = None) -> Dataset:
     Reference: Krizhevsky, "Learning multiple layers of features from tiny images", 2009. The normalisation constants
     are the usual published ones.
     """
-    folder = find_folder(
-        "CIFAR-10",
-        [folder for base in data_roots(root) for folder in (base / FOLDER, base)],
-        "data_batch_1",
-        f"Unpack cifar-10-python.tar.gz so that DIR/{FOLDER}/data_batch_1 exists, "
-        "and give DIR with --data-root or RESIDUUM_DATA; or fetch it with --download.",
-    )
+    folders = [folder for base in data_roots(root) for folder in (base / FOLDER, base)]
+    hint = f"Unpack cifar-10-python.tar.gz so that DIR/{FOLDER}/data_batch_1 exists, {GIVE_ROOT}"
+    folder = find_folder("CIFAR-10", folders, "data_batch_1", f"{hint}; or fetch it with --download.")
     train = _samples([folder / name for name in BATCHES[:5]], "train")
     return Dataset("cifar10", train, _samples([folder / BATCHES[5]], "test"), CLASS_NAMES, MEAN, STD)
 
@@ -59,7 +55,7 @@ def read_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return pixels (n, 3072) and labels (n,) of one batch file."""
     content = read_bytes(path)
     try:
-        batch = ArrayUnpickler(io.BytesIO(content)).load()
+        batch = ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
     except Exception as error:  # a damaged pickle may raise anything
         raise InputError(f"{path} is not a readable CIFAR-10 batch ({error}); unpack the archive again") from error
     if not _is_batch(batch):
@@ -116,9 +112,6 @@ class ArrayUnpickler(pickle.Unpickler):
         ("numpy", "dtype"): _dtype,
         ("_codecs", "encode"): _latin1,
     }
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file, encoding="bytes")
 
     def find_class(self, module: str, name: str) -> Callable[..., Any]:
         """Return an allowed name or refuse."""

@@ -1,13 +1,11 @@
 """A data set: checked samples, classes by name or position, and the constants of the model's normalisation layer."""
 
-from __future__ import annotations
-
 import hashlib
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -63,7 +61,7 @@ class Dataset:
         class_names: Iterable[Any] | None = None,
         name: str = "arrays",
         test: Samples | tuple[Array, ...] | None = None,
-    ) -> Dataset:
+    ) -> Self:
         """Return a checked data set from arrays or tensors.
 
         `x` (n, features) or (n, channels, height, width): floats in [0, 1], or uint8, which is divided by 255. `y` (n,)
@@ -82,7 +80,7 @@ class Dataset:
         return cls(name, train, _checked_test(test, train, len(names)), names)
 
 
-def _add_samples(digest: hashlib._Hash, samples: Samples) -> None:
+def _add_samples(digest: "hashlib._Hash", samples: Samples) -> None:
     digest.update(repr(tuple(samples.x.shape)).encode())
     if isinstance(samples.x, ImageFiles):
         digest.update(samples.x.fingerprint)
@@ -123,9 +121,6 @@ def class_index(wanted: int | str, class_names: Sequence[str]) -> int:
 
     A text is a name; only if no class has that name, it may be a position. A number is a position or a name that reads
     like it, and is refused where these are two classes.
-
-    >>> class_index("dog", ["cat", "dog"]), class_index(0, ["cat", "dog"]), class_index("1", ["1", "2", "3"])
-    (1, 0, 0)
     """
     text = wanted if isinstance(wanted, str) else _whole_number(wanted)
     meant = [position for position, name in enumerate(class_names) if name == text]
@@ -135,10 +130,8 @@ def class_index(wanted: int | str, class_names: Sequence[str]) -> int:
         raise InputError(f"{unknown_name('class', text, class_names)}{hint}")
     if not isinstance(wanted, str) and meant[0] != meant[-1]:
         other = class_names[meant[-1]]
-        raise InputError(
-            f"class {text} can mean two classes: {text!r}, or {other!r}, which is at position {text} counted from 0; "
-            f"give the name as a text, {text!r} or {other!r}"
-        )
+        both = f"{text!r}, or {other!r}, which is at position {text} counted from 0"
+        raise InputError(f"class {text} can mean two classes: {both}; give the name as a text, {text!r} or {other!r}")
     return meant[0]
 
 

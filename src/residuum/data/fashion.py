@@ -26,13 +26,9 @@ def load_fashion_mnist(root: Path | None = None) -> Dataset:
     Reference: Xiao, Rasul and Vollgraf, "Fashion-MNIST", 2017. The normalisation constants are the usual ones.
     """
     folders = [base / sub for base in data_roots(root) for sub in ("", "fashion-mnist", "FashionMNIST/raw")]
-    folder = find_folder(
-        "Fashion-MNIST",
-        [*folders, DEBIAN_FOLDER],
-        "train-images-idx3-ubyte.gz",
-        "Install the Debian package dataset-fashion-mnist, or put the four files train- and t10k-images-idx3-ubyte.gz "
-        "and -labels-idx1-ubyte.gz in a folder and give it with --data-root or RESIDUUM_DATA.",
-    )
+    put = "put the four files train- and t10k-images-idx3-ubyte.gz and -labels-idx1-ubyte.gz in a folder"
+    hint = f"Install the Debian package dataset-fashion-mnist, or {put} and give it with --data-root or RESIDUUM_DATA."
+    folder = find_folder("Fashion-MNIST", [*folders, DEBIAN_FOLDER], "train-images-idx3-ubyte.gz", hint)
     parts = [_read_part(folder, prefix, split) for prefix, split in (("train", "train"), ("t10k", "test"))]
     return Dataset("fashion-mnist", parts[0], parts[1], CLASS_NAMES, (0.2860,), (0.3530,))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from residuum.types import InputError
 
 ROOT_VARIABLE = "RESIDUUM_DATA"
+GIVE_ROOT = f"and give DIR with --data-root or {ROOT_VARIABLE}"
 
 
 def data_roots(root: Path | None) -> list[Path]:

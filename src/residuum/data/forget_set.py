@@ -81,15 +81,10 @@ def _numbered_errors(number: int, many: int) -> Iterator[None]:
 def _forget_positions(
     request: Request, train: Samples, seed: int, others: Mapping[str, Samples], taken: Sequence[Positions]
 ) -> Positions:
-    """Return the positions of the forget set in the training set, among those that earlier requests have not `taken`.
-
-    Every request has a random order of its own: with the first one's order, what that one left of a class would come
-    last.
-    """
+    """Return the forget set's positions in the training set, not `taken`, in an order that is this request's own."""
     free = left_over(train, taken)
     if request.ids is not None:
-        chosen = _positions_of(request.ids, train, others)
-        _refuse_taken(chosen, train, taken)
+        chosen = _positions_of(request.ids, train, others, taken)
     else:
         members = free if request.label is None else free[train.y.numpy()[free] == request.label]
         order = shuffled([train.ids[row] for row in members], seed, f"forget/{len(taken) + 1}" if taken else "forget")
@@ -108,19 +103,19 @@ def left_over(train: Samples, taken: Sequence[Positions]) -> Positions:
     return np.setdiff1d(np.arange(len(train)), np.concatenate([*taken, np.empty(0, np.int64)]))
 
 
-def _refuse_taken(chosen: Positions, train: Samples, taken: Sequence[Positions]) -> None:
-    for number, positions in enumerate(taken, start=1):
-        if len(again := np.intersect1d(chosen, positions)):
-            first, more = train.ids[again[0]], f" and {len(again) - 1} more" if len(again) > 1 else ""
-            raise InputError(f"forget_ids: {first!r}{more} was already taken by request {number}; leave it out here")
-
-
-def _positions_of(ids: Sequence[str], train: Samples, others: Mapping[str, Samples]) -> Positions:
+def _positions_of(
+    ids: Sequence[str], train: Samples, others: Mapping[str, Samples], taken: Sequence[Positions]
+) -> Positions:
     refuse_repeats(ids, "forget_ids")
     position = {name: row for row, name in enumerate(train.ids)}
     if (unknown := next((name for name in ids if name not in position), None)) is not None:
         raise _not_in_training(unknown, train, others)
-    return np.array([position[name] for name in ids], dtype=np.int64)
+    chosen = np.array([position[name] for name in ids], dtype=np.int64)
+    for number, positions in enumerate(taken, start=1):
+        if len(again := np.intersect1d(chosen, positions)):
+            first, more = train.ids[again[0]], f" and {len(again) - 1} more" if len(again) > 1 else ""
+            raise InputError(f"forget_ids: {first!r}{more} was already taken by request {number}; leave it out here")
+    return chosen
 
 
 def _not_in_training(name: str, train: Samples, others: Mapping[str, Samples]) -> InputError:

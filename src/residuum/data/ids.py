@@ -23,11 +23,7 @@ def read_ids(ids: Ids) -> tuple[str, ...]:
 
 
 def as_texts(values: Iterable[Any], what: str) -> tuple[str, ...]:
-    """Return the entries of a list or of an array of one dimension as texts; bytes are UTF-8.
-
-    >>> as_texts(np.array([b"cat", b"dog"]), "class_names")
-    ('cat', 'dog')
-    """
+    """Return the entries of a list or of an array of one dimension as texts; bytes are UTF-8."""
     shape = getattr(values, "shape", None)
     if (shape is not None and len(shape) != 1) or not isinstance(values, Iterable):
         raise InputError(f"{what} must be a list of texts, or an array of one dimension, got shape {shape or ()}")
@@ -62,11 +58,7 @@ def refuse_repeats(names: Sequence[str], what: str) -> None:
 
 
 def ids_by_rank(labels: Sequence[int] | NDArray[np.integer], class_names: Sequence[str], split: str) -> list[str]:
-    """Return `split/class/rank` for every label.
-
-    >>> ids_by_rank([1, 0, 1], ["cat", "dog"], "train")
-    ['train/dog/0000', 'train/cat/0000', 'train/dog/0001']
-    """
+    """Return `split/class/rank` for every label, such as `train/cat/0000`."""
     ranks = ranks_within_class(labels)
     return [f"{split}/{class_names[label]}/{rank:04d}" for label, rank in zip(labels, ranks, strict=True)]
 

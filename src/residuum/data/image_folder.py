@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from residuum.data.dataset import Dataset, checked_class_names
-from residuum.data.files import data_roots, find_folder
+from residuum.data.files import GIVE_ROOT, data_roots, find_folder
 from residuum.data.ids import refuse_unusable_ids
 from residuum.data.images import ImageFiles, checked_sizes
 from residuum.types import InputError, Samples, unknown_name, warn
@@ -45,13 +45,8 @@ def load_imagenet100(root: Path | None = None, size: int = 224) -> Dataset:
     Reference: Russakovsky et al., "ImageNet Large Scale Visual Recognition Challenge", IJCV 2015. The normalisation
     constants are the usual published ones. Which 100 classes is up to whoever made the folder.
     """
-    base = find_folder(
-        "ImageNet-100",
-        data_roots(root),
-        "imagenet100",
-        "Make DIR/imagenet100/train/CLASS/*.JPEG and DIR/imagenet100/val/CLASS/*.JPEG, "
-        "and give DIR with --data-root or RESIDUUM_DATA.",
-    )
+    hint = "Make DIR/imagenet100/train/CLASS/*.JPEG and DIR/imagenet100/val/CLASS/*.JPEG"
+    base = find_folder("ImageNet-100", data_roots(root), "imagenet100", f"{hint}, {GIVE_ROOT}.")
     found = load_image_folder(base / "imagenet100", size=size)
     return replace(found, mean=IMAGENET_MEAN, std=IMAGENET_STD)
 
@@ -111,10 +106,8 @@ def _common_side(paths: Sequence[Path], sizes: Sequence[tuple[int, int]]) -> int
     width, height = sizes[0]
     for path, own in zip(paths, sizes, strict=True):
         if own != (width, width):
-            raise InputError(
-                f"{path} has {own[0]}x{own[1]} pixels, the first image {width}x{height}; "
-                "give the size that all are scaled to (--set data.size=224)"
-            )
+            text = f"{path} has {own[0]}x{own[1]} pixels, the first image {width}x{height}"
+            raise InputError(f"{text}; give the size that all are scaled to (--set data.size=224)")
     return width
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from residuum.data.files import refuse_irregular
+from residuum.files import file_sha256
 from residuum.types import InputError
 
 if TYPE_CHECKING:
@@ -131,30 +132,22 @@ def opened(path: Path) -> Iterator[ImageFile]:
         raise InputError(f"cannot use {path}: {reason}; replace the file or remove it") from error
 
 
-def _state(path: Path) -> str:
-    """Return what changes whenever the file is written."""
-    try:
-        facts = path.stat()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-    return f"{facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns} {facts.st_ino}"
-
-
 _DIGESTS: dict[bytes, bytes] = {}  # by the files' states: a run asks several times, and files may be many
 
 
 def content_digest(paths: Sequence[Path]) -> bytes:
     """Return the SHA-256 of all files' SHA-256; files that were not written since are not read again."""
-    states = "\n".join(f"{path} {_state(path)}" for path in paths)
+    try:
+        facts = [(path, path.stat()) for path in paths]
+    except OSError as error:
+        raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
+    # some of this changes whenever a file is written
+    states = "\n".join(f"{path} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns} {s.st_ino}" for path, s in facts)
     state = hashlib.sha256(os.fsencode(states)).digest()
     if state not in _DIGESTS:
-        _DIGESTS[state] = hashlib.sha256(b"".join(_threads().map(_file_digest, paths))).digest()
+        hashes = _threads().map(file_sha256, paths)
+        _DIGESTS[state] = hashlib.sha256(b"".join(map(bytes.fromhex, hashes))).digest()
     return _DIGESTS[state]
-
-
-def _file_digest(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()
 
 
 def _threads() -> ThreadPoolExecutor:

@@ -10,8 +10,6 @@ from pathlib import Path
 from residuum.decision_regions.answers import Answers, caption
 from residuum.decision_regions.figure import page_text, write_drawings
 
-__all__ = ["Answers", "write_figure"]
-
 
 def write_figure(answers: Sequence[Answers], folder: Path, name: str) -> list[Path]:
     """Write NAME.svg, .png, .html and .txt (the caption) into a folder, from the answers of each seed's models."""

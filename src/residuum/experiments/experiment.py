@@ -1,33 +1,17 @@
 """An experiment: a named scenario with its profile and overrides, and the rows to compare."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import Field, ValidationError
 
 from residuum.data import Dataset
-from residuum.experiments.parsing import (
-    build_perturbation,
-    override,
-    parse_request,
-    read_fields,
-    split_label,
-    split_spec,
-)
+from residuum.experiments.parsing import build_perturbation, override, parse_request, read_fields, split_spec
 from residuum.experiments.pretrained import KnownFile, Pretrained, find_manifest
-from residuum.experiments.settings import (
-    DEFAULT_PROFILE,
-    ForgetSettings,
-    Scenario,
-    Strict,
-    loaded_dataset,
-    split_data,
-)
+from residuum.experiments.settings import DEFAULT_PROFILE, ForgetSettings, Scenario, Strict, loaded_dataset, split_data
 from residuum.methods import Method, first_problem, make_method, methods
 from residuum.models import MODELS
 from residuum.parallel import Compute
@@ -78,7 +62,7 @@ class Experiment(Strict):
         data_root: Path | str | None = None,
         init_from: Path | str | None = None,
         manifest: Path | str | None = None,
-    ) -> Experiment:
+    ) -> Self:
         """Return the experiment of a named scenario; `overrides` has dotted keys such as "rurk.tau".
 
         `requests` are deletion requests to carry out one after the other, instead of the scenario's: texts such as
@@ -92,17 +76,18 @@ class Experiment(Strict):
             chosen = chosen.after(_checked_requests(requests, given))
         specs = methods.split(",") if isinstance(methods, str) else methods
         rows = [parse_row(spec, chosen.methods, chosen.left_open) for spec in (chosen.rows if specs is None else specs)]
-        _check_labels([*_baseline_labels(chosen), *(row.label for row in rows)])
         if chosen.picture and not rows:
             raise InputError("expected at least one method for the picture, got none; give --methods gd")
         root, weights, seen = (Path(path) if path else None for path in (data_root, init_from, manifest))
-        found = find_manifest(weights, seen)
-        return cls(scenario=chosen, rows=rows, data_root=root, init_from=weights, manifest=found)
+        created = cls(scenario=chosen, rows=rows, data_root=root, init_from=weights)
+        _check_labels(created.labels)
+        return created.model_copy(update={"manifest": find_manifest(weights, seen)})
 
     @property
     def labels(self) -> list[str]:
         """All row labels, the baselines first."""
-        return [*_baseline_labels(self.scenario), *(row.label for row in self.rows)]
+        controls = (f"control_{k}" for k in range(2, self.scenario.controls + 1))
+        return [*BASELINES, *controls, *(row.label for row in self.rows)]
 
     @property
     def warnings(self) -> list[str]:
@@ -118,7 +103,7 @@ class Experiment(Strict):
         return [f"{self.scenario.name} is meant for {missing}"]
 
     @property
-    def steps(self) -> list[Experiment]:
+    def steps(self) -> list[Self]:
         """One experiment per request, in order; this one is the last.
 
         >>> chain = Experiment.create("digits", requests=["class=8,fraction=0.5", "fraction=0.02"])
@@ -145,9 +130,9 @@ class Experiment(Strict):
         seen = None if self.manifest is None else KnownFile.read(self.manifest)
         return Pretrained(weights=KnownFile.read(self.init_from), manifest=seen)
 
-    def splits(self, dataset: Dataset | None = None) -> Splits:
-        """Return the scenario's splits, the samples of all requests forgotten: the same for every seed."""
-        return split_data(dataset or self.dataset(), self.scenario.data, self.scenario.requests)
+    def splits(self, dataset: Dataset | None = None, *, combined: bool = True) -> Splits:
+        """Return the splits, the same for every seed: of all requests together, or of the last one alone."""
+        return split_data(dataset or self.dataset(), self.scenario.data, self.scenario.requests, combined=combined)
 
 
 def load_scenario(name: str, overrides: Mapping[str, Any] | None = None, *, profile: str = DEFAULT_PROFILE) -> Scenario:
@@ -161,22 +146,12 @@ def load_scenario(name: str, overrides: Mapping[str, Any] | None = None, *, prof
 
 
 def scenario_names() -> list[str]:
-    """Return the names of the scenarios that come with the package.
-
-    >>> "digits" in scenario_names()
-    True
-    """
+    """Return the names of the scenarios that come with the package."""
     return sorted(entry.name.removesuffix(".toml") for entry in SCENARIOS.iterdir() if entry.name.endswith(".toml"))
 
 
 def scenario_tree(name: str, profile: str = DEFAULT_PROFILE) -> dict[str, Any]:
-    """Return the values of a scenario's file with those of one of its profiles; every file has the profile `cpu`.
-
-    >>> scenario_tree("digits", "papre")
-    Traceback (most recent call last):
-        ...
-    residuum.errors.InputError: unknown profile of digits 'papre'; did you mean paper? Known: cpu, paper
-    """
+    """Return the values of a scenario's file with those of one of its profiles; every file has the profile `cpu`."""
     if name not in scenario_names():
         raise unknown_name("scenario", name, scenario_names())
     tree = _file_tree(name)
@@ -194,11 +169,7 @@ def _file_tree(name: str) -> dict[str, Any]:
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the base with the changes: tables are merged, other values replaced, dotted keys reach inside.
-
-    >>> merged({"train": {"epochs": 5, "lr": 0.1}, "rows": ["gd"]}, {"train.epochs": 2, "rows": []})
-    {'train': {'epochs': 2, 'lr': 0.1}, 'rows': []}
-    """
+    """Return the base with the changes: tables are merged, other values replaced, dotted keys reach inside."""
     tree = dict(base)
     for key, value in changes.items():
         head, _, rest = key.partition(".")
@@ -218,11 +189,10 @@ def _checked_requests(
         raise InputError(f"{many}; each needs a re-train: gather several in one list of ids")
     if clash := next((key for key in overrides if key.partition(".")[0] in ("forget", "earlier")), None):
         raise InputError(f"expected requests or the setting {clash}, got both; put it into the requests")
-    fields = [parse_request(request) if isinstance(request, str) else request for request in requests]
+    fields, known = [parse_request(r) if isinstance(r, str) else r for r in requests], ForgetSettings.model_fields
     for number, given in enumerate(fields, start=1):
-        for field in given:
-            if field not in ForgetSettings.model_fields:
-                raise unknown_name(f"field of request {number}", field, ForgetSettings.model_fields)
+        if (unknown := next((field for field in given if field not in known), None)) is not None:
+            raise unknown_name(f"field of request {number}", unknown, known)
     try:
         return [ForgetSettings.model_validate(given) for given in fields]
     except ValidationError as error:
@@ -246,18 +216,15 @@ def parse_row(
     >>> parse_row("rurk:v=2:tau=0.1").label
     'rurk:tau=0.1:v=2'
     """
-    label, spec = split_label(spec.strip())
-    name, given = split_spec(spec)
+    head, equals, tail = spec.strip().partition("=")
+    label, text = (head, tail) if equals and ":" not in head else (None, spec.strip())
+    name, given = split_spec(text)
     if name in (*BASELINES, "control_2"):
         raise InputError(f"{name} always runs; remove it from --methods. Known: {', '.join(sorted(methods()))}")
     method = make_method(name, {**(defaults or {}).get(name, {}), **read_fields(methods().get(name), given)})
     own_label = ":".join([name, *(f"{key}={value}" for key, value in given.items())])
     unpublished = list((left_open or {}).get(name, []))
     return Row(label=label or own_label, method=name, settings=method.settings, left_open=unpublished)
-
-
-def _baseline_labels(scenario: Scenario) -> list[str]:
-    return [*BASELINES, *(f"control_{k}" for k in range(2, scenario.controls + 1))]
 
 
 def _check_labels(labels: Sequence[str]) -> None:

@@ -21,12 +21,8 @@ def code_fingerprint(function: Callable[..., Any], modules: tuple[str, ...]) -> 
 
     Comments, docstrings and layout do not count. A module outside Residuum (a third party's method) counts with its own
     file and what it imports of Residuum.
-
-    >>> from residuum.experiments.stages import train_stage
-    >>> len(code_fingerprint(train_stage, ("residuum.training",)))
-    64
     """
-    digest = hashlib.sha256(meaning(dedent(inspect.getsource(function))).encode())
+    digest = hashlib.sha256(meaning(ast.parse(dedent(inspect.getsource(function)))).encode())
     for name in sorted(import_closure(modules)):
         digest.update(f"{name}\0{_module(name)[0]}".encode())
     for library in LIBRARIES:
@@ -34,17 +30,13 @@ def code_fingerprint(function: Callable[..., Any], modules: tuple[str, ...]) -> 
     return digest.hexdigest()
 
 
-def meaning(source: str) -> str:
-    r"""Return the syntax tree of a source as text: without docstrings, comments and layout.
+def meaning(tree: ast.Module) -> str:
+    r"""Return a syntax tree as text, without comments and layout, after removing its docstrings in place.
 
-    >>> meaning("def f(x):\n    'Double x.'\n    return 2 * x  # or x + x") == meaning("def f(x): return 2 * x")
+    >>> documented = "def f(x):\n    'Double x.'\n    return 2 * x  # or x + x"
+    >>> meaning(ast.parse(documented)) == meaning(ast.parse("def f(x): return 2 * x"))
     True
     """
-    return _undocumented(ast.parse(source))
-
-
-def _undocumented(tree: ast.Module) -> str:
-    """Return the tree as text after removing its docstrings, in place."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             del node.body[: ast.get_docstring(node, clean=False) is not None]
@@ -52,20 +44,10 @@ def _undocumented(tree: ast.Module) -> str:
 
 
 def import_closure(modules: Iterable[str]) -> set[str]:
-    """Return these modules and all Residuum modules that they import, directly or not.
-
-    >>> "residuum.types" in import_closure(["residuum.training"])
-    True
-    >>> "residuum.auditing" in import_closure(["residuum.training"])
-    False
-    """
-    found: set[str] = set()
-    waiting = list(modules)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += _module(name)[1]
+    """Return these modules and all Residuum modules that they import, directly or not."""
+    found = waiting = set(modules)
+    while waiting := {imported for name in waiting for imported in _module(name)[1]} - found:
+        found = found | waiting
     return found
 
 
@@ -75,7 +57,7 @@ def _module(name: str) -> tuple[str, tuple[str, ...]]:
     tree = ast.parse(_source(name).read_text(encoding="utf-8"))
     named = (target for node in ast.walk(tree) for target in _targets(node))
     imported = {target for target in named if target.startswith("residuum.") and find_spec(target)}
-    return _undocumented(tree), tuple(sorted(imported))
+    return meaning(tree), tuple(sorted(imported))
 
 
 def _targets(node: ast.AST) -> Iterator[str]:

@@ -34,28 +34,21 @@ def override(tree: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN40
         parts, (value,) = ["methods", *parts], given.values()
     else:
         value = read_as(field_type(Scenario, parts), value)
-    node = tree
+    node: Any = tree
     for part in parts[:-1]:
-        node = node.setdefault(part, {}) if node is tree.get("methods") else _child(node, part, key, tree)
+        of_a_method = node is tree.get("methods")
+        node = node.setdefault(part, {}) if of_a_method else node.get(part)
+        if not isinstance(node, dict):
+            raise unknown_name("setting", key, _dotted(tree))
     free = parts[0] == "methods" or parts[-2:-1] == ["taus"]
     if parts[-1] not in node and not free:
         raise unknown_name("setting", key, _dotted(tree))
     node[parts[-1]] = value
 
 
-def _child(node: dict[str, Any], part: str, key: str, tree: dict[str, Any]) -> dict[str, Any]:
-    child = node.get(part)
-    if not isinstance(child, dict):
-        raise unknown_name("setting", key, _dotted(tree))
-    return child
-
-
 def _dotted(tree: Mapping[str, Any], prefix: str = "") -> list[str]:
-    keys: list[str] = []
-    for key, value in tree.items():
-        inner = isinstance(value, dict) and value
-        keys += _dotted(value, f"{prefix}{key}.") if inner else [f"{prefix}{key}"]
-    return keys
+    inner = {key: _dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else [] for key, value in tree.items()}
+    return [name for key, names in inner.items() for name in names or [f"{prefix}{key}"]]
 
 
 def field_type(kind: Any, path: Sequence[str]) -> Any:  # noqa: ANN401 (types)
@@ -121,11 +114,7 @@ def parse_value(value: Any) -> Any:  # noqa: ANN401 (texts and plain values)
 
 
 def split_spec(spec: str) -> tuple[str, dict[str, str]]:
-    """Return name and settings of `NAME[:key=value...]`, keys sorted.
-
-    >>> split_spec("pgd:steps=5:alpha=0.01")
-    ('pgd', {'alpha': '0.01', 'steps': '5'})
-    """
+    """Return name and settings of `NAME[:key=value...]`, keys sorted."""
     name, *pairs = spec.split(":")
     for pair in pairs:
         if "=" not in pair:
@@ -144,25 +133,19 @@ def build_perturbation(spec: str) -> Perturbation:
         raise unknown_name("perturbation", name, PERTURBATIONS)
     kind = PERTURBATIONS[name]
     known = [field.name for field in dataclasses.fields(kind) if field.name != "tau"]
-    for key in given:
+    for key, value in given.items():
+        if not known:
+            raise InputError(f"{name} has no settings but its radii, got {key}={value}")
         if key not in known:
             raise (
                 unknown_name(f"setting of {name}", key, known)
                 if known
-                else InputError(f"{name} has no settings but its radii, got {key}={given[key]}")
+                else InputError(f"{name} has no settings but its radii, got {key}={value}")
             )
     try:
         return TypeAdapter(kind).validate_python(read_fields(kind, given))
     except ValidationError as error:
         raise InputError(f"{name}: {first_problem(error)}") from None
-
-
-def split_label(spec: str) -> tuple[str | None, str]:
-    """Return the label of `LABEL=NAME...`, if there is one, and the rest."""
-    head, equals, tail = spec.partition("=")
-    if equals and ":" not in head:
-        return head, tail
-    return None, spec
 
 
 REQUEST_KEYS = ("class", "fraction", "id", "ids")
@@ -194,19 +177,13 @@ def parse_request(text: str, folder: Path | str = ".") -> dict[str, Any]:
     ids = [name for file in given["ids"] for name in read_ids(Path(folder) / file)] + given["id"]
     if given["ids"] and not ids:
         raise InputError(f"{given['ids'][0]} has no ids; expected one a line")
-    fields = {
-        "forget_class": next(iter(given["class"]), None),
-        "forget_fraction": next((_fraction(value) for value in given["fraction"]), None),
-        "forget_ids": ids or None,
-    }
-    return {field: value for field, value in fields.items() if value is not None}
-
-
-def _fraction(text: str) -> float:
+    label, fraction = (next(iter(given[key]), None) for key in ("class", "fraction"))
     try:
-        return float(text)
+        share = None if fraction is None else float(fraction)
     except ValueError:
-        raise InputError(f"forget_fraction: expected a valid number such as fraction=0.5, got {text!r}") from None
+        raise InputError(f"forget_fraction: expected a valid number such as fraction=0.5, got {fraction!r}") from None
+    fields = {"forget_class": label, "forget_fraction": share, "forget_ids": ids or None}
+    return {field: value for field, value in fields.items() if value is not None}
 
 
 def read_requests(path: Path) -> list[dict[str, Any]]:

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from residuum.auditing import Cost, estimate_cost
-from residuum.experiments.experiment import Experiment, Row
+from residuum.experiments.experiment import Experiment
 from residuum.experiments.parsing import build_perturbation
 from residuum.experiments.pretrained import Pretrained
 from residuum.experiments.settings import (
@@ -16,7 +18,6 @@ from residuum.experiments.settings import (
     PictureStageSettings,
     TrainSettings,
     UnlearnSettings,
-    split_data,
 )
 from residuum.experiments.store import Stage, Store
 from residuum.models import build_model, check_model, init_from
@@ -52,26 +53,20 @@ Plans = Sequence[Sequence[SeedPlan]]
 
 def plan(experiment: Experiment) -> list[SeedPlan]:
     """Return the stages of every seed, after checking that data, splits and network fit together."""
-    dataset, splits = experiment.dataset(), experiment.splits()
-    _check_network(experiment, splits)
+    dataset, splits, scenario = experiment.dataset(), experiment.splits(), experiment.scenario
+    model = _network(experiment, splits)
+    if experiment.init_from is not None:
+        model = init_from(model, experiment.init_from)
+    check_model(model, splits.retain, splits.classes)
     for row in experiment.rows:
         if reason := row.build().refusal(splits):
             raise InputError(reason)
     pretrained = experiment.pretrained
-    start = {
-        "model": experiment.scenario.model,
-        "mean": dataset.mean,
-        "std": dataset.std,
-        "init_from": pretrained.weights if pretrained else None,
-    }
-    shared = {
-        "data": experiment.scenario.data,
-        "fingerprint": dataset.fingerprint,
-        "root": experiment.data_root,
-        "threads": experiment.scenario.threads,
-        "compute": experiment.compute,
-    }
-    return [_plan_seed(experiment, {**shared, "seed": seed}, start, pretrained) for seed in experiment.scenario.seeds]
+    weights = pretrained.weights if pretrained else None
+    start = {"model": scenario.model, "mean": dataset.mean, "std": dataset.std, "init_from": weights}
+    shared = {"data": scenario.data, "fingerprint": dataset.fingerprint, "root": experiment.data_root}
+    shared |= {"threads": scenario.threads, "compute": experiment.compute}
+    return [_plan_seed(experiment, {**shared, "seed": seed}, start, pretrained) for seed in scenario.seeds]
 
 
 def all_stages(plans: Plans) -> list[Stage]:
@@ -79,25 +74,21 @@ def all_stages(plans: Plans) -> list[Stage]:
     return list({stage.key: stage for own in plans for seed_plan in own for stage in seed_plan.stages}.values())
 
 
-def _check_network(experiment: Experiment, splits: Splits) -> None:
+def _network(experiment: Experiment, splits: Splits, seed: int = 0) -> nn.Module:
     spec = experiment.scenario.model
-    model = build_model(spec.name, splits.train.shape, splits.classes, width=spec.width, seed=0)
-    if experiment.init_from is not None:
-        model = init_from(model, experiment.init_from)
-    check_model(model, splits.retain, splits.classes)
+    return build_model(spec.name, splits.train.shape, splits.classes, width=spec.width, seed=seed)
 
 
 def _plan_seed(experiment: Experiment, shared: Fields, start: Fields, pretrained: Pretrained | None) -> SeedPlan:
     models, before = _plan_models(experiment, shared, start)
     shared = {**shared, "requests": experiment.scenario.requests}
-    relearn = {label: experiment.scenario.relearn if has_relearn_time(experiment, label) else None for label in models}
-    evaluations = {
-        label: Stage(
-            EvaluateSettings(**shared, name=label, relearn=relearn[label]),
-            {"model": stage, "original": models["original"]},
-        )
-        for label, stage in models.items()
-    }
+    # the original has nothing to re-learn, CR has no trainable body
+    without = {"original", *(row.label for row in experiment.rows if row.method == "cr")}
+    evaluations = {}
+    for label, stage in models.items():
+        relearn = None if label in without else experiment.scenario.relearn
+        parents = {"model": stage, "original": models["original"]}
+        evaluations[label] = Stage(EvaluateSettings(**shared, name=label, relearn=relearn), parents)
     asked = {**shared, "labels": tuple(models), "pretrained": pretrained}
     audits = {spec: _audit_stage(experiment, spec, asked, models) for spec in experiment.scenario.audit.perturbations}
     return SeedPlan(shared["seed"], models, evaluations, audits, _picture_stage(experiment, shared, models), before)
@@ -110,32 +101,23 @@ def _plan_models(experiment: Experiment, shared: Fields, start: Fields) -> tuple
     models: dict[str, Stage] = {}
     for step in experiment.steps:
         asked, previous = {**shared, "requests": step.scenario.requests}, models
-        models = {
-            role: Stage(TrainSettings(**asked, **start, name=role, recipe=step.scenario.training(role)))
-            for role in step.labels
-            if role not in labels
-        }
+        recipes = {role: step.scenario.training(role) for role in step.labels if role not in labels}
+        models = {role: Stage(TrainSettings(**asked, **start, name=role, recipe=own)) for role, own in recipes.items()}
         if previous:  # every step starts with the one model that saw everything
             models["original"] = previous["original"]
             before += [stage for label, stage in previous.items() if label in labels | {"original"}]
         for row in step.rows:
-            models[row.label] = _unlearn_stage(row, asked, models["original"], previous.get(row.label))
+            settings = UnlearnSettings(**asked, name=row.label, method=row.method, settings=row.settings)
+            last = {"previous": previous[row.label]} if previous else {}
+            models[row.label] = Stage(settings, {"original": models["original"], **last})
     return models, tuple(before)
-
-
-def _unlearn_stage(row: Row, shared: Fields, original: Stage, previous: Stage | None) -> Stage:
-    settings = UnlearnSettings(**shared, name=row.label, method=row.method, settings=row.settings)
-    return Stage(settings, {"original": original, **({"previous": previous} if previous else {})})
 
 
 def _audit_stage(experiment: Experiment, spec: str, shared: Fields, models: Mapping[str, Stage]) -> Stage:
     """Return the audit, whose counts depend on the accelerator but not on the number of processes or the precision."""
-    settings = AuditStageSettings(
-        **{**shared, "compute": Compute(accelerator=experiment.compute.accelerator)},
-        name=spec,
-        audit=experiment.scenario.audit.of_one(spec),
-    )
-    return Stage(settings, models)
+    compute = Compute(accelerator=experiment.compute.accelerator)
+    settings = {**shared, "compute": compute, "name": spec, "audit": experiment.scenario.audit.of_one(spec)}
+    return Stage(AuditStageSettings(**settings), models)
 
 
 def _picture_stage(experiment: Experiment, shared: Fields, models: Mapping[str, Stage]) -> Stage | None:
@@ -145,11 +127,6 @@ def _picture_stage(experiment: Experiment, shared: Fields, models: Mapping[str, 
     labels = ("retrain", row, "control")
     settings = PictureStageSettings(**shared, name=row, labels=labels, picture=experiment.scenario.picture)
     return Stage(settings, {label: models[label] for label in labels})
-
-
-def has_relearn_time(experiment: Experiment, label: str) -> bool:
-    """Tell whether re-learn time is defined: the original has nothing to re-learn, CR has no trainable body."""
-    return label != "original" and all(row.method != "cr" for row in experiment.rows if row.label == label)
 
 
 @dataclass(frozen=True)
@@ -170,15 +147,10 @@ class Outline:
         return f"{self.total} stages: {self.finished} finished, {self.total - self.finished} to run{time}"
 
 
-def outline(experiments: Experiment | Sequence[Experiment], store: Path | str, plans: Plans | None = None) -> Outline:
-    """Return what `run`, or for several `run_all`, would find in the store and what it would still have to do.
-
-    `plans` as in `run_all`.
-    """
-    found, each = Store(Path(store)), [experiments] if isinstance(experiments, Experiment) else experiments
-    stages = all_stages([plan(experiment) for experiment in each] if plans is None else plans)
-    missing = [stage for stage in stages if not found.has(stage)]
-    measured = found.known_seconds()
+def outline(plans: Plans, store: Path | str) -> Outline:
+    """Return what `run_all` would find in the store and what it would still have to do."""
+    found, stages = Store(Path(store)), all_stages(plans)
+    missing, measured = [stage for stage in stages if not found.has(stage)], found.known_seconds()
     known = [measured.get((stage.kind, stage.name)) for stage in missing]
     total = None if None in known else sum(seconds for seconds in known if seconds is not None)
     return Outline(len(stages), len(stages) - len(missing), total)
@@ -186,48 +158,43 @@ def outline(experiments: Experiment | Sequence[Experiment], store: Path | str, p
 
 def forget_lines(experiments: Sequence[Experiment]) -> list[str]:
     """Return for each request how many training samples it forgets, and of which class, by its name."""
-    return [
-        f"{f'request {number} ' if len(experiments) > 1 else ''}forgets {_forget_words(experiment)}"
-        for number, experiment in enumerate(experiments, start=1)
-    ]
+    words = [f"forgets {_forget_words(experiment)}" for experiment in experiments]
+    return words if len(words) == 1 else [f"request {number} {text}" for number, text in enumerate(words, start=1)]
 
 
 def _forget_words(experiment: Experiment) -> str:
-    splits = split_data(experiment.dataset(), experiment.scenario.data, experiment.scenario.requests, combined=False)
+    splits = experiment.splits(combined=False)
     if splits.forget_class is None:
         return f"{len(splits.forget)} of {len(splits.train)} training samples"
     of_class = int((splits.train.y == splits.forget_class).sum())
     return f"{len(splits.forget)} of {of_class} training samples of class {splits.class_names[splits.forget_class]!r}"
 
 
-def audit_cost(experiment: Experiment, store: Path | str, plans: Sequence[SeedPlan] | None = None) -> Cost:
+def audit_cost(experiment: Experiment, store: Path | str, plans: Sequence[SeedPlan]) -> Cost:
     """Return what the missing audits will cost, from a probe of the scenario's network; nothing where none is missing.
 
     With a half-width the number of draws is not known yet: then this is the most that they can cost.
-    `plans` are those of `plan`, if made before.
     """
-    plans = plan(experiment) if plans is None else plans
     found, chosen, rows = Store(Path(store)), experiment.scenario.audit, len(experiment.labels)
     missing = [spec for seed_plan in plans for spec, stage in seed_plan.audits.items() if not found.has(stage)]
     if not missing:
         return Cost(0, 0.0)
-    splits, network = experiment.splits(), experiment.scenario.model
-    shape, classes = splits.train.shape, splits.classes
-    probes = [build_model(network.name, shape, classes, width=network.width, seed=seed) for seed in range(3)]
-    total = Cost(0, 0.0)
+    splits = experiment.splits()
+    model, reference, original = (_network(experiment, splits, seed) for seed in range(3))
+    total, draws = Cost(0, 0.0), chosen.draws or chosen.max_draws
     for spec in set(missing):
         perturbation = build_perturbation(spec)
         each = perturbation.crafted and chosen.crafted_on == "unlearned"
         one = estimate_cost(
-            {"model": probes[0]},
-            probes[1],
+            {"model": model},
+            reference,
             splits.forget,
             perturbation,
             taus=chosen.radii(spec),
-            draws=chosen.draws or chosen.max_draws,
+            draws=draws,
             crafted_on=chosen.crafted_on,
             heldout=splits.heldout,
-            original=probes[2] if each else None,  # else it is one of the rows
+            original=original if each else None,  # else it is one of the rows
         )
         times = missing.count(spec) * (rows if each else rows / 2)  # the probe's two models against all rows
         total = Cost(total.passes + round(one.passes * times), total.seconds + one.seconds * times)

@@ -1,14 +1,13 @@
 """Weights to start from: which file, its hash, and what is known of the samples they have seen."""
 
-from __future__ import annotations
-
-import hashlib
 import json
 from pathlib import Path
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from residuum.auditing import Manifest, read_manifest
+from residuum.files import file_sha256
 from residuum.types import InputError, warn
 
 
@@ -20,11 +19,10 @@ class KnownFile(BaseModel):
     sha256: str
 
     @classmethod
-    def read(cls, path: Path) -> KnownFile:
+    def read(cls, path: Path) -> Self:
         """Return the file with the hash of its content now."""
         try:
-            with path.open("rb") as file:
-                return cls(path=path.resolve(), sha256=hashlib.file_digest(file, "sha256").hexdigest())
+            return cls(path=path.resolve(), sha256=file_sha256(path))
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}; give the path of a file") from error
 
@@ -61,13 +59,11 @@ def find_manifest(weights: Path | None, given: Path | None) -> Path | None:
         KnownFile.read(given)
         read_manifest(given)
         return given
-    beside = weights.with_suffix(".json") if weights is not None else None
-    return beside if beside is not None and beside.is_file() and _is_manifest(beside) else None
-
-
-def _is_manifest(path: Path) -> bool:
+    if weights is None or not (beside := weights.with_suffix(".json")).is_file():
+        return None
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = json.loads(beside.read_text(encoding="utf-8"))
     except ValueError:
-        return False
-    return isinstance(stored, dict) and str(stored.get("schema")).startswith("residuum.manifest/")
+        return None
+    is_manifest = isinstance(stored, dict) and str(stored.get("schema")).startswith("residuum.manifest/")
+    return beside if is_manifest else None

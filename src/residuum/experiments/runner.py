@@ -1,7 +1,8 @@
 """Run the stages of planned experiments on any executor, and gather what they left."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import closing
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -42,24 +43,6 @@ class Result:
     picture: Path | None = None
 
 
-def run(
-    experiment: Experiment,
-    *,
-    store: Path | str,
-    executor: Executor | None = None,
-    report: Report | None = None,
-    team: Team = SINGLE_PROCESS,
-) -> list[Result]:
-    """Train, unlearn, evaluate and audit; return one result per row and seed.
-
-    Finished stages are taken from `store`, so the same call again resumes. `executor` is any
-    `concurrent.futures.Executor`; without one, stages run one after the other in this process. `report` is
-    called with each finished stage, the number done and the number in all. The processes of a `team` share each stage;
-    all of them call this function, and the experiment's `compute` is the team's.
-    """
-    return run_all([experiment], store=store, executor=executor, report=report, team=team)[0]
-
-
 def run_all(
     experiments: Sequence[Experiment],
     *,
@@ -69,10 +52,14 @@ def run_all(
     plans: Plans | None = None,
     team: Team = SINGLE_PROCESS,
 ) -> list[list[Result]]:
-    """Run several experiments as one graph of stages, as `run` does one; what they share is computed once.
+    """Train, unlearn, evaluate and audit, all experiments as one graph; return of each one result per row and seed.
 
-    `run_all(experiment.steps, store=...)` carries out a sequence of deletion requests. `plans` are those of `plan`, one
-    for each experiment, if made before.
+    What they share is computed once: `run_all(experiment.steps, store=...)` carries out a sequence of deletion
+    requests. Finished stages are taken from `store`, so the same call again resumes. `executor` is any
+    `concurrent.futures.Executor`; without one, stages run one after the other in this process. `report` is
+    called with each finished stage, the number done and the number in all. `plans` are those of `plan`, one for each
+    experiment, if made before. The processes of a `team` share each stage; all of them call this function, and the
+    experiments' `compute` is the team's.
     """
     if other := next((each.compute for each in experiments if each.compute != team.compute), None):
         raise InputError(f"expected an experiment for {team.compute}, got one for {other}")
@@ -82,23 +69,23 @@ def run_all(
         loaded_dataset.cache_clear()  # the data as they are now
         plans = [plan(experiment) for experiment in experiments]
     stages, results = all_stages(plans), Store(Path(store))
-    if executor is None:
-        _run_here(stages, results, report, team)
-    else:
-        _run_on(executor, stages, results, report)
+    running = _run_here(stages, results, team) if executor is None else _run_on(executor, stages, results)
+    with closing(running) as finished:
+        for done, stage in enumerate(finished, start=1):
+            if report:
+                report(stage, done, len(stages))
     return [[result for seed_plan in own for result in _gather(seed_plan, results)] for own in plans]
 
 
-def _run_here(stages: list[Stage], store: Store, report: Report | None, team: Team) -> None:
-    for done, stage in enumerate(stages, start=1):
+def _run_here(stages: list[Stage], store: Store, team: Team) -> Generator[Stage, None, None]:
+    for stage in stages:
         store.compute(stage, team)
-        if report:
-            report(stage, done, len(stages))
+        yield stage
     team.broadcast(None)  # the others may read what the leader has written
 
 
-def _run_on(executor: Executor, stages: list[Stage], store: Store, report: Report | None) -> None:
-    """Give stages whose parents are finished to the executor, those that the most work waits for first."""
+def _run_on(executor: Executor, stages: list[Stage], store: Store) -> Generator[Stage, None, None]:
+    """Give stages whose parents are finished to the executor, those that the most work waits for first; yield them."""
     seconds = store.known_seconds()
     left = {stage.key: 0.0 if store.has(stage) else seconds.get((stage.kind, stage.name)) for stage in stages}
     ordered = {stage.key: stage for stage in longest_path_first(stages, left)}
@@ -106,7 +93,6 @@ def _run_on(executor: Executor, stages: list[Stage], store: Store, report: Repor
     graph.prepare()
     ready: set[str] = set()
     running: dict[Future[Path], Stage] = {}
-    done = 0
     # a local pool starts what it gets in the order it gets it: one stage more than it has workers keeps all of them
     # busy and the choice open; a cluster has a scheduler of its own
     room = getattr(executor, "workers", len(stages)) + 1
@@ -120,9 +106,7 @@ def _run_on(executor: Executor, stages: list[Stage], store: Store, report: Repor
                 stage = running.pop(future)
                 future.result()
                 graph.done(stage.key)
-                done += 1
-                if report:
-                    report(stage, done, len(stages))
+                yield stage
     finally:
         for future in running:
             future.cancel()
@@ -147,8 +131,7 @@ def longest_path_first(stages: Iterable[Stage], seconds: Mapping[str, float | No
 
 def _gather(seed_plan: SeedPlan, store: Store) -> Iterable[Result]:
     audits = {name: read_record(store.folder(stage)) for name, stage in seed_plan.audits.items()}
-    first_audit = next(iter(seed_plan.audits.values()))
-    gallery = store.folder(first_audit) / GALLERY
+    gallery = store.folder(next(iter(seed_plan.audits.values()))) / GALLERY
     picture = store.folder(seed_plan.picture) / PICTURE if seed_plan.picture else None
     for label, stage in seed_plan.models.items():
         made = read_record(store.folder(stage))

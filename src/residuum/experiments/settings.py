@@ -1,12 +1,10 @@
 """The settings of a scenario and of its stages: every number that decides a run, with its type and its range."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt
 
@@ -84,7 +82,7 @@ class AuditSettings(Strict):
         """Return the radii of a perturbation: those given for the text itself, else for its name."""
         return self.taus.get(spec) or self.taus.get(spec.partition(":")[0], [])
 
-    def of_one(self, spec: str) -> AuditSettings:
+    def of_one(self, spec: str) -> Self:
         """Return the settings of one perturbation's audit, which the others do not concern."""
         return self.model_copy(update={"perturbations": (spec,), "taus": {spec: self.radii(spec)}})
 
@@ -145,7 +143,7 @@ class Scenario(Strict):
             return self.train
         return replace(self.train, epochs=self.retrain_epochs)
 
-    def after(self, requests: Sequence[ForgetSettings]) -> Scenario:
+    def after(self, requests: Sequence[ForgetSettings]) -> Self:
         """Return the same scenario for these requests, the last of which is the one to unlearn."""
         return self.model_copy(update={"earlier": list(requests[:-1]), "forget": requests[-1]})
 
@@ -242,15 +240,7 @@ def split_data(
 ) -> Splits:
     """Return the splits that these settings describe: of all requests together, or of the last one alone."""
     *earlier, forget = (request.model_dump() for request in requests)
-    return make_splits(
-        dataset,
-        **forget,
-        earlier=earlier,
-        cumulative=combined or not earlier,
-        classes=data.classes,
-        train_ids=None if data.train_ranks is None else ids_of_ranks(dataset.train, *data.train_ranks),
-        train_size=data.train_size,
-        validation_size=data.validation_size,
-        test_size=data.test_size,
-        seed=data.split_seed,
-    )
+    cuts = data.model_dump(include={"classes", "train_size", "validation_size", "test_size"})
+    cuts["train_ids"] = None if data.train_ranks is None else ids_of_ranks(dataset.train, *data.train_ranks)
+    together = combined or not earlier
+    return make_splits(dataset, **forget, earlier=earlier, cumulative=together, **cuts, seed=data.split_seed)

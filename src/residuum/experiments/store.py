@@ -1,7 +1,5 @@
 """Where stages leave their artefacts: a folder per content key, hashed, written aside, renamed, never edited."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json
@@ -21,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from residuum.experiments.settings import StageSettings
 from residuum.experiments.stages import SCRATCH, STAGES, code_of, read_record
-from residuum.files import write_whole
+from residuum.files import file_sha256, write_whole
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.types import InputError, warn
 
@@ -37,7 +35,7 @@ class Stage:
     """A node of the plan: settings, whose class says which function, and the stages that come before it."""
 
     settings: StageSettings
-    parents: Mapping[str, Stage] = field(default_factory=dict)
+    parents: Mapping[str, "Stage"] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -94,7 +92,9 @@ class Store:
         """
         target = self.folder(stage)
         if not team.leads:
-            self._take_part(stage, team)
+            if team.broadcast(FINISHED) == TO_DO:
+                with tempfile.TemporaryDirectory() as folder:  # for this process's share, which nobody needs
+                    self._call(stage, Path(folder), team)
             return target
         with _clear_errors(self.root):
             self.prepare()
@@ -109,20 +109,12 @@ class Store:
                 self._run(stage, target, team)
         return target
 
-    def _take_part(self, stage: Stage, team: Team) -> None:
-        """Do this process's share of the stage, if it is not finished, and throw away what it writes."""
-        if team.broadcast(FINISHED) == TO_DO:
-            with tempfile.TemporaryDirectory() as folder:
-                self._call(stage, Path(folder), team)
-
     def _call(self, stage: Stage, folder: Path, team: Team) -> None:
         if team.size > 1:
             team.log = lambda share: self._log("shared", stage, f": rank {team.rank} of {team.size} has {share}")
-        folders = {SCRATCH: self._scratch(stage), **{name: self.folder(p) for name, p in stage.parents.items()}}
-        STAGES[stage.kind](stage.settings, folders, folder, team)
-
-    def _scratch(self, stage: Stage) -> Path:
-        return self.root / SCRATCH / stage.key
+        parents = {name: self.folder(parent) for name, parent in stage.parents.items()}
+        scratch = self.root / SCRATCH / stage.key
+        STAGES[stage.kind](stage.settings, {SCRATCH: scratch, **parents}, folder, team)
 
     def known_seconds(self) -> dict[tuple[str, str], float]:
         """Return how long the newest finished stage of each kind and name took."""
@@ -133,7 +125,7 @@ class Store:
     def _run(self, stage: Stage, target: Path, team: Team) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=f"{WRITING}{stage.key}-", dir=target.parent))
-        scratch = self._scratch(stage)
+        scratch = self.root / SCRATCH / stage.key
         scratch.mkdir(parents=True, exist_ok=True)
         self._log("started", stage)
         try:
@@ -176,10 +168,8 @@ class Store:
             write_whole(mark, json.dumps({"version": VERSION}))
         found = json.loads(mark.read_text(encoding="utf-8"))["version"]
         if found > VERSION:
-            raise InputError(
-                f"the store {self.root} has version {found}, this Residuum knows {VERSION}; "
-                "update Residuum or choose another folder with --store"
-            )
+            text = f"the store {self.root} has version {found}, this Residuum knows {VERSION}"
+            raise InputError(f"{text}; update Residuum or choose another folder with --store")
 
 
 def _seconds_of(folder: Path) -> tuple[tuple[str, str], float] | None:
@@ -202,31 +192,21 @@ def broken_artefacts(folder: Path) -> list[str]:
         manifest = manifest_of(folder)
         files, sound = manifest["files"], manifest.pop("seal") == _digest(manifest)
     except (OSError, ValueError, KeyError):
-        return [MANIFEST]
+        sound = False
     if not sound:
         return [MANIFEST]
-    known = {name: digest for name, digest in files.items() if _hash(folder / name) != digest}
-    return sorted(known.keys() | (_names(folder) - files.keys() - {MANIFEST}))
+    there = _names(folder) - {MANIFEST}
+    changed = {name for name in there & files.keys() if file_sha256(folder / name) != files[name]}
+    return sorted(changed | (there ^ files.keys()))
 
 
 def _names(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def _hash(path: Path) -> str | None:
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _write_manifest(stage: Stage, folder: Path) -> None:
-    manifest = {
-        **stage.content,
-        "title": stage.title,
-        "name": stage.name,
-        "files": {name: _hash(folder / name) for name in sorted(_names(folder))},
-    }
+    hashes = {name: file_sha256(folder / name) for name in sorted(_names(folder))}
+    manifest = {**stage.content, "title": stage.title, "name": stage.name, "files": hashes}
     sealed = {**manifest, "seal": _digest(manifest)}
     (folder / MANIFEST).write_text(json.dumps(sealed, indent=1), encoding="utf-8")
     for name in _names(folder):
@@ -256,8 +236,8 @@ def _clear_errors(root: Path) -> Iterator[None]:
         code = reason.errno if isinstance(reason, OSError) else None
         if code in (errno.ENOSPC, errno.EDQUOT):
             text = f"no space left for the store {root}; free some, or choose another with --store"
-            raise InputError(text) from error
-        if isinstance(error, OSError) and code in (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+        elif isinstance(error, OSError) and code in (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             text = f"cannot write to the store {root}: {error.strerror}; choose another with --store"
-            raise InputError(text) from error
-        raise
+        else:
+            raise
+        raise InputError(text) from error

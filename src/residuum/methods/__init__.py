@@ -8,22 +8,19 @@ from typing import Any
 
 from torch import nn
 
-from residuum.methods.base import Context as Context
-from residuum.methods.base import GradientMethod as GradientMethod
-from residuum.methods.base import Method as Method
-from residuum.methods.base import first_problem as first_problem
-from residuum.methods.cf_k import CFk as CFk
-from residuum.methods.cr import CR as CR
-from residuum.methods.eu_k import EUk as EUk
-from residuum.methods.fisher import Fisher as Fisher
-from residuum.methods.ga import GA as GA
-from residuum.methods.gd import GD as GD
-from residuum.methods.neggrad import NegGrad as NegGrad
-from residuum.methods.ngd import NGD as NGD
-from residuum.methods.ntk import NTK as NTK
-from residuum.methods.rurk import RURK as RURK
-from residuum.methods.scrub import SCRUB as SCRUB
-from residuum.methods.ssd import SSD as SSD
+from residuum.methods.base import Context, GradientMethod, Method, first_problem
+from residuum.methods.cf_k import CFk
+from residuum.methods.cr import CR
+from residuum.methods.eu_k import EUk
+from residuum.methods.fisher import Fisher
+from residuum.methods.ga import GA
+from residuum.methods.gd import GD
+from residuum.methods.neggrad import NegGrad
+from residuum.methods.ngd import NGD
+from residuum.methods.ntk import NTK
+from residuum.methods.rurk import RURK
+from residuum.methods.scrub import SCRUB
+from residuum.methods.ssd import SSD
 from residuum.models import check_model
 from residuum.types import InputError, Splits, unknown_name
 

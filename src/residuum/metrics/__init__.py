@@ -4,17 +4,10 @@ from typing import Any
 
 from torch import nn
 
-from residuum.metrics.accuracy import accuracies as accuracies
-from residuum.metrics.accuracy import accuracy as accuracy
-from residuum.metrics.accuracy import logits_of_parts
-from residuum.metrics.membership import attack_failure as attack_failure
-from residuum.metrics.membership import membership_accuracy as membership_accuracy
-from residuum.metrics.relearn import Relearning as Relearning
-from residuum.metrics.relearn import mean_loss as mean_loss
-from residuum.metrics.relearn import relearn_time as relearn_time
-from residuum.metrics.summary import average_gap as average_gap
-from residuum.metrics.summary import mean_std as mean_std
-from residuum.metrics.summary import summarise as summarise
+from residuum.metrics.accuracy import accuracies, accuracy, logits_of_parts
+from residuum.metrics.membership import attack_failure, membership_accuracy
+from residuum.metrics.relearn import Relearning, mean_loss, relearn_time
+from residuum.metrics.summary import average_gap, mean_std, summarise
 from residuum.models import check_model
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.types import Splits

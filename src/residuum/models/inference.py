@@ -84,10 +84,8 @@ def head_features(model: nn.Module, samples: Samples, *, batch_size: int | None 
     finally:
         hook.remove()
     if not seen or seen[0][0].ndim != 2 or not torch.equal(torch.cat([output for _, output in seen]), logits):
-        raise InputError(
-            "expected the model's last nn.Linear to take features (n, d) once and to return the logits; "
-            "something follows it or it is used otherwise, so features and head cannot be told apart"
-        )
+        text = "expected the model's last nn.Linear to take features (n, d) once and to return the logits; something "
+        raise InputError(f"{text}follows it or it is used otherwise, so features and head cannot be told apart")
     return torch.cat([features for features, _ in seen])
 
 

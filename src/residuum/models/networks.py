@@ -68,11 +68,9 @@ class BasicBlock(nn.Module):
 
     def __init__(self, inputs: int, planes: int, stride: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, planes, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(planes)
+        self.conv1, self.bn1 = nn.Conv2d(inputs, planes, 3, stride, 1, bias=False), nn.BatchNorm2d(planes)
         self.relu = nn.ReLU()
-        self.conv2 = nn.Conv2d(planes, planes, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(planes)
+        self.conv2, self.bn2 = nn.Conv2d(planes, planes, 3, 1, 1, bias=False), nn.BatchNorm2d(planes)
         self.downsample = _downsample(inputs, planes, stride)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -89,12 +87,9 @@ class Bottleneck(nn.Module):
 
     def __init__(self, inputs: int, planes: int, stride: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, planes, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(planes)
-        self.conv2 = nn.Conv2d(planes, planes, 3, stride, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(planes)
-        self.conv3 = nn.Conv2d(planes, 4 * planes, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(4 * planes)
+        self.conv1, self.bn1 = nn.Conv2d(inputs, planes, 1, bias=False), nn.BatchNorm2d(planes)
+        self.conv2, self.bn2 = nn.Conv2d(planes, planes, 3, stride, 1, bias=False), nn.BatchNorm2d(planes)
+        self.conv3, self.bn3 = nn.Conv2d(planes, 4 * planes, 1, bias=False), nn.BatchNorm2d(4 * planes)
         self.relu = nn.ReLU()
         self.downsample = _downsample(inputs, 4 * planes, stride)
 

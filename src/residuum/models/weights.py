@@ -106,10 +106,8 @@ def _refuse_mismatch(expected: Mapping[str, Tensor], given: Mapping[str, Tensor]
             raise InputError(f"{path} {problem} weights {names[0]!r}{more}; it belongs to another architecture")
     for name, values in expected.items():
         if values.shape != given[name].shape:
-            raise InputError(
-                f"{path}: {name} has shape {tuple(given[name].shape)}, the model needs {tuple(values.shape)}; "
-                "build the model with the file's width and input channels"
-            )
+            text = f"{path}: {name} has shape {tuple(given[name].shape)}, the model needs {tuple(values.shape)}"
+            raise InputError(f"{text}; build the model with the file's width and input channels")
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,18 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from residuum.perturbations.additive import Gaussian as Gaussian
-from residuum.perturbations.additive import UniformL2 as UniformL2
-from residuum.perturbations.additive import UniformLinf as UniformLinf
-from residuum.perturbations.base import BLOCK as BLOCK
-from residuum.perturbations.base import Perturbation as Perturbation
-from residuum.perturbations.base import Randomness as Randomness
-from residuum.perturbations.base import block_generator as block_generator
-from residuum.perturbations.base import block_slices as block_slices
-from residuum.perturbations.base import noise_check as noise_check
-from residuum.perturbations.base import stack as stack
-from residuum.perturbations.gradient import FGSM as FGSM
-from residuum.perturbations.gradient import PGD as PGD
-from residuum.perturbations.user import UserPerturbation as UserPerturbation
+from residuum.perturbations.additive import Gaussian, UniformL2, UniformLinf
+from residuum.perturbations.base import (
+    BLOCK,
+    Perturbation,
+    Randomness,
+    block_generator,
+    block_slices,
+    noise_check,
+    stack,
+)
+from residuum.perturbations.gradient import FGSM, PGD
+from residuum.perturbations.user import UserPerturbation
 from residuum.types import InputError, unknown_name
 
 PERTURBATIONS: dict[str, type[Perturbation]] = {p.name: p for p in (Gaussian, FGSM, PGD, UniformL2, UniformLinf)}

@@ -6,7 +6,7 @@ from typing import Any
 from rich.table import Table
 
 from residuum.errors import plural
-from residuum.record import Curve, NoiseFloor, RequestResult, RequestRow, Requests, over_seeds
+from residuum.record import Curve, RequestResult, RequestRow, Requests, over_seeds
 from residuum.reporting import wording
 from residuum.reporting.exports import csv_text
 from residuum.reporting.page import environment, policy, stylesheet
@@ -65,7 +65,7 @@ def figures(request: RequestResult, label: str) -> list[dict[str, str]]:
     for perturbation, floor in request.noise_floor.items():
         k = max(range(len(floor.taus)), key=floor.taus.__getitem__)
         texts = {samples: figure_text(request, label, perturbation, samples, k) for samples in SETS}
-        noise = "" if request.form == "class" or floor.low[k] is None else _range(floor, k)
+        noise = "" if request.form == "class" or floor.low[k] is None else f"{floor.low[k]:.2f} to {floor.high[k]:.2f}"
         shown.append({"perturbation": perturbation, "radius": f"{floor.taus[k]:g}", "floor": noise, **texts})
     return shown
 
@@ -77,10 +77,6 @@ def figure_text(request: RequestResult, label: str, perturbation: str, samples: 
     if request.form != "class" and None not in ratio:
         return wording.estimate_words(*ratio, form="sample")
     return wording.estimate_words(*estimate(row, perturbation, samples, "difference").at(k), form="class")
-
-
-def _range(floor: NoiseFloor, k: int) -> str:
-    return f"{floor.low[k]:.2f} to {floor.high[k]:.2f}"
 
 
 def requests_tables(record: Requests, width: int) -> Iterator[Table]:

@@ -7,16 +7,7 @@ from residuum.record import ForgetRequest
 from residuum.reporting.evidence import Finding
 from residuum.reporting.level_rule import ERROR
 from residuum.reporting.run import Run
-from residuum.reporting.verdict import (
-    FOUND,
-    INCONCLUSIVE,
-    MIXED,
-    NONE_FOUND,
-    NOT_COMPARABLE,
-    OVER,
-    WORDS,
-    Verdict,
-)
+from residuum.reporting.verdict import FOUND, INCONCLUSIVE, MIXED, NONE_FOUND, NOT_COMPARABLE, OVER, WORDS, Verdict
 
 SYMBOLS = {NOT_COMPARABLE: "≠", FOUND: "▲", OVER: "▼", MIXED: "◆", INCONCLUSIVE: "?", NONE_FOUND: "○"}
 TONES = dict(zip(SYMBOLS, ("unclear", "found", "over", "mixed", "unclear", "none"), strict=True))
