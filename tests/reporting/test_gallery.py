@@ -33,7 +33,7 @@ def test_large_pictures_are_made_smaller_and_it_is_said(make_run):
     run = make_run(gallery=True)
     path = run.folder / "gallery" / "1.npz"
     arrays = dict(np.load(path))
-    arrays["images"] = np.zeros((4, 2, 6, 3, 100, 100), np.uint8)
+    arrays["images"] = np.zeros((6, 2, 6, 3, 100, 100), np.uint8)
     np.savez(path, **arrays)
     found = gallery_of(run, None)
     assert decoded(found.seeds["1"][0]["strips"][0]["picture"]).shape[0] == 64

@@ -76,7 +76,7 @@ def lower_end(pairs: Sequence[tuple[float, float]], samples: int) -> tuple[float
     The standard error is the larger of what `samples` tested samples and what the spread over seeds give.
 
     >>> [round(end, 2) for end in lower_end([(95.0, 90.0), (96.0, 91.0)], 450)]
-    [2.97, 5.0]
+    [3.03, 5.0]
     """
     from scipy.special import ndtri, stdtrit
 
