@@ -231,7 +231,7 @@ def test_equal_warnings_become_one_line_that_names_rows_and_seeds():
 
 def test_a_method_that_changes_nothing_is_recorded(tmp_path):
     experiment = Experiment.create("tiny", methods="ssd:alpha=1e9,gd", seeds=[1])
-    record = results_record(experiment, run(experiment, store=tmp_path)).as_dict()
+    record = results_record(experiment, run_all([experiment], store=tmp_path)[0]).as_dict()
     rows = {row["method"]: row["per_seed"]["1"] for row in record["methods"].values()}
     assert rows["ssd"]["unchanged"] is True
     assert "unchanged" not in rows["gd"]
