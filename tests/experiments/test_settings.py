@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 import pytest
 
 from residuum.experiments import Experiment, load_scenario, scenario_names
 from residuum.experiments.experiment import parse_row
-from residuum.experiments.parsing import build_perturbation, override
+from residuum.experiments.parsing import build_perturbation, field_type, override, read_as
+from residuum.experiments.settings import Scenario
+from residuum.perturbations import FGSM, PGD
 from residuum.types import InputError
 
 
@@ -80,6 +84,9 @@ def test_labels_name_rows_and_keys_are_sorted():
             {"overrides": {"audit.perturbations": ["gaussian:mean=1"]}},
             "gaussian has no settings but its radii, got mean=1",
         ),
+        ({"overrides": {"audit.perturbations": ["fgsm:target=tru"]}}, "fgsm: target: .*'true'.*got 'tru'"),
+        ({"overrides": {"audit.perturbations": ["pgd:steps=few"]}}, "pgd: steps: .*valid integer.*got 'few'"),
+        ({"overrides": {"audit.perturbations": ["pgd:steps=0"]}}, "pgd: .*expected steps >= 1"),
         ({"overrides": {"audit.half_width": 0.01}}, "expected either draws or a half-width"),
         ({"seeds": [1, 1]}, "at least one seed and none twice"),
         ({"seeds": []}, "at least one seed"),
@@ -106,3 +113,44 @@ def test_perturbations_take_settings_and_the_radii_of_their_name():
     assert audit.radii("fgsm:target=random") == audit.taus["fgsm"]
     assert audit.radii("pgd:steps=3") == [0, 0.5]
     assert build_perturbation("pgd:steps=3").steps == 3
+
+
+@pytest.mark.parametrize("target", ["untargeted", "true", "random"])
+def test_every_target_of_an_attack_can_be_asked_for(target):
+    spec = f"fgsm:target={target}"
+    assert Experiment.create("digits", overrides={"audit.perturbations": [spec]}).scenario.audit.perturbations == (
+        spec,
+    )
+    assert build_perturbation(spec) == FGSM(target=target)
+    assert build_perturbation("pgd:random_start=false") == PGD(random_start=False)
+
+
+def test_a_field_that_holds_text_keeps_text_whatever_it_looks_like():
+    changes = {
+        "data.classes": "3,8",
+        "data.name": "1",
+        "eu_k.blocks": "0,1",
+        "cf_k.blocks": "none",
+        "train.clip": "none",
+    }
+    experiment = Experiment.create(
+        "digits", methods=["eu_k", "cf_k", "eu_k:blocks=1", "eu_k:blocks=0+1"], overrides=changes
+    )
+    scenario = experiment.scenario
+    assert (list(scenario.data.classes), scenario.data.name, scenario.train.clip) == (["3", "8"], "1", None)
+    assert [row.settings["blocks"] for row in experiment.rows] == [("0", "1"), None, ("1",), ("0", "1")]
+    assert list(load_scenario("digits", {"data.classes": "3"}).data.classes) == ["3"]
+
+
+def test_the_type_of_a_field_decides_what_a_text_means():
+    kinds = {
+        "true": [str, Literal["true"], str | None],
+        True: [bool, bool | None, Any],
+        "7": [str | int],
+        7: [int, float],
+    }
+    for expected, options in kinds.items():
+        assert all(read_as(kind, str(expected).lower()) == expected for kind in options)
+    assert read_as(Literal["predicted"] | float, "0.5") == 0.5
+    assert field_type(Scenario, ["picture", "radius"]) != Any  # reached through "PictureSettings | None"
+    assert field_type(Scenario, ["audit", "taus", "gaussian"]) == Any

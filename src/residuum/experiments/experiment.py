@@ -9,7 +9,7 @@ from typing import Any, Self
 from pydantic import Field, ValidationError
 
 from residuum.data import Dataset
-from residuum.experiments.parsing import build_perturbation, override, parse_request, parse_value, split_spec
+from residuum.experiments.parsing import build_perturbation, override, parse_request, read_fields, split_spec
 from residuum.experiments.pretrained import KnownFile, Pretrained, find_manifest
 from residuum.experiments.settings import DEFAULT_PROFILE, ForgetSettings, Scenario, Strict, loaded_dataset, split_data
 from residuum.methods import Method, first_problem, make_method, methods
@@ -201,8 +201,7 @@ def parse_row(
     name, given = split_spec(text)
     if name in (*BASELINES, "control_2"):
         raise InputError(f"{name} always runs; remove it from --methods. Known: {', '.join(sorted(methods()))}")
-    values = {key: parse_value(value) for key, value in given.items()}
-    method = make_method(name, {**(defaults or {}).get(name, {}), **values})
+    method = make_method(name, {**(defaults or {}).get(name, {}), **read_fields(methods().get(name), given)})
     own_label = ":".join([name, *(f"{key}={value}" for key, value in given.items())])
     unpublished = list((left_open or {}).get(name, []))
     return Row(label=label or own_label, method=name, settings=method.settings, left_open=unpublished)

@@ -3,21 +3,25 @@
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
 
 from residuum.data.files import read_lines
 from residuum.data.ids import read_ids
-from residuum.methods import make_method, methods
+from residuum.experiments.settings import Scenario
+from residuum.methods import first_problem, make_method, methods
 from residuum.perturbations import PERTURBATIONS, Perturbation
 from residuum.types import InputError, unknown_name
 
-CLASS_SETTING = "forget.forget_class"  # a class may be called none, true or 1: its name is never read as a value
+NOTHING = ("none", "null")
 
 
 def override(tree: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401 (texts and plain values)
-    """Set a dotted key in place; the first part may be a method's name. Texts are read as lists and numbers.
+    """Set a dotted key in place; the first part may be a method's name. Texts are read as the field's type says.
 
     >>> tree = {"audit": {"draws": 100}, "methods": {}}
     >>> override(tree, "audit.draws", "30"); override(tree, "rurk.tau", "0.02"); tree
@@ -25,8 +29,11 @@ def override(tree: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN40
     """
     parts = key.split(".")
     if parts[0] in methods():
-        make_method(parts[0], {".".join(parts[1:]): parse_value(value)})
-        parts = ["methods", *parts]
+        given = read_fields(methods()[parts[0]], {".".join(parts[1:]): value})
+        make_method(parts[0], given)
+        parts, (value,) = ["methods", *parts], given.values()
+    else:
+        value = read_as(field_type(Scenario, parts), value)
     node: Any = tree
     for part in parts[:-1]:
         of_a_method = node is tree.get("methods")
@@ -36,12 +43,56 @@ def override(tree: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN40
     free = parts[0] == "methods" or parts[-2:-1] == ["taus"]
     if parts[-1] not in node and not free:
         raise unknown_name("setting", key, _dotted(tree))
-    node[parts[-1]] = (None if value == "" else value) if key == CLASS_SETTING else parse_value(value)
+    node[parts[-1]] = value
 
 
 def _dotted(tree: Mapping[str, Any], prefix: str = "") -> list[str]:
     inner = {key: _dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else [] for key, value in tree.items()}
     return [name for key, names in inner.items() for name in names or [f"{prefix}{key}"]]
+
+
+def field_type(kind: Any, path: Sequence[str]) -> Any:  # noqa: ANN401 (types)
+    """Return the declared type of a field of a dataclass or model; Any for a field that is not declared.
+
+    >>> from residuum.perturbations import PGD
+    >>> field_type(PGD, ["steps"]), field_type(PGD, ["stops"])
+    (<class 'int'>, typing.Any)
+    """
+    for part in path:
+        owners = [get_type_hints(owner, include_extras=True) for owner in _choices(kind) if isinstance(owner, type)]
+        kind = next((hints[part] for hints in owners if part in hints), Any)
+    return kind
+
+
+def read_fields(kind: Any, given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 (types)
+    """Return what texts mean for the fields of a dataclass."""
+    return {key: read_as(field_type(kind, [key]), value) for key, value in given.items()}
+
+
+def read_as(kind: Any, value: Any) -> Any:  # noqa: ANN401 (types, texts and plain values)
+    """Return what a text means for a field of this type: a text field keeps it, whatever it looks like.
+
+    Several texts are split at their commas, an empty text is nothing where the field may be empty; anything else is
+    read by `parse_value`.
+
+    >>> read_as(str, "true"), read_as(bool, "true"), read_as(tuple[str, ...], "1,2"), read_as(str | None, "")
+    ('true', True, ['1', '2'], None)
+    """
+    choices = _choices(kind)
+    if not isinstance(value, str):
+        return value
+    if str in choices or any(get_origin(choice) is Literal and value in get_args(choice) for choice in choices):
+        return None if value == "" and NoneType in choices else value
+    texts = any(str in get_args(choice) for choice in choices if get_origin(choice) in (list, tuple))
+    if texts and value.lower() not in NOTHING:
+        return [part for part in value.split(",") if part] if "," in value else value
+    return parse_value(value)
+
+
+def _choices(kind: Any) -> list[Any]:  # noqa: ANN401 (types)
+    if get_origin(kind) in (Union, UnionType, Annotated):
+        return [choice for part in get_args(kind) for choice in _choices(part)]
+    return [kind]
 
 
 def parse_value(value: Any) -> Any:  # noqa: ANN401 (texts and plain values)
@@ -54,7 +105,7 @@ def parse_value(value: Any) -> Any:  # noqa: ANN401 (texts and plain values)
         return value
     if "," in value:
         return [parse_value(part) for part in value.split(",") if part]
-    if value.lower() in ("none", "null"):
+    if value.lower() in NOTHING:
         return None
     try:
         return json.loads(value)
@@ -74,8 +125,8 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
 def build_perturbation(spec: str) -> Perturbation:
     """Return the perturbation of `NAME[:key=value...]`.
 
-    >>> build_perturbation("fgsm:target=random").target
-    'random'
+    >>> build_perturbation("fgsm:target=true").target
+    'true'
     """
     name, given = split_spec(spec)
     if name not in PERTURBATIONS:
@@ -87,7 +138,10 @@ def build_perturbation(spec: str) -> Perturbation:
             raise InputError(f"{name} has no settings but its radii, got {key}={value}")
         if key not in known:
             raise unknown_name(f"setting of {name}", key, known)
-    return kind(**{key: parse_value(value) for key, value in given.items()})
+    try:
+        return TypeAdapter(kind).validate_python(read_fields(kind, given))
+    except ValidationError as error:
+        raise InputError(f"{name}: {first_problem(error)}") from None
 
 
 REQUEST_KEYS = ("class", "fraction", "id", "ids")
