@@ -146,7 +146,7 @@ def _computed(
     if progress:
         most = "at most " if steps[0].scenario.audit.draws is None else ""
         costs_line = [f"audits: {most}{total}, on one core"] if total.passes else []
-        for line in (str(todo), *forget_lines(steps), *costs_line):
+        for line in (str(todo), *forget_lines(steps), *costs_line, *(f"warning: {text}" for text in steps[0].warnings)):
             print(f"residuum: {line}", file=sys.stderr, flush=True)  # noqa: T201
     one = not resources.one_process or is_short(steps, store, plans, total)
     chosen = nullcontext(executor) if executor else engine(1 if one else resources.workers, resources.cluster)

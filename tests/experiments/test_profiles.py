@@ -6,10 +6,13 @@ import time
 import numpy as np
 import pytest
 
+from residuum import execution
 from residuum.experiments import Experiment, load_scenario, run_all, scenario_names, write_run
 from residuum.experiments.experiment import merged, scenario_tree
 from residuum.methods import methods
+from residuum.metrics import Relearning
 from residuum.models import MODELS
+from residuum.perturbations import PGD
 from residuum.training import Recipe
 from residuum.types import InputError
 
@@ -19,7 +22,8 @@ SHARED = {"momentum": 0.9, "batch_size": 128}
 # Published values; four columns where they depend on the form: small sample, small class, CIFAR-10 sample, class.
 PUBLISHED = {
     "gd": {**SHARED, "lr": 0.01, "weight_decay": 1e-4, "epochs": 10},
-    "ngd": {**SHARED, "lr": 0.1, "weight_decay": 1e-4, "sigma": 0.03, "epochs": (10, None, 2, None)},
+    "ngd": {**SHARED, "lr": (0.1, None, 0.1, None), "weight_decay": 1e-4, "sigma": (0.03, None, 0.03, None),
+            "epochs": (10, None, 2, None)},
     "ga": {**SHARED, "lr": 1e-5, "weight_decay": 1e-4, "clip": 1.0, "epochs": (1, 1, 1, 3)},
     "neggrad": {**SHARED, "lr": 0.01, "weight_decay": 1e-4, "clip": 1.0, "beta": 0.001, "epochs": (1, 1, 1, 3)},
     "eu_k": {**SHARED, "lr": 0.01, "weight_decay": 1e-4, "epochs": 10, "blocks": ["layer4", "fc"]},
@@ -28,8 +32,8 @@ PUBLISHED = {
               "msteps": None, "temperature": None},
     "ssd": {"dampening": 1.0, "alpha": (100, 100, 10, 10)},
     "fisher": {"alpha": None},
-    "ntk": {"weight_decay": None, "scale": "predicted"},
-    "cr": {"l2": 0.1},
+    "ntk": {"weight_decay": None, "scale": "predicted", "guard": None, "tolerance": None, "max_iterations": None},
+    "cr": {"l2": 0.1, "step_size": None, "sequential": None},
     "rurk": {**SHARED, "lr": 0.01, "weight_decay": 5e-4, "clip": 1.0, "tau": 0.03, "v": 1, "attack": "gaussian",
              "aim": "random_wrong_label", "schedule": "cosine", "schedule_epochs": 200, "epochs": (2, None, 2, None),
              "lambda_f": (0.03, None, 0.03, None), "lambda_a": (0.03, None, 0.00045, None)},
@@ -46,17 +50,16 @@ def test_every_scenario_has_both_profiles_and_names_what_exists(name, profile):
     assert experiment.rows
     assert scenario.description
     for label, fields in scenario.left_open.items():
-        known = dataclasses.fields(Recipe if label == "train" else methods()[label])
+        kinds = methods() | {"train": Recipe, "relearn": Relearning, "audit": PGD}
+        known = dataclasses.fields(kinds[label])
         assert set(fields) <= {field.name for field in known}
         assert len(set(fields)) == len(fields)
     assert bool(scenario.left_open) == (profile == "paper")
 
 
 def test_the_wanted_scenarios_are_there():
-    wanted = (
-        "tiny digits iris-figure fashion-mnist small-cifar5 small-cifar5-class cifar10 cifar10-class imagenet100 vgg11"
-    )
-    assert set(wanted.split()) <= set(scenario_names())
+    small = "tiny digits digits-random iris-figure fashion-mnist small-cifar5 small-cifar5-class vgg11"
+    assert {*small.split(), "cifar10", "cifar10-class", "imagenet100"} <= set(scenario_names())
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -79,6 +82,8 @@ def test_the_paper_profile_has_the_published_values_and_lists_the_others(name):
 def test_the_paper_profile_audits_as_published(name):
     scenario = load_scenario(name, profile="paper")
     assert scenario.audit.draws == 100
+    assert list(scenario.audit.perturbations) == ["gaussian", "fgsm:target=random", "pgd:target=random"]
+    assert scenario.left_open["audit"] == ["target"]  # "targeted", and no word about the target
     assert (scenario.relearn.epochs, scenario.relearn.tolerance) == (30, 0.05)
     for kind in ("gaussian", "fgsm", "pgd"):
         assert scenario.audit.radii(kind) == pytest.approx(np.linspace(0, 8 / 255, 11).tolist(), abs=1e-15)
@@ -93,6 +98,51 @@ def test_sizes_are_the_published_ones():
     assert (small.train.epochs, small.retrain_epochs, small.train.lr) == (25, 100, 0.01)
     assert (large.data.train_size, large.data.validation_size, large.data.test_size) == (40000, 10000, None)
     assert (large.train.epochs, large.train.schedule_epochs, large.retrain_epochs) == (137, 200, None)
+
+
+def test_what_the_paper_leaves_open_of_training_and_re_learning_is_listed():
+    for name in ("cifar10", "cifar10-class"):
+        assert {"momentum", "weight_decay", "schedule"} <= set(load_scenario(name, profile="paper").left_open["train"])
+    for name in scenario_names():
+        listed = load_scenario(name, profile="paper").left_open["relearn"]
+        assert {"lr", "momentum", "weight_decay", "batch_size", "bn_mode", "data"} <= set(listed)
+        assert not {"epochs", "tolerance"} & set(listed)  # published: 30 and 5 %
+
+
+def test_random_digits_are_the_digits_with_another_request():
+    own, base = (Experiment.create(name) for name in ("digits-random", "digits"))
+    splits, eights = own.splits(), base.splits()
+    assert (len(splits.forget), len(splits.retain), splits.form) == (45, 852, "sample")  # 5 % of 897
+    assert len(set(splits.forget.y.tolist())) == 10
+    assert set(splits.train.ids) == set(eights.train.ids)
+    assert list(splits.test.ids) == list(eights.test.ids)
+    fields = {"name", "description", "forget"}
+    assert own.scenario.model_dump(exclude=fields) == base.scenario.model_dump(exclude=fields)
+    assert (own.scenario.forget.forget_class, own.scenario.forget.forget_fraction) == (None, 0.05)
+
+
+def test_a_scenario_based_on_another_changes_what_it_says_and_keeps_the_rest():
+    whole, half = scenario_tree("cifar10-class", "paper"), scenario_tree("cifar10", "paper")
+    assert whole["forget"] == {"forget_class": "airplane"}
+    assert (whole["methods"]["ga"]["epochs"], half["methods"]["ga"]["epochs"]) == (3, 1)
+    assert whole["methods"]["gd"] == half["methods"]["gd"]
+
+
+@pytest.mark.parametrize("name", ["small-cifar5", "small-cifar5-class", "vgg11"])
+def test_a_profile_that_needs_pretrained_weights_says_so_where_there_are_none(name, tmp_path):
+    (tmp_path / "weights.safetensors").touch()
+    (text,) = Experiment.create(name, profile="paper").warnings
+    assert text.startswith(f"{name} is meant for weights pre-trained on CIFAR-10, and none were given (--init-from)")
+    assert Experiment.create(name, profile="paper", init_from=tmp_path / "weights.safetensors").warnings == []
+    assert Experiment.create("cifar10", profile="paper").warnings == []
+
+
+def test_the_run_says_first_that_pretrained_weights_are_missing(tmp_path, capsys):
+    experiment = Experiment.create("tiny", methods="gd", seeds=[1], overrides={"pretrained_on": "digits"})
+    record = execution.run(experiment, store=tmp_path / "store", out=tmp_path / "out", progress=True).record
+    assert record.warnings[0].startswith("tiny is meant for weights pre-trained on digits")
+    said = capsys.readouterr().err
+    assert said.index("warning: tiny is meant for") < said.index("[1/")
 
 
 def test_the_paper_profile_of_the_picture_has_what_is_published_and_lists_the_rest():

@@ -90,6 +90,19 @@ class Experiment(Strict):
         return [*BASELINES, *controls, *(row.label for row in self.rows)]
 
     @property
+    def warnings(self) -> list[str]:
+        """What may mislead before anything is computed.
+
+        >>> Experiment.create("vgg11", profile="paper").warnings[0]
+        'vgg11 is meant for weights pre-trained on CIFAR-10, and none were given (--init-from): all start at random'
+        """
+        wanted = self.scenario.pretrained_on
+        if wanted is None or self.init_from is not None:
+            return []
+        missing = f"weights pre-trained on {wanted}, and none were given (--init-from): all start at random"
+        return [f"{self.scenario.name} is meant for {missing}"]
+
+    @property
     def steps(self) -> list[Self]:
         """One experiment per request, in order; this one is the last.
 
@@ -141,11 +154,18 @@ def scenario_tree(name: str, profile: str = DEFAULT_PROFILE) -> dict[str, Any]:
     """Return the values of a scenario's file with those of one of its profiles; every file has the profile `cpu`."""
     if name not in scenario_names():
         raise unknown_name("scenario", name, scenario_names())
-    tree = tomllib.loads((SCENARIOS / f"{name}.toml").read_text(encoding="utf-8"))
+    tree = _file_tree(name)
     profiles = {DEFAULT_PROFILE: {}, **tree.pop("profiles", {})}
     if profile not in profiles:
         raise unknown_name(f"profile of {name}", profile, profiles)
     return {"name": name, "profile": profile, **merged(tree, profiles[profile])}
+
+
+def _file_tree(name: str) -> dict[str, Any]:
+    """Return a file's values; `based_on` takes those of another scenario first, but for what that one forgets."""
+    tree = tomllib.loads((SCENARIOS / f"{name}.toml").read_text(encoding="utf-8"))
+    base = tree.pop("based_on", None)
+    return tree if base is None else merged(_file_tree(base) | {"forget": {}}, tree)
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def results_record(experiment: Experiment, results: Sequence[Result]) -> Results
             "scenario": _scenario(experiment),
             **({} if experiment.compute == Compute() else {"compute": asdict(experiment.compute)}),
             "seeds": list(experiment.scenario.seeds),
-            "warnings": sorted({text for result in results for text in result.warnings}),
+            "warnings": [*experiment.warnings, *sorted({text for result in results for text in result.warnings})],
             "notes": _notes(rows),
             "noise_floor": _noise_floors(experiment, by_label),
             "methods": rows,
@@ -45,7 +45,7 @@ def results_record(experiment: Experiment, results: Sequence[Result]) -> Results
 
 def _scenario(experiment: Experiment) -> ScenarioRecord:
     scenario, splits, start = experiment.scenario, experiment.splits(), experiment.pretrained
-    unused = set() if scenario.earlier else {"earlier"}
+    unused = {field for field in ("earlier", "pretrained_on") if not getattr(scenario, field)}
     weights = {} if start is None else {"init_from": {what: file and _named(file) for what, file in start}}
     return ScenarioRecord.model_validate(
         {

@@ -105,8 +105,10 @@ class Scenario(Strict):
     """A data set, a deletion request, a network, and how everything is trained, unlearned and audited.
 
     `earlier` are requests that were unlearned before `forget`, in order; each method goes on from its own last result.
-    `retrain_epochs` are those of re-train and controls if they differ from the original's. `left_open` lists, by method
-    ("train" for the models trained), the fields for which the publication a profile follows gives no value.
+    `retrain_epochs` are those of re-train and controls if they differ from the original's. `pretrained_on` names the
+    data of the weights that every model should start from, where the settings are meant for such weights. `left_open`
+    lists, by method ("train" for the models trained, "relearn" and "audit" for these measurements), the fields for
+    which the publication a profile follows gives no value.
     """
 
     name: str
@@ -118,6 +120,7 @@ class Scenario(Strict):
     model: ModelSettings
     train: Recipe
     retrain_epochs: Annotated[int, Field(ge=0)] | None = None
+    pretrained_on: str | None = None
     relearn: Relearning = Relearning()
     audit: AuditSettings = AuditSettings()
     picture: PictureSettings | None = None
