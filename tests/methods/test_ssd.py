@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from residuum.methods import SSD, Context, make_method, unlearn
 from residuum.methods.ssd import batch_importance, dampening_factor, sample_importance
-from residuum.types import InputError, ResiduumWarning, Samples
+from residuum.types import InputError, ResiduumWarning, Samples, child_seed, generator
 
 IMPORTANCE = st.floats(0, 1e3, width=32)
 
@@ -103,6 +103,41 @@ def test_both_sets_have_batches_of_one_size(original, splits):
     unlearn(original, splits, SSD(batch_size=128), seed=1, context=context)
     assert context.notes["batch_size"] == len(splits.forget) < 128
     assert context.passes == len(splits.forget) + len(splits.train)
+
+
+def test_reference_batching_cuts_both_sets_alike_with_a_smaller_last_batch(original, splits):
+    context = Context(seed=1)
+    after = unlearn(original, splits, SSD(alpha=2, batch_size=50, batching="reference"), seed=1, context=context)
+    seed = child_seed(context.batch_seed, "ssd")
+    importances = []
+    for samples in (splits.forget, splits.train):
+        assert len(samples) % 50  # 20 forgotten samples are one batch of 20, 120 are two of 50 and one of 20
+        model, total = copy.deepcopy(original).eval(), dict.fromkeys(weights(original), 0.0)
+        order = torch.randperm(len(samples), generator=generator(seed))
+        for start in range(0, len(samples), 50):
+            rows = order[start : start + 50]
+            loss = F.cross_entropy(model(samples.x[rows]), samples.y[rows])
+            gradients = torch.autograd.grad(loss, list(model.parameters()))
+            for name, gradient in zip(total, gradients, strict=True):
+                total[name] = total[name] + gradient**2
+        importances.append({name: value / -(-len(samples) // 50) for name, value in total.items()})
+    forget, rest = importances
+    for name, weight in weights(original).items():
+        factor = torch.where(forget[name] > 2 * rest[name], rest[name] / forget[name], 1.0)
+        assert torch.allclose(weights(after)[name], weight * factor, rtol=1e-4, atol=1e-7)
+    assert context.notes["batch_size"] == 50
+    equal = unlearn(original, splits, SSD(alpha=2, batch_size=50), seed=1)
+    assert any(not torch.allclose(w, weights(equal)[name]) for name, w in weights(after).items())
+
+
+def test_a_row_that_is_the_original_says_so(original, splits):
+    context = Context(seed=1)
+    with pytest.warns(ResiduumWarning, match="no weight was dampened"):
+        unlearn(original, splits, SSD(alpha=1e30), seed=1, context=context)
+    assert context.notes["unchanged"] is True
+    changed = Context(seed=1)
+    unlearn(original, splits, SSD(alpha=0.5), seed=1, context=changed)
+    assert "unchanged" not in changed.notes
 
 
 def test_reference_may_be_the_retain_set(original, splits):

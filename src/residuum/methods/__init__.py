@@ -6,6 +6,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
+import torch
 from torch import nn
 
 from residuum.methods.base import Context, GradientMethod, Method, first_problem
@@ -60,7 +61,7 @@ def unlearn(
     """Return an unlearned copy of `model`, which stays as it is.
 
     `method` is a name ("rurk") or a configured method (`RURK(tau=0.03)`); `context`, when given, collects the
-    number of passes and the method's notes.
+    number of passes and the method's notes, `unchanged` among them if what it returns is the original, bit for bit.
 
     >>> from residuum import build_model, load_dataset, make_splits
     >>> splits = make_splits(load_dataset("iris"), forget_fraction=0.1, test_size=30)
@@ -71,4 +72,14 @@ def unlearn(
     check_model(model, splits.retain, splits.classes)
     if reason := chosen.refusal(splits):
         raise InputError(reason)
-    return chosen.edit(copy.deepcopy(model), splits, context or Context(seed))
+    context = context or Context(seed)
+    result = chosen.edit(copy.deepcopy(model), splits, context)
+    if same_bits(result, model):
+        context.notes["unchanged"] = True
+    return result
+
+
+def same_bits(one: nn.Module, other: nn.Module) -> bool:
+    """Return whether two models have the same parameters and buffers, bit for bit."""
+    a, b = one.state_dict(), other.state_dict()
+    return a.keys() == b.keys() and all(torch.equal(value, b[name]) for name, value in a.items())

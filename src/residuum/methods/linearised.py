@@ -1,5 +1,6 @@
 """The Jacobian of a network's logits: products with it, the matrix itself while it is small, and ridge solves."""
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -10,43 +11,49 @@ from torch.func import jacrev, jvp, vjp, vmap
 
 from residuum.methods.per_sample import Weights, functional
 from residuum.models import evaluating
-from residuum.training import Progress
 from residuum.types import Samples
 
 
 class Solution(NamedTuple):
-    """The step of a ridge solve, and how it was reached."""
+    """The step of a ridge solve, a bound on its distance from the exact one, and how it was reached."""
 
     step: Weights
+    error: float
     iterations: int
-    residual: float
     passes: int
 
 
 class Jacobian:
     """J, one row for each (sample, class): the gradient of that logit; batch-norm in eval mode.
 
-    Samples come in parts that are read batch by batch, so that neither J nor the inputs need be in memory.
+    Samples come in parts that are read batch by batch, so that neither J nor the inputs need be in memory. `double`
+    computes in float64.
     """
 
     def __init__(
-        self, model: nn.Module, parts: Sequence[Samples], state: Mapping[str, Tensor] | None, batch_size: int
+        self,
+        model: nn.Module,
+        parts: Sequence[Samples],
+        state: Mapping[str, Tensor] | None,
+        batch_size: int,
+        *,
+        double: bool = False,
     ) -> None:
-        self.model, self.parts, self.batch_size = model, parts, batch_size
-        self.logits, self.weights = functional(model, state)
+        self.model, self.parts, self.batch_size, self.double = model, parts, batch_size, double
+        whole = {**model.state_dict(), **(state or {})}
+        self.logits, self.weights = functional(model, {name: self._cast(value) for name, value in whole.items()})
 
     def __len__(self) -> int:
         return sum(len(part) for part in self.parts)
 
-    @property
-    def row_bytes(self) -> int:
-        """Memory of one row of J."""
-        return sum(value.numel() * value.element_size() for value in self.weights.values())
+    def _cast(self, value: Tensor) -> Tensor:
+        return value.double() if self.double and value.is_floating_point() else value
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         for part in filter(len, self.parts):
             for rows in torch.split(torch.arange(len(part)), self.batch_size):
-                yield part.batch(rows)
+                x, y = part.batch(rows)
+                yield self._cast(x), y
 
     def _at(self, x: Tensor) -> Callable[[Weights], Tensor]:
         return lambda weights: self.logits(weights, x)
@@ -99,67 +106,71 @@ def solve_explicitly(
 ) -> tuple[Solution, Solution]:
     """Return -J^T (J J^T + ridge I)^{-1} e for the first `kept` rows and for all, from one product of J with itself.
 
-    Of the two equivalent systems, J J^T and J^T J, the smaller one is solved, in float64.
+    Of the two equivalent systems, J J^T and J^T J, the smaller one is solved.
     """
     J, e = jacobian.matrix(), errors.flatten()
     systems = list(zip((slice(kept), slice(None)), ridges, strict=True))
     if len(J) <= J.shape[1]:
         gram = J @ J.T
-        flats = [J[rows].T @ _ridge_solve(gram[rows, rows], e[rows], ridge) for rows, ridge in systems]
+        flats = [-J[rows].T @ _ridge_solve(gram[rows, rows], e[rows], ridge) for rows, ridge in systems]
     else:
         first, rest = (part.T @ part for part in (J[:kept], J[kept:]))
         projected = zip((first, first + rest), systems, strict=True)
-        flats = [_ridge_solve(gram, J[rows].T @ e[rows], ridge) for gram, (rows, ridge) in projected]
-    retained, full = (Solution(jacobian.as_weights(-flat), 0, 0.0, 0) for flat in flats)
+        flats = [-_ridge_solve(gram, J[rows].T @ e[rows], ridge) for gram, (rows, ridge) in projected]
+    left = [J[rows].T @ (e[rows] + J[rows] @ d) + ridge * d for d, (rows, ridge) in zip(flats, systems, strict=True)]
+    bounds = [g.norm().item() / ridge for g, ridge in zip(left, ridges, strict=True)]  # (J^T J + ridge I)^{-1} g
+    retained, full = (Solution(jacobian.as_weights(d), bound, 0, 0) for d, bound in zip(flats, bounds, strict=True))
     return retained, full._replace(passes=len(J))
 
 
 def _ridge_solve(gram: Tensor, goal: Tensor, ridge: float) -> Tensor:
-    system = gram.double() + ridge * torch.eye(len(gram), dtype=torch.float64)
-    solved: Tensor = torch.linalg.solve(system, goal.double())
-    return solved.to(goal)
+    solved: Tensor = torch.linalg.solve(gram + ridge * torch.eye(len(gram)).to(gram), goal)
+    return solved
 
 
-def solve_matrix_free(
-    jacobian: Jacobian, errors: Tensor, ridge: float, tolerance: float, max_iterations: int, progress: Progress | None
-) -> Solution:
-    """Return the same by conjugate gradients from zero, with two passes over the samples for each iteration."""
+class RidgeDescent:
+    """Conjugate gradients from zero for (J J^T + ridge I) a = e, with the step -J^T a kept beside a.
 
-    def kernel(rows: Tensor) -> Tensor:
-        return jacobian.times(jacobian.transposed(rows)) + ridge * rows
+    The step is at most |residual| / (2 sqrt(ridge)) away from the exact one: s / (s^2 + ridge), a singular value of
+    J^T (J J^T + ridge I)^{-1}, is largest at s^2 = ridge.
+    """
 
-    solution, residual, done = conjugate_gradients(kernel, errors, tolerance, max_iterations, progress)
-    step = {name: -value for name, value in jacobian.transposed(solution).items()}
-    return Solution(step, done, residual, (2 * done + 1) * len(jacobian))
+    def __init__(self, jacobian: Jacobian, errors: Tensor, ridge: float) -> None:
+        self.jacobian, self.errors, self.ridge, self.iterations = jacobian, errors, ridge, 0
+        self.dual, self.left, self.direction = torch.zeros_like(errors), errors.clone(), errors.clone()
+        self.step = {name: torch.zeros_like(value) for name, value in jacobian.weights.items()}
 
+    @property
+    def error(self) -> float:
+        """A bound on the distance of the step from the exact one."""
+        return math.sqrt(_dot(self.left, self.left) / self.ridge) / 2
 
-def conjugate_gradients(
-    apply: Callable[[Tensor], Tensor],
-    goal: Tensor,
-    tolerance: float,
-    max_iterations: int,
-    progress: Progress | None = None,
-) -> tuple[Tensor, float, int]:
-    """Solve apply(u) = goal for a symmetric positive definite map; return u, its relative residual, the iterations."""
-    solution, left = torch.zeros_like(goal), goal.clone()
-    direction, square = left.clone(), _dot(left, left)
-    size = square**0.5
-    done = 0
-    while done < max_iterations and square**0.5 > tolerance * size:
-        image = apply(direction)
-        length = square / _dot(direction, image)
-        solution.add_(direction, alpha=length)
-        left.sub_(image, alpha=length)
-        square, before = _dot(left, left), square
-        direction = left + (square / before) * direction
-        done += 1
-        if progress:
-            progress(done, max_iterations)
-    return solution, (square**0.5 / size if size else 0.0), done
+    def advance(self) -> None:
+        """Make one iteration: a pass back and a pass forth over the samples."""
+        pulled, square = self.jacobian.transposed(self.direction), _dot(self.left, self.left)
+        image = self.jacobian.times(pulled) + self.ridge * self.direction
+        length = square / _dot(self.direction, image)
+        self.dual.add_(self.direction, alpha=length)
+        for name, value in pulled.items():
+            self.step[name].sub_(value, alpha=length)
+        self.left.sub_(image, alpha=length)
+        self.direction = self.left + (_dot(self.left, self.left) / square) * self.direction
+        self.iterations += 1
+
+    def verified(self) -> Solution:
+        """Return step and bound computed anew, whatever rounding has made of the recurrences."""
+        self.step = {name: -value for name, value in self.jacobian.transposed(self.dual).items()}
+        self.left = self.errors + self.jacobian.times(self.step) - self.ridge * self.dual
+        return Solution(self.step, self.error, self.iterations, 2 * (self.iterations + 1) * len(self.jacobian))
 
 
 def _dot(a: Tensor, b: Tensor) -> float:
     return float(torch.dot(a.flatten().double(), b.flatten().double()))
+
+
+def difference(a: Weights, b: Weights) -> Weights:
+    """Return a - b."""
+    return {name: a[name] - b[name] for name in b}
 
 
 def inner(a: Weights, b: Weights) -> float:

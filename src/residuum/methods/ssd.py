@@ -23,9 +23,12 @@ class SSD(Method):
 
     F_f and F_D are diagonal importances on S_f and on the reference D: the whole training set (`reference="full"`, as
     published, which may be computed long before a deletion request) or the retain set. As published, an importance is
-    the squared gradient of the batch-mean loss, averaged over batches: it depends on the batch size, so both sets use
-    batches of the same size, min(batch_size, |S_f|). `per_sample=True` squares the gradient of each sample instead,
-    the empirical Fisher information. No training; `dampening` is the literature's lambda.
+    the squared gradient of the batch-mean loss, averaged over batches: it depends on the batch size, so with
+    `batching="equal"` both sets use batches of the same size, min(batch_size, |S_f|), equal up to one sample. With
+    "reference", as in the reference code, both are cut into batches of `batch_size` and a smaller last one: published
+    alphas are meant for that, and weights count for more on a set smaller than a batch. `per_sample=True` squares the
+    gradient of each sample instead, the empirical Fisher information. No training; `dampening` is the literature's
+    lambda.
     Reference: Foster, Schoepf, Brintrup, "Fast Machine Unlearning without Retraining through Selective Synaptic
     Dampening", AAAI 2024.
 
@@ -41,13 +44,14 @@ class SSD(Method):
     dampening: NonNegative = 1.0
     reference: Literal["full", "retain"] = "full"
     per_sample: bool = False
+    batching: Literal["equal", "reference"] = "equal"
     batch_size: Annotated[int, Field(ge=1)] = 128
     memory_mib: Positive = 256.0
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Dampen the copy."""
         reference = splits.train if self.reference == "full" else splits.retain
-        size = min(self.batch_size, len(splits.forget))
+        size = self.batch_size if self.batching == "reference" else min(self.batch_size, len(splits.forget))
         forget, rest = (self.importance(model, part, size, context) for part in (splits.forget, reference))
         context.passes += len(splits.forget) + len(reference)
         dampened = 0
@@ -68,7 +72,8 @@ class SSD(Method):
         if self.per_sample:
             return sample_importance(model, samples, memory_mib=self.memory_mib, team=context.team)
         seed = child_seed(context.batch_seed, "ssd")
-        return batch_importance(model, samples, size=size, seed=seed, team=context.team)
+        equal = self.batching == "equal"
+        return batch_importance(model, samples, size=size, seed=seed, equal=equal, team=context.team)
 
 
 def dampening_factor(forget: Tensor, rest: Tensor, *, alpha: float, dampening: float) -> Tensor:
@@ -79,16 +84,17 @@ def dampening_factor(forget: Tensor, rest: Tensor, *, alpha: float, dampening: f
 
 
 def batch_importance(
-    model: nn.Module, samples: Samples, *, size: int, seed: int, team: Team = SINGLE_PROCESS
+    model: nn.Module, samples: Samples, *, size: int, seed: int, equal: bool = True, team: Team = SINGLE_PROCESS
 ) -> Weights:
-    """Return mean_b (d CE(batch b) / dw)^2 over shuffled batches of at most `size` samples, equal up to one sample.
+    """Return mean_b (d CE(batch b) / dw)^2 over shuffled batches of at most `size` samples.
 
-    A small last batch would have the variance of a small batch, and with it a larger importance.
+    They are equal up to one sample, or else full but for the last: a small last batch has the variance of a small
+    batch, and with it a larger importance.
     """
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
     total = {name: torch.zeros_like(p) for name, p in weights.items()}
     order = torch.randperm(len(samples), generator=generator(seed))
-    batches = order.tensor_split(math.ceil(len(samples) / size))
+    batches = order.tensor_split(math.ceil(len(samples) / size)) if equal else torch.split(order, size)
     device = device_of(model)
     team.log(f"{len(batches[team.rank :: team.size])} of {len(batches)} batches")
     with evaluating(model):
