@@ -21,13 +21,16 @@ from residuum.experiments import (
     is_short,
     outline,
     plan,
+    results_record,
     run_all,
     write_requests,
     write_run,
 )
+from residuum.experiments.planning import Undecided
 from residuum.parallel import SINGLE_PROCESS, Team, make_team
 from residuum.record import Requests, Results, Stored
 from residuum.reporting.run import Run, load_runs
+from residuum.reporting.stopping import undecided
 from residuum.reporting.verdict import with_verdicts
 from residuum.reporting.writing import write_report
 
@@ -148,7 +151,7 @@ def _computed(
     team.launch()
     steps = [experiment.model_copy(update={"compute": team.compute}) for experiment in experiments]
     if not team.leads:
-        run_all(steps, store=store, team=team)
+        run_all(steps, store=store, team=team, judge=_go_on)
         team.end()
         raise SystemExit(0)
     plans = [plan(step) for step in steps]
@@ -160,14 +163,20 @@ def _computed(
         for line in (str(todo), *forget_lines(steps), *(f"warning: {text}" for text in steps[0].warnings)):
             _say(line)
         if total.passes:
-            most = "at most " if steps[0].scenario.audit.draws is None else ""
+            chosen = steps[0].scenario.audit
+            most = "at most " if chosen.draws is None or chosen.until else ""
             _say(f"audits: {most}{total}, on one core")
     one = not resources.one_process or is_short(steps, store, plans, total)
-    chosen = nullcontext(executor) if executor else engine(1 if one else resources.workers, resources.cluster)
-    with chosen as pool, _shown(progress) as report:
-        results = run_all(steps, store=store, executor=pool, report=report, plans=plans, team=team)
+    where = nullcontext(executor) if executor else engine(1 if one else resources.workers, resources.cluster)
+    with where as pool, _shown(progress) as report:
+        results = run_all(steps, store=store, executor=pool, report=report, plans=plans, team=team, judge=_go_on)
     team.end()
     return steps, results
+
+
+def _go_on(experiment: Experiment, results: Sequence[Result]) -> Undecided:
+    """Return the rows and radii that need more draws before their verdict is certain."""
+    return undecided(results_record(experiment, results), experiment.scenario.audit.draws or 0)
 
 
 @contextmanager
