@@ -72,24 +72,8 @@ class Material:
 
     def trials(self, seeds: int, controls: int, kind: str, many: int) -> Iterator[dict[str, Trial]]:
         """Yield runs whose row is re-trained or original; no model is twice in one run."""
-        rng = np.random.default_rng([seeds, controls])
-        for _ in range(many):
-            groups = rng.choice(self.pool.references, seeds, replace=False).tolist()
-            names: list[list[str]] = []
-            for i in groups:
-                names.append(self.drawn(i, controls, kind, rng, {name for chosen in names for name in chosen}))
+        for groups, names in drawn_runs(self.pool, seeds, controls, kind, many):
             yield {part: self.trial(part, groups, names) for part in self.groups}
-
-    def drawn(self, i: int, controls: int, kind: str, rng: np.random.Generator, used: set[str]) -> list[str]:
-        """Return the row's model and the controls of group i, none of them used before."""
-        others, originals = (
-            [name for name in rng.permutation(names).tolist() if name not in used] for names in self.pool.members(i)
-        )
-        row = (others if kind == "retrain" else originals)[:1]
-        chosen = [*row, *others[1 : controls + 1]]
-        if len(chosen) <= controls:
-            raise InputError(f"group {i} of the pool has too few models left for {controls} controls; make it larger")
-        return chosen
 
     def trial(self, part: str, groups: list[int], names: list[list[str]]) -> Trial:
         """Return the shares of the chosen models."""
@@ -97,6 +81,31 @@ class Material:
         own, reference = (np.stack([pair[k] for pair in found]) for k in (0, 1))
         rows, others = Shown(own[:, 0], reference[:, 0]), Shown(own[:, 1:], reference[:, 1:])
         return Trial(rows, others, len(self.pool.samples[part]))
+
+
+def drawn_runs(
+    pool: Pool, seeds: int, controls: int, kind: str, many: int
+) -> Iterator[tuple[list[int], list[list[str]]]]:
+    """Yield for each run its groups, one a seed, and for each of them the row's model and its controls."""
+    rng = np.random.default_rng([seeds, controls])
+    for _ in range(many):
+        groups = rng.choice(pool.references, seeds, replace=False).tolist()
+        names: list[list[str]] = []
+        for i in groups:
+            names.append(drawn(pool, i, controls, kind, rng, {name for chosen in names for name in chosen}))
+        yield groups, names
+
+
+def drawn(pool: Pool, i: int, controls: int, kind: str, rng: np.random.Generator, used: set[str]) -> list[str]:
+    """Return the row's model and the controls of group i, none of them used before."""
+    others, originals = (
+        [name for name in rng.permutation(names).tolist() if name not in used] for names in pool.members(i)
+    )
+    row = (others if kind == "retrain" else originals)[:1]
+    chosen = [*row, *others[1 : controls + 1]]
+    if len(chosen) <= controls:
+        raise InputError(f"group {i} of the pool has too few models left for {controls} controls; make it larger")
+    return chosen
 
 
 def stacked(group: Audited, names: list[str]) -> tuple[Floats, Floats]:

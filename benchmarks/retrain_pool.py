@@ -10,13 +10,15 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from residuum.auditing import audit
+from residuum.auditing import Counts, audit
+from residuum.auditing.intervals import paired_variance
 from residuum.experiments import Experiment
 from residuum.models import build_model, load_weights, save_weights
 from residuum.perturbations import FGSM, PGD, Gaussian, Perturbation
@@ -41,6 +43,21 @@ class Audited:
 
     own: dict[str, Floats]
     reference: dict[str, Floats]
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """The shares of one group after each round of draws, (rounds, models, T), and the errors of their difference."""
+
+    names: list[str]
+    own: Floats
+    reference: Floats
+    errors: Floats
+
+    def of(self, names: list[str]) -> list[Floats]:
+        """Return the three arrays for these models, in this order."""
+        columns = [self.names.index(name) for name in names]
+        return [each[:, columns] for each in (self.own, self.reference, self.errors)]
 
 
 @dataclass(frozen=True)
@@ -88,19 +105,41 @@ class Pool:
             own, reference = (dict(zip(names, found[key], strict=True)) for key in ("own", "reference"))
         return Audited(own, reference)
 
+    def rounds(self, perturbation: str, i: int, draws: list[int]) -> Rounds:
+        """Return the shares of group i on the forget set after so many draws each, counted now or read."""
+        path = self.folder / "rounds" / perturbation / f"{'-'.join(map(str, draws))}" / f"{i}.npz"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            spans = pairwise([0, *draws])
+            parts = [self._counts(PERTURBATIONS[perturbation], "forget", i, *span) for span in spans]
+            sums = [list(each) for each in zip(*(accumulate(p[name] for p in parts) for name in parts[0]), strict=True)]
+            own, reference = ([[shares(c)[k] for c in each] for each in sums] for k in (0, 1))
+            errors = [[np.sqrt(paired_variance(c, 1.0)) / len(c) for c in each] for each in sums]
+            np.savez(path, names=list(parts[0]), own=own, reference=reference, errors=errors)
+        with np.load(path) as found:
+            return Rounds([str(name) for name in found["names"]], *(found[k] for k in ("own", "reference", "errors")))
+
     def _audit(self, perturbation: Perturbation, part: str, i: int) -> tuple[dict[str, Floats], list[Floats]]:
-        names = [name for kind in self.members(i) for name in kind]
-        settings = self.experiment.scenario.audit
-        draws = PGD_DRAWS if perturbation.name == "pgd" else settings.draws
-        taus = [tau for tau in settings.taus[perturbation.name] if tau > 0]
+        draws = PGD_DRAWS if perturbation.name == "pgd" else self.experiment.scenario.audit.draws or 0
+        counts = self._counts(perturbation, part, i, 0, draws)
+        return {name: shares(own)[0] for name, own in counts.items()}, [shares(own)[1] for own in counts.values()]
+
+    def _counts(self, perturbation: Perturbation, part: str, i: int, first: int, last: int) -> dict[str, Counts]:
+        """Return the counts of draws first..last-1 of group i, by model."""
+        taus = [tau for tau in self.experiment.scenario.audit.taus[perturbation.name] if tau > 0]
+        models = {name: self.model(name) for kind in self.members(i) for name in kind}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResiduumWarning)
-            models, reference = {name: self.model(name) for name in names}, self.model(f"reference-{i}")
-            seed = child_seed(i, "audit")
-            result = audit(models, reference, self.samples[part], perturbation, taus=taus, draws=draws, seed=seed)
-        counts = result.counts
-        own = {name: (counts[name].method_right / counts[name].draws).mean(0) for name in names}
-        return own, [(counts[name].reference_right / counts[name].draws).mean(0) for name in names]
+            return audit(
+                models,
+                self.model(f"reference-{i}"),
+                self.samples[part],
+                perturbation,
+                taus=taus,
+                draws=last - first,
+                first_draw=first,
+                seed=child_seed(i, "audit"),
+            ).counts
 
     def model(self, name: str) -> torch.nn.Module:
         """Return a model by name, trained now or read from disk."""
@@ -117,3 +156,8 @@ class Pool:
         start = build_model(scenario.model.name, dataset.shape, dataset.classes, seed=seed, **constants)
         part = splits.train if name.startswith("original") else splits.retain
         return train(start, part, scenario.train, seed=seed)
+
+
+def shares(counts: Counts) -> tuple[Floats, Floats]:
+    """Return the shares right of the model and of the reference at each radius."""
+    return (counts.method_right / counts.draws).mean(0), (counts.reference_right / counts.draws).mean(0)

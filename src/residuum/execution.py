@@ -13,11 +13,13 @@ from residuum.auditing import Cost
 from residuum.engines import engine
 from residuum.errors import InputError
 from residuum.experiments import Experiment, Result, Stage, claim_folder, plan, run_all, write_requests, write_run
-from residuum.experiments.planning import audit_cost, forget_lines, is_short, outline
+from residuum.experiments.planning import Undecided, audit_cost, forget_lines, is_short, outline
+from residuum.experiments.results import results_record
 from residuum.experiments.runner import Report
 from residuum.parallel import SINGLE_PROCESS, Team, make_team
 from residuum.record import Requests, Results, Stored
 from residuum.reporting.run import Run, load_runs
+from residuum.reporting.stopping import undecided
 from residuum.reporting.verdict import with_verdicts
 from residuum.reporting.writing import write_report
 
@@ -126,7 +128,7 @@ def _computed(
     team.launch()
     steps = [experiment.model_copy(update={"compute": team.compute}) for experiment in experiments]
     if not team.leads:
-        run_all(steps, store=store, team=team)
+        run_all(steps, store=store, team=team, judge=_go_on)
         team.end()
         raise SystemExit(0)
     plans = [plan(step) for step in steps]
@@ -135,17 +137,23 @@ def _computed(
     costs = [audit_cost(step, store, own) for step, own in zip(steps, plans, strict=True)]
     total = Cost(sum(cost.passes for cost in costs), sum(cost.seconds for cost in costs))
     if progress:
-        most = "at most " if steps[0].scenario.audit.draws is None else ""
+        chosen_draws = steps[0].scenario.audit
+        most = "at most " if chosen_draws.draws is None or chosen_draws.until else ""
         costs_line = [f"audits: {most}{total}, on one core"] if total.passes else []
         warned = [f"warning: {text}" for text in steps[0].warnings]
         for line in (str(todo), *forget_lines(steps), *warned, *costs_line):
             print(f"residuum: {line}", file=sys.stderr, flush=True)  # noqa: T201
     one = not resources.one_process or is_short(steps, store, plans, total)
-    chosen = nullcontext(executor) if executor else engine(1 if one else resources.workers, resources.cluster)
-    with chosen as pool, _shown(progress) as report:
-        results = run_all(steps, store=store, executor=pool, report=report, plans=plans, team=team)
+    where = nullcontext(executor) if executor else engine(1 if one else resources.workers, resources.cluster)
+    with where as pool, _shown(progress) as report:
+        results = run_all(steps, store=store, executor=pool, report=report, plans=plans, team=team, judge=_go_on)
     team.end()
     return steps, results
+
+
+def _go_on(experiment: Experiment, results: Sequence[Result]) -> Undecided:
+    """Return the rows and radii that need more draws before their verdict is certain."""
+    return undecided(results_record(experiment, results), experiment.scenario.audit.draws or 0)
 
 
 @contextmanager

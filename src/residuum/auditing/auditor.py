@@ -47,6 +47,19 @@ class AuditResult:
             found |= {"nearer": nearer(counts, heldout, confidence=confidence, bootstrap_seed=seed)}
         return {"settings": self.settings} | found
 
+    def followed_by(self, more: "AuditResult") -> "AuditResult":
+        """Return this audit with the draws of its continuation, which may leave out models and radii."""
+        counts, heldout = (
+            {name: table + further[name] if name in further else table for name, table in tables.items()}
+            for tables, further in ((self.counts, more.counts), (self.heldout, more.heldout))
+        )
+        settings = self.settings | {"draws": more.settings["first_draw"] + more.settings["draws"]}
+        before, now = (
+            set(result_warnings(tables, settings["confidence"], self.exact)) for tables in (self.counts, counts)
+        )
+        warned = sorted((set(self.warnings) - before) | set(more.warnings) | now)
+        return AuditResult(counts, settings, warned, self.exact, heldout)
+
 
 def audit(
     models: Mapping[str, nn.Module],
@@ -143,7 +156,8 @@ def audit(
         whole = tuple((first, end) for (first, _), end in zip(work.spans, ends, strict=True))
         more, *of_twins = counted((samples, rest), *((own, replace(each, spans=whole)) for own, each in beside))
         counts = {name: found + more[name] for name, found in pilot.items()}
-    warned += issue_warnings(result_warnings(counts, confidence, exact))
+    if first_draw == 0:  # a continuation is judged together with its beginning
+        warned += issue_warnings(result_warnings(counts, confidence, exact))
     settings = chosen.settings() | {
         "crafted_on": source if chosen.crafted else None,
         "draws": draws,

@@ -64,13 +64,19 @@ class Counts:
     __hash__ = None  # type: ignore[assignment]
 
     def __add__(self, other: Counts) -> Counts:
-        """Return the counts of both sets of draws; samples and radii must be the same."""
-        same = all(np.array_equal(getattr(self, name), getattr(other, name)) for name in ("ids", "labels", "taus"))
-        if not same:
+        """Return the counts of both sets of draws; samples must be the same, the radii of `other` some of these."""
+        same = all(np.array_equal(getattr(self, name), getattr(other, name)) for name in ("ids", "labels"))
+        if not same or not np.isin(other.taus, self.taus).all():
             raise InputError("counts can be added when ids (in order), labels and radii are the same; use subset first")
-        sums = {name: getattr(self, name) + getattr(other, name) for name in INTEGER_FIELDS}
-        joint = None if self.joint is None or other.joint is None else self.joint + other.joint
-        return replace(self, **sums, joint=joint)
+        columns = [self.taus.tolist().index(tau) for tau in other.taus.tolist()]
+
+        def total(name: str) -> Any:  # noqa: ANN401 (integers, of two or three dimensions)
+            sums = getattr(self, name).copy()
+            sums[:, columns] += getattr(other, name)
+            return sums
+
+        joint = None if self.joint is None or other.joint is None else total("joint")
+        return replace(self, **{name: total(name) for name in INTEGER_FIELDS}, joint=joint)
 
     def concat(self, other: Counts) -> Counts:
         """Return the counts of both sets of samples; radii must be the same."""

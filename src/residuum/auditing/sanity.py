@@ -75,9 +75,9 @@ def result_warnings(counts: Mapping[str, Counts], confidence: float, exact: bool
     """Yield where the draws do not suffice to say anything."""
     first = next(iter(counts.values()))
     moving = first.taus > 0
-    if exact or not moving.any() or first.draws.min() == 0:  # a continuation is judged together with its beginning
+    if exact or not moving.any():
         return
-    fewest = int(first.draws[:, moving].min())
+    fewest = min(int(table.draws[:, moving].min()) for table in counts.values())
     if fewest < FEWEST_DRAWS:
         yield f"{fewest} draws are too few for any sample's sign test to be significant; use at least {FEWEST_DRAWS}"
     unclear = [name for name, table in counts.items() if says_nothing(table, confidence)]

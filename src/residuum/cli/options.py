@@ -20,6 +20,9 @@ Draws = Annotated[int | None, typer.Option(help="Draws per forgotten sample and 
 HalfWidth = Annotated[
     float | None, typer.Option(help="Instead of draws: make as many as bring every interval of r to +-this.")
 ]
+Until = Annotated[
+    str | None, typer.Option(help="verdict: stop drawing where more draws could not change one; --draws are the most.")
+]
 MaxDraws = Annotated[int | None, typer.Option(help="At most this many draws with --half-width.")]
 Out = Annotated[Path | None, typer.Option(help="Folder of the run; default runs/SCENARIO.")]
 Store = Annotated[Path, typer.Option(help="Folder of finished stages.")]
@@ -82,15 +85,18 @@ def gathered_overrides(
     draws: int | None,
     half_width: float | None,
     max_draws: int | None,
+    until: str | None = None,
 ) -> dict[str, Any]:
     """Return the scenario overrides that these options mean; draws and a half-width exclude each other."""
     if draws is not None and half_width is not None:
         raise InputError("expected --draws or --half-width, got both; a half-width chooses the draws")
+    if until is not None and half_width is not None:
+        raise InputError("expected --until or --half-width, got both; each says how many draws are made")
     changes: dict[str, Any] = dict(parse_setting(text) for text in settings or [])
     if half_width is not None:
         changes["audit.draws"] = None
     kinds = None if perturbations is None else perturbations.split(",")
-    given = {"perturbations": kinds, "draws": draws, "half_width": half_width, "max_draws": max_draws}
+    given = {"perturbations": kinds, "draws": draws, "half_width": half_width, "max_draws": max_draws, "until": until}
     return changes | {f"audit.{key}": value for key, value in given.items() if value is not None}
 
 

@@ -247,5 +247,7 @@ def _check_names(scenario: Scenario) -> None:
             raise InputError(f"expected radii for {name}; give --set audit.taus.{name}=0,0.01,...")
     if (scenario.audit.draws is None) == (scenario.audit.half_width is None):
         raise InputError("expected either draws or a half-width for the audit; set the other to none")
+    if scenario.audit.until is not None and scenario.audit.draws is None:
+        raise InputError("expected draws with audit.until=verdict, got a half-width; the draws are the most it makes")
     if not scenario.seeds or len(set(scenario.seeds)) != len(scenario.seeds):
         raise InputError(f"expected at least one seed and none twice, got {scenario.seeds}")

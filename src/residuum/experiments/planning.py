@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -19,6 +19,7 @@ from residuum.experiments.settings import (
     TrainSettings,
     UnlearnSettings,
 )
+from residuum.experiments.stages import EARLIER
 from residuum.experiments.store import Stage, Store
 from residuum.models import build_model, check_model, init_from
 from residuum.parallel import Compute
@@ -49,6 +50,7 @@ class SeedPlan:
 
 
 Plans = Sequence[Sequence[SeedPlan]]
+Undecided = Mapping[str, tuple[Sequence[str], Sequence[float]]]  # by perturbation: rows and radii that go on
 
 
 def plan(experiment: Experiment) -> list[SeedPlan]:
@@ -120,6 +122,23 @@ def _audit_stage(experiment: Experiment, spec: str, shared: Fields, models: Mapp
     return Stage(AuditStageSettings(**settings), models)
 
 
+def continued(seed_plan: SeedPlan, undecided: Undecided, draws: int) -> SeedPlan:
+    """Return the plan in which the audits of undecided rows go on to so many draws, at the radii at stake."""
+    further = {spec: _next_round(seed_plan.audits[spec], rows, taus, draws) for spec, (rows, taus) in undecided.items()}
+    return replace(seed_plan, audits=seed_plan.audits | further)
+
+
+def _next_round(before: Stage, rows: Sequence[str], taus: Sequence[float], draws: int) -> Stage:
+    last = cast(AuditStageSettings, before.settings)
+    first = last.first_draw + (last.audit.draws or 0)
+    changes = {
+        "audit": last.audit.model_copy(update={"taus": {last.name: list(taus)}, "draws": draws - first}),
+        "first_draw": first,
+        "decided": tuple(label for label in last.labels if label not in rows),
+    }
+    return Stage(last.model_copy(update=changes), {**before.parents, EARLIER: before})
+
+
 def _picture_stage(experiment: Experiment, shared: Fields, models: Mapping[str, Stage]) -> Stage | None:
     if experiment.scenario.picture is None:
         return None
@@ -173,7 +192,7 @@ def _forget_words(experiment: Experiment) -> str:
 def audit_cost(experiment: Experiment, store: Path | str, plans: Sequence[SeedPlan]) -> Cost:
     """Return what the missing audits will cost, from a probe of the scenario's network; nothing where none is missing.
 
-    With a half-width the number of draws is not known yet: then this is the most that they can cost.
+    With a half-width or until the verdict the number of draws is not known: then this is the most they can cost.
     """
     found, chosen, rows = Store(Path(store)), experiment.scenario.audit, len(experiment.labels)
     missing = [spec for seed_plan in plans for spec, stage in seed_plan.audits.items() if not found.has(stage)]
@@ -206,6 +225,8 @@ def is_short(experiments: Sequence[Experiment], store: Path | str, plans: Plans,
 
     `cost` is that of the missing audits; with the steps of the missing trainings it bounds the work from below.
     """
+    if experiments[0].scenario.audit.until:
+        return False  # what further rounds take is not known yet
     found, samples = Store(Path(store)), len(experiments[0].splits().train)
     steps = sum(_steps(stage, samples) for stage in all_stages(plans) if not found.has(stage))
     return steps * STEP + cost.seconds < SHORT

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from residuum.experiments.experiment import Experiment
-from residuum.experiments.planning import Plans, SeedPlan, all_stages, plan
+from residuum.experiments.planning import Plans, SeedPlan, Undecided, all_stages, continued, plan
 from residuum.experiments.settings import loaded_dataset
 from residuum.experiments.stages import GALLERY, MODEL, PICTURE, read_record
 from residuum.experiments.store import Stage, Store
@@ -17,6 +17,7 @@ from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.types import InputError
 
 Report = Callable[[Stage, int, int], None]
+Judge = Callable[[Experiment, "list[Result]"], Undecided]
 
 # how long kinds of stages take, relative to each other, where the store has not seen one yet
 GUESSES = {"train": 4.0, "audit": 8.0}
@@ -51,6 +52,7 @@ def run_all(
     report: Report | None = None,
     plans: Plans | None = None,
     team: Team = SINGLE_PROCESS,
+    judge: Judge | None = None,
 ) -> list[list[Result]]:
     """Train, unlearn, evaluate and audit, all experiments as one graph; return of each one result per row and seed.
 
@@ -59,22 +61,38 @@ def run_all(
     `concurrent.futures.Executor`; without one, stages run one after the other in this process. `report` is
     called with each finished stage, the number done and the number in all. `plans` are those of `plan`, one for each
     experiment, if made before. The processes of a `team` share each stage; all of them call this function, and the
-    experiments' `compute` is the team's.
+    experiments' `compute` is the team's. `judge` says after each round of audits until the verdict which of them go on.
     """
     if other := next((each.compute for each in experiments if each.compute != team.compute), None):
         raise InputError(f"expected an experiment for {team.compute}, got one for {other}")
     if executor is not None and team.size > 1:
         raise InputError("expected an executor or a team, got both: a team runs one stage after the other")
+    rounds = experiments[0].scenario.audit.rounds
+    if judge is None and len(rounds) > 1:
+        raise InputError("expected a judge for audits until the verdict; residuum.run has one")
     if plans is None:
         loaded_dataset.cache_clear()  # the data as they are now
         plans = [plan(experiment) for experiment in experiments]
-    stages, results = all_stages(plans), Store(Path(store))
-    running = _run_here(stages, results, team) if executor is None else _run_on(executor, stages, results)
-    with closing(running) as finished:
-        for done, stage in enumerate(finished, start=1):
-            if report:
-                report(stage, done, len(stages))
-    return [[result for seed_plan in own for result in _gather(seed_plan, results)] for own in plans]
+    known, finished = Store(Path(store)), set[str]()
+
+    def computed(plans: Plans) -> list[list[Result]]:
+        stages = [stage for stage in all_stages(plans) if stage.key not in finished]
+        finished.update(stage.key for stage in stages)
+        running = _run_here(stages, known, team) if executor is None else _run_on(executor, stages, known)
+        with closing(running) as done:
+            for number, stage in enumerate(done, start=1):
+                if report:
+                    report(stage, number, len(stages))
+        return [[result for seed_plan in own for result in _gather(seed_plan, known)] for own in plans]
+
+    results = computed(plans)
+    for draws in rounds[1:]:
+        undecided = [judge(*each) for each in zip(experiments, results, strict=True)] if judge else []
+        if not draws or not any(undecided):
+            break
+        plans = [[continued(one, left, draws) for one in own] for own, left in zip(plans, undecided, strict=True)]
+        results = computed(plans)
+    return results
 
 
 def _run_here(stages: list[Stage], store: Store, team: Team) -> Generator[Stage, None, None]:
@@ -89,7 +107,8 @@ def _run_on(executor: Executor, stages: list[Stage], store: Store) -> Generator[
     seconds = store.known_seconds()
     left = {stage.key: 0.0 if store.has(stage) else seconds.get((stage.kind, stage.name)) for stage in stages}
     ordered = {stage.key: stage for stage in longest_path_first(stages, left)}
-    graph = TopologicalSorter({key: [p.key for p in stage.parents.values()] for key, stage in ordered.items()})
+    parents = {key: {parent.key for parent in stage.parents.values()} for key, stage in ordered.items()}
+    graph = TopologicalSorter({key: own & ordered.keys() for key, own in parents.items()})  # others were there before
     graph.prepare()
     ready: set[str] = set()
     running: dict[Future[Path], Stage] = {}
@@ -115,7 +134,8 @@ def _run_on(executor: Executor, stages: list[Stage], store: Store) -> Generator[
 def longest_path_first(stages: Iterable[Stage], seconds: Mapping[str, float | None]) -> list[Stage]:
     """Return each stage once, sorted by the time from its start to the end of the longest chain that hangs on it.
 
-    `stages` has parents before children; equal ones stay in this order, so that early seeds are finished early.
+    `stages` has parents before children, or not at all; equal ones stay in this order, so that early seeds are finished
+    early.
     `seconds` says by key how long a stage will take; None where that is not known.
     """
     unique = {stage.key: stage for stage in stages}
@@ -125,7 +145,7 @@ def longest_path_first(stages: Iterable[Stage], seconds: Mapping[str, float | No
         known = seconds[key]
         path[key] = after[key] + (GUESSES.get(stage.kind, 1.0) if known is None else known)
         for parent in stage.parents.values():
-            after[parent.key] = max(after[parent.key], path[key])
+            after[parent.key] = max(after.get(parent.key, 0.0), path[key])
     return sorted(unique.values(), key=lambda stage: -path[stage.key])
 
 

@@ -68,6 +68,7 @@ class AuditSettings(Strict):
     """Perturbations as NAME[:key=value...], radii by name, and how many draws of each sample are made.
 
     Either `draws` at every radius, or as many (at most `max_draws`) as bring every interval of r to +-`half_width`.
+    With `until` "verdict" the draws are made in rounds, and rows and radii stop where more could not change a verdict.
     """
 
     perturbations: Texts = ("gaussian",)
@@ -75,6 +76,7 @@ class AuditSettings(Strict):
     draws: Annotated[int, Field(ge=1)] | None = 100
     half_width: Annotated[float, Field(gt=0)] | None = None
     max_draws: Annotated[int, Field(ge=1)] = 1000
+    until: Literal["verdict"] | None = None
     crafted_on: Literal["unlearned", "reference"] = "unlearned"
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
 
@@ -83,8 +85,21 @@ class AuditSettings(Strict):
         return self.taus.get(spec) or self.taus.get(spec.partition(":")[0], [])
 
     def of_one(self, spec: str) -> Self:
-        """Return the settings of one perturbation's audit, which the others do not concern."""
-        return self.model_copy(update={"perturbations": (spec,), "taus": {spec: self.radii(spec)}})
+        """Return the settings of one perturbation's audit in its first round, which the others do not concern."""
+        return self.model_copy(
+            update={"perturbations": (spec,), "taus": {spec: self.radii(spec)}, "draws": self.rounds[0], "until": None}
+        )
+
+    @property
+    def rounds(self) -> list[int | None]:
+        """The draws after each round: an eighth, a quarter, half and all of them, or all at once.
+
+        >>> AuditSettings(until="verdict").rounds, AuditSettings().rounds
+        ([13, 25, 50, 100], [100])
+        """
+        if self.until is None or self.draws is None:
+            return [self.draws]
+        return list(dict.fromkeys(-(-self.draws // part) for part in (8, 4, 2, 1)))
 
 
 class PictureSettings(Strict):
@@ -212,11 +227,16 @@ class EvaluateSettings(StageSettings):
 
 
 class AuditStageSettings(StageSettings):
-    """Audit all models of one seed under one perturbation, the stage's name."""
+    """Audit all models of one seed under one perturbation, the stage's name.
+
+    A further round makes `audit.draws` more, from `first_draw` on, of all rows but those that are `decided`.
+    """
 
     kind = "audit"
     labels: tuple[str, ...]
     audit: AuditSettings
+    first_draw: int = 0
+    decided: tuple[str, ...] = ()
     pretrained: Pretrained | None
 
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ Record = dict[str, Any]
 
 MODEL, INITIAL, GALLERY, RECORD = "model.safetensors", "initial.safetensors", "gallery.npz", "record.json"
 IDS = "ids.txt"
+EARLIER = ".earlier"  # among the parents: the audit that this one continues; no row can be called so
 SCRATCH = "scratch"  # among the parents: a folder that outlives an interrupted stage, where the store offers one
 PICTURE = "picture.npz"
 
@@ -111,18 +112,22 @@ def evaluate_stage(settings: EvaluateSettings, parents: Folders, folder: Path, t
 
 
 def audit_stage(settings: AuditStageSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
-    """Audit all models of one seed under one perturbation against that seed's re-train, in one pass."""
+    """Audit the models of one seed under one perturbation against that seed's re-train, in one pass.
+
+    A further round adds its draws to those of the one before; what that says of decided rows stays as it is.
+    """
     splits, taus = settings.splits(), settings.audit.radii(settings.name)
     models = {label: load_weights(parents[label] / MODEL).to(team.device) for label in settings.labels}
     perturbation, seed = build_perturbation(settings.name), child_seed(settings.seed, "audit")
     with measured(settings.threads) as record:
         result = audit(
-            models,
+            {label: model for label, model in models.items() if label not in settings.decided},
             models["retrain"],
             splits.forget,
             perturbation,
             taus=taus,
-            **settings.audit.model_dump(exclude={"perturbations", "taus"}),
+            **settings.audit.model_dump(exclude={"perturbations", "taus", "until"}),
+            first_draw=settings.first_draw,
             seed=seed,
             heldout=splits.heldout,
             original=models["original"],
@@ -135,6 +140,10 @@ def audit_stage(settings: AuditStageSettings, parents: Folders, folder: Path, te
         )
         if not team.leads:
             return
+        audits: Record = {}
+        if EARLIER in parents:
+            earlier, audits = _earlier_audit(parents[EARLIER], settings.labels)
+            result = earlier.followed_by(result)
         if len(splits.forget.shape) == 3 and max(taus) > 0:
             pictures = make_gallery(models, models["retrain"], splits.forget, perturbation, result.counts, seed=seed)
             pictures.save(folder / GALLERY)
@@ -142,8 +151,20 @@ def audit_stage(settings: AuditStageSettings, parents: Folders, folder: Path, te
         (folder / kind).mkdir()
         for label, counts in by_label.items():
             counts.save(folder / kind / f"{label}.npz")
-    record["audits"] = {label: _audit_record(result, label, splits) for label in result.counts}
+    drawn = [label for label in settings.labels if label not in settings.decided]
+    record["audits"] = audits | {label: _audit_record(result, label, splits) for label in drawn}
+    record["warnings"] = sorted({*record["warnings"], *result.warnings})
     write_record(folder, record, splits.forget, next(iter(result.heldout.values())))
+
+
+def _earlier_audit(folder: Path, labels: Sequence[str]) -> tuple[AuditResult, Record]:
+    """Return the audit that an earlier round left, and what its record says of each row."""
+    record = read_record(folder)
+    counts, heldout = (
+        {label: Counts.load(folder / kind / f"{label}.npz") for label in labels} for kind in ("counts", "heldout")
+    )
+    settings = record["audits"]["retrain"]["settings"]
+    return AuditResult(counts, settings, record["warnings"], settings["enumerated"], heldout), record["audits"]
 
 
 def _audit_record(result: AuditResult, label: str, splits: Splits) -> Record:

@@ -129,14 +129,16 @@ def _values(audits: Sequence[Audit], controls: Sequence[Sequence[Audit]], form: 
     if len(sizes) != 1 or 0 in sizes or any(None in part for a in everyone for part in a.right_shares(heldout=heldout)):
         return None
     (n,) = sizes
-    own, reference = _shares(audits, heldout)
-    others, beside = (np.stack(each, axis=1) for each in zip(*(_shares(c, heldout) for c in controls), strict=True))
-    known = scores(reference, n, form=form)
-    against = scores(others, n, form=form) - scores(beside, n, form=form)
-    return scores(own, n, form=form) - known, against, known, half_sample(others, n, form=form)
+    own, reference = shares_right(audits, heldout)
+    others, beside = (
+        np.stack(each, axis=1) for each in zip(*(shares_right(c, heldout) for c in controls), strict=True)
+    )
+    known = scores(beside, n, form=form)  # the references where the controls met them: the row may have fewer draws
+    value = scores(own, n, form=form) - scores(reference, n, form=form)
+    return value, scores(others, n, form=form) - known, known[:, 0], half_sample(others, n, form=form)
 
 
-def _shares(audits: Sequence[Audit], heldout: bool) -> tuple[Floats, Floats]:
+def shares_right(audits: Sequence[Audit], heldout: bool = False) -> tuple[Floats, Floats]:
     """Return the shares right of the row and of the reference at the radii above 0, each (S, T)."""
     above = [k for k, tau in enumerate(audits[0].taus) if tau > 0]
     pairs = [a.right_shares(heldout=heldout) for a in audits]
@@ -170,6 +172,6 @@ def seed_levels(audits: Sequence[Audit], form: str) -> list[float | None]:
     """Return the level of each seed, over all radii above 0: a ratio, or in class form a difference."""
     if not audits or not all(audit.samples for audit in audits) or max(audits[0].taus) <= 0:
         return [None] * len(audits)
-    own, reference = (scores(shares, audits[0].samples, form=form) for shares in _shares(audits, heldout=False))
+    own, reference = (scores(shares, audits[0].samples, form=form) for shares in shares_right(audits))
     levels = (own - reference)[:, 0]
     return list((levels if form == "class" else np.exp(levels)).tolist())

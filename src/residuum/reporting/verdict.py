@@ -80,7 +80,7 @@ def run_gates(run: Run) -> list[Gate]:
 
 def _judged(run: Run, label: str) -> Verdict:
     row, losses = run.rows[label], tuple(utility_losses(run, run.rows[label]))
-    found = {name: find(run, row, name, must_detect=_must_detect(run, row, name)) for name in run.perturbations}
+    found = {name: find(run, row, name, must_detect=must_detect(run, row, name)) for name in run.perturbations}
     parts = {name: _word(finding, losses) for name, finding in found.items()}
     word = _overall_word(list(parts.values()))
     agreeing = [finding for name, finding in found.items() if finding and parts[name] == word]
@@ -90,7 +90,7 @@ def _judged(run: Run, label: str) -> Verdict:
     return Verdict(word, telling, memory, knowledge, losses, doubts, tuple(parts.items()))
 
 
-def _must_detect(run: Run, row: Row, perturbation: str) -> float | None:
+def must_detect(run: Run, row: Row, perturbation: str) -> float | None:
     """Return the original's shift: "none found" by an audit that could not have seen the original says nothing."""
     original = next(iter(run.record.rows_of("original")), None)
     if original is None or row.kind == "original":

@@ -1,0 +1,125 @@
+"""When draws may stop: where those still to come could not change the verdict.
+
+A word changes when a value crosses an edge of its bar. After d of D draws the difference p_m - p_a of one model at one
+radius will move by a standard error of e sqrt(1 - d/D), with e as the audit measured it; from there
+
+- the radii share their draws, so the level moves by at most the mean of theirs;
+- log r moves by the difference's error over the smaller of both shares (in class form the value is the difference);
+- a row's value is a mean over S seeds; half its bar, t s sqrt(1/S + 1/N), moves by t u sqrt((1/S + 1/N) / (N - 1))
+  where the re-trained scores that s is the spread of move by u, taken to be the error of a control's value.
+
+Value and bar are taken to move independently. Both this and the first point are bounds: together they are about twice
+what is seen on digits. A column whose value lies further from both edges than this stays on its side; a row stops when
+its word rests on such columns alone. Every row is judged once, with the whole error of the rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from residuum.record import Audit, Results, Row
+from residuum.reporting.evidence import find, shares_right
+from residuum.reporting.level_rule import ERROR, Design, Floats, Judgement, error_shares, scores
+from residuum.reporting.run import Run
+from residuum.reporting.verdict import must_detect
+
+Flags = NDArray[np.bool_]
+
+
+def undecided(record: Results, most: int) -> dict[str, tuple[list[str], list[float]]]:
+    """Return, by perturbation, the rows and radii that need more draws, of which `most` will be made at the most.
+
+    What rows are judged by (original, re-train, controls) goes on with them. What has stopped once stays as it is.
+    """
+    run = Run(Path(), record.scenario.name, record)
+    found = {name: _undecided(run, name, most) for name in run.perturbations}
+    return {name: (rows, taus) for name, (rows, taus) in found.items() if rows and taus}
+
+
+def _undecided(run: Run, perturbation: str, most: int) -> tuple[list[str], list[float]]:
+    reference = run.rows["retrain"].audits(perturbation)[0]
+    done = max(reference.draws)
+    drawn = [tau for tau, draws in zip(reference.taus, reference.draws, strict=True) if draws == done]
+    going_on = [row for row in run.rows.values() if row.judged and max(row.audits(perturbation)[0].draws) == done]
+    stakes = [radii_at_stake(run, row, perturbation, most) for row in going_on]
+    open_rows = [row for row, stake in zip(going_on, stakes, strict=True) if stake]
+    rows = [label for label, row in run.rows.items() if open_rows and (row.kind != "method" or row in open_rows)]
+    return rows, [tau for tau in drawn if any(tau in stake for stake in stakes)]
+
+
+def radii_at_stake(run: Run, row: Row, perturbation: str, most: int) -> list[float]:
+    """Return the radii by which more draws could change a row's word: all of them where its level is near an edge."""
+    wanted = must_detect(run, row, perturbation)
+    finding = find(run, row, perturbation, must_detect=wanted)
+    if finding is None:
+        return []
+    audits, controls = (
+        [draw_error(each.audits(perturbation), run.form, most) for each in rows]
+        for rows in ([row], [run.rows[label] for label in run.record.rows_of("control")])
+    )
+    reach = draw_reach(audits[0], np.stack(controls, axis=1), finding.judgement, ERROR / len(run.perturbations))
+    stake = at_stake(finding.judgement, reach, wanted)
+    return [tau for tau, radius in zip(finding.taus, stake[1:], strict=True) if radius or stake[0]]
+
+
+def draw_error(audits: Sequence[Audit], form: str, most: int) -> Floats:
+    """Return by how much the draws still to come will move the values of each seed, (S, T + 1): one standard error."""
+    from scipy.special import ndtri
+
+    z = float(ndtri((1 + audits[0].settings.confidence) / 2))
+    above = [k for k, tau in enumerate(audits[0].taus) if tau > 0]
+    ends = (np.array([getattr(a.difference, end) for a in audits], np.float64)[:, above] for end in ("high", "low"))
+    left = 1 - np.array([audit.draws for audit in audits])[:, above] / most
+    errors = np.subtract(*ends) / (2 * z) * np.sqrt(np.maximum(left, 0))
+    return value_error(errors, np.minimum(*shares_right(audits)), audits[0].samples, form=form)
+
+
+def value_error(errors: Floats, shares: Floats, samples: int, *, form: str = "sample") -> Floats:
+    """Return the errors of level and values, (..., T + 1), from those of p_m - p_a at each radius, (..., T).
+
+    `shares` are the smaller ones of p_m and p_a.
+
+    >>> value_error(np.array([0.01, 0.03]), np.array([0.99, 0.49]), 50).round(4).tolist()
+    [0.0267, 0.01, 0.06]
+    """
+    of_share = scores(errors, samples, form="class")
+    return of_share if form == "class" else of_share / (scores(shares, samples, form="class") + 1 / (2 * samples))
+
+
+def draw_reach(row: Floats, controls: Floats, judgement: Judgement, error: float) -> Floats:
+    """Return how far value and edge may still move against each other, (T + 1,), from the errors of their values.
+
+    `row` has shape (S, T + 1), `controls` (S, k, T + 1); `error` is that of the rule.
+    """
+    design = Design(len(row), judgement.retrained // len(row))
+    own: Floats = np.sqrt(np.square(row).sum(0)) / len(row)
+    if design.freedom < 1:
+        return own
+    spread: Floats = np.sqrt(np.square(controls).mean((0, 1)) / design.freedom)
+    reach: Floats = np.hypot(own, design.half_bar(spread, error * error_shares(len(own))))
+    return reach
+
+
+def at_stake(judgement: Judgement, reach: Floats, wanted: float | None = None) -> Flags:
+    """Return the columns, (T + 1,), that could change the word within `reach`; none where the word is decided.
+
+    `wanted` is the level that "none" must be able to detect.
+
+    >>> from residuum.reporting.level_rule import judge_scores
+    >>> controls = np.array([[[0.02], [-0.01], [0.01]]]).repeat(2, axis=2)
+    >>> near = judge_scores([[0.06, 0.06]], controls, reference=[[-0.1, -0.1]])
+    >>> at_stake(near, np.full(2, 0.01)).tolist(), at_stake(near, np.full(2, 0.001)).tolist()
+    ([True, True], [False, False])
+    """
+    j = judgement
+    stake = np.zeros(len(j.value), np.bool_)
+    for beyond in (j.value - j.high, j.low - j.value):
+        if not (beyond > reach).any():
+            stake |= beyond > -reach
+    if wanted is not None and j.word in ("none", "inconclusive"):
+        stake[0] |= abs(j.detectable[0] - abs(wanted)) < reach[0]
+    return stake
