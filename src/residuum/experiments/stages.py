@@ -82,14 +82,10 @@ def unlearn_stage(settings: UnlearnSettings, parents: Folders, folder: Path, tea
     context.progress = printed_progress(f"unlearn {settings.name} (seed {settings.seed})", team)
     with measured(settings.threads) as record:
         model = unlearn(start, splits, method, seed=seed, context=context)
-    record |= {"passes": context.passes, "notes": context.notes, "unchanged": _same_weights(start, model)}
+    unchanged = bool(context.notes.pop("unchanged", False))
+    record |= {"passes": context.passes, "notes": context.notes, "unchanged": unchanged}
     save_weights(model.cpu(), folder / MODEL)
     write_record(folder, record, *(getattr(splits, part) for part in method.reads))
-
-
-def _same_weights(before: nn.Module, after: nn.Module) -> bool:
-    old, new = before.state_dict(), after.state_dict()
-    return old.keys() == new.keys() and all(torch.equal(old[name].cpu(), new[name].cpu()) for name in old)
 
 
 def evaluate_stage(settings: EvaluateSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
