@@ -120,12 +120,7 @@ class RURK(ForgettingMethod):
         return caps
 
     def loss(
-        self,
-        model: nn.Module,
-        batch: Batch,
-        paired: Batch | None,
-        noise: torch.Generator,
-        caps: Tensor | None = None,
+        self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator, caps: Tensor | None = None
     ) -> Tensor:
         """Return the objective on one retain batch and one forget batch."""
         loss = F.cross_entropy(model(batch.x), batch.y)
