@@ -102,7 +102,7 @@ WIDE: dict[str, dict[str, list[Any]]] = {
         "lambda_a": [0.01, 0.03, 0.1],
         "tau": [0.03, 0.1, 0.2],
         "epochs": [1, 2, 4],
-    },
+    }
 }
 
 
@@ -146,13 +146,7 @@ def one_seed(seed: int, names: list[str], which: str) -> dict[str, dict[str, Any
                 facts[label]["failed"] = str(error)
     taus = scenario.audit.taus["gaussian"]
     audited = audit(
-        models,
-        models["retrain"],
-        splits.forget,
-        "gaussian",
-        taus=taus,
-        draws=DRAWS,
-        seed=child_seed(seed, "audit"),
+        models, models["retrain"], splits.forget, "gaussian", taus=taus, draws=DRAWS, seed=child_seed(seed, "audit")
     )
     for label, model in models.items():
         facts[label] |= {
