@@ -1,12 +1,13 @@
 """Choose the digits scenario's hyper-parameters on development seeds; no test image is looked at.
 
-    python benchmarks/tune_digits.py [METHOD ...] [--wide] [--each-seed] [--seeds ...] [--json FILE]
+    python benchmarks/tune_digits.py [METHOD ...] [--grid GRID] [--points 2] [--each-seed] [--seeds ...] [--json FILE]
 
 Development seeds are 1 to 10 without 7, which is one of the seeds that are reported.
 
-Every method gets a grid (GRIDS). A candidate counts if, on average over the seeds, its validation accuracy is at
-most 2 points below re-train's; among those the one whose mean pooled residual knowledge stays nearest to 1, averaged
-over the radii, is chosen. If no candidate counts, the one with the best validation accuracy is.
+Every method gets one grid or more (GRIDS). A candidate counts if, on average over the seeds, its validation accuracy is
+at most --points below re-train's; among those the one whose mean pooled residual knowledge stays nearest to 1, averaged
+over the radii (with --each-seed: over radii and seeds alike), is chosen. If no candidate counts, the one with the best
+validation accuracy is.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ from residuum.training import train
 from residuum.types import InputError, child_seed
 
 DRAWS = 40
-UTILITY_POINTS = 2.0
 GRIDS: dict[str, dict[str, list[Any]]] = {
     "gd": {"lr": [0.01, 0.03, 0.1], "epochs": [10]},
     "ngd": {"lr": [0.1], "sigma": [0.03, 0.1, 0.15, 0.2], "epochs": [10]},
@@ -58,6 +58,40 @@ GRIDS: dict[str, dict[str, list[Any]]] = {
     },
     "cr": {"l2": [3e-4, 1e-3, 3e-3, 0.1], "std": [0.3, 1.0, 10.0]},
     "rurk": {"lambda_f": [0.003, 0.01, 0.03], "lambda_a": [0.01, 0.03], "tau": [0.03, 0.1, 0.2], "epochs": [2, 4, 6]},
+    "soft_reset": {"keep": [0.1, 0.3, 0.5, 0.7], "epochs": [5, 10]},
+    "teacher": {"share": [0.4], "tau": [0.03, 0.1, 0.2, 0.3], "epochs": [4]},
+    "salun": {"lr": [1e-4, 3e-4, 0.001, 0.003, 0.01, 0.03], "epochs": [3]},
+    "amun": {"lr": [0.003, 0.01, 0.03, 0.1], "keep_forget": [True, False], "epochs": [10]},
+    "msg": {"lr": [0.001, 0.01, 0.05], "damp": [0.1, 1.0], "layers": ["conv", "all"]},
+    "ct": {"lr": [0.001, 0.01, 0.05], "epochs": [3, 10]},
+    "falw": {"lr": [1e-4, 3e-4, 0.001, 0.003, 0.01, 0.03], "epochs": [3]},
+    "regun": {"lr": [0.01, 0.03], "lambda_f": [0.5, 2.0], "epochs": [3, 10]},
+}
+
+# RURK's objective with a bound on what is subtracted, and from a softened start
+BOUNDED: dict[str, dict[str, list[Any]]] = {
+    "margin": {"lambda": [0.003, 0.01, 0.03, 0.1], "tau": [0.3], "epochs": [2], "penalty": ["margin"]},
+    "classes": {"lambda": [0.03, 0.1], "tau": [0.3], "epochs": [2], "penalty": ["capped"], "cap_per": ["sample"]},
+    "validation": {
+        "lambda": [0.01, 0.03, 0.1, 0.3],
+        "tau": [0.3],
+        "epochs": [4],
+        "penalty": ["capped"],
+        "cap": ["validation"],
+        "cap_per": ["sample"],
+    },
+    "softened": {
+        "lambda": [0.003, 0.01],
+        "tau": [0.3],
+        "epochs": [10],
+        "penalty": ["ce", "margin", "capped"],
+        "cap": ["validation"],
+        "cap_per": ["sample"],
+        "keep": [0.3],
+        "lr": [0.05],
+        "batch_size": [64],
+        "schedule_epochs": [10],
+    },
 }
 
 # looked at after the reported seeds, see docs/digits-settings.md; chose nothing
@@ -72,12 +106,18 @@ WIDE: dict[str, dict[str, list[Any]]] = {
 }
 
 
-def candidates(name: str, wide: bool) -> list[dict[str, Any]]:
-    grid = (WIDE if wide else GRIDS)[name]
-    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+def candidates(name: str, which: str) -> list[dict[str, Any]]:
+    grids = {"usual": [GRIDS.get(name, {})], "wide": [WIDE.get(name, {})], "bounded": list(BOUNDED.values())}[which]
+    points = [dict(zip(grid, values, strict=True)) for grid in grids for values in itertools.product(*grid.values())]
+    if which != "bounded":
+        return points
+    both = [
+        {**point, "lambda_f": point["lambda"], "lambda_a": point["lambda"], "spread": "uniform"} for point in points
+    ]
+    return [{key: value for key, value in point.items() if key != "lambda"} for point in both]
 
 
-def one_seed(seed: int, names: list[str], wide: bool) -> dict[str, dict[str, Any]]:
+def one_seed(seed: int, names: list[str], which: str) -> dict[str, dict[str, Any]]:
     torch.set_num_threads(1)
     experiment = Experiment.create("digits")
     scenario, dataset = experiment.scenario, experiment.dataset()
@@ -93,13 +133,15 @@ def one_seed(seed: int, names: list[str], wide: bool) -> dict[str, dict[str, Any
             initial = start.state_dict()
     facts: dict[str, dict[str, Any]] = {label: {} for label in models}
     for name in names:
-        for settings in candidates(name, wide):
+        for settings in candidates(name, which):
             label = f"{name} {json.dumps(settings)}"
             facts[label] = {"method": name, "settings": settings}
+            context = Context(seed, initial, recipe=scenario.train)
             try:
                 models[label] = unlearn(
-                    models["original"], splits, make_method(name, settings), seed=seed, context=Context(seed, initial)
+                    models["original"], splits, make_method(name, settings), seed=seed, context=context
                 )
+                facts[label]["cost"] = context.passes / (scenario.train.epochs * len(splits.retain))
             except InputError as error:
                 facts[label]["failed"] = str(error)
     taus = scenario.audit.taus["gaussian"]
@@ -125,12 +167,13 @@ def mean_facts(seeds: list[dict[str, dict[str, Any]]], label: str, each_seed: bo
     judged = [value for row in rows for value in row["r"]] if each_seed else r
     distance = statistics.fmean(abs(value - 1) for value in judged)
     worst_train = min(row["train"] for row in rows)
-    return {**rows[0], **means, "worst_train": worst_train, "r": r, "distance": distance}
+    spread = {"unlearn_range": (min(row["unlearn"] for row in rows), max(row["unlearn"] for row in rows))}
+    return {**rows[0], **means, **spread, "worst_train": worst_train, "r": r, "distance": distance}
 
 
-def choose(rows: list[dict[str, Any]], reference: float) -> dict[str, Any]:
+def choose(rows: list[dict[str, Any]], least: float) -> dict[str, Any]:
     whole = [row for row in rows if "failed" not in row]
-    useful = [row for row in whole if row["validation"] >= reference - UTILITY_POINTS]
+    useful = [row for row in whole if row["validation"] >= least]
     if useful:
         return min(useful, key=lambda row: row["distance"])
     return max(whole, key=lambda row: row["validation"])
@@ -142,14 +185,16 @@ def line(label: str, row: dict[str, Any]) -> str:
     ratios = " ".join(f"{value:.2f}" for value in row["r"])
     return (
         f"{label:70s} train>={row['worst_train']:6.2f} validation {row['validation']:6.2f} "
-        f"unlearn {row['unlearn']:6.2f} |r-1| {row['distance']:.3f}  r {ratios}"
+        f"unlearn {row['unlearn']:6.2f} ({row['unlearn_range'][0]:.0f}-"
+        f"{row['unlearn_range'][1]:.0f}) cost {row.get('cost', 1.0):.2f} |r-1| {row['distance']:.3f}  r {ratios}"
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("methods", nargs="*", default=list(GRIDS))
-    parser.add_argument("--wide", action="store_true", help="the grids in WIDE")
+    parser.add_argument("--grid", choices=["usual", "wide", "bounded"], default="usual", help="wide, bounded: of rurk")
+    parser.add_argument("--points", type=float, default=2.0, help="of validation accuracy that may be lost")
     parser.add_argument("--each-seed", action="store_true", help="mean of |r - 1| over seeds, not |mean of r - 1|")
     parser.add_argument("--seeds", default="1,2,3,4,5,6,8,9,10")
     parser.add_argument("--workers", type=int, default=2)
@@ -158,13 +203,13 @@ def main() -> None:
     seeds = [int(seed) for seed in arguments.seeds.split(",")]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.workers, mp_context=context) as pool:
-        facts = list(pool.map(one_seed, seeds, itertools.repeat(arguments.methods), itertools.repeat(arguments.wide)))
+        facts = list(pool.map(one_seed, seeds, itertools.repeat(arguments.methods), itertools.repeat(arguments.grid)))
     means = {label: mean_facts(facts, label, arguments.each_seed) for label in facts[0]}
     for label, row in means.items():
         print(line(label, row))
     for name in arguments.methods:
         rows = [row for row in means.values() if row.get("method") == name]
-        chosen = choose(rows, means["retrain"]["validation"])
+        chosen = choose(rows, means["retrain"]["validation"] - arguments.points)
         print(f"chosen: {line(name + ' ' + json.dumps(chosen['settings']), chosen)}")
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:

@@ -15,6 +15,7 @@ from torch import nn
 from residuum import checks
 from residuum.checks import PROMISES, BrokenPromise, Trial, check_promises, registered, state_hash
 from residuum.cli.check import check_method, load_method
+from residuum.experiments.experiment import parse_row
 from residuum.methods import GD, Method, methods
 from residuum.training import STRICT
 from residuum.types import InputError
@@ -24,6 +25,22 @@ from residuum.types import InputError
 @pytest.mark.parametrize("name", list(methods()))
 def test_every_method_keeps_every_promise(name, promise):
     promise(Trial.of(methods()[name]))
+
+
+VARIANTS = [
+    "gd:keep=0.5",
+    "rurk:gate=falw:gate_tau=0.1",
+    "rurk:penalty=capped:cap=validation",
+    "scrub:gate=falw:keep=0.5",
+    "salun:order=joint:keep=0.5",
+    "regun:target=batch:drive=forget",
+    "soft_reset:fresh=initial:bn_stats=reset",
+]
+
+
+@pytest.mark.parametrize("row", VARIANTS)
+def test_promises_hold_beyond_the_defaults(row):
+    assert {fault for fault in check_promises(parse_row(row).build()).values() if fault} == set()
 
 
 class Stranger(Method):
@@ -88,6 +105,12 @@ class ReadsRetain(Stranger):
 
     def edit(self, model, splits, context):
         model.fc.bias.data.add_(splits.retain.x.mean())
+        return model
+
+
+class ReadsValidation(Stranger):
+    def edit(self, model, splits, context):
+        model.fc.bias.data.add_(splits.validation.x.mean())
         return model
 
 
@@ -185,6 +208,7 @@ CASES = [
     (checks.reads_only_what_it_says, ReadsForget, "forget samples influence"),
     (checks.reads_only_what_it_says, ReadsForgetThroughTrain, "forget samples influence"),
     (checks.reads_only_what_it_says, ReadsRetain, "retain samples influence"),
+    (checks.reads_only_what_it_says, ReadsValidation, "validation samples influence"),
     (checks.leaves_bystanders_alone, ChangesTheData, "the data changed"),
     (checks.leaves_bystanders_alone, ChangesTheInitialWeights, "the initial weights changed"),
     (checks.returns_a_usable_model, ReturnsNan, "NaN or infinite logits"),

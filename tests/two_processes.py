@@ -21,9 +21,18 @@ from residuum.perturbations import PGD
 from residuum.training import Recipe, TrainingPhase, cross_entropy, fit
 
 RECIPE = Recipe(epochs=4, lr=0.05, batch_size=8, weight_decay=1e-3)
-CHANCE_IN_THE_LOSS = {"rurk": {"tau": 0.0, "clip": None}}  # without chance, the processes compute what one would
+CHANCE_IN_THE_LOSS = {
+    "rurk": {"tau": 0.0, "clip": None},
+    "teacher": {"tau": 0.0},
+}  # without chance, the processes compute what one would
 SETTINGS = {"lr": 0.05, "batch_size": 8, "epochs": 2}
-SPECIAL = {"ssd": {"batch_size": 4, "alpha": 1.0}, "fisher": {"memory_mib": 0.01}, "ntk": {}, "cr": {}}
+SPECIAL = {
+    "ssd": {"batch_size": 4, "alpha": 1.0},
+    "fisher": {"memory_mib": 0.01},
+    "ntk": {},
+    "cr": {},
+    "msg": {"layers": "all"},
+}
 REWIND = {"scrub": {"rewind": True, "msteps": 1}}
 
 
@@ -94,7 +103,9 @@ def resumed(splits, team, folder):
 def unlearned(splits, original, name, team):
     """Return the weights after one method."""
     settings = SPECIAL.get(name, SETTINGS) | CHANCE_IN_THE_LOSS.get(name, {}) | REWIND.get(name, {})
-    context = Context(5, initial=build_model("mlp", splits.train.shape, 3, seed=1).state_dict(), team=team)
+    context = Context(
+        5, initial=build_model("mlp", splits.train.shape, 3, seed=1).state_dict(), team=team, recipe=RECIPE
+    )
     model = unlearn(original, splits, make_method(name, settings), seed=5, context=context)
     return {"weights": model.state_dict(), "notes": context.notes}
 

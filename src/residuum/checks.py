@@ -26,6 +26,7 @@ from residuum.training import Recipe, train
 from residuum.types import InputError, ResiduumWarning, Samples, Splits
 
 SEED = 5
+RECIPE = Recipe(epochs=10, lr=0.05, batch_size=16)
 
 
 class BrokenPromise(AssertionError):  # noqa: N818 (the name of what happened)
@@ -48,11 +49,15 @@ class Trial:
         """Return the trial of a method; networks and data are the same for every method."""
         return cls(method() if isinstance(method, type) else method, *copy.deepcopy(_bench()))
 
+    def context(self) -> Context:
+        """Return a new context."""
+        return Context(SEED, self.initial, recipe=RECIPE)
+
     def run(self, splits: Splits | None = None, context: Context | None = None) -> nn.Module:
         """Return the unlearned model."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResiduumWarning)
-            given = context or Context(SEED, self.initial)
+            given = context or self.context()
             return unlearn(self.original, splits or self.splits, self.method, seed=SEED, context=given)
 
 
@@ -65,7 +70,7 @@ def _bench() -> tuple[nn.Module, dict[str, Tensor], Splits, Splits, Splits]:
     whole_class = make_splits(digits, forget_class=2, **sizes)  # type: ignore[arg-type]
     second = make_splits(digits, forget_fraction=0.1, earlier=[first], **sizes)  # type: ignore[arg-type]
     start = build_model("cnn", (1, 8, 8), 3, width=2, seed=1)
-    original = train(start, splits.train, Recipe(epochs=10, lr=0.05, batch_size=16), seed=2)
+    original = train(start, splits.train, RECIPE, seed=2)
     return original, start.state_dict(), splits, whole_class, second
 
 
@@ -100,7 +105,7 @@ def leaves_global_generators_alone(trial: Trial) -> None:
 
 def reads_only_what_it_says(trial: Trial) -> None:
     """Samples outside `reads` do not influence the result: NaN or negatives in their place change nothing."""
-    for part in {"retain", "forget"} - set(trial.method.reads):
+    for part in {"retain", "forget", "validation"} - trial.method.parts_read:
         spoilt = trial.run(_spoilt(trial.splits, part))
         same = state_hash(spoilt.state_dict()) == state_hash(trial.run().state_dict())
         _expect(same, f"reads does not name {part!r}, but {part} samples influence the result")
@@ -143,7 +148,7 @@ def goes_on_from_its_result(trial: Trial) -> None:
 
 def accounts_for_itself(trial: Trial) -> None:
     """Passes are a whole number, and notes are values that JSON can hold."""
-    context = Context(SEED, trial.initial)
+    context = trial.context()
     trial.run(context=context)
     _expect(type(context.passes) is int and context.passes >= 0, f"context.passes is {context.passes!r}")
     _expect(_is_json(context.notes), f"context.notes are not JSON values: {context.notes!r}")
@@ -273,12 +278,15 @@ def _global_generators() -> tuple[bytes, bytes, object, object]:
 
 
 def _spoilt(splits: Splits, part: str) -> Splits:
-    """Return the splits with NaN forget inputs, or negatives of retain inputs, on which `unlearn` tries the model."""
+    """Return the splits with NaN for forget or validation inputs, or negatives of retain inputs, also where they train.
+
+    `unlearn` itself tries the model on retain samples, so those must stay finite.
+    """
     gone: Samples = getattr(splits, part)
     inside = torch.tensor([name in set(gone.ids) for name in splits.train.ids])
     train_x, gone_x = (kept.batch(torch.arange(len(kept)))[0] for kept in (splits.train, gone))
-    other = torch.full_like(gone_x, float("nan")) if part == "forget" else 1 - gone_x
-    train_x[inside] = other
+    other = 1 - gone_x if part == "retain" else torch.full_like(gone_x, float("nan"))
+    train_x[inside] = other[: int(inside.sum())]
     whole = Samples(train_x, splits.train.y, splits.train.ids)
     changes: dict[str, Any] = {part: Samples(other, gone.y, gone.ids), "train": whole}
     return replace(splits, **changes)

@@ -13,11 +13,15 @@ from residuum.types import InputError, Samples, child_seed, generator
 
 
 class Batch(NamedTuple):
-    """A mini-batch: inputs and labels, on the model's device, and their positions in the stream's samples."""
+    """A mini-batch: inputs and labels, on the model's device, and their positions in the stream's samples.
+
+    `weight` is what a gate multiplies each sample's term by, if there is one.
+    """
 
     x: Tensor
     y: Tensor
     indices: Tensor
+    weight: Tensor | None = None
 
 
 class MiniBatches:

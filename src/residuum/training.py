@@ -25,6 +25,7 @@ from residuum.types import InputError, Samples, child_seed, generator
 Progress = Callable[[int, int], None]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
 
@@ -119,6 +120,7 @@ def fit(
     batch_sizes: Mapping[str, int] | None = None,
     frozen: Iterable[nn.Module] = (),
     progress: Progress | None = None,
+    after_step: Callable[[nn.Module], None] = lambda model: None,
     stop_after_epoch: Callable[[int], bool] | None = None,
     checkpoint: Checkpoint | None = None,
     team: Team = SINGLE_PROCESS,
@@ -136,6 +138,7 @@ def fit(
         batch_sizes: Batch sizes of streams that do not have the recipe's.
         frozen: Modules that keep their batch-norm statistics.
         progress: Called with steps done and steps to do.
+        after_step: Called with the model after each step, for instance to put weights back that must not move.
         stop_after_epoch: Called with each finished epoch, counted from 0; True ends the training.
         checkpoint: Saves the training after epochs and resumes it; for phases with one stream each.
         team: Processes that compute a shard of every batch each. Gradients are averaged before every step, so that
@@ -174,6 +177,7 @@ def fit(
                     with team.autocast():
                         loss = phase.loss(model, batch, paired, loss_noise)
                     _step(optimiser, loss, recipe, noise, team, where=f"epoch {epoch + 1}")
+                    after_step(model)
                     done += 1
                     if progress:
                         progress(done, total)

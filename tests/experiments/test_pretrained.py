@@ -122,6 +122,18 @@ def test_the_audit_doubts_a_reference_that_saw_the_forgotten_samples(weights, tm
         assert record["scenario"]["init_from"]["manifest"]["file"] == file.name
 
 
+def test_methods_walk_back_to_weights_only_if_these_have_not_seen_the_forgotten_samples(weights, tmp_path):
+    forgotten = tiny(weights).splits().forget.ids
+    leaky = manifest(tmp_path / "leaky.json", seen_ids=list(forgotten[:2]))
+    clean = manifest(tmp_path / "clean.json", unseen_ids=list(forgotten))
+    options = {"methods": "soft_reset:fresh=initial:epochs=1", "seeds": [1], "overrides": FAST, "init_from": weights}
+    for file in (None, leaky):
+        with pytest.raises(InputError, match="have seen samples to forget, or nobody says that they have not"):
+            run_all([Experiment.create("tiny", **options, manifest=file)], store=tmp_path / "store")
+    [done] = run_all([Experiment.create("tiny", **options, manifest=clean)], store=tmp_path / "store")
+    assert not any("is not known" in text for result in done for text in result.warnings)
+
+
 def test_ranks_restrict_training_and_validation():
     experiment = Experiment.create("tiny", overrides={"data.train_ranks": "100,149"})
     splits = experiment.splits()

@@ -142,7 +142,8 @@ def test_a_sequence_is_what_unlearning_again_by_hand_gives(name, everything, pla
     for number, seed in enumerate(seeds):
         splits = make_splits(everything.dataset(), **requests[number], earlier=requests[:number], **sizes)
         with measured(threads=1):
-            model = unlearn(model, splits, row.build(), seed=seed, context=Context(seed, initial=initial))
+            context = Context(seed, initial, recipe=scenario.train)
+            model = unlearn(model, splits, row.build(), seed=seed, context=context)
         stored = load_weights(store.folder(plans[number].models[name]) / "model.safetensors")
         assert same_weights(model, stored), f"request {number + 1}"
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from residuum.methods import GradientMethod, methods
+from residuum.methods.gate import ForgettingMethod
 from residuum.training import Recipe
 
 TEXT = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
 HOW_TO = (Path(__file__).parents[2] / "docs" / "add-a-method.md").read_text(encoding="utf-8")
-SHARED = {field.name for field in dataclasses.fields(Recipe)}
+SHARED = {field.name for kind in (Recipe, ForgettingMethod) for field in dataclasses.fields(kind)}
 
 
 def section(name: str) -> str:
@@ -39,13 +40,16 @@ def test_every_setting_is_explained(name):
 
 def test_shared_settings_are_explained():
     head = TEXT.split("\n## ", 1)[0]
-    assert {key for key in SHARED if f"`{key}`" not in head and f"`{key}=" not in head} == set()
+    assert {key for key in SHARED if not re.search(rf"`[^`]*\b{key}\b[^`]*`", head)} == set()
 
 
 @pytest.mark.parametrize("name", list(methods()))
 def test_the_table_says_what_each_method_reads(name):
     cell = re.search(rf"^\| \[`{name}`\]\(#{name}\) \| ([^|]+) \|", TEXT, re.M)[1]
-    expected = {"`S_r`": {"retain"}, "`S_f`": {"forget"}, "both": {"retain", "forget"}}[cell]
+    part, _, more = cell.partition(", ")
+    expected = {"`S_r`": {"retain"}, "`S_f`": {"forget"}, "both": {"retain", "forget"}}[part] | set(
+        filter(None, [more])
+    )
     assert methods()[name].reads == expected
 
 

@@ -163,7 +163,7 @@ def test_projected_noisy_steps_stay_in_the_ball(original, splits):
         ({"tau": -0.1}, "tau: .*greater than or equal to 0"),
         ({"lambda_a": -1}, "lambda_a: .*greater than or equal to 0"),
         ({"attack": "cw"}, "attack: .*'gaussian', 'fgsm' or 'pgd', got 'cw'"),
-        ({"aim": "max"}, "aim: .*'min_loss' or 'random_wrong_label'"),
+        ({"aim": "max"}, "aim: .*'min_loss', 'random_wrong_label' or 'untargeted'"),
         ({"attack_steps": 0}, "attack_steps: .*greater than or equal to 1"),
         ({"attack_rate": 0}, "attack_rate: .*greater than 0"),
         ({"sigma": -1}, "sigma: .*greater than or equal to 0"),

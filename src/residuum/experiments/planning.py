@@ -82,7 +82,7 @@ def _network(experiment: Experiment, splits: Splits, seed: int = 0) -> nn.Module
 
 
 def _plan_seed(experiment: Experiment, shared: Fields, start: Fields, pretrained: Pretrained | None) -> SeedPlan:
-    models, before = _plan_models(experiment, shared, start)
+    models, before = _plan_models(experiment, shared, start, pretrained)
     shared = {**shared, "requests": experiment.scenario.requests}
     # the original has nothing to re-learn, CR has no trainable body
     without = {"original", *(row.label for row in experiment.rows if row.method == "cr")}
@@ -96,7 +96,9 @@ def _plan_seed(experiment: Experiment, shared: Fields, start: Fields, pretrained
     return SeedPlan(shared["seed"], models, evaluations, audits, _picture_stage(experiment, shared, models), before)
 
 
-def _plan_models(experiment: Experiment, shared: Fields, start: Fields) -> tuple[dict[str, Stage], tuple[Stage, ...]]:
+def _plan_models(
+    experiment: Experiment, shared: Fields, start: Fields, pretrained: Pretrained | None
+) -> tuple[dict[str, Stage], tuple[Stage, ...]]:
     """Return the models of the last request by label, and those that earlier requests left on the way to them."""
     labels = {row.label for row in experiment.rows}
     before: list[Stage] = []
@@ -109,7 +111,8 @@ def _plan_models(experiment: Experiment, shared: Fields, start: Fields) -> tuple
             models["original"] = previous["original"]
             before += [stage for label, stage in previous.items() if label in labels | {"original"}]
         for row in step.rows:
-            settings = UnlearnSettings(**asked, name=row.label, method=row.method, settings=row.settings)
+            known = {**asked, "recipe": step.scenario.training("original"), "pretrained": pretrained}
+            settings = UnlearnSettings(**known, name=row.label, method=row.method, settings=row.settings)
             last = {"previous": previous[row.label]} if previous else {}
             models[row.label] = Stage(settings, {"original": models["original"], **last})
     return models, tuple(before)
@@ -237,4 +240,4 @@ def _steps(stage: Stage, samples: int) -> int:
     if isinstance(settings, TrainSettings):
         return settings.recipe.epochs * math.ceil(samples / settings.recipe.batch_size)
     method = settings.settings if isinstance(settings, UnlearnSettings) else {"epochs": 0}
-    return int(method.get("epochs", 1)) * math.ceil(samples / int(method.get("batch_size", samples)))
+    return int(method.get("epochs", 1)) * math.ceil(samples / int(method.get("batch_size") or samples))

@@ -40,10 +40,14 @@ class Pretrained(BaseModel):
     weights: KnownFile
     manifest: KnownFile | None
 
+    def ids_seen(self) -> Manifest | None:
+        """Return the manifest, None where there is none."""
+        return None if self.manifest is None else read_manifest(self.manifest.checked_path())
+
     def seen(self) -> dict[str, Manifest]:
         """Return what the audit must know of pre-training; warn if nobody says what the weights saw."""
-        if self.manifest is not None:
-            return {"pre-training": read_manifest(self.manifest.checked_path())}
+        if seen := self.ids_seen():
+            return {"pre-training": seen}
         warn(
             "the weights to start from have no manifest: whether the reference has seen the forgotten samples in "
             "pre-training is not known; give one with --manifest"

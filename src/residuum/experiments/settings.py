@@ -212,11 +212,13 @@ class TrainSettings(StageSettings):
 
 
 class UnlearnSettings(StageSettings):
-    """Unlearn the last request with one method."""
+    """Unlearn the last request with one method; `recipe` is the original's."""
 
     kind = "unlearn"
     method: str
     settings: dict[str, Any]
+    recipe: Recipe
+    pretrained: Pretrained | None
 
 
 class EvaluateSettings(StageSettings):

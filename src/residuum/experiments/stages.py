@@ -79,13 +79,15 @@ def unlearn_stage(settings: UnlearnSettings, parents: Folders, folder: Path, tea
     start.to(team.device if method.accelerated else "cpu")
     seed = request_seed(settings.seed, len(settings.requests))
     context = Context(seed, initial=load_file(parents["original"] / INITIAL), team=team)
+    context.recipe = settings.recipe
+    context.initial_saw = settings.pretrained.ids_seen() if settings.pretrained else frozenset()
     context.progress = printed_progress(f"unlearn {settings.name} (seed {settings.seed})", team)
     with measured(settings.threads) as record:
         model = unlearn(start, splits, method, seed=seed, context=context)
     unchanged = bool(context.notes.pop("unchanged", False))
     record |= {"passes": context.passes, "notes": context.notes, "unchanged": unchanged}
     save_weights(model.cpu(), folder / MODEL)
-    write_record(folder, record, *(getattr(splits, part) for part in method.reads))
+    write_record(folder, record, *(getattr(splits, part) for part in method.parts_read))
 
 
 def evaluate_stage(settings: EvaluateSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:

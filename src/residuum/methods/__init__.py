@@ -9,23 +9,34 @@ from typing import Any
 import torch
 from torch import nn
 
+from residuum.methods.amun import AMUN
 from residuum.methods.base import Context, GradientMethod, Method, first_problem
 from residuum.methods.cf_k import CFk
 from residuum.methods.cr import CR
+from residuum.methods.ct import CT
 from residuum.methods.eu_k import EUk
+from residuum.methods.falw import FaLW
 from residuum.methods.fisher import Fisher
 from residuum.methods.ga import GA
 from residuum.methods.gd import GD
+from residuum.methods.msg import MSG
 from residuum.methods.neggrad import NegGrad
 from residuum.methods.ngd import NGD
 from residuum.methods.ntk import NTK
+from residuum.methods.regun import ReGUn
 from residuum.methods.rurk import RURK
+from residuum.methods.salun import SalUn
 from residuum.methods.scrub import SCRUB
+from residuum.methods.soft_reset import SoftReset
 from residuum.methods.ssd import SSD
+from residuum.methods.teacher import Teacher
 from residuum.models import check_model
 from residuum.types import InputError, Splits, unknown_name
 
-BUILT_IN: tuple[type[Method], ...] = (GD, NGD, GA, NegGrad, EUk, CFk, SCRUB, SSD, Fisher, NTK, CR, RURK)
+BUILT_IN: tuple[type[Method], ...] = (
+    *(GD, NGD, GA, NegGrad, EUk, CFk, SCRUB, SSD, Fisher, NTK, CR, RURK),
+    *(SoftReset, Teacher, SalUn, AMUN, MSG, CT, FaLW, ReGUn),
+)
 
 
 @cache

@@ -1,13 +1,11 @@
 """EU-k: train the last layers anew on the retain set."""
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from pydantic.dataclasses import dataclass
-from torch import nn
 
-from residuum.methods.tail import TailMethod, reinitialise
-from residuum.training import STRICT
+from residuum.methods.tail import TailMethod
+from residuum.training import STRICT, Fraction
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -16,7 +14,7 @@ class EUk(TailMethod):
 
     "Exact" is meant of the tail alone: the frozen part has seen the forget set. The tail starts as a fresh network
     would, weights, batch-norm and its statistics; the reference code leaves batch-norm as it was, and with it what
-    it knows of the forget set.
+    it knows of the forget set. It is CF-k with keep = 0.
     Reference: Goel et al., "Towards Adversarial Evaluations for Inexact Machine Unlearning", 2022.
 
     >>> EUk(k=2).share
@@ -26,6 +24,4 @@ class EUk(TailMethod):
     name: ClassVar[str] = "eu_k"
     title: ClassVar[str] = "EU-k"
 
-    def reset(self, tail: Sequence[nn.Module], seed: int) -> None:
-        """Draw the tail's weights again."""
-        reinitialise(tail, seed)
+    keep: Fraction = 0.0

@@ -7,12 +7,13 @@ import torch.nn.functional as F
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.base import GradientMethod
+from residuum.methods.gate import ForgettingMethod
+from residuum.methods.streams import mean_cross_entropy
 from residuum.training import STRICT, Batch, NonNegative, Positive
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class NegGrad(GradientMethod):
+class NegGrad(ForgettingMethod):
     """NegGrad+: minimise L(w, S_r) - beta * min(L(w, S_f), cap), one forget batch beside each retain batch.
 
     The literature's alpha form, alpha * L_r - (1 - alpha) * L_f, is beta = (1 - alpha) / alpha with the rate
@@ -43,5 +44,5 @@ class NegGrad(GradientMethod):
         retain = F.cross_entropy(model(batch.x), batch.y)
         if paired is None:
             return retain
-        forget = F.cross_entropy(model(paired.x), paired.y)
+        forget = mean_cross_entropy(model(paired.x), paired.y, paired.weight)
         return retain - self.beta * (forget if self.cap is None else forget.clamp(max=self.cap))

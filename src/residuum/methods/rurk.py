@@ -1,22 +1,28 @@
 """RURK: unlearn robustly, so that perturbed copies of forgotten samples are not recognised either."""
 
-from typing import Annotated, ClassVar, Literal
+import math
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.base import GradientMethod
-from residuum.models import evaluating
+from residuum.methods.base import Context
+from residuum.methods.gate import ForgettingMethod
+from residuum.methods.held_out import held_out_alike, lacks_held_out, rows_by_class
+from residuum.methods.streams import mean_cross_entropy, noisy_copies, random_labels
+from residuum.models import evaluating, forward
 from residuum.perturbations import FGSM, PGD, Gaussian, Perturbation
 from residuum.perturbations.gradient import Target
-from residuum.training import STRICT, Batch, NonNegative, Positive
+from residuum.training import STRICT, Batch, NonNegative, Positive, TrainingPhase
+from residuum.types import Splits
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class RURK(GradientMethod):
+class RURK(ForgettingMethod):
     """Robust unlearning against residual knowledge: forget perturbed copies of the forgotten samples as well.
 
     Minimise L(w, S_r) - lambda_f * L(w, S_f) - lambda_a * (1/v) sum_j L(w, S_f + perturbation_j), with v fresh
@@ -24,7 +30,13 @@ class RURK(GradientMethod):
     searched within the l-infinity ball by `fgsm` or `pgd` (`attack_steps` steps of `attack_rate`) in eval mode.
     `aim="min_loss"` searches x' that lowers the loss of the true label y, the paper's definition of vulnerable;
     "random_wrong_label" is what its text does: draw y' != y, search x' that raises the loss of y', and *add*
-    lambda_a * CE(h(x'), y'). `recognised_only` averages over the x' that are still predicted as y.
+    lambda_a * CE(h(x'), y'); "untargeted" searches x' that raises the loss of y, a negative control.
+    `spread="uniform"` draws the Gaussian's radius from [0, tau] for each copy. `recognised_only` averages over the x'
+    that are still predicted as y.
+    Cross-entropy has no upper bound: what is subtracted can be bounded, in both terms. `penalty="capped"` subtracts
+    min(CE, cap), of the batch or (`cap_per="sample"`) of each sample; `cap` is a number, "classes" (log C, as sure as
+    guessing) or "validation" (the original's mean loss on validation samples of the class); None: no cap.
+    "margin" adds mean max(0, z_y - max_{k != y} z_k + kappa) instead, which ends when y is no longer recognised.
     lambda_a = 0 is NegGrad+ with beta = lambda_f; both zero is GD. The paper's algorithm box ascends this loss,
     which would unlearn the retain set; its objective, and this file, descend. `sigma`, `noise` and `radius` give
     projected noisy steps; no epsilon follows from them.
@@ -47,36 +59,111 @@ class RURK(GradientMethod):
     lambda_a: NonNegative = 0.03
     v: Annotated[int, Field(ge=1)] = 1
     attack: Literal["gaussian", "fgsm", "pgd"] = "gaussian"
-    aim: Literal["min_loss", "random_wrong_label"] = "min_loss"
+    aim: Literal["min_loss", "random_wrong_label", "untargeted"] = "min_loss"
     attack_steps: Annotated[int, Field(ge=1)] = 10
     attack_rate: Positive = 2 / 255
     recognised_only: bool = False
+    spread: Literal["fixed", "uniform"] = "fixed"
+    penalty: Literal["ce", "capped", "margin"] = "ce"
+    cap: Literal["classes", "validation"] | NonNegative | None = "classes"
+    cap_per: Literal["batch", "sample"] = "batch"
+    kappa: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+
+    @field_validator("cap", mode="before")
+    @classmethod
+    def _endless(cls, cap: Any) -> Any:  # noqa: ANN401 (whatever the user wrote)
+        return None if cap == math.inf else cap
+
+    @model_validator(mode="after")
+    def _one_radius_for_searches(self) -> Self:
+        if self.spread == "uniform" and self.attack != "gaussian":
+            raise ValueError(f"spread=uniform is for attack=gaussian; {self.attack} searches at one radius")
+        return self
 
     @property
     def paired_stream(self) -> str | None:
         """The forget stream, unless both its weights are zero."""
         return "forget" if self.lambda_f or self.lambda_a else None
 
-    def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
+    @property
+    def parts_read(self) -> frozenset[str]:
+        """Validation samples as well, where they give the caps."""
+        return super().parts_read | ({"validation"} if self.caps_by_validation else set())
+
+    @property
+    def caps_by_validation(self) -> bool:
+        """Whether the caps are losses on validation samples."""
+        return self.penalty == "capped" and self.cap == "validation"
+
+    def refusal(self, splits: Splits) -> str | None:
+        """Return what a gate or caps lack."""
+        own = lacks_held_out(splits, f"{self.name}: cap=validation") if self.caps_by_validation else None
+        return own or super().refusal(splits)
+
+    def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
+        """Run the shared loop on the copy, with caps from the original."""
+        loss = partial(self.loss, caps=self.caps(model, splits, context))
+        self.descend(model, splits, context, lambda epoch: [TrainingPhase(loss, paired_stream=self.paired_stream)])
+        return model
+
+    def caps(self, model: nn.Module, splits: Splits, context: Context) -> Tensor | None:
+        """Return for each class what its samples' loss may grow to, or None where nothing bounds it."""
+        if self.penalty != "capped" or self.cap is None:
+            return None
+        if self.cap != "validation":
+            return torch.full((splits.classes,), math.log(splits.classes) if self.cap == "classes" else self.cap)
+        alike = held_out_alike(splits)
+        losses = F.cross_entropy(forward(model, alike, team=context.team), alike.y, reduction="none")
+        caps = torch.full((splits.classes,), torch.nan)
+        for label, rows in rows_by_class(alike).items():
+            caps[label] = losses[rows].mean()
+        return caps
+
+    def loss(
+        self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator, caps: Tensor | None = None
+    ) -> Tensor:
         """Return the objective on one retain batch and one forget batch."""
         loss = F.cross_entropy(model(batch.x), batch.y)
         if paired is not None and self.lambda_f:
-            loss = loss - self.lambda_f * F.cross_entropy(model(paired.x), paired.y)
+            loss = loss - self.lambda_f * self.forgotten(model(paired.x), paired.y, paired.weight, caps)
         if paired is not None and self.lambda_a:
-            loss = loss + self.lambda_a * self.vulnerable_loss(model, paired, noise)
+            loss = loss + self.lambda_a * self.vulnerable_loss(model, paired, noise, caps)
         return loss
 
-    def vulnerable_loss(self, model: nn.Module, batch: Batch, noise: torch.Generator) -> Tensor | float:
+    def forgotten(self, logits: Tensor, y: Tensor, weight: Tensor | None, caps: Tensor | None = None) -> Tensor:
+        """Return what is to grow: the loss of y, up to the cap, or minus the margin by which y is recognised."""
+        if self.penalty == "margin":
+            return -_mean((margins(logits, y) + self.kappa).clamp(min=0), weight)
+        if caps is None:
+            return mean_cross_entropy(logits, y, weight)
+        limits = caps[y.cpu()].to(logits)
+        if self.cap_per == "batch":
+            return mean_cross_entropy(logits, y, weight).clamp(max=_mean(limits, weight))
+        return _mean(torch.minimum(F.cross_entropy(logits, y, reduction="none"), limits), weight)
+
+    def vulnerable_loss(
+        self, model: nn.Module, batch: Batch, noise: torch.Generator, caps: Tensor | None = None
+    ) -> Tensor | float:
         """Return what is added, times lambda_a: -CE(h(x'), y), or +CE(h(x'), y') for a wrong label y'."""
         x, y = batch.x.repeat(self.v, *[1] * (batch.x.ndim - 1)), batch.y.repeat(self.v)
-        labels, sign = y, -1.0
-        if self.attack != "gaussian" and self.aim == "random_wrong_label":
-            labels, sign = wrong_labels(model, x, y, noise), 1.0
-        moved = self.perturbation()(model, x, labels, noise)
+        weight = None if batch.weight is None else batch.weight.repeat(self.v)
+        relabelled = self.attack != "gaussian" and self.aim == "random_wrong_label"
+        labels = wrong_labels(model, x, y, noise) if relabelled else y
+        moved = self.perturbed(model, x, labels, noise)
         if self.recognised_only:
             kept = predictions(model, moved).eq(y)
-            moved, labels = moved[kept], labels[kept]
-        return sign * F.cross_entropy(model(moved), labels) if len(moved) else 0.0
+            moved, labels, weight = moved[kept], labels[kept], None if weight is None else weight[kept]
+        if not len(moved):
+            return 0.0
+        if relabelled:
+            return mean_cross_entropy(model(moved), labels, weight)
+        return -self.forgotten(model(moved), labels, weight, caps)
+
+    def perturbed(self, model: nn.Module, x: Tensor, labels: Tensor, noise: torch.Generator) -> Tensor:
+        """Return one perturbed copy of each input."""
+        if self.spread == "uniform":
+            return noisy_copies(x, self.tau, noise)
+        return self.perturbation()(model, x, labels, noise)
 
     def perturbation(self) -> Perturbation:
         """Return what moves the forget batch."""
@@ -86,6 +173,20 @@ class RURK(GradientMethod):
         if self.attack == "fgsm":
             return FGSM(tau=self.tau, target=target)
         return PGD(tau=self.tau, target=target, alpha=self.attack_rate, steps=self.attack_steps)
+
+
+def margins(logits: Tensor, y: Tensor) -> Tensor:
+    """Return z_y - max_{k != y} z_k of logits (n, classes): positive where y is recognised.
+
+    >>> margins(torch.tensor([[3.0, 1.0], [3.0, 1.0]]), torch.tensor([0, 1])).tolist()
+    [2.0, -2.0]
+    """
+    own = F.one_hot(y, logits.shape[1]).bool()
+    return logits[own] - logits.masked_fill(own, -torch.inf).amax(1)
+
+
+def _mean(values: Tensor, weight: Tensor | None) -> Tensor:
+    return values.mean() if weight is None else (weight * values).mean()
 
 
 @torch.no_grad()
@@ -100,4 +201,4 @@ def wrong_labels(model: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator)
     """Return labels drawn uniformly from the model's classes other than y."""
     with evaluating(model):
         classes = int(model(x[:1]).shape[1])
-    return (y + torch.randint(1, classes, y.shape, generator=noise).to(y.device)) % classes
+    return random_labels(y, classes, "wrong", noise)

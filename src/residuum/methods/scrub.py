@@ -10,7 +10,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.base import Context, GradientMethod, Phases
+from residuum.methods.base import Context, Phases
+from residuum.methods.gate import ForgettingMethod
 from residuum.models import forward
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.training import STRICT, Batch, NonNegative, Positive, TrainingPhase
@@ -20,7 +21,7 @@ Teacher = Callable[[str, Batch], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class SCRUB(GradientMethod):
+class SCRUB(ForgettingMethod):
     """SCRUB: in each of the first `msteps` epochs climb KL_T(t||s) on S_f, in every epoch descend on S_r.
 
     The descent is on gamma * CE(s, y) + alpha * KL_T(t||s), KL_T = T^2/B * sum_i KL(softmax(t_i/T) || softmax(s_i/T)),
@@ -74,7 +75,7 @@ class SCRUB(GradientMethod):
         """Return the passes of each epoch: the climb while it lasts, then the descent."""
 
         def climb(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
-            return -distillation(teacher("forget", batch), model(batch.x), self.temperature)
+            return -distillation(teacher("forget", batch), model(batch.x), self.temperature, batch.weight)
 
         def descent(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
             if not self.alpha:
@@ -86,10 +87,12 @@ class SCRUB(GradientMethod):
         return lambda epoch: [TrainingPhase(climb, "forget")] * (epoch < self.msteps) + [TrainingPhase(descent)]
 
 
-def distillation(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
-    """Return T^2 * mean_i KL(softmax(t_i / T) || softmax(s_i / T)) of logits (n, classes)."""
+def distillation(teacher: Tensor, student: Tensor, temperature: float, weight: Tensor | None = None) -> Tensor:
+    """Return T^2 * mean_i w_i KL(softmax(t_i / T) || softmax(s_i / T)) of logits (n, classes)."""
     log_s, t = F.log_softmax(student / temperature, 1), F.softmax(teacher / temperature, 1)
-    return F.kl_div(log_s, t, reduction="batchmean") * temperature**2
+    if weight is None:
+        return F.kl_div(log_s, t, reduction="batchmean") * temperature**2
+    return (weight * F.kl_div(log_s, t, reduction="none").sum(1)).mean() * temperature**2
 
 
 def teacher_of(

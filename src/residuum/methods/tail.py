@@ -5,17 +5,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
-import torch
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 from torch import nn
 
 from residuum.methods.base import Context
+from residuum.methods.fresh import Parts
 from residuum.methods.gd import GD
-from residuum.models import device_of, head_of
-from residuum.models.layers import Normalise, initialise
+from residuum.models import head_of
 from residuum.training import STRICT
-from residuum.types import InputError, Splits, child_seed, generator, unknown_name
+from residuum.types import InputError, Splits, unknown_name
 
 STAGE = "layer4"  # last residual stage in torchvision's names, which ours share
 
@@ -28,7 +27,7 @@ class TailMethod(GD):
     convolutional and linear layers in reverse order of definition, shortcuts included, with every batch-norm met on
     the way; with neither, the last residual stage and the head, or, in a network without stages, the last layers
     that together hold at least `share` of the parameters. `freeze_bn_stats` keeps the batch-norm statistics of the
-    frozen part; without it they still follow the retain batches.
+    frozen part; without it they still follow the retain batches. `keep` mixes the tail only.
     """
 
     blocks: tuple[str, ...] | None = None
@@ -56,13 +55,19 @@ class TailMethod(GD):
             return blocks_of(model, (STAGE, head_of(model)[0]))
         return last_share(model, self.share)
 
-    def reset(self, tail: Sequence[nn.Module], seed: int) -> None:
-        """Prepare the tail before training; nothing to do unless a method re-initialises it."""
+    def softened_parts(self, model: nn.Module) -> Parts:
+        """Return the tail's modules."""
+        names = {module: name for name, module in model.named_modules()}
+        return {names[module]: module for module in self.tail_of(model)}
+
+    def refuse_frozen_statistics(self, parts: Parts) -> None:
+        """Refuse mixed ones; those of an entirely fresh tail are as a fresh network's."""
+        if self.keep:
+            super().refuse_frozen_statistics(parts)
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Freeze the rest of the copy and descend."""
         tail = self.tail_of(model)
-        self.reset(tail, child_seed(context.batch_seed, "reset"))
         trained = sum(p.numel() for module in tail for p in module.parameters(recurse=False))
         context.notes |= {"trained_parameters": trained, "parameters": sum(p.numel() for p in model.parameters())}
         with training_only(model, tail):
@@ -130,21 +135,3 @@ def training_only(model: nn.Module, tail: Sequence[nn.Module]) -> Iterator[None]
     finally:
         for p, flag in flags:
             p.requires_grad_(flag)
-
-
-def reinitialise(tail: Sequence[nn.Module], seed: int) -> None:
-    """Draw the tail's weights again as a fresh network would, statistics of batch-norm included."""
-    ours = generator(seed)
-    for module in tail:
-        device = device_of(module)
-        module.cpu()  # the same weights whatever the device
-        if isinstance(module, nn.Conv2d | nn.Linear | nn.BatchNorm2d | Normalise):
-            initialise(module, ours)
-        elif callable(reset := getattr(module, "reset_parameters", None)):
-            with torch.random.fork_rng(devices=[]):  # foreign layers draw from the global generator
-                torch.manual_seed(int(torch.randint(2**62, (), generator=ours)))
-                reset()
-        else:
-            kind = type(module).__name__
-            raise InputError(f"{kind} has no reset_parameters, so it cannot be re-initialised; name other blocks")
-        module.to(device)

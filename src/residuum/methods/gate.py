@@ -1,0 +1,123 @@
+"""A gate on forgetting: a sample that is known better than unseen ones of its class is pushed harder, others less."""
+
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+
+from residuum.methods.base import Context, GradientMethod, Phases
+from residuum.methods.held_out import held_out_alike, lacks_held_out, rows_by_class
+from residuum.methods.streams import noisy_copies
+from residuum.models import device_of, evaluating
+from residuum.models.inference import rows_at_once
+from residuum.training import STRICT, Batch, NonNegative, TrainingPhase
+from residuum.types import Splits, child_seed, generator
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class ForgettingMethod(GradientMethod):
+    """A gradient method with a term on the forget samples, which `gate="falw"` weighs sample by sample.
+
+    The term of sample i of class c is multiplied by w_i = 1 + sign(z) tanh(|z|)^(1 / B_c), z = (p_i - mu_c) / sigma_c:
+    p_i is the current p(y|x_i), mu_c and sigma_c are mean and standard deviation of the same over validation samples of
+    the class, B_c = (N_f / (C N_fc))^gate_power; everything in eval mode. `gate_every` says how often mu and sigma are
+    estimated: once an "epoch", or every so many steps (1 in the publication). `gate_tau` > 0 looks at noisy copies,
+    one radius of [0, gate_tau] each, instead of the samples.
+    Reference: Yu et al., "FaLW: A Forgetting-aware Loss Reweighting for Long-tailed Unlearning", ICLR 2026.
+    """
+
+    gate: Literal["falw"] | None = None
+    gate_power: NonNegative = 0.15
+    gate_tau: NonNegative = 0.0
+    gate_every: Literal["epoch"] | Annotated[int, Field(ge=1)] = "epoch"
+
+    @property
+    def parts_read(self) -> frozenset[str]:
+        """Validation samples as well, where there is a gate."""
+        return self.reads | ({"validation"} if self.gate else set())
+
+    def refusal(self, splits: Splits) -> str | None:
+        """Return what a gate lacks."""
+        return lacks_held_out(splits, f"{self.name}: gate=falw") if self.gate else None
+
+    def descend(self, model: nn.Module, splits: Splits, context: Context, phases: Phases, **options: Any) -> None:  # noqa: ANN401
+        """Descend with the forget samples weighed."""
+        gated = Gate(self, splits, context).on(phases) if self.gate else phases
+        super().descend(model, splits, context, gated, **options)
+
+
+def gate_weights(z: Tensor, balance: Tensor) -> Tensor:
+    """Return 1 + sign(z) tanh(|z|)^(1 / balance), between 0 and 2.
+
+    >>> gate_weights(torch.tensor([0.0, 1.0, -1.0]), torch.ones(3))
+    tensor([1.0000, 1.7616, 0.2384])
+    """
+    return 1 + z.sign() * z.abs().tanh() ** (1 / balance)
+
+
+class Gate:
+    """The weights of forget samples under the model as it is, against validation samples of their classes."""
+
+    def __init__(self, method: ForgettingMethod, splits: Splits, context: Context) -> None:
+        self.alike, self.retained = held_out_alike(splits), len(splits.retain)
+        self.tau, self.every = method.gate_tau, method.gate_every
+        counts = splits.forget.y.bincount(minlength=splits.classes).double()
+        self.balance = (len(splits.forget) / (splits.classes * counts)) ** method.gate_power
+        self.noise = generator(child_seed(context.noise_seed, "gate"))
+        self.epoch, self.steps = -1, 0
+
+    def on(self, phases: Phases) -> Phases:
+        """Return the same phases with their forget samples weighed."""
+        return lambda epoch: [self.weighing(phase, epoch) for phase in phases(epoch)]
+
+    def weighing(self, phase: TrainingPhase, epoch: int) -> TrainingPhase:
+        """Return the phase whose loss gets batches with weights."""
+
+        def loss(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
+            if phase.main_stream in ("forget", "joint"):
+                batch = self.weighed(model, batch, epoch, joint=phase.main_stream == "joint")
+            if paired is not None and phase.paired_stream == "forget":
+                paired = self.weighed(model, paired, epoch)
+            return phase.loss(model, batch, paired, noise)
+
+        return phase._replace(loss=loss)
+
+    @torch.no_grad()
+    def weighed(self, model: nn.Module, batch: Batch, epoch: int, joint: bool = False) -> Batch:
+        """Return the batch with the weights of its samples; in the joint stream the retained ones have weight 1."""
+        if self.due(epoch):
+            self.estimate(model)
+        forgotten = batch.indices.ge(self.retained if joint else 0).to(batch.y.device)
+        weights = torch.ones(len(batch.y), device=batch.y.device)
+        weights[forgotten] = self.weights(model, batch.x[forgotten], batch.y[forgotten])
+        return batch._replace(weight=weights)
+
+    def due(self, epoch: int) -> bool:
+        """Tell whether mean and deviation are to be estimated before this step."""
+        turn = self.epoch != epoch if self.every == "epoch" else self.steps % int(self.every) == 0
+        self.epoch, self.steps = epoch, self.steps + 1
+        return turn
+
+    def weights(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """Return w_i of forget samples, from the last estimate."""
+        labels = y.cpu()
+        z = (self.recognition(model, x, y) - self.mean[labels]) / self.deviation[labels]
+        return gate_weights(z, self.balance[labels]).to(x)
+
+    def estimate(self, model: nn.Module) -> None:
+        """Measure mean and standard deviation of p(y|x) over the validation samples of each forgotten class."""
+        parts = torch.split(torch.arange(len(self.alike)), rows_at_once(self.alike.shape))
+        device = device_of(model)
+        p = [self.recognition(model, x.to(device), y.to(device)) for x, y, _ in self.alike.batches(parts)]
+        found, self.mean, self.deviation = torch.cat(p), *self.balance.new_full((2, len(self.balance)), torch.nan)
+        for label, rows in rows_by_class(self.alike).items():
+            own = found[rows]
+            self.mean[label], self.deviation[label] = own.mean(), own.std(correction=0).clamp(min=1e-8)
+
+    def recognition(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """Return p(y|x) of each sample, or of a noisy copy of it, in eval mode, as float64 on the CPU."""
+        with evaluating(model), torch.no_grad():
+            seen = noisy_copies(x, self.tau, self.noise) if self.tau else x
+            return model(seen).double().softmax(1).gather(1, y[:, None])[:, 0].cpu()  # type: ignore[no-any-return]

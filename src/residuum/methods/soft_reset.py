@@ -1,0 +1,43 @@
+"""Soft reset: mix the original's weights with fresh ones, then train on the retain set."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from residuum.methods.as_trained import AsTrained
+from residuum.methods.base import Context
+from residuum.training import STRICT, Fraction
+from residuum.types import Splits
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class SoftReset(AsTrained):
+    """w <- keep * w_o + (1 - keep) * fresh for all weights, then descend L(w, S_r) with the original's recipe.
+
+    A dial between fine-tuning (keep = 1, GD) and re-training for fewer epochs (keep = 0, which does not read w_o).
+    `bn_stats="mix"` treats batch-norm means and variances alike, "reset" starts them at 0 and 1; either way they are
+    learned again. `fresh="draw"` mixes two basins, "initial" walks back on the original's own path: different
+    algorithms. Only S_r is read. A share keep^k of the first original is left after k requests: no certificate.
+    Reference: Ash and Adams, "On Warm-Starting Neural Network Training", NeurIPS 2020 (shrink and perturb, there to
+    generalise better).
+
+    >>> SoftReset().keep
+    0.3
+    """
+
+    name: ClassVar[str] = "soft_reset"
+    title: ClassVar[str] = "Soft reset"
+
+    epochs: Annotated[int, Field(ge=0)] = 10
+    keep: Fraction = 0.3
+    bn_stats: Literal["mix", "reset"] = "mix"
+
+    def soften(self, model: nn.Module, splits: Splits, context: Context) -> None:
+        """Mix, and start batch-norm statistics anew if asked to."""
+        super().soften(model, splits, context)
+        for module in model.modules():
+            if self.bn_stats == "reset" and isinstance(module, _NormBase):
+                module.reset_running_stats()

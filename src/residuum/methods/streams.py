@@ -1,0 +1,84 @@
+"""Samples put together into one stream, and noisy copies and other labels of a batch."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from residuum.types import Samples
+
+
+def joined(*parts: Samples) -> Samples:
+    """Return the samples of all parts, one part after the other; lazy inputs stay unread.
+
+    >>> one = Samples(torch.zeros(2, 3), torch.tensor([0, 1]), ("a", "b"))
+    >>> two = Samples(torch.ones(1, 3), torch.tensor([1]), ("c",))
+    >>> joined(one, two).batch(torch.tensor([2, 0]))[0].tolist()
+    [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
+    """
+    parts = tuple(part for part in parts if len(part))
+    if len(parts) == 1:
+        return parts[0]
+    labels, ids = torch.cat([part.y for part in parts]), tuple(name for part in parts for name in part.ids)
+    inputs = [part.x for part in parts if isinstance(part.x, Tensor)]
+    lazy = len(inputs) < len(parts)
+    return Samples(JoinedInputs(parts, torch.arange(len(ids))) if lazy else torch.cat(inputs), labels, ids)
+
+
+@dataclass(frozen=True)
+class JoinedInputs:
+    """Inputs of several parts, read when asked for; `rows` are positions in their concatenation."""
+
+    parts: Sequence[Samples]
+    rows: Tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n, ...) as a tensor's."""
+        return (len(self.rows), *self.parts[0].shape)
+
+    def subset(self, indices: Tensor) -> "JoinedInputs":
+        """Return the inputs at these positions, unread."""
+        return JoinedInputs(self.parts, self.rows[indices])
+
+    def read(self, indices: Tensor) -> Callable[[], Tensor]:
+        """Begin to read these positions of every part; the function returned waits."""
+        rows, first, waiting = self.rows[indices], 0, []
+        for part in self.parts:
+            inside = rows.ge(first) & rows.lt(first + len(part))
+            waiting.append((inside, _reader(part, rows[inside] - first)))
+            first += len(part)
+
+        def wait() -> Tensor:
+            together = torch.empty(len(rows), *self.parts[0].shape)
+            for inside, read in waiting:
+                together[inside] = read()
+            return together
+
+        return wait
+
+
+def _reader(part: Samples, rows: Tensor) -> Callable[[], Tensor]:
+    return (lambda: part.batch(rows)[0]) if isinstance(part.x, Tensor) else part.x.read(rows)
+
+
+def noisy_copies(x: Tensor, tau: float, noise: torch.Generator) -> Tensor:
+    """Return clamp(x + u * N(0, I), 0, 1) with u ~ U[0, tau] for each sample: every radius up to tau, not one shell."""
+    radii = tau * torch.rand(len(x), *[1] * (x.ndim - 1), generator=noise)
+    return (x + (radii * torch.randn(x.shape, generator=noise)).to(x)).clamp(0, 1)
+
+
+def random_labels(y: Tensor, classes: int, kind: Literal["uniform", "wrong"], noise: torch.Generator) -> Tensor:
+    """Return labels drawn uniformly from all classes, the true one included, or from the wrong ones only."""
+    shift = torch.randint(int(kind == "wrong"), classes, y.shape, generator=noise).to(y.device)
+    return (y + shift) % classes
+
+
+def mean_cross_entropy(logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Return mean_i w_i CE_i; without weights the plain mean."""
+    if weight is None:
+        return F.cross_entropy(logits, labels)
+    return (weight * F.cross_entropy(logits, labels, reduction="none")).mean()
