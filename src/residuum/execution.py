@@ -64,9 +64,9 @@ class RequestsRun:
         """The run of each request, in order."""
         return load_runs([self.folder / request.folder for request in self.record.requests])
 
-    def report(self, *, gallery: bool | None = None, paper: Path | str | None = None) -> list[Path]:
-        """Write index.html and requests.csv, and each request's report; return the files."""
-        return write_report(self.folder, gallery=gallery, paper=paper)
+    def report(self, **options: Any) -> list[Path]:  # noqa: ANN401 (those of write_report)
+        """Write index.html and requests.csv, and each request's report; options as `write_report`."""
+        return write_report(self.folder, **options)
 
 
 def run(
