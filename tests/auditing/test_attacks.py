@@ -172,7 +172,7 @@ def test_the_reference_against_itself_is_one_under_every_attack(reference, sampl
 
 
 def brighter(model, x, y, generator, tau):
-    return x + tau * torch.rand(x.shape, generator=generator)
+    return (x + tau * torch.rand(x.shape, generator=generator)).clamp(max=1)
 
 
 @dataclass
@@ -181,7 +181,7 @@ class Darker:
 
     def __call__(self, model, x, y, generator):
         assert model(x).shape == (1, 4)
-        return x - self.tau * torch.rand(x.shape, generator=generator)
+        return (x - self.tau * torch.rand(x.shape, generator=generator)).clamp(min=0)
 
 
 @pytest.mark.parametrize("own", [brighter, Darker()])
@@ -195,12 +195,24 @@ def test_a_users_own_perturbation(networks, reference, samples, own):
     assert whole.settings["name"] in ("brighter", "Darker")
 
 
-def test_what_a_user_returns_is_clamped_and_seeded_by_row():
-    own, x = UserPerturbation(5.0, function=brighter), torch.full((3, 1, 2, 2), 0.5)
-    moved = own(nn.Identity(), x, torch.zeros(3), torch.Generator().manual_seed(0))
-    assert moved.max() == 1
-    near = own.at(0.1)(nn.Identity(), x, torch.zeros(3), torch.Generator().manual_seed(0))
+def test_what_a_user_returns_is_seeded_by_row():
+    own, x = UserPerturbation(0.1, function=brighter), torch.full((3, 1, 2, 2), 0.5)
+    near = own(nn.Identity(), x, torch.zeros(3), torch.Generator().manual_seed(0))
     assert not torch.equal(near[0], near[1])
+
+
+def test_what_a_user_returns_is_checked_and_not_changed():
+    def swapped(model, x, y, generator, tau):
+        return torch.where(torch.rand(x.shape, generator=generator) < tau, torch.full_like(x, 900.0), x)
+
+    tokens = torch.tensor([[17.0, 4.0, 256.0]])
+    call = (nn.Identity(), tokens, torch.zeros(1), torch.Generator().manual_seed(0))
+    assert UserPerturbation(1.0, function=swapped, bounds=None)(*call).tolist() == [[900.0] * 3]
+    assert UserPerturbation(0.0, function=swapped, bounds=(0, 1000))(*call).tolist() == tokens.tolist()
+    with pytest.raises(InputError, match=r"swapped: expected it to return inputs within \[0, 500\], got 900; clamp"):
+        UserPerturbation(1.0, function=swapped, bounds=(0, 500))(*call)
+    with pytest.raises(InputError, match=r"user: expected inputs within \[0, 1\], got 17; .*bounds=None"):
+        UserPerturbation(1.0, function=swapped)(*call)
 
 
 def test_wrong_perturbations_are_refused(networks, reference, samples):

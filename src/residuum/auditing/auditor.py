@@ -16,7 +16,7 @@ from residuum.auditing.heldout import choose_heldout, chosen_from
 from residuum.auditing.measures import measure
 from residuum.auditing.memory import measure_memory
 from residuum.auditing.sanity import attack_warnings, id_warnings, issue_warnings, model_warnings, result_warnings
-from residuum.auditing.stream import Work, checked_radii, make_work
+from residuum.auditing.stream import Work, checked_radii, make_work, rows_for
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.perturbations import Perturbation, make_perturbation, noise_check
 from residuum.types import InputError, Samples, child_seed
@@ -90,7 +90,8 @@ def audit(
         models: Models to audit, by the names that the result gives them.
         reference: A model that never knew the samples, usually re-trained without them.
         samples: What should have been forgotten.
-        perturbation: Name in `PERTURBATIONS`, an object of it, or your own function.
+        perturbation: Name in `PERTURBATIONS`, an object of it, or your own function. Samples outside its bounds, (0, 1)
+            unless it says otherwise, are refused.
         taus: Radii. At radius 0 one draw is made.
         draws: Draws of each sample at each radius (the literature's protocol is 100); give these or `half_width`.
             Attacks with few outcomes are enumerated instead.
@@ -122,6 +123,8 @@ def audit(
     """
     chosen, radii = make_perturbation(perturbation), checked_radii(taus)
     check_request(models, samples, draws, half_width, first_draw, batch_size)
+    for rows in torch.split(torch.arange(len(samples)), rows_for(samples.shape)):
+        chosen.check(samples.batch(rows)[0], [samples.ids[row] for row in rows])
     prepared = prepare_models(
         models, reference, samples, chosen, radius=max(radii), crafted_on=crafted_on, seed=seed, original=original
     )

@@ -10,17 +10,20 @@ from torch import Tensor
 from residuum.data.ids import as_texts, refuse_repeats, refuse_unusable_ids
 from residuum.types import InputError, Samples
 
+NORMALISED = "undo the normalisation, which is a layer of the model, or say unbounded=True"
 Array = Any  # what numpy or torch can turn into an array
 
 
-def checked_samples(x: Array, y: Array, ids: Iterable[Any] | None, classes: int | None, part: str = "") -> Samples:
+def checked_samples(
+    x: Array, y: Array, ids: Iterable[Any] | None, classes: int | None, part: str = "", *, unbounded: bool = False
+) -> Samples:
     """Return checked samples; `part` ("" or "_test") is how messages call the arrays: x_test, y_test."""
     pixels = _as_pixels(x, f"x{part}")
     labels = _as_labels(y, f"y{part}")
     if len(labels) != len(pixels):
         raise InputError(f"x{part} has {len(pixels)} samples but y{part} has {len(labels)} labels; give one per sample")
     names = _as_ids(ids, len(pixels), part)
-    _refuse_bad_pixels(pixels, names, f"x{part}")
+    _refuse_bad_pixels(pixels, names, f"x{part}", unbounded)
     _refuse_bad_labels(labels, names, f"y{part}", classes)
     return Samples(pixels, labels, names)
 
@@ -86,17 +89,19 @@ def _first(wrong: Tensor) -> int | None:
     return int(rows.to(torch.uint8).argmax()) if bool(rows.any()) else None
 
 
-def _refuse_bad_pixels(x: Tensor, ids: Sequence[str], name: str) -> None:
+def _refuse_bad_pixels(x: Tensor, ids: Sequence[str], name: str, unbounded: bool) -> None:
     lowest, highest = x.aminmax()
     if bool(lowest >= 0) and bool(highest <= 1):  # false if any is NaN
         return
     if (bad := _first(~x.isfinite())) is not None:
         value = x[bad][~x[bad].isfinite()][0].item()
         raise InputError(f"{name}[{bad}] (id {ids[bad]!r}) holds {value}; remove or repair that sample")
+    if unbounded:
+        return
     outside = (x < 0) | (x > 1)
     row = int(outside.flatten(1).any(1).to(torch.uint8).argmax())
     value = x[row][outside[row]][0].item()
-    hint = "divide 8-bit images by 255" if bool(highest > 1) else "undo the normalisation: it is a layer of the model"
+    hint = "divide 8-bit images by 255" if bool(highest > 1) else NORMALISED
     raise InputError(f"pixels must lie in [0, 1], but {name}[{row}] (id {ids[row]!r}) holds {value:g}; {hint}")
 
 

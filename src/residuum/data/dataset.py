@@ -61,12 +61,14 @@ class Dataset:
         class_names: Iterable[Any] | None = None,
         name: str = "arrays",
         test: Samples | tuple[Array, ...] | None = None,
+        unbounded: bool = False,
     ) -> Self:
         """Return a checked data set from arrays or tensors.
 
         `x` (n, features) or (n, channels, height, width): floats in [0, 1], or uint8, which is divided by 255. `y` (n,)
         integers 0..C-1. `ids` default to the row number (`test/` and the row number for test samples). `test` is
-        (x, y), (x, y, ids) or `Samples`. Without `class_names` the classes are called by their number.
+        (x, y), (x, y, ids) or `Samples`. Without `class_names` the classes are called by their number. `unbounded`
+        takes any finite floats, such as standardised features; audit them, and unlearn with RURK, with `bounds=None`.
 
         >>> import numpy as np
         >>> data = Dataset.from_arrays(np.zeros((3, 1, 8, 8)), [0, 1, 1], class_names=["cat", "dog"])
@@ -74,10 +76,10 @@ class Dataset:
         (2, (1, 8, 8), ('0', '1', '2'))
         """
         names = None if class_names is None else checked_class_names(class_names)
-        train = checked_samples(x, y, ids, None if names is None else len(names))
+        train = checked_samples(x, y, ids, None if names is None else len(names), unbounded=unbounded)
         if names is None:
             names = checked_class_names([str(label) for label in range(int(train.y.max()) + 1)])
-        return cls(name, train, _checked_test(test, train, len(names)), names)
+        return cls(name, train, _checked_test(test, train, len(names), unbounded), names)
 
 
 def _add_samples(digest: "hashlib._Hash", samples: Samples) -> None:
@@ -103,13 +105,16 @@ def checked_class_names(names: Iterable[Any]) -> tuple[str, ...]:
     return names
 
 
-def _checked_test(test: Samples | tuple[Array, ...] | None, train: Samples, classes: int) -> Samples | None:
+def _checked_test(
+    test: Samples | tuple[Array, ...] | None, train: Samples, classes: int, unbounded: bool
+) -> Samples | None:
     if test is None:
         return None
     parts = (*test.batch(torch.arange(len(test))), test.ids) if isinstance(test, Samples) else tuple(test)
     if len(parts) not in {2, 3}:
         raise InputError(f"test must be (x, y), (x, y, ids) or Samples, got {len(parts)} parts")
-    samples = checked_samples(parts[0], parts[1], parts[2] if len(parts) == 3 else None, classes, "_test")
+    ids = parts[2] if len(parts) == 3 else None
+    samples = checked_samples(parts[0], parts[1], ids, classes, "_test", unbounded=unbounded)
     if samples.shape != train.shape:
         raise InputError(f"x_test holds inputs of shape {samples.shape}, but x of shape {train.shape}")
     refuse_repeats((*train.ids, *samples.ids), "ids and ids_test")

@@ -27,8 +27,8 @@ def load_npz(path: Path) -> Dataset:
     _refuse_wrong_names(path, set(arrays))
     test = (arrays["x_test"], arrays["y_test"], arrays.get("ids_test")) if "x_test" in arrays else None
     try:
-        named = {"ids": arrays.get("ids"), "class_names": arrays.get("class_names")}
-        return Dataset.from_arrays(arrays["x"], arrays["y"], name=path.stem, test=test, **named)
+        ids, names = arrays.get("ids"), arrays.get("class_names")
+        return Dataset.from_arrays(arrays["x"], arrays["y"], ids=ids, class_names=names, name=path.stem, test=test)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 

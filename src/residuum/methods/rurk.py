@@ -15,7 +15,7 @@ from residuum.methods.gate import ForgettingMethod
 from residuum.methods.held_out import held_out_alike, lacks_held_out, rows_by_class
 from residuum.methods.streams import mean_cross_entropy, noisy_copies, random_labels
 from residuum.models import evaluating, forward
-from residuum.perturbations import FGSM, PGD, Gaussian, Perturbation
+from residuum.perturbations import FGSM, PGD, UNIT, Bounds, Gaussian, Perturbation
 from residuum.perturbations.gradient import Target
 from residuum.training import STRICT, Batch, NonNegative, Positive, TrainingPhase
 from residuum.types import Splits
@@ -26,7 +26,7 @@ class RURK(ForgettingMethod):
     """Robust unlearning against residual knowledge: forget perturbed copies of the forgotten samples as well.
 
     Minimise L(w, S_r) - lambda_f * L(w, S_f) - lambda_a * (1/v) sum_j L(w, S_f + perturbation_j), with v fresh
-    perturbed copies of the forget batch in every step: `attack="gaussian"`, x' = clamp(x + tau * N(0, I), 0, 1), or
+    perturbed copies of the forget batch in every step: `attack="gaussian"`, x' = clamp(x + tau * N(0, I)), or
     searched within the l-infinity ball by `fgsm` or `pgd` (`attack_steps` steps of `attack_rate`) in eval mode.
     `aim="min_loss"` searches x' that lowers the loss of the true label y, the paper's definition of vulnerable;
     "random_wrong_label" is what its text does: draw y' != y, search x' that raises the loss of y', and *add*
@@ -36,7 +36,8 @@ class RURK(ForgettingMethod):
     Cross-entropy has no upper bound: what is subtracted can be bounded, in both terms. `penalty="capped"` subtracts
     min(CE, cap), of the batch or (`cap_per="sample"`) of each sample; `cap` is a number, "classes" (log C, as sure as
     guessing) or "validation" (the original's mean loss on validation samples of the class); None: no cap.
-    "margin" adds mean max(0, z_y - max_{k != y} z_k + kappa) instead, which ends when y is no longer recognised.
+    "margin" adds mean max(0, z_y - max_{k != y} z_k + kappa) instead, which ends when y is no longer recognised. `bounds`
+    are those of the data (None: none).
     lambda_a = 0 is NegGrad+ with beta = lambda_f; both zero is GD. The paper's algorithm box ascends this loss,
     which would unlearn the retain set; its objective, and this file, descend. `sigma`, `noise` and `radius` give
     projected noisy steps; no epsilon follows from them.
@@ -68,6 +69,7 @@ class RURK(ForgettingMethod):
     cap: Literal["classes", "validation"] | NonNegative | None = "classes"
     cap_per: Literal["batch", "sample"] = "batch"
     kappa: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    bounds: Bounds = UNIT
 
     @field_validator("cap", mode="before")
     @classmethod
@@ -168,11 +170,11 @@ class RURK(ForgettingMethod):
     def perturbation(self) -> Perturbation:
         """Return what moves the forget batch."""
         if self.attack == "gaussian":
-            return Gaussian(self.tau)
+            return Gaussian(self.tau, bounds=self.bounds)
         target: Target = "true" if self.aim == "min_loss" else "untargeted"
         if self.attack == "fgsm":
-            return FGSM(tau=self.tau, target=target)
-        return PGD(tau=self.tau, target=target, alpha=self.attack_rate, steps=self.attack_steps)
+            return FGSM(tau=self.tau, target=target, bounds=self.bounds)
+        return PGD(tau=self.tau, target=target, alpha=self.attack_rate, steps=self.attack_steps, bounds=self.bounds)
 
 
 def margins(logits: Tensor, y: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Ways to move an input: noise, attacks, and a user's own.
 
-A perturbation is called as `(model, x, y, generator) -> x`, with inputs in [0, 1]. A new one is a frozen dataclass
-in its own file and its class in `PERTURBATIONS`.
+A perturbation is called as `(model, x, y, generator) -> x`, with inputs within its bounds. A new one is a frozen
+dataclass in its own file and its class in `PERTURBATIONS`.
 """
 
 from collections.abc import Callable
@@ -18,6 +18,7 @@ from residuum.perturbations.base import (
     noise_check,
     stack,
 )
+from residuum.perturbations.bounds import UNIT, Bounds, clamped
 from residuum.perturbations.gradient import FGSM, PGD
 from residuum.perturbations.user import UserPerturbation
 from residuum.types import InputError, unknown_name
@@ -29,7 +30,7 @@ def make_perturbation(perturbation: str | Perturbation | Callable[..., Tensor]) 
     """Return the perturbation of this name, the object itself, or a user's callable made into one.
 
     >>> make_perturbation("gaussian")
-    Gaussian(tau=0.03)
+    Gaussian(tau=0.03, bounds=(0.0, 1.0))
     """
     if isinstance(perturbation, Perturbation):
         return perturbation

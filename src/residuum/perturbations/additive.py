@@ -1,4 +1,4 @@
-"""Perturbations that no model influences: x' = clamp(x + tau * noise, 0, 1)."""
+"""Perturbations that no model influences: x' = clamp(x + tau * noise), to the bounds of the data."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Additive(Perturbation):
 
 @dataclass(frozen=True)
 class Gaussian(Additive):
-    """Gaussian noise: x' = clamp(x + tau * N(0, I), 0, 1).
+    """Gaussian noise: x' = clamp(x + tau * N(0, I)).
 
     `tau` is the standard deviation of one pixel, not the radius of a ball: before clamping the l2 norm of the noise
     is about tau * sqrt(d).
@@ -50,7 +50,7 @@ class Gaussian(Additive):
 
 @dataclass(frozen=True)
 class UniformLinf(Additive):
-    """Uniform in the l-infinity ball: x' = clamp(x + tau * U(-1, 1)^d, 0, 1)."""
+    """Uniform in the l-infinity ball: x' = clamp(x + tau * U(-1, 1)^d)."""
 
     name: ClassVar[str] = "uniform_linf"
 
@@ -61,7 +61,7 @@ class UniformLinf(Additive):
 
 @dataclass(frozen=True)
 class UniformL2(Additive):
-    """Uniform in the l2 ball: x' = clamp(x + tau * u^(1/d) * z / |z|, 0, 1), z normal, u uniform in [0, 1)."""
+    """Uniform in the l2 ball: x' = clamp(x + tau * u^(1/d) * z / |z|), z normal, u uniform in [0, 1)."""
 
     name: ClassVar[str] = "uniform_l2"
 

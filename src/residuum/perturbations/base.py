@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from residuum.perturbations.bounds import UNIT, Bounds, checked_bounds, clamped, refuse_outside
 from residuum.types import InputError
 
 BLOCK = 25
@@ -42,11 +43,6 @@ class Randomness(NamedTuple):
         return Randomness(*(None if part is None else part.to(device) for part in self))
 
 
-def shifted(x: Tensor, noise: Tensor | None, tau: float) -> Tensor:
-    """Return clamp(x + tau * noise, 0, 1)."""
-    return x if noise is None else torch.add(x, noise.to(x), alpha=tau).clamp_(0, 1)
-
-
 def stack(parts: list[Randomness]) -> Randomness:
     """Return the randomness of several samples as one batch."""
     columns = zip(*parts, strict=True)
@@ -55,7 +51,10 @@ def stack(parts: list[Randomness]) -> Randomness:
 
 @dataclass(frozen=True)
 class Perturbation(ABC):
-    """A way to move inputs within radius `tau`, clamped to [0, 1].
+    """A way to move inputs within radius `tau` and within the `bounds` of the data.
+
+    `bounds` are (0, 1) for images, (low, high) with a number for each feature, or None for data that have none, such as
+    standardised features. Inputs outside are refused (`check`), never moved inside.
 
     Three steps, so that as much as possible is shared: `draw` makes the randomness, which all radii and models share;
     `aim` adds what depends on the model but not on the radius; `apply` moves the inputs at radius `tau`. Calling the
@@ -64,6 +63,7 @@ class Perturbation(ABC):
     """
 
     tau: float = 0.03
+    bounds: Bounds = field(default=UNIT, kw_only=True)
     name: ClassVar[str]
     crafted: ClassVar[bool] = False
     rowwise: ClassVar[bool] = False
@@ -71,6 +71,7 @@ class Perturbation(ABC):
     def __post_init__(self) -> None:
         if not (math.isfinite(self.tau) and self.tau >= 0):
             raise InputError(f"{self.name}: expected a finite radius tau >= 0, got {self.tau}")
+        object.__setattr__(self, "bounds", checked_bounds(self.bounds, self.name))
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:
@@ -81,11 +82,21 @@ class Perturbation(ABC):
         return randomness
 
     def apply(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Tensor:
-        """Return the perturbed inputs, one for each row of `x`; here clamp(x + tau * noise, 0, 1)."""
-        return shifted(x, randomness.noise, self.tau)
+        """Return the perturbed inputs, one for each row of `x`; here x + tau * noise, clamped to the bounds."""
+        return self.shifted(x, randomness.noise)
+
+    def shifted(self, x: Tensor, noise: Tensor | None) -> Tensor:
+        """Return x + tau * noise, clamped to the bounds."""
+        return x if noise is None else clamped(torch.add(x, noise.to(x), alpha=self.tau), self.bounds)
+
+    def check(self, x: Tensor, ids: Sequence[str] | None = None) -> None:
+        """Refuse inputs outside the bounds, the first by its id."""
+        hint = "give the perturbation the bounds of your data, bounds=None if they have none"
+        refuse_outside(x, self.bounds, f"{self.name}: expected inputs", hint, ids)
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
         """Return one perturbed copy of each input, with fresh randomness."""
+        self.check(x)
         key = int(torch.randint(2**62, (), generator=generator))
         rng = np.random.Generator(np.random.Philox(key=key))
         randomness = self.draw(rng, len(x), tuple(x.shape[1:]))
@@ -104,7 +115,7 @@ class Perturbation(ABC):
 
         >>> from residuum.perturbations import Gaussian
         >>> Gaussian(tau=0.1).settings()
-        {'name': 'gaussian'}
+        {'name': 'gaussian', 'bounds': (0.0, 1.0)}
         """
         return {"name": self.name} | {key: value for key, value in asdict(self).items() if key != "tau"}
 

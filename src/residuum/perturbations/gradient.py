@@ -1,6 +1,6 @@
 """Attacks that follow the gradient of the loss with respect to the input: FGSM and PGD.
 
-Meaning and defaults are those of torchattacks, inputs in [0, 1], steps measured in the l-infinity norm. The model is
+Meaning and defaults are those of torchattacks, steps measured in the l-infinity norm. The model is
 put in eval mode for the attack; afterwards every submodule has its own flag back and no parameter has a gradient.
 """
 
@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from residuum.models import evaluating
 from residuum.perturbations.additive import symmetric_uniform
-from residuum.perturbations.base import Perturbation, Randomness, shifted
+from residuum.perturbations.base import Perturbation, Randomness
+from residuum.perturbations.bounds import clamped
 from residuum.types import InputError
 
 Target = Literal["untargeted", "true", "random"]
@@ -52,7 +53,7 @@ class GradientAttack(Perturbation):
 
 @dataclass(frozen=True)
 class FGSM(GradientAttack):
-    """One step of size tau along the sign of the gradient: x' = clamp(x + tau sign(grad_x cost), 0, 1).
+    """One step of size tau along the sign of the gradient: x' = clamp(x + tau sign(grad_x cost)).
 
     The gradient does not depend on tau, and chance enters through a random target only, so all outcomes can be listed.
 
@@ -81,7 +82,7 @@ class FGSM(GradientAttack):
 class PGD(GradientAttack):
     """Projected gradient steps in the l-infinity ball of radius tau around x, from a uniform random start.
 
-    x_0 = clamp(x + U(-tau, tau)); x_{k+1} = clamp(x + clip(x_k + alpha sign(grad cost) - x, -tau, tau), 0, 1).
+    x_0 = clamp(x + U(-tau, tau)); x_{k+1} = clamp(x + clip(x_k + alpha sign(grad cost) - x, -tau, tau)).
 
     Reference: Madry et al., "Towards deep learning models resistant to adversarial attacks", 2018.
 
@@ -108,8 +109,8 @@ class PGD(GradientAttack):
 
     def apply(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Tensor:
         """Return the inputs after all steps."""
-        low, high = (x - self.tau).clamp_(min=0), (x + self.tau).clamp_(max=1)
-        moved = shifted(x, randomness.noise, self.tau)
+        low, high = clamped(x - self.tau, self.bounds), clamped(x + self.tau, self.bounds)
+        moved = self.shifted(x, randomness.noise)
         with evaluating(model):
             for _ in range(self.steps):
                 step = self.gradient_sign(model, moved, y, randomness.uniform)

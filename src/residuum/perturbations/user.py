@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from residuum.perturbations.base import Perturbation, Randomness
+from residuum.perturbations.bounds import refuse_outside
 from residuum.types import InputError, generator
 
 
 @dataclass(frozen=True)
 class UserPerturbation(Perturbation):
-    """Calls `function(model, x, y, generator)` for one input at a time, and clamps what it returns to [0, 1].
+    """Calls `function(model, x, y, generator)` for one input at a time; what it returns must be within the bounds.
 
     The radius reaches it as a keyword `tau`, or as the field `tau` if it is a dataclass. The generator is seeded
     by audit seed, id and draw, and is the same at every radius.
@@ -26,7 +27,7 @@ class UserPerturbation(Perturbation):
     >>> perturbation(nn.Identity(), torch.zeros(1, 2), torch.zeros(1), torch.Generator()).tolist()
     [[0.25, 0.25]]
     >>> perturbation.settings()
-    {'name': 'brighter'}
+    {'name': 'brighter', 'bounds': (0.0, 1.0)}
     """
 
     function: Callable[..., Tensor] = field(kw_only=True)
@@ -64,12 +65,15 @@ class UserPerturbation(Perturbation):
             got = tuple(moved.shape) if isinstance(moved, Tensor) else type(moved).__name__
             name = function_name(self.function)
             raise InputError(f"{name}: expected a tensor of shape {tuple(x.shape)} without NaN, got {got}")
-        return moved.detach().to(x.dtype).clamp(0, 1)
+        name, hint = function_name(self.function), "clamp there what it returns, or give bounds=None"
+        refuse_outside(moved, self.bounds, f"{name}: expected it to return inputs", hint)
+        return moved.detach().to(x.dtype)
 
     def settings(self) -> dict[str, Any]:
         """Return the function's name, and its fields if it has any."""
         fields = vars(self.function) if has_radius(self.function) else {}
-        return {"name": function_name(self.function)} | {key: v for key, v in fields.items() if key != "tau"}
+        own = {key: value for key, value in fields.items() if key != "tau"}
+        return {"name": function_name(self.function), "bounds": self.bounds, **own}
 
 
 def has_radius(function: object) -> bool:

@@ -1,0 +1,65 @@
+"""The bounds of data: one pair for all features, a pair of values for each, or none."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from residuum.types import InputError
+
+Bounds = tuple[Any, Any] | None  # low and high: a number each, or nested tuples that broadcast to the shape of an input
+UNIT: Bounds = (0.0, 1.0)
+
+
+def checked_bounds(bounds: Any, name: str) -> Bounds:  # noqa: ANN401 (numbers, sequences or arrays)
+    """Return the bounds as floats or nested tuples of floats; refuse what is no pair with low < high."""
+    if bounds is None:
+        return None
+    try:
+        low, high = (np.asarray(limit, np.float64) for limit in bounds)
+        ordered = bool((low < high).all())
+    except (TypeError, ValueError):
+        ordered = False
+    if not ordered:
+        raise InputError(f"{name}: expected bounds (low, high) with low < high, or None, got {bounds!r}")
+    return _nested(low.tolist()), _nested(high.tolist())
+
+
+def _nested(values: Any) -> Any:  # noqa: ANN401 (a number or lists of lists)
+    return tuple(_nested(value) for value in values) if isinstance(values, list) else values
+
+
+def clamped(x: Tensor, bounds: Bounds) -> Tensor:
+    """Return `x`, changed in place, with every feature at the nearest value within the bounds."""
+    return x if bounds is None else x.clamp_(*_limits(x, bounds))
+
+
+def refuse_outside(x: Tensor, bounds: Bounds, what: str, hint: str, names: Sequence[str] | None = None) -> None:
+    """Refuse inputs that are not within the bounds: say which, if they have names, and what to do."""
+    if bounds is None:
+        return
+    low, high = _limits(x, bounds)
+    inside = (x >= low) & (x <= high)  # false for NaN
+    if bool(inside.all()):
+        return
+    row = int(inside.flatten(1).all(1).to(torch.uint8).argmin())
+    value, where = x[row][~inside[row]][0].item(), "" if names is None else f" in {names[row]!r}"
+    near = "the bounds of each feature" if isinstance(low, Tensor) else f"[{low:g}, {high:g}]"
+    raise InputError(f"{what} within {near}, got {value:g}{where}; {hint}")
+
+
+def _limits(x: Tensor, bounds: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Return the bounds as two numbers, or as two tensors on the device of the inputs x (n, ...)."""
+    if isinstance(bounds[0], float) and isinstance(bounds[1], float):
+        return bounds
+    low, high = (torch.tensor(limit, dtype=x.dtype, device=x.device) for limit in bounds)
+    try:
+        fits = np.broadcast_shapes(low.shape, high.shape, x.shape[1:]) == tuple(x.shape[1:])
+    except ValueError:
+        fits = False
+    if not fits:
+        shapes = f"{tuple(low.shape)} and {tuple(high.shape)}"
+        raise InputError(f"expected bounds for inputs of shape {tuple(x.shape[1:])}, got shapes {shapes}")
+    return low, high
