@@ -135,11 +135,7 @@ def build_perturbation(spec: str) -> Perturbation:
     known = [field.name for field in dataclasses.fields(kind) if field.name != "tau"]
     for key in given:
         if key not in known:
-            raise (
-                unknown_name(f"setting of {name}", key, known)
-                if known
-                else InputError(f"{name} has no settings but its radii, got {key}={value}")
-            )
+            raise unknown_name(f"setting of {name}", key, known)
     try:
         return TypeAdapter(kind).validate_python(read_fields(kind, given))
     except ValidationError as error:

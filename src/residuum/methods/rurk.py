@@ -36,8 +36,8 @@ class RURK(ForgettingMethod):
     Cross-entropy has no upper bound: what is subtracted can be bounded, in both terms. `penalty="capped"` subtracts
     min(CE, cap), of the batch or (`cap_per="sample"`) of each sample; `cap` is a number, "classes" (log C, as sure as
     guessing) or "validation" (the original's mean loss on validation samples of the class); None: no cap.
-    "margin" adds mean max(0, z_y - max_{k != y} z_k + kappa) instead, which ends when y is no longer recognised. `bounds`
-    are those of the data (None: none).
+    "margin" adds mean max(0, z_y - max_{k != y} z_k + kappa) instead, which ends when y is no longer recognised.
+    `bounds` are those of the data (None: none).
     lambda_a = 0 is NegGrad+ with beta = lambda_f; both zero is GD. The paper's algorithm box ascends this loss,
     which would unlearn the retain set; its objective, and this file, descend. `sigma`, `noise` and `radius` give
     projected noisy steps; no epsilon follows from them.
