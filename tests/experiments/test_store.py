@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from residuum.auditing.heldout import choose_heldout
 from residuum.checkpoint import Checkpoint, Position
 from residuum.cli import run_command
 from residuum.experiments import Experiment, maintenance, plan, run_all
@@ -283,7 +284,8 @@ def test_real_stages_know_which_samples_they_read(finished, quick):
     assert ids(first.models["retrain"]) == set(splits.retain.ids)
     assert ids(first.models["gd"]) == set(splits.retain.ids)
     assert ids(first.models["loud"]) == set(splits.train.ids)
-    assert ids(first.audits["gaussian"]) == set(splits.forget.ids)
+    shown = choose_heldout(splits.heldout, splits.forget)
+    assert ids(first.audits["gaussian"]) == {*splits.forget.ids, *shown.ids}
     doomed = {artefact.key for artefact in maintenance.made_with(place.root, splits.forget.ids[:1])}
     assert first.models["gd"].key in doomed  # made from the original, which saw the sample
     assert first.models["retrain"].key not in doomed

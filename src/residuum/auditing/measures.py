@@ -48,8 +48,8 @@ def measure(counts: Counts, *, confidence: float = 0.95, bootstrap_seed: int, ex
     significant = more if exact else discoveries(sign_test(counts))
     return {
         "taus": [float(tau) for tau in counts.taus],
-        "samples": len(counts),
         "draws": [int(draws) for draws in counts.draws.min(axis=0)],
+        "samples": len(counts),
         "residual_knowledge": residual_knowledge(counts, confidence, bootstrap_seed, exact),
         "difference": difference(counts, certain, z),
         "disagreement": share_interval(counts.draws - counts.same_prediction, counts, certain, confidence),

@@ -98,8 +98,8 @@ def find(
     if not audits or not controls or any(len(found) != len(audits) for found in controls):
         return None
     taus, parts = tuple(tau for tau in audits[0].taus if tau > 0), {"r": "F", "G": "H", "M": "FH"}[quantity]
-    sides = [_values(audits, controls, run.form, part == "H") for part in parts]
-    if not taus or any(side is None for side in sides):
+    sides = [_values(audits, controls, run.form, part == "H") for part in parts] if taus else [None]
+    if any(side is None for side in sides):
         return None
     known = [side for side in sides if side is not None]
     values, others, reference, least = known[0]

@@ -122,7 +122,7 @@ def _telling(findings: Sequence[Finding]) -> Finding | None:
 def _doubt(finding: Finding | None) -> str:
     """Return why nothing can be concluded, and what would help."""
     if finding is None:
-        return "there is no second re-trained model (control) to compare with; give --set controls=2"
+        return "no second re-trained model (control) was audited at a radius above 0; give --set controls=2"
     j = finding.judgement
     many = f"{j.retrained} re-trained model{'' if j.retrained == 1 else 's'} of this kind"
     ways = [f"{n} more {noun}" for n, noun in ((j.more_controls, "controls a seed"), (j.more_seeds, "seeds")) if n]
