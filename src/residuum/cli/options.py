@@ -75,6 +75,8 @@ def looks_long(scenario: str) -> bool:
     if not file.is_file():
         return False
     tree = tomllib.loads(file.read_text(encoding="utf-8"))
+    if "based_on" in tree:
+        return looks_long(tree["based_on"])
     seeds, samples = len(tree.get("seeds", (131, 42, 7))), tree["data"].get("train_size", MANY)
     return bool(seeds * tree["train"].get("epochs", 10) * samples > MANY)
 

@@ -106,7 +106,12 @@ def _leak(run: Run, reference: Row) -> Iterator[Gate]:
     requests = run.record.scenario.settings.requests
     if any(request.forget_ids or request.forget_class is not None for request in requests):
         return
-    audits = [audit for name in run.perturbations[:1] for audit in reference.audits(name) if audit.heldout]
+    audits = [
+        audit
+        for name in run.perturbations[:1]
+        for audit in reference.audits(name)
+        if audit.heldout and audit.heldout.right
+    ]
     if not audits or audits[0].taus[0] != 0:
         return
     table = [[0, 0], [0, 0]]
