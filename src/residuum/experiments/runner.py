@@ -107,8 +107,10 @@ def _run_on(executor: Executor, stages: list[Stage], store: Store) -> Generator[
     seconds = store.known_seconds()
     left = {stage.key: 0.0 if store.has(stage) else seconds.get((stage.kind, stage.name)) for stage in stages}
     ordered = {stage.key: stage for stage in longest_path_first(stages, left)}
-    parents = {key: {parent.key for parent in stage.parents.values()} for key, stage in ordered.items()}
-    graph = TopologicalSorter({key: own & ordered.keys() for key, own in parents.items()})  # others were there before
+    parents = {key: {parent.key: parent for parent in stage.parents.values()} for key, stage in ordered.items()}
+    for key in (key for own in parents.values() for key in own.keys() - ordered.keys() if not store.has(own[key])):
+        raise KeyError(key)  # neither planned nor computed in an earlier round: it would be waited for for ever
+    graph = TopologicalSorter({key: own.keys() & ordered.keys() for key, own in parents.items()})
     graph.prepare()
     ready: set[str] = set()
     running: dict[Future[Path], Stage] = {}
