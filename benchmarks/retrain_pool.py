@@ -112,7 +112,8 @@ class Pool:
             path.parent.mkdir(parents=True, exist_ok=True)
             spans = pairwise([0, *draws])
             parts = [self._counts(PERTURBATIONS[perturbation], "forget", i, *span) for span in spans]
-            sums = [list(each) for each in zip(*(accumulate(p[name] for p in parts) for name in parts[0]), strict=True)]
+            tables = [list(accumulate([part[name] for part in parts])) for name in parts[0]]
+            sums = list(zip(*tables, strict=True))
             own, reference = ([[shares(c)[k] for c in each] for each in sums] for k in (0, 1))
             errors = [[np.sqrt(paired_variance(c, 1.0)) / len(c) for c in each] for each in sums]
             np.savez(path, names=list(parts[0]), own=own, reference=reference, errors=errors)

@@ -58,6 +58,15 @@ class StoppedRun:
         return rounds
 
 
+def checked_rounds(pool: Pool, i: int) -> Rounds:
+    """Return the rounds of group i, whose last has the shares that an audit of all draws at once gave."""
+    rounds, whole = pool.rounds("gaussian", i, DRAWS), pool.audited("gaussian", "forget", i)
+    for k, name in enumerate(rounds.names):
+        np.testing.assert_allclose(rounds.own[-1, k], whole.own[name], atol=1e-12)
+        np.testing.assert_allclose(rounds.reference[-1, k], whole.reference[name], atol=1e-12)
+    return rounds
+
+
 def line(pool: Pool, groups: list[Rounds], design: tuple[int, int], kind: str, many: int) -> str:
     """Return one line of a table."""
     counted, samples = EVIDENCE if kind == "retrain" else ("found",), len(pool.samples["forget"])
@@ -83,7 +92,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     pool = Pool(arguments.pool)
-    groups = [pool.rounds("gaussian", i, DRAWS) for i in range(pool.references)]
+    groups = [checked_rounds(pool, i) for i in range(pool.references)]
     for kind, said in (("retrain", "evidence against re-trained models"), ("original", "originals found")):
         print(f"\n| seeds × controls | {said}: all draws | stopped | stopped, bar of all draws |", end="")
         print(" other word | other word, bar of all draws | draws made |\n" + "|---" * 7 + "|")

@@ -88,6 +88,11 @@ def test_labels_name_rows_and_keys_are_sorted():
         ({"overrides": {"audit.perturbations": ["pgd:steps=few"]}}, "pgd: steps: .*valid integer.*got 'few'"),
         ({"overrides": {"audit.perturbations": ["pgd:steps=0"]}}, "pgd: .*expected steps >= 1"),
         ({"overrides": {"audit.half_width": 0.01}}, "expected either draws or a half-width"),
+        (
+            {"overrides": {"audit.half_width": 0.01, "audit.draws": None, "audit.until": "verdict"}},
+            "expected draws with audit.until=verdict, got a half-width",
+        ),
+        ({"overrides": {"audit.until": "noon"}}, "audit.until: .*'verdict'.*got 'noon'"),
         ({"seeds": [1, 1]}, "at least one seed and none twice"),
         ({"seeds": []}, "at least one seed"),
     ],

@@ -37,18 +37,20 @@ def undecided(record: Results, most: int) -> dict[str, tuple[list[str], list[flo
     """
     run = Run(Path(), record.scenario.name, record)
     found = {name: _undecided(run, name, most) for name in run.perturbations}
-    return {name: (rows, taus) for name, (rows, taus) in found.items() if rows and taus}
+    return {name: (rows, taus) for name, (rows, taus) in found.items() if taus}
 
 
 def _undecided(run: Run, perturbation: str, most: int) -> tuple[list[str], list[float]]:
     reference = run.rows["retrain"].audits(perturbation)[0]
     done = max(reference.draws)
     drawn = [tau for tau, draws in zip(reference.taus, reference.draws, strict=True) if draws == done]
-    going_on = [row for row in run.rows.values() if row.judged and max(row.audits(perturbation)[0].draws) == done]
-    stakes = [radii_at_stake(run, row, perturbation, most) for row in going_on]
-    open_rows = [row for row, stake in zip(going_on, stakes, strict=True) if stake]
-    rows = [label for label, row in run.rows.items() if open_rows and (row.kind != "method" or row in open_rows)]
-    return rows, [tau for tau in drawn if any(tau in stake for stake in stakes)]
+    stakes = {
+        label: radii_at_stake(run, row, perturbation, most)
+        for label, row in run.rows.items()
+        if row.judged and max(row.audits(perturbation)[0].draws) == done
+    }
+    rows = [label for label, row in run.rows.items() if row.kind != "method" or stakes.get(label)]
+    return rows, [tau for tau in drawn if any(tau in stake for stake in stakes.values())]
 
 
 def radii_at_stake(run: Run, row: Row, perturbation: str, most: int) -> list[float]:

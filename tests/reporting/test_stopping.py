@@ -1,0 +1,89 @@
+"""When draws may stop: the bound against simulated draws, and what it says of rows near and far from an edge."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from residuum.reporting.level_rule import half_sample, judge_scores, scores
+from residuum.reporting.stopping import at_stake, draw_reach, value_error
+
+N, T, DONE, MOST = 44, 3, 20, 100
+
+
+def judged(row, reference, controls):
+    known = scores(reference, N)
+    value, against = scores(row, N) - known, scores(controls, N) - known[:, None]
+    return judge_scores(value, against, reference=known, least_spread=half_sample(controls, N))
+
+
+@pytest.mark.parametrize(("seeds", "controls"), [(3, 1), (1, 4), (3, 3)])
+def test_the_reach_bounds_what_further_draws_move_and_not_by_far(seeds, controls):
+    """Row, reference and controls have known chances of being right; a draw is shared by all radii, as in an audit."""
+    rng = np.random.default_rng(5)
+    shape = (2 + controls, seeds, N)  # row, reference, controls
+    chance = np.clip(rng.normal(1.0, 0.15, shape) - rng.uniform(0, 0.1, (2 + controls, seeds, 1)), 0.02, 0.98)
+    truth = chance[..., None] * np.array([1.0, 0.9, 0.8])
+
+    def shares(draws, before=0):
+        noise = rng.random((*shape, draws))
+        return np.stack([(noise < truth[..., t, None]).mean(-1) for t in range(T)], -1)
+
+    def edges(right):
+        mean = right.mean(2)
+        j = judged(mean[0], mean[1], mean[2:].swapaxes(0, 1))
+        return np.stack([j.value - j.high, j.low - j.value])
+
+    moved = []
+    for _ in range(400):
+        first, rest = shares(DONE), shares(MOST - DONE)
+        whole = (DONE * first + (MOST - DONE) * rest) / MOST
+        moved.append(edges(whole) - edges(first))
+    seen = np.std(moved, axis=0).max(0)
+    variance = (truth * (1 - truth)).sum(2) / DONE / N**2 * (1 - DONE / MOST)
+    mean = truth.mean(2)
+    errors = np.sqrt(variance + variance[1])
+    bound = value_error(errors, np.minimum(mean, mean[1]), N)
+    reach = draw_reach(bound[0], bound[2:].swapaxes(0, 1), judged(mean[0], mean[1], mean[2:].swapaxes(0, 1)), 0.05)
+    assert (reach > 0.95 * seen).all()
+    assert (reach < 3 * seen).all()
+
+
+CONTROLS = np.array([[[0.02, 0.03, 0.01], [-0.01, 0.0, 0.02], [0.01, -0.02, -0.01]]])
+REFERENCE = [[-0.1, -0.1, -0.1]]
+
+
+def columns(value, reach, wanted=None):
+    judgement = judge_scores([value], CONTROLS, reference=REFERENCE, must_detect=wanted)
+    return judgement.word, at_stake(judgement, np.full(3, reach), wanted).tolist()
+
+
+def test_a_row_far_beyond_an_edge_is_decided_whatever_its_other_columns_do():
+    edge = judge_scores([[0.0, 0.0, 0.0]], CONTROLS, reference=REFERENCE).high
+    assert columns([edge[0] + 0.05, edge[1], 0.0], 0.01) == ("found", [False, False, False])
+    assert columns([0.005, 0.0, edge[2] - 0.005], 0.01) == ("none", [False, False, True])
+    assert columns([0.005, 0.0, edge[2] + 0.005], 0.01) == ("found", [False, False, True])
+    assert columns([0.005, 0.0, edge[2] + 0.005], 0.001) == ("found", [False, False, False])
+
+
+def test_a_row_found_above_may_still_turn_out_mixed():
+    j = judge_scores([[0.0, 0.0, 0.0]], CONTROLS, reference=REFERENCE)
+    assert columns([j.high[0] + 0.05, j.low[1] + 0.005, 0.0], 0.01) == ("found", [False, True, False])
+
+
+def test_nothing_found_is_at_stake_where_the_original_is_only_just_detectable():
+    j = judge_scores([[0.0, 0.0, 0.0]], CONTROLS, reference=REFERENCE)
+    just = float(j.detectable[0])
+    assert columns([0.005, 0.0, 0.0], 0.01, just + 0.005) == ("none", [True, False, False])
+    assert columns([0.005, 0.0, 0.0], 0.01, just - 0.005) == ("inconclusive", [True, False, False])
+    assert columns([0.005, 0.0, 0.0], 0.01, just + 0.05) == ("none", [False, False, False])
+
+
+def test_too_few_retrained_models_are_not_mended_by_draws():
+    judgement = judge_scores([[0.3, 0.3]], np.zeros((1, 1, 2)), reference=[[0.0, 0.0]])
+    assert judgement.word == "inconclusive"
+    assert not at_stake(judgement, np.full(2, 10.0)).any()
+
+
+def test_an_exact_attack_has_nothing_left_to_draw():
+    assert value_error(np.zeros((2, 3)), np.full((2, 3), 0.5), N).tolist() == np.zeros((2, 4)).tolist()
