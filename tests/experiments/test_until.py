@@ -7,7 +7,9 @@ import pytest
 from residuum import execution
 from residuum.auditing import Counts
 from residuum.cli.options import gathered_overrides
-from residuum.experiments import engine, plan, results_record, run, run_all
+from residuum.engines import engine
+from residuum.experiments import plan, run_all
+from residuum.experiments.results import results_record
 from residuum.record import Results
 from residuum.types import InputError
 
@@ -55,7 +57,7 @@ def test_rows_and_radii_that_go_on_have_all_draws_and_the_others_what_they_had(s
 
 @pytest.mark.parametrize("kind", ["counts", "heldout"])
 def test_the_counts_are_those_of_plain_audits_of_as_many_draws(experiment, stopped, store, kind):
-    plain = {draws: counts(run(experiment(draws), store=store), kind) for draws in (2, 4, 16)}
+    plain = {draws: counts(run_all([experiment(draws)], store=store)[0], kind) for draws in (2, 4, 16)}
     for key, found in counts(stopped, kind).items():
         assert found.joint is not None
         for column, draws in enumerate((2, 2, 2) if key[0] == "loud" else (4, 4, 16)):
@@ -65,7 +67,7 @@ def test_the_counts_are_those_of_plain_audits_of_as_many_draws(experiment, stopp
 
 
 def test_measures_follow_from_the_counts_of_all_rounds(experiment, stopped, store):
-    whole = run(experiment(16), store=store)
+    whole = run_all([experiment(16)], store=store)[0]
     for mine, plain in zip(stopped, whole, strict=True):
         if mine.label == "gd":
             ends = [each.audits["gaussian"]["residual_knowledge"]["pooled"][2] for each in (mine, plain)]
@@ -107,7 +109,7 @@ def test_few_draws_are_warned_of_only_where_they_stayed_few(experiment, stopped,
     def few(results):
         return [text for text in results_record(experiment(until="verdict"), results).warnings if "too few" in text]
 
-    assert any("2 draws are too few" in text for text in few(run(experiment(2), store=store)))
+    assert any("2 draws are too few" in text for text in few(run_all([experiment(2)], store=store)[0]))
     assert any("2 draws are too few" in text for text in few(stopped))  # of the row that stopped
 
     def everything(asked, results):
@@ -120,7 +122,7 @@ def test_few_draws_are_warned_of_only_where_they_stayed_few(experiment, stopped,
 
 def test_the_runner_does_not_judge(experiment, store):
     with pytest.raises(InputError, match="expected a judge for audits until the verdict"):
-        run(experiment(until="verdict"), store=store)
+        run_all([experiment(until="verdict")], store=store)[0]
 
 
 def test_until_and_a_half_width_exclude_each_other():
