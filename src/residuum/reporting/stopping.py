@@ -8,9 +8,9 @@ radius will move by a standard error of e sqrt(1 - d/D), with e as the audit mea
 - a row's value is a mean over S seeds; half its bar, t s sqrt(1/S + 1/N), moves by t u sqrt((1/S + 1/N) / (N - 1))
   where the re-trained scores that s is the spread of move by u, taken to be the error of a control's value.
 
-Value and bar are taken to move independently. Both this and the first point are bounds: together they are about twice
-what is seen on digits. A column whose value lies further from both edges than this stays on its side; a row stops when
-its word rests on such columns alone. Every row is judged once, with the whole error of the rule.
+Value and bar are taken to move independently. The result is meant as a bound: on digits it is 1.3 to 2.4 times what is
+seen. A column whose value lies further from both edges than this is taken to stay on its side; a row stops when its
+word rests on such columns alone. Every row is judged once, with the whole error of the rule.
 """
 
 from __future__ import annotations
