@@ -79,7 +79,7 @@ def test_own_data_stay_private_unless_asked_for(folder):
 @pytest.mark.usefixtures("no_figures")
 def test_bad_input(folder, tmp_path):
     assert isinstance(call(tmp_path / "nowhere").exception, InputError)
-    assert isinstance(call(folder, "--paper", tmp_path / "missing.json").exception, InputError)
+    assert isinstance(call(folder, "--paper-file", tmp_path / "missing.json").exception, InputError)
     assert not (folder / "report.html").exists()
     (tmp_path / "taken").write_text("a file")
     assert "choose another folder" in str(call(folder, "--out", tmp_path / "taken" / "x").exception)

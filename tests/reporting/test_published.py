@@ -121,3 +121,23 @@ def test_other_files_are_refused(tmp_path, content):
         load_published(path)
     with pytest.raises(InputError, match="cannot read"):
         load_published(tmp_path / "missing.json")
+
+
+def test_the_literature_comes_with_the_package():
+    tables = load_published().tables
+    rurk = tables["main_sample_unlearning"].results["small_cifar5"]["RURK"]
+    assert {name: cell.mean for name, cell in rurk.items() if cell and name in METRICS} == {
+        "retain_acc": 99.52,
+        "unlearn_acc": 5.67,
+        "test_acc": 93.83,
+        "mia_acc": 33.33,
+    }
+    doubtful = [
+        (name, scenario, method)
+        for name, table in tables.items()
+        for scenario, methods in table.results.items()
+        for method, values in methods.items()
+        if "average gap" in row_doubt(values, methods.get("Re-train"))
+    ]
+    assert ("main_sample_unlearning", "cifar10", "GA") in doubtful
+    assert ("main_sample_unlearning", "small_cifar5", "RURK") not in doubtful

@@ -13,7 +13,8 @@ def report_runs(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Folders of finished runs; several are compared.")
     ],
-    paper: Annotated[Path | None, typer.Option(help="JSON file of published values to show beside ours.")] = None,
+    paper: Annotated[bool, typer.Option("--paper", help="Show the literature's values beside ours.")] = False,
+    paper_file: Annotated[Path | None, typer.Option(help="JSON file of other published values.")] = None,
     gallery: options.Gallery = None,
     samples: options.SampleList = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write to; default: the run's own.")] = None,
@@ -22,6 +23,6 @@ def report_runs(
     """Write report.html, table.tex, table.csv, samples.csv and figures from stored results; no model is loaded."""
     from residuum.reporting import write_report
 
-    found = write_report(list(runs), paper=paper, gallery=gallery, samples=samples, out=out)
+    found = write_report(list(runs), paper=paper_file or paper, gallery=gallery, samples=samples, out=out)
     files = [str(path) for path in found]
     typer.echo(json.dumps(files, indent=1) if as_json else "\n".join(files))

@@ -13,6 +13,7 @@ from residuum.errors import InputError
 from residuum.record import Spread
 from residuum.reporting.run import Run
 
+LITERATURE = Path(__file__).with_name("published.json")
 PUBLISHED_SEEDS = 3
 ROUNDING = 0.005
 NAMES = {"negradplus": "neggrad", "neggrad+": "neggrad", "re-train": "retrain", "eu-k": "eu_k", "cf-k": "cf_k"}
@@ -72,8 +73,11 @@ class Published(BaseModel):
     tables: dict[str, Table]
 
 
-def load_published(path: Path) -> Published:
-    """Read published values: {"tables": {TABLE: {"caption", "results": {SCENARIO: {METHOD: {METRIC: {...}}}}}}}."""
+def load_published(path: Path = LITERATURE) -> Published:
+    """Read published values: {"tables": {TABLE: {"caption", "results": {SCENARIO: {METHOD: {METRIC: {...}}}}}}}.
+
+    Without a file: the tables of the publication that defines residual knowledge, as printed.
+    """
     try:
         return Published.model_validate_json(path.read_bytes())
     except OSError as error:

@@ -13,7 +13,7 @@ from residuum.reporting.exports import csv_table, csv_text, latex_table
 from residuum.reporting.figures import write_figures
 from residuum.reporting.gallery import gallery_of
 from residuum.reporting.page import page_text
-from residuum.reporting.published import compare, load_published
+from residuum.reporting.published import Published, compare, load_published
 from residuum.reporting.request_report import index_text, requests_csv
 from residuum.reporting.run import Run, load_runs
 from residuum.reporting.samples import SAMPLES, samples_of
@@ -22,7 +22,7 @@ from residuum.reporting.samples import SAMPLES, samples_of
 def write_report(
     runs: Run | Path | str | Sequence[Run | Path | str],
     *,
-    paper: Path | str | None = None,
+    paper: Path | str | bool | None = None,
     gallery: bool | None = None,
     samples: bool | None = None,
     out: Path | str | None = None,
@@ -30,11 +30,11 @@ def write_report(
     """Write report.html, table.tex, table.csv, samples.csv and figures/*.svg|png from stored results; return the files.
 
     `runs` is a run or its folder (with results.json), or several, which are then compared on one page. The files are
-    written beside results.json; for several runs into `comparison` beside the first, or wherever `out` says. `paper` is
-    a file of published values (docs/report.md has the format). `gallery` shows pictures of forgotten samples, `samples`
-    lists them by their ids, on the page and in samples.csv; None means for data sets with a public name only. No model
-    is loaded. The folder of a sequence of requests gets index.html and requests.csv, and every request's run its own
-    report; `out` then has the same folders.
+    written beside results.json; for several runs into `comparison` beside the first, or wherever `out` says. `paper`
+    shows published values beside ours: True those of the literature, a path those of a file (docs/report.md has the
+    format). `gallery` shows pictures of forgotten samples, `samples` lists them by their ids, on the page and in
+    samples.csv; None means for data sets with a public name only. No model is loaded. The folder of a sequence of
+    requests gets index.html and requests.csv, and every request's run its own report; `out` then has the same folders.
     """
     given = [runs] if isinstance(runs, Run | Path | str) else list(runs)
     folders = [each.folder if isinstance(each, Run) else Path(each) for each in given]
@@ -42,7 +42,7 @@ def write_report(
         target = folders[0] if out is None else Path(out)
         return _write_requests(folders[0], target, paper=paper, gallery=gallery, samples=samples)
     runs = load_runs(folders)
-    published = load_published(Path(paper)) if paper is not None else None
+    published = _published(paper)
     galleries = [gallery_of(run, gallery) for run in runs]
     lists = [samples_of(run, samples) for run in runs]
     compared = None if published is None else [compare(run, published) for run in runs]
@@ -60,6 +60,12 @@ def write_report(
         files = [_write(target / name, text) for name, text in texts.items()]
         files += write_figures(runs, target / "figures")
         return [*files, *(path for run in runs for path in _write_picture(run, target / "figures"))]
+
+
+def _published(paper: Path | str | bool | None) -> Published | None:
+    if not paper:
+        return None
+    return load_published() if paper is True else load_published(Path(paper))
 
 
 def _write_picture(run: Run, folder: Path) -> list[Path]:
