@@ -1,10 +1,15 @@
 """What users are told when something cannot be used or may not mean what it seems to; needs no torch."""
 
 import difflib
+import os
+import sys
+import tempfile
+import traceback
 import warnings
 from collections.abc import Iterable
 
 RANK = "RESIDUUM_RANK"  # set in each of several processes that share the work
+DEBUG = "RESIDUUM_DEBUG"  # set where tracebacks are to be printed
 
 
 class InputError(ValueError):
@@ -13,6 +18,10 @@ class InputError(ValueError):
 
 class LostProcessError(RuntimeError):
     """A process that shared the work is gone; the command line says so and exits with 1."""
+
+
+class MethodError(RuntimeError):
+    """A method did what no method may; the text names it. Its row fails, other rows go on, the exit code is 1."""
 
 
 class ResiduumWarning(UserWarning):
@@ -34,6 +43,21 @@ def warn(text: str, stacklevel: int = 2) -> None:
         return
     _shown.add(text)
     warnings.warn(text, ResiduumWarning, stacklevel=stacklevel + 1)
+
+
+def traceback_kept(error: BaseException) -> str:
+    """Write the whole traceback to a log file and return words that name it; with debugging on, print it instead."""
+    text = "".join(traceback.format_exception(error))
+    if os.environ.get(DEBUG):
+        print(text, file=sys.stderr)  # noqa: T201
+        return "the traceback is above"
+    try:
+        handle, name = tempfile.mkstemp(prefix="residuum-", suffix=".log")
+        with open(handle, "w", encoding="utf-8", errors="backslashreplace") as log:
+            log.write(text)
+    except OSError as full:
+        return f"--debug shows the traceback, which no log could take ({full.strerror})"
+    return f"the traceback is in {name}"
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:

@@ -5,7 +5,6 @@ import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from residuum.cli import options
 from residuum.errors import unknown_name
@@ -38,7 +37,7 @@ def list_names(
     as_json: options.PlainJson = False,
 ) -> None:
     """List methods, scenarios, data sets, models and perturbations."""
-    from residuum.reporting.terminal import names_table
+    from residuum.reporting.terminal import console, names_table
 
     tables = catalogue()
     if kind is not None and kind not in tables:
@@ -47,6 +46,5 @@ def list_names(
     if as_json:
         typer.echo(json.dumps(chosen, indent=1))
         return
-    console = Console()
     for title, rows in chosen.items():
-        console.print(names_table(title, list(rows.items())))
+        console().print(names_table(title, list(rows.items())))

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from residuum.cli.options import DEFAULT_STORE
@@ -21,6 +20,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be remov
 def list_store(store: Root = DEFAULT_STORE, as_json: Json = False) -> None:
     """List finished stages, oldest first, and whether the installed code would still use them."""
     from residuum.experiments import maintenance
+    from residuum.reporting.terminal import console
 
     records = [artefact.record() for artefact in maintenance.artefacts(store)]
     if as_json:
@@ -32,7 +32,7 @@ def list_store(store: Root = DEFAULT_STORE, as_json: Json = False) -> None:
     for r in records:
         current = "yes" if r["current"] else "no: other code"
         table.add_row(r["title"], r["key"], f"{r['bytes'] / 1024:.0f}", r["made"], current)
-    Console().print(table)
+    console().print(table)
 
 
 @app.command("verify")

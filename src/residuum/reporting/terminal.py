@@ -21,8 +21,8 @@ PIPE_WIDTH = 160  # columns of a table that no terminal shows
 
 
 def console() -> Console:
-    """Return standard output, as wide as the terminal."""
-    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    """Return standard output, as wide as the terminal; nothing in a text is taken for markup."""
+    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, markup=False, emoji=False)
 
 
 def print_tables(make: Callable[[int], Iterable[Table]]) -> None:
@@ -35,7 +35,7 @@ def print_tables(make: Callable[[int], Iterable[Table]]) -> None:
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines as they are: nothing in them is taken for markup or cut."""
     for line in lines:
-        console().print(line, soft_wrap=True, markup=False, highlight=False)
+        console().print(line, soft_wrap=True, highlight=False)
 
 
 def fitting_tables(

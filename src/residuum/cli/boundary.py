@@ -1,0 +1,106 @@
+"""The one place where what a command raises becomes one line on standard error and an exit code."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import typer
+from typer.core import TyperGroup
+
+from residuum.errors import DEBUG, RANK, InputError, LostProcessError, MethodError, traceback_kept
+
+# typer keeps a private copy of click in some releases, so its base error is found through a public name
+COMMAND_LINE_ERROR: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+
+
+class Commands(TyperGroup):
+    """The group of all commands."""
+
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
+        """Run the command; typer would call an end of file an interrupt, and a closed pipe nothing at all."""
+        try:
+            return super().invoke(ctx)
+        except EOFError as error:
+            raise RuntimeError(f"unexpected end of a file or connection: {error}") from error
+        except BrokenPipeError as error:
+            raise RuntimeError("nobody reads the output any more") from error
+
+
+def exit_code(command: Callable[[], object]) -> int:
+    """Run a command and return 0 for done, 1 for failed, 2 for bad input, 130 for interrupted.
+
+    What can be foreseen is an `InputError`. Anything else is a fault of ours or of a plug-in: its traceback goes to a
+    log file that the line names. Only a follower of a team may leave by `SystemExit`: its leader has the results.
+    """
+    try:
+        code = command() or 0
+    except typer.Exit as stop:
+        code = stop.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    except BaseException as error:  # whatever it is, the user gets one line
+        return _answered(error)
+    if code == INTERRUPTED and os.environ.get(RANK, "0") == "0":
+        _say("interrupted; the same command resumes")
+    return int(code)  # type: ignore[call-overload, no-any-return]
+
+
+def _answered(error: BaseException) -> int:
+    if isinstance(error, SystemExit) and os.environ.get(RANK, "0") != "0" and not error.code:
+        return 0
+    if isinstance(error, InputError | COMMAND_LINE_ERROR):
+        _say(f"error: {error.format_message() if isinstance(error, COMMAND_LINE_ERROR) else error}")  # type: ignore[attr-defined]
+        return REFUSED
+    _say(f"error: {_what_failed(error)}")
+    return FAILED
+
+
+def _what_failed(error: BaseException) -> str:
+    if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
+        return "nobody reads the output any more"
+    if isinstance(error, LostProcessError | MethodError):
+        return str(error) if error.__cause__ is None else f"{error}; {traceback_kept(error)}"
+    left = isinstance(error, SystemExit)
+    return f"{'the program was left before it was done' if left else first_line(error)}; {traceback_kept(error)}"
+
+
+def flushed(code: int) -> int:
+    """Return the exit code, 1 if what was printed did not get out: to a full disk or a closed pipe."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter tries again when it ends
+        _say(f"error: cannot print to standard output: {error.strerror}")
+        return FAILED
+    return code
+
+
+@contextmanager
+def debugging(wanted: bool) -> Iterator[None]:
+    """Have tracebacks printed, here and in the processes that are started meanwhile."""
+    before = os.environ.get(DEBUG)
+    if wanted:
+        os.environ[DEBUG] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(DEBUG, None)
+
+
+def first_line(error: BaseException) -> str:
+    """Return kind and first line of an error.
+
+    >>> first_line(ValueError()), first_line(KeyError("name"))
+    ('ValueError', "KeyError: 'name'")
+    """
+    return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0].strip().removesuffix(":")
+
+
+def _say(message: str) -> None:
+    rank = os.environ.get(RANK)
+    who = "residuum" if rank is None else f"residuum rank {rank}"
+    print(f"{who}: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201

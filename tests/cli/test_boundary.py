@@ -1,0 +1,110 @@
+"""Whatever a command raises becomes one line and an exit code; what nobody foresaw is written whole to a log."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from residuum.cli import run_command
+from residuum.errors import DEBUG, RANK, InputError, LostProcessError, MethodError
+
+
+@pytest.fixture(autouse=True)
+def logs(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def raising(monkeypatch, error):
+    def catalogue():
+        raise error
+
+    monkeypatch.setattr("residuum.cli.listing.catalogue", catalogue)
+
+
+CODES = {
+    "foreseen": (InputError("expected 1,\n got 2"), 2, "error: expected 1, got 2", False),
+    "unforeseen": (TypeError("one line\nand another"), 1, "error: TypeError: one line; the traceback is in", True),
+    "without words": (RecursionError(), 1, "error: RecursionError; the traceback is in", True),
+    "a lost process": (LostProcessError("rank 1 is gone"), 1, "error: rank 1 is gone", False),
+    "a method": (MethodError("method bad: it left"), 1, "error: method bad: it left", False),
+    "a false end": (SystemExit(0), 1, "error: the program was left before it was done", True),
+    "an end of file": (EOFError("cut"), 1, "unexpected end of a file or connection: cut", True),
+    "an interrupt": (KeyboardInterrupt(), 130, "interrupted; the same command resumes", False),
+    "a closed pipe": (BrokenPipeError(32, "Broken pipe"), 1, "nobody reads the output", False),
+}
+
+
+@pytest.mark.parametrize("case", CODES)
+def test_every_error_is_one_line_with_its_code(case, logs, monkeypatch, capsys):
+    error, code, line, logged = CODES[case]
+    raising(monkeypatch, error)
+    assert run_command(["list"]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith("residuum: ")
+    assert line in captured.err
+    written = list(logs.iterdir())
+    assert len(written) == logged
+    if logged:
+        assert str(written[0]) in captured.err
+        assert "Traceback (most recent call last)" in written[0].read_text()
+        assert "in catalogue" in written[0].read_text()
+
+
+@pytest.mark.parametrize("arguments", [["--debug", "list"], ["list", "--debug"]])
+def test_debug_prints_the_traceback_and_writes_no_log(arguments, logs, monkeypatch, capsys):
+    raising(monkeypatch, TypeError("odd"))
+    assert run_command(arguments) == 1
+    said = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in said
+    assert said.splitlines()[-1] == "residuum: error: TypeError: odd; the traceback is above"
+    assert list(logs.iterdir()) == []
+    assert DEBUG not in os.environ
+
+
+def test_a_log_that_cannot_be_written_is_said(monkeypatch, capsys):
+    raising(monkeypatch, TypeError("odd"))
+    monkeypatch.setattr(tempfile, "tempdir", "/dev/null")
+    assert run_command(["list"]) == 1
+    assert "--debug shows the traceback" in capsys.readouterr().err
+
+
+def test_the_cause_of_a_methods_failure_is_in_the_log(logs, monkeypatch, capsys):
+    error = MethodError("method bad: ZeroDivisionError")
+    error.__cause__ = ZeroDivisionError("the cause")
+    raising(monkeypatch, error)
+    assert run_command(["list"]) == 1
+    assert "the traceback is in" in capsys.readouterr().err
+    assert "the cause" in next(logs.iterdir()).read_text()
+
+
+def test_only_a_follower_may_leave_with_0(monkeypatch):
+    raising(monkeypatch, SystemExit(0))
+    monkeypatch.setenv(RANK, "1")
+    assert run_command(["list"]) == 0
+    raising(monkeypatch, SystemExit(3))
+    assert run_command(["list"]) == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_output_that_cannot_be_written_is_no_success(tmp_path):
+    with open("/dev/full", "w") as full:
+        program = [sys.executable, "-m", "residuum", "bound", "sphere", "--dimension", "3", "--tau", "0.1"]
+        options = {"text": True, "env": os.environ | {"TMPDIR": str(tmp_path)}}
+        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, check=False, **options)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "No space left on device" in done.stderr
+
+
+def test_markup_in_a_name_is_printed_as_it_is(monkeypatch, capsys):
+    monkeypatch.setattr("residuum.cli.listing.catalogue", lambda: {"[/b] [red]": {"[/x]": ":smile: [/i]"}})
+    assert run_command(["list"]) == 0
+    assert ":smile: [/i]" in capsys.readouterr().out
