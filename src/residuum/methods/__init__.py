@@ -1,6 +1,5 @@
 """Ways to make a trained classifier forget; one file each, one table of all."""
 
-import copy
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import entry_points
@@ -84,7 +83,7 @@ def unlearn(
     if reason := chosen.refusal(splits):
         raise InputError(reason)
     context = context or Context(seed)
-    result = chosen.edit(copy.deepcopy(model), splits, context)
+    result = chosen.unlearned(model, splits, context)
     if same_bits(result, model):
         context.notes["unchanged"] = True
     return result

@@ -10,7 +10,7 @@ from torch import nn
 from residuum.methods.base import Context
 from residuum.methods.fresh import Parts, restart
 from residuum.methods.gd import GD
-from residuum.training import STRICT, Fraction, NonNegative, Positive
+from residuum.training import STRICT, NonNegative, Positive
 from residuum.types import InputError, Splits
 
 TAKEN = ("lr", "momentum", "weight_decay", "batch_size", "clip", "augment")
@@ -32,7 +32,6 @@ class AsTrained(GD):
     clip: Positive | None = None
     augment: bool | None = None  # type: ignore[assignment]
     schedule: Literal["constant", "cosine"] = "cosine"
-    keep: Fraction = 1.0
     fresh: Literal["draw", "initial"] = "draw"
 
     def filled(self, context: Context) -> Self:

@@ -4,8 +4,9 @@ from typing import ClassVar
 
 from pydantic.dataclasses import dataclass
 
+from residuum.methods.base import Keep
 from residuum.methods.tail import TailMethod
-from residuum.training import STRICT, Fraction
+from residuum.training import STRICT
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -24,4 +25,4 @@ class EUk(TailMethod):
     name: ClassVar[str] = "eu_k"
     title: ClassVar[str] = "EU-k"
 
-    keep: Fraction = 0.0
+    keep: Keep = 0.0

@@ -7,6 +7,7 @@ from pydantic import field_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
+from residuum.methods.base import Keep
 from residuum.methods.gate import ForgettingMethod
 from residuum.methods.streams import mean_cross_entropy
 from residuum.training import STRICT, Batch, NonNegative, Positive
@@ -37,8 +38,8 @@ class GA(ForgettingMethod):
 
     @field_validator("keep")
     @classmethod
-    def _whole(cls, keep: float) -> float:
-        if keep < 1:
+    def _whole(cls, keep: Keep) -> Keep:
+        if keep != 1:
             raise ValueError("expected 1, because no retain data would repair a softened start")
         return keep
 

@@ -36,11 +36,12 @@ class ForgettingMethod(GradientMethod):
     @property
     def parts_read(self) -> frozenset[str]:
         """Validation samples as well, where there is a gate."""
-        return self.reads | ({"validation"} if self.gate else set())
+        return super().parts_read | ({"validation"} if self.gate else set())
 
     def refusal(self, splits: Splits) -> str | None:
         """Return what a gate lacks."""
-        return lacks_held_out(splits, f"{self.name}: gate=falw") if self.gate else None
+        own = lacks_held_out(splits, f"{self.name}: gate=falw") if self.gate else None
+        return own or super().refusal(splits)
 
     def descend(self, model: nn.Module, splits: Splits, context: Context, phases: Phases, **options: Any) -> None:  # noqa: ANN401
         """Descend with the forget samples weighed."""

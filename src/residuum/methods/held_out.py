@@ -1,8 +1,10 @@
 """Validation samples of the forgotten classes: what a model does with samples alike that it never saw."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from residuum.models import forward
+from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.types import Samples, Splits
 
 
@@ -10,6 +12,11 @@ def held_out_alike(splits: Splits) -> Samples:
     """Return the validation samples of the forgotten classes, ordered by id so that their order changes nothing."""
     alike = torch.isin(splits.validation.y, splits.forget.y).nonzero().flatten().tolist()
     return splits.validation.subset(sorted(alike, key=lambda row: splits.validation.ids[row]))
+
+
+def error_rate(model: nn.Module, samples: Samples, team: Team = SINGLE_PROCESS) -> float:
+    """Return the share of samples the model gets wrong."""
+    return forward(model, samples, team=team).argmax(1).ne(samples.y).double().mean().item()
 
 
 def rows_by_class(samples: Samples) -> dict[int, Tensor]:

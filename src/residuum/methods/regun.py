@@ -54,7 +54,7 @@ class ReGUn(ForgettingMethod):
 
     def refusal(self, splits: Splits) -> str | None:
         """Return which class has no validation samples to match."""
-        return lacks_held_out(splits, self.name)
+        return lacks_held_out(splits, self.name) or super().refusal(splits)
 
     def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
         """Return lambda_r L(w, S_r)."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from residuum.methods.base import Context, Phases
 from residuum.methods.gate import ForgettingMethod
+from residuum.methods.held_out import error_rate
 from residuum.models import forward
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.training import STRICT, Batch, NonNegative, Positive, TrainingPhase
@@ -138,8 +139,3 @@ class _History:
         chosen = min(reversed(range(len(self.errors))), key=lambda epoch: abs(self.errors[epoch] - goal))
         self.model.load_state_dict(self.states[chosen])
         return {"rewind_epoch": chosen + 1, "forget_errors": self.errors, "validation_error": goal}
-
-
-def error_rate(model: nn.Module, samples: Samples, team: Team = SINGLE_PROCESS) -> float:
-    """Return the share of samples the model gets wrong."""
-    return forward(model, samples, team=team).argmax(1).ne(samples.y).double().mean().item()

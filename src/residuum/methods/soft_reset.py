@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from residuum.methods.as_trained import AsTrained
-from residuum.methods.base import Context
-from residuum.training import STRICT, Fraction
+from residuum.methods.base import Context, Keep
+from residuum.training import STRICT
 from residuum.types import Splits
 
 
@@ -32,7 +32,7 @@ class SoftReset(AsTrained):
     title: ClassVar[str] = "Soft reset"
 
     epochs: Annotated[int, Field(ge=0)] = 10
-    keep: Fraction = 0.3
+    keep: Keep = 0.3
     bn_stats: Literal["mix", "reset"] = "mix"
 
     def soften(self, model: nn.Module, splits: Splits, context: Context) -> None:
