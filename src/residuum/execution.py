@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from residuum.auditing import Cost
 from residuum.engines import engine
 from residuum.errors import InputError
 from residuum.experiments import Experiment, Result, Stage, claim_folder, plan, run_all, write_requests, write_run
-from residuum.experiments.planning import Undecided, audit_cost, forget_lines, is_short, outline
+from residuum.experiments.estimates import work_left
+from residuum.experiments.planning import Undecided, forget_lines, outline
 from residuum.experiments.results import results_record
 from residuum.experiments.runner import Report
 from residuum.parallel import SINGLE_PROCESS, Team, make_team
@@ -134,18 +134,14 @@ def _computed(
     plans = [plan(step) for step in steps]
     todo = outline(plans, store)
     claim_folder(folder, kind)
-    costs = [audit_cost(step, store, own) for step, own in zip(steps, plans, strict=True)]
-    total = Cost(sum(cost.passes for cost in costs), sum(cost.seconds for cost in costs))
+    work = work_left(steps, store, plans)
     if progress:
-        chosen_draws = steps[0].scenario.audit
-        most = "at most " if chosen_draws.draws is None or chosen_draws.until else ""
-        costs_line = [f"audits: {most}{total}, on one core"] if total.passes else []
         warned = [f"warning: {text}" for text in steps[0].warnings]
-        for line in (str(todo), *forget_lines(steps), *warned, *costs_line):
+        for line in (str(todo), *forget_lines(steps), *warned, *([f"work: {work}"] if work.seconds else [])):
             print(f"residuum: {line}", file=sys.stderr, flush=True)  # noqa: T201
-    one = not resources.one_process or is_short(steps, store, plans, total)
+    one = not resources.one_process or (work.short and not steps[0].scenario.audit.until)
     where = nullcontext(executor) if executor else engine(1 if one else resources.workers, resources.cluster)
-    with where as pool, _shown(progress) as report:
+    with where as pool, _shown(progress, todo.total) as report:
         results = run_all(steps, store=store, executor=pool, report=report, plans=plans, team=team, judge=_go_on)
     team.end()
     return steps, results
@@ -157,7 +153,7 @@ def _go_on(experiment: Experiment, results: Sequence[Result]) -> Undecided:
 
 
 @contextmanager
-def _shown(progress: bool) -> Iterator[Report | None]:
+def _shown(progress: bool, stages: int) -> Iterator[Report | None]:
     """Yield a reporter of finished stages: a bar on a terminal, plain lines otherwise, on standard error."""
     if not progress or not sys.stderr.isatty():
         yield _print_line if progress else None
@@ -168,7 +164,7 @@ def _shown(progress: bool) -> Iterator[Report | None]:
     counts = (bars.TextColumn("{task.description}", markup=False), bars.BarColumn(), bars.MofNCompleteColumn())
     columns = (*counts, bars.TimeElapsedColumn(), bars.TimeRemainingColumn())
     with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting", total=None)
+        task = bar.add_task("starting", total=stages)
         yield lambda stage, done, total: bar.update(task, description=stage.title, completed=done, total=total)
 
 

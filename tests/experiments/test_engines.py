@@ -37,14 +37,13 @@ def test_two_processes_give_the_same_record(finished, quick, tmp_path):
     assert without_times(results_record(quick, results).as_dict()) == without_times(finished[0])
 
 
-def test_the_outline_counts_and_estimates(finished, quick, tmp_path):
+def test_the_outline_counts(finished, quick, tmp_path):
     _, folder, _ = finished
     assert str(outline([plan(quick)], folder / "store")) == "22 stages: 22 finished, 0 to run"
     assert str(outline([plan(quick)], tmp_path / "empty")) == "22 stages: 0 finished, 22 to run"
     scenario = quick.scenario.model_copy(update={"seeds": [1, 2, 3]})
     more = outline([plan(Experiment(scenario=scenario, rows=quick.rows))], folder / "store")
     assert (more.total, more.finished) == (33, 22)
-    assert more.seconds > 0
 
 
 COMMAND = [

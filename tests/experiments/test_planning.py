@@ -2,50 +2,68 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from residuum.auditing import Cost
 from residuum.experiments import Experiment, plan
-from residuum.experiments.planning import audit_cost, is_short
+from residuum.experiments.estimates import WorkLeft, seconds_to_the_end, work_left
 from residuum.experiments.stages import printed_progress
 
 
-def test_the_cost_of_missing_audits_counts_every_prediction(quick, finished, tmp_path):
-    splits = quick.splits()
+def work_of(experiment, store):
+    return work_left([experiment], store, [plan(experiment)])
+
+
+def test_the_work_left_counts_every_prediction_and_names_every_kind_of_stage(quick, finished, tmp_path):
     rows, seeds, draws = len(quick.labels), 2, 5
-    shown = len(splits.forget) + 12  # and as many held-out eights
+    shown = len(quick.splits().forget) + 12  # and as many held-out eights
     per_model = shown * (1 + 2 * draws)  # one draw at radius 0, then two radii
-    cost = audit_cost(quick, tmp_path / "empty", plan(quick))
-    assert cost.passes == per_model * rows * seeds
-    assert cost.seconds > 0
-    assert audit_cost(quick, finished[1] / "store", plan(quick)) == Cost(0, 0.0)
+    work = work_of(quick, tmp_path / "empty")
+    assert work.passes == per_model * rows * seeds
+    assert list(work.seconds) == ["train", "unlearn", "evaluate", "audit"]
+    assert all(seconds > 0 for seconds in work.seconds.values())
+    assert WorkLeft({"train": 1.0, "audit": 1.9}, 0, at_most=False).short
+    assert work_of(quick, finished[1] / "store") == WorkLeft({}, 0, at_most=False)
 
 
 def test_attacks_crafted_on_each_model_show_every_copy_to_reference_and_original_too(quick, tmp_path):
     scenario = quick.scenario
     audit = scenario.audit.model_copy(update={"perturbations": ["pgd"], "taus": {"pgd": [0.1]}})
     attacked = Experiment(scenario=scenario.model_copy(update={"audit": audit}), rows=quick.rows)
-    cost = audit_cost(attacked, tmp_path / "empty", plan(attacked))
     shown, draws, models, seeds = len(quick.splits().forget) + 12, 5, 3, 2
-    assert cost.passes == shown * draws * models * len(quick.labels) * seeds
+    assert work_of(attacked, tmp_path / "empty").passes == shown * draws * models * len(quick.labels) * seeds
 
 
 @pytest.mark.parametrize(
-    ("scenario", "changes", "cost", "short"),
-    [
-        ("tiny", {}, Cost(1100, 0.1), True),
-        ("tiny", {}, Cost(10**6, 60.0), False),  # long audits
-        ("tiny", {"train.epochs": 200}, Cost(1100, 0.1), False),  # long trainings
-        ("digits", {}, Cost(0, 0.0), False),
-    ],
+    "changes", [{"train.epochs": 2000}, {"gd.epochs": 5000}, {"audit.draws": 50_000}, {"relearn.epochs": 200_000}]
 )
-def test_work_is_short_if_neither_trainings_nor_audits_are_long(scenario, changes, cost, short, tmp_path):
-    experiment = Experiment.create(scenario, overrides=changes)
-    assert is_short([experiment], tmp_path, [plan(experiment)], cost) == short
+def test_long_work_of_every_kind_is_foreseen(changes, tmp_path):
+    experiment = Experiment.create("tiny", methods="gd", seeds=[1], overrides=changes)
+    assert not work_of(experiment, tmp_path).short
 
 
-def test_finished_trainings_are_no_work(quick, finished):
-    assert is_short([quick], finished[1] / "store", [plan(quick)], Cost(0, 0.0))
+def test_the_time_to_the_end_is_the_steps_that_were_measured_times_all_steps():
+    done = []
+
+    def work(progress):
+        for step in range(1, 1001):
+            time.sleep(0.005)
+            done.append(step)
+            progress(step, 1000)
+
+    assert 5 <= seconds_to_the_end(work) < 15
+    assert len(done) < 50
+
+
+def test_work_that_ends_at_once_is_measured_whole():
+    assert seconds_to_the_end(lambda progress: progress(1, 1)) < 0.05
+
+
+def test_a_method_that_fresh_weights_do_not_allow_is_estimated_all_the_same(tmp_path):
+    known = {"rurk.lr": 1e30}
+    experiment = Experiment.create("tiny", methods="rurk", seeds=[1], overrides=known)
+    assert work_of(experiment, tmp_path).seconds["unlearn"] > 0
 
 
 @pytest.mark.parametrize(("every", "lines"), [(0.0, 2), (1000.0, 0)])

@@ -14,7 +14,8 @@ from residuum.auditing import AuditResult, Counts
 from residuum.auditing.completeness import completeness_above
 from residuum.data import load_dataset
 from residuum.experiments import Experiment, claim_folder, plan, run_all, write_run
-from residuum.experiments.planning import audit_cost, outline
+from residuum.experiments.estimates import work_left
+from residuum.experiments.planning import outline
 from residuum.experiments.results import merged_warnings, results_record
 from residuum.experiments.runner import Result
 from residuum.experiments.stages import measured
@@ -159,7 +160,7 @@ def test_the_data_are_read_once_in_a_process(quick, tmp_path, monkeypatch):
     steps = Experiment.create("tiny", seeds=[1], methods="gd", requests=["class=8", "fraction=0.1"]).steps
     plans = [plan(step) for step in steps]
     outline(plans, tmp_path / "store")
-    assert audit_cost(steps[1], tmp_path / "store", plans[1]).passes > 0
+    assert work_left(steps, tmp_path / "store", plans).passes > 0
     results = run_all(steps, store=tmp_path / "store", plans=plans)
     write_run(steps[1], results[1], tmp_path / "out")
     assert loads == [("digits",)]

@@ -1,6 +1,5 @@
-"""Plan the stages of an experiment, and say before it starts what there is to do and what the audits will cost."""
+"""Plan the stages of an experiment, and say before it starts what there is to do."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,9 +7,7 @@ from typing import Any, cast
 
 from torch import nn
 
-from residuum.auditing import Cost, estimate_cost
 from residuum.experiments.experiment import Experiment
-from residuum.experiments.parsing import build_perturbation
 from residuum.experiments.pretrained import Pretrained
 from residuum.experiments.settings import (
     AuditStageSettings,
@@ -24,9 +21,6 @@ from residuum.experiments.store import Stage, Store
 from residuum.models import build_model, check_model, init_from
 from residuum.parallel import Compute
 from residuum.types import InputError, Splits
-
-STEP = 1e-3  # seconds that a step of training takes at least, however small the network
-SHORT = 3.0  # seconds of work that are done before worker processes are there
 
 Fields = dict[str, Any]  # of settings, that several stages have in common
 
@@ -56,7 +50,7 @@ Undecided = Mapping[str, tuple[Sequence[str], Sequence[float]]]  # by perturbati
 def plan(experiment: Experiment) -> list[SeedPlan]:
     """Return the stages of every seed, after checking that data, splits and network fit together."""
     dataset, splits, scenario = experiment.dataset(), experiment.splits(), experiment.scenario
-    model = _network(experiment, splits)
+    model = network(experiment, splits)
     if experiment.init_from is not None:
         model = init_from(model, experiment.init_from)
     check_model(model, splits.retain, splits.classes)
@@ -76,7 +70,8 @@ def all_stages(plans: Plans) -> list[Stage]:
     return list({stage.key: stage for own in plans for seed_plan in own for stage in seed_plan.stages}.values())
 
 
-def _network(experiment: Experiment, splits: Splits, seed: int = 0) -> nn.Module:
+def network(experiment: Experiment, splits: Splits, seed: int = 0) -> nn.Module:
+    """Return the scenario's network with fresh weights."""
     spec = experiment.scenario.model
     return build_model(spec.name, splits.train.shape, splits.classes, width=spec.width, seed=seed)
 
@@ -153,29 +148,24 @@ def _picture_stage(experiment: Experiment, shared: Fields, models: Mapping[str, 
 
 @dataclass(frozen=True)
 class Outline:
-    """What a run has to do: stages in all, how many are finished, and how long the rest took when last measured."""
+    """What a run has to do: stages in all, and how many are finished."""
 
     total: int
     finished: int
-    seconds: float | None
 
     def __str__(self) -> str:
         """Say it in one line.
 
-        >>> str(Outline(45, 30, 61.0)), str(Outline(3, 0, None))
-        ('45 stages: 30 finished, 15 to run, about 61 s of work', '3 stages: 0 finished, 3 to run')
+        >>> str(Outline(45, 30))
+        '45 stages: 30 finished, 15 to run'
         """
-        time = f", about {self.seconds:.0f} s of work" if self.seconds else ""
-        return f"{self.total} stages: {self.finished} finished, {self.total - self.finished} to run{time}"
+        return f"{self.total} stages: {self.finished} finished, {self.total - self.finished} to run"
 
 
 def outline(plans: Plans, store: Path | str) -> Outline:
     """Return what `run_all` would find in the store and what it would still have to do."""
     found, stages = Store(Path(store)), all_stages(plans)
-    missing, measured = [stage for stage in stages if not found.has(stage)], found.known_seconds()
-    known = [measured.get((stage.kind, stage.name)) for stage in missing]
-    total = None if None in known else sum(seconds for seconds in known if seconds is not None)
-    return Outline(len(stages), len(stages) - len(missing), total)
+    return Outline(len(stages), sum(found.has(stage) for stage in stages))
 
 
 def forget_lines(experiments: Sequence[Experiment]) -> list[str]:
@@ -190,54 +180,3 @@ def _forget_words(experiment: Experiment) -> str:
         return f"{len(splits.forget)} of {len(splits.train)} training samples"
     of_class = int((splits.train.y == splits.forget_class).sum())
     return f"{len(splits.forget)} of {of_class} training samples of class {splits.class_names[splits.forget_class]!r}"
-
-
-def audit_cost(experiment: Experiment, store: Path | str, plans: Sequence[SeedPlan]) -> Cost:
-    """Return what the missing audits will cost, from a probe of the scenario's network; nothing where none is missing.
-
-    With a half-width or until the verdict the number of draws is not known: then this is the most they can cost.
-    """
-    found, chosen, rows = Store(Path(store)), experiment.scenario.audit, len(experiment.labels)
-    missing = [spec for seed_plan in plans for spec, stage in seed_plan.audits.items() if not found.has(stage)]
-    if not missing:
-        return Cost(0, 0.0)
-    splits = experiment.splits()
-    model, reference, original = (_network(experiment, splits, seed) for seed in range(3))
-    total, draws = Cost(0, 0.0), chosen.draws or chosen.max_draws
-    for spec in set(missing):
-        perturbation = build_perturbation(spec)
-        each = perturbation.crafted and chosen.crafted_on == "unlearned"
-        one = estimate_cost(
-            {"model": model},
-            reference,
-            splits.forget,
-            perturbation,
-            taus=chosen.radii(spec),
-            draws=draws,
-            crafted_on=chosen.crafted_on,
-            heldout=splits.heldout,
-            original=original if each else None,  # else it is one of the rows
-        )
-        times = missing.count(spec) * (rows if each else rows / 2)  # the probe's two models against all rows
-        total = Cost(total.passes + round(one.passes * times), total.seconds + one.seconds * times)
-    return total
-
-
-def is_short(experiments: Sequence[Experiment], store: Path | str, plans: Plans, cost: Cost) -> bool:
-    """Tell whether the stages that are missing take about as long as starting processes for them.
-
-    `cost` is that of the missing audits; with the steps of the missing trainings it bounds the work from below.
-    """
-    if experiments[0].scenario.audit.until:
-        return False  # what further rounds take is not known yet
-    found, samples = Store(Path(store)), len(experiments[0].splits().train)
-    steps = sum(_steps(stage, samples) for stage in all_stages(plans) if not found.has(stage))
-    return steps * STEP + cost.seconds < SHORT
-
-
-def _steps(stage: Stage, samples: int) -> int:
-    settings = stage.settings
-    if isinstance(settings, TrainSettings):
-        return settings.recipe.epochs * math.ceil(samples / settings.recipe.batch_size)
-    method = settings.settings if isinstance(settings, UnlearnSettings) else {"epochs": 0}
-    return int(method.get("epochs", 1)) * math.ceil(samples / int(method.get("batch_size") or samples))

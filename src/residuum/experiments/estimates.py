@@ -1,0 +1,194 @@
+"""Say before a run how long it will take: a few steps of each kind of stage are measured, and scaled to all of them."""
+
+import copy
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from residuum.auditing import Cost, estimate_cost
+from residuum.experiments.experiment import Experiment
+from residuum.experiments.parsing import build_perturbation
+from residuum.experiments.planning import Plans, all_stages, network
+from residuum.experiments.settings import AuditStageSettings, EvaluateSettings, TrainSettings, UnlearnSettings
+from residuum.experiments.stages import measured
+from residuum.experiments.store import Stage, Store
+from residuum.methods import Context, GradientMethod, make_method, unlearn
+from residuum.training import Progress, Recipe, TrainingPhase, cross_entropy, fit
+from residuum.types import InputError, Splits
+
+ENOUGH = 0.05  # seconds of steps after the first, which finds nothing prepared, that are measured
+LONG = 1.0  # a first step that takes longer is enough by itself
+BACKWARD = 2.0  # a backward pass takes about twice as long as a forward pass
+SHORT = 3.0  # seconds of work that are done before worker processes are there
+READINGS = 3  # how often an evaluation shows retained and test samples to a model
+
+Seconds = dict[str, float]  # by kind of stage
+
+
+class _Enough(Exception):  # noqa: N818 (no error: it ends a measurement)
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+
+def seconds_to_the_end(work: Callable[[Progress], object]) -> float:
+    """Return how long `work` would take, from its first steps; it is stopped as soon as they say enough.
+
+    `work` is called with what it has to report its progress to, steps done and steps in all.
+    """
+    start, first = time.perf_counter(), 0.0
+
+    def clock(done: int, total: int) -> None:
+        nonlocal first
+        now = time.perf_counter() - start
+        if done == 1 and now > LONG:
+            raise _Enough(now * total)
+        if done == 1:
+            first = now
+        elif now - first > ENOUGH:
+            raise _Enough(first + (now - first) / (done - 1) * (total - 1))
+
+    try:
+        work(clock)
+    except _Enough as found:
+        return found.seconds
+    return time.perf_counter() - start
+
+
+@dataclass(frozen=True)
+class WorkLeft:
+    """How long the missing stages will take on one core, by kind, and how many predictions their audits make.
+
+    With a half-width, or until the verdict, the number of draws is not known: `at_most` says that audits take less.
+    """
+
+    seconds: Seconds
+    passes: int
+    at_most: bool
+
+    @property
+    def short(self) -> bool:
+        """Whether it takes about as long as starting processes for it."""
+        return sum(self.seconds.values()) < SHORT
+
+    def __str__(self) -> str:
+        """Say it in one line.
+
+        >>> str(WorkLeft({"train": 240.0, "audit": 3600.0}, 1_200_000, at_most=True))
+        'at most 64 minutes on one core: train 4 minutes, audit at most 60 minutes (1,200,000 forward passes)'
+        """
+        limit = "at most " if self.at_most and "audit" in self.seconds else ""
+        parts = [f"{kind} {limit if kind == 'audit' else ''}{_time(spent)}" for kind, spent in self.seconds.items()]
+        passes = f" ({self.passes:,} forward passes)" if self.passes else ""
+        return f"{limit or 'about '}{_time(sum(self.seconds.values()))} on one core: {', '.join(parts)}{passes}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} s"
+
+
+def work_left(experiments: Sequence[Experiment], store: Path | str, plans: Plans) -> WorkLeft:
+    """Return how long the stages that the store lacks will take."""
+    found, seconds, passes, seen = Store(Path(store)), Seconds(), 0, set[str]()
+    for experiment, own in zip(experiments, plans, strict=True):
+        missing = [stage for stage in all_stages([own]) if stage.key not in seen and not found.has(stage)]
+        seen.update(stage.key for stage in missing)
+        if not missing:
+            continue
+        estimate = _Estimate(experiment)
+        with measured(experiment.scenario.threads):
+            for stage in missing:
+                seconds[stage.kind] = seconds.get(stage.kind, 0.0) + estimate.seconds(stage)
+        passes += estimate.passes
+    chosen = experiments[0].scenario.audit
+    return WorkLeft(seconds, passes, at_most=chosen.draws is None or chosen.until is not None)
+
+
+class _Estimate:
+    """Times of the stages of one experiment, by probes of its network with fresh weights; none is made twice."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
+        self.splits: Splits = experiment.splits()
+        self.models: list[nn.Module] = [network(experiment, self.splits, seed) for seed in range(3)]
+        self.known: dict[str, float] = {}
+        self.costs: dict[str, Cost] = {}
+        self.passes = 0  # of the audits asked for
+
+    def seconds(self, stage: Stage) -> float:
+        settings = stage.settings
+        if isinstance(settings, TrainSettings):
+            samples = self.splits.train if settings.name == "original" else self.splits.retain
+            return self.per_sample(settings.recipe) * settings.recipe.epochs * len(samples)
+        if isinstance(settings, UnlearnSettings):
+            if settings.name not in self.known:
+                self.known[settings.name] = self.unlearning(settings)
+            return self.known[settings.name]
+        if isinstance(settings, AuditStageSettings):
+            cost = self.audit(settings)
+            self.passes += cost.passes
+            return cost.seconds
+        return self.evaluation(settings) if isinstance(settings, EvaluateSettings) else 0.0
+
+    def per_sample(self, recipe: Recipe) -> float:
+        """Return the time of one sample's forward and backward pass in training."""
+        key = f"train {recipe.batch_size}"
+        if key not in self.known:
+            self.known[key] = seconds_to_the_end(lambda progress: self.train(recipe, progress)) / (
+                recipe.epochs * len(self.splits.train)
+            )
+        return self.known[key]
+
+    def train(self, recipe: Recipe, progress: Progress) -> None:
+        phases = [TrainingPhase(cross_entropy, "train")]
+        fit(copy.deepcopy(self.models[0]), {"train": self.splits.train}, recipe, phases, seed=0, progress=progress)
+
+    def unlearning(self, settings: UnlearnSettings) -> float:
+        """Return the time of a method: measured if it is one of ours and descends, else that of reading every label."""
+        method = make_method(settings.method, settings.settings)
+        everything = self.per_sample(settings.recipe) * len(self.splits.train) * self.splits.classes
+        if not isinstance(method, GradientMethod) or not type(method).__module__.startswith("residuum."):
+            return everything
+
+        def work(progress: Progress) -> None:
+            context = Context(0, initial=self.models[1].state_dict(), progress=progress, recipe=settings.recipe)
+            unlearn(self.models[0], self.splits, method, seed=0, context=context)
+
+        try:
+            return seconds_to_the_end(work)
+        except InputError:  # what a fresh network does not allow, an original may
+            return everything
+
+    def evaluation(self, settings: EvaluateSettings) -> float:
+        """Return the time of showing all samples and of re-learning for half of the most epochs."""
+        splits, one = self.splits, self.per_sample(self.experiment.scenario.train)
+        relearning = 0.0 if settings.relearn is None else settings.relearn.epochs / 2 * len(splits.forget)
+        return one * (READINGS * (len(splits.retain) + len(splits.test)) / (1 + BACKWARD) + relearning)
+
+    def audit(self, settings: AuditStageSettings) -> Cost:
+        """Return the cost of one audit of all rows."""
+        if settings.name not in self.costs:
+            self.costs[settings.name] = self.probed_audit(settings)
+        return self.costs[settings.name]
+
+    def probed_audit(self, settings: AuditStageSettings) -> Cost:
+        perturbation, chosen = build_perturbation(settings.name), self.experiment.scenario.audit
+        model, reference, original = self.models
+        each = perturbation.crafted and chosen.crafted_on == "unlearned"
+        one = estimate_cost(
+            {"model": model},
+            reference,
+            self.splits.forget,
+            perturbation,
+            taus=chosen.radii(settings.name),
+            draws=chosen.draws or chosen.max_draws,
+            crafted_on=chosen.crafted_on,
+            heldout=self.splits.heldout,
+            original=original if each else None,  # else it is one of the rows
+        )
+        rows = len(settings.labels)
+        times = rows if each else rows / 2  # the probe's two models against all rows
+        return Cost(round(one.passes * times), one.seconds * times)
