@@ -12,8 +12,9 @@ _NAMES = {
     "residuum.experiments": ["Experiment"],
     "residuum.methods": ["unlearn"],
     "residuum.metrics": ["evaluate"],
-    "residuum.models": ["build_model"],
+    "residuum.models": ["build_model", "wrap"],
     "residuum.reporting": ["Run", "report"],
+    "residuum.request": ["Request"],
     "residuum.training": ["Recipe", "train"],
     "residuum.types": ["InputError", "Samples", "Splits"],
 }

@@ -251,11 +251,15 @@ class NoiseFloor(_Part):
 
 
 class ForgetRequest(_Part):
-    """What was to be forgotten: a class or a fraction of it, a random fraction, or a list of ids."""
+    """What was to be forgotten: a class or a fraction of it, a random fraction, or a list of ids.
+
+    `listed` is the number of ids where the record does not name them.
+    """
 
     forget_class: str | int | None = None
     forget_fraction: float | None = None
     forget_ids: list[str] | None = None
+    listed: int | None = None
 
 
 class _Chosen(_Part):
@@ -274,6 +278,7 @@ class Settings(_Part):
     audit: _Chosen = _Chosen()
     picture: dict[str, Any] | None = None
     accept_reference: bool = False
+    stand_ins: bool = False  # briefly trained models took the place of re-trained ones
 
     @property
     def requests(self) -> list[ForgetRequest]:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
-from torch.optim import SGD
+from torch.optim import SGD, AdamW, Optimizer
 
 from residuum.checkpoint import Checkpoint, Position
 from residuum.minibatches import Batch as Batch  # noqa: PLC0414 (methods take it from here)
@@ -37,6 +37,14 @@ class PlainSGD(SGD):
     step = torch.no_grad()(inspect.unwrap(SGD.step))
 
 
+class PlainAdamW(AdamW):
+    """torch's AdamW, entered as `PlainSGD` is."""
+
+    add_param_group = inspect.unwrap(AdamW.add_param_group)
+    zero_grad = inspect.unwrap(AdamW.zero_grad)
+    step = torch.no_grad()(inspect.unwrap(AdamW.step))
+
+
 Loss = Callable[[nn.Module, Batch, Batch | None, torch.Generator], Tensor]
 
 
@@ -52,6 +60,7 @@ class TrainingPhase(NamedTuple):
 class Recipe:
     """How to descend: w <- w - lr * (clipped gradient + weight_decay * w), with momentum, for some epochs.
 
+    `optimiser="adamw"` takes AdamW's steps instead, with its decoupled weight decay; `momentum` is its beta_1.
     `schedule="cosine"` gives lr * (1 + cos(pi * epoch / schedule_epochs)) / 2, changed once per epoch
     (`schedule_epochs=None`: over the whole training). `bn_mode="eval"` freezes batch-norm statistics.
     `sigma` adds noise xi ~ N(0, I) to every step: `noise="grad"` moves the weights by lr * sigma * xi,
@@ -78,6 +87,14 @@ class Recipe:
     noise: Literal["grad", "langevin"] = "grad"
     noise_after_momentum: bool = True
     radius: Positive | None = None
+    optimiser: Literal["sgd", "adamw"] = "sgd"
+
+    def optimiser_of(self, weights: Sequence[Tensor]) -> Optimizer:
+        """Return the optimiser of these weights."""
+        if self.optimiser == "adamw":
+            betas = (self.momentum, 0.999)
+            return PlainAdamW(weights, lr=self.lr, betas=betas, weight_decay=self.weight_decay)
+        return PlainSGD(weights, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
 
     def rate(self, epoch: int) -> float:
         """Return the learning rate of an epoch, counted from 0."""
@@ -154,16 +171,17 @@ def fit(
     noise = generator(noise_seed)
     loss_noise = noise if team.size == 1 else generator(child_seed(noise_seed, f"rank {team.rank}"))
     weights = [p for p in model.parameters() if p.requires_grad]
-    optimiser = PlainSGD(weights, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
+    optimiser = recipe.optimiser_of(weights)
     steps = sum(batches[phase.main_stream].count for epoch in range(recipe.epochs) for phase in phases_of(epoch))
     total = steps if recipe.max_iters is None else min(steps, recipe.max_iters)
     generators = {"noise": noise}
     generators |= {f"{name}/{key}": g for name, stream in batches.items() for key, g in stream.generators.items()}
     start = checkpoint.restore(model, optimiser, generators) if checkpoint else Position()
     done = start.steps
-    with module_flags(model), counting_passes(model) as passes:
+    with module_flags(model), counting_passes(model) as passes, torch.random.fork_rng(devices=[]):
         passes[0] = start.passes
         for epoch in range(start.epoch, recipe.epochs):
+            torch.manual_seed(child_seed(seed, f"dropout/{epoch}"))  # layers of the user's draw from torch's generator
             for group in optimiser.param_groups:
                 group["lr"] = recipe.rate(epoch)
             for phase in phases_of(epoch):
@@ -190,7 +208,7 @@ def fit(
     return int(team.all_reduce_sum(torch.tensor(passes[0])))
 
 
-def _step(optimiser: SGD, loss: Tensor, recipe: Recipe, noise: torch.Generator, team: Team, where: str) -> None:
+def _step(optimiser: Optimizer, loss: Tensor, recipe: Recipe, noise: torch.Generator, team: Team, where: str) -> None:
     optimiser.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
     value = _mean_loss(loss, optimiser, team)
@@ -214,7 +232,7 @@ def _step(optimiser: SGD, loss: Tensor, recipe: Recipe, noise: torch.Generator, 
         project(weights, recipe.radius)
 
 
-def _mean_loss(loss: Tensor, optimiser: SGD, team: Team) -> float:
+def _mean_loss(loss: Tensor, optimiser: Optimizer, team: Team) -> float:
     """Average gradients over the processes and return the mean loss; a loss may call, and attack, the model often."""
     if team.size == 1:
         return loss.item()
@@ -243,9 +261,9 @@ def counting_passes(model: nn.Module) -> Iterator[list[int]]:
     """Count the samples that go through `model` with gradients on, in element 0 of the yielded list."""
     passes = [0]
 
-    def count(module: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:
+    def count(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         if torch.is_grad_enabled():
-            passes[0] += len(inputs[0])
+            passes[0] += len(output)
 
     handle = model.register_forward_hook(count)
     try:

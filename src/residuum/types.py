@@ -76,6 +76,15 @@ class Samples:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def __getitem__(self, position: int) -> tuple[Tensor, int]:
+        """Return input and label at one position, as a map-style torch data set does: a `DataLoader` can read it.
+
+        >>> Samples(torch.tensor([[0.5], [1.0]]), torch.tensor([3, 4]), ("a", "b"))[1]
+        (tensor([1.]), 4)
+        """
+        x, y = self.batch(torch.tensor([range(len(self))[position]]))
+        return x[0], int(y)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one input."""

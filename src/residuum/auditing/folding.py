@@ -32,6 +32,8 @@ def folded(model: nn.Module) -> nn.Module | None:
     reuse_memory(traced)
     traced.delete_all_unused_submodules()
     traced.recompile()
+    for own in ("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks"):
+        setattr(traced, own, getattr(tracer.root, own))  # what a wrapped network has before and after its own code
     return traced if pairs else None
 
 

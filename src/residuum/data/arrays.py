@@ -11,6 +11,7 @@ from residuum.data.ids import as_texts, refuse_repeats, refuse_unusable_ids
 from residuum.types import InputError, Samples
 
 NORMALISED = "undo the normalisation, which is a layer of the model, or say unbounded=True"
+SCOPE = "the scope is classification with a single label; multi-label data and regression are outside it"
 Array = Any  # what numpy or torch can turn into an array
 
 
@@ -19,16 +20,17 @@ def checked_samples(
 ) -> Samples:
     """Return checked samples; `part` ("" or "_test") is how messages call the arrays: x_test, y_test."""
     pixels = _as_pixels(x, f"x{part}")
-    labels = _as_labels(y, f"y{part}")
+    labels = checked_labels(y, f"y{part}")
     if len(labels) != len(pixels):
         raise InputError(f"x{part} has {len(pixels)} samples but y{part} has {len(labels)} labels; give one per sample")
-    names = _as_ids(ids, len(pixels), part)
+    names = checked_ids(ids, len(pixels), part)
     _refuse_bad_pixels(pixels, names, f"x{part}", unbounded)
-    _refuse_bad_labels(labels, names, f"y{part}", classes)
+    refuse_bad_labels(labels, names, f"y{part}", classes)
     return Samples(pixels, labels, names)
 
 
-def _as_tensor(values: Array, name: str) -> Tensor:
+def as_tensor(values: Array, name: str) -> Tensor:
+    """Return an array, or numbers in lists, as a tensor on the CPU."""
     try:
         return values.detach().cpu() if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
     except (TypeError, ValueError) as error:
@@ -38,7 +40,7 @@ def _as_tensor(values: Array, name: str) -> Tensor:
 
 def _as_pixels(x: Array, name: str) -> Tensor:
     """Return float32 pixels; 8-bit images are divided by 255."""
-    values = _as_tensor(x, name)
+    values = as_tensor(x, name)
     _refuse_bad_shape(values, name)
     if values.dtype == torch.uint8:
         return values.to(torch.float32).div_(255)
@@ -59,19 +61,20 @@ def _refuse_bad_shape(values: Tensor, name: str) -> None:
         raise InputError(f"{name} must be (n, channels, height, width), got shape {shape} {hint}")
 
 
-def _as_labels(y: Array, name: str) -> Tensor:
-    values = _as_tensor(y, name)
+def checked_labels(y: Array, name: str) -> Tensor:
+    """Return one class a sample, int64 (n,); several labels of a sample, and numbers to predict, are out of scope."""
+    values = as_tensor(y, name)
     if values.ndim != 1:
-        hint = f"; for one-hot labels use {name}.argmax(1)" if values.ndim == 2 else ""
-        raise InputError(f"{name} must have shape (n,), got {tuple(values.shape)}{hint}")
+        raise InputError(f"{name} must have shape (n,), one class for each sample, got {tuple(values.shape)}; {SCOPE}")
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         position = _first(values != values.round()) if values.is_floating_point() else None
         where = f" and {name}[{position}] is {values[position].item()}" if position is not None else ""
-        raise InputError(f"labels must be integers, but {name} is {values.dtype}{where}; use {name}.astype('int64')")
+        raise InputError(f"labels must be integers, but {name} is {values.dtype}{where}; {SCOPE}")
     return values.to(torch.int64, copy=True)
 
 
-def _as_ids(ids: Iterable[Any] | None, count: int, part: str) -> tuple[str, ...]:
+def checked_ids(ids: Iterable[Any] | None, count: int, part: str) -> tuple[str, ...]:
+    """Return one id a sample, by default the row number; none twice, and all of which a file of ids can carry."""
     if ids is None:
         prefix = "test/" if part else ""
         return tuple(f"{prefix}{row}" for row in range(count))
@@ -93,9 +96,7 @@ def _refuse_bad_pixels(x: Tensor, ids: Sequence[str], name: str, unbounded: bool
     lowest, highest = x.aminmax()
     if bool(lowest >= 0) and bool(highest <= 1):  # false if any is NaN
         return
-    if (bad := _first(~x.isfinite())) is not None:
-        value = x[bad][~x[bad].isfinite()][0].item()
-        raise InputError(f"{name}[{bad}] (id {ids[bad]!r}) holds {value}; remove or repair that sample")
+    refuse_nonfinite(x, ids, name)
     if unbounded:
         return
     outside = (x < 0) | (x > 1)
@@ -105,7 +106,15 @@ def _refuse_bad_pixels(x: Tensor, ids: Sequence[str], name: str, unbounded: bool
     raise InputError(f"pixels must lie in [0, 1], but {name}[{row}] (id {ids[row]!r}) holds {value:g}; {hint}")
 
 
-def _refuse_bad_labels(y: Tensor, ids: Sequence[str], name: str, classes: int | None) -> None:
+def refuse_nonfinite(x: Tensor, ids: Sequence[str], name: str) -> None:
+    """Refuse NaN and infinite inputs, the first by its id."""
+    if (bad := _first(~x.isfinite())) is not None:
+        value = x[bad][~x[bad].isfinite()][0].item()
+        raise InputError(f"{name}[{bad}] (id {ids[bad]!r}) holds {value}; remove or repair that sample")
+
+
+def refuse_bad_labels(y: Tensor, ids: Sequence[str], name: str, classes: int | None) -> None:
+    """Refuse negative labels, and those of `classes` or more; without it the labels must leave none out."""
     if (negative := _first(y < 0)) is not None:
         raise InputError(f"labels must be 0 or more, but {name}[{negative}] (id {ids[negative]!r}) is {y[negative]}")
     if classes is None:  # then the labels must say how many classes there are

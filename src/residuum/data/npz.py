@@ -23,8 +23,7 @@ def load_npz(path: Path) -> Dataset:
     Arrays: x and y; if wanted ids, class_names, x_test, y_test and ids_test, as in `Dataset.from_arrays`.
     Arrays of Python objects are refused, as reading them could run code.
     """
-    arrays = _read_arrays(path)
-    _refuse_wrong_names(path, set(arrays))
+    arrays = read_npz(path)
     test = (arrays["x_test"], arrays["y_test"], arrays.get("ids_test")) if "x_test" in arrays else None
     try:
         ids, names = arrays.get("ids"), arrays.get("class_names")
@@ -33,18 +32,21 @@ def load_npz(path: Path) -> Dataset:
         raise InputError(f"{path}: {error}") from error
 
 
-def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an `.npz` file of a data set; no Python objects, and no more than the memory holds."""
     if not os.path.isfile(path):
         raise InputError(f"{path} does not exist; give the path of an .npz file with arrays x and y")
     try:
         with zipfile.ZipFile(path) as archive:
             needed = sum(_promised_bytes(archive, member) for member in archive.infolist())
-        if needed > _memory():
-            raise ValueError(f"its arrays need {needed / 2**30:.3g} GiB, this machine has {_memory() / 2**30:.3g}")  # noqa: TRY301
+        if needed > memory():
+            raise ValueError(f"its arrays need {needed / 2**30:.3g} GiB, this machine has {memory() / 2**30:.3g}")  # noqa: TRY301
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+            arrays = {name: file[name] for name in file.files}
     except Exception as error:  # a damaged file may raise anything
         raise InputError(f"{path} is truncated, not an .npz file, or holds Python objects ({error})") from error
+    _refuse_wrong_names(path, set(arrays))
+    return arrays
 
 
 def _promised_bytes(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
@@ -59,7 +61,7 @@ def _promised_bytes(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
     return promised
 
 
-def _memory() -> int:
+def memory() -> int:
     """Return this machine's memory in bytes; no bound where the system does not tell."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else sys.maxsize
 

@@ -3,11 +3,12 @@
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from residuum.auditing import Counts, noise_floor
 from residuum.auditing.completeness import completeness_above, difference_floor
@@ -25,28 +26,77 @@ Floors = dict[str, list[float]]  # by perturbation
 LIBRARIES = ("residuum", "torch", "numpy", "scipy", "scikit-learn")
 
 
+class RowFacts(NamedTuple):
+    """What a row is, beside what was measured: its method, hyper-parameters, and which of them were left open."""
+
+    method: str
+    settings: Mapping[str, Any]
+    left_open: Sequence[str] = ()
+
+
 def results_record(experiment: Experiment, results: Sequence[Result]) -> Results:
     """Return the content of results.json; everything but `created` and `seconds` is a function of the settings."""
-    by_label = {label: [r for r in results if r.label == label] for label in experiment.labels}
-    floors = {
-        name: difference_floor([control.audits[name]["difference"] for control in _controls(experiment, by_label)])
-        for name in experiment.scenario.audit.perturbations
-    }
-    rows = {label: _row(experiment, label, by_label, floors) for label in experiment.labels}
+    compute = {} if experiment.compute == Compute() else {"compute": asdict(experiment.compute)}
+    return assembled_record(
+        results,
+        scenario=_scenario(experiment),
+        rows={label: _facts(experiment, label) for label in experiment.labels},
+        seeds=experiment.scenario.seeds,
+        perturbations=experiment.scenario.audit.perturbations,
+        warnings=experiment.warnings,
+        notes=["original: re-learn time is null because the original has nothing to re-learn"],
+        **compute,
+    )
+
+
+def assembled_record(
+    results: Sequence[Result],
+    *,
+    scenario: ScenarioRecord,
+    rows: Mapping[str, RowFacts],
+    seeds: Sequence[int],
+    perturbations: Sequence[str],
+    warnings: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    **more: Any,  # noqa: ANN401 (further fields of the record)
+) -> Results:
+    """Return the record of what was measured, by the rows it is about, in their order."""
+    by_label = {label: [r for r in results if r.label == label] for label in rows}
+    controls = [result for label in by_label if is_control(label) for result in by_label[label]]
+    differences = {name: [control.audits[name]["difference"] for control in controls] for name in perturbations}
+    floors = {name: difference_floor(found) for name, found in differences.items() if found}
+    made = {label: _row(facts, label, by_label, floors) for label, facts in rows.items()}
     return Results.model_validate(
         {
             "schema": Results.SCHEMA,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "versions": {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
-            "scenario": _scenario(experiment),
-            **({} if experiment.compute == Compute() else {"compute": asdict(experiment.compute)}),
-            "seeds": list(experiment.scenario.seeds),
-            "warnings": [*experiment.warnings, *merged_warnings(results)],
-            "notes": _notes(rows),
-            "noise_floor": _noise_floors(experiment, by_label),
-            "methods": rows,
+            "scenario": scenario,
+            **more,
+            "seeds": list(seeds),
+            "warnings": [*warnings, *merged_warnings(results)],
+            "notes": [*notes, *_notes(made)],
+            "noise_floor": {name: _noise_floor(controls, name) for name in perturbations} if controls else {},
+            "methods": made,
         }
     )
+
+
+def is_control(label: str) -> bool:
+    """Tell whether a row of this label is a control.
+
+    >>> is_control("control"), is_control("control_2"), is_control("controlled")
+    (True, True, False)
+    """
+    return Row(method=label, per_seed={}).kind == "control"
+
+
+def _facts(experiment: Experiment, label: str) -> RowFacts:
+    row = next((row for row in experiment.rows if row.label == label), None)
+    if row is not None:
+        return RowFacts(row.method, row.settings, row.left_open)
+    scenario = experiment.scenario
+    return RowFacts(label, asdict(scenario.training(label)), scenario.left_open.get("train", []))
 
 
 def _scenario(experiment: Experiment) -> ScenarioRecord:
@@ -70,15 +120,14 @@ def _named(file: KnownFile) -> dict[str, str]:
     return {"file": file.path.name, "sha256": file.sha256}
 
 
-def _row(experiment: Experiment, label: str, by_label: dict[str, list[Result]], floors: Floors) -> Row:
-    row = next((row for row in experiment.rows if row.label == label), None)
+def _row(facts: RowFacts, label: str, by_label: Mapping[str, list[Result]], floors: Floors) -> Row:
     metrics = {str(r.seed): r.metrics for r in by_label[label]}
     reference = {str(r.seed): r.metrics for r in by_label["retrain"]}
     return Row.model_validate(
         {
-            "method": row.method if row else label,
-            "settings": row.settings if row else asdict(experiment.scenario.training(label)),
-            "fields_left_open": row.left_open if row else experiment.scenario.left_open.get("train", []),
+            "method": facts.method,
+            "settings": dict(facts.settings),
+            "fields_left_open": list(facts.left_open),
             "summary": summarise(metrics, reference),
             "per_seed": {str(r.seed): _seed_result(r, floors) for r in by_label[label]},
         }
@@ -88,7 +137,7 @@ def _row(experiment: Experiment, label: str, by_label: dict[str, list[Result]], 
 def _seed_result(result: Result, floors: Floors) -> SeedResult:
     audits = {
         name: {
-            **completeness_above(measures, floors[name]),
+            **_judged_completeness(measures, floors.get(name)),
             "counts": counts_path(result, name),
             "heldout": measures["heldout"] | {"counts": counts_path(result, f"{name}.heldout")},
         }
@@ -99,6 +148,13 @@ def _seed_result(result: Result, floors: Floors) -> SeedResult:
         {"metrics": result.metrics, "seconds": result.seconds, "passes": result.passes, "audits": audits}
         | {name: value for name, value in found.items() if value}
     )
+
+
+def _judged_completeness(measures: Mapping[str, Any], floor: Sequence[float] | None) -> dict[str, Any]:
+    """Return the measures; completeness only where a control says how far re-trained models are apart."""
+    if floor is None:
+        return {name: found for name, found in measures.items() if name != "completeness"}
+    return completeness_above(measures, floor)
 
 
 def merged_warnings(results: Sequence[Result]) -> Iterator[str]:
@@ -124,16 +180,6 @@ def counts_path(result: Result, perturbation: str) -> str:
     return f"counts/{result.seed}/{result.label}/{perturbation}.npz"
 
 
-def _controls(experiment: Experiment, by_label: dict[str, list[Result]]) -> list[Result]:
-    chosen = experiment.labels[2 : len(experiment.labels) - len(experiment.rows)]  # after original and retrain
-    return [result for label in chosen for result in by_label[label]]
-
-
-def _noise_floors(experiment: Experiment, by_label: dict[str, list[Result]]) -> dict[str, NoiseFloor]:
-    controls = _controls(experiment, by_label)
-    return {name: _noise_floor(controls, name) for name in experiment.scenario.audit.perturbations}
-
-
 def _noise_floor(controls: Sequence[Result], perturbation: str) -> NoiseFloor:
     settings = controls[0].audits[perturbation]["settings"]
     counts = [Counts.load(control.counts[perturbation]) for control in controls]
@@ -143,8 +189,8 @@ def _noise_floor(controls: Sequence[Result], perturbation: str) -> NoiseFloor:
 
 
 def _notes(rows: dict[str, Row]) -> list[str]:
-    notes = ["original: re-learn time is null because the original has nothing to re-learn"]
-    if any(row.summary.relearn_epochs is None for row in rows.values() if row.kind != "original"):
+    notes = []
+    if any(row.summary.relearn_epochs is None for row in rows.values() if row.method == "cr"):
         notes.append("cr: re-learn time is null because the method keeps no trainable body")
     audits = [audit for row in rows.values() for seed in row.per_seed.values() for audit in seed.audits.values()]
     if any(None in audit.residual_knowledge.pooled for audit in audits):
@@ -175,13 +221,18 @@ def write_run(
     claim_folder(out)
     record = results_record(experiment, results)
     record = conclude(record) if conclude else record
+    write_files(record, results, out)
+    return record
+
+
+def write_files(record: Results, results: Sequence[Result], out: Path) -> None:
+    """Write counts and weights of all rows and then the record into a folder."""
     try:
         for result in results:
             _copy_files(result, out)
         write_whole(out / record.FILE, record.text())
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror}; free some space or choose another --out") from error
-    return record
 
 
 def _copy_files(result: Result, out: Path) -> None:

@@ -150,7 +150,7 @@ def audit_stage(settings: AuditStageSettings, parents: Folders, folder: Path, te
         for label, counts in by_label.items():
             counts.save(folder / kind / f"{label}.npz")
     drawn = [label for label in settings.labels if label not in settings.decided]
-    record["audits"] = audits | {label: _audit_record(result, label, splits) for label in drawn}
+    record["audits"] = audits | {label: audit_record(result, label, splits) for label in drawn}
     record["warnings"] = sorted({*record["warnings"], *result.warnings})
     write_record(folder, record, splits.forget, next(iter(result.heldout.values())))
 
@@ -165,7 +165,8 @@ def _earlier_audit(folder: Path, labels: Sequence[str]) -> tuple[AuditResult, Re
     return AuditResult(counts, settings, record["warnings"], settings["enumerated"], heldout), record["audits"]
 
 
-def _audit_record(result: AuditResult, label: str, splits: Splits) -> Record:
+def audit_record(result: AuditResult, label: str, splits: Splits) -> Record:
+    """Return what results.json says of one row's audit."""
     found = result.measures(label) | {"first_radius": first_radius(result.counts[label], exact=result.exact)}
     left_out = [splits.class_names[int(number)] for number in found["heldout"]["left_out"]]
     return found | {"heldout": found["heldout"] | {"left_out": left_out}}

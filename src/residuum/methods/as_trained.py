@@ -13,7 +13,7 @@ from residuum.methods.gd import GD
 from residuum.training import STRICT, NonNegative, Positive
 from residuum.types import InputError, Splits
 
-TAKEN = ("lr", "momentum", "weight_decay", "batch_size", "clip", "augment")
+TAKEN = ("lr", "momentum", "weight_decay", "batch_size", "clip", "augment", "optimiser")
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -31,6 +31,7 @@ class AsTrained(GD):
     batch_size: Annotated[int, Field(ge=1)] | None = None  # type: ignore[assignment]
     clip: Positive | None = None
     augment: bool | None = None  # type: ignore[assignment]
+    optimiser: Literal["sgd", "adamw"] | None = None  # type: ignore[assignment]
     schedule: Literal["constant", "cosine"] = "cosine"
     fresh: Literal["draw", "initial"] = "draw"
 

@@ -12,4 +12,14 @@ from residuum.models.inference import (
 )
 from residuum.models.layers import give_unit_head
 from residuum.models.registry import MODELS, build_model
-from residuum.models.weights import Manifest, init_from, load_weights, read_manifest, read_metadata, save_weights
+from residuum.models.weights import (
+    Manifest,
+    init_from,
+    load_state,
+    load_weights,
+    read_manifest,
+    read_metadata,
+    save_state,
+    save_weights,
+)
+from residuum.models.wrapping import InputSpace, space_of, wrap, wrap_like

@@ -1,12 +1,14 @@
 """Weights files: safetensors with the architecture in their metadata, and manifests of what they were trained on."""
 
 import copy
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -18,6 +20,8 @@ from residuum.models.registry import build_model
 from residuum.types import InputError
 
 MANIFEST_SCHEMA = "residuum.manifest/1"
+PICKLED = (".pt", ".pth", ".bin", ".ckpt")
+CHECKPOINT = ("state_dict", "model_state_dict", "model")
 RECORD = "residuum"  # one metadata key holds everything: safetensors writes several keys in random order
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -82,6 +86,56 @@ def init_from(model: Model, path: Path | str) -> Model:
         new.normalise = Normalise(mean, std).train(new.normalise.training)
         new.architecture = new.architecture | {"mean": mean, "std": std}
     return new
+
+
+def load_state(model: nn.Module, path: Path | str) -> None:
+    """Give the model, in place, the weights of a state dict: .safetensors, or .pt as `torch.save` writes it."""
+    given = read_state(Path(path))
+    _refuse_mismatch(model.state_dict(), given, path)
+    model.load_state_dict(given)
+
+
+def save_state(model: nn.Module, path: Path | str) -> None:
+    """Write the model's state dict, whole or not at all: .safetensors, or .pt and .pth with `torch.save`."""
+    if Path(path).suffix == ".safetensors":
+        return save_weights(model, path)
+    if Path(path).suffix not in PICKLED:
+        raise InputError(f"expected a file that ends in .safetensors, .pt or .pth to save weights to, got {path}")
+    content = io.BytesIO()
+    torch.save({name: values.detach().cpu() for name, values in model.state_dict().items()}, content)
+    try:
+        return write_whole(path, content.getbuffer())
+    except OSError as error:
+        raise InputError(
+            f"cannot write {path}: {error.strerror or error}; give a folder that can be written"
+        ) from error
+
+
+def read_state(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a weights file by their names; what a .pt file contains is never run.
+
+    A state dict inside a checkpoint ("state_dict", "model_state_dict" or "model") is found, and the prefix "module." of
+    models trained in parallel is taken off.
+    """
+    if path.suffix not in PICKLED:
+        return _read(path)[1]
+    if not path.is_file():
+        raise InputError(f"{path} does not exist; give the path of a state dict")
+    try:
+        stored = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file may raise anything
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        hint = "save model.state_dict(), not the model"
+        raise InputError(
+            f"{path} is damaged or holds more than weights, and reading it could run code ({first[:80]}); {hint}"
+        ) from None
+    inner = next(
+        (stored[key] for key in CHECKPOINT if isinstance(stored, dict) and isinstance(stored.get(key), dict)), stored
+    )
+    if not isinstance(inner, dict) or not inner or not all(isinstance(value, Tensor) for value in inner.values()):
+        raise InputError(f"{path} holds no state dict but a {type(stored).__name__}; save model.state_dict()")
+    parallel = all(name.startswith("module.") for name in inner)
+    return {name.removeprefix("module.") if parallel else name: value for name, value in inner.items()}
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from residuum.bounds import UNIT, Bounds, clamped
 from residuum.perturbations.additive import Gaussian, UniformL2, UniformLinf
 from residuum.perturbations.base import (
     BLOCK,
@@ -18,7 +19,6 @@ from residuum.perturbations.base import (
     noise_check,
     stack,
 )
-from residuum.perturbations.bounds import UNIT, Bounds, clamped
 from residuum.perturbations.gradient import FGSM, PGD
 from residuum.perturbations.user import UserPerturbation
 from residuum.types import InputError, unknown_name

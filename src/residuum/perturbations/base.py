@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from residuum.perturbations.bounds import UNIT, Bounds, checked_bounds, clamped, refuse_outside
+from residuum.bounds import UNIT, Bounds, checked_bounds, clamped, refuse_outside
 from residuum.types import InputError
 
 BLOCK = 25

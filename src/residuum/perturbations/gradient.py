@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from residuum.bounds import clamped
 from residuum.models import evaluating
 from residuum.perturbations.additive import symmetric_uniform
 from residuum.perturbations.base import Perturbation, Randomness
-from residuum.perturbations.bounds import clamped
 from residuum.types import InputError
 
 Target = Literal["untargeted", "true", "random"]

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from residuum.bounds import refuse_outside
 from residuum.perturbations.base import Perturbation, Randomness
-from residuum.perturbations.bounds import refuse_outside
 from residuum.types import InputError, generator
 
 

@@ -104,7 +104,7 @@ def _leak(run: Run, reference: Row) -> Iterator[Gate]:
     from scipy.stats import fisher_exact
 
     requests = run.record.scenario.settings.requests
-    if any(request.forget_ids or request.forget_class is not None for request in requests):
+    if any(request.listed or request.forget_ids or request.forget_class is not None for request in requests):
         return
     audits = [
         audit

@@ -29,8 +29,8 @@ def request_words(request: ForgetRequest, class_names: Sequence[str] = (), *, re
     >>> request_words(ForgetRequest(forget_fraction=0.02), rest=True)
     '2 % of all remaining training samples'
     """
-    if request.forget_ids:
-        return f"a list of {plural(len(request.forget_ids), 'id')}"
+    if listed := request.listed or len(request.forget_ids or ()):
+        return f"a list of {plural(listed, 'id')}"
     share, remaining = request.forget_fraction, "remaining " if rest else ""
     if request.forget_class is None:
         return f"{_share(share)} all {remaining}training samples" if share else "samples"

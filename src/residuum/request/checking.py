@@ -1,0 +1,126 @@
+"""Does the model fit the data it is said to have been trained on? Said before anything is computed with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from residuum.models import are_probabilities, evaluating, forward, space_of
+from residuum.types import Samples, Splits
+
+MOST = 2000  # samples that are looked at
+GAIN = 10.0  # points of accuracy that another reading of the inputs must add to be worth a word
+LOW = 50.0  # per cent right on training data below which a model does not look trained on them, for two classes or more
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a model does on the data, in per cent, and what does not fit, in sentences."""
+
+    training_accuracy: float
+    forget_accuracy: float
+    held_out_accuracy: float | None
+    problems: tuple[str, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether nothing looks wrong."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        """Say all of it, one line each."""
+        held = "none given" if self.held_out_accuracy is None else f"{self.held_out_accuracy:.1f} %"
+        lines = [
+            f"accuracy on training data {self.training_accuracy:.1f} %, on the samples to forget "
+            f"{self.forget_accuracy:.1f} %, on held-out samples {held}"
+        ]
+        return "\n".join([*lines, *(f"does not fit: {text}" for text in self.problems)] + ["fits"] * self.fits)
+
+
+def checked(model: nn.Module, splits: Splits) -> Check:
+    """Return the check of a model on the splits of a request."""
+    train, held = _first(splits.train), _first(splits.test) if len(splits.test) else None
+    logits = forward(model, train)
+    accuracy = _share(logits, train)
+    problems = [*_modes(model), *_outputs(logits), *_order(logits, train, splits.class_names, accuracy)]
+    problems += [*_normalisation(model, train, accuracy), *_level(accuracy, splits)]
+    known = None if held is None else _share(forward(model, held), held)
+    if known is not None and known > accuracy + GAIN:
+        problems.append(
+            f"it is right on held-out samples more often than on training data: {known:.1f} % against {accuracy:.1f} %"
+        )
+    return Check(accuracy, _share(forward(model, splits.forget), splits.forget), known, tuple(problems))
+
+
+def _first(samples: Samples) -> Samples:
+    """Return samples spread over all, at most so many."""
+    rows = np.unique(np.linspace(0, len(samples) - 1, min(MOST, len(samples))).astype(int))
+    return samples.subset(rows)
+
+
+def _share(logits: Tensor, samples: Samples) -> float:
+    return 100.0 * logits.argmax(1).eq(samples.y).double().mean().item()
+
+
+def _modes(model: nn.Module) -> Iterator[str]:
+    training = [type(module).__name__ for module in model.modules() if module.training]
+    if training:
+        yield f"{len(training)} modules are in training mode, the first a {training[0]}; it is used in eval mode"
+
+
+def _outputs(logits: Tensor) -> Iterator[str]:
+    if are_probabilities(logits):
+        yield "it returns probabilities, and losses need logits: remove its softmax, or give wrap(..., logits=)"
+
+
+def _level(accuracy: float, splits: Splits) -> Iterator[str]:
+    chance = 100.0 / splits.classes
+    if accuracy < max(LOW if splits.classes > 1 else 0, 1.5 * chance):
+        yield (
+            f"it is right on {accuracy:.1f} % of what it is said to have been trained on (chance: {chance:.1f} %): are "
+            "these its weights, its training data, its normalisation (mean, std) and its order of classes?"
+        )
+
+
+def _order(logits: Tensor, samples: Samples, names: tuple[str, ...], accuracy: float) -> Iterator[str]:
+    """Yield the order of classes in which the model would be right much more often."""
+    from scipy.optimize import linear_sum_assignment
+
+    counts = np.zeros((logits.shape[1], logits.shape[1]))
+    np.add.at(counts, (samples.y.numpy(), logits.argmax(1).numpy()), 1)
+    rows, columns = linear_sum_assignment(-counts)
+    best = 100.0 * counts[rows, columns].sum() / len(samples)
+    if best > accuracy + GAIN and best > LOW:
+        order = [names[int(row)] if row < len(names) else str(row) for row in np.argsort(columns)]
+        yield (
+            f"with its outputs in the order {', '.join(order)} it would be right on {best:.1f} % instead of "
+            f"{accuracy:.1f} %: number the classes as in its training, or give class_names in its order"
+        )
+
+
+def _normalisation(model: nn.Module, samples: Samples, accuracy: float) -> Iterator[str]:
+    """Yield another scale of the inputs at which the model would be right much more often."""
+    adapter, space = getattr(model, "adapter", None), space_of(model)
+    if space.tokens:
+        return
+    x, _ = samples.batch(torch.arange(len(samples)))
+    readings = {"multiplied by 255 (it may expect 0 to 255)": 255 * x}
+    if adapter is None or adapter.mean is None:
+        readings |= {"normalised to mean 0.5 and std 0.5": (x - 0.5) / 0.5}
+        mean, std = x.mean(), x.std()
+        readings |= {f"normalised by their own mean {mean:.3f} and std {std:.3f}": (x - mean) / std}
+    else:
+        ones = [1] * (x.ndim - 2)
+        readings["without its mean and std (were they normalised before?)"] = x * adapter.std.to(x).view(
+            1, -1, *ones
+        ) + adapter.mean.to(x).view(1, -1, *ones)
+    for words, inputs in readings.items():
+        with evaluating(model), torch.no_grad():
+            share = _share(torch.cat([model(part) for part in torch.split(inputs, 256)]), samples)
+        if share > accuracy + GAIN:
+            instead = f"it would be right on {share:.1f} % instead of {accuracy:.1f} %"
+            yield f"with inputs {words} {instead}: give wrap(mean=, std=)"

@@ -1,0 +1,295 @@
+"""A deletion request as an object: the user's data, what to forget, and how her model was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from residuum.bounds import refuse_outside
+from residuum.data.ids import Ids
+from residuum.data.sources import Columns, Source, matched_ids, read_source
+from residuum.experiments.experiment import parse_row
+from residuum.experiments.stages import measured
+from residuum.methods import Context, Method, make_method, unlearn
+from residuum.models import check_model, forward, space_of
+from residuum.request.checking import Check, checked
+from residuum.request.references import Retrain, Trained, retrained, stand_in, trained_by
+from residuum.request.unlearned import Unlearned
+from residuum.training import Recipe
+from residuum.types import InputError, Samples, Splits, child_seed
+
+if TYPE_CHECKING:
+    from residuum.reporting import Run
+
+
+class Request:
+    """Which samples of a model's training data are to be forgotten, beside what is needed to check that they are.
+
+    Args:
+        data: What the model was trained on, all of it: a folder of class folders of images, an .npz or .csv file,
+            (x, y) or (x, y, ids) of arrays or tensors, a data frame, or a map-style torch data set without
+            augmentation.
+        forget: Ids to forget, in a list or a text file with one a line: ids as they are, file names or their stems.
+        held_out: Samples like those that no model was trained on, in any of these kinds; an audit needs them.
+        validation: Held-out samples that methods may read; only some methods need them.
+        retrain: Your training function, `retrain(samples, seed) -> model`: trains a new network on the samples it is
+            given, map-style and as in `data`, the way the model was trained.
+        recipe: How the model was trained, if there is no such function: re-trains, and settings of methods, follow it.
+        ids: Ids of the samples of `data`, where it does not name them; else the row number.
+        class_names: Names of the classes in the order of the model's outputs, where the data do not have them.
+        label: Column (or entry of an item) that holds the class; `id_column` has the ids, `inputs` what the model
+            takes, in this order. Default: by their usual names.
+        id_column: See `label`.
+        inputs: See `label`.
+        size: Side in pixels that the images of a folder are scaled to.
+        name: What reports call the data.
+
+    Nothing is cut out of the data: training, held-out and validation samples are what you say they are.
+
+    >>> import torch
+    >>> x, y = torch.rand(60, 4), torch.arange(60) % 3
+    >>> request = Request((x[:40], y[:40]), forget=["3", "17"], held_out=(x[40:], y[40:]), recipe=Recipe(epochs=1))
+    >>> request.splits.forget.ids, len(request.splits.retain), request
+    (('3', '17'), 38, Request(forget 2 of 40 training samples, 20 held out, 3 classes))
+    """
+
+    def __init__(
+        self,
+        data: Any,  # noqa: ANN401 (see above)
+        forget: Ids,
+        *,
+        held_out: Any = None,  # noqa: ANN401 (as data)
+        validation: Any = None,  # noqa: ANN401 (as data)
+        retrain: Retrain | None = None,
+        recipe: Recipe | None = None,
+        ids: Iterable[Any] | None = None,
+        class_names: Sequence[str] | None = None,
+        label: str | None = None,
+        id_column: str | None = None,
+        inputs: Sequence[str] | None = None,
+        size: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        if retrain is not None and not callable(retrain):
+            raise InputError(f"expected retrain to be a function (samples, seed) -> model, got {retrain!r}")
+        columns = Columns(label, id_column, inputs)
+        options: dict[str, Any] = {"columns": columns, "class_names": class_names, "size": size}
+        self.source = read_source(data, ids=ids, what="data", **options)
+        self.class_names = _class_names(class_names, self.source)
+        options |= {"class_names": self.class_names or class_names}
+        self.held_out = self._other(held_out, "held_out", options)
+        self.validation = self._other(validation, "validation", options)
+        self.forget_ids = matched_ids(forget, self.source.samples)
+        self.retrain, self.recipe, self.name = retrain, recipe, name or self.source.name
+        self._retrained: dict[tuple[int, int, bool], Trained] = {}
+        if len(self.forget_ids) == len(self.source.samples):
+            raise InputError(
+                f"the request asks for all {len(self.forget_ids)} training samples; nothing would be retained"
+            )
+
+    def _other(self, given: Any, what: str, options: Mapping[str, Any]) -> Samples | None:  # noqa: ANN401 (as data)
+        """Return other samples than the training data, under ids of their own."""
+        if given is None:
+            return None
+        found = read_source(given, what=what, **options)
+        if found.class_names and self.class_names and found.class_names != self.class_names:
+            return _renumbered(found, self.class_names, what)
+        if found.samples.shape != self.source.samples.shape:
+            own, theirs = found.samples.shape, self.source.samples.shape
+            raise InputError(f"{what}: expected inputs of shape {theirs} as in the training data, got {own}")
+        return _prefixed(found.samples, f"{what}/")
+
+    @cached_property
+    def splits(self) -> Splits:
+        """Training data as retained and forgotten samples, beside the held-out ones as test set; nothing is cut."""
+        train, wanted = self.source.samples, set(self.forget_ids)
+        chosen = np.array([name in wanted for name in train.ids])
+        none = train.subset([])
+        return Splits(
+            train=train,
+            retain=train.subset(np.flatnonzero(~chosen)),
+            forget=train.subset(np.flatnonzero(chosen)),
+            validation=none if self.validation is None else self.validation,
+            test=none if self.held_out is None else self.held_out,
+            forgotten_test=none,
+            class_names=self.class_names or self._numbered_classes(),
+        )
+
+    def _numbered_classes(self) -> tuple[str, ...]:
+        labels = [part.y.max() for part in (self.source.samples, self.held_out, self.validation) if part is not None]
+        return tuple(str(label) for label in range(max(2, int(max(labels)) + 1)))
+
+    def __repr__(self) -> str:
+        s = self.splits
+        held = f", {len(s.test)} held out" if len(s.test) else ""
+        return f"Request(forget {len(s.forget)} of {len(s.train)} training samples{held}, {s.classes} classes)"
+
+    def check(self, model: nn.Module) -> Check:
+        """Return what was found of the model on the data, and what does not fit: print it, or ask `.problems`.
+
+        Accuracy on training and held-out samples, order of the classes, normalisation, modes of layers.
+        """
+        return checked(model, self.fitted(model))
+
+    def fitted(self, model: nn.Module) -> Splits:
+        """Return the splits, with as many classes as the model has outputs; refuse a model that cannot take them."""
+        splits = self.splits
+        if not isinstance(model, nn.Module):
+            raise InputError(f"expected a model (nn.Module), got {type(model).__name__}")
+        self._refuse_other_inputs(model)
+        if self.class_names is None:
+            splits = replace(splits, class_names=_as_many_names(model, splits))
+        check_model(model, splits.retain, splits.classes)
+        return splits
+
+    def _refuse_other_inputs(self, model: nn.Module) -> None:
+        space, samples = space_of(model), self.source.samples
+        known = self.source.inputs
+        if space.names and known and space.names != known:
+            listed = f"{', '.join(known)}; give inputs={list(space.names)}"
+            raise InputError(f"expected inputs {', '.join(space.names)}, in this order, the data have {listed}")
+        hint = "give wrap(..., bounds=) those of your data, None if they have none"
+        first = samples.subset(range(min(512, len(samples))))
+        refuse_outside(first.batch(torch.arange(len(first)))[0], space.bounds, "expected inputs", hint, first.ids)
+
+    def unlearn(self, model: nn.Module, method: str | Method = "soft_reset", *, seed: int = 1) -> Unlearned:
+        """Return what a method makes of the model, which stays as it is.
+
+        `method` is a name, NAME:key=value..., or a configured method such as `RURK(tau=0.02)`.
+        """
+        splits = self.fitted(model)
+        row = parse_row(method) if isinstance(method, str) else None
+        chosen = make_method(row.method, row.settings) if row else method
+        if not isinstance(chosen, Method):
+            raise InputError(f"expected a method or its name, got {method!r}")
+        context = Context(seed, recipe=self.recipe)
+        with measured(1) as record:
+            made = unlearn(model, splits, chosen, seed=seed, context=context)
+        unchanged = bool(context.notes.pop("unchanged", False))
+        return Unlearned(
+            made.eval(),
+            method=chosen.name,
+            settings=chosen.settings,
+            label=row.label if row else chosen.name,
+            seed=seed,
+            seconds=record["seconds"],
+            passes=context.passes,
+            notes=context.notes,
+            warnings=tuple(record["warnings"]),
+            unchanged=unchanged,
+        )
+
+    def references(self, model: nn.Module, number: int, *, seed: int = 1, innocents: bool = False) -> list[Trained]:
+        """Return so many models that never saw the forgotten samples, the first as reference; trained once and kept."""
+        if self.retrain is None and self.recipe is None and not innocents:
+            ways = "retrain=, recipe= or audit(reference=...)"
+            raise InputError(f"expected a way to re-train: give {ways}; or innocents=True for weaker, cheap stand-ins")
+        return [self._trained(model, seed, number, innocents) for number in range(number)]
+
+    def _trained(self, model: nn.Module, seed: int, number: int, innocents: bool) -> Trained:
+        key, own = (seed, number, innocents), child_seed(seed, "retrain" if number == 0 else f"control_{number}")
+        if key in self._retrained:
+            return self._retrained[key]
+        if innocents:
+            made = stand_in(model, self.splits.retain, self.recipe, own)
+        elif self.retrain is not None:
+            made = retrained(model, self.retrain, self._retained_items(), own)
+        else:
+            assert self.recipe is not None
+            made = trained_by(self.recipe, model, self.splits.retain, own)
+        check_model(made.model, self.splits.retain, self.fitted(model).classes)
+        return self._retrained.setdefault(key, made)
+
+    def _retained_items(self) -> Any:  # noqa: ANN401 (as the user gave them)
+        """Return the retained samples as the training function expects them: a part of her own data set, if any."""
+        if self.source.items is None:
+            return self.splits.retain
+        from torch.utils.data import Subset
+
+        wanted = set(self.forget_ids)
+        return Subset(
+            self.source.items, [row for row, name in enumerate(self.source.samples.ids) if name not in wanted]
+        )
+
+    def audit(
+        self,
+        model: nn.Module,
+        unlearned: Unlearned | nn.Module | Mapping[str, Any] | Sequence[Unlearned],
+        *,
+        reference: nn.Module | None = None,
+        controls: int | Sequence[nn.Module] = 3,
+        innocents: bool = False,
+        perturbations: Any = None,  # noqa: ANN401 (a name, an object or a list of these)
+        taus: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
+        draws: int = 100,
+        seed: int = 1,
+        out: Path | str = "runs/request",
+    ) -> Run:
+        """Audit what unlearning left, beside the model as it was and models that never saw the samples; return the run.
+
+        Args:
+            model: The model before unlearning.
+            unlearned: What `unlearn` returned, a model unlearned elsewhere, or several by the names of their rows.
+            reference: A model re-trained without the forgotten samples; default: made by `retrain` or `recipe`.
+            controls: Further ones: how many to make (two at least for a verdict), or the models themselves.
+            innocents: Let cheap stand-ins take their place: what is found is then weaker, and marked so everywhere.
+            perturbations: How samples are perturbed; default: Gaussian noise on inputs, or on the embedding of tokens.
+            taus: Radii, or radii by perturbation; the default fits pixels, or units of `scale`.
+            draws: Perturbed copies of each sample at each radius.
+            seed: Seed of everything random.
+            out: Folder of the run: results.json, counts and weights.
+        """
+        from residuum.request.evidence import audited
+
+        return audited(
+            self,
+            model,
+            unlearned,
+            reference=reference,
+            controls=controls,
+            innocents=innocents,
+            perturbations=perturbations,
+            taus=taus,
+            draws=draws,
+            seed=seed,
+            out=Path(out),
+        )
+
+
+def _class_names(given: Sequence[str] | None, source: Source) -> tuple[str, ...] | None:
+    names = tuple(map(str, given)) if given is not None else source.class_names
+    most = int(source.samples.y.max())
+    if names is not None and most >= len(names):
+        raise InputError(f"data: expected labels 0..{len(names) - 1} for {len(names)} class names, got {most}")
+    return names
+
+
+def _as_many_names(model: nn.Module, splits: Splits) -> tuple[str, ...]:
+    """Return a number for each output of the model, where no class has a name."""
+    try:
+        outputs = forward(model, splits.retain.subset([0]))
+    except Exception:  # check_model says it in one line
+        return splits.class_names
+    many = int(outputs.shape[1]) if outputs.ndim == 2 else 0
+    return tuple(map(str, range(many))) if many > splits.classes else splits.class_names
+
+
+def _renumbered(found: Source, names: Sequence[str], what: str) -> Samples:
+    """Return samples whose classes have the same names in another order, or are fewer."""
+    position = {name: k for k, name in enumerate(names)}
+    own = found.class_names or ()
+    if (unknown := next((name for name in own if name not in position), None)) is not None:
+        raise InputError(f"{what}: class {unknown!r} is not among those of the training data: {', '.join(names)}")
+    labels = torch.tensor([position[name] for name in own])[found.samples.y]
+    return _prefixed(replace(found.samples, y=labels), f"{what}/")
+
+
+def _prefixed(samples: Samples, prefix: str) -> Samples:
+    return replace(samples, ids=tuple(prefix + name for name in samples.ids))

@@ -1,0 +1,157 @@
+"""A request on the user's own network: splits are hers, models stay as they are, the run is a run like any other."""
+
+import copy
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.request.conftest import MEAN, STD, HerNet, her_training
+from torch import nn
+from torch.utils.data import Subset, TensorDataset
+
+from residuum import InputError, Recipe, Request, Run, wrap
+from residuum.auditing import Counts
+from residuum.perturbations import block_generator
+from residuum.types import child_seed
+
+QUICK = {"draws": 30, "taus": [0, 0.05, 0.1]}
+
+
+@pytest.fixture(scope="module")
+def request_(case):
+    return case.request()
+
+
+@pytest.fixture(scope="module")
+def proof(case, request_, tmp_path_factory):
+    done = request_.unlearn(case.model, "gd:epochs=2", seed=1)
+    return request_.audit(case.model, done, controls=3, out=tmp_path_factory.mktemp("run"), **QUICK)
+
+
+def test_nothing_is_cut_out_of_the_training_data(case, request_):
+    splits = request_.splits
+    assert splits.train.ids == case.train.ids
+    assert set(splits.forget.ids) == set(case.ids)
+    assert len(splits.retain) == 276
+    assert len(splits.test) == 600
+    assert not len(splits.validation)
+    assert not set(splits.test.ids) & set(splits.train.ids)
+
+
+def test_the_untouched_original_is_found_and_never_called_over_forgotten(proof):
+    assert proof.verdicts["original"].word == "residual knowledge found"
+    assert proof.rows["original"].kind == "original"
+    assert list(proof.rows) == ["original", "retrain", "control", "control_2", "control_3", "gd:epochs=2"]
+
+
+def test_the_folder_is_that_of_any_run(proof, tmp_path):
+    again = Run.load(proof.folder)
+    assert {label: v.word for label, v in again.verdicts.items()} == {
+        label: v.word for label, v in proof.verdicts.items()
+    }
+    files = again.report(out=tmp_path)
+    page = files[0].read_text(encoding="utf-8")
+    assert "HerNet" in page
+    assert "a list of 24 ids" in page
+    assert len(again.to_frame()) == 6
+    record = json.loads((proof.folder / "results.json").read_text(encoding="utf-8"))
+    assert record["scenario"]["sizes"] == {"retain": 276, "forget": 24, "validation": 0, "test": 600}
+
+
+def test_counts_are_those_of_an_independent_loop(case, proof):
+    """Thirty lines that share nothing with the engine but the noise stream's key."""
+    counts = Counts.load(proof.folder / "counts" / "1" / "original" / "gaussian.npz")
+    nets = {}
+    for label in ("original", "retrain"):
+        nets[label] = HerNet().eval()
+        nets[label].load_state_dict(load_file(proof.folder / "models" / "1" / f"{label}.safetensors"))
+        nets[label].double()
+    seed = child_seed(1, "audit")
+    for row, name in enumerate(counts.ids):
+        x, y = case.train[case.train.ids.index(name)]
+        for column, tau in enumerate((0.0, 0.05, 0.1)):
+            blocks = [
+                block_generator(seed, name, block).standard_normal((25, 64), dtype="float32") for block in range(2)
+            ]
+            noise = torch.cat([torch.from_numpy(block) for block in blocks])[: 30 if tau else 1].view(-1, 1, 8, 8)
+            moved = (x + tau * noise if tau else x[None]).clamp(0, 1).double()
+            right = {label: nets[label]((moved - MEAN) / STD).argmax(1) == y for label in nets}
+            assert counts.method_right[row, column] == right["original"].sum()
+            assert counts.reference_right[row, column] == right["retrain"].sum()
+            assert counts.both_right[row, column] == (right["original"] & right["retrain"]).sum()
+
+
+def test_unlearning_leaves_the_model_and_saves_her_own_keys(case, request_, tmp_path):
+    model = case.model
+    before = copy.deepcopy(model.state_dict())
+    done = request_.unlearn(model, "soft_reset:epochs=1", seed=1)
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    done.save(tmp_path / "new.safetensors")
+    done.save(tmp_path / "new.pt")
+    stored = load_file(tmp_path / "new.safetensors")
+    assert list(HerNet().state_dict()) == sorted(stored, key=list(before).index)
+    again = wrap(HerNet(), tmp_path / "new.pt", mean=MEAN, std=STD)
+    x, _ = case.train.batch(torch.arange(9))
+    assert torch.equal(again(x), done(x))
+    with pytest.raises(InputError, match=r"\.safetensors, \.pt"):
+        done.save(tmp_path / "new.txt")
+
+
+def test_the_same_seed_gives_the_same_weights_even_with_dropout(case, request_):
+    one, two = (request_.unlearn(case.model, "gd:epochs=1", seed=5).model.state_dict() for _ in range(2))
+    other = request_.unlearn(case.model, "gd:epochs=1", seed=6).model.state_dict()
+    assert all(torch.equal(one[key], two[key]) for key in one)
+    assert not all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_models_made_elsewhere_are_audited_without_training(case, tmp_path):
+    request = case.request(retrain=None)
+    retain = request.splits.retain
+    reference, first, second = (her_training(retain, seed) for seed in (1, 2, 3))
+    run = request.audit(
+        case.model, copy.deepcopy(case.net), reference=reference, controls=[first, second], out=tmp_path, **QUICK
+    )
+    assert list(run.rows) == ["original", "retrain", "control", "control_2", "unlearned"]
+    original, same = (run.rows[label].per_seed["1"].audits["gaussian"] for label in ("original", "unlearned"))
+    assert original.residual_knowledge == same.residual_knowledge
+
+
+def test_a_recipe_re_trains_where_there_is_no_function(case, tmp_path):
+    recipe = Recipe(epochs=20, lr=3e-3, optimiser="adamw", batch_size=64)
+    run = case.request(retrain=None, recipe=recipe).audit(case.model, case.net, controls=2, out=tmp_path, **QUICK)
+    assert run.rows["retrain"].settings["optimiser"] == "adamw"
+    assert run.rows["retrain"].per_seed["1"].passes == 20 * 276
+    assert run.rows["retrain"].summary.retain_accuracy.mean > 95
+
+
+def test_her_own_data_set_reaches_her_training_function(case):
+    seen = []
+
+    def retrain(samples, seed):
+        seen.append(samples)
+        return HerNet()
+
+    x, y = case.train.batch(torch.arange(300))
+    request = Request(TensorDataset(x, y), forget=case.ids, held_out=case.held_out, retrain=retrain)
+    request.references(case.model, 2)
+    request.references(case.model, 2)
+    assert len(seen) == 2
+    assert isinstance(seen[0], Subset)
+    assert len(seen[0]) == 276
+
+
+def test_what_is_missing_is_said(case):
+    request = case.request(retrain=None, held_out=None)
+    with pytest.raises(InputError, match="give held_out="):
+        request.audit(case.model, case.net)
+    with pytest.raises(InputError, match="a way to re-train"):
+        case.request(retrain=None).audit(case.model, case.net)
+    with pytest.raises(InputError, match="reference beside the controls"):
+        case.request().audit(case.model, case.net, controls=[case.net])
+    with pytest.raises(InputError, match="nothing would be retained"):
+        Request((torch.zeros(2, 3), [0, 1]), forget=["0", "1"])
+    with pytest.raises(InputError, match="build it with 10 outputs"):
+        Request(case.train, forget=case.ids, class_names=list("abcdefghij")).unlearn(
+            nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+        )
