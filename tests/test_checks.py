@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import sys
 from typing import ClassVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import nn
 from residuum import checks
 from residuum.checks import PROMISES, BrokenPromise, Trial, check_promises, registered, state_hash
 from residuum.cli.check import check_method, load_method
+from residuum.errors import MethodError
 from residuum.experiments.experiment import parse_row
 from residuum.methods import GD, Method, methods
 from residuum.training import STRICT
@@ -197,6 +199,28 @@ class CrashesOnClasses(Stranger):
         return model
 
 
+class ChangesTheDefaultType(Stranger):
+    def edit(self, model, splits, context):
+        torch.set_default_dtype(torch.float64)
+        return model
+
+
+class LeavesAHook(Stranger):
+    def edit(self, model, splits, context):
+        model.fc.register_forward_hook(lambda module, given, made: made + 1)
+        return model
+
+
+class EndsTheProgram(Stranger):
+    def edit(self, model, splits, context):
+        sys.exit()
+
+
+class ReturnsNothing(Stranger):
+    def edit(self, model, splits, context):
+        pass
+
+
 SEEN: list[nn.Module] = []
 
 CASES = [
@@ -206,6 +230,10 @@ CASES = [
     (checks.leaves_global_generators_alone, DrawsGlobally, "global generator moved"),
     (checks.leaves_global_generators_alone, DrawsFromNumpy, "global generator moved"),
     (checks.leaves_global_generators_alone, DrawsFromPython, "global generator moved"),
+    (checks.leaves_global_state_alone, ChangesTheDefaultType, "it changed torch's default dtype"),
+    (checks.leaves_global_state_alone, LeavesAHook, "it left a hook on fc"),
+    (checks.returns_a_usable_model, ReturnsNothing, "must return an nn.Module, got NoneType"),
+    (checks.repeats_itself, EndsTheProgram, "stranger of .* tried to end the program"),
     (checks.reads_only_what_it_says, ReadsForget, "forget samples influence"),
     (checks.reads_only_what_it_says, ReadsForgetThroughTrain, "forget samples influence"),
     (checks.reads_only_what_it_says, ReadsRetain, "retain samples influence"),
@@ -230,7 +258,7 @@ CASES = [
 def test_every_promise_can_be_broken(promise, method, fault):
     trial = Trial.of(method)
     SEEN[:] = [trial.original]
-    with torch.random.fork_rng(), pytest.raises((BrokenPromise, InputError, KeyError), match=fault):
+    with torch.random.fork_rng(), pytest.raises((BrokenPromise, InputError, MethodError), match=fault):
         promise(trial)
 
 
@@ -247,6 +275,11 @@ def test_faults_of_any_kind_are_reported():
     faults = check_promises(CrashesOnClasses)
     assert faults.pop("forgets_a_class_or_says_no") == "KeyError: 'no validation samples'"
     assert set(faults.values()) == {None}
+    assert all(
+        fault and "SystemExit" in fault
+        for name, fault in check_promises(EndsTheProgram).items()
+        if "settings" not in name
+    )
 
 
 def test_hash_sees_names_shapes_types_and_bits():
@@ -303,6 +336,6 @@ def test_command_prints_promises_and_exits_with_1_on_a_broken_one(tmp_path, monk
     printed = capsys.readouterr()
     assert "BROKEN  Data, initial weights and a re-trained reference keep their hash. (the data changed)" in printed.out
     assert printed.out.count("\n") == len(PROMISES)
-    assert "1 of 12 promises broken" in printed.err
+    assert "1 of 13 promises broken" in printed.err
     check_method("gd", as_json=True)
     assert '"repeats_itself": null' in capsys.readouterr().out

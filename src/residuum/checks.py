@@ -18,9 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from residuum.data import load_dataset, make_splits
+from residuum.errors import MethodError
 from residuum.experiments.experiment import parse_row
-from residuum.experiments.parsing import override
-from residuum.methods import Context, Method, make_method, methods, unlearn
+from residuum.experiments.parsing import as_text, override
+from residuum.methods import Context, Method, make_method, methods
+from residuum.methods.guard import blamed, global_state, is_json, put_back, remove_hooks
 from residuum.models import build_model, check_model, forward, load_weights, save_weights
 from residuum.training import Recipe, train
 from residuum.types import InputError, ResiduumWarning, Samples, Splits
@@ -54,11 +56,20 @@ class Trial:
         return Context(SEED, self.initial, recipe=RECIPE)
 
     def run(self, splits: Splits | None = None, context: Context | None = None) -> nn.Module:
-        """Return the unlearned model."""
-        with warnings.catch_warnings():
+        """Return the unlearned model; what the method changes of the process's state is put back."""
+        before = global_state()
+        try:
+            return self.edited(splits or self.splits, context)
+        finally:
+            put_back(before)
+
+    def edited(self, splits: Splits, context: Context | None = None) -> nn.Module:
+        """Return the unlearned model, and leave everything as the method leaves it."""
+        with blamed(self.method), warnings.catch_warnings():
             warnings.simplefilter("ignore", ResiduumWarning)
-            given = context or self.context()
-            return unlearn(self.original, splits or self.splits, self.method, seed=SEED, context=given)
+            if reason := self.method.refusal(splits):
+                raise InputError(reason)
+            return self.method.unlearned(self.original, splits, context or self.context())
 
 
 @cache
@@ -103,6 +114,13 @@ def leaves_global_generators_alone(trial: Trial) -> None:
     _expect(_global_generators() == before, "a global generator moved; use a generator of your own")
 
 
+def leaves_global_state_alone(trial: Trial) -> None:
+    """Threads, default type, gradient switch, current folder stay as they are, and no hook stays on the result."""
+    before, result = global_state(), trial.edited(trial.splits)
+    _expect(not (changes := put_back(before)), f"it changed {', '.join(changes)}")
+    _expect(not (layers := remove_hooks(trial.original, result)), f"it left a hook on {', '.join(layers)}")
+
+
 def reads_only_what_it_says(trial: Trial) -> None:
     """Samples outside `reads` do not influence the result: NaN or negatives in their place change nothing."""
     for part in {"retain", "forget", "validation"} - trial.method.parts_read:
@@ -126,6 +144,7 @@ def leaves_bystanders_alone(trial: Trial) -> None:
 def returns_a_usable_model(trial: Trial) -> None:
     """The result takes the same inputs, returns finite logits, and has the input model's mode and no gradients left."""
     model = trial.run()
+    _expect(isinstance(model, nn.Module), f"it must return an nn.Module, got {type(model).__name__}")
     check_model(model, trial.splits.test, trial.splits.classes)
     _expect(model.training == trial.original.training, "train or eval mode of the result differs from the input's")
     _expect(all(p.grad is None for p in model.parameters()), "gradients are left on the result's parameters")
@@ -151,13 +170,13 @@ def accounts_for_itself(trial: Trial) -> None:
     context = trial.context()
     trial.run(context=context)
     _expect(type(context.passes) is int and context.passes >= 0, f"context.passes is {context.passes!r}")
-    _expect(_is_json(context.notes), f"context.notes are not JSON values: {context.notes!r}")
+    _expect(is_json(context.notes), f"context.notes are not JSON values: {context.notes!r}")
 
 
 def settings_go_round(trial: Trial) -> None:
     """Settings survive the configuration, the table row and the command line."""
     method, name = trial.method, trial.method.name
-    _expect(_is_json(method.settings), f"settings are not JSON values: {method.settings!r}")
+    _expect(is_json(method.settings), f"settings are not JSON values: {method.settings!r}")
     _expect(type(method).configured(json.loads(json.dumps(method.settings))) == method, "the configuration differs")
     with registered(type(method)):
         tree: dict[str, Any] = {"methods": {}}
@@ -193,6 +212,7 @@ PROMISES: tuple[Promise, ...] = (
     keeps_the_input_model,
     repeats_itself,
     leaves_global_generators_alone,
+    leaves_global_state_alone,
     reads_only_what_it_says,
     leaves_bystanders_alone,
     returns_a_usable_model,
@@ -220,8 +240,9 @@ def _fault(promise: Promise, method: type[Method] | Method) -> str | None:
         promise(Trial.of(method))
     except BrokenPromise as broken:
         return str(broken)
-    except Exception as error:  # whatever a stranger's method raises is the finding
-        return f"{type(error).__name__}: {error}"
+    except (Exception, SystemExit) as error:  # whatever a stranger's method raises is the finding
+        cause = error.__cause__ if isinstance(error, MethodError) and error.__cause__ else error
+        return f"{type(cause).__name__}: {cause}"
     return None
 
 
@@ -247,19 +268,6 @@ def state_hash(state: Mapping[str, Tensor]) -> str:
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         digest.update(value.detach().contiguous().numpy().tobytes())
     return digest.hexdigest()
-
-
-def as_text(value: object) -> str:
-    """Return a setting as one writes it on the command line.
-
-    >>> as_text(None), as_text(True), as_text((3, 5)), as_text(1e-05)
-    ('none', 'true', '3,5,', '1e-05')
-    """
-    if value is None:
-        return "none"
-    if isinstance(value, list | tuple):
-        return "".join(f"{as_text(part)}," for part in value) or ","
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _expect(true: bool, otherwise: str) -> None:
@@ -290,11 +298,3 @@ def _spoilt(splits: Splits, part: str) -> Splits:
     whole = Samples(train_x, splits.train.y, splits.train.ids)
     changes: dict[str, Any] = {part: Samples(other, gone.y, gone.ids), "train": whole}
     return replace(splits, **changes)
-
-
-def _is_json(value: object) -> bool:
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
-        return False
-    return True

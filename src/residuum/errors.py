@@ -24,6 +24,10 @@ class MethodError(RuntimeError):
     """A method did what no method may; the text names it. Its row fails, other rows go on, the exit code is 1."""
 
 
+class Stopped(Exception):  # noqa: N818 (no error: the work was not wanted any more)
+    """Raised by a progress callback of our own to stop the work it watches; guards let it through."""
+
+
 class ResiduumWarning(UserWarning):
     """A number may not mean what it seems to; collected into the run record."""
 
@@ -43,6 +47,15 @@ def warn(text: str, stacklevel: int = 2) -> None:
         return
     _shown.add(text)
     warnings.warn(text, ResiduumWarning, stacklevel=stacklevel + 1)
+
+
+def first_line(error: BaseException) -> str:
+    """Return kind and first line of an error.
+
+    >>> first_line(ValueError()), first_line(KeyError("name"))
+    ('ValueError', "KeyError: 'name'")
+    """
+    return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0].strip().removesuffix(":")
 
 
 def traceback_kept(error: BaseException) -> str:

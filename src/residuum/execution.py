@@ -1,19 +1,19 @@
 """Carry out an experiment, from its plan to the run's folder: what the command line and Python users call alike."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from residuum.engines import engine
-from residuum.errors import InputError
+from residuum.errors import InputError, traceback_kept
 from residuum.experiments import Experiment, Result, Stage, claim_folder, plan, run_all, write_requests, write_run
 from residuum.experiments.estimates import work_left
-from residuum.experiments.planning import Undecided, forget_lines, outline
+from residuum.experiments.planning import RowError, Undecided, forget_lines, outline
 from residuum.experiments.results import results_record
 from residuum.experiments.runner import Report
 from residuum.parallel import SINGLE_PROCESS, Team, make_team
@@ -25,6 +25,7 @@ from residuum.reporting.writing import write_report
 
 STORE = Path(".residuum/store")
 RUNS = Path("runs")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,8 @@ def run(
         progress: say on standard error what is to do, what it costs and what is done.
 
     Returns:
-        The run: `.report()` writes the page, `.verdicts` and `.to_frame()` have what came out.
+        The run: `.report()` writes the page, `.verdicts` and `.to_frame()` have what came out. A row whose method
+        failed is in `.record.failed` with the reason; the others are finished without it.
 
     Example:
         >>> import tempfile
@@ -131,7 +133,7 @@ def _computed(
         run_all(steps, store=store, team=team, judge=_go_on)
         team.end()
         raise SystemExit(0)
-    plans = [plan(step) for step in steps]
+    steps, plans = _surviving(steps, lambda steps: [plan(step) for step in steps])
     todo = outline(plans, store)
     claim_folder(folder, kind)
     work = work_left(steps, store, plans)
@@ -142,9 +144,29 @@ def _computed(
     one = not resources.one_process or (work.short and not steps[0].scenario.audit.until)
     where = nullcontext(executor) if executor else engine(1 if one else resources.workers, resources.cluster)
     with where as pool, _shown(progress, todo.total) as report:
-        results = run_all(steps, store=store, executor=pool, report=report, plans=plans, team=team, judge=_go_on)
+
+        def computed(left: list[Experiment]) -> list[list[Result]]:
+            known = plans if left is steps else None
+            return run_all(left, store=store, executor=pool, report=report, plans=known, team=team, judge=_go_on)
+
+        survivors, results = _surviving(steps, computed, team)
     team.end()
-    return steps, results
+    return survivors, results
+
+
+def _surviving(
+    steps: list[Experiment], carried_out: Callable[[list[Experiment]], T], team: Team = SINGLE_PROCESS
+) -> tuple[list[Experiment], T]:
+    """Return the experiments without the rows whose methods failed, and what was carried out with them."""
+    while True:
+        try:
+            return steps, carried_out(steps)
+        except RowError as error:
+            left = [step.without(error.label, error.reason) for step in steps]
+            if team.size > 1 or (steps[0].scenario.picture and not left[0].rows):
+                raise  # the processes of a team may not agree on it, and a picture needs a row
+            print(f"residuum: {error}; {traceback_kept(error)}", file=sys.stderr, flush=True)  # noqa: T201
+            steps = left
 
 
 def _go_on(experiment: Experiment, results: Sequence[Result]) -> Undecided:

@@ -364,6 +364,7 @@ class Results(Stored):
     notes: list[str] = []
     noise_floor: dict[str, NoiseFloor] = {}
     methods: dict[str, Row]
+    failed: dict[str, str] = {}  # rows without results, and why
     verdicts: dict[str, VerdictRecord] = {}
 
     @property
@@ -446,6 +447,7 @@ class Requests(Stored):
     scenario: dict[Literal["name", "data"], str]
     seeds: list[int]
     requests: list[RequestResult]
+    failed: dict[str, str] = {}
 
 
 def over_seeds(curves: Sequence[Curve]) -> Curve:

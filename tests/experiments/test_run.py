@@ -13,6 +13,7 @@ import pytest
 from residuum.auditing import AuditResult, Counts
 from residuum.auditing.completeness import completeness_above
 from residuum.data import load_dataset
+from residuum.errors import MethodError
 from residuum.experiments import Experiment, claim_folder, plan, run_all, write_run
 from residuum.experiments.estimates import work_left
 from residuum.experiments.planning import outline
@@ -176,12 +177,12 @@ def test_a_changed_setting_is_a_different_stage():
     assert second.models["gd:lr=0.5"].key != first.models["gd"].key
 
 
-def test_a_failing_stage_leaves_nothing_and_fails_the_run(quick, tmp_path):
+def test_a_failing_stage_leaves_nothing_and_fails_its_row(quick, tmp_path):
     broken = Experiment.create("digits", methods="ga:lr=1e30:clip=none:epochs=5", seeds=[1])
     stage = plan(broken)[0].models["ga:clip=none:epochs=5:lr=1e30"]
     store = Store(tmp_path)
     store.compute(stage.parents["original"])
-    with pytest.raises(InputError, match="finite loss"):
+    with pytest.raises(MethodError, match="finite loss"):
         store.compute(stage)
     assert not store.has(stage)
     assert list((tmp_path / "unlearn").iterdir()) == []

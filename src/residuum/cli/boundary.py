@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import typer
 from typer.core import TyperGroup
 
-from residuum.errors import DEBUG, RANK, InputError, LostProcessError, MethodError, traceback_kept
+from residuum.errors import DEBUG, RANK, InputError, LostProcessError, MethodError, first_line, traceback_kept
 
 # typer keeps a private copy of click in some releases, so its base error is found through a public name
 COMMAND_LINE_ERROR: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -89,15 +89,6 @@ def debugging(wanted: bool) -> Iterator[None]:
     finally:
         if before is None:
             os.environ.pop(DEBUG, None)
-
-
-def first_line(error: BaseException) -> str:
-    """Return kind and first line of an error.
-
-    >>> first_line(ValueError()), first_line(KeyError("name"))
-    ('ValueError', "KeyError: 'name'")
-    """
-    return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0].strip().removesuffix(":")
 
 
 def _say(message: str) -> None:

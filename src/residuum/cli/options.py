@@ -2,6 +2,7 @@
 
 import os
 import tomllib
+from collections.abc import Collection
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
@@ -109,6 +110,12 @@ def gathered_requests(request: list[str] | None, file: Path | None) -> list[dict
     if request is None and file is None:
         return None
     return [*([] if file is None else read_requests(file)), *(parse_request(text) for text in request or [])]
+
+
+def exit_for_failed_rows(failed: Collection[str]) -> None:
+    """Exit with 1 if a row has no results."""
+    if failed:
+        raise typer.Exit(1)
 
 
 def parse_setting(text: str) -> tuple[str, str]:

@@ -78,6 +78,7 @@ def run_scenario(
         typer.echo(json.dumps(done.record.as_dict(), indent=1))
     else:
         (print_requests if asked else print_run)(done, time.perf_counter() - start)
+    options.exit_for_failed_rows(done.record.failed)
 
 
 def print_run(run: Run, seconds: float) -> None:
@@ -101,6 +102,7 @@ def print_requests(done: RequestsRun, seconds: float) -> None:
     print_tables(partial(requests_tables, done.record))
     requests = done.record.requests
     print_lines(f"warning: request {r.number}: {text}" for r in requests for text in r.warnings)
+    print_lines(f"failed: row {label}: {reason}" for label, reason in done.record.failed.items())
     files = f"index.html, requests.json, requests.csv and a run for each of {len(requests)} requests"
     print_lines([f"{done.folder}: {files} after {seconds:.0f} s"])
 

@@ -64,14 +64,16 @@ def sweep_method(
     folder = out or options.RUNS / f"{scenario}-{method}-sweep"
     resources = Resources(workers, cluster, devices, nodes, precision)
     done = run(experiment, store=store, out=folder, resources=resources, progress=True)
-    lines = sweep_lines(done, [row.label for row in experiment.rows], points)
+    labelled = dict(zip((row.label for row in experiment.rows), points, strict=True))
+    lines = sweep_lines(done, [(label, labelled[label]) for label in labelled if label not in done.record.failed])
     (folder / "sweep.csv").write_text(csv_text(lines), encoding="utf-8")
     done.report()
     if as_json:
         typer.echo(json.dumps(done.record.as_dict(), indent=1))
-        return
-    print_tables(partial(run_tables, done))
-    print_lines([f"{folder}: results.json, sweep.csv (one line per setting, perturbation and radius), report.html"])
+    else:
+        print_tables(partial(run_tables, done))
+        print_lines([f"{folder}: results.json, sweep.csv (one line per setting, perturbation and radius), report.html"])
+    options.exit_for_failed_rows(done.record.failed)
 
 
 def grid_points(method: str, grid: Sequence[str]) -> list[dict[str, str]]:
@@ -97,12 +99,12 @@ def row_text(method: str, point: Mapping[str, str]) -> str:
     return f"{label}={':'.join([method, *pairs])}"
 
 
-def sweep_lines(run: Run, labels: Sequence[str], points: Sequence[Mapping[str, str]]) -> Iterator[dict[str, Any]]:
+def sweep_lines(run: Run, labelled: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[dict[str, Any]]:
     """Yield one line per setting, perturbation and radius, with means over the seeds."""
     from residuum.record import METRICS
 
     rows = {row.label: row for row in run.summary.rows}
-    for label, point in zip(labels, points, strict=True):
+    for label, point in labelled:
         row = rows[label]
         for perturbation, taus in run.summary.taus.items():
             for tau, r in zip(taus, row.curve(perturbation, "pooled").value, strict=True):

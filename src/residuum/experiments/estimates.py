@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import nn
 
 from residuum.auditing import Cost, estimate_cost
+from residuum.errors import MethodError, Stopped
 from residuum.experiments.experiment import Experiment
 from residuum.experiments.parsing import build_perturbation
 from residuum.experiments.planning import Plans, all_stages, network
@@ -28,7 +29,7 @@ READINGS = 3  # how often an evaluation shows retained and test samples to a mod
 Seconds = dict[str, float]  # by kind of stage
 
 
-class _Enough(Exception):  # noqa: N818 (no error: it ends a measurement)
+class _Enough(Stopped):
     def __init__(self, seconds: float) -> None:
         super().__init__()
         self.seconds = seconds
@@ -159,7 +160,7 @@ class _Estimate:
 
         try:
             return seconds_to_the_end(work)
-        except InputError:  # what a fresh network does not allow, an original may
+        except (InputError, MethodError):  # what a fresh network does not allow, an original may
             return everything
 
     def evaluation(self, settings: EvaluateSettings) -> float:

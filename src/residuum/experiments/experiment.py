@@ -36,7 +36,7 @@ class Row(Strict):
 
 
 class Experiment(Strict):
-    """A scenario with the rows to compare; the argument of `run`.
+    """A scenario with the rows to compare; the argument of `run`. `failed` says why rows that were asked for are gone.
 
     >>> Experiment.create("digits", methods="rurk,ga_strong=ga:lr=0.1").labels
     ['original', 'retrain', 'control', 'rurk', 'ga_strong']
@@ -48,6 +48,7 @@ class Experiment(Strict):
     init_from: Path | None = None
     manifest: Path | None = None
     compute: Compute = Compute()
+    failed: dict[str, str] = Field(default_factory=dict)
 
     @classmethod
     def create(
@@ -113,6 +114,15 @@ class Experiment(Strict):
         requests = self.scenario.requests
         scenarios = [self.scenario.after(requests[:number]) for number in range(1, len(requests) + 1)]
         return [self.model_copy(update={"scenario": scenario}) for scenario in scenarios]
+
+    def without(self, label: str, reason: str) -> Self:
+        """Return the experiment without a row that failed.
+
+        >>> Experiment.create("digits", methods="gd,ga").without("ga", "no loss").labels
+        ['original', 'retrain', 'control', 'gd']
+        """
+        rows = [row for row in self.rows if row.label != label]
+        return self.model_copy(update={"rows": rows, "failed": {**self.failed, label: reason}})
 
     def model_post_init(self, context: object) -> None:
         """Let a new experiment see the data as they are now; until the next one, they are read once."""

@@ -113,6 +113,19 @@ def parse_value(value: Any) -> Any:  # noqa: ANN401 (texts and plain values)
         return value
 
 
+def as_text(value: object) -> str:
+    """Return a setting as one writes it on the command line.
+
+    >>> as_text(None), as_text(True), as_text((3, 5)), as_text(1e-05)
+    ('none', 'true', '3,5,', '1e-05')
+    """
+    if value is None:
+        return "none"
+    if isinstance(value, list | tuple):
+        return "".join(f"{as_text(part)}," for part in value) or ","
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def split_spec(spec: str) -> tuple[str, dict[str, str]]:
     """Return name and settings of `NAME[:key=value...]`, keys sorted."""
     name, *pairs = spec.split(":")

@@ -1,12 +1,14 @@
 """Plan the stages of an experiment, and say before it starts what there is to do."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from torch import nn
 
+from residuum.errors import MethodError
 from residuum.experiments.experiment import Experiment
 from residuum.experiments.pretrained import Pretrained
 from residuum.experiments.settings import (
@@ -18,6 +20,7 @@ from residuum.experiments.settings import (
 )
 from residuum.experiments.stages import EARLIER
 from residuum.experiments.store import Stage, Store
+from residuum.methods import why_refused
 from residuum.models import build_model, check_model, init_from
 from residuum.parallel import Compute
 from residuum.types import InputError, Splits
@@ -55,14 +58,32 @@ def plan(experiment: Experiment) -> list[SeedPlan]:
         model = init_from(model, experiment.init_from)
     check_model(model, splits.retain, splits.classes)
     for row in experiment.rows:
-        if reason := row.build().refusal(splits):
-            raise InputError(reason)
+        with row_named(row.label):
+            if reason := why_refused(row.build(), splits):
+                raise InputError(reason)
     pretrained = experiment.pretrained
     weights = pretrained.weights if pretrained else None
     start = {"model": scenario.model, "mean": dataset.mean, "std": dataset.std, "init_from": weights}
     shared = {"data": scenario.data, "fingerprint": dataset.fingerprint, "root": experiment.data_root}
     shared |= {"threads": scenario.threads, "compute": experiment.compute}
     return [_plan_seed(experiment, {**shared, "seed": seed}, start, pretrained) for seed in scenario.seeds]
+
+
+class RowError(MethodError):
+    """A row's method failed; the other rows can do without it."""
+
+    def __init__(self, label: str, reason: str) -> None:
+        super().__init__(f"row {label}: {reason}")
+        self.label, self.reason = label, reason
+
+
+@contextmanager
+def row_named(label: str) -> Iterator[None]:
+    """Say in a method's error which row it was."""
+    try:
+        yield
+    except MethodError as error:
+        raise RowError(label, str(error)) from error
 
 
 def all_stages(plans: Plans) -> list[Stage]:

@@ -75,6 +75,7 @@ def requests_record(
         scenario={"name": scenario.name, "data": scenario.settings.data.name},
         seeds=runs[-1].seeds,
         requests=requests,
+        **({"failed": steps[-1].failed} if steps[-1].failed else {}),
     )
 
 

@@ -36,7 +36,8 @@ class RowFacts(NamedTuple):
 
 def results_record(experiment: Experiment, results: Sequence[Result]) -> Results:
     """Return the content of results.json; everything but `created` and `seconds` is a function of the settings."""
-    compute = {} if experiment.compute == Compute() else {"compute": asdict(experiment.compute)}
+    more = {} if experiment.compute == Compute() else {"compute": asdict(experiment.compute)}
+    more |= {"failed": experiment.failed} if experiment.failed else {}
     return assembled_record(
         results,
         scenario=_scenario(experiment),
@@ -45,7 +46,7 @@ def results_record(experiment: Experiment, results: Sequence[Result]) -> Results
         perturbations=experiment.scenario.audit.perturbations,
         warnings=experiment.warnings,
         notes=["original: re-learn time is null because the original has nothing to re-learn"],
-        **compute,
+        **more,
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from residuum.experiments.experiment import Experiment
-from residuum.experiments.planning import Plans, SeedPlan, Undecided, all_stages, continued, plan
+from residuum.experiments.planning import Plans, SeedPlan, Undecided, all_stages, continued, plan, row_named
 from residuum.experiments.settings import loaded_dataset
 from residuum.experiments.stages import GALLERY, MODEL, PICTURE, read_record
 from residuum.experiments.store import Stage, Store
@@ -62,6 +62,7 @@ def run_all(
     called with each finished stage, the number done and the number in all. `plans` are those of `plan`, one for each
     experiment, if made before. The processes of a `team` share each stage; all of them call this function, and the
     experiments' `compute` is the team's. `judge` says after each round of audits until the verdict which of them go on.
+    A method that fails is a RowError that names its row.
     """
     if other := next((each.compute for each in experiments if each.compute != team.compute), None):
         raise InputError(f"expected an experiment for {team.compute}, got one for {other}")
@@ -97,7 +98,8 @@ def run_all(
 
 def _run_here(stages: list[Stage], store: Store, team: Team) -> Generator[Stage, None, None]:
     for stage in stages:
-        store.compute(stage, team)
+        with row_named(stage.name):
+            store.compute(stage, team)
         yield stage
     team.broadcast(None)  # the others may read what the leader has written
 
@@ -125,7 +127,8 @@ def _run_on(executor: Executor, stages: list[Stage], store: Store) -> Generator[
                 ready.remove(key)
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 stage = running.pop(future)
-                future.result()
+                with row_named(stage.name):
+                    future.result()
                 graph.done(stage.key)
                 yield stage
     finally:

@@ -21,6 +21,7 @@ from torch import nn
 from residuum.auditing import AuditResult, Counts, audit, first_radius, make_gallery
 from residuum.checkpoint import Checkpoint
 from residuum.decision_regions.querying import query_models
+from residuum.errors import MethodError
 from residuum.experiments.fingerprints import code_fingerprint
 from residuum.experiments.parsing import build_perturbation
 from residuum.experiments.settings import (
@@ -36,7 +37,7 @@ from residuum.metrics import Relearning, evaluate, mean_loss
 from residuum.models import build_model, init_from, load_weights, save_weights
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.training import Progress, TrainingPhase, cross_entropy, fit
-from residuum.types import ResiduumWarning, Samples, Splits, child_seed, request_seed
+from residuum.types import InputError, ResiduumWarning, Samples, Splits, child_seed, request_seed
 
 Folders = Mapping[str, Path]
 Record = dict[str, Any]
@@ -83,7 +84,10 @@ def unlearn_stage(settings: UnlearnSettings, parents: Folders, folder: Path, tea
     context.initial_saw = settings.pretrained.ids_seen() if settings.pretrained else frozenset()
     context.progress = printed_progress(f"unlearn {settings.name} (seed {settings.seed})", team)
     with measured(settings.threads) as record:
-        model = unlearn(start, splits, method, seed=seed, context=context)
+        try:
+            model = unlearn(start, splits, method, seed=seed, context=context)
+        except InputError as error:  # what the method does not like is its row's failure, not the run's
+            raise MethodError(str(error)) from error
     unchanged = bool(context.notes.pop("unchanged", False))
     record |= {"passes": context.passes, "notes": context.notes, "unchanged": unchanged}
     save_weights(model.cpu(), folder / MODEL)

@@ -18,6 +18,7 @@ from residuum.methods.falw import FaLW
 from residuum.methods.fisher import Fisher
 from residuum.methods.ga import GA
 from residuum.methods.gd import GD
+from residuum.methods.guard import check_answer, guarded
 from residuum.methods.msg import MSG
 from residuum.methods.neggrad import NegGrad
 from residuum.methods.ngd import NGD
@@ -72,6 +73,7 @@ def unlearn(
 
     `method` is a name ("rurk") or a configured method (`RURK(tau=0.03)`); `context`, when given, collects the
     number of passes and the method's notes, `unchanged` among them if what it returns is the original, bit for bit.
+    A method that raises, returns no usable model or writes into `splits` is a MethodError that names it.
 
     >>> from residuum import build_model, load_dataset, make_splits
     >>> splits = make_splits(load_dataset("iris"), forget_fraction=0.1, test_size=30)
@@ -80,13 +82,21 @@ def unlearn(
     """
     chosen = make_method(method) if isinstance(method, str) else method
     check_model(model, splits.retain, splits.classes)
-    if reason := chosen.refusal(splits):
+    if reason := why_refused(chosen, splits):
         raise InputError(reason)
     context = context or Context(seed)
-    result = chosen.unlearned(model, splits, context)
+    with guarded(chosen, splits) as own:
+        answer = chosen.unlearned(model, own, context)
+    result = check_answer(chosen, model, answer, splits, context)
     if same_bits(result, model):
         context.notes["unchanged"] = True
     return result
+
+
+def why_refused(method: Method, splits: Splits) -> str | None:
+    """Return why a method cannot carry out this request, if so."""
+    with guarded(method, splits) as own:
+        return method.refusal(own)
 
 
 def same_bits(one: nn.Module, other: nn.Module) -> bool:

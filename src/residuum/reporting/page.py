@@ -96,6 +96,7 @@ def figure(judged: Verdict) -> tuple[str, str] | None:
 def verdict_fragment(run: Run) -> str:
     """Return the verdicts as an HTML table, for notebooks."""
     rows = [(label, judged.word, wording.verdict_sentence(run, judged)) for label, judged in run.verdicts.items()]
+    rows += [(label, "failed", reason) for label, reason in run.record.failed.items()]
     return (
         environment().get_template("fragment.html.j2").render(name=run.name, rows=rows, headline=wording.headline(run))
     )

@@ -102,6 +102,8 @@ def verdict_table(run: Run) -> Table:
     for label, verdict in run.verdicts.items():
         sentences = [f"Note: {note}." for note in wording.unchanged_note(run, label)]
         table.add_row(Text(label), Text("\n".join([verdict.word, wording.verdict_sentence(run, verdict), *sentences])))
+    for label, reason in run.record.failed.items():
+        table.add_row(Text(label), Text(f"failed: no results\n{reason}"))
     return table
 
 

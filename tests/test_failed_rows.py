@@ -1,0 +1,253 @@
+"""A row whose method fails is shown as failed, the others are finished as if it had not been there; exit code 1."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+from residuum.cli import run_command
+from residuum.errors import MethodError
+from residuum.methods import Method, methods, unlearn
+from residuum.types import ResiduumWarning
+
+TINY = ["--seeds", "1", "--workers", "1", "--draws", "2", "--set", "train.epochs=1", "--set", "relearn.epochs=1"]
+
+
+class Broken(Method):
+    name: ClassVar[str] = "broken"
+    title: ClassVar[str] = "Broken"
+
+    def edit(self, model, splits, context):
+        return DOES[0](model, splits, context)
+
+
+def raises(model, splits, context):
+    raise ZeroDivisionError("a <b>stranger's</b> [/b] fault\nin two lines")
+
+
+def exits(model, splits, context):
+    sys.exit()
+
+
+def leaves_at_once(model, splits, context):
+    os._exit(0)
+
+
+def returns_nothing(model, splits, context):
+    return None
+
+
+def returns_a_function(model, splits, context):
+    return lambda x: x
+
+
+def returns_another_network(model, splits, context):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, splits.classes))
+
+
+def adds_a_layer(model, splits, context):
+    model.fc = nn.Sequential(model.fc, nn.Linear(splits.classes, splits.classes))
+    return model
+
+
+def returns_nan(model, splits, context):
+    model.fc.bias.data.fill_(float("nan"))
+    return model
+
+
+def notes_a_tensor(model, splits, context):
+    context.notes["norm"] = torch.zeros(())
+    return model
+
+
+def loses_the_notes(model, splits, context):
+    context.notes = None
+    return model
+
+
+def writes_into_the_data(model, splits, context):
+    splits.retain.x.mul_(0.5)
+    return model
+
+
+def writes_through_numpy(model, splits, context):
+    splits.forget.y.numpy()[0] += 1
+    return model
+
+
+DOES: list = [raises]
+FAULTS = {
+    raises: r"failed \(ZeroDivisionError: a <b>stranger's</b> \[/b\] fault\)",
+    exits: r"tried to end the program \(SystemExit\)",
+    leaves_at_once: r"tried to end the program \(SystemExit: 0\)",
+    returns_nothing: "must return an nn.Module, got NoneType",
+    returns_a_function: "must return an nn.Module, got function",
+    returns_another_network: "its layers are not those of its architecture",
+    adds_a_layer: "its layers are not those of its architecture",
+    returns_nan: "NaN or infinite logits",
+    notes_a_tensor: "context.notes that JSON can hold",
+    loses_the_notes: "context.notes that JSON can hold",
+    writes_into_the_data: "changed its input: splits.retain.x",
+    writes_through_numpy: "changed its input: splits.forget.y",
+}
+
+
+@pytest.fixture
+def broken(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "logs").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "logs"))
+    monkeypatch.setitem(methods(), "broken", Broken)
+    monkeypatch.setattr("residuum.reporting.writing.write_figures", lambda runs, folder: [])
+    DOES[0] = raises
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def bench():
+    from residuum.checks import Trial
+
+    trial = Trial.of(Broken)
+    return trial.original, trial.splits
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_what_no_method_may_do_is_an_error_that_names_it(fault, bench):
+    DOES[0] = fault
+    model, splits = bench
+    before = [part.x.clone() for part in (splits.retain, splits.forget)]
+    with pytest.raises(MethodError, match=f"^method broken of [a-z_]+:? ?.*{FAULTS[fault]}"):
+        unlearn(model, splits, Broken(), seed=1)
+    assert all(torch.equal(*pair) for pair in zip(before, (splits.retain.x, splits.forget.x), strict=True))
+
+
+def changes_the_type(model, splits, context):
+    torch.set_default_dtype(torch.float64)
+    return model
+
+
+def switches_gradients_off(model, splits, context):
+    torch.set_grad_enabled(False)
+    return model
+
+
+def takes_threads(model, splits, context):
+    torch.set_num_threads(torch.get_num_threads() + 1)
+    return model
+
+
+def goes_elsewhere(model, splits, context):
+    os.chdir("/")
+    return model
+
+
+def hooks_everything(model, splits, context):
+    nn.modules.module.register_module_forward_hook(lambda module, given, made: None)
+    return model
+
+
+def hooks_the_model(model, splits, context):
+    model.fc.register_forward_hook(lambda module, given, made: made + 1)
+    return model
+
+
+STATE = {
+    changes_the_type: (torch.get_default_dtype, r"default dtype \(torch.float32 to torch.float64\); it was put back"),
+    switches_gradients_off: (torch.is_grad_enabled, r"gradient switch \(True to False\); it was put back"),
+    takes_threads: (torch.get_num_threads, r"number of threads \(\d+ to \d+\); it was put back"),
+    goes_elsewhere: (os.getcwd, r"the current folder \(.* to /\); it was put back"),
+    hooks_everything: (lambda: len(nn.modules.module._global_forward_hooks), "hooks on all modules"),
+    hooks_the_model: (lambda: 0, "left a hook on fc; it was removed"),
+}
+
+
+@pytest.mark.parametrize("change", STATE, ids=lambda change: change.__name__)
+def test_changed_state_is_put_back_and_named(change, bench):
+    DOES[0] = change
+    read, words = STATE[change]
+    before = read()
+    with pytest.warns(ResiduumWarning, match=f"^method broken of .*{words}"):
+        result = unlearn(*bench, Broken(), seed=1)
+    assert read() == before
+    assert not any(module._forward_hooks for module in result.modules())
+
+
+def test_state_is_put_back_after_an_error_too(bench):
+    def fails_elsewhere(model, splits, context):
+        os.chdir("/")
+        raise KeyError
+
+    DOES[0], before = fails_elsewhere, os.getcwd()
+    with pytest.warns(ResiduumWarning, match="the current folder"), pytest.raises(MethodError):
+        unlearn(*bench, Broken(), seed=1)
+    assert os.getcwd() == before
+
+
+def test_two_good_rows_beside_a_broken_one(broken, capsys):
+    assert run_command(["run", "tiny", "--methods", "gd", *TINY, "--out", "alone", "--store", "other"]) == 0
+    capsys.readouterr()
+    assert run_command(["run", "tiny", "--methods", "gd,broken,ga:epochs=1", *TINY]) == 1
+    said = capsys.readouterr()
+    (log,) = (broken / "logs").glob("residuum-*.log")
+    package = Broken.__module__.partition(".")[0]
+    reason = f"method broken of {package} failed (ZeroDivisionError: a <b>stranger's</b> [/b] fault)"
+    assert f"residuum: row broken: {reason}; the traceback is in {log}" in said.err
+    assert "in two lines" in log.read_text()
+    assert "failed: no results" in said.out
+    assert "stranger's</b> [/b] fault" in " ".join(said.out.replace("│", " ").split())
+    record = json.loads((broken / "runs/tiny/results.json").read_text())
+    alone = json.loads((broken / "alone/results.json").read_text())
+    assert record["failed"] == {"broken": reason}
+    assert list(record["methods"]) == ["original", "retrain", "control", "gd", "ga:epochs=1"]
+    assert record["methods"]["gd"]["summary"] == alone["methods"]["gd"]["summary"]
+    assert "failed" not in alone
+    page = (broken / "runs/tiny/report.html").read_text()
+    assert "Row <b>broken</b> failed and has no results" in page
+    assert "&lt;b&gt;stranger&#39;s&lt;/b&gt;" in page
+    assert run_command(["report", "runs/tiny"]) == 0
+
+
+def test_what_a_method_writes_reaches_no_other_row(broken, capsys):
+    DOES[0] = writes_into_the_data
+    assert run_command(["run", "tiny", "--methods", "broken,gd", *TINY]) == 1
+    assert run_command(["run", "tiny", "--methods", "gd", *TINY, "--out", "alone", "--store", "other"]) == 0
+    records = [json.loads((broken / run / "results.json").read_text()) for run in ("runs/tiny", "alone")]
+    assert records[0]["methods"]["gd"]["summary"] == records[1]["methods"]["gd"]["summary"]
+    assert "changed its input: splits.retain.x" in capsys.readouterr().err
+
+
+def test_a_method_that_cannot_even_be_asked_fails_alone(broken, monkeypatch):
+    monkeypatch.setattr(Broken, "refusal", lambda self, splits: 1 / 0)
+    assert run_command(["run", "tiny", "--methods", "broken,gd", *TINY]) == 1
+    assert list(json.loads((broken / "runs/tiny/results.json").read_text())["failed"]) == ["broken"]
+
+
+def test_requests_and_sweeps_go_on_without_it(broken, capsys):
+    asked = ["--request", "class=8,fraction=0.5", "--request", "fraction=0.1"]
+    assert run_command(["run", "tiny", "--methods", "gd,broken", *TINY, *asked]) == 1
+    assert "failed: row broken: method broken" in capsys.readouterr().out
+    record = json.loads((broken / "runs/tiny-requests/requests.json").read_text())
+    assert list(record["failed"]) == ["broken"]
+    assert list(record["requests"][1]["rows"]) == ["original", "retrain", "control", "gd"]
+    grid = [
+        "sweep",
+        "tiny",
+        "--method",
+        "ga",
+        "--grid",
+        "lr=0.001,1e30",
+        "--set",
+        "ga.clip=none",
+        "--set",
+        "ga.epochs=9",
+    ]
+    assert run_command([*grid, *TINY]) == 1
+    lines = (broken / "runs/tiny-ga-sweep/sweep.csv").read_text().splitlines()
+    assert {line.split(",")[0] for line in lines[1:]} == {"0.001"}
