@@ -16,6 +16,7 @@ _NAMES = {
     "residuum.reporting": ["Run", "report"],
     "residuum.request": ["Request"],
     "residuum.training": ["Recipe", "train"],
+    "residuum.tuning": ["tune"],
     "residuum.types": ["InputError", "Samples", "Splits"],
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}

@@ -17,6 +17,7 @@ from residuum.reporting import report as report
 from residuum.request import Request as Request
 from residuum.training import Recipe as Recipe
 from residuum.training import train as train
+from residuum.tuning import tune as tune
 from residuum.types import InputError as InputError
 from residuum.types import Samples as Samples
 from residuum.types import Splits as Splits

@@ -143,7 +143,7 @@ def _computed(
             print(f"residuum: {line}", file=sys.stderr, flush=True)  # noqa: T201
     one = not resources.one_process or (work.short and not steps[0].scenario.audit.until)
     where = nullcontext(executor) if executor else engine(1 if one else resources.workers, resources.cluster)
-    with where as pool, _shown(progress, todo.total) as report:
+    with where as pool, shown(progress, todo.total) as report:
 
         def computed(left: list[Experiment]) -> list[list[Result]]:
             known = plans if left is steps else None
@@ -175,7 +175,7 @@ def _go_on(experiment: Experiment, results: Sequence[Result]) -> Undecided:
 
 
 @contextmanager
-def _shown(progress: bool, stages: int) -> Iterator[Report | None]:
+def shown(progress: bool, stages: int) -> Iterator[Report | None]:
     """Yield a reporter of finished stages: a bar on a terminal, plain lines otherwise, on standard error."""
     if not progress or not sys.stderr.isatty():
         yield _print_line if progress else None

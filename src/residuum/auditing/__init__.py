@@ -4,5 +4,6 @@ from residuum.auditing.auditor import AuditResult, audit
 from residuum.auditing.budget import Cost, estimate_cost
 from residuum.auditing.counts import Counts
 from residuum.auditing.gallery import Gallery, make_gallery
+from residuum.auditing.heldout import of_unaffected_classes
 from residuum.auditing.measures import first_radius, measure, noise_floor
 from residuum.models import Manifest, read_manifest

@@ -15,6 +15,7 @@ from residuum.types import InputError, Samples
 
 FEWEST_OF_CLASS = 10  # a class with fewer held-out samples leaves both sets
 FEWEST_FOR_SAMPLES = 30  # with fewer held-out samples there is no interval over samples
+AFFECTED = 0.1  # of its training samples: a class that lost more is not what it was
 LEAST, MOST = 100, 1000  # held-out samples shown: twice the forgotten ones, but within these
 
 
@@ -41,6 +42,21 @@ def choose_heldout(pool: Samples, forgotten: Samples) -> Samples:
         if len(own) >= FEWEST_OF_CLASS:
             chosen.append(own[: max(FEWEST_OF_CLASS, -(-wanted * int(many) // len(forgotten)))])
     return pool.subset(np.sort(np.concatenate([*chosen, order[:0]])))
+
+
+def of_unaffected_classes(pool: Samples, train: Samples, forgotten: Samples) -> Samples:
+    """Return the samples of the pool whose class lost at most a tenth of its training samples; at most 1,000, by id.
+
+    >>> import torch
+    >>> known = Samples(torch.rand(20, 2), torch.arange(20) % 2, tuple(f"train/{i:02d}" for i in range(20)))
+    >>> pool = Samples(torch.rand(4, 2), torch.tensor([0, 1, 0, 1]), ("a", "b", "c", "d"))
+    >>> of_unaffected_classes(pool, known, known.subset(np.array([0, 2, 1]))).ids
+    ('b', 'd')
+    """
+    before, lost = (np.bincount(part.y.numpy(), minlength=int(train.y.max()) + 1) for part in (train, forgotten))
+    labels = np.flatnonzero(lost <= AFFECTED * before)
+    rows = np.flatnonzero(np.isin(pool.y.numpy(), labels))
+    return pool.subset(np.sort(sorted(rows, key=lambda row: pool.ids[row])[:MOST]).astype(np.int64))
 
 
 def chosen_from(pool: Samples, chosen: Samples) -> dict[str, int]:

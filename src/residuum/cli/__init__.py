@@ -15,6 +15,7 @@ COMMANDS = {
     "run": "residuum.cli.run:run_scenario",
     "report": "residuum.cli.report:report_runs",
     "sweep": "residuum.cli.sweep:sweep_method",
+    "tune": "residuum.cli.tune:tune_method",
     "list": "residuum.cli.listing:list_names",
     "check": "residuum.cli.check:check_method",
 }

@@ -79,11 +79,7 @@ def run_all(
     def computed(plans: Plans) -> list[list[Result]]:
         stages = [stage for stage in all_stages(plans) if stage.key not in finished]
         finished.update(stage.key for stage in stages)
-        running = _run_here(stages, known, team) if executor is None else _run_on(executor, stages, known)
-        with closing(running) as done:
-            for number, stage in enumerate(done, start=1):
-                if report:
-                    report(stage, number, len(stages))
+        run_stages(stages, known, executor=executor, report=report, team=team)
         return [[result for seed_plan in own for result in _gather(seed_plan, known)] for own in plans]
 
     results = computed(plans)
@@ -96,7 +92,23 @@ def run_all(
     return results
 
 
-def _run_here(stages: list[Stage], store: Store, team: Team) -> Generator[Stage, None, None]:
+def run_stages(
+    stages: Sequence[Stage],
+    store: Store,
+    *,
+    executor: Executor | None = None,
+    report: Report | None = None,
+    team: Team = SINGLE_PROCESS,
+) -> None:
+    """Compute the stages that the store lacks, parents before children; `report` is called with each."""
+    running = _run_here(stages, store, team) if executor is None else _run_on(executor, stages, store)
+    with closing(running) as done:
+        for number, stage in enumerate(done, start=1):
+            if report:
+                report(stage, number, len(stages))
+
+
+def _run_here(stages: Sequence[Stage], store: Store, team: Team) -> Generator[Stage, None, None]:
     for stage in stages:
         with row_named(stage.name):
             store.compute(stage, team)
@@ -104,7 +116,7 @@ def _run_here(stages: list[Stage], store: Store, team: Team) -> Generator[Stage,
     team.broadcast(None)  # the others may read what the leader has written
 
 
-def _run_on(executor: Executor, stages: list[Stage], store: Store) -> Generator[Stage, None, None]:
+def _run_on(executor: Executor, stages: Sequence[Stage], store: Store) -> Generator[Stage, None, None]:
     """Give stages whose parents are finished to the executor, those that the most work waits for first; yield them."""
     seconds = store.known_seconds()
     left = {stage.key: 0.0 if store.has(stage) else seconds.get((stage.kind, stage.name)) for stage in stages}

@@ -242,6 +242,19 @@ class AuditStageSettings(StageSettings):
     pretrained: Pretrained | None
 
 
+class ScoreSettings(StageSettings):
+    """Show one model perturbed copies of the forgotten samples, without any reference.
+
+    With `level` it is shown held-out samples of unaffected classes, too.
+    """
+
+    kind = "score"
+    perturbation: str
+    taus: tuple[float, ...]
+    draws: int
+    level: bool
+
+
 class PictureStageSettings(StageSettings):
     """Ask the models of these labels, the reference first, about the tutorial picture."""
 

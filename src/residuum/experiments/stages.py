@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save
 from torch import nn
 
-from residuum.auditing import AuditResult, Counts, audit, first_radius, make_gallery
+from residuum.auditing import AuditResult, Counts, audit, first_radius, make_gallery, of_unaffected_classes
 from residuum.checkpoint import Checkpoint
 from residuum.decision_regions.querying import query_models
 from residuum.errors import MethodError
@@ -28,12 +28,13 @@ from residuum.experiments.settings import (
     AuditStageSettings,
     EvaluateSettings,
     PictureStageSettings,
+    ScoreSettings,
     TrainSettings,
     UnlearnSettings,
 )
 from residuum.methods import Context, make_method, unlearn
 from residuum.methods import methods as methods_table
-from residuum.metrics import Relearning, evaluate, mean_loss
+from residuum.metrics import Relearning, accuracy, evaluate, mean_loss
 from residuum.models import build_model, init_from, load_weights, save_weights
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.training import Progress, TrainingPhase, cross_entropy, fit
@@ -186,12 +187,27 @@ def picture_stage(settings: PictureStageSettings, parents: Folders, folder: Path
     write_record(folder, record, splits.train)
 
 
+def score_stage(settings: ScoreSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
+    """Measure how often one model is right on perturbed copies, at each radius, and its validation accuracy."""
+    splits, model = settings.splits(), load_weights(parents["model"] / MODEL).to(team.device)
+    unaffected = of_unaffected_classes(splits.validation, splits.train, splits.forget)
+    shown = {"forgotten": splits.forget} | ({"unaffected": unaffected} if settings.level and len(unaffected) else {})
+    options: Record = settings.model_dump(include={"taus", "draws"}) | {"seed": child_seed(settings.seed, "score")}
+    with measured(settings.threads) as record:
+        record["validation_accuracy"] = accuracy(model, splits.validation)
+        for name, samples in shown.items():
+            alone = audit({"": model}, model, samples, build_perturbation(settings.perturbation), team=team, **options)
+            record[name] = (alone.counts[""].method_right / alone.counts[""].draws).mean(0).tolist()
+    write_record(folder, record, splits.forget, splits.validation)
+
+
 # by kind: the function, and what it runs beside itself; the key of a stage follows the imports from there
 STAGES: dict[str, Callable[..., None]] = {
     "train": train_stage,
     "unlearn": unlearn_stage,
     "evaluate": evaluate_stage,
     "audit": audit_stage,
+    "score": score_stage,
     "picture": picture_stage,
 }
 MODULES = {
@@ -199,6 +215,7 @@ MODULES = {
     "unlearn": ("residuum.methods.base", "residuum.data"),
     "evaluate": ("residuum.metrics", "residuum.data"),
     "audit": ("residuum.auditing", "residuum.models", "residuum.data"),
+    "score": ("residuum.auditing", "residuum.metrics", "residuum.models", "residuum.data"),
     "picture": ("residuum.decision_regions.querying", "residuum.models", "residuum.data"),
 }
 
