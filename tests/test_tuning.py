@@ -129,7 +129,7 @@ def test_a_setting_that_diverges_is_reported_and_not_chosen(store):
     diverging = "wild=ga:lr=1e30:epochs=30:clip=none"
     one = tune(experiment([diverging, ROWS[1]], seeds=[1]), store=store, share=0.5).tried[0]
     assert "expected a finite loss" in one.failed
-    with pytest.raises(InputError, match="every setting failed; the first one: expected a finite loss"):
+    with pytest.raises(InputError, match=r"every setting failed; the first one: .*expected a finite loss"):
         tune(experiment([diverging], seeds=[1]), store=store, share=0.5)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from residuum.engines import engine
+from residuum.errors import MethodError
 from residuum.execution import STORE, Resources, shown
 from residuum.experiments import Experiment, Stage, plan
 from residuum.experiments.experiment import Row
@@ -278,7 +279,7 @@ def trials(
             return
         try:
             found = scores(row.label)
-        except (InputError, MethodError) as error:  # a setting that diverges is an answer; who fails with all of them is told why
+        except (InputError, MethodError) as error:  # one that diverges is an answer
             yield Tried(row.label, row.settings, failed=str(error))
             continue
         passes = sum(one.passes for one in found)
