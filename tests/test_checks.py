@@ -14,11 +14,12 @@ from pydantic.dataclasses import dataclass
 from torch import nn
 
 from residuum import checks
-from residuum.checks import PROMISES, BrokenPromise, Trial, check_promises, registered, state_hash
-from residuum.cli.check import check_method, load_method
+from residuum.checks import PROMISES, BrokenPromise, Trial, check_promises, state_hash
+from residuum.cli.check import check_target
 from residuum.errors import MethodError
 from residuum.experiments.experiment import parse_row
 from residuum.methods import GD, Method, methods
+from residuum.plugin_checks import check_plugin
 from residuum.training import STRICT
 from residuum.types import InputError
 
@@ -298,7 +299,7 @@ def test_a_taken_name_is_refused():
     class Other(Stranger):
         name: ClassVar[str] = "gd"
 
-    with pytest.raises(InputError, match="'gd' is taken"), registered(Other):
+    with pytest.raises(InputError, match="'gd' is taken"), methods().having("gd", Other):
         pass
     assert methods()["gd"] is GD
 
@@ -306,15 +307,15 @@ def test_a_taken_name_is_refused():
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("no_such_package:Thing", "cannot import 'no_such_package'"),
-        ("residuum.methods:unlearn", "subclass of residuum.methods.Method, got 'residuum.methods:unlearn'"),
-        ("residuum.methods:Nothing", "subclass"),
+        ("no_such_package:Thing", "cannot load 'no_such_package:Thing'"),
+        ("residuum.methods:unlearn", "does not show what it is meant for; give --kind"),
+        ("residuum.methods:Nothing", "unknown name in residuum.methods 'Nothing'"),
         ("rukr", "did you mean rurk"),
     ],
 )
 def test_targets_that_are_no_methods_are_refused(target, message):
     with pytest.raises(InputError, match=message):
-        load_method(target)
+        check_plugin(target)
 
 
 def test_command_prints_promises_and_exits_with_1_on_a_broken_one(tmp_path, monkeypatch, capsys):
@@ -331,11 +332,11 @@ def test_command_prints_promises_and_exits_with_1_on_a_broken_one(tmp_path, monk
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(typer.Exit) as stop:
-        check_method("my_own_method:Mine")
+        check_target("my_own_method:Mine")
     assert stop.value.exit_code == 1
     printed = capsys.readouterr()
     assert "BROKEN  Data, initial weights and a re-trained reference keep their hash. (the data changed)" in printed.out
     assert printed.out.count("\n") == len(PROMISES)
     assert "1 of 13 promises broken" in printed.err
-    check_method("gd", as_json=True)
+    check_target("gd", as_json=True)
     assert '"repeats_itself": null' in capsys.readouterr().out

@@ -6,10 +6,9 @@ import json
 import random
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -93,8 +92,8 @@ def keeps_the_input_model(trial: Trial) -> None:
     trial.original.get_submodule("bn1").eval()
     before, flags = state_hash(trial.original.state_dict()), _flags(trial.original)
     trial.run()
-    _expect(state_hash(trial.original.state_dict()) == before, "the input model's weights or buffers changed")
-    _expect(_flags(trial.original) == flags, "a train, requires_grad or grad flag of the input model changed")
+    expect(state_hash(trial.original.state_dict()) == before, "the input model's weights or buffers changed")
+    expect(_flags(trial.original) == flags, "a train, requires_grad or grad flag of the input model changed")
 
 
 def repeats_itself(trial: Trial) -> None:
@@ -104,21 +103,21 @@ def repeats_itself(trial: Trial) -> None:
         for seed in (1, 2):
             torch.manual_seed(seed)
             hashes.add(state_hash(trial.run().state_dict()))
-    _expect(len(hashes) == 1, "two runs with one seed differ; draw from context.noise_seed and context.batch_seed")
+    expect(len(hashes) == 1, "two runs with one seed differ; draw from context.noise_seed and context.batch_seed")
 
 
 def leaves_global_generators_alone(trial: Trial) -> None:
     """The global generators of torch, numpy and random are not drawn from."""
-    before = _global_generators()
+    before = global_generators()
     trial.run()
-    _expect(_global_generators() == before, "a global generator moved; use a generator of your own")
+    expect(global_generators() == before, "a global generator moved; use a generator of your own")
 
 
 def leaves_global_state_alone(trial: Trial) -> None:
     """Threads, default type, gradient switch, current folder stay as they are, and no hook stays on the result."""
     before, result = global_state(), trial.edited(trial.splits)
-    _expect(not (changes := put_back(before)), f"it changed {', '.join(changes)}")
-    _expect(not (layers := remove_hooks(trial.original, result)), f"it left a hook on {', '.join(layers)}")
+    expect(not (changes := put_back(before)), f"it changed {', '.join(changes)}")
+    expect(not (layers := remove_hooks(trial.original, result)), f"it left a hook on {', '.join(layers)}")
 
 
 def reads_only_what_it_says(trial: Trial) -> None:
@@ -126,7 +125,7 @@ def reads_only_what_it_says(trial: Trial) -> None:
     for part in {"retain", "forget", "validation"} - trial.method.parts_read:
         spoilt = trial.run(_spoilt(trial.splits, part))
         same = state_hash(spoilt.state_dict()) == state_hash(trial.run().state_dict())
-        _expect(same, f"reads does not name {part!r}, but {part} samples influence the result")
+        expect(same, f"reads does not name {part!r}, but {part} samples influence the result")
 
 
 def leaves_bystanders_alone(trial: Trial) -> None:
@@ -138,16 +137,16 @@ def leaves_bystanders_alone(trial: Trial) -> None:
     before = {name: state_hash(tensors) for name, tensors in bystanders.items()}
     trial.run()
     for name, tensors in bystanders.items():
-        _expect(state_hash(tensors) == before[name], f"{name} changed")
+        expect(state_hash(tensors) == before[name], f"{name} changed")
 
 
 def returns_a_usable_model(trial: Trial) -> None:
     """The result takes the same inputs, returns finite logits, and has the input model's mode and no gradients left."""
     model = trial.run()
-    _expect(isinstance(model, nn.Module), f"it must return an nn.Module, got {type(model).__name__}")
+    expect(isinstance(model, nn.Module), f"it must return an nn.Module, got {type(model).__name__}")
     check_model(model, trial.splits.test, trial.splits.classes)
-    _expect(model.training == trial.original.training, "train or eval mode of the result differs from the input's")
-    _expect(all(p.grad is None for p in model.parameters()), "gradients are left on the result's parameters")
+    expect(model.training == trial.original.training, "train or eval mode of the result differs from the input's")
+    expect(all(p.grad is None for p in model.parameters()), "gradients are left on the result's parameters")
 
 
 def survives_saving(trial: Trial) -> None:
@@ -157,7 +156,7 @@ def survives_saving(trial: Trial) -> None:
         save_weights(model, Path(folder) / "model.safetensors")
         loaded = load_weights(Path(folder) / "model.safetensors")
     same = torch.equal(forward(loaded, trial.splits.test), forward(model, trial.splits.test))
-    _expect(same, "the model read back from its weights file predicts otherwise")
+    expect(same, "the model read back from its weights file predicts otherwise")
 
 
 def goes_on_from_its_result(trial: Trial) -> None:
@@ -169,23 +168,23 @@ def accounts_for_itself(trial: Trial) -> None:
     """Passes are a whole number, and notes are values that JSON can hold."""
     context = trial.context()
     trial.run(context=context)
-    _expect(type(context.passes) is int and context.passes >= 0, f"context.passes is {context.passes!r}")
-    _expect(is_json(context.notes), f"context.notes are not JSON values: {context.notes!r}")
+    expect(type(context.passes) is int and context.passes >= 0, f"context.passes is {context.passes!r}")
+    expect(is_json(context.notes), f"context.notes are not JSON values: {context.notes!r}")
 
 
 def settings_go_round(trial: Trial) -> None:
     """Settings survive the configuration, the table row and the command line."""
     method, name = trial.method, trial.method.name
-    _expect(is_json(method.settings), f"settings are not JSON values: {method.settings!r}")
-    _expect(type(method).configured(json.loads(json.dumps(method.settings))) == method, "the configuration differs")
-    with registered(type(method)):
+    expect(is_json(method.settings), f"settings are not JSON values: {method.settings!r}")
+    expect(type(method).configured(json.loads(json.dumps(method.settings))) == method, "the configuration differs")
+    with methods().having(name, type(method)):
         tree: dict[str, Any] = {"methods": {}}
         for key, value in method.settings.items():
             override(tree, f"{name}.{key}", as_text(value))
-        _expect(make_method(name, tree["methods"].get(name, {})) == method, "--set gives another method")
+        expect(make_method(name, tree["methods"].get(name, {})) == method, "--set gives another method")
         plain = [f"{k}={as_text(v)}" for k, v in method.settings.items() if not isinstance(v, list | tuple)]
         row = parse_row(":".join([name, *plain]), {name: method.settings})
-        _expect(row.build() == method, f"the row {row.label!r} gives another method")
+        expect(row.build() == method, f"the row {row.label!r} gives another method")
 
 
 def refuses_unknown_settings(trial: Trial) -> None:
@@ -193,7 +192,7 @@ def refuses_unknown_settings(trial: Trial) -> None:
     try:
         type(trial.method).configured({"no_such_setting": 1})
     except InputError as error:
-        _expect(all(key in str(error) for key in trial.method.settings), f"the error names no settings: {error}")
+        expect(all(key in str(error) for key in trial.method.settings), f"the error names no settings: {error}")
     else:
         raise BrokenPromise("no_such_setting=1 was accepted")
 
@@ -203,7 +202,7 @@ def forgets_a_class_or_says_no(trial: Trial) -> None:
     try:
         model = trial.run(trial.class_splits)
     except InputError as error:
-        _expect(trial.method.name in str(error), f"the refusal does not name the method: {error}")
+        expect(trial.method.name in str(error), f"the refusal does not name the method: {error}")
     else:
         check_model(model, trial.class_splits.test, trial.class_splits.classes)
 
@@ -232,33 +231,23 @@ def check_promises(method: type[Method] | Method) -> dict[str, str | None]:
     >>> {promise: fault for promise, fault in check_promises(GD).items() if fault}
     {}
     """
-    return {promise.__name__: _fault(promise, method) for promise in PROMISES}
+    return {promise.__name__: fault_of(partial(_try, promise, method)) for promise in PROMISES}
 
 
-def _fault(promise: Promise, method: type[Method] | Method) -> str | None:
+def _try(promise: Promise, method: type[Method] | Method) -> None:
+    promise(Trial.of(method))
+
+
+def fault_of(check: Callable[[], None]) -> str | None:
+    """Return what breaks a promise, or None."""
     try:
-        promise(Trial.of(method))
+        check()
     except BrokenPromise as broken:
         return str(broken)
-    except (Exception, SystemExit) as error:  # whatever a stranger's method raises is the finding
+    except (Exception, SystemExit) as error:  # whatever a stranger's code raises is the finding
         cause = error.__cause__ if isinstance(error, MethodError) and error.__cause__ else error
         return f"{type(cause).__name__}: {cause}"
     return None
-
-
-@contextmanager
-def registered(method: type[Method]) -> Iterator[None]:
-    """Have the method in the table of methods for a while."""
-    table = methods()
-    if table.get(method.name, method) is not method:
-        raise InputError(f"method {method.name!r} is taken; give it another name")
-    known = method.name in table
-    table[method.name] = method
-    try:
-        yield
-    finally:
-        if not known:
-            del table[method.name]
 
 
 def state_hash(state: Mapping[str, Tensor]) -> str:
@@ -270,7 +259,8 @@ def state_hash(state: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _expect(true: bool, otherwise: str) -> None:
+def expect(true: bool, otherwise: str) -> None:
+    """Say that a promise is broken unless this is true."""
     if not true:
         raise BrokenPromise(otherwise)
 
@@ -280,7 +270,8 @@ def _flags(model: nn.Module) -> tuple[list[bool], list[tuple[bool, bool]]]:
     return [module.training for module in model.modules()], weights
 
 
-def _global_generators() -> tuple[bytes, bytes, object, object]:
+def global_generators() -> tuple[bytes, bytes, object, object]:
+    """Return the states of the global generators of torch, numpy and random."""
     state = np.random.get_state(legacy=False)["state"]
     return torch.get_rng_state().numpy().tobytes(), state["key"].tobytes(), state["pos"], random.getstate()
 

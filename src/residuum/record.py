@@ -102,6 +102,14 @@ class HeldOut(_Part):
     notes: list[str] = []
 
 
+class OwnCurve(Curve):
+    """A measure of the user's own with the words it is shown with."""
+
+    title: str
+    meaning: str = ""
+    neutral: float | None = None
+
+
 class AuditSettings(_Part):
     """How an audit was made; the perturbation's own settings stand beside these."""
 
@@ -133,6 +141,7 @@ class Audit(_Part):
     prevalence_defined: Values = []
     prevalence_significant: Values = []
     first_radius: dict[str, float | None] = {}
+    measures: dict[str, OwnCurve] = {}
     counts: str = ""
 
     def right_shares(self, *, heldout: bool = False) -> tuple[Values, Values]:
@@ -149,8 +158,10 @@ class Audit(_Part):
             return self.residual_knowledge.curve
         if measure == "mean_of_ratios":
             return Curve(value=self.residual_knowledge.mean_of_ratios)
+        if measure in self.measures:
+            return self.measures[measure]
         nothing: Values = [None] * len(self.taus)
-        return cast(Curve | None, getattr(self, measure)) or Curve(value=nothing, low=nothing, high=nothing)
+        return cast(Curve | None, getattr(self, measure, None)) or Curve(value=nothing, low=nothing, high=nothing)
 
 
 class Metrics(_Part):
@@ -277,6 +288,7 @@ class Settings(_Part):
     model: _Chosen = _Chosen()
     audit: _Chosen = _Chosen()
     picture: dict[str, Any] | None = None
+    measures: list[str] = []
     accept_reference: bool = False
     stand_ins: bool = False  # briefly trained models took the place of re-trained ones
 

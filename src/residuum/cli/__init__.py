@@ -17,7 +17,7 @@ COMMANDS = {
     "sweep": "residuum.cli.sweep:sweep_method",
     "tune": "residuum.cli.tune:tune_method",
     "list": "residuum.cli.listing:list_names",
-    "check": "residuum.cli.check:check_method",
+    "check": "residuum.cli.check:check_target",
 }
 DEBUG = "--debug"
 GROUPS = {"bound": "residuum.cli.bound:app", "store": "residuum.cli.store:app"}

@@ -17,6 +17,7 @@ def first_line(thing: object) -> str:
 
 def catalogue() -> dict[str, dict[str, str]]:
     """Return every table of names with a line on each."""
+    from residuum.auditing.own_measures import OWN_MEASURES
     from residuum.data import DATASETS
     from residuum.experiments import load_scenario, scenario_names
     from residuum.methods import methods
@@ -29,14 +30,17 @@ def catalogue() -> dict[str, dict[str, str]]:
         "datasets": {name: first_line(loader) for name, loader in DATASETS.items()},
         "models": {name: first_line(blueprint.network) for name, blueprint in MODELS.items()},
         "perturbations": {name: first_line(perturbation) for name, perturbation in PERTURBATIONS.items()},
+        "measures": {name: measure.words["meaning"] for name, measure in OWN_MEASURES.items()},
     }
 
 
 def list_names(
-    kind: Annotated[str | None, typer.Argument(help="methods, scenarios, datasets, models or perturbations")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(help="methods, scenarios, datasets, models, perturbations or measures")
+    ] = None,
     as_json: options.PlainJson = False,
 ) -> None:
-    """List methods, scenarios, data sets, models and perturbations."""
+    """List methods, scenarios, data sets, models, perturbations, and measures of your own."""
     from residuum.reporting.terminal import console, names_table
 
     tables = catalogue()

@@ -12,10 +12,16 @@ import typer
 from residuum.engines import worker_context
 from residuum.errors import InputError
 
-Scenario = Annotated[str, typer.Argument(help="Name of a scenario; see `residuum list scenarios`.")]
+Scenario = Annotated[
+    str, typer.Argument(help="Name of a scenario (see `residuum list scenarios`), or the path of your own .toml file.")
+]
 Seeds = Annotated[str | None, typer.Option(help="Comma-separated run seeds.")]
 Perturbations = Annotated[
     str | None, typer.Option(help="Comma-separated perturbations of the audit, NAME[:key=value...].")
+]
+Measures = Annotated[
+    str | None,
+    typer.Option(help="Comma-separated measures of your own, NAME or FILE.py:FUNCTION; see docs/plug-ins.md."),
 ]
 Draws = Annotated[int | None, typer.Option(help="Draws per forgotten sample and radius.")]
 HalfWidth = Annotated[
@@ -89,6 +95,7 @@ def gathered_overrides(
     half_width: float | None,
     max_draws: int | None,
     until: str | None = None,
+    measures: str | None = None,
 ) -> dict[str, Any]:
     """Return the scenario overrides that these options mean; draws and a half-width exclude each other."""
     if draws is not None and half_width is not None:
@@ -98,6 +105,7 @@ def gathered_overrides(
     changes: dict[str, Any] = dict(parse_setting(text) for text in settings or [])
     if half_width is not None:
         changes["audit.draws"] = None
+    changes |= {} if measures is None else {"measures": measures.split(",")}
     kinds = None if perturbations is None else perturbations.split(",")
     given = {"perturbations": kinds, "draws": draws, "half_width": half_width, "max_draws": max_draws, "until": until}
     return changes | {f"audit.{key}": value for key, value in given.items() if value is not None}

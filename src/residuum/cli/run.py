@@ -26,6 +26,7 @@ def run_scenario(
     ] = None,
     seeds: options.Seeds = None,
     perturbations: options.Perturbations = None,
+    measures: options.Measures = None,
     draws: options.Draws = None,
     half_width: options.HalfWidth = None,
     max_draws: options.MaxDraws = None,
@@ -64,14 +65,15 @@ def run_scenario(
         scenario,
         methods=methods,
         seeds=options.parse_seeds(seeds),
-        overrides=options.gathered_overrides(settings, perturbations, draws, half_width, max_draws, until),
+        overrides=options.gathered_overrides(settings, perturbations, draws, half_width, max_draws, until, measures),
         requests=(asked := options.gathered_requests(request, requests)),
         profile=profile,
         data_root=data_root,
         init_from=init_from,
         manifest=manifest,
     )
-    carry_out, folder = (run_requests, f"{scenario}-requests") if asked else (run, scenario)
+    name = experiment.scenario.name
+    carry_out, folder = (run_requests, f"{name}-requests") if asked else (run, name)
     done: Any = carry_out(experiment, store=store, out=out or options.RUNS / folder, resources=resources, progress=True)
     done.report(gallery=gallery, samples=samples)
     if as_json:

@@ -61,7 +61,7 @@ def sweep_method(
         init_from=init_from,
         manifest=manifest,
     )
-    folder = out or options.RUNS / f"{scenario}-{method}-sweep"
+    folder = out or options.RUNS / f"{experiment.scenario.name}-{method}-sweep"
     resources = Resources(workers, cluster, devices, nodes, precision)
     done = run(experiment, store=store, out=folder, resources=resources, progress=True)
     labelled = dict(zip((row.label for row in experiment.rows), points, strict=True))

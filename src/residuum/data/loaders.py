@@ -1,8 +1,10 @@
 """The table of data sets, the two that come with scikit-learn, and the one function that loads them by name."""
 
+import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from residuum.data.files import find_path
 from residuum.data.ids import is_utf8
 from residuum.data.image_folder import load_image_folder, load_imagenet100
 from residuum.data.npz import load_npz
+from residuum.plugins import Table
 from residuum.types import InputError, unknown_name
 
 # Fixed bounds in centimetres for sepal length, sepal width, petal length and petal width: round numbers
@@ -39,18 +42,32 @@ def load_iris(root: Path | None = None) -> Dataset:
     return Dataset.from_arrays(scaled, bunch.target, ids=ids, class_names=list(bunch.target_names), name="iris")
 
 
-DATASETS: dict[str, Callable[..., Dataset]] = {
-    "digits": load_digits,
-    "iris": load_iris,
-    "fashion-mnist": load_fashion_mnist,
-    "cifar10": load_cifar10,
-    "imagenet100": load_imagenet100,
-}
+Loader = Callable[..., Dataset]
+
+
+def _accepted(thing: Any) -> Loader:  # noqa: ANN401 (whatever a plug-in holds)
+    if inspect.isfunction(thing):
+        return thing
+    raise InputError(f"expected a function load(root) that returns a residuum.data.Dataset, got {thing!r}")
+
+
+DATASETS: Table[Loader] = Table(
+    "data set",
+    "residuum.datasets",
+    {
+        "digits": load_digits,
+        "iris": load_iris,
+        "fashion-mnist": load_fashion_mnist,
+        "cifar10": load_cifar10,
+        "imagenet100": load_imagenet100,
+    },
+    _accepted,
+)
 SCALABLE = {"imagenet100"}
 
 
 def load_dataset(name: str, *, root: Path | str | None = None, size: int | None = None) -> Dataset:
-    """Return a data set by name (see `DATASETS`), from a path that ends in `.npz`, or from a folder of class folders.
+    """Return a data set by name (see `DATASETS`), by FILE.py:NAME, from an `.npz` file or a folder of class folders.
 
     `root` is the folder with data files; without it, or after it, the folder in `RESIDUUM_DATA` is tried. `size` is the
     side in pixels that the images of a folder are scaled to.
@@ -62,6 +79,8 @@ def load_dataset(name: str, *, root: Path | str | None = None, size: int | None 
     base = None if root is None else Path(os.path.expanduser(root))
     if not is_utf8(name):
         raise InputError(f"expected a data set's name in UTF-8, got {name!r}; rename the file or folder")
+    if ".py:" in name:
+        name = DATASETS.add(name)
     if name in SCALABLE and size is not None:
         return DATASETS[name](base, size=size)
     if name not in DATASETS and not name.endswith(".npz"):
@@ -72,5 +91,11 @@ def load_dataset(name: str, *, root: Path | str | None = None, size: int | None 
     if size is not None:
         raise InputError(f"size scales the images of a folder, but {name!r} has a size of its own; leave size out")
     if name in DATASETS:
-        return DATASETS[name](base)
+        return _checked(DATASETS[name](base), name)
     return load_npz(find_path(name, base, os.path.isfile) or Path(name))
+
+
+def _checked(found: object, name: str) -> Dataset:
+    if isinstance(found, Dataset):
+        return found
+    raise InputError(f"data set {name}: expected its function to return a residuum.data.Dataset, got {found!r:.80}")

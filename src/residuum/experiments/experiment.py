@@ -2,22 +2,23 @@
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import Field, ValidationError
 
-from residuum.data import Dataset
+from residuum.auditing.own_measures import OWN_MEASURES
+from residuum.data import DATASETS, Dataset
 from residuum.experiments.parsing import build_perturbation, override, parse_request, read_fields, split_spec
 from residuum.experiments.pretrained import KnownFile, Pretrained, find_manifest
+from residuum.experiments.scenario_table import SCENARIOS
 from residuum.experiments.settings import DEFAULT_PROFILE, ForgetSettings, Scenario, Strict, loaded_dataset, split_data
 from residuum.methods import Method, first_problem, make_method, methods
 from residuum.models import MODELS
 from residuum.parallel import Compute
+from residuum.perturbations import PERTURBATIONS
 from residuum.types import InputError, Splits, unknown_name
 
-SCENARIOS = files("residuum.experiments") / "scenarios"
 BASELINES = ("original", "retrain", "control")
 MOST_REQUESTS = 100  # each is a re-train and a deeper graph; a stage 200 deep can no longer be sent to a worker
 
@@ -150,21 +151,30 @@ def load_scenario(name: str, overrides: Mapping[str, Any] | None = None, *, prof
     complete = _validated(scenario_tree(name, profile)).model_dump()
     for key, value in (overrides or {}).items():
         override(complete, key, value)
-    scenario = _validated(complete)
+    scenario = _with_plugins(_validated(complete))
     _check_names(scenario)
     return scenario
 
 
-def scenario_names() -> list[str]:
-    """Return the names of the scenarios that come with the package."""
-    return sorted(entry.name.removesuffix(".toml") for entry in SCENARIOS.iterdir() if entry.name.endswith(".toml"))
+def _with_plugins(scenario: Scenario) -> Scenario:
+    """Return the scenario with everything that it has by its source, FILE.py:NAME, by its name in the tables."""
+    data, model, audit = scenario.data, scenario.model, scenario.audit
+    names: dict[str, Any] = {
+        "data": data.model_copy(update={"name": DATASETS.add(data.name)}) if ".py:" in data.name else data,
+        "model": model.model_copy(update={"name": MODELS.named(model.name)}),
+        "audit": audit.model_copy(update={"perturbations": tuple(map(PERTURBATIONS.named, audit.perturbations))}),
+        "measures": tuple(map(OWN_MEASURES.named, scenario.measures)),
+    }
+    return scenario.model_copy(update=names)
 
 
 def scenario_tree(name: str, profile: str = DEFAULT_PROFILE) -> dict[str, Any]:
-    """Return the values of a scenario's file with those of one of its profiles; every file has the profile `cpu`."""
-    if name not in scenario_names():
-        raise unknown_name("scenario", name, scenario_names())
+    """Return the values of a scenario's file with those of one of its profiles; every file has the profile `cpu`.
+
+    `name` is one of `scenario_names`, or the path of a .toml file, which is called by its stem.
+    """
     tree = _file_tree(name)
+    name = name if name in SCENARIOS else Path(name).stem
     profiles = {DEFAULT_PROFILE: {}, **tree.pop("profiles", {})}
     if profile not in profiles:
         raise unknown_name(f"profile of {name}", profile, profiles)
@@ -173,7 +183,14 @@ def scenario_tree(name: str, profile: str = DEFAULT_PROFILE) -> dict[str, Any]:
 
 def _file_tree(name: str) -> dict[str, Any]:
     """Return a file's values; `based_on` takes those of another scenario first, but for what that one forgets."""
-    tree = tomllib.loads((SCENARIOS / f"{name}.toml").read_text(encoding="utf-8"))
+    own = name.endswith(".toml") and name not in SCENARIOS
+    file = Path(name) if own else SCENARIOS.find(name)
+    try:
+        tree = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read {name}: {error.strerror}; expected a scenario's .toml file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{name}: expected a scenario in TOML, got {error}") from None
     base = tree.pop("based_on", None)
     return tree if base is None else merged(_file_tree(base) | {"forget": {}}, tree)
 
@@ -228,7 +245,7 @@ def parse_row(
     """
     head, equals, tail = spec.strip().partition("=")
     label, text = (head, tail) if equals and ":" not in head else (None, spec.strip())
-    name, given = split_spec(text)
+    name, given = split_spec(methods().named(text))
     if name in (*BASELINES, "control_2"):
         raise InputError(f"{name} always runs; remove it from --methods. Known: {', '.join(sorted(methods()))}")
     method = make_method(name, {**(defaults or {}).get(name, {}), **read_fields(methods().get(name), given)})
@@ -246,8 +263,9 @@ def _check_labels(labels: Sequence[str]) -> None:
 
 
 def _check_names(scenario: Scenario) -> None:
-    if scenario.model.name not in MODELS:
-        raise unknown_name("model", scenario.model.name, MODELS)
+    MODELS.find(scenario.model.name)
+    for measure in scenario.measures:
+        OWN_MEASURES.find(measure)
     for name, values in scenario.methods.items():
         make_method(name, values)
     for spec in scenario.audit.perturbations:

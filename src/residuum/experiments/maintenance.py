@@ -39,7 +39,7 @@ class Artefact:
         """Whether the installed code would still give it this key."""
         kind, settings = self.manifest["kind"], self.manifest["settings"]
         try:
-            return bool(self.manifest["code"] == code_of(kind, settings.get("method")))
+            return bool(self.manifest["code"] == code_of(kind, settings))
         except (InputError, KeyError):
             return False  # made by a method or a stage that is no longer installed
 

@@ -141,10 +141,8 @@ def build_perturbation(spec: str) -> Perturbation:
     >>> build_perturbation("fgsm:target=true").target
     'true'
     """
-    name, given = split_spec(spec)
-    if name not in PERTURBATIONS:
-        raise unknown_name("perturbation", name, PERTURBATIONS)
-    kind = PERTURBATIONS[name]
+    name, given = split_spec(PERTURBATIONS.named(spec))
+    kind = PERTURBATIONS.find(name)
     known = [field.name for field in dataclasses.fields(kind) if field.name != "tau"]
     for key in given:
         if key not in known:

@@ -23,6 +23,7 @@ from residuum.experiments.store import Stage, Store
 from residuum.methods import why_refused
 from residuum.models import build_model, check_model, init_from
 from residuum.parallel import Compute
+from residuum.plugins import added_plugins
 from residuum.types import InputError, Splits
 
 Fields = dict[str, Any]  # of settings, that several stages have in common
@@ -65,7 +66,7 @@ def plan(experiment: Experiment) -> list[SeedPlan]:
     weights = pretrained.weights if pretrained else None
     start = {"model": scenario.model, "mean": dataset.mean, "std": dataset.std, "init_from": weights}
     shared = {"data": scenario.data, "fingerprint": dataset.fingerprint, "root": experiment.data_root}
-    shared |= {"threads": scenario.threads, "compute": experiment.compute}
+    shared |= {"threads": scenario.threads, "compute": experiment.compute, "plugins": added_plugins()}
     return [_plan_seed(experiment, {**shared, "seed": seed}, start, pretrained) for seed in scenario.seeds]
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from residuum.auditing import Counts, noise_floor
 from residuum.auditing.completeness import completeness_above, difference_floor
+from residuum.auditing.own_measures import OWN_MEASURES
 from residuum.data import DATASETS
 from residuum.experiments.experiment import Experiment
 from residuum.experiments.pretrained import KnownFile
@@ -19,6 +20,7 @@ from residuum.experiments.runner import Result
 from residuum.files import write_whole
 from residuum.metrics import summarise
 from residuum.parallel import Compute
+from residuum.plugins import described_plugins
 from residuum.record import NoiseFloor, Requests, Results, Row, ScenarioRecord, SeedResult, Stored
 from residuum.types import InputError
 
@@ -66,7 +68,7 @@ def assembled_record(
     controls = [result for label in by_label if is_control(label) for result in by_label[label]]
     differences = {name: [control.audits[name]["difference"] for control in controls] for name in perturbations}
     floors = {name: difference_floor(found) for name, found in differences.items() if found}
-    made = {label: _row(facts, label, by_label, floors) for label, facts in rows.items()}
+    made = {label: _row(facts, label, by_label, floors, scenario.settings.measures) for label, facts in rows.items()}
     return Results.model_validate(
         {
             "schema": Results.SCHEMA,
@@ -102,7 +104,9 @@ def _facts(experiment: Experiment, label: str) -> RowFacts:
 
 def _scenario(experiment: Experiment) -> ScenarioRecord:
     scenario, splits, start = experiment.scenario, experiment.splits(), experiment.pretrained
-    unused = {field for field in ("earlier", "pretrained_on") if not getattr(scenario, field)}
+    unused = {field for field in ("earlier", "pretrained_on", "measures") if not getattr(scenario, field)}
+    used = {scenario.data.name, scenario.model.name, *scenario.measures, *(row.method for row in experiment.rows)}
+    own = described_plugins(used | {spec.partition(":")[0] for spec in scenario.audit.perturbations})
     weights = {} if start is None else {"init_from": {what: file and _named(file) for what, file in start}}
     return ScenarioRecord.model_validate(
         {
@@ -110,9 +114,10 @@ def _scenario(experiment: Experiment) -> ScenarioRecord:
             "form": splits.form,
             "class_names": list(splits.class_names),
             "sizes": {part: len(getattr(splits, part)) for part in ("retain", "forget", "validation", "test")},
-            "public_data": scenario.data.name in DATASETS,
+            "public_data": scenario.data.name in DATASETS.ours,
             "settings": scenario.model_dump(mode="json", exclude={"name", "rows", *unused}),
             **weights,
+            **({"plugins": own} if own else {}),
         }
     )
 
@@ -121,7 +126,9 @@ def _named(file: KnownFile) -> dict[str, str]:
     return {"file": file.path.name, "sha256": file.sha256}
 
 
-def _row(facts: RowFacts, label: str, by_label: Mapping[str, list[Result]], floors: Floors) -> Row:
+def _row(
+    facts: RowFacts, label: str, by_label: Mapping[str, list[Result]], floors: Floors, own: Sequence[str]
+) -> Row:
     metrics = {str(r.seed): r.metrics for r in by_label[label]}
     reference = {str(r.seed): r.metrics for r in by_label["retrain"]}
     return Row.model_validate(
@@ -130,15 +137,16 @@ def _row(facts: RowFacts, label: str, by_label: Mapping[str, list[Result]], floo
             "settings": dict(facts.settings),
             "fields_left_open": list(facts.left_open),
             "summary": summarise(metrics, reference),
-            "per_seed": {str(r.seed): _seed_result(r, floors) for r in by_label[label]},
+            "per_seed": {str(r.seed): _seed_result(r, floors, own) for r in by_label[label]},
         }
     )
 
 
-def _seed_result(result: Result, floors: Floors) -> SeedResult:
+def _seed_result(result: Result, floors: Floors, own: Sequence[str]) -> SeedResult:
     audits = {
         name: {
             **_judged_completeness(measures, floors.get(name)),
+            **({"measures": _own_measures(own, result, name)} if own else {}),
             "counts": counts_path(result, name),
             "heldout": measures["heldout"] | {"counts": counts_path(result, f"{name}.heldout")},
         }
@@ -156,6 +164,11 @@ def _judged_completeness(measures: Mapping[str, Any], floor: Sequence[float] | N
     if floor is None:
         return {name: found for name, found in measures.items() if name != "completeness"}
     return completeness_above(measures, floor)
+
+
+def _own_measures(names: Sequence[str], result: Result, perturbation: str) -> dict[str, Any]:
+    counts, heldout = (Counts.load(paths[perturbation]) for paths in (result.counts, result.heldout))
+    return {name: OWN_MEASURES.find(name).of(counts, heldout if len(heldout) else None) for name in names}
 
 
 def merged_warnings(results: Sequence[Result]) -> Iterator[str]:

@@ -123,7 +123,7 @@ class Scenario(Strict):
     `retrain_epochs` are those of re-train and controls if they differ from the original's. `pretrained_on` names the
     data of the weights that every model should start from, where the settings are meant for such weights. `left_open`
     lists, by method ("train" for the models trained, "relearn" and "audit" for these measurements), the fields for
-    which the publication a profile follows gives no value.
+    which the publication a profile follows gives no value. `measures` are the user's own, computed from the counts.
     """
 
     name: str
@@ -144,6 +144,7 @@ class Scenario(Strict):
     rows: Texts = ()
     seeds: Annotated[list[int], BeforeValidator(_as_list)] = [131, 42, 7]
     controls: Annotated[int, Field(ge=1)] = 1
+    measures: Texts = ()
     accept_reference: bool = False
     threads: Annotated[int, Field(ge=1)] = 1
 
@@ -166,7 +167,8 @@ class Scenario(Strict):
 class StageSettings(Strict):
     """What every stage must know: the data by their fingerprint, the requests in order, and what it is computed with.
 
-    `name` is what it works on, whatever the seed: a role, a row or a perturbation.
+    `name` is what it works on, whatever the seed: a role, a row or a perturbation. `plugins` are what the process that
+    computes it must add to its tables.
     """
 
     kind: ClassVar[str]
@@ -178,6 +180,7 @@ class StageSettings(Strict):
     seed: int
     threads: int = 1
     compute: Compute = Compute()
+    plugins: tuple[tuple[str, str], ...] = Field(default=(), exclude=True)
 
     def content(self) -> dict[str, Any]:
         """Return what a result depends on as plain values: not where files lie, for which their hashes stand.

@@ -32,11 +32,11 @@ from residuum.experiments.settings import (
     TrainSettings,
     UnlearnSettings,
 )
-from residuum.methods import Context, make_method, unlearn
-from residuum.methods import methods as methods_table
+from residuum.methods import Context, make_method, methods, unlearn
 from residuum.metrics import Relearning, accuracy, evaluate, mean_loss
-from residuum.models import build_model, init_from, load_weights, save_weights
+from residuum.models import MODELS, build_model, init_from, load_weights, save_weights
 from residuum.parallel import SINGLE_PROCESS, Team
+from residuum.perturbations import PERTURBATIONS
 from residuum.training import Progress, TrainingPhase, cross_entropy, fit
 from residuum.types import InputError, ResiduumWarning, Samples, Splits, child_seed, request_seed
 
@@ -222,10 +222,19 @@ MODULES = {
 _ONE_AT_A_TIME = threading.Lock()  # torch's thread count and the warnings filter belong to the whole process
 
 
-def code_of(kind: str, method: str | None = None) -> str:
-    """Return the fingerprint of the code that decides a stage's result; for unlearning, the method's own file too."""
-    own = () if method is None else (methods_table()[method].__module__,)
-    return code_fingerprint(STAGES[kind], (*MODULES[kind], *own))
+def code_of(kind: str, settings: Mapping[str, Any]) -> str:
+    """Return the fingerprint of the code that decides a stage's result, given what its settings say (`content`).
+
+    The file of its method, network or perturbation counts too: it may be a plug-in's.
+    """
+    own: list[object] = []
+    if kind == "unlearn":
+        own = [methods().find(settings["method"])]
+    elif kind == "train":
+        own = [MODELS.find(settings["model"]["name"]).network]
+    elif kind == "audit":
+        own = [PERTURBATIONS.find(settings["name"].partition(":")[0])]
+    return code_fingerprint(STAGES[kind], (*MODULES[kind], *(thing.__module__ for thing in own)))
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from residuum.experiments.settings import StageSettings
 from residuum.experiments.stages import SCRATCH, STAGES, code_of, read_record
 from residuum.files import file_sha256, write_whole
 from residuum.parallel import SINGLE_PROCESS, Team
+from residuum.plugins import add_plugins
 from residuum.types import InputError, warn
 
 VERSION = 1
@@ -57,9 +58,9 @@ class Stage:
         """What the key is the hash of."""
         return {
             "kind": self.kind,
-            "settings": self.settings.content(),
+            "settings": (settings := self.settings.content()),
             "parents": {name: parent.key for name, parent in self.parents.items()},
-            "code": code_of(self.kind, getattr(self.settings, "method", None)),
+            "code": code_of(self.kind, settings),
         }
 
     @property
@@ -90,6 +91,7 @@ class Store:
         The lock is the operating system's and belongs to this key only: a second run waits for the first and finds its
         artefacts, and a killed run leaves no lock behind. Of a team, the leader looks and writes, the others are told.
         """
+        add_plugins(stage.settings.plugins)  # a worker process knows only its own
         target = self.folder(stage)
         if not team.leads:
             if team.broadcast(FINISHED) == TO_DO:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any
 
 import torch
@@ -31,7 +30,8 @@ from residuum.methods.soft_reset import SoftReset
 from residuum.methods.ssd import SSD
 from residuum.methods.teacher import Teacher
 from residuum.models import check_model
-from residuum.types import InputError, Splits, unknown_name
+from residuum.plugins import Table
+from residuum.types import InputError, Splits
 
 BUILT_IN: tuple[type[Method], ...] = (
     *(GD, NGD, GA, NegGrad, EUk, CFk, SCRUB, SSD, Fisher, NTK, CR, RURK),
@@ -40,19 +40,19 @@ BUILT_IN: tuple[type[Method], ...] = (
 
 
 @cache
-def methods() -> dict[str, type[Method]]:
-    """Return the table of methods by name: ours, then those of the `residuum.methods` entry point.
+def methods() -> Table[type[Method]]:
+    """Return the table of methods by name: ours, those of the `residuum.methods` entry point, those of files.
 
     >>> methods()["rurk"].title
     'RURK'
     """
-    table = {method.name: method for method in BUILT_IN}
-    for entry in entry_points(group="residuum.methods"):
-        method = entry.load()
-        if method.name in table:
-            raise InputError(f"method {method.name!r} of {entry.value} is taken; give it another name")
-        table[method.name] = method
-    return table
+    return Table("method", "residuum.methods", {method.name: method for method in BUILT_IN}, _accepted)
+
+
+def _accepted(thing: object) -> type[Method]:
+    if isinstance(thing, type) and issubclass(thing, Method):
+        return thing
+    raise InputError(f"expected a method, a subclass of residuum.methods.Method, got {thing!r}")
 
 
 def make_method(name: str, settings: Mapping[str, Any] | None = None) -> Method:
@@ -61,9 +61,7 @@ def make_method(name: str, settings: Mapping[str, Any] | None = None) -> Method:
     >>> make_method("rurk", {"tau": "0.05"}).tau
     0.05
     """
-    if name not in methods():
-        raise unknown_name("method", name, methods())
-    return methods()[name].configured(settings or {})
+    return methods().find(name).configured(settings or {})
 
 
 def unlearn(

@@ -10,7 +10,7 @@ from residuum.models.inference import (
     head_of,
     module_flags,
 )
-from residuum.models.layers import give_unit_head
+from residuum.models.layers import Classifier, Normalise, give_unit_head
 from residuum.models.registry import MODELS, build_model
 from residuum.models.weights import (
     Manifest,

@@ -1,31 +1,44 @@
 """The table of models and the one function that builds them by name."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 
 from residuum.models.layers import Classifier, Normalise, give_unit_head, initialise
-from residuum.models.networks import CNN, MLP, VGG11, LogisticRegression, ResNet, ResNet18, ResNet50
+from residuum.models.networks import CNN, MLP, VGG11, LogisticRegression, ResNet18, ResNet50
+from residuum.plugins import Table
 from residuum.types import InputError, generator, unknown_name
 
 
 class Blueprint(NamedTuple):
     """How to build a model: its class, its default width, and whether it needs images."""
 
-    network: type[CNN] | type[MLP] | type[LogisticRegression] | type[ResNet] | type[VGG11]
+    network: Callable[..., Classifier]
     width: int
     images: bool = True
 
 
-MODELS: dict[str, Blueprint] = {
-    "cnn": Blueprint(CNN, 16),
-    "mlp": Blueprint(MLP, 100, images=False),
-    "logistic": Blueprint(LogisticRegression, 1, images=False),
-    "resnet18": Blueprint(ResNet18, 64),
-    "resnet50": Blueprint(ResNet50, 64),
-    "vgg11": Blueprint(VGG11, 64),
-}
+def _accepted(thing: object) -> Blueprint:
+    """Return the blueprint of a class; its attributes `default_width` and `images` say what ours say in the table."""
+    if isinstance(thing, type) and issubclass(thing, Classifier):
+        return Blueprint(thing, getattr(thing, "default_width", 1), getattr(thing, "images", False))
+    raise InputError(f"expected a network, a subclass of residuum.models.Classifier, got {thing!r}")
+
+
+MODELS: Table[Blueprint] = Table(
+    "model",
+    "residuum.models",
+    {
+        "cnn": Blueprint(CNN, 16),
+        "mlp": Blueprint(MLP, 100, images=False),
+        "logistic": Blueprint(LogisticRegression, 1, images=False),
+        "resnet18": Blueprint(ResNet18, 64),
+        "resnet50": Blueprint(ResNet50, 64),
+        "vgg11": Blueprint(VGG11, 64),
+    },
+    _accepted,
+)
 
 HEADS = ("linear", "unit")
 
@@ -51,9 +64,8 @@ def build_model(
     >>> sum(p.numel() for p in model.parameters())
     11173962
     """
-    if name not in MODELS:
-        raise unknown_name("model", name, MODELS)
-    plan = MODELS[name]
+    name = MODELS.named(name)
+    plan = MODELS.find(name)
     if head not in HEADS:
         raise unknown_name("head", head, HEADS)
     shape, width = tuple(shape), plan.width if width is None else width

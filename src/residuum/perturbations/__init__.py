@@ -1,7 +1,7 @@
 """Ways to move an input: noise, attacks, and a user's own.
 
 A perturbation is called as `(model, x, y, generator) -> x`, with inputs within its bounds. A new one is a frozen
-dataclass in its own file and its class in `PERTURBATIONS`.
+dataclass in its own file and its class in `PERTURBATIONS`; a user's own is that or a function (docs/plug-ins.md).
 """
 
 from collections.abc import Callable
@@ -20,10 +20,16 @@ from residuum.perturbations.base import (
     stack,
 )
 from residuum.perturbations.gradient import FGSM, PGD
-from residuum.perturbations.user import UserPerturbation
-from residuum.types import InputError, unknown_name
+from residuum.perturbations.user import UserPerturbation, as_perturbation
+from residuum.plugins import Table
+from residuum.types import InputError
 
-PERTURBATIONS: dict[str, type[Perturbation]] = {p.name: p for p in (Gaussian, FGSM, PGD, UniformL2, UniformLinf)}
+PERTURBATIONS: Table[type[Perturbation]] = Table(
+    "perturbation",
+    "residuum.perturbations",
+    {p.name: p for p in (Gaussian, FGSM, PGD, UniformL2, UniformLinf)},
+    as_perturbation,
+)
 
 
 def make_perturbation(perturbation: str | Perturbation | Callable[..., Tensor]) -> Perturbation:
@@ -38,6 +44,4 @@ def make_perturbation(perturbation: str | Perturbation | Callable[..., Tensor]) 
         return UserPerturbation(function=perturbation)
     if not isinstance(perturbation, str):
         raise InputError(f"expected a perturbation, its name or a function, got {perturbation!r}")
-    if perturbation not in PERTURBATIONS:
-        raise unknown_name("perturbation", perturbation, PERTURBATIONS)
-    return PERTURBATIONS[perturbation]()
+    return PERTURBATIONS.find(PERTURBATIONS.named(perturbation))()

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, make_dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -74,6 +74,26 @@ class UserPerturbation(Perturbation):
         fields = vars(self.function) if has_radius(self.function) else {}
         own = {key: value for key, value in fields.items() if key != "tau"}
         return {"name": function_name(self.function), "bounds": self.bounds, **own}
+
+
+def as_perturbation(thing: Any) -> type[Perturbation]:  # noqa: ANN401 (whatever a plug-in holds)
+    """Return a plug-in as a class of perturbations: a subclass as it is, a function in one that calls it.
+
+    >>> def darker(model, x, y, generator, tau):
+    ...     return x * (1 - tau)
+    >>> as_perturbation(darker)(0.5)(nn.Identity(), torch.ones(1, 1), torch.zeros(1), torch.Generator()).tolist()
+    [[0.5]]
+    """
+    if isinstance(thing, type) and issubclass(thing, Perturbation):
+        return thing
+    if not inspect.isfunction(thing):
+        raise InputError(f"expected a subclass of residuum.perturbations.Perturbation or a function, got {thing!r}")
+    UserPerturbation(function=thing)  # refuses what takes no radius
+    own = {"name": function_name(thing), "__doc__": thing.__doc__}
+    given = ("function", Callable[..., Tensor], field(default=thing, kw_only=True))
+    made = make_dataclass(function_name(thing), [given], bases=(UserPerturbation,), namespace=own, frozen=True)
+    made.__module__ = thing.__module__
+    return made
 
 
 def has_radius(function: object) -> bool:

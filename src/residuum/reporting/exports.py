@@ -2,6 +2,7 @@
 
 import csv
 import io
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -92,10 +93,10 @@ def latex_cell(cell: Cell, with_gap: bool) -> str:
 
 
 def csv_text(lines: Iterable[Mapping[str, object]]) -> str:
-    """Return lines that all have the same columns as CSV; what does not exist is empty."""
+    """Return lines as CSV with the columns of all of them; what does not exist is empty."""
     lines = list(lines)
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(lines[0]), lineterminator="\n")
+    writer = csv.DictWriter(stream, list(dict.fromkeys(key for line in lines for key in line)), lineterminator="\n")
     writer.writeheader()
     writer.writerows({key: _csv_value(value) for key, value in line.items()} for line in lines)
     return stream.getvalue()
@@ -120,7 +121,20 @@ def csv_lines(run: Run) -> Iterator[dict[str, Any]]:
             "kind": row.kind,
             "verdict": row.verdict.word if row.verdict else None,
             **{f"{c.key}{part}": getattr(row.cells[c.key], name) for c in COLUMNS for part, name in _parts(c)},
+            **_own_values(run, row),
         }
+
+
+def _own_values(run: Run, row: RowSummary) -> dict[str, float | None]:
+    """Return the user's own measures by perturbation, the mean over seeds and over the radii above 0."""
+    found: dict[str, float | None] = {}
+    for name in run.perturbations:
+        taus = run.summary.taus[name]
+        for measure in run.measures[len(MEASURES) :]:
+            curve = row.curve(name, measure.key)
+            values = [value for tau, value in zip(taus, curve.value, strict=True) if tau > 0 and value is not None]
+            found[f"{measure.key}_{name}"] = statistics.fmean(values) if values else None
+    return found
 
 
 def _parts(column: Column) -> tuple[tuple[str, str], ...]:
@@ -131,7 +145,7 @@ def _parts(column: Column) -> tuple[tuple[str, str], ...]:
 def audit_lines(run: Run) -> Iterator[dict[str, Any]]:
     """Yield one line for each row, seed, perturbation and radius, with every measure and its interval."""
     for label, seed, perturbation, audit in run.record.each_audit():
-        curves = {measure.key: audit.curve(measure.key) for measure in MEASURES}
+        curves = {measure.key: audit.curve(measure.key) for measure in run.measures}
         for k, tau in enumerate(audit.taus):
             line = {"model": label, "seed": int(seed), "perturbation": perturbation, "radius": tau}
             line |= {"samples": audit.samples, "heldout_samples": audit.heldout.samples if audit.heldout else 0}

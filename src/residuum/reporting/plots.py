@@ -33,7 +33,8 @@ def plot_data(runs: Sequence[Run], galleries: Sequence[GalleryPage]) -> dict[str
 def taken_measures(runs: Sequence[Run]) -> list[Measure]:
     """Return the measures that have a value anywhere: those of held-out samples need some."""
     audits = [audit for run in runs for *_, audit in run.record.each_audit()]
-    return [m for m in MEASURES if any(value is not None for audit in audits for value in audit.curve(m.key).value)]
+    known = {measure.key: measure for run in runs for measure in run.measures}.values()
+    return [m for m in known if any(value is not None for audit in audits for value in audit.curve(m.key).value)]
 
 
 def panels(run: Run, measures: Sequence[Measure] = MEASURES) -> Iterator[dict[str, Any]]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from residuum.reporting.gates import Gate
+    from residuum.reporting.glossary import Measure
     from residuum.reporting.summary import RunSummary
     from residuum.reporting.verdict import Verdict
 
@@ -54,6 +55,15 @@ class Run:
     def perturbations(self) -> list[str]:
         """What was audited, in the order of the settings."""
         return self.record.perturbations
+
+    @cached_property
+    def measures(self) -> tuple[Measure, ...]:
+        """The measures of the audit, ours and then the user's own."""
+        from residuum.reporting.glossary import MEASURES, Measure
+
+        found = {key: curve for *_, audit in self.record.each_audit() for key, curve in audit.measures.items()}
+        own = (Measure(key, c.title, c.title, c.meaning, c.neutral) for key, c in found.items())
+        return (*MEASURES, *own)
 
     @cached_property
     def summary(self) -> RunSummary:

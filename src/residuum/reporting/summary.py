@@ -7,7 +7,7 @@ from functools import cached_property
 
 from residuum.record import Curve, Kind, RelearnSummary, Row, SeedResult, Spread, Summary, over_seeds
 from residuum.reporting.evidence import Finding, find, noise_floor, seed_levels
-from residuum.reporting.glossary import GAP, MEASURES, METRICS, MIA
+from residuum.reporting.glossary import GAP, METRICS, MIA
 from residuum.reporting.run import Run
 from residuum.reporting.verdict import Verdict, judge
 
@@ -99,7 +99,7 @@ class RunSummary:
     @cached_property
     def floors(self) -> dict[str, dict[str, Curve | None]]:
         """The noise floor of each perturbation and measure; None without a control."""
-        keys = [measure.key for measure in MEASURES]
+        keys = [measure.key for measure in self.run.measures]
         return {name: {key: noise_floor(self.run, name, key) for key in keys} for name in self.run.perturbations}
 
     def audited(self, perturbation: str) -> list[RowSummary]:

@@ -12,7 +12,7 @@ from residuum.errors import plural
 from residuum.record import Curve
 from residuum.reporting import wording
 from residuum.reporting.evidence import Quantity, find
-from residuum.reporting.glossary import AXES, COST, GAP, METRICS, RELEARN
+from residuum.reporting.glossary import AXES, COST, GAP, MEASURES, METRICS, RELEARN
 from residuum.reporting.run import Run
 from residuum.reporting.summary import Cell, RowSummary
 
@@ -92,6 +92,7 @@ def run_tables(run: Run, width: int) -> Iterator[Table]:
         yield from residual_tables(run, perturbation, width)
         yield from memory_tables(run, perturbation, width)
         yield from prevalence_tables(run, perturbation, width)
+        yield from own_tables(run, perturbation, width)
 
 
 def verdict_table(run: Run) -> Table:
@@ -193,6 +194,25 @@ def prevalence_tables(run: Run, perturbation: str, width: int) -> Iterator[Table
         title=f"Recognised more often than by re-train under {perturbation}: % of forgotten samples, mean over seeds",
         caption="Sign test per sample, false discoveries at most 5 %. Chance alone does what the control shows.",
     )
+
+
+def own_tables(run: Run, perturbation: str, width: int) -> Iterator[Table]:
+    """Yield one table for each measure of the user's own."""
+    rows, taus = run.summary.audited(perturbation), run.summary.taus[perturbation]
+    for measure in run.measures[len(MEASURES) :]:
+        curves = [row.curve(perturbation, measure.key) for row in rows]
+        yield from fitting_tables(
+            [row.label for row in rows],
+            [(f"{tau:g}", [_own_text(curve, k) for curve in curves]) for k, tau in enumerate(taus)],
+            width,
+            title=f"{measure.title} under {perturbation}: mean over seeds",
+            caption=measure.meaning,
+        )
+
+
+def _own_text(curve: Curve, k: int) -> str:
+    value = curve.value[k]
+    return _point_text(curve, k) if curve.low or value is None else f"{value:.2f}"
 
 
 def names_table(title: str, rows: Sequence[tuple[str, str]]) -> Table:
