@@ -104,7 +104,7 @@ def test_requests_are_carried_out_one_after_the_other(folder, capsys, monkeypatc
 def test_list_names_everything(capsys):
     assert run_command(["list", "--json"]) == 0
     names = json.loads(capsys.readouterr().out)
-    assert set(names) == {"methods", "scenarios", "datasets", "models", "perturbations"}
+    assert set(names) == {"methods", "scenarios", "datasets", "models", "perturbations", "measures"}
     assert {"gd", "ngd", "ga", "neggrad", "rurk"} <= set(names["methods"])
     assert all(text for table in names.values() for text in table.values())
     assert len(set(names["models"].values())) == len(names["models"])

@@ -51,7 +51,7 @@ def test_every_scenario_has_both_profiles_and_names_what_exists(name, profile):
     assert experiment.rows
     assert scenario.description
     for label, fields in scenario.left_open.items():
-        kinds = methods() | {"train": Recipe, "relearn": Relearning, "audit": PGD}
+        kinds = dict(methods()) | {"train": Recipe, "relearn": Relearning, "audit": PGD}
         known = dataclasses.fields(kinds[label])
         assert set(fields) <= {field.name for field in known}
         assert len(set(fields)) == len(fields)

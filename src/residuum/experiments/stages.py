@@ -228,12 +228,12 @@ def code_of(kind: str, settings: Mapping[str, Any]) -> str:
     The file of its method, network or perturbation counts too: it may be a plug-in's.
     """
     own: list[object] = []
-    if kind == "unlearn":
-        own = [methods().find(settings["method"])]
-    elif kind == "train":
-        own = [MODELS.find(settings["model"]["name"]).network]
-    elif kind == "audit":
-        own = [PERTURBATIONS.find(settings["name"].partition(":")[0])]
+    if "method" in settings:
+        own.append(methods().find(settings["method"]))
+    if "model" in settings:
+        own.append(MODELS.find(settings["model"]["name"]).network)
+    if "audit" in settings:
+        own.append(PERTURBATIONS.find(settings["name"].partition(":")[0]))
     return code_fingerprint(STAGES[kind], (*MODULES[kind], *(thing.__module__ for thing in own)))
 
 
