@@ -14,7 +14,7 @@ import pytest
 from residuum.record import Curve, over_seeds
 from residuum.reporting import write_report
 from residuum.reporting.evidence import noise_floor
-from residuum.reporting.figures import write_figures
+from residuum.reporting.figures import trade_off_figure, write_figures
 from residuum.reporting.gallery import gallery_of
 from residuum.reporting.glossary import MEASURES
 from residuum.reporting.page import page_text, script_json
@@ -162,6 +162,16 @@ def test_curves_are_the_record_and_means_over_seeds(make_run):
     with np.load(run.folder / run.rows["gd"].per_seed["1"].audits["gaussian"].counts) as counts:
         own, reference = (counts[f"{who}_right"][:, 1:] / counts["draws"][:, 1:] for who in ("method", "reference"))
     assert point.x == pytest.approx((own.mean() + 1 / 80) / (reference.mean() + 1 / 80))  # 40 samples
+
+
+def test_the_trade_off_figure_shows_levels_against_accuracy_and_against_cost(make_run):
+    run = make_run()
+    use, price = trade_off_figure(run, "gaussian", row_styles([run])).axes
+    points = [p for p in run.summary.trade_off("gaussian") if p.label == "gd"]
+    for axes, key in ((use, "y"), (price, "cost")):
+        drawn = next(dots for dots in axes.collections if dots.get_label() == "gd").get_offsets()
+        np.testing.assert_allclose(drawn, [(getattr(p, key), p.x) for p in points])
+    assert "re-training" in price.get_xlabel()
 
 
 def test_a_plot_of_many_rows_starts_with_few(demo, make_run):

@@ -111,31 +111,32 @@ def draw_curves(axes: Any, run: Run, perturbation: str, measure: Measure, styles
 
 
 def trade_off_figure(run: Run, perturbation: str, styles: Mapping[str, Style]) -> Any:  # noqa: ANN401 (a figure)
-    """Return test accuracy against residual knowledge, area for cost."""
+    """Return residual knowledge of each row and seed against test accuracy and against cost."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.2, 3.4), layout="constrained")
-    axes = figure.add_subplot()
+    figure = Figure(figsize=(8.4, 3.4), layout="constrained")
+    use, price = figure.subplots(1, 2, sharey=True)
     measure, neutral = judged_measure(run.form)
     points = run.summary.trade_off(perturbation)
-    axes.axvline(neutral, color=INK, lw=0.8, ls=":")
-    for label in run.rows:
-        own, look = [p for p in points if p.label == label and None not in (p.x, p.y)], row_look(styles[label])
-        axes.scatter(
-            _floats([p.x for p in own]),
-            _floats([p.y for p in own]),
-            s=[12 + 2 * min(p.cost or 0.0, 150.0) for p in own],
-            color=look["color"],
-            alpha=0.6,
-            marker="o" if look["linestyle"] == "-" else "s",
-            label=label,
-        )
-    axes.set(
-        xlabel="difference over all radii" if measure == "difference" else "r over all radii",
-        ylabel="test accuracy, %",
-        title=f"Trade-off under {perturbation} (area: cost)",
-    )
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
+    for axes, key in ((use, "y"), (price, "cost")):
+        axes.axhline(neutral, color=INK, lw=0.8, ls=":")
+        for label in run.rows:
+            own, look = [p for p in points if p.label == label], row_look(styles[label])
+            axes.scatter(
+                _floats([getattr(p, key) for p in own]),
+                _floats([p.x for p in own]),
+                s=22,
+                color=look["color"],
+                alpha=0.6,
+                marker="o" if look["linestyle"] == "-" else "s",
+                label=label,
+            )
+    title = f"Trade-off under {perturbation}"
+    name = "difference" if measure == "difference" else "r"
+    use.set(xlabel="test accuracy, %", ylabel=f"{name} over all radii", title=title)
+    price.set(xlabel="cost, % of re-training", title="Cost against forgetting")
+    price.set_xscale("symlog", linthresh=1.0)
+    price.legend(*use.get_legend_handles_labels(), loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
     return figure
 
 
