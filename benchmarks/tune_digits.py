@@ -1,12 +1,14 @@
 """Settings of the digits scenario on development seeds: what `tune` picks without re-train, and what re-train says.
 
     python benchmarks/tune_digits.py [METHOD ...] [--seeds ...] [--points 1.5] [--store FOLDER] [--json FILE]
+                                   [--figure FILE.svg]
 
 Development seeds are 1 to 10 without 7, which is one of the seeds that are reported; no test image is looked at. Every
 method gets its grid (GRIDS). `tune` chooses first, by models trained briefly without the forgotten samples. Then all
 settings are compared with re-train: the best is the one with the smallest mean over seeds and radii of |r - 1| among
 those whose mean validation accuracy is at most --points below re-train's. The last lines say how much worse tune's
-pick is than the best of its grid.
+pick is than the best of its grid. --figure draws mean |r - 1| against cost: the best of each method, and the dial
+of soft_reset.
 """
 
 from __future__ import annotations
@@ -113,6 +115,30 @@ def line(label: str, row: dict[str, Any]) -> str:
     )
 
 
+def draw(results: dict[str, Any], path: Path) -> None:
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    mpl.rcParams["svg.hashsalt"] = "residuum"
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    dial = results.get("soft_reset", {"rows": {}})["rows"]
+    shares = sorted({label.split()[2] for label in dial}, key=float)
+    for share in shares:
+        own = sorted((100 * row["cost"], row["distance"]) for label, row in dial.items() if label.split()[2] == share)
+        look = {"ms": 3, "lw": 1, "color": mpl.colormaps["viridis"](0.9 * float(share))}
+        axes.plot(*zip(*own, strict=True), "o-", label=f"keep {share}", **look)
+    tops = {name: own["rows"][own["best"]] for name, own in results.items() if own.get("best") and name != "soft_reset"}
+    tops |= {role: results["roles"][role] for role in ("original", "control")}
+    for name, row in tops.items():
+        axes.plot(100 * row["cost"], row["distance"], "s", ms=4, color="#444")
+        axes.annotate(name, (100 * row["cost"], row["distance"]), xytext=(3, 3), textcoords="offset points", fontsize=7)
+    axes.set_xscale("symlog", linthresh=1.0)
+    axes.set(xlabel="cost, % of re-training's passes", ylabel="mean |r - 1| over seeds and radii", ylim=(0, None))
+    axes.legend(title="soft_reset", fontsize=7, title_fontsize=7)
+    figure.savefig(path, metadata={"Date": None})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("methods", nargs="*", default=list(GRIDS))
@@ -120,6 +146,7 @@ def main() -> None:
     parser.add_argument("--points", type=float, default=1.5, help="of validation accuracy that may be lost")
     parser.add_argument("--store", type=Path, default=Path(".residuum/store"))
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--figure", type=Path)
     arguments = parser.parse_args()
     seeds, store = [int(seed) for seed in arguments.seeds.split(",")], Store(arguments.store)
     known = roles(seeds, store)
@@ -139,6 +166,8 @@ def main() -> None:
             print(f"tune: {own['picked']}: |r-1| {ratio}, for {100 * own['cost']:.0f} % of a re-training", flush=True)
         if arguments.json:
             arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if arguments.figure:
+        draw(results, arguments.figure)
 
 
 if __name__ == "__main__":
