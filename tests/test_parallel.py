@@ -230,6 +230,22 @@ def test_the_others_end_when_the_leader_is_killed(tmp_path):
     assert not alive(follower)
 
 
+def children(pid):
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_the_others_end_when_the_leader_is_killed_before_they_are_connected(tmp_path):
+    process, end = start(tmp_path), time.monotonic() + 90
+    while not (followers := children(process.pid)) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert len(followers) == 1
+    process.kill()
+    process.communicate(timeout=90)
+    while alive(followers[0]) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not alive(followers[0])
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["two nodes", "torchrun"])
 def test_several_machines_and_torchrun(how, tmp_path):

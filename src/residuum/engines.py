@@ -9,16 +9,23 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import version
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
+from typing import TYPE_CHECKING, Any
 
-from residuum.errors import InputError
+from residuum.errors import InputError, LostProcessError
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 LIBRARIES = ("torch", "numpy", "scikit-learn")  # that compute: results depend on their versions
+LEADER = "RESIDUUM_LEADER"  # the process id of the first of several processes that share the work
+RESUMES = "finished stages are in the store, and the same command resumes"
 RETRIES = 3  # a stage whose worker died is given to another one this often
 # what stages load; none of it runs a torch operator, whose threads would not survive the fork
 PRELOADED = ["residuum.experiments.store", "sklearn.svm", "sklearn.datasets", "scipy.special"]
@@ -67,9 +74,11 @@ def _pool(workers: int) -> Iterator[Executor]:
     pool = Pool(workers)
     try:
         yield pool
-    except BaseException:
+    except BaseException as error:
         for process in multiprocessing.active_children():
             process.terminate()
+        if isinstance(error, BrokenExecutor):
+            raise LostProcessError(f"a worker process was killed or ran out of memory; {RESUMES}") from None
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
@@ -91,10 +100,58 @@ def _end_with_the_parent() -> None:
         os._exit(1)
 
 
+def end_with_the_leader() -> None:
+    """Of the processes that share each stage: those that the first one starts end with it, however early it ends.
+
+    Once they are connected they notice it anyway; before, they would wait for it.
+    """
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        os.environ[LEADER] = str(os.getpid())
+        return
+    leader = int(os.environ.get(LEADER, os.getppid()))  # torchrun starts all of them, and has no leader among them
+    threading.Thread(target=_end_without, args=(leader,), daemon=True).start()
+
+
+def _end_without(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os._exit(1)
+
+
+class Cluster(Executor):
+    """The workers of a dask scheduler; `check` notices when there is nobody left to wait for."""
+
+    def __init__(self, client: "Client", address: str, patience: float = 600.0) -> None:
+        self._client, self._executor = client, client.get_executor(retries=RETRIES)
+        self._address, self._patience = address, patience
+        self._alone_since: float | None = None
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":  # noqa: ANN401 (as Executor)
+        """Give a call to a worker."""
+        future: Future[Any] = self._executor.submit(fn, *args, **kwargs)
+        return future
+
+    def check(self) -> None:
+        """Say when no worker is left, and after `patience` seconds give up; a lost scheduler is an error at once."""
+        if self._client.status != "running":
+            raise LostProcessError(f"the scheduler at {self._address} is gone; {RESUMES}")
+        if self._client.nthreads():
+            self._alone_since = None
+            return
+        alone = f"the scheduler at {self._address} has no workers left"
+        now = time.monotonic()
+        if self._alone_since is None:
+            print(f"residuum: {alone}; waiting {self._patience:.0f} s for one", file=sys.stderr, flush=True)  # noqa: T201
+            self._alone_since = now
+        if now - self._alone_since >= self._patience:
+            raise LostProcessError(f"{alone}; {RESUMES}")
+
+
 @contextmanager
 def _cluster(address: str) -> Iterator[Executor]:
     try:
-        from distributed import Client
+        from distributed import CancelledError, Client, KilledWorker
+        from distributed.comm import CommClosedError
     except ImportError:
         raise InputError("--cluster needs dask.distributed; install residuum[dist]") from None
     try:
@@ -104,7 +161,11 @@ def _cluster(address: str) -> Iterator[Executor]:
         raise InputError(text) from None
     with client:
         _check_workers(client, address)
-        yield client.get_executor(retries=RETRIES)
+        try:
+            yield Cluster(client, address)
+        except (KilledWorker, CommClosedError, CancelledError) as error:
+            lost = "workers died over one stage" if isinstance(error, KilledWorker) else "the scheduler is gone"
+            raise LostProcessError(f"{lost} at {address}; {RESUMES}") from None
 
 
 def library_versions() -> dict[str, str]:

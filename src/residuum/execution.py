@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from residuum.engines import engine
+from residuum.engines import end_with_the_leader, engine
 from residuum.errors import InputError, traceback_kept
 from residuum.experiments import Experiment, Result, Stage, claim_folder, plan, run_all, write_requests, write_run
 from residuum.experiments.estimates import work_left
@@ -78,6 +78,7 @@ def run(
     executor: Executor | None = None,
     resources: Resources | None = None,
     progress: bool = False,
+    gallery: bool | None = None,
 ) -> Run:
     """Train, unlearn, evaluate and audit; write results.json with counts and weights into a folder; return the run.
 
@@ -88,6 +89,7 @@ def run(
         executor: any `concurrent.futures.Executor` to compute stages on, instead of `resources`.
         resources: worker processes, a cluster, or devices that share each stage; default one process.
         progress: say on standard error what is to do, what it costs and what is done.
+        gallery: write pictures of forgotten samples; default: of public data sets only.
 
     Returns:
         The run: `.report()` writes the page, `.verdicts` and `.to_frame()` have what came out. A row whose method
@@ -102,17 +104,24 @@ def run(
     """
     folder = Path(out) if out is not None else RUNS / experiment.scenario.name
     steps, results = _computed([experiment], folder, Results, store, executor, resources, progress)
-    return Run(folder, experiment.scenario.name, write_run(steps[0], results[0], folder, with_verdicts))
+    record = write_run(steps[0], results[0], folder, with_verdicts, gallery=gallery)
+    return Run(folder, experiment.scenario.name, record)
 
 
-def run_requests(experiment: Experiment, *, out: Path | str | None = None, **options: Any) -> RequestsRun:  # noqa: ANN401
+def run_requests(
+    experiment: Experiment,
+    *,
+    out: Path | str | None = None,
+    gallery: bool | None = None,
+    **options: Any,  # noqa: ANN401 (those of run)
+) -> RequestsRun:
     """Carry out all requests of an experiment one after the other; write a run for each, and requests.json.
 
     The options are those of `run`; the folder is runs/SCENARIO-requests by default.
     """
     folder = Path(out) if out is not None else RUNS / f"{experiment.scenario.name}-requests"
     steps, results = _computed(experiment.steps, folder, Requests, **options)
-    return RequestsRun(folder, write_requests(steps, results, folder, with_verdicts))
+    return RequestsRun(folder, write_requests(steps, results, folder, with_verdicts, gallery=gallery))
 
 
 def _computed(
@@ -127,6 +136,8 @@ def _computed(
     """Return the experiments as they were computed, and their results; of a team, only the leader gets here."""
     resources, store = resources or Resources(), Path(store)
     team = resources.team
+    if not resources.one_process:
+        end_with_the_leader()
     team.launch()
     steps = [experiment.model_copy(update={"compute": team.compute}) for experiment in experiments]
     if not team.leads:

@@ -5,19 +5,45 @@ ratio. Lists follow `taus`; a value that does not exist is None.
 """
 
 import json
+import os
 import re
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from residuum.errors import InputError
 
 Values = list[float | None]
 Kind = Literal["original", "retrain", "control", "method"]
 METRICS = ("retain_accuracy", "unlearn_accuracy", "test_accuracy", "mia_accuracy")
+
+
+LONGEST_NAME = 240  # bytes: file systems take 255, and some names get an ending
+
+
+def refuse_no_file_name(text: str, what: str = "a name") -> str:
+    """Return a text that can be the name of a file; anything else, such as a path, is an error.
+
+    >>> refuse_no_file_name("digits")
+    'digits'
+    """
+    if not text or text.startswith(".") or {"/", "\\", "\0"} & set(text) or len(os.fsencode(text)) > LONGEST_NAME:
+        raise InputError(f"expected {what} that can name a file, got {text[:LONGEST_NAME]!r}")
+    return text
+
+
+def _below(path: str) -> str:
+    """Return a path, empty or below the record's own folder."""
+    for part in path.split("/") if path else ():
+        refuse_no_file_name(part, "a path below the record's folder, each part of it")
+    return path
+
+
+FileName = Annotated[str, AfterValidator(refuse_no_file_name)]
+Below = Annotated[str, AfterValidator(_below)]
 
 
 class _Part(BaseModel):
@@ -97,7 +123,7 @@ class HeldOut(_Part):
     samples: int
     right: Values = []
     reference_right: Values = []
-    counts: str = ""
+    counts: Below = ""
     left_out: list[str] = []
     notes: list[str] = []
 
@@ -142,7 +168,7 @@ class Audit(_Part):
     prevalence_significant: Values = []
     first_radius: dict[str, float | None] = {}
     measures: dict[str, OwnCurve] = {}
-    counts: str = ""
+    counts: Below = ""
 
     def right_shares(self, *, heldout: bool = False) -> tuple[Values, Values]:
         """Return, for each radius, how often the model and the reference are right on forgotten or held-out samples."""
@@ -181,7 +207,7 @@ class SeedResult(_Part):
     metrics: Metrics | None = None
     seconds: float = 0.0
     passes: int = 0
-    audits: dict[str, Audit] = {}
+    audits: dict[Below, Audit] = {}
     notes: dict[str, Any] = {}
     warnings: list[str] = []
     unchanged: bool = False  # the method left every weight as it was
@@ -301,7 +327,7 @@ class Settings(_Part):
 class ScenarioRecord(_Part):
     """Which data, request and network the run was about."""
 
-    name: str
+    name: FileName
     form: Literal["sample", "class"]
     class_names: list[str] = []
     public_data: bool = False
@@ -375,9 +401,10 @@ class Results(Stored):
     warnings: list[str] = []
     notes: list[str] = []
     noise_floor: dict[str, NoiseFloor] = {}
-    methods: dict[str, Row]
+    methods: dict[FileName, Row]
     failed: dict[str, str] = {}  # rows without results, and why
     verdicts: dict[str, VerdictRecord] = {}
+    files: dict[Below, str] = {}  # SHA-256 of everything else that the run wrote, by path below its folder
 
     @property
     def perturbations(self) -> list[str]:
@@ -437,7 +464,7 @@ class RequestResult(_Part):
     """One request of a sequence; `folder` holds its complete run."""
 
     number: int
-    folder: str
+    folder: FileName
     request: ForgetRequest
     form: Literal["sample", "class"]
     samples: int

@@ -75,7 +75,7 @@ def test_requests_are_carried_out_one_after_the_other(folder, capsys, monkeypatc
     assert "tiny: 3 requests" in out.out
     assert "train retrain (seed 1, request 3)" in out.err
     run = folder / "runs" / "tiny-requests"
-    assert sorted(path.name for path in run.iterdir()) == [
+    assert sorted(path.name for path in run.glob("[!.]*")) == [
         "index.html", "request-1", "request-2", "request-3", "requests.csv", "requests.json",
     ]  # fmt: skip
     page = (run / "index.html").read_text()

@@ -1,4 +1,4 @@
-"""A run of the digits scenario cut down to a few seconds, shared by the tests of this folder."""
+"""Shared by the tests of this folder: digits cut down to a few seconds, and stages that compute next to nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import pytest
 
 from residuum.experiments import Experiment, Stage, run_all, write_run
 from residuum.experiments.settings import DataSettings, ForgetSettings, StageSettings
+from residuum.experiments.stages import STAGES
+from residuum.experiments.store import Store
 
 QUICK = {
     "data.train_size": 200,
@@ -42,3 +44,34 @@ def stage():
         return Stage(own(name=name, data=data, fingerprint="", requests=requests, seed=1), parents)
 
     return make
+
+
+def counting_stage(settings, parents, folder, team):
+    """Leave a line in a log outside, so that tests can count how often it ran."""
+    with open(settings.log, "a", encoding="utf-8") as log:
+        log.write(f"{settings.seed}\n")
+    (folder / "value.txt").write_text(str(settings.seed))
+    (folder / "ids.txt").write_text("\n".join(settings.ids))
+
+
+class ToySettings(StageSettings):
+    """Settings of a stage that computes next to nothing."""
+
+    kind = "train"
+    name: str = "toy"
+    data: DataSettings = DataSettings()
+    fingerprint: str = ""
+    requests: tuple[ForgetSettings, ...] = (ForgetSettings(),)
+    log: str
+    ids: tuple[str, ...] = ()
+    extra: int = 0
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    monkeypatch.setitem(STAGES, "train", counting_stage)
+
+    def stage(seed=1, parents=None, **settings):
+        return Stage(ToySettings(seed=seed, log=str(tmp_path / "log"), **settings), parents or {})
+
+    return stage, Store(tmp_path / "store"), tmp_path / "log"

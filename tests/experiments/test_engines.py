@@ -8,13 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Executor, Future
 from pathlib import Path
 
 import pytest
 
 from residuum import engines
-from residuum.engines import engine
-from residuum.experiments import Experiment, plan, run_all
+from residuum.engines import Cluster, engine
+from residuum.errors import LostProcessError
+from residuum.experiments import Experiment, plan, run_all, runner
 from residuum.experiments.planning import outline
 from residuum.experiments.results import results_record
 from residuum.types import InputError
@@ -22,7 +24,7 @@ from residuum.types import InputError
 
 def without_times(value):
     if isinstance(value, dict):
-        return {k: without_times(v) for k, v in value.items() if k not in ("created", "seconds")}
+        return {k: without_times(v) for k, v in value.items() if k not in ("created", "seconds", "files")}
     return value
 
 
@@ -126,6 +128,75 @@ def test_a_killed_run_leaves_no_worker_behind(tmp_path):
     wait_for_the_end_of(everyone)
 
 
+def test_a_killed_worker_ends_the_run_with_one_line(tmp_path):
+    process, everyone = start_two_workers(tmp_path)
+    log = (tmp_path / ".residuum/store/log.txt").read_text()
+    os.kill(int(log.split()[1]), signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "Traceback" not in err
+    expected = "a worker process was killed or ran out of memory; finished stages are in the store"
+    assert expected in err.splitlines()[-1]
+    wait_for_the_end_of(everyone)
+
+
+class Nobody:
+    """A dask client whose scheduler has no workers."""
+
+    status = "running"
+
+    def get_executor(self, retries):
+        return None
+
+    def nthreads(self):
+        return {}
+
+
+def test_a_cluster_without_workers_is_said_once_and_given_up_in_time(capsys):
+    client = Nobody()
+    patient, impatient = (Cluster(client, "tcp://there:1", patience) for patience in (60, 0))
+    patient.check()
+    patient.check()
+    assert capsys.readouterr().err.count("tcp://there:1 has no workers left; waiting 60 s for one") == 1
+    with pytest.raises(LostProcessError, match="has no workers left; finished stages are in the store"):
+        impatient.check()
+    client.nthreads = lambda: {"a": 1}
+    impatient.check()
+    client.status = "closed"
+    with pytest.raises(LostProcessError, match="the scheduler at tcp://there:1 is gone"):
+        patient.check()
+
+
+def test_while_nothing_is_done_the_executor_is_asked_whether_anybody_works(quick, tmp_path, monkeypatch):
+    class Idle(Executor):
+        def submit(self, call, *arguments):
+            return Future()
+
+        def check(self):
+            raise LostProcessError("nobody")
+
+    monkeypatch.setattr(runner, "LOOK_EVERY", 0.01)
+    with pytest.raises(LostProcessError, match="nobody"):
+        run_all([quick], store=tmp_path / "store", executor=Idle())
+
+
+def test_a_relative_store_is_the_same_folder_for_workers_elsewhere(quick, tmp_path, monkeypatch):
+    class Elsewhere(Executor):
+        def submit(self, call, *arguments):
+            done = Future()
+            (tmp_path / "worker").mkdir(exist_ok=True)
+            os.chdir(tmp_path / "worker")
+            done.set_result(call(*arguments))
+            os.chdir(tmp_path)
+            return done
+
+    monkeypatch.chdir(tmp_path)
+    fast = Experiment.create("tiny", methods="gd", seeds=[1], overrides={"train.epochs": 1})
+    run_all([fast], store="store", executor=Elsewhere())
+    assert list((tmp_path / "worker").iterdir()) == []
+    assert (tmp_path / "store" / "train").is_dir()
+
+
 def test_a_scheduler_that_is_not_there_gets_one_line():
     pytest.importorskip("distributed")
     with (
@@ -156,6 +227,7 @@ def cluster(tmp_path):
     address = json.loads(contact.read_text())["address"]
     one_thread = ("--nthreads", "1", "--no-dashboard", "--no-nanny")
     workers = [start("dask_worker", address, *one_thread) for _ in range(2)]
+    workers[0].scheduler = started[0]
     yield address, workers
     for process in started:
         process.kill()
@@ -177,6 +249,21 @@ def test_a_cluster_gives_the_same_record_even_if_a_worker_dies(killed, cluster, 
         results = run_all([quick], store=tmp_path / "store", executor=executor, report=report)[0]
     assert without_times(results_record(quick, results).as_dict()) == without_times(finished[0])
     assert len(done) == 22
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("who", ["scheduler", "workers"])
+def test_a_cluster_that_is_lost_ends_the_run_with_one_line(who, cluster, quick, tmp_path, monkeypatch):
+    address, workers = cluster
+    monkeypatch.setattr(Cluster.__init__, "__defaults__", (5.0,))
+    lost = workers if who == "workers" else [workers[0].scheduler]
+
+    def report(stage, finished_stages, total):
+        for process in lost:
+            process.kill()
+
+    with pytest.raises(LostProcessError, match="finished stages are in the store"), engine(cluster=address) as executor:
+        run_all([quick], store=tmp_path / "store", executor=executor, report=report)
 
 
 @pytest.mark.long

@@ -15,35 +15,14 @@ import torch
 from residuum.auditing.heldout import choose_heldout
 from residuum.checkpoint import Checkpoint, Position
 from residuum.cli import run_command
-from residuum.experiments import Experiment, maintenance, plan, run_all
+from residuum.experiments import Experiment, forgetting, maintenance, plan, run_all
 from residuum.experiments.fingerprints import _module, code_fingerprint, import_closure
-from residuum.experiments.settings import DataSettings, ForgetSettings, StageSettings
+from residuum.experiments.manifest import broken_artefacts
 from residuum.experiments.stages import STAGES
-from residuum.experiments.store import Stage, Store, broken_artefacts
+from residuum.experiments.store import Store
 from residuum.models import build_model, save_weights
 from residuum.training import PlainSGD
 from residuum.types import InputError, ResiduumWarning
-
-
-def counting_stage(settings, parents, folder, team):
-    """Leave a line in a log outside, so that tests can count how often it ran."""
-    with open(settings.log, "a", encoding="utf-8") as log:
-        log.write(f"{settings.seed}\n")
-    (folder / "value.txt").write_text(str(settings.seed))
-    (folder / "ids.txt").write_text("\n".join(settings.ids))
-
-
-class ToySettings(StageSettings):
-    """Settings of a stage that computes next to nothing."""
-
-    kind = "train"
-    name: str = "toy"
-    data: DataSettings = DataSettings()
-    fingerprint: str = ""
-    requests: tuple[ForgetSettings, ...] = (ForgetSettings(),)
-    log: str
-    ids: tuple[str, ...] = ()
-    extra: int = 0
 
 
 @pytest.fixture(autouse=True)
@@ -55,16 +34,6 @@ def fresh_fingerprints():
 def forget_code():
     code_fingerprint.cache_clear()
     _module.cache_clear()
-
-
-@pytest.fixture
-def toy(tmp_path, monkeypatch):
-    monkeypatch.setitem(STAGES, "train", counting_stage)
-
-    def stage(seed=1, parents=None, **settings):
-        return Stage(ToySettings(seed=seed, log=str(tmp_path / "log"), **settings), parents or {})
-
-    return stage, Store(tmp_path / "store"), tmp_path / "log"
 
 
 def test_a_finished_stage_never_runs_again(toy):
@@ -91,8 +60,8 @@ def test_a_method_s_own_file_counts_and_another_method_s_does_not():
     assert "residuum.perturbations.gradient" in closure
     assert "residuum.methods.ga" not in closure
     assert "residuum.auditing" not in closure
-    fingerprint = code_fingerprint(counting_stage, ("residuum.methods.rurk",))
-    assert fingerprint != code_fingerprint(counting_stage, ("residuum.methods.ga",))
+    fingerprint = code_fingerprint(forget_code, ("residuum.methods.rurk",))
+    assert fingerprint != code_fingerprint(forget_code, ("residuum.methods.ga",))
 
 
 SOURCE = '''"""A method."""
@@ -125,11 +94,11 @@ def test_a_reworded_comment_or_docstring_changes_no_fingerprint_and_a_constant_d
     monkeypatch.syspath_prepend(tmp_path)
     module.write_text(SOURCE)
     assert "residuum.types" in import_closure(["my_method"])
-    before = code_fingerprint(counting_stage, ("my_method",))
+    before = code_fingerprint(forget_code, ("my_method",))
     assert old in SOURCE
     module.write_text(SOURCE.replace(old, new))
     forget_code()
-    assert (code_fingerprint(counting_stage, ("my_method",)) == before) == same
+    assert (code_fingerprint(forget_code, ("my_method",)) == before) == same
 
 
 @pytest.mark.parametrize("damage", ["flip", "remove", "add", "manifest"])
@@ -166,16 +135,11 @@ def test_a_stage_that_fails_leaves_nothing(toy, monkeypatch):
     assert list((store.root / "train").iterdir()) == []
 
 
-def _compute(store, stage):
-    STAGES["train"] = counting_stage
-    return store.compute(stage)
-
-
 def test_two_processes_do_every_stage_once_between_them(toy):
     stage, store, log = toy
     stages = [stage(seed=k) for k in range(6)]
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
-        list(pool.map(_compute, [store] * 12, stages + stages[::-1]))
+        list(pool.map(store.compute, stages + stages[::-1]))
     assert sorted(log.read_text().split()) == [str(k) for k in range(6)]
 
 
@@ -211,7 +175,7 @@ def write_bytes(folder, scratch):
 @pytest.mark.parametrize("greed", [write_bytes, write_weights, write_checkpoint])
 def test_a_full_disk_gives_one_clear_line_and_leaves_the_store_sound(toy, greed, tmp_path, monkeypatch):
     stage, _, log = toy
-    mount = tmp_path / "small"
+    counting_stage, mount = STAGES["train"], tmp_path / "small"
     mount.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", mount], check=False).returncode:
         pytest.skip("this machine does not let root mount a tmpfs")
@@ -257,28 +221,13 @@ def test_artefacts_of_other_code_are_garbage(toy, monkeypatch):
     assert maintenance.artefacts(store.root) == []
 
 
-def test_forgetting_removes_what_read_a_sample_and_all_that_came_of_it(toy):
-    stage, store, _ = toy
-    reader, stranger = stage(ids=["a", "b"]), stage(seed=2, ids=["c"])
-    child = stage(seed=3, parents={"original": reader}, ids=["c"])
-    for each in (reader, stranger, child):
-        store.compute(each)
-    listed = maintenance.forget(store.root, ["b"], dry_run=True)
-    assert {artefact.key for artefact in listed} == {reader.key, child.key}
-    assert store.has(reader)
-    maintenance.forget(store.root, ["b"])
-    assert [store.has(each) for each in (reader, stranger, child)] == [False, True, False]
-    with pytest.raises(InputError, match="at least one id"):
-        maintenance.forget(store.root, [])
-
-
 def test_real_stages_know_which_samples_they_read(finished, quick):
     _, folder, _ = finished
     splits, first = quick.splits(), plan(quick)[0]
     place = Store(folder / "store")
 
     def ids(stage):
-        return set(maintenance.Artefact(place.folder(stage), {}).ids())
+        return set(maintenance.Artefact(place.folder(stage)).ids)
 
     assert ids(first.models["original"]) == set(splits.train.ids)
     assert ids(first.models["retrain"]) == set(splits.retain.ids)
@@ -286,12 +235,12 @@ def test_real_stages_know_which_samples_they_read(finished, quick):
     assert ids(first.models["loud"]) == set(splits.train.ids)
     shown = choose_heldout(splits.heldout, splits.forget)
     assert ids(first.audits["gaussian"]) == {*splits.forget.ids, *shown.ids}
-    doomed = {artefact.key for artefact in maintenance.made_with(place.root, splits.forget.ids[:1])}
+    doomed = {artefact.key for artefact in forgetting.made_with(place.root, splits.forget.ids[:1]).artefacts}
     assert first.models["gd"].key in doomed  # made from the original, which saw the sample
     assert first.models["retrain"].key not in doomed
 
 
-def test_the_command_line_lists_verifies_and_forgets(toy, capsys, tmp_path):
+def test_the_command_line_lists_and_verifies(toy, capsys, tmp_path):
     stage, store, _ = toy
     folder = store.compute(stage(ids=["a"]))
     where = ["--store", str(store.root)]
@@ -304,15 +253,11 @@ def test_the_command_line_lists_verifies_and_forgets(toy, capsys, tmp_path):
     (folder / "value.txt").write_text("2")
     assert run_command(["store", "verify", *where]) == 1
     assert "value.txt" in capsys.readouterr().out
-    (tmp_path / "ids").write_text("# to forget\na\n")
-    assert run_command(["store", "forget", str(tmp_path / "ids"), "--dry-run", *where]) == 0
-    assert "would remove: train toy (seed 1)" in capsys.readouterr().out
-    assert run_command(["store", "forget", "a", *where]) == 0
-    assert "1 removed" in capsys.readouterr().out
     assert run_command(["store", "gc", *where]) == 0
     assert "0 removed" in capsys.readouterr().out
     assert run_command(["store", "ls", "--store", str(tmp_path / "nowhere")]) == 2
     assert "which does not exist" in capsys.readouterr().err
+    assert not (tmp_path / "nowhere").exists()
 
 
 def test_a_changed_data_file_is_a_different_key(tmp_path):

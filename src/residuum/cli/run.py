@@ -74,7 +74,8 @@ def run_scenario(
     )
     name = experiment.scenario.name
     carry_out, folder = (run_requests, f"{name}-requests") if asked else (run, name)
-    done: Any = carry_out(experiment, store=store, out=out or options.RUNS / folder, resources=resources, progress=True)
+    where: Any = {"store": store, "out": out or options.RUNS / folder, "gallery": gallery}
+    done: Any = carry_out(experiment, **where, resources=resources, progress=True)
     done.report(gallery=gallery, samples=samples)
     if as_json:
         typer.echo(json.dumps(done.record.as_dict(), indent=1))

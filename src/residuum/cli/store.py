@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from residuum.cli import options
 from residuum.cli.options import DEFAULT_STORE
 from residuum.cli.options import PlainJson as Json
+from residuum.errors import InputError, plural
 
 app = typer.Typer(help="List, verify, clean and forget finished stages.", no_args_is_help=True)
 
@@ -45,8 +47,9 @@ def verify_store(store: Root = DEFAULT_STORE, as_json: Json = False) -> None:
         typer.echo(json.dumps(broken, indent=1))
     else:
         for key, files in broken.items():
-            typer.echo(f"broken: {key} ({', '.join(files)}); the next run that needs it computes it again")
-        typer.echo(f"{len(maintenance.artefacts(store))} stages checked, {len(broken)} broken")
+            typer.echo(f"broken: {key} ({', '.join(files)})")
+        checked = f"{len(maintenance.artefacts(store))} stages checked, {len(broken)} broken"
+        typer.echo(f"{checked}{'; a run that needs one of them computes it again' if broken else ''}")
     if broken:
         raise typer.Exit(1)
 
@@ -61,23 +64,38 @@ def clean_store(store: Root = DEFAULT_STORE, dry_run: DryRun = False, as_json: J
 
 @app.command("forget")
 def forget_ids(
-    ids: Annotated[list[str], typer.Argument(help="Sample ids, or a text file with one id a line.")],
+    ids: Annotated[list[str] | None, typer.Argument(help="Sample ids.")] = None,
+    id_file: Annotated[Path | None, typer.Option("--ids", help="Text file with one id a line.")] = None,
+    request: Annotated[list[str] | None, typer.Option(help=options.FORGET)] = None,
+    runs: Annotated[bool, typer.Option("--runs", help="Clean the folders of known runs too.")] = False,
     store: Root = DEFAULT_STORE,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """List and remove everything made with given samples: models trained on them, counts and pictures of them."""
+    """Remove everything made with given samples: models, counts, pictures, checkpoints; say what is out of reach."""
     from residuum.data.ids import read_ids
-    from residuum.experiments import maintenance
+    from residuum.experiments import forgetting
+    from residuum.experiments.parsing import parse_request
 
-    wanted = [sample_id for entry in ids for sample_id in (read_ids(Path(entry)) if Path(entry).is_file() else [entry])]
-    removed = maintenance.forget(store, wanted, dry_run=dry_run)
-    _say_removed([artefact.title for artefact in removed], dry_run, as_json)
+    wanted = {*(ids or []), *(read_ids(id_file) if id_file else [])}
+    wanted = wanted.union(*(forgetting.requested_ids(store, parse_request(text)) for text in request or []))
+    found = forgetting.forget(store, wanted, runs=runs, dry_run=dry_run)
+    where = {"runs": found.runs, "unreachable": found.unreachable, "unknown": found.unknown}
+    _say_removed(found.removed, dry_run, as_json, **where)
+    if not as_json:
+        done = f"{'would clean' if dry_run else 'cleaned'} the run" if runs else "holds such samples (--runs cleans it)"
+        lines = [f"{done}: {folder}" for folder in found.runs]
+        typer.echo("\n".join([*lines, *(f"out of reach: {what}" for what in found.unreachable)]))
+    if found.unknown:
+        names = ", ".join([*found.unknown[:10], *(["..."] if len(found.unknown) > 10 else [])])
+        many = f"nothing in the store {store} was made with {plural(len(found.unknown), 'id')} of those given"
+        raise InputError(f"{many}: {names}; check how they are written")
 
 
-def _say_removed(titles: list[str], dry_run: bool, as_json: bool) -> None:
+def _say_removed(titles: list[str], dry_run: bool, as_json: bool, **more: list[str]) -> None:
     if as_json:
-        typer.echo(json.dumps({"removed": [] if dry_run else titles, "would_remove": titles if dry_run else []}))
+        removed = {"removed": [] if dry_run else titles, "would_remove": titles if dry_run else []}
+        typer.echo(json.dumps(removed | more))
         return
     for title in titles:
         typer.echo(f"{'would remove' if dry_run else 'removed'}: {title}")

@@ -9,14 +9,16 @@ from pydantic import Field, ValidationError
 
 from residuum.auditing.own_measures import OWN_MEASURES
 from residuum.data import DATASETS, Dataset
+from residuum.experiments.loading import loaded_dataset
 from residuum.experiments.parsing import build_perturbation, override, parse_request, read_fields, split_spec
 from residuum.experiments.pretrained import KnownFile, Pretrained, find_manifest
 from residuum.experiments.scenario_table import SCENARIOS
-from residuum.experiments.settings import DEFAULT_PROFILE, ForgetSettings, Scenario, Strict, loaded_dataset, split_data
+from residuum.experiments.settings import DEFAULT_PROFILE, ForgetSettings, Scenario, Strict, split_data
 from residuum.methods import Method, first_problem, make_method, methods
 from residuum.models import MODELS
 from residuum.parallel import Compute
 from residuum.perturbations import PERTURBATIONS
+from residuum.record import refuse_no_file_name
 from residuum.types import InputError, Splits, unknown_name
 
 BASELINES = ("original", "retrain", "control")
@@ -258,11 +260,11 @@ def _check_labels(labels: Sequence[str]) -> None:
     for label in labels:
         if labels.count(label) > 1:
             raise InputError(f"two rows are called {label!r}; put LABEL= before one of them")
-        if not label or "/" in label or label.startswith("."):
-            raise InputError(f"expected a row label that can name a file, got {label!r}")
+        refuse_no_file_name(label, "a row label")
 
 
 def _check_names(scenario: Scenario) -> None:
+    refuse_no_file_name(scenario.name, "a scenario's name")
     MODELS.find(scenario.model.name)
     for measure in scenario.measures:
         OWN_MEASURES.find(measure)

@@ -1,15 +1,19 @@
-"""Looking after a store: list it, verify it, clear out what nobody can use, and forget what was made with given ids."""
+"""Looking after a store: list it, verify it, and clear out what nobody can use."""
 
-import shutil
-from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from residuum.experiments import scratch
+from residuum.experiments.manifest import MANIFEST, Manifest, broken_artefacts
 from residuum.experiments.stages import IDS, SCRATCH, STAGES, code_of
-from residuum.experiments.store import MANIFEST, WRITING, Store, broken_artefacts, manifest_of
+from residuum.experiments.store import WRITING, Store
+from residuum.files import file_sha256
 from residuum.types import InputError
+
+STRAY = "not written by residuum"
 
 
 @dataclass(frozen=True)
@@ -17,17 +21,22 @@ class Artefact:
     """A finished stage in a store."""
 
     folder: Path
-    manifest: dict[str, Any]
 
     @property
     def key(self) -> str:
         """The stage's content key."""
         return self.folder.name
 
+    @cached_property
+    def manifest(self) -> Manifest | None:
+        """What it was made from; None where the manifest is damaged or not this artefact's."""
+        return Manifest.read(self.folder)
+
     @property
     def title(self) -> str:
         """What a person calls it."""
-        return str(self.manifest["title"])
+        unreadable = f"{self.folder.parent.name} {self.key}, whose manifest cannot be trusted"
+        return self.manifest.title if self.manifest else unreadable
 
     @property
     def made(self) -> datetime:
@@ -37,15 +46,25 @@ class Artefact:
     @property
     def current(self) -> bool:
         """Whether the installed code would still give it this key."""
-        kind, settings = self.manifest["kind"], self.manifest["settings"]
+        if self.manifest is None:
+            return False
         try:
-            return bool(self.manifest["code"] == code_of(kind, settings))
+            return self.manifest.code == code_of(self.manifest.kind, self.manifest.settings)
         except (InputError, KeyError):
             return False  # made by a method or a stage that is no longer installed
 
-    def ids(self) -> frozenset[str]:
-        """Return the ids of all samples that the stage read."""
-        return frozenset((self.folder / IDS).read_text(encoding="utf-8").splitlines())
+    @cached_property
+    def ids(self) -> frozenset[str] | None:
+        """The ids of all samples that the stage read; None where that cannot be told."""
+        path = self.folder / IDS
+        if self.manifest is None or not path.is_file() or file_sha256(path) != self.manifest.files.get(IDS):
+            return None
+        return frozenset(path.read_text(encoding="utf-8").splitlines())
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        """The deletion requests that the stage knows of, in order."""
+        return list(self.manifest.settings.get("requests", ())) if self.manifest else []
 
     def record(self) -> dict[str, Any]:
         """Return the entry for machine-readable output."""
@@ -55,59 +74,59 @@ class Artefact:
 
 
 def artefacts(root: Path) -> list[Artefact]:
-    """Return what a store holds, oldest first; folders without a readable manifest are left to `leftovers`."""
-    if not root.is_dir():
-        raise InputError(f"expected a store folder, got {root}, which does not exist; name it with --store")
-    found = [Artefact(folder, manifest_of(folder)) for folder in _folders(root) if _is_whole(folder)]
+    """Return what a store holds, oldest first; folders without a manifest are left to `leftovers`."""
+    found = [Artefact(folder) for folder in _folders(root) if _is_whole(folder)]
     return sorted(found, key=lambda artefact: (artefact.made, artefact.key))
 
 
 def leftovers(root: Path) -> list[Path]:
     """Return the half-written folders that no run is working on: a killed run left them."""
-    half = [folder for folder in _folders(root) if not _is_whole(folder)] + sorted((root / SCRATCH).glob("*"))
-    return [folder for folder in half if not Store(root).busy(_key_of(folder))]
+    half = [folder for folder in _folders(root) if not _is_whole(folder)] + _unfinished(root)
+    return [folder for folder in half if not Store(root).busy(key_in(folder))]
+
+
+def strays(root: Path) -> list[Path]:
+    """Return the files and links that stand where a store has folders only."""
+    return [path for path in _entries(root) if path.is_symlink() or not path.is_dir()]
 
 
 def _folders(root: Path) -> list[Path]:
-    return [folder for kind in STAGES for folder in sorted((root / kind).glob("*")) if folder.is_dir()]
+    if not root.is_dir():
+        raise InputError(f"expected a store folder, got {root}, which does not exist; name it with --store")
+    return [path for path in _entries(root) if path.is_dir() and not path.is_symlink()]
+
+
+def _entries(root: Path) -> list[Path]:
+    return [path for kind in STAGES for path in sorted((root / kind).glob("*"))]
+
+
+def _unfinished(root: Path) -> list[Path]:
+    return [path for path in sorted((root / SCRATCH).glob("*")) if path.is_dir()]
 
 
 def _is_whole(folder: Path) -> bool:
     return (folder / MANIFEST).is_file() and not folder.name.startswith(WRITING)
 
 
-def _key_of(folder: Path) -> str:
+def key_in(folder: Path) -> str:
+    """Return the key of the stage that a half-written folder belongs to."""
     return folder.name.removeprefix(WRITING).partition("-")[0]
 
 
 def verify(root: Path) -> dict[str, list[str]]:
-    """Return the broken files of every artefact that is not what was written, by key."""
+    """Return the broken files of every artefact and checkpoint that is not what was written, by key, and strays."""
     checked = {artefact.key: broken_artefacts(artefact.folder) for artefact in artefacts(root)}
+    for folder in _unfinished(root):
+        if broken := scratch.unsealed_files(folder):
+            checked[folder.name] = [*checked.get(folder.name, []), *broken]
+    checked |= {path.relative_to(root).as_posix(): [STRAY] for path in strays(root)}
     return {key: broken for key, broken in checked.items() if broken}
 
 
 def collect_garbage(root: Path, *, dry_run: bool = False) -> list[str]:
     """Remove half-written folders and artefacts that the installed code would never use; return what they were."""
     half, stale = leftovers(root), [artefact for artefact in artefacts(root) if not artefact.current]
-    for folder in () if dry_run else (*half, *(artefact.folder for artefact in stale)):
-        shutil.rmtree(folder)
-    return [*(f"half-written {_key_of(folder)}" for folder in half), *(artefact.title for artefact in stale)]
-
-
-def made_with(root: Path, ids: Collection[str]) -> list[Artefact]:
-    """Return the artefacts that read one of these samples, or were made from one that did."""
-    wanted, everything = frozenset(ids), artefacts(root)
-    tainted = {artefact.key for artefact in everything if artefact.ids() & wanted}
-    while more := {a.key for a in everything if tainted & set(a.manifest["parents"].values())} - tainted:
-        tainted |= more
-    return [artefact for artefact in everything if artefact.key in tainted]
-
-
-def forget(root: Path, ids: Collection[str], *, dry_run: bool = False) -> list[Artefact]:
-    """Remove the artefacts made with these samples; return them."""
-    if not ids:
-        raise InputError("expected at least one id to forget, got none")
-    doomed = made_with(root, ids)
-    for artefact in () if dry_run else doomed:
-        shutil.rmtree(artefact.folder)
-    return doomed
+    if not dry_run:
+        with Store(root).alone(runs=True):
+            Store(root).remove([*half, *(artefact.folder for artefact in stale)])
+    return [*(f"half-written {key_in(folder)}" for folder in half), *(artefact.title for artefact in stale)]

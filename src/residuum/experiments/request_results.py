@@ -8,7 +8,7 @@ from residuum.auditing import Counts
 from residuum.auditing.intervals import normal_quantile
 from residuum.auditing.measures import difference, exact_radii, json_numbers, pooled_ratio
 from residuum.experiments.experiment import Experiment
-from residuum.experiments.results import claim_folder, write_run
+from residuum.experiments.results import claim_folder, fill_folder, replaced_run, results_record
 from residuum.experiments.runner import Result
 from residuum.files import write_whole
 from residuum.record import (
@@ -29,16 +29,20 @@ def write_requests(
     results: Sequence[Sequence[Result]],
     out: Path,
     conclude: Callable[[Results], Results] | None = None,
+    *,
+    gallery: bool | None = None,
 ) -> Requests:
     """Write a complete run for each request below `out`, then requests.json; return its content."""
     claim_folder(out, Requests)
-    runs = [
-        write_run(step, found, out / step_folder(number), conclude)
-        for number, (step, found) in enumerate(zip(steps, results, strict=True), start=1)
-    ]
-    record = requests_record(steps, results, runs)
-    write_whole(out / record.FILE, record.text())
-    return record
+    with replaced_run(out, Requests, [result for found in results for result in found]) as aside:
+        runs = []
+        for number, (step, found) in enumerate(zip(steps, results, strict=True), start=1):
+            (folder := aside / step_folder(number)).mkdir()
+            record = results_record(step, found)
+            runs.append(fill_folder(conclude(record) if conclude else record, found, folder, gallery))
+        sequence = requests_record(steps, results, runs)
+        write_whole(aside / sequence.FILE, sequence.text())
+    return sequence
 
 
 def step_folder(number: int) -> str:

@@ -4,6 +4,7 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -15,13 +16,16 @@ from residuum.auditing.completeness import completeness_above, difference_floor
 from residuum.auditing.own_measures import OWN_MEASURES
 from residuum.data import DATASETS
 from residuum.experiments.experiment import Experiment
+from residuum.experiments.known_runs import noted
 from residuum.experiments.pretrained import KnownFile
 from residuum.experiments.runner import Result
 from residuum.files import write_whole
+from residuum.folders import locked, rewritten
 from residuum.metrics import summarise
 from residuum.parallel import Compute
 from residuum.plugins import described_plugins
 from residuum.record import NoiseFloor, Requests, Results, Row, ScenarioRecord, SeedResult, Stored
+from residuum.run_folder import BESIDE, hashes
 from residuum.types import InputError
 
 Floors = dict[str, list[float]]  # by perturbation
@@ -126,9 +130,7 @@ def _named(file: KnownFile) -> dict[str, str]:
     return {"file": file.path.name, "sha256": file.sha256}
 
 
-def _row(
-    facts: RowFacts, label: str, by_label: Mapping[str, list[Result]], floors: Floors, own: Sequence[str]
-) -> Row:
+def _row(facts: RowFacts, label: str, by_label: Mapping[str, list[Result]], floors: Floors, own: Sequence[str]) -> Row:
     metrics = {str(r.seed): r.metrics for r in by_label[label]}
     reference = {str(r.seed): r.metrics for r in by_label["retrain"]}
     return Row.model_validate(
@@ -226,40 +228,55 @@ def claim_folder(out: Path, kind: type[Stored] = Results) -> None:
 
 
 def write_run(
-    experiment: Experiment, results: Sequence[Result], out: Path, conclude: Callable[[Results], Results] | None = None
+    experiment: Experiment,
+    results: Sequence[Result],
+    out: Path,
+    conclude: Callable[[Results], Results] | None = None,
+    *,
+    gallery: bool | None = None,
 ) -> Results:
-    """Write results.json, counts and weights into `out`, results.json last; return the record.
+    """Write results.json, counts and weights into `out` in place of the run that is there; return the record.
 
-    `conclude` adds to the record what is concluded from it.
+    `conclude` adds to the record what is concluded from it. `gallery` says whether pictures of forgotten samples are
+    written; None means of data sets with a public name only.
     """
     claim_folder(out)
     record = results_record(experiment, results)
-    record = conclude(record) if conclude else record
-    write_files(record, results, out)
-    return record
+    return write_files(conclude(record) if conclude else record, results, out, gallery=gallery)
 
 
-def write_files(record: Results, results: Sequence[Result], out: Path) -> None:
-    """Write counts and weights of all rows and then the record into a folder."""
+def write_files(record: Results, results: Sequence[Result], out: Path, *, gallery: bool | None = None) -> Results:
+    """Write a run as `write_run` does, from its record; return the record with the hashes of all files."""
+    with replaced_run(out, Results, results) as aside:
+        return fill_folder(record, results, aside, gallery)
+
+
+@contextmanager
+def replaced_run(out: Path, kind: type[Stored], results: Sequence[Result]) -> Iterator[Path]:
+    """Yield an empty folder, whose content then replaces the run in `out`; the store knows of it from here on."""
     try:
-        for result in results:
-            _copy_files(result, out)
-        write_whole(out / record.FILE, record.text())
+        with locked(out), noted(out, results), rewritten(out, kind.FILE, BESIDE[kind]) as aside:
+            yield aside
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror}; free some space or choose another --out") from error
 
 
-def _copy_files(result: Result, out: Path) -> None:
-    for name, source in result.counts.items():
-        _copy(source, out / counts_path(result, name))
-        _copy(result.heldout[name], out / counts_path(result, f"{name}.heldout"))
-    if result.gallery is not None:
-        _copy(result.gallery, out / "gallery" / f"{result.seed}.npz")
-    if result.picture is not None:
-        _copy(result.picture, out / "pictures" / f"{result.seed}.npz")
-    _copy(result.model, out / "models" / str(result.seed) / f"{result.label}.safetensors")
+def fill_folder(record: Results, results: Sequence[Result], folder: Path, gallery: bool | None) -> Results:
+    """Write counts and weights into an empty folder, and then the record with their hashes; return that."""
+    with_gallery = record.scenario.public_data if gallery is None else gallery
+    for result in results:
+        for name, source in _sources(result, with_gallery).items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, folder / name)
+    record = record.model_copy(update={"files": hashes(folder)})
+    write_whole(folder / record.FILE, record.text())
+    return record
 
 
-def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)
+def _sources(result: Result, with_gallery: bool) -> dict[str, Path]:
+    """Return, by path below the run's folder, the artefacts that the run has copies of."""
+    found = {counts_path(result, name): source for name, source in result.counts.items()}
+    found |= {counts_path(result, f"{name}.heldout"): source for name, source in result.heldout.items()}
+    found |= {f"models/{result.seed}/{result.label}.safetensors": result.model}
+    pictures = {"gallery": result.gallery if with_gallery else None, "pictures": result.picture}
+    return found | {f"{what}/{result.seed}.npz": source for what, source in pictures.items() if source}

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
 from residuum.experiments.experiment import Experiment
+from residuum.experiments.loading import loaded_dataset
 from residuum.experiments.planning import Plans, SeedPlan, Undecided, all_stages, continued, plan, row_named
-from residuum.experiments.settings import loaded_dataset
 from residuum.experiments.stages import GALLERY, MODEL, PICTURE, read_record
 from residuum.experiments.store import Stage, Store
 from residuum.parallel import SINGLE_PROCESS, Team
@@ -19,13 +19,14 @@ from residuum.types import InputError
 Report = Callable[[Stage, int, int], None]
 Judge = Callable[[Experiment, "list[Result]"], Undecided]
 
+LOOK_EVERY = 5.0  # seconds of waiting after which it is looked whether anybody still works
 # how long kinds of stages take, relative to each other, where the store has not seen one yet
 GUESSES = {"train": 4.0, "audit": 8.0}
 
 
 @dataclass(frozen=True)
 class Result:
-    """What is known of one row and one seed."""
+    """What is known of one row and one seed; `artefacts` are the folders in the store that it came from."""
 
     label: str
     seed: int
@@ -42,6 +43,7 @@ class Result:
     gallery: Path | None
     notes: dict[str, Any]
     picture: Path | None = None
+    artefacts: tuple[Path, ...] = ()
 
 
 def run_all(
@@ -74,7 +76,7 @@ def run_all(
     if plans is None:
         loaded_dataset.cache_clear()  # the data as they are now
         plans = [plan(experiment) for experiment in experiments]
-    known, finished = Store(Path(store)), set[str]()
+    known, finished = Store(Path(store).absolute()), set[str]()  # workers may have other working folders
 
     def computed(plans: Plans) -> list[list[Result]]:
         stages = [stage for stage in all_stages(plans) if stage.key not in finished]
@@ -82,13 +84,14 @@ def run_all(
         run_stages(stages, known, executor=executor, report=report, team=team)
         return [[result for seed_plan in own for result in _gather(seed_plan, known)] for own in plans]
 
-    results = computed(plans)
-    for draws in rounds[1:]:
-        undecided = [judge(*each) for each in zip(experiments, results, strict=True)] if judge else []
-        if not draws or not any(undecided):
-            break
-        plans = [[continued(one, left, draws) for one in own] for own, left in zip(plans, undecided, strict=True)]
+    with known.in_use() if team.leads else nullcontext():
         results = computed(plans)
+        for draws in rounds[1:]:
+            undecided = [judge(*each) for each in zip(experiments, results, strict=True)] if judge else []
+            if not draws or not any(undecided):
+                break
+            plans = [[continued(one, left, draws) for one in own] for own, left in zip(plans, undecided, strict=True)]
+            results = computed(plans)
     return results
 
 
@@ -137,7 +140,7 @@ def _run_on(executor: Executor, stages: Sequence[Stage], store: Store) -> Genera
             for key in [key for key in ordered if key in ready][: room - len(running)]:
                 running[executor.submit(store.compute, ordered[key])] = ordered[key]
                 ready.remove(key)
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
+            for future in _first_done(running, executor):
                 stage = running.pop(future)
                 with row_named(stage.name):
                     future.result()
@@ -146,6 +149,14 @@ def _run_on(executor: Executor, stages: Sequence[Stage], store: Store) -> Genera
     finally:
         for future in running:
             future.cancel()
+
+
+def _first_done(running: Iterable[Future[Path]], executor: Executor) -> set[Future[Path]]:
+    """Return what is done as soon as something is; an executor that can be left alone is asked meanwhile."""
+    while not (done := wait(running, LOOK_EVERY, return_when=FIRST_COMPLETED).done):
+        if check := getattr(executor, "check", None):
+            check()
+    return done
 
 
 def longest_path_first(stages: Iterable[Stage], seconds: Mapping[str, float | None]) -> list[Stage]:
@@ -170,6 +181,7 @@ def _gather(seed_plan: SeedPlan, store: Store) -> Iterable[Result]:
     audits = {name: read_record(store.folder(stage)) for name, stage in seed_plan.audits.items()}
     gallery = store.folder(next(iter(seed_plan.audits.values()))) / GALLERY
     picture = store.folder(seed_plan.picture) / PICTURE if seed_plan.picture else None
+    shared = tuple(store.folder(stage) for stage in (*seed_plan.audits.values(), seed_plan.picture) if stage)
     for label, stage in seed_plan.models.items():
         made = read_record(store.folder(stage))
         evaluated = read_record(store.folder(seed_plan.evaluations[label]))
@@ -190,5 +202,6 @@ def _gather(seed_plan: SeedPlan, store: Store) -> Iterable[Result]:
             },
             gallery=gallery if gallery.is_file() else None,
             notes=made.get("notes", {}),
+            artefacts=(store.folder(stage), store.folder(seed_plan.evaluations[label]), *shared),
             picture=picture,
         )

@@ -8,7 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt
 
-from residuum.data import Dataset, ids_of_ranks, load_dataset, make_splits
+from residuum.data import Dataset, ids_of_ranks, make_splits
+from residuum.experiments.loading import current_dataset, loaded_dataset
 from residuum.experiments.pretrained import KnownFile, Pretrained
 from residuum.metrics import Relearning
 from residuum.parallel import Compute
@@ -192,12 +193,15 @@ class StageSettings(Strict):
             request["forget_class"] = None if request["forget_class"] is None else str(request["forget_class"])
         return content
 
+    def dataset(self) -> Dataset:
+        """Return the data set as it is now, whether or not it is the one that was planned with."""
+        return current_dataset(self.data.name, self.root, self.data.size)
+
     def splits(self, *, combined: bool = True) -> Splits:
         """Return the splits of all requests together, or of the last one alone."""
-        source = (self.data.name, self.root, self.data.size)
-        if loaded_dataset(*source).fingerprint != self.fingerprint:  # of an earlier run in this process
+        if self.dataset().fingerprint != self.fingerprint:  # of an earlier run in this process
             loaded_dataset.cache_clear()
-        if (dataset := loaded_dataset(*source)).fingerprint != self.fingerprint:  # written to, or another machine's
+        if (dataset := self.dataset()).fingerprint != self.fingerprint:  # written to, or another machine's
             name = self.data.name
             raise InputError(f"data set {name} is not the one the run was planned with; put it back or start again")
         return split_data(dataset, self.data, self.requests, combined=combined)
@@ -264,12 +268,6 @@ class PictureStageSettings(StageSettings):
     kind = "picture"
     labels: tuple[str, ...]
     picture: PictureSettings
-
-
-@lru_cache(maxsize=1)
-def loaded_dataset(name: str, root: Path | None, size: int | None) -> Dataset:
-    """Return the data set, which a process reads once; clear the cache to see what was written since."""
-    return load_dataset(name, root=root, size=size)
 
 
 @lru_cache(maxsize=2)

@@ -19,11 +19,11 @@ from safetensors.torch import load_file, save
 from torch import nn
 
 from residuum.auditing import AuditResult, Counts, audit, first_radius, make_gallery, of_unaffected_classes
-from residuum.checkpoint import Checkpoint
 from residuum.decision_regions.querying import query_models
 from residuum.errors import MethodError
 from residuum.experiments.fingerprints import code_fingerprint
 from residuum.experiments.parsing import build_perturbation
+from residuum.experiments.scratch import SealedCheckpoint as Checkpoint
 from residuum.experiments.settings import (
     AuditStageSettings,
     EvaluateSettings,

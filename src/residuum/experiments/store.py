@@ -1,33 +1,39 @@
 """Where stages leave their artefacts: a folder per content key, hashed, written aside, renamed, never edited."""
 
 import errno
-import hashlib
 import json
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
+from residuum.experiments import scratch
+from residuum.experiments.loading import all_ids, refuse_changed_files
+from residuum.experiments.manifest import MANIFEST, Manifest, broken_artefacts, key_of
 from residuum.experiments.settings import StageSettings
 from residuum.experiments.stages import SCRATCH, STAGES, code_of, read_record
-from residuum.files import file_sha256, write_whole
+from residuum.files import write_whole
+from residuum.folders import ASIDE, clear_aside, remove
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.plugins import add_plugins
 from residuum.types import InputError, warn
 
 VERSION = 1
-MANIFEST = "manifest.json"
 WRITING = ".writing-"
 LOG = "log.txt"
+LOCKS = "locks"
+ALONE = "alone"  # the lock of whoever removes what is finished
+UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
 FINISHED, TO_DO = "finished", "to do"
 
 
@@ -51,7 +57,7 @@ class Stage:
     @cached_property
     def key(self) -> str:
         """Hash of everything the result depends on: settings, data, parents, code and library versions."""
-        return _digest(self.content)[:32]
+        return key_of(self.content)
 
     @cached_property
     def content(self) -> dict[str, Any]:
@@ -115,32 +121,37 @@ class Store:
         if team.size > 1:
             team.log = lambda share: self._log("shared", stage, f": rank {team.rank} of {team.size} has {share}")
         parents = {name: self.folder(parent) for name, parent in stage.parents.items()}
-        scratch = self.root / SCRATCH / stage.key
-        STAGES[stage.kind](stage.settings, {SCRATCH: scratch, **parents}, folder, team)
+        dataset = stage.settings.dataset()
+        STAGES[stage.kind](stage.settings, {SCRATCH: self._scratch(stage), **parents}, folder, team)
+        refuse_changed_files(dataset)
+
+    def _scratch(self, stage: Stage) -> Path:
+        return self.root / SCRATCH / stage.key
 
     def known_seconds(self) -> dict[tuple[str, str], float]:
         """Return how long the newest finished stage of each kind and name took."""
         manifests = [path for kind in STAGES for path in (self.root / kind).glob(f"[!.]*/{MANIFEST}")]
-        newest_last = sorted(manifests, key=lambda path: path.stat().st_mtime)
+        newest_last = sorted(manifests, key=lambda path: path.stat().st_mtime if path.exists() else 0.0)
         return dict(found for path in newest_last if (found := _seconds_of(path.parent)))
 
     def _run(self, stage: Stage, target: Path, team: Team) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=f"{WRITING}{stage.key}-", dir=target.parent))
-        scratch = self.root / SCRATCH / stage.key
-        scratch.mkdir(parents=True, exist_ok=True)
+        unfinished = self._scratch(stage)
+        unfinished.mkdir(parents=True, exist_ok=True)
         self._log("started", stage)
         try:
+            scratch.write_ids(unfinished, all_ids(stage.settings.dataset()))
             self._call(stage, aside, team)
-            _write_manifest(stage, aside)
-            shutil.rmtree(scratch)
+            Manifest.describe(aside, stage.content, title=stage.title, name=stage.name).write(aside)
+            shutil.rmtree(unfinished)
             shutil.rmtree(target, ignore_errors=True)
             os.rename(aside, target)
             self._log("finished", stage)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-            if scratch.is_dir() and not any(scratch.iterdir()):
-                scratch.rmdir()
+            if not scratch.has_checkpoint(unfinished):
+                shutil.rmtree(unfinished, ignore_errors=True)
 
     def _log(self, event: str, stage: Stage, details: str = "") -> None:
         """Append one line to the store's log; what was computed when, and by which process, can be read there."""
@@ -150,11 +161,11 @@ class Store:
 
     def lock(self, key: str) -> FileLock:
         """Return the lock of one key."""
-        return FileLock(self.root / "locks" / key)
+        return FileLock(self.root / LOCKS / key)
 
     def busy(self, key: str) -> bool:
         """Tell whether some run is working on this key now."""
-        if not (self.root / "locks" / key).is_file():
+        if not (self.root / LOCKS / key).is_file():
             return False
         try:
             with self.lock(key).acquire(blocking=False):
@@ -162,63 +173,77 @@ class Store:
         except Timeout:
             return True
 
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Hold off `alone` while a run is under way, between its stages too; wait for one that has begun."""
+        with _clear_errors(self.root):
+            self.prepare()
+            mine = self.lock(f"run-{uuid4().hex}")
+            with self.lock(ALONE):
+                mine.acquire()
+        try:
+            yield
+        finally:
+            mine.release()
+            Path(mine.lock_file).unlink(missing_ok=True)
+
+    @contextmanager
+    def alone(self, *, runs: bool = False) -> Iterator[None]:
+        """Keep other cleaners and new runs away; without `runs`, a run that is under way is an error.
+
+        It could bring back what is removed.
+        """
+        with _clear_errors(self.root):
+            self.prepare()
+            try:
+                mine = self.lock(ALONE).acquire(blocking=False)
+            except Timeout:
+                raise InputError(f"another command is cleaning the store {self.root}; wait for its end") from None
+            with mine:
+                self._refuse_runs(() if runs else (self.root / LOCKS).iterdir())
+                yield
+
+    def _refuse_runs(self, locks: Iterable[Path]) -> None:
+        if any(self.busy(path.name) for path in locks if path.name != ALONE):
+            raise InputError(f"a run is using the store {self.root}; wait for its end or stop it, then try again")
+
+    def remove(self, folders: Sequence[Path]) -> None:
+        """Remove folders one after the other, each renamed away first; also what an earlier call did not finish."""
+        clear_aside(self.root)
+        for folder in folders:
+            remove(folder.rename(self.root / f"{ASIDE}{uuid4().hex}"))
+
     def prepare(self) -> None:
         """Create the store's folders; refuse a store that a newer version of Residuum wrote."""
-        (self.root / "locks").mkdir(parents=True, exist_ok=True)
+        (self.root / LOCKS).mkdir(parents=True, exist_ok=True)
         mark = self.root / "store.json"
         if not mark.is_file():
             write_whole(mark, json.dumps({"version": VERSION}))
-        found = json.loads(mark.read_text(encoding="utf-8"))["version"]
+        found = _version(mark)
         if found > VERSION:
             text = f"the store {self.root} has version {found}, this Residuum knows {VERSION}"
             raise InputError(f"{text}; update Residuum or choose another folder with --store")
 
 
+def _version(mark: Path) -> int:
+    try:
+        found = json.loads(mark.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        found = None
+    version = found.get("version") if isinstance(found, dict) else None
+    if isinstance(version, int):
+        return version
+    text = f'{mark}: expected {{"version": {VERSION}}}, got something else'
+    raise InputError(f"{text}; if the folder is a store of yours, remove the file, else choose another with --store")
+
+
 def _seconds_of(folder: Path) -> tuple[tuple[str, str], float] | None:
     """Return kind, name and seconds of a finished stage; None where they cannot be read (its user will complain)."""
     try:
-        return (folder.parent.name, str(manifest_of(folder)["name"])), float(read_record(folder)["seconds"])
-    except (OSError, ValueError, KeyError, TypeError):
+        name = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["name"]
+        return (folder.parent.name, str(name)), float(read_record(folder)["seconds"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-
-
-def manifest_of(folder: Path) -> dict[str, Any]:
-    """Return what is known of an artefact: its stage's content, the hash of every file, and when it was made."""
-    manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    return manifest
-
-
-def broken_artefacts(folder: Path) -> list[str]:
-    """Return the files that are missing, unknown, or not what was written."""
-    try:
-        manifest = manifest_of(folder)
-        files, sound = manifest["files"], manifest.pop("seal") == _digest(manifest)
-    except (OSError, ValueError, KeyError):
-        sound = False
-    if not sound:
-        return [MANIFEST]
-    there = _names(folder) - {MANIFEST}
-    changed = {name for name in there & files.keys() if file_sha256(folder / name) != files[name]}
-    return sorted(changed | (there ^ files.keys()))
-
-
-def _names(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-
-
-def _write_manifest(stage: Stage, folder: Path) -> None:
-    hashes = {name: file_sha256(folder / name) for name in sorted(_names(folder))}
-    manifest = {**stage.content, "title": stage.title, "name": stage.name, "files": hashes}
-    sealed = {**manifest, "seal": _digest(manifest)}
-    (folder / MANIFEST).write_text(json.dumps(sealed, indent=1), encoding="utf-8")
-    for name in _names(folder):
-        with (folder / name).open("rb+") as file:
-            os.fsync(file.fileno())
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    """Return the hash of plain values; a manifest carries that of itself, so that it cannot change unseen either."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _report_broken(folder: Path, broken: list[str]) -> None:
@@ -238,7 +263,7 @@ def _clear_errors(root: Path) -> Iterator[None]:
         code = reason.errno if isinstance(reason, OSError) else None
         if code in (errno.ENOSPC, errno.EDQUOT):
             text = f"no space left for the store {root}; free some, or choose another with --store"
-        elif isinstance(error, OSError) and code in (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+        elif isinstance(error, OSError) and code in UNWRITABLE:
             text = f"cannot write to the store {root}: {error.strerror}; choose another with --store"
         else:
             raise

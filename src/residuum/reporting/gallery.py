@@ -23,7 +23,7 @@ PRIVATE = (
     "data they are shown only on request (`residuum report RUN --gallery`)."
 )
 SWITCHED_OFF = "The pictures are left out because the page was made with --no-gallery."
-MISSING = "This run stored no gallery file, so there are no pictures to show."
+MISSING = "This run stored no gallery file; of your own data, `residuum run` does so with --gallery only."
 NO_IMAGES = (
     "The samples are not images, so there are no pictures to show; their ids and answers stand in the run's files."
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from residuum.errors import InputError, plural
 from residuum.record import Results, Row
+from residuum.run_folder import check_files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,6 +125,8 @@ def load_runs(folders: Sequence[Path | str]) -> list[Run]:
     if len({home.resolve() for home in homes}) < len(homes):
         raise InputError(f"expected different runs, got {', '.join(map(str, folders))}")
     records = [Results.load(home) for home in homes]
+    for home, record in zip(homes, records, strict=True):
+        check_files(home, record)
     return [Run(*each) for each in zip(homes, _unique_names(homes, records), records, strict=True)]
 
 

@@ -1,13 +1,14 @@
 """Write a report: the page, the table for a paper and the figures."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from residuum.decision_regions import Answers, write_figure
 from residuum.errors import InputError
 from residuum.files import write_whole
+from residuum.folders import locked
 from residuum.record import Requests
 from residuum.reporting.exports import csv_table, csv_text, latex_table
 from residuum.reporting.figures import write_figures
@@ -40,8 +41,18 @@ def write_report(
     folders = [each.folder if isinstance(each, Run) else Path(each) for each in given]
     if len(folders) == 1 and (folders[0] / Requests.FILE).is_file():
         target = folders[0] if out is None else Path(out)
-        return _write_requests(folders[0], target, paper=paper, gallery=gallery, samples=samples)
-    runs = load_runs(folders)
+        with locked(folders[0]):
+            return _write_requests(folders[0], target, paper=paper, gallery=gallery, samples=samples)
+    with ExitStack() as stack:
+        # in one order everywhere: no two reports can wait for each other
+        for folder in sorted({folder.resolve() for folder in folders if folder.is_dir()}):
+            stack.enter_context(locked(folder))
+        return _write_runs(load_runs(folders), paper, gallery, samples, out)
+
+
+def _write_runs(
+    runs: list[Run], paper: Path | str | bool | None, gallery: bool | None, samples: bool | None, out: Path | str | None
+) -> list[Path]:
     published = _published(paper)
     galleries = [gallery_of(run, gallery) for run in runs]
     lists = [samples_of(run, samples) for run in runs]

@@ -83,8 +83,7 @@ def audited(
             perturbations=list(chosen),
             notes=["re-learn time was not measured"],
         )
-        record = with_verdicts(record)
-        write_files(record, results, out)
+        record = write_files(with_verdicts(record), results, out)
     return Run(out, record.scenario.name, record)
 
 

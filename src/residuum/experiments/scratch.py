@@ -1,0 +1,84 @@
+"""What an unfinished stage keeps: the ids it may read and its training's checkpoint, each named by its own hash."""
+
+import hashlib
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+from torch.optim import Optimizer
+
+from residuum.checkpoint import Checkpoint, Generators, Position
+
+IDS = "ids.txt"
+
+
+def seal(path: Path) -> Path:
+    """Give a file a name with the hash of its folder's name and its content; return its new path.
+
+    The folder's name is the stage's key: a file of another stage is as wrong as a changed one.
+    """
+    return path.rename(path.with_name(f"{path.stem}-{_hash(path)}{path.suffix}"))
+
+
+def is_sealed(path: Path) -> bool:
+    """Tell whether a file is what was sealed, where it was sealed."""
+    return path.is_file() and path.stem.rpartition("-")[2] == _hash(path)
+
+
+def unsealed_files(folder: Path) -> list[str]:
+    """Return the names of the files that are not what was written; those not finished begin with a dot."""
+    return sorted(path.name for path in folder.glob("[!.]*") if not is_sealed(path))
+
+
+def _hash(path: Path) -> str:
+    digest = hashlib.sha256(path.parent.name.encode() + b"\0")
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()[:32]
+
+
+def write_ids(folder: Path, ids: Iterable[str]) -> None:
+    """Note the ids of all samples that a stage may read, so that what it leaves when it is killed can be told."""
+    if read_ids(folder) is None:
+        (folder / IDS).write_text("".join(f"{sample_id}\n" for sample_id in ids), encoding="utf-8")
+        seal(folder / IDS)
+
+
+def read_ids(folder: Path) -> frozenset[str] | None:
+    """Return the ids that were noted; None where none are, or not as they were written."""
+    found = [path for path in folder.glob("ids-*.txt") if is_sealed(path)]
+    return frozenset(found[0].read_text(encoding="utf-8").splitlines()) if found else None
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Tell whether there is a training to go on with."""
+    return any(folder.glob("training-*"))
+
+
+@dataclass
+class SealedCheckpoint(Checkpoint):
+    """A checkpoint that a stage goes on from only if every byte is as it was saved."""
+
+    def save(self, position: Position, model: nn.Module, optimiser: Optimizer, generators: Generators) -> None:
+        """Save the state, unless the last one is young; the one before is kept until this one is whole."""
+        super().save(position, model, optimiser, generators)
+        if self.path.is_file():
+            newest = seal(self.path)
+            for older in set(self._files()) - {newest}:
+                older.unlink()
+
+    def restore(self, model: nn.Module, optimiser: Optimizer, generators: Generators) -> Position:
+        """Put everything back as it was saved last and return where that is; a file that has changed is left out."""
+        found = self._files()
+        for path in (path for path in found if not is_sealed(path)):
+            text = f"{path} is not the checkpoint that was written and is left out; the training starts again"
+            print(f"residuum: {text}", file=sys.stderr)  # noqa: T201 (workers have no other way to say it at once)
+            found.remove(path)
+        newest = max(found, key=lambda path: path.stat().st_mtime_ns, default=self.path)
+        return Checkpoint(newest).restore(model, optimiser, generators)
+
+    def _files(self) -> list[Path]:
+        return sorted(self.path.parent.glob(f"{self.path.stem}*{self.path.suffix}"))

@@ -1,0 +1,79 @@
+"""Folders that several processes share: locked while they are written, and never seen half old and half new."""
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+from filelock import FileLock
+
+LOCK = ".lock"
+ASIDE = ".aside-"  # begins the names of what is being written or removed; whoever has the lock may clear it
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, which is the operating system's: it ends with the process that has it.
+
+    A folder that cannot be written to needs none, because nobody changes it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        yield
+        return
+    with FileLock(folder / LOCK):
+        yield
+
+
+@contextmanager
+def rewritten(folder: Path, last: str, others: Iterable[str]) -> Iterator[Path]:
+    """Yield an empty folder; what the caller writes there takes the place of `last` and all `others` in `folder`.
+
+    `last` goes first and comes last: a process that is killed at any moment leaves the old files, the new ones, or a
+    folder without `last`. `others` are patterns. The caller has the lock.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as name:
+    ...     for text in ("old", "new"):
+    ...         with rewritten(Path(name), "index", ["part-*"]) as aside:
+    ...             for file in ("index", f"part-{text}"):
+    ...                 (aside / file).touch()
+    ...     sorted(path.name for path in Path(name).iterdir())
+    ['index', 'part-new']
+    """
+    clear_aside(folder)
+    aside = folder / f"{ASIDE}{uuid4().hex}"
+    aside.mkdir()
+    try:
+        yield aside
+        remove_named(folder, last, others)
+        for path in sorted(aside.iterdir(), key=lambda path: path.name == last):
+            path.rename(folder / path.name)
+    finally:
+        clear_aside(folder)
+
+
+def remove_named(folder: Path, last: str, others: Iterable[str]) -> None:
+    """Remove `last`, then what fits the patterns `others`; all of it is renamed away before any of it is removed."""
+    aside = folder / f"{ASIDE}{uuid4().hex}"
+    aside.mkdir()
+    for pattern in (last, *others):
+        for path in sorted(folder.glob(pattern)):
+            path.rename(aside / path.name)
+    remove(aside)
+
+
+def clear_aside(folder: Path) -> None:
+    """Remove what killed processes left aside."""
+    for path in folder.glob(f"{ASIDE}*"):
+        remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a folder with all that is in it, a file, or a link but not what it points to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
