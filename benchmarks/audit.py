@@ -102,7 +102,7 @@ class Straightforward:
         x, y = self.samples.x, self.samples.y
         right = np.zeros((2, len(x), len(TAUS)), int)
         for t, tau in enumerate(TAUS):
-            attack = self.attack.at(tau)
+            attack = self.attack.with_radius(tau)
             for randomness in self.randomness:
                 moved = attack.apply(predictor.fast, x, y, attack.aim(predictor.fast, x, y, randomness))
                 for side, who in enumerate((predictor, self.reference)):

@@ -1,4 +1,4 @@
-"""The bounds of data: one pair for all features, a pair of values for each, or none."""
+"""The bounds of data and the scale of their features: one value for all, one for each, or none."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,6 +31,36 @@ def _nested(values: Any) -> Any:  # noqa: ANN401 (a number or lists of lists)
     return tuple(_nested(value) for value in values) if isinstance(values, list) else values
 
 
+def checked_scale(scale: Any, name: str) -> Any:  # noqa: ANN401 (numbers, sequences or arrays)
+    """Return the scale as a float or nested tuples of floats; refuse what is negative or no number. Tensors stay."""
+    if scale is None or isinstance(scale, Tensor):
+        return scale
+    try:
+        values = np.asarray(scale, np.float64)
+        usable = bool((np.isfinite(values) & (values >= 0)).all())
+    except (TypeError, ValueError):
+        usable = False
+    if not usable:
+        raise InputError(f"{name}: expected a scale of finite numbers, 0 or more, or None, got {scale!r}")
+    return _nested(values.tolist())
+
+
+def fitting_scale(scale: Any, x: Tensor) -> Tensor:  # noqa: ANN401 (numbers, nested tuples or a tensor)
+    """Return the scale as a tensor that broadcasts to inputs x (n, ...)."""
+    values = torch.as_tensor(scale, dtype=x.dtype, device=x.device)
+    if not _fits(tuple(x.shape[1:]), values.shape):
+        raise InputError(f"expected a scale for inputs of shape {tuple(x.shape[1:])}, got shape {tuple(values.shape)}")
+    return values
+
+
+def _fits(shape: tuple[int, ...], *others: tuple[int, ...]) -> bool:
+    """Tell whether arrays of the other shapes broadcast to this one."""
+    try:
+        return np.broadcast_shapes(*others, shape) == shape
+    except ValueError:
+        return False
+
+
 def clamped(x: Tensor, bounds: Bounds) -> Tensor:
     """Return `x`, changed in place, with every feature at the nearest value within the bounds."""
     return x if bounds is None else x.clamp_(*_limits(x, bounds))
@@ -55,11 +85,7 @@ def _limits(x: Tensor, bounds: tuple[Any, Any]) -> tuple[Any, Any]:
     if isinstance(bounds[0], float) and isinstance(bounds[1], float):
         return bounds
     low, high = (torch.tensor(limit, dtype=x.dtype, device=x.device) for limit in bounds)
-    try:
-        fits = np.broadcast_shapes(low.shape, high.shape, x.shape[1:]) == tuple(x.shape[1:])
-    except ValueError:
-        fits = False
-    if not fits:
+    if not _fits(tuple(x.shape[1:]), low.shape, high.shape):
         shapes = f"{tuple(low.shape)} and {tuple(high.shape)}"
         raise InputError(f"expected bounds for inputs of shape {tuple(x.shape[1:])}, got shapes {shapes}")
     return low, high

@@ -47,7 +47,7 @@ def straightforward(model, reference, samples, attack, attacked, draws):
         for t, tau in enumerate(TAUS):
             for row in rows if tau else rows[:1]:
                 both = type(row)(*(None if part is None else torch.cat([part, part]) for part in row))
-                at = attack.at(tau)
+                at = attack.with_radius(tau)
                 moved = at.apply(attacked, x, y, at.aim(attacked, x, y, both))[:1].double() if tau else x[:1].double()
                 m, a = (module(moved).argmax(1) == y[:1] for module in exact)
                 found[:, i, t] += [1, int(m), int(a)]

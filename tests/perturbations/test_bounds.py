@@ -9,10 +9,10 @@ from residuum import audit, make_splits, unlearn
 from residuum.data import Dataset
 from residuum.experiments.parsing import build_perturbation
 from residuum.methods import RURK
-from residuum.perturbations import FGSM, PERTURBATIONS, PGD, Gaussian
+from residuum.perturbations import FGSM, PERTURBATIONS, PGD, Gaussian, Substitution
 from residuum.types import InputError, Samples, generator
 
-ALL = list(PERTURBATIONS.values())
+ALL = [kind for kind in PERTURBATIONS.values() if kind is not Substitution]  # whose inputs are token ids
 
 
 def features(n=60, seed=0):

@@ -15,6 +15,7 @@ from residuum.auditing.engine import CraftedOn, PreparedModels, Progress, count_
 from residuum.auditing.heldout import choose_heldout, chosen_from
 from residuum.auditing.measures import measure
 from residuum.auditing.memory import measure_memory
+from residuum.auditing.placing import at_layer
 from residuum.auditing.sanity import attack_warnings, id_warnings, issue_warnings, model_warnings, result_warnings
 from residuum.auditing.stream import Work, checked_radii, make_work, rows_for
 from residuum.parallel import SINGLE_PROCESS, Team
@@ -91,7 +92,7 @@ def audit(
         reference: A model that never knew the samples, usually re-trained without them.
         samples: What should have been forgotten.
         perturbation: Name in `PERTURBATIONS`, an object of it, or your own function. Samples outside its bounds, (0, 1)
-            unless it says otherwise, are refused.
+            unless it says otherwise, are refused. One with a layer (`at`) moves that layer's output in every model.
         taus: Radii. At radius 0 one draw is made.
         draws: Draws of each sample at each radius (the literature's protocol is 100); give these or `half_width`.
             Attacks with few outcomes are enumerated instead.
@@ -123,6 +124,12 @@ def audit(
     """
     chosen, radii = make_perturbation(perturbation), checked_radii(taus)
     check_request(models, samples, draws, half_width, first_draw, batch_size)
+    if chosen.at is not None:
+        inner = at_layer(chosen, models, reference, samples, heldout, original, crafted_on)
+        options: dict[str, Any] = {"confidence": confidence, "seed": seed, "half_width": half_width, "seen": seen}
+        options |= {"max_draws": max_draws, "first_draw": first_draw, "batch_size": batch_size}
+        result = audit(**inner, taus=taus, draws=draws, progress=progress, team=team, **options)
+        return replace(result, settings=result.settings | {"still": 0} | chosen.settings())
     for rows in torch.split(torch.arange(len(samples)), rows_for(samples.shape)):
         chosen.check(samples.batch(rows)[0], [samples.ids[row] for row in rows])
     prepared = prepare_models(

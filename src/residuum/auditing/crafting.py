@@ -42,7 +42,7 @@ class Crafter:
 
     def apply(self, tau: float, x: Tensor, y: Tensor, aimed: Randomness) -> Tensor:
         """Return the inputs moved at one radius."""
-        at = self.perturbation.at(tau)
+        at = self.perturbation.with_radius(tau)
         if not self.perturbation.crafted:
             return at.apply(self.model, x, y, aimed)
         return torch.cat([at.apply(self.model, *part)[:size].cpu() for part, size in self.split(x, y, aimed)])
@@ -67,7 +67,7 @@ def batch_invariance(model: nn.Module, probe: Tensor) -> BatchInvariance:
     full = few[torch.arange(UNIT) % STEP]
     gradients = [first_class_gradient(model, full[:size]) for size in TRIAL_SIZES]
     wanted, moved, others = gradients[-1], torch.arange(UNIT).roll(3).flip(0), full.clone()
-    others[1::2] = 1 - others[1::2]
+    others[1::2] = others[:1]
     rows_keep_theirs = torch.equal(first_class_gradient(model, full[moved]), wanted[moved])
     if not (rows_keep_theirs and torch.equal(first_class_gradient(model, others)[::2], wanted[::2])):
         return "alone"

@@ -15,7 +15,7 @@ from residuum.auditing.counts import INTEGER_FIELDS, Counts, Integers
 from residuum.auditing.crafting import BatchInvariance, Crafter
 from residuum.auditing.predictor import Predictor
 from residuum.auditing.stream import Group, Work, clean_groups, groups
-from residuum.perturbations import Bounds, Perturbation, block_generator, clamped
+from residuum.perturbations import Perturbation, block_generator
 from residuum.types import Samples
 
 CraftedOn = Literal["unlearned", "reference"] | nn.Module
@@ -78,7 +78,7 @@ def prepare_models(
     original: nn.Module | None = None,
 ) -> PreparedModels:
     """Return private copies of all models, ready to predict; `radius` is the largest they will meet."""
-    probe = probe_batch(samples, perturbation.bounds, radius, seed)
+    probe = probe_batch(samples, perturbation.with_radius(radius), seed)
     source = crafted_on if isinstance(crafted_on, nn.Module) else reference
     known = (reference, *models.values()) if original is None else (reference, *models.values(), original)
     distinct = {id(model): model for model in known}
@@ -98,12 +98,13 @@ def prepare_models(
     )
 
 
-def probe_batch(samples: Samples, bounds: Bounds, tau: float, seed: int) -> Tensor:
-    """Return up to 16 samples (the first by id) as they are and with noise of the largest radius."""
+def probe_batch(samples: Samples, perturbation: Perturbation, seed: int) -> Tensor:
+    """Return up to 16 samples (the first by id) as they are and with noise of the perturbation's radius."""
     first = sorted(range(len(samples)), key=samples.ids.__getitem__)[:PROBE]
     x, _ = samples.batch(torch.tensor(first))
-    noise = block_generator(seed, "probe", 0).standard_normal(x.shape, dtype=np.float32)
-    return torch.cat([x, clamped(x + tau * torch.from_numpy(noise), bounds)])
+    noise = torch.from_numpy(block_generator(seed, "probe", 0).standard_normal(x.shape, dtype=np.float32))
+    noise[:, : perturbation.still] = 0
+    return torch.cat([x, perturbation.shifted(x, noise)])
 
 
 def count_predictions(

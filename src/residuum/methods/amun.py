@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from residuum.methods.base import Context
 from residuum.methods.gd import GD
 from residuum.methods.streams import joined
-from residuum.models import device_of, evaluating
+from residuum.models import device_of, evaluating, space_of
 from residuum.models.inference import rows_at_once
 from residuum.perturbations.gradient import loss_gradient
 from residuum.training import STRICT, Positive
@@ -39,6 +39,7 @@ class AMUN(GD):
     name: ClassVar[str] = "amun"
     title: ClassVar[str] = "AMUN"
     reads: ClassVar[frozenset[str]] = frozenset({"retain", "forget"})
+    moves_inputs: ClassVar[bool] = True
 
     epochs: Annotated[int, Field(ge=0)] = 10
     weight_decay: float = 5e-4
@@ -110,12 +111,11 @@ def _attack(model: nn.Module, exact: nn.Module, x: Tensor, y: Tensor, eps: float
 
 
 def _step(model: nn.Module, moved: Tensor, x: Tensor, y: Tensor, eps: float) -> Tensor:
-    """Return the inputs after one step uphill, within the l2 ball around x and within [0, 1]."""
+    """Return the inputs after one step uphill, within the l2 ball around x and the bounds of the inputs."""
     uphill = nn.functional.normalize(loss_gradient(model, moved, y).flatten(1), dim=1)
     away = moved + STEP * eps * uphill.view_as(x) - x
     length = torch.linalg.vector_norm(away.flatten(1), dim=1).clamp(min=1e-12).view(-1, *[1] * (x.ndim - 1))
-    inside: Tensor = x + away * (eps / length).clamp(max=1)
-    return inside.clamp(0, 1)
+    return space_of(model).moved(x, away * (eps / length).clamp(max=1))
 
 
 def _labels(exact: nn.Module, x: Tensor) -> Tensor:

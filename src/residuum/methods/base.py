@@ -75,13 +75,15 @@ class Method(ABC):
 
     `name` is what the command line says, `title` what the literature says, `reads` which of "retain", "forget" and
     "validation" the method looks at with its defaults (a promise that tests check). `accelerated` methods are given a
-    model that may be on a GPU, and bring their inputs to it; the others compute on the CPU.
+    model that may be on a GPU, and bring their inputs to it; the others compute on the CPU. Methods that `moves_inputs`
+    look at perturbed copies of samples, as far as the model's inputs allow (`residuum.models.space_of`).
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     reads: ClassVar[frozenset[str]] = frozenset({"retain", "forget"})
     accelerated: ClassVar[bool] = False
+    moves_inputs: ClassVar[bool] = False
 
     @abstractmethod
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:

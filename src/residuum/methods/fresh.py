@@ -22,7 +22,7 @@ def reinitialise(parts: Iterable[nn.Module], seed: int) -> None:
         module.cpu()  # the same weights whatever the device
         if isinstance(module, nn.Conv2d | nn.Linear | nn.BatchNorm2d | Normalise):
             initialise(module, ours)
-        elif callable(reset := getattr(module, "reset_parameters", None)):
+        elif callable(reset := getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))):
             with torch.random.fork_rng(devices=[]):  # foreign layers draw from the global generator
                 torch.manual_seed(int(torch.randint(2**62, (), generator=ours)))
                 reset()

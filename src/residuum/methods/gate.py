@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from residuum.methods.base import Context, GradientMethod, Phases
 from residuum.methods.held_out import held_out_alike, lacks_held_out, rows_by_class
 from residuum.methods.streams import noisy_copies
-from residuum.models import device_of, evaluating
+from residuum.models import device_of, evaluating, space_of
 from residuum.models.inference import rows_at_once
 from residuum.training import STRICT, Batch, NonNegative, TrainingPhase
 from residuum.types import Splits, child_seed, generator
@@ -120,5 +120,5 @@ class Gate:
     def recognition(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         """Return p(y|x) of each sample, or of a noisy copy of it, in eval mode, as float64 on the CPU."""
         with evaluating(model), torch.no_grad():
-            seen = noisy_copies(x, self.tau, self.noise) if self.tau else x
+            seen = noisy_copies(x, self.tau, self.noise, space_of(model)) if self.tau else x
             return model(seen).double().softmax(1).gather(1, y[:, None])[:, 0].cpu()  # type: ignore[no-any-return]

@@ -1,6 +1,7 @@
 """RURK: unlearn robustly, so that perturbed copies of forgotten samples are not recognised either."""
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -14,7 +15,7 @@ from residuum.methods.base import Context
 from residuum.methods.gate import ForgettingMethod
 from residuum.methods.held_out import held_out_alike, lacks_held_out, rows_by_class
 from residuum.methods.streams import mean_cross_entropy, noisy_copies, random_labels
-from residuum.models import evaluating, forward
+from residuum.models import InputSpace, evaluating, forward
 from residuum.perturbations import FGSM, PGD, UNIT, Bounds, Gaussian, Perturbation
 from residuum.perturbations.gradient import Target
 from residuum.training import STRICT, Batch, NonNegative, Positive, TrainingPhase
@@ -37,7 +38,7 @@ class RURK(ForgettingMethod):
     min(CE, cap), of the batch or (`cap_per="sample"`) of each sample; `cap` is a number, "classes" (log C, as sure as
     guessing) or "validation" (the original's mean loss on validation samples of the class); None: no cap.
     "margin" adds mean max(0, z_y - max_{k != y} z_k + kappa) instead, which ends when y is no longer recognised.
-    `bounds` are those of the data (None: none).
+    `bounds` are those of the data (None: none), unless the model is wrapped and has its own.
     lambda_a = 0 is NegGrad+ with beta = lambda_f; both zero is GD. The paper's algorithm box ascends this loss,
     which would unlearn the retain set; its objective, and this file, descend. `sigma`, `noise` and `radius` give
     projected noisy steps; no epsilon follows from them.
@@ -49,6 +50,7 @@ class RURK(ForgettingMethod):
 
     name: ClassVar[str] = "rurk"
     title: ClassVar[str] = "RURK"
+    moves_inputs: ClassVar[bool] = True
 
     epochs: int = 2
     weight_decay: NonNegative = 5e-4
@@ -163,18 +165,21 @@ class RURK(ForgettingMethod):
 
     def perturbed(self, model: nn.Module, x: Tensor, labels: Tensor, noise: torch.Generator) -> Tensor:
         """Return one perturbed copy of each input."""
-        if self.spread == "uniform":
-            return noisy_copies(x, self.tau, noise)
-        return self.perturbation()(model, x, labels, noise)
+        space = getattr(model, "input_space", InputSpace(self.bounds))  # a wrapped model knows better
+        if self.spread == "uniform" or space.tokens:
+            return noisy_copies(x, self.tau, noise, space)
+        scaled = replace(self.perturbation(), bounds=space.bounds, scale=space.scale_of(x.shape[1:]))
+        return scaled(model, x, labels, noise)
 
     def perturbation(self) -> Perturbation:
         """Return what moves the forget batch."""
+        units: dict[str, Any] = {"tau": self.tau, "bounds": self.bounds}
         if self.attack == "gaussian":
-            return Gaussian(self.tau, bounds=self.bounds)
+            return Gaussian(**units)
         target: Target = "true" if self.aim == "min_loss" else "untargeted"
         if self.attack == "fgsm":
-            return FGSM(tau=self.tau, target=target, bounds=self.bounds)
-        return PGD(tau=self.tau, target=target, alpha=self.attack_rate, steps=self.attack_steps, bounds=self.bounds)
+            return FGSM(**units, target=target)
+        return PGD(**units, target=target, alpha=self.attack_rate, steps=self.attack_steps)
 
 
 def margins(logits: Tensor, y: Tensor) -> Tensor:

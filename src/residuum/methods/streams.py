@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from residuum.models import InputSpace
 from residuum.types import Samples
 
 
@@ -65,10 +66,10 @@ def _reader(part: Samples, rows: Tensor) -> Callable[[], Tensor]:
     return (lambda: part.batch(rows)[0]) if isinstance(part.x, Tensor) else part.x.read(rows)
 
 
-def noisy_copies(x: Tensor, tau: float, noise: torch.Generator) -> Tensor:
-    """Return clamp(x + u * N(0, I), 0, 1) with u ~ U[0, tau] for each sample: every radius up to tau, not one shell."""
+def noisy_copies(x: Tensor, tau: float, noise: torch.Generator, space: InputSpace) -> Tensor:
+    """Return clamp(x + u * N(0, I)) with u ~ U[0, tau] for each sample: every radius up to tau, not one shell."""
     radii = tau * torch.rand(len(x), *[1] * (x.ndim - 1), generator=noise)
-    return (x + (radii * torch.randn(x.shape, generator=noise)).to(x)).clamp(0, 1)
+    return space.moved(x, (radii * torch.randn(x.shape, generator=noise)).to(x))
 
 
 def random_labels(y: Tensor, classes: int, kind: Literal["uniform", "wrong"], noise: torch.Generator) -> Tensor:

@@ -16,6 +16,7 @@ from residuum.methods.base import Context, Phases
 from residuum.methods.fresh import trainable_parts
 from residuum.methods.held_out import error_rate
 from residuum.methods.streams import noisy_copies
+from residuum.models import space_of
 from residuum.training import STRICT, Batch, NonNegative, TrainingPhase, cross_entropy, fit
 from residuum.types import ResiduumWarning, Splits, child_seed
 
@@ -38,6 +39,7 @@ class Teacher(AsTrained):
     name: ClassVar[str] = "teacher"
     title: ClassVar[str] = "Innocent teacher"
     reads: ClassVar[frozenset[str]] = frozenset({"retain", "forget", "validation"})
+    moves_inputs: ClassVar[bool] = True
 
     epochs: Annotated[int, Field(ge=0)] = 4
     share: NonNegative = 0.25
@@ -93,7 +95,7 @@ class Teacher(AsTrained):
             loss = self.loss(model, batch, None, noise)
             if paired is None:
                 return loss
-            x = noisy_copies(paired.x, self.tau, noise)
+            x = noisy_copies(paired.x, self.tau, noise, space_of(model))
             return loss + self.weight * F.cross_entropy(model(x), F.softmax(teacher(x), 1))
 
         return lambda epoch: [TrainingPhase(lesson, paired_stream="forget")]

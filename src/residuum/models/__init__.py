@@ -12,6 +12,7 @@ from residuum.models.inference import (
 )
 from residuum.models.layers import Classifier, Normalise, give_unit_head
 from residuum.models.registry import MODELS, build_model
+from residuum.models.shifting import ShiftedAt, with_shift
 from residuum.models.weights import (
     Manifest,
     init_from,

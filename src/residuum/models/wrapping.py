@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from residuum.bounds import UNIT, Bounds, checked_bounds
+from residuum.bounds import UNIT, Bounds, checked_bounds, clamped
 from residuum.models.weights import load_state
 from residuum.types import InputError, unknown_name
 
@@ -58,6 +58,13 @@ class InputSpace:
                 f"expected a scale and categorical features for inputs of shape {tuple(shape)}, got {last}"
             ) from None
         return scale
+
+    def moved(self, x: Tensor, step: Tensor) -> Tensor:
+        """Return inputs x (n, ...) moved by a step in the units of each feature, within the bounds."""
+        if self.tokens:
+            raise InputError(f"token ids cannot be moved by noise; move the output of a layer, such as {self.at!r}")
+        scale = self.scale_of(x.shape[1:])
+        return clamped(x + (step if scale is None else step * scale.to(x)), self.bounds)
 
 
 def space_of(model: nn.Module) -> InputSpace:

@@ -20,6 +20,7 @@ from residuum.perturbations.base import (
     stack,
 )
 from residuum.perturbations.gradient import FGSM, PGD
+from residuum.perturbations.substitution import Substitution
 from residuum.perturbations.user import UserPerturbation, as_perturbation
 from residuum.plugins import Table
 from residuum.types import InputError
@@ -27,7 +28,7 @@ from residuum.types import InputError
 PERTURBATIONS: Table[type[Perturbation]] = Table(
     "perturbation",
     "residuum.perturbations",
-    {p.name: p for p in (Gaussian, FGSM, PGD, UniformL2, UniformLinf)},
+    {p.name: p for p in (Gaussian, FGSM, PGD, UniformL2, UniformLinf, Substitution)},
     as_perturbation,
 )
 
@@ -36,7 +37,7 @@ def make_perturbation(perturbation: str | Perturbation | Callable[..., Tensor]) 
     """Return the perturbation of this name, the object itself, or a user's callable made into one.
 
     >>> make_perturbation("gaussian")
-    Gaussian(tau=0.03, bounds=(0.0, 1.0))
+    Gaussian(tau=0.03, bounds=(0.0, 1.0), scale=None, at=None, unit='raw', still=0)
     """
     if isinstance(perturbation, Perturbation):
         return perturbation

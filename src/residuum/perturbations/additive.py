@@ -6,7 +6,6 @@ from math import prod
 from typing import ClassVar
 
 import numpy as np
-import torch
 
 from residuum.perturbations.base import Perturbation, Randomness
 
@@ -23,8 +22,8 @@ class Additive(Perturbation):
 
     def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:
         """Return the noise of `rows` draws."""
-        noise = self.unit_noise(rng, (rows, prod(shape)))
-        return Randomness(noise=torch.from_numpy(noise.reshape(rows, *shape)))
+        noise = self.unit_noise(rng, (rows, prod(shape) - self.still))
+        return Randomness(noise=self.placed(noise, shape))
 
 
 @dataclass(frozen=True)

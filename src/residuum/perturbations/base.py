@@ -10,18 +10,19 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import blake2b
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from residuum.bounds import UNIT, Bounds, checked_bounds, clamped, refuse_outside
+from residuum.bounds import UNIT, Bounds, checked_bounds, checked_scale, clamped, fitting_scale, refuse_outside
 from residuum.types import InputError
 
 BLOCK = 25
+Unit = Literal["raw", "std"]
 
 
 class Randomness(NamedTuple):
@@ -54,7 +55,10 @@ class Perturbation(ABC):
     """A way to move inputs within radius `tau` and within the `bounds` of the data.
 
     `bounds` are (0, 1) for images, (low, high) with a number for each feature, or None for data that have none, such as
-    standardised features. Inputs outside are refused (`check`), never moved inside.
+    standardised features. Inputs outside are refused (`check`), never moved inside. `scale` is the unit of the radius,
+    a number or one for each feature; a feature of scale 0 (a category) is left alone. `at` names a layer whose output
+    an audit moves instead of the input; with `unit="std"` the radius is in standard deviations of that output, each
+    model's own. `still` numbers at the start of each flat input are then what the model itself is asked about.
 
     Three steps, so that as much as possible is shared: `draw` makes the randomness, which all radii and models share;
     `aim` adds what depends on the model but not on the radius; `apply` moves the inputs at radius `tau`. Calling the
@@ -64,6 +68,10 @@ class Perturbation(ABC):
 
     tau: float = 0.03
     bounds: Bounds = field(default=UNIT, kw_only=True)
+    scale: Any = field(default=None, kw_only=True)
+    at: str | None = field(default=None, kw_only=True)
+    unit: Unit = field(default="raw", kw_only=True)
+    still: int = field(default=0, kw_only=True)
     name: ClassVar[str]
     crafted: ClassVar[bool] = False
     rowwise: ClassVar[bool] = False
@@ -71,7 +79,13 @@ class Perturbation(ABC):
     def __post_init__(self) -> None:
         if not (math.isfinite(self.tau) and self.tau >= 0):
             raise InputError(f"{self.name}: expected a finite radius tau >= 0, got {self.tau}")
-        object.__setattr__(self, "bounds", checked_bounds(self.bounds, self.name))
+        if self.unit not in get_args(Unit) or (self.unit == "std" and self.at is None):
+            raise InputError(f"{self.name}: expected unit raw, or std with a layer (at=), got {self.unit!r}")
+        if self.at is not None and self.scale is not None:
+            raise InputError(f"{self.name}: expected a scale or a layer (at=), got both; a layer has unit=std")
+        bounds = self.bounds if self.at is None else None  # what a layer returns has none
+        object.__setattr__(self, "bounds", checked_bounds(bounds, self.name))
+        object.__setattr__(self, "scale", checked_scale(self.scale, self.name))
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:
@@ -87,7 +101,17 @@ class Perturbation(ABC):
 
     def shifted(self, x: Tensor, noise: Tensor | None) -> Tensor:
         """Return x + tau * noise, clamped to the bounds."""
-        return x if noise is None else clamped(torch.add(x, noise.to(x), alpha=self.tau), self.bounds)
+        return x if noise is None else clamped(torch.add(x, self.scaled(noise.to(x)), alpha=self.tau), self.bounds)
+
+    def scaled(self, step: Tensor) -> Tensor:
+        """Return a step of radius one in the units of each feature."""
+        return step if self.scale is None else step * fitting_scale(self.scale, step)
+
+    def placed(self, noise: np.ndarray, shape: tuple[int, ...]) -> Tensor:
+        """Return noise (rows, d - still) for inputs of this shape: nothing for the first `still` numbers."""
+        if self.still:
+            noise = np.pad(noise, ((0, 0), (self.still, 0)))
+        return torch.from_numpy(noise.reshape(len(noise), *shape))
 
     def check(self, x: Tensor, ids: Sequence[str] | None = None) -> None:
         """Refuse inputs outside the bounds, the first by its id."""
@@ -102,7 +126,7 @@ class Perturbation(ABC):
         randomness = self.draw(rng, len(x), tuple(x.shape[1:]))
         return self.apply(model, x, y, self.aim(model, x, y, randomness))
 
-    def at(self, tau: float) -> Self:
+    def with_radius(self, tau: float) -> Self:
         """Return the same perturbation at another radius."""
         return replace(self, tau=float(tau))
 
@@ -117,7 +141,9 @@ class Perturbation(ABC):
         >>> Gaussian(tau=0.1).settings()
         {'name': 'gaussian', 'bounds': (0.0, 1.0)}
         """
-        return {"name": self.name} | {key: value for key, value in asdict(self).items() if key != "tau"}
+        default = {field.name: field.default for field in fields(Perturbation) if field.name != "bounds"}
+        known = ((key, value) for key, value in asdict(self).items() if key not in default or value != default[key])
+        return {"name": self.name} | {key: value for key, value in known if key != "tau"}
 
 
 def block_generator(seed: int, sample_id: str, block: int) -> np.random.Generator:

@@ -5,6 +5,7 @@ put in eval mode for the attack; afterwards every submodule has its own flag bac
 """
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
@@ -104,17 +105,20 @@ class PGD(GradientAttack):
 
     def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:
         """Return random starts in the unit cube and what picks the random targets."""
-        start = torch.from_numpy(symmetric_uniform(rng, (rows, *shape))) if self.random_start else None
-        return Randomness(noise=start, uniform=self.uniform_numbers(rng, rows))
+        start = symmetric_uniform(rng, (rows, prod(shape) - self.still)) if self.random_start else None
+        return Randomness(
+            noise=None if start is None else self.placed(start, shape), uniform=self.uniform_numbers(rng, rows)
+        )
 
     def apply(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Tensor:
         """Return the inputs after all steps."""
-        low, high = clamped(x - self.tau, self.bounds), clamped(x + self.tau, self.bounds)
+        reach = self.scaled(torch.full_like(x, self.tau))
+        low, high = clamped(x - reach, self.bounds), clamped(x + reach, self.bounds)
         moved = self.shifted(x, randomness.noise)
         with evaluating(model):
             for _ in range(self.steps):
                 step = self.gradient_sign(model, moved, y, randomness.uniform)
-                moved = torch.add(moved, step, alpha=self.alpha).clamp_(low, high)
+                moved = torch.add(moved, self.scaled(step), alpha=self.alpha).clamp_(low, high)
         return moved
 
     def outcomes(self, classes: int) -> Randomness | None:

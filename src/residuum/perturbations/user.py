@@ -37,6 +37,8 @@ class UserPerturbation(Perturbation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.at is not None or self.scale is not None:
+            raise InputError("expected a function of your own to act on inputs by itself, got a layer (at=) or a scale")
         takes_radius = callable(self.function) and "tau" in inspect.signature(self.function).parameters
         if not (takes_radius or has_radius(self.function)):
             raise InputError(

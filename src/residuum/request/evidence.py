@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from residuum.auditing import AuditResult, audit
+from residuum.experiments.parsing import build_perturbation
 from residuum.experiments.results import RowFacts, assembled_record, claim_folder, write_files
 from residuum.experiments.runner import Result
 from residuum.experiments.stages import audit_record, measured
 from residuum.metrics import evaluate
-from residuum.models import save_weights, space_of, wrap_like
-from residuum.perturbations import Perturbation, make_perturbation
+from residuum.models import InputSpace, save_weights, space_of, wrap_like
+from residuum.perturbations import Perturbation, Substitution, make_perturbation
 from residuum.record import ScenarioRecord
 from residuum.reporting.run import Run
 from residuum.reporting.verdict import with_verdicts
@@ -93,13 +94,23 @@ def chosen_perturbations(given: Any, model: nn.Module, splits: Splits) -> dict[s
     listed = given if isinstance(given, list | tuple) else ["gaussian" if given is None else given]
     found: dict[str, Perturbation] = {}
     for each in listed:
-        chosen = make_perturbation(each)
-        if isinstance(each, str):
-            chosen = replace(chosen, bounds=space.bounds)
-        found[chosen.name] = chosen
+        chosen = build_perturbation(each) if isinstance(each, str) else make_perturbation(each)
+        if isinstance(each, str) and not isinstance(chosen, Substitution):
+            chosen = _at_home(chosen, space, splits)
+        found[each if isinstance(each, str) else str(chosen.settings()["name"])] = chosen
     if len(found) < len(listed):
         raise InputError("expected perturbations of different names, got one twice; audit them in two runs")
     return found
+
+
+def _at_home(perturbation: Perturbation, space: InputSpace, splits: Splits) -> Perturbation:
+    """Return the perturbation as the model's inputs want it: within bounds, in their units, or at the embedding."""
+    if perturbation.at is not None:
+        return perturbation
+    if space.at is not None:
+        return replace(perturbation, at=space.at, unit="std")
+    scale = space.scale_of(splits.forget.shape)
+    return replace(perturbation, bounds=space.bounds, scale=None if scale is None else scale.tolist())
 
 
 def _radii(name: str, perturbation: Perturbation, taus: Any) -> list[float]:  # noqa: ANN401 (radii, or by name)

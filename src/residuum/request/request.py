@@ -18,7 +18,7 @@ from residuum.data.sources import Columns, Source, matched_ids, read_source
 from residuum.experiments.experiment import parse_row
 from residuum.experiments.stages import measured
 from residuum.methods import Context, Method, make_method, unlearn
-from residuum.models import check_model, forward, space_of
+from residuum.models import ShiftedAt, check_model, forward, space_of, with_shift
 from residuum.request.checking import Check, checked
 from residuum.request.references import Retrain, Trained, retrained, stand_in, trained_by
 from residuum.request.unlearned import Unlearned
@@ -171,7 +171,8 @@ class Request:
             raise InputError(f"expected a method or its name, got {method!r}")
         context = Context(seed, recipe=self.recipe)
         with measured(1) as record:
-            made = unlearn(model, splits, chosen, seed=seed, context=context)
+            made = unlearn(*self._movable(model, splits, chosen), chosen, seed=seed, context=context)
+        made = made.plain() if isinstance(made, ShiftedAt) else made
         unchanged = bool(context.notes.pop("unchanged", False))
         return Unlearned(
             made.eval(),
@@ -185,6 +186,15 @@ class Request:
             warnings=tuple(record["warnings"]),
             unchanged=unchanged,
         )
+
+    def _movable(self, model: nn.Module, splits: Splits, method: Method) -> tuple[nn.Module, Splits]:
+        """Return model and splits such that the method can move inputs: token ids cannot be, their embedding can."""
+        space = space_of(model)
+        if not (space.tokens and method.moves_inputs):
+            return model, splits
+        shifted = ShiftedAt(model, str(space.at), splits.train, "std")
+        parts = ("train", "retain", "forget", "validation", "test", "forgotten_test")
+        return shifted, replace(splits, **{part: with_shift(getattr(splits, part), shifted.size) for part in parts})
 
     def references(self, model: nn.Module, number: int, *, seed: int = 1, innocents: bool = False) -> list[Trained]:
         """Return so many models that never saw the forgotten samples, the first as reference; trained once and kept."""
