@@ -46,7 +46,7 @@ class ShiftedAt(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of flat inputs with their shifts."""
-        own, shift = x.split([prod(self.shape), self.size], dim=1)
+        own, shift = torch.split(x, [prod(self.shape), self.size], dim=1)
         _current.shift = self.scale * shift.view(len(x), *self.inside)
         try:
             logits: Tensor = self.model(own.view(len(x), *self.shape))

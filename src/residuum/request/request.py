@@ -194,7 +194,8 @@ class Request:
             return model, splits
         shifted = ShiftedAt(model, str(space.at), splits.train, "std")
         parts = ("train", "retain", "forget", "validation", "test", "forgotten_test")
-        return shifted, replace(splits, **{part: with_shift(getattr(splits, part), shifted.size) for part in parts})
+        moved: dict[str, Any] = {part: with_shift(getattr(splits, part), shifted.size) for part in parts}
+        return shifted, replace(splits, **moved)
 
     def references(self, model: nn.Module, number: int, *, seed: int = 1, innocents: bool = False) -> list[Trained]:
         """Return so many models that never saw the forgotten samples, the first as reference; trained once and kept."""
