@@ -16,8 +16,8 @@ from residuum.types import InputError
 class Substitution(Perturbation):
     """Every token is replaced with chance tau by one drawn uniformly from the vocabulary 0..`vocabulary` - 1.
 
-    Inputs are token ids (n, length), or parts (n, parts, length) of which the first are the ids and the one at position
-    `mask`, if any, is 0 where there is no token. Tokens of `keep` (padding, separators) are neither replaced nor drawn.
+    Inputs are token ids, or parts (n, parts, length) of which the first are the ids and the one at position `mask`, if
+    any, is 0 where there is no token. Tokens of `keep` (padding, separators) are neither replaced nor drawn.
     A token that is replaced at one radius is replaced, by the same, at every larger one.
 
     >>> text = torch.tensor([[5.0, 6.0, 7.0, 0.0]])
@@ -49,17 +49,18 @@ class Substitution(Perturbation):
 
     def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:
         """Return, for each token, a number that is compared with tau and one that picks another token."""
-        return Randomness(noise=torch.from_numpy(rng.random((rows, 2, shape[-1]), dtype=np.float32)))
+        own = shape[1:] if len(shape) == 2 else shape
+        return Randomness(noise=torch.from_numpy(rng.random((rows, 2, *own), dtype=np.float32)))
 
     def apply(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Tensor:
         """Return the texts with some tokens replaced."""
         assert randomness.noise is not None
         chance, pick = randomness.noise.to(x).unbind(1)
         moved = x.clone()
-        ids = moved if x.ndim == 2 else moved[:, 0]
+        ids = moved[:, 0] if x.ndim == 3 else moved
         others = torch.tensor(self.drawn, device=x.device)
         free = ~torch.isin(ids.round().long(), torch.tensor(self.keep, device=x.device, dtype=torch.int64))
-        if self.mask is not None and x.ndim > 2:
+        if self.mask is not None and x.ndim == 3:
             free &= x[:, self.mask].round() != 0
         new = others[(pick * len(others)).long().clamp(max=len(others) - 1)].to(x)
         ids.copy_(torch.where(free & (chance < self.tau), new, ids))
