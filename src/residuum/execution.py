@@ -1,5 +1,6 @@
 """Carry out an experiment, from its plan to the run's folder: what the command line and Python users call alike."""
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -25,22 +26,29 @@ from residuum.reporting.writing import write_report
 
 STORE = Path(".residuum/store")
 RUNS = Path("runs")
+MOST_DAYS = 30.0  # of one core, that nobody is asked about
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What a run is carried out with: worker processes or a cluster, or processes that share each stage."""
+    """What a run is carried out with: worker processes or a cluster, or processes that share each stage.
+
+    Work that is estimated to take more than `most_days` on one core is refused before it begins.
+    """
 
     workers: int = 1
     cluster: str | None = None
     devices: int | None = None
     nodes: int = 1
     precision: str = "32-true"
+    most_days: float = MOST_DAYS
 
     def __post_init__(self) -> None:
         if self.cluster is not None and not self.one_process:
             raise InputError("expected --cluster or --devices, --nodes and --precision, got both")
+        if self.cluster is not None and not re.fullmatch(r"(\w+://)?[^/\s]+:\d+", self.cluster):
+            raise InputError(f"expected tcp://host:port of a dask scheduler for --cluster, got {self.cluster!r}")
 
     @property
     def one_process(self) -> bool:
@@ -146,8 +154,11 @@ def _computed(
         raise SystemExit(0)
     steps, plans = _surviving(steps, lambda steps: [plan(step) for step in steps])
     todo = outline(plans, store)
-    claim_folder(folder, kind)
     work = work_left(steps, store, plans)
+    if sum(work.seconds.values()) > resources.most_days * 24 * 3600:
+        text = f"expected work of at most {resources.most_days:g} days, got {work}"
+        raise InputError(f"{text}; lower draws, epochs or seeds, or start it all the same with --yes")
+    claim_folder(folder, kind)
     if progress:
         warned = [f"warning: {text}" for text in steps[0].warnings]
         for line in (str(todo), *forget_lines(steps), *warned, *([f"work: {work}"] if work.seconds else [])):

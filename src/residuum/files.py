@@ -2,6 +2,7 @@
 
 import hashlib
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from uuid import uuid4
@@ -54,5 +55,5 @@ def read_arrays(
             return {name: archive[name] for name in [*names, *(name for name in optional if name in archive)]}
     except FileNotFoundError:
         raise
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: expected {what} written by residuum, got {error}") from error

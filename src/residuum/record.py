@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from residuum.errors import InputError
 
@@ -30,7 +30,8 @@ def refuse_no_file_name(text: str, what: str = "a name") -> str:
     >>> refuse_no_file_name("digits")
     'digits'
     """
-    if not text or text.startswith(".") or {"/", "\\", "\0"} & set(text) or len(os.fsencode(text)) > LONGEST_NAME:
+    usable = text.isprintable() and not text.startswith(".") and not {"/", "\\"} & set(text)
+    if not text or not usable or len(os.fsencode(text)) > LONGEST_NAME:
         raise InputError(f"expected {what} that can name a file, got {text[:LONGEST_NAME]!r}")
     return text
 
@@ -169,6 +170,16 @@ class Audit(_Part):
     first_radius: dict[str, float | None] = {}
     measures: dict[str, OwnCurve] = {}
     counts: Below = ""
+
+    @model_validator(mode="after")
+    def _follow_the_radii(self) -> Self:
+        parts: list[_Part] = [self, *(value for _, value in self if isinstance(value, _Part))]
+        for part in parts:
+            for name, field in type(part).model_fields.items():
+                length = len(getattr(part, name)) if field.annotation in (Values, list[int]) else 0
+                if length not in (0, len(self.taus)):
+                    raise ValueError(f"{name}: expected {len(self.taus)} values, one for each radius, got {length}")
+        return self
 
     def right_shares(self, *, heldout: bool = False) -> tuple[Values, Values]:
         """Return, for each radius, how often the model and the reference are right on forgotten or held-out samples."""
@@ -335,6 +346,10 @@ class ScenarioRecord(_Part):
     settings: Settings = Settings()
 
 
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
 class Stored(_Part):
     """A record that stands in a file of its own, under a schema."""
 
@@ -347,7 +362,7 @@ class Stored(_Part):
         """Read the record of this folder; one line says which file and which field is not as expected."""
         path = folder / cls.FILE
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}; expected the folder of {cls.WHAT}") from None
         except (ValueError, RecursionError):
@@ -405,6 +420,12 @@ class Results(Stored):
     failed: dict[str, str] = {}  # rows without results, and why
     verdicts: dict[str, VerdictRecord] = {}
     files: dict[Below, str] = {}  # SHA-256 of everything else that the run wrote, by path below its folder
+
+    @model_validator(mode="after")
+    def _has_rows(self) -> Self:
+        if not self.methods:
+            raise ValueError("methods: expected at least one row")
+        return self
 
     @property
     def perturbations(self) -> list[str]:

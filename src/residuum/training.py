@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, field_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
@@ -26,6 +26,7 @@ Progress = Callable[[int, int], None]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+MOST_EPOCHS = 1_000_000
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
 
@@ -72,7 +73,7 @@ class Recipe:
     0.05
     """
 
-    epochs: Annotated[int, Field(ge=0)] = 10
+    epochs: int = 10
     lr: NonNegative = 0.01
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: NonNegative = 0.0
@@ -95,6 +96,14 @@ class Recipe:
             betas = (self.momentum, 0.999)
             return PlainAdamW(weights, lr=self.lr, betas=betas, weight_decay=self.weight_decay)
         return PlainSGD(weights, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
+
+    @field_validator("epochs")
+    @classmethod
+    def _in_reason(cls, epochs: int) -> int:
+        """Hold methods with a default of their own to it, too."""
+        if not 0 <= epochs <= MOST_EPOCHS:
+            raise ValueError(f"expected 0 to {MOST_EPOCHS}")
+        return epochs
 
     def rate(self, epoch: int) -> float:
         """Return the learning rate of an epoch, counted from 0."""

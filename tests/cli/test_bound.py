@@ -103,4 +103,4 @@ def test_impossible_input_is_a_value_error_with_the_allowed_range(text, message)
 def test_npz_without_the_arrays_is_refused(tmp_path):
     np.savez(tmp_path / "x.npz", unlearned=np.zeros(3))
     result = CliRunner().invoke(app, ["readout", str(tmp_path / "x.npz")])
-    assert "missing retrained" in str(result.exception)
+    assert "retrained is not a file" in str(result.exception)

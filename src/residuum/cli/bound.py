@@ -156,15 +156,15 @@ def _theory() -> Any:  # noqa: ANN401 (a module)
 
 
 def _pair(file: Path) -> tuple[Array, Array]:
-    if not file.is_file():
-        raise ValueError(f"expected an npz file, got {file}, which does not exist")
-    import numpy as np
+    from residuum.files import read_arrays
 
-    with np.load(file, allow_pickle=False) as arrays:
-        missing = {"unlearned", "retrained"} - set(arrays.files)
-        if missing:
-            raise ValueError(f"expected arrays unlearned and retrained in {file}, missing {', '.join(sorted(missing))}")
-        return arrays["unlearned"].astype(float), arrays["retrained"].astype(float)
+    if not file.is_file():
+        raise InputError(f"expected an npz file, got {file}, which does not exist")
+    arrays = read_arrays(file, ("unlearned", "retrained"), "an npz file with arrays unlearned and retrained")
+    for name, values in arrays.items():
+        if values.dtype.kind not in "biuf":
+            raise InputError(f"{file}: {name}: expected numbers, got {values.dtype}")
+    return arrays["unlearned"].astype(float), arrays["retrained"].astype(float)
 
 
 def _show(bounds: Mapping[str, Bound], as_json: bool, note: str = "") -> None:

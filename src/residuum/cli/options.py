@@ -1,5 +1,6 @@
 """Options that several commands share, and what they mean together."""
 
+import math
 import os
 import tomllib
 from collections.abc import Collection
@@ -45,13 +46,17 @@ Request = Annotated[list[str] | None, typer.Option(help=FORGET)]
 Requests = Annotated[
     Path | None, typer.Option(help="File with one request a line, carried out one after the other before --request.")
 ]
-Workers = Annotated[int, typer.Option(min=1, help="Processes; results do not depend on it.")]
+Workers = Annotated[int, typer.Option(min=1, max=1024, help="Processes; results do not depend on it.")]
 Cluster = Annotated[str | None, typer.Option(help="tcp://host:port of a dask scheduler; see docs/scale.md.")]
 Devices = Annotated[
-    int | None, typer.Option(min=1, help="Processes that share each stage, one per GPU if any; see docs/scale.md.")
+    int | None,
+    typer.Option(min=1, max=1024, help="Processes that share each stage, one per GPU if any; see docs/scale.md."),
 ]
-Nodes = Annotated[int, typer.Option(min=1, help="Machines that share each stage; start the command on all of them.")]
+Nodes = Annotated[
+    int, typer.Option(min=1, max=1024, help="Machines that share each stage; start the command on all of them.")
+]
 Precision = Annotated[str, typer.Option(help="Of training and unlearning: 32-true or bf16-mixed.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Start work that is estimated to take more than a month, too.")]
 Json = Annotated[bool, typer.Option("--json", help="Print results.json instead of tables.")]
 PlainJson = Annotated[bool, typer.Option("--json", help="Print machine-readable output.")]
 PICTURES = "Show pictures of forgotten samples; default: public data sets only."
@@ -78,8 +83,9 @@ def looks_long(scenario: str) -> bool:
     >>> looks_long("digits"), looks_long("tiny"), looks_long("no such scenario")
     (True, False, False)
     """
-    file = files("residuum") / "experiments" / "scenarios" / f"{scenario}.toml"
-    if not file.is_file():
+    scenarios = files("residuum") / "experiments" / "scenarios"
+    file = next((entry for entry in scenarios.iterdir() if entry.name == f"{scenario}.toml"), None)
+    if file is None:
         return False
     tree = tomllib.loads(file.read_text(encoding="utf-8"))
     if "based_on" in tree:
@@ -103,6 +109,8 @@ def gathered_overrides(
     if until is not None and half_width is not None:
         raise InputError("expected --until or --half-width, got both; each says how many draws are made")
     changes: dict[str, Any] = dict(parse_setting(text) for text in settings or [])
+    if max_draws is not None and half_width is None and "audit.half_width" not in changes:
+        raise InputError("expected --half-width with --max-draws: without one, --draws says how many are made")
     if half_width is not None:
         changes["audit.draws"] = None
     changes |= {} if measures is None else {"measures": measures.split(",")}
@@ -118,6 +126,13 @@ def gathered_requests(request: list[str] | None, file: Path | None) -> list[dict
     if request is None and file is None:
         return None
     return [*([] if file is None else read_requests(file)), *(parse_request(text) for text in request or [])]
+
+
+def most_days(yes: bool) -> float:
+    """Return how many days the work of a run may be estimated to take."""
+    from residuum.execution import MOST_DAYS
+
+    return math.inf if yes else MOST_DAYS
 
 
 def exit_for_failed_rows(failed: Collection[str]) -> None:

@@ -46,6 +46,7 @@ def run_scenario(
     devices: options.Devices = None,
     nodes: options.Nodes = 1,
     precision: options.Precision = "32-true",
+    yes: options.Yes = False,
     gallery: options.Gallery = None,
     samples: options.SampleList = None,
     as_json: options.Json = False,
@@ -56,7 +57,7 @@ def run_scenario(
     from residuum.execution import Resources, run, run_requests
     from residuum.experiments import Experiment
 
-    resources = Resources(workers, cluster, devices, nodes, precision)
+    resources = Resources(workers, cluster, devices, nodes, precision, options.most_days(yes))
     if download and not resources.one_process:
         raise InputError("expected --download without --devices, --nodes and --precision; fetch CIFAR-10 first")
     if download:

@@ -41,6 +41,7 @@ def sweep_method(
     devices: options.Devices = None,
     nodes: options.Nodes = 1,
     precision: options.Precision = "32-true",
+    yes: options.Yes = False,
     as_json: options.Json = False,
 ) -> None:
     """Run one method over a grid of settings; write its table and the plot's data beside the usual results."""
@@ -62,7 +63,7 @@ def sweep_method(
         manifest=manifest,
     )
     folder = out or options.RUNS / f"{experiment.scenario.name}-{method}-sweep"
-    resources = Resources(workers, cluster, devices, nodes, precision)
+    resources = Resources(workers, cluster, devices, nodes, precision, options.most_days(yes))
     done = run(experiment, store=store, out=folder, resources=resources, progress=True)
     labelled = dict(zip((row.label for row in experiment.rows), points, strict=True))
     lines = sweep_lines(done, [(label, labelled[label]) for label in labelled if label not in done.record.failed])

@@ -270,6 +270,10 @@ def _check_names(scenario: Scenario) -> None:
         OWN_MEASURES.find(measure)
     for name, values in scenario.methods.items():
         make_method(name, values)
+    if scenario.train.epochs < 1:
+        raise InputError("train.epochs: expected 1 or more, got 0: what was never trained has nothing to forget")
+    if len(set(scenario.audit.perturbations)) < len(scenario.audit.perturbations):
+        raise InputError(f"expected each perturbation once, got {', '.join(scenario.audit.perturbations)}")
     for spec in scenario.audit.perturbations:
         build_perturbation(spec)
         if not scenario.audit.radii(spec):

@@ -108,9 +108,10 @@ def parse_value(value: Any) -> Any:  # noqa: ANN401 (texts and plain values)
     if value.lower() in NOTHING:
         return None
     try:
-        return json.loads(value)
-    except json.JSONDecodeError:
+        found = json.loads(value)
+    except (ValueError, RecursionError):  # no JSON, more digits than Python reads, or nested without end
         return value
+    return value if isinstance(found, int) and abs(found) >= 2**63 else found  # which no field takes
 
 
 def as_text(value: object) -> str:
@@ -132,6 +133,9 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
     for pair in pairs:
         if "=" not in pair:
             raise InputError(f"expected NAME:key=value, got {pair!r} in {spec!r}")
+    keys = [pair.partition("=")[0] for pair in pairs]
+    if len(set(keys)) < len(keys):
+        raise InputError(f"expected each setting once, got {spec!r}")
     return name, dict(pair.split("=", 1) for pair in sorted(pairs))
 
 

@@ -67,7 +67,7 @@ def find_manifest(weights: Path | None, given: Path | None) -> Path | None:
         return None
     try:
         stored = json.loads(beside.read_text(encoding="utf-8"))
-    except ValueError:
+    except (OSError, ValueError, RecursionError):
         return None
     is_manifest = isinstance(stored, dict) and str(stored.get("schema")).startswith("residuum.manifest/")
     return beside if is_manifest else None

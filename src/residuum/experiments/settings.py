@@ -24,13 +24,15 @@ def _as_list(value: Any) -> Any:  # noqa: ANN401 (whatever the user wrote)
 
 
 Texts = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
-Radii = Annotated[list[Annotated[float, Field(ge=0)]], BeforeValidator(_as_list)]
+Radius = Annotated[float, Field(ge=0, le=1e6)]  # of inputs in [0, 1]; squares of larger ones overflow
+Radii = Annotated[list[Radius], BeforeValidator(_as_list)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class Strict(BaseModel):
     """Settings that never change and have no field but their own."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class DataSettings(Strict):
@@ -47,7 +49,7 @@ class DataSettings(Strict):
     train_size: Annotated[int, Field(ge=2)] | None = None
     validation_size: Annotated[int, Field(ge=0)] = 0
     test_size: Annotated[int, Field(ge=1)] | None = None
-    split_seed: int = 7
+    split_seed: Seed = 7
 
 
 class ForgetSettings(Strict):
@@ -62,7 +64,7 @@ class ModelSettings(Strict):
     """Which network."""
 
     name: str = "cnn"
-    width: Annotated[int, Field(ge=1)] | None = None
+    width: Annotated[int, Field(ge=1, le=2**20)] | None = None
 
 
 class AuditSettings(Strict):
@@ -74,9 +76,9 @@ class AuditSettings(Strict):
 
     perturbations: Texts = ("gaussian",)
     taus: dict[str, Radii] = {}
-    draws: Annotated[int, Field(ge=1)] | None = 100
+    draws: Annotated[int, Field(ge=1, lt=2**63)] | None = 100
     half_width: Annotated[float, Field(gt=0)] | None = None
-    max_draws: Annotated[int, Field(ge=1)] = 1000
+    max_draws: Annotated[int, Field(ge=1, lt=2**63)] = 1000
     until: Literal["verdict"] | None = None
     crafted_on: Literal["unlearned", "reference"] = "unlearned"
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
@@ -135,7 +137,7 @@ class Scenario(Strict):
     earlier: list[ForgetSettings] = []
     model: ModelSettings
     train: Recipe
-    retrain_epochs: Annotated[int, Field(ge=0)] | None = None
+    retrain_epochs: Annotated[int, Field(ge=1)] | None = None
     pretrained_on: str | None = None
     relearn: Relearning = Relearning()
     audit: AuditSettings = AuditSettings()
@@ -143,11 +145,11 @@ class Scenario(Strict):
     methods: dict[str, dict[str, Any]] = {}
     left_open: dict[str, list[str]] = {}
     rows: Texts = ()
-    seeds: Annotated[list[int], BeforeValidator(_as_list)] = [131, 42, 7]
-    controls: Annotated[int, Field(ge=1)] = 1
+    seeds: Annotated[list[Seed], BeforeValidator(_as_list)] = [131, 42, 7]
+    controls: Annotated[int, Field(ge=1, le=100)] = 1
     measures: Texts = ()
     accept_reference: bool = False
-    threads: Annotated[int, Field(ge=1)] = 1
+    threads: Annotated[int, Field(ge=1, le=256)] = 1
 
     @property
     def requests(self) -> tuple[ForgetSettings, ...]:

@@ -1,5 +1,6 @@
 """The table of models and the one function that builds them by name."""
 
+import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -75,6 +76,7 @@ def build_model(
         model.architecture = {}
         if head == "unit":
             give_unit_head(model)
+    _refuse_more_than_memory(name, width, model)
     # as to_empty, which takes half a second to load sympy
     memory = {key: torch.empty(value.shape, dtype=value.dtype) for key, value in model.state_dict().items()}
     model.load_state_dict(memory, assign=True)
@@ -82,6 +84,15 @@ def build_model(
     model.architecture |= {"name": name, "shape": list(map(int, shape)), "classes": int(classes), "width": int(width)}
     model.architecture |= {"mean": list(map(float, mean)), "std": list(map(float, std))}
     return model.eval()  # the training loop switches modes itself; whoever else holds a model wants to ask it
+
+
+def _refuse_more_than_memory(name: str, width: int, model: Classifier) -> None:
+    """Refuse a network whose weights, gradients and momentum this machine cannot hold, before they are reserved."""
+    needed = 3 * sum(value.numel() * value.element_size() for value in model.state_dict().values())
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else needed
+    if needed > there:
+        sizes = f"{needed / 2**30:.0f} GiB to train, this machine has {there / 2**30:.0f}"
+        raise InputError(f"{name} of width {width} needs {sizes}; lower the width")
 
 
 def _refuse_bad_sizes(

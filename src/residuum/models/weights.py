@@ -147,7 +147,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             record = (file.metadata() or {}).get(RECORD, "{}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dictionary
         return json.loads(record), tensors
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is truncated or no safetensors file ({error})") from error
 
 
@@ -183,10 +183,12 @@ def read_manifest(path: str | Path) -> Manifest:
     """Read a manifest (JSON with `schema` and either `seen_ids` or `unseen_ids`)."""
     try:
         stored = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: expected a manifest in JSON, got {error}") from error
     lists = [key for key in ("seen_ids", "unseen_ids") if isinstance(stored, dict) and key in stored]
     if len(lists) != 1 or stored.get("schema") != MANIFEST_SCHEMA:
         raise InputError(f"{path}: expected schema {MANIFEST_SCHEMA!r} and either seen_ids or unseen_ids")
+    if not isinstance(stored[lists[0]], list):
+        raise InputError(f"{path}: {lists[0]}: expected a list of ids, got {type(stored[lists[0]]).__name__}")
     ids = frozenset(map(str, stored[lists[0]]))
     return Manifest(seen=ids) if lists[0] == "seen_ids" else Manifest(unseen=ids)

@@ -20,6 +20,8 @@ from residuum.types import InputError
 
 Target = Literal["untargeted", "true", "random"]
 
+MOST_STEPS = 10_000
+
 
 @dataclass(frozen=True)
 class GradientAttack(Perturbation):
@@ -100,8 +102,9 @@ class PGD(GradientAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.steps < 1 or not 0 < self.alpha < float("inf"):
-            raise InputError(f"pgd: expected steps >= 1 and a finite alpha > 0, got {self.steps} and {self.alpha}")
+        if not 1 <= self.steps <= MOST_STEPS or not 0 < self.alpha < float("inf"):
+            expected = f"expected steps >= 1, at most {MOST_STEPS}, and a finite alpha > 0"
+            raise InputError(f"pgd: {expected}, got {self.steps} and {self.alpha}")
 
     def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:
         """Return random starts in the unit cube and what picks the random targets."""

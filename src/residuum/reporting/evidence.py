@@ -157,7 +157,8 @@ def noise_floor(run: Run, perturbation: str, measure: str) -> Curve | None:
         return None
     curves = [audit.curve(measure) for audit in audits]
     shown = over_seeds([c if c.low else Curve(value=c.value, low=c.value, high=c.value) for c in curves])
-    judged = find(run, run.rows["retrain"], perturbation) if measure == judged_measure(run.form)[0] else None
+    compared = "retrain" in run.rows and measure == judged_measure(run.form)[0]
+    judged = find(run, run.rows["retrain"], perturbation) if compared else None
     if judged is None or np.isnan(judged.judgement.low).any():
         return shown
     bars = iter([judged.bar(column) for column in range(1, len(judged.taus) + 1)])

@@ -1,0 +1,383 @@
+"""A table of command lines that cannot be carried out: exit code, one line, nothing left behind, and at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import save_file
+
+from residuum.cli import run_command
+from residuum.folders import LOCK
+from residuum.models import build_model, save_weights
+
+LONG = "n" * 300
+RUN = json.loads((Path(__file__).parents[1] / "golden" / "tiny.json").read_text())
+
+
+def changed(*path, to):
+    """Return the text of a run's record with one value replaced, or removed with `to=...`."""
+    record = json.loads(json.dumps(RUN))
+    *parents, last = path
+    node = record
+    for part in parents:
+        node = node[part]
+    if to is ...:
+        del node[last]
+    else:
+        node[last] = to
+    return json.dumps(record)
+
+
+AUDIT = ("methods", "gd", "per_seed", "131", "audits", "gaussian")
+RECORDS = {
+    "empty": "",
+    "list": "[]",
+    "null": "null",
+    "binary": "\x00\x01\x02",
+    "deep": "[" * 100_000,
+    "cut": json.dumps(RUN)[:1000],
+    "no-schema": changed("schema", to=...),
+    "newer": changed("schema", to="residuum.results/9"),
+    "no-scenario": changed("scenario", to=...),
+    "no-methods": changed("methods", to=...),
+    "no-seeds": changed("seeds", to=...),
+    "seeds-text": changed("seeds", to="one"),
+    "no-rows": changed("methods", to={}),
+    "methods-list": changed("methods", to=[]),
+    "number-text": changed(*AUDIT, "residual_knowledge", "pooled", to=["a", "b", "c"]),
+    "taus-none": changed(*AUDIT, "taus", to=None),
+    "curve-short": changed(*AUDIT, "residual_knowledge", "pooled", to=[1.0]),
+    "draws-list": changed(*AUDIT, "draws", to=[[]]),
+    "form": changed("scenario", "form", to="neither"),
+    "metrics": changed("methods", "gd", "per_seed", "131", "metrics", to=3),
+    "nan": json.dumps(RUN).replace('"passes": ', '"seconds": NaN, "passes": ', 1),
+}
+PAPERS = {
+    "paper-list": "[]",
+    "paper-empty": "",
+    "paper-text": '{"tables": "none"}',
+    "paper-deep": "[" * 100_000,
+    "paper-numbers": '{"tables": {"t": {"results": {"digits": {"GD": {"test_acc": "high"}}}}}}',
+    "paper-other": '{"tables": {"t": {"results": 3}}}',
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Files that are wrong in one way each; the command lines of the table are run beside them."""
+    folder = tmp_path_factory.mktemp("home")
+    for name, text in RECORDS.items():
+        (folder / "runs" / name).mkdir(parents=True)
+        (folder / "runs" / name / "results.json").write_text(text)
+    (folder / "runs" / "good").mkdir()
+    (folder / "runs" / "good" / "results.json").write_text(json.dumps(RUN))
+    (folder / "runs" / "requests").mkdir()
+    (folder / "runs" / "requests" / "requests.json").write_text('{"schema": "residuum.requests/1", "seeds": []}')
+    for name, text in PAPERS.items():
+        (folder / f"{name}.json").write_text(text)
+    (folder / "folder").mkdir()
+    (folder / "empty").write_text("")
+    (folder / "binary").write_bytes(b"\xff\xfe\x00\x80")
+    (folder / "requests.txt").write_text("class=8\nclas=9\n")
+    (folder / "text.npz").write_text("no zip")
+    np.savez(folder / "odd.npz", z=np.zeros(3))
+    np.savez(folder / "objects.npz", x=np.array([{}], dtype=object), y=np.zeros(1))
+    np.savez(folder / "pair.npz", unlearned=np.array(["a", "b"]), retrained=np.array(["a", "b"]))
+    save_weights(build_model("mlp", (4,), 3, seed=0), folder / "mlp.safetensors")
+    save_file({}, folder / "nothing.safetensors")
+    (folder / "manifest.json").write_text("[]")
+    (folder / "ids.json").write_text('{"schema": "residuum.manifest/1", "seen_ids": 3}')
+    os.mkfifo(folder / "pipe")
+    return folder
+
+
+SWEEP = "sweep tiny --method gd"
+LINES = """
+# nothing of that name
+digit: No such command
+run digit: unknown scenario 'digit'; did you mean digits
+run ../digits: unknown scenario
+run /etc/passwd: unknown scenario
+run '': unknown scenario
+run tiny.toml: tiny.toml
+run %(long)s: unknown scenario
+run '[/b]': unknown scenario '[/b]'
+run tiny --profile none: unknown profile of tiny
+run tiny --methods rukr: did you mean rurk
+run tiny --methods '': unknown method
+run tiny --methods gd,,ga: unknown method
+run tiny --methods original: original always runs
+run tiny --methods gd,gd: two rows are called 'gd'
+run tiny --methods a/b=gd: a row label that can name a file
+run tiny --methods .=gd: a row label that can name a file
+run tiny --methods %(long)s=gd: a row label that can name a file
+run tiny --methods '$(printf x)=gd:epochs': expected NAME:key=value
+run tiny --methods gd:epochs: expected NAME:key=value
+run tiny --methods gd:epochs=x: epochs
+run tiny --methods gd:epochs=: epochs
+run tiny --methods gd:epochs=-1: epochs
+run tiny --methods gd:epochs=1e400: epochs
+run tiny --methods gd:epochs=1:epochs=2: epochs
+run tiny --methods gd:lr=nan: lr
+run tiny --methods gd:lr=inf: lr
+run tiny --methods gd:lr=[[[[: lr
+run tiny --methods gd:batch_size=0: batch_size
+run tiny --methods ga:epochs=-1: epochs
+run tiny --methods gd:__class__=1: unknown setting of gd
+run tiny --methods gd --methods: requires an argument
+# seeds
+run tiny --seeds x: expected whole numbers
+run tiny --seeds '': expected whole numbers
+run tiny --seeds 1,,2: expected whole numbers
+run tiny --seeds 1.5: expected whole numbers
+run tiny --seeds=-1: seeds
+run tiny --seeds 1,1: none twice
+run tiny --seeds 99999999999999999999: seeds
+run tiny --set seeds=-5: seeds
+run tiny --set data.split_seed=-1: split_seed
+# settings
+run tiny --set x: expected key=value
+run tiny --set =3: expected key=value
+run tiny --set x=3: unknown setting
+run tiny --set train=3: train
+run tiny --set train.=3: train
+run tiny --set .=3: unknown setting
+run tiny --set train.epochs=0: epochs
+run tiny --set train.epochs=-1: epochs
+run tiny --set train.epochs=many: epochs
+run tiny --set train.epochs=1e12: epochs
+run tiny --set train.epochs=%(deep)s: epochs
+run tiny --set train.lr=inf: lr
+run tiny --set train.lr=nan: lr
+run tiny --set train.batch_size=0: batch_size
+run tiny --set retrain_epochs=0: retrain_epochs
+run tiny --set retrain_epochs=-1: retrain_epochs
+run tiny --set relearn.epochs=-1: relearn
+run tiny --set relearn=3: relearn
+run tiny --set methods.gd=3: gd
+run tiny --set methods=3: methods
+run tiny --set rows=3: 3
+run tiny --set name=../../x: name
+run tiny --set name=: name
+run tiny --set name=%(long)s: name
+run tiny --set controls=0: controls
+run tiny --set controls=100000: controls
+run tiny --set threads=0: threads
+run tiny --set threads=100000000: threads
+run tiny --set threads=-1: threads
+run tiny --set model.name=cnm: did you mean cnn
+run tiny --set model.width=0: width
+run tiny --set model.width=1000000: width
+run tiny --set model.width=99999999999999999999: width
+run tiny --set model.name=resnet18 --set model.width=100000: width
+run tiny --set picture=3: picture
+run tiny --set picture.radius=0: picture
+run tiny --set accept_reference=maybe: accept_reference
+run tiny --set earlier=3: earlier
+run tiny --set left_open=3: left_open
+# data
+run tiny --set data.name=cifar: did you mean cifar10
+run tiny --set data.name=missing.npz: missing.npz
+run tiny --set data.name=text.npz: text.npz
+run tiny --set data.name=odd.npz: odd.npz
+run tiny --set data.name=objects.npz: objects.npz
+run tiny --set data.name=folder: folder
+run tiny --set data.name=empty: empty
+run tiny --set data.name=%(long)s: data
+run tiny --set data.name=: no image
+run tiny --set data.classes=: class
+run tiny --set data.classes=1: class
+run tiny --set data.classes=1,1: 1
+run tiny --set data.classes=x,y: class
+run tiny --set data.train_size=1: train_size
+run tiny --set data.train_size=10000000: train
+run tiny --set data.test_size=0: test_size
+run tiny --set data.validation_size=-1: validation_size
+run tiny --set data.train_ranks=5,1: ranks
+run tiny --set data.train_ranks=5: ranks
+run tiny --set data.size=0: size
+run cifar10 --data-root nowhere: cifar-10-batches-py
+run cifar10 --data-root binary: cifar
+run cifar10 --download: expected --data-root
+# what is forgotten
+run tiny --set forget.forget_class=99: class
+run tiny --set forget.forget_fraction=0: forget
+run tiny --set forget.forget_fraction=2: forget
+run tiny --set forget.forget_fraction=nan: forget
+run tiny --set forget.forget_ids=nobody: forget
+run tiny --request clas=8: did you mean class
+run tiny --request '': expected a request
+run tiny --request class=: expected a request
+run tiny --request class=99: class
+run tiny --request class=8,class=3: expected class= once
+run tiny --request fraction=x: fraction
+run tiny --request fraction=inf: fraction
+run tiny --request fraction=-1: fraction
+run tiny --request id=nobody: nobody
+run tiny --request ids=missing.txt: missing.txt
+run tiny --request ids=empty: no ids
+run tiny --request ids=binary: UTF-8
+run tiny --request ids=folder: folder
+run tiny --requests missing.txt: missing.txt
+run tiny --requests empty: no requests
+run tiny --requests binary: UTF-8
+run tiny --requests folder: folder
+run tiny --requests requests.txt: did you mean class
+run tiny --request class=8 --set forget.forget_class=3: got both
+run tiny --request class=8 --request class=8: request 2
+# the audit
+run tiny --perturbations gausian: did you mean gaussian
+run tiny --perturbations '': perturbation
+run tiny --perturbations gaussian,gaussian: gaussian
+run tiny --perturbations pgd:steps=x: steps
+run tiny --perturbations pgd:steps=-1: steps
+run tiny --perturbations pgd:steps=1e9: steps
+run tiny --perturbations pgd:step: expected NAME:key=value
+run tiny --perturbations fgsm:target=nobody: target
+run tiny --set audit.perturbations=pgd:steps=x: steps
+run tiny --set audit.taus.gaussian=-1: taus
+run tiny --set audit.taus.gaussian=1e39: taus
+run tiny --set audit.taus.gaussian=nan: taus
+run tiny --set audit.taus.gaussian=inf: taus
+run tiny --set audit.taus.gaussian=0,x: taus
+run tiny --set audit.taus.gaussian=: taus
+run tiny --set audit.taus.gaussian=0.1,0.1: different finite radii
+run tiny --set audit.taus=3: taus
+run tiny --set audit.confidence=1: confidence
+run tiny --set audit.confidence=nan: confidence
+run tiny --draws 0: draws
+run tiny --draws=-1: draws
+run tiny --draws x: draws
+run tiny --draws 1000000000000: --yes
+run tiny --draws 99999999999999999999: draws
+run tiny --draws 10 --half-width 0.1: got both
+run tiny --half-width 0: half_width
+run tiny --half-width inf: half_width
+run tiny --half-width nan: half_width
+run tiny --half-width=-1: half_width
+run tiny --half-width 1e-9 --max-draws 1000000000000: --yes
+run tiny --max-draws 10: --half-width
+run tiny --half-width 0.1 --max-draws 0: max_draws
+run tiny --until never: until
+run tiny --until verdict --half-width 0.1: got both
+# places and processes
+run tiny --out empty/run: cannot write
+run tiny --out runs/requests: another kind of run
+run tiny --init-from folder: folder
+run tiny --init-from missing: missing
+run tiny --init-from empty: empty
+run tiny --init-from mlp.safetensors: another architecture
+run tiny --init-from nothing.safetensors: weights
+run tiny --init-from pipe: pipe
+run tiny --manifest manifest.json: --init-from
+run tiny --init-from mlp.safetensors --manifest missing.json: missing.json
+run tiny --init-from mlp.safetensors --manifest manifest.json: manifest
+run tiny --init-from mlp.safetensors --manifest ids.json: expected a list of ids
+run tiny --init-from mlp.safetensors --manifest folder: folder
+run tiny --init-from mlp.safetensors --manifest binary: binary
+run tiny --workers 0: workers
+run tiny --workers 1000000: workers
+run tiny --devices 0: devices
+run tiny --devices 100000: devices
+run tiny --nodes 0: nodes
+run tiny --precision 16: precision
+run tiny --cluster tcp://nowhere --devices 1: got both
+run tiny --cluster nonsense: scheduler
+run tiny --nope: No such option
+run tiny extra: unexpected extra argument
+# sweeps
+sweep: Missing argument
+sweep tiny: Missing option
+%(sweep)s --grid lr: expected key=value
+%(sweep)s --grid lr=: expected field=value,value
+%(sweep)s --grid lrr=1: unknown setting of gd
+%(sweep)s --grid lr=1 --grid lr=2: each field once
+%(sweep)s --grid lr=x: lr
+%(sweep)s --grid lr=0.1,0.1: two rows are called
+sweep tiny --method gdd --grid lr=1: unknown method
+# reports
+report: Missing argument
+report missing: missing
+report folder: folder
+report empty: empty
+report runs/good runs/good: expected different runs
+report runs/good --paper-file missing.json: missing.json
+report runs/good --paper-file folder: folder
+report runs/good --paper-file binary: binary
+report runs/good --out empty: cannot write
+report runs/requests: requests.json
+# checks, lists, bounds
+check nobody: unknown method
+check no.such:Method: cannot load
+check os:path: --kind
+check '': unknown method
+check :: cannot load
+list nothing: unknown list
+bound sphere --dimension 1 --tau 0.1: dimension
+bound sphere --dimension x --tau 0.1: dimension
+bound sphere --dimension 3 --tau nan: tau
+bound indistinguishability --eps -1 --delta 0.1: eps
+bound residual --ratio -1 --accuracy 0.5: ratio
+bound renyi --alpha 1 --divergence 1 --delta 0.1: alpha
+bound renyi --alpha 2 --divergence 1 --divergence 2 --delta 0.1: as many divergences as orders
+bound readout missing.npz: missing.npz
+bound readout folder: folder
+bound readout text.npz: text.npz
+bound readout odd.npz: unlearned is not a file
+bound readout pair.npz: pair.npz
+bound empirical objects.npz --delta 0.1: objects.npz
+bound empirical pair.npz --delta 0.1: pair.npz
+bound langevin --n 0 --removed 1 --steps 1 --learn-steps 1 --l2 1 --sigma 1 --delta 0.1: n
+store nothing: No such command
+store ls --store missing: missing
+"""
+
+
+def table():
+    words = {"long": LONG, "deep": "[" * 100_000, "sweep": SWEEP}
+    for line in LINES.strip().splitlines():
+        if not line.startswith("#"):
+            command, _, said = (line % words).rpartition(": ")
+            yield command, said
+    for name in RECORDS:
+        yield f"report runs/{name}", f"runs/{name}"
+    for name in PAPERS:
+        yield f"report runs/good --paper-file {name}.json", f"{name}.json"
+
+
+TABLE = list(table())
+
+
+def left(folder):
+    return sorted(str(path) for path in folder.rglob("*") if path.name != LOCK)
+
+
+def test_the_table_is_long_enough():
+    assert len(TABLE) >= 150
+    assert len(set(TABLE)) == len(TABLE)
+
+
+@pytest.mark.parametrize(("command", "said"), TABLE, ids=[command[:60] for command, _ in TABLE])
+def test_one_line_exit_code_2_nothing_left_behind(command, said, home, monkeypatch, capsys):
+    monkeypatch.chdir(home)
+    monkeypatch.delenv("RESIDUUM_DATA", raising=False)
+    monkeypatch.setattr("residuum.execution.run_all", None)  # whoever gets that far was not refused
+    before, start = left(home), time.process_time()
+    code = run_command(shlex.split(command))
+    seconds = time.process_time() - start
+    captured = capsys.readouterr()
+    new = sorted(set(left(home)) - set(before))
+    for path in new:
+        shutil.rmtree(path) if Path(path).is_dir() else Path(path).unlink(missing_ok=True)
+    assert (code, new, captured.out) == (2, [], "")
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith("residuum: error: ")
+    assert said in captured.err
+    assert seconds < 10
