@@ -6,7 +6,7 @@ from typing import Any
 # Public names load on first use: importing residuum costs little more than importing nothing; __init__.pyi types them.
 _NAMES = {
     "residuum": ["perturbations"],
-    "residuum.auditing": ["audit"],
+    "residuum.auditing": ["ResidualKnowledge", "audit"],
     "residuum.data": ["Dataset", "load_dataset", "make_splits"],
     "residuum.execution": ["run", "run_requests"],
     "residuum.experiments": ["Experiment"],

@@ -1,6 +1,7 @@
 """Types of the public names, which load on first use."""
 
 from residuum import perturbations as perturbations
+from residuum.auditing import ResidualKnowledge as ResidualKnowledge
 from residuum.auditing import audit as audit
 from residuum.data import Dataset as Dataset
 from residuum.data import load_dataset as load_dataset

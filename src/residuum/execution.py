@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from residuum.engines import end_with_the_leader, engine
 from residuum.errors import InputError, traceback_kept
 from residuum.experiments import Experiment, Result, Stage, claim_folder, plan, run_all, write_requests, write_run
-from residuum.experiments.estimates import work_left
-from residuum.experiments.planning import RowError, Undecided, forget_lines, outline
+from residuum.experiments.estimates import WorkLeft, work_left
+from residuum.experiments.planning import Outline, RowError, Undecided, forget_lines, outline
 from residuum.experiments.results import results_record
 from residuum.experiments.runner import Report
 from residuum.parallel import SINGLE_PROCESS, Team, make_team
@@ -132,6 +132,25 @@ def run_requests(
     return RequestsRun(folder, write_requests(steps, results, folder, with_verdicts, gallery=gallery))
 
 
+def plan_lines(experiment: Experiment, *, store: Path | str = STORE, requests: bool = False) -> list[str]:
+    """Return what `run` (or `run_requests`) would do, without doing it: stages, requests, warnings and work left.
+
+    Nothing is written. A few steps of each kind of stage are measured to say how long the rest takes.
+
+    >>> plan_lines(Experiment.create("tiny", methods="gd", seeds=[1]), store="no/store")[0]
+    '9 stages: 0 finished, 9 to run'
+    """
+    steps, plans = _surviving(experiment.steps if requests else [experiment], lambda s: [plan(each) for each in s])
+    todo = outline(plans, store)
+    first, *others = _announced(steps, todo, work_left(steps, store, plans))
+    return [first, *todo.lines, *others]
+
+
+def _announced(steps: Sequence[Experiment], todo: Outline, work: WorkLeft) -> list[str]:
+    warned = [f"warning: {text}" for text in steps[0].warnings]
+    return [str(todo), *forget_lines(steps), *warned, *([f"work: {work}"] if work.seconds else [])]
+
+
 def _computed(
     experiments: Sequence[Experiment],
     folder: Path,
@@ -160,8 +179,7 @@ def _computed(
         raise InputError(f"{text}; lower draws, epochs or seeds, or start it all the same with --yes")
     claim_folder(folder, kind)
     if progress:
-        warned = [f"warning: {text}" for text in steps[0].warnings]
-        for line in (str(todo), *forget_lines(steps), *warned, *([f"work: {work}"] if work.seconds else [])):
+        for line in _announced(steps, todo, work):
             print(f"residuum: {line}", file=sys.stderr, flush=True)  # noqa: T201
     one = not resources.one_process or (work.short and not steps[0].scenario.audit.until)
     where = nullcontext(executor) if executor else engine(1 if one else resources.workers, resources.cluster)

@@ -108,10 +108,12 @@ def test_list_names_everything(capsys):
     assert {"gd", "ngd", "ga", "neggrad", "rurk"} <= set(names["methods"])
     assert all(text for table in names.values() for text in table.values())
     assert len(set(names["models"].values())) == len(names["models"])
+    assert names["methods"]["scrub"]["settings"]["decay_epochs"] == [3, 5, 9]
     assert run_command(["list", "methods"]) == 0
     out = capsys.readouterr().out
     assert "rurk" in out
     assert "cifar10" not in out
+    assert "lambda_a=0.03" in out
 
 
 def npz(**changes):

@@ -79,7 +79,8 @@ def result_warnings(counts: Mapping[str, Counts], confidence: float, exact: bool
         return
     fewest = min(int(table.draws[:, moving].min()) for table in counts.values())
     if fewest < FEWEST_DRAWS:
-        yield f"{fewest} draws are too few for any sample's sign test to be significant; use at least {FEWEST_DRAWS}"
+        few = "1 draw is" if fewest == 1 else f"{fewest} draws are"
+        yield f"{few} too few for any sample's sign test to be significant; use at least {FEWEST_DRAWS}"
     unclear = [name for name, table in counts.items() if says_nothing(table, confidence)]
     if unclear:
         names = ", ".join(unclear)

@@ -1,6 +1,7 @@
 """The command line: parse, call, print."""
 
 import gc
+import os
 import sys
 from importlib.metadata import version
 from pkgutil import resolve_name
@@ -18,15 +19,21 @@ COMMANDS = {
     "tune": "residuum.cli.tune:tune_method",
     "list": "residuum.cli.listing:list_names",
     "check": "residuum.cli.check:check_target",
+    "log": "residuum.cli.log:log_stored_run",
+    "card": "residuum.cli.card:write_card",
 }
 DEBUG = "--debug"
+COMPLETION = "_RESIDUUM_COMPLETE"
 GROUPS = {"bound": "residuum.cli.bound:app", "store": "residuum.cli.store:app"}
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; exit with 0 done, 1 gate or something else failed, 2 bad input, 130 interrupted."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if COMPLETION in os.environ or given[:1] in (["--install-completion"], ["--show-completion"]):
+        make_app()(given, prog_name="residuum")  # typer answers the shell and leaves
     gc.set_threshold(200_000)  # libraries make many objects and keep them: looking for garbage among them finds none
-    code = flushed(run_command(sys.argv[1:] if arguments is None else arguments))
+    code = flushed(run_command(given))
     gc.freeze()  # the process ends: nobody needs it searched for garbage
     sys.exit(code)
 
@@ -44,7 +51,6 @@ def make_app() -> typer.Typer:
         name="residuum",
         cls=Commands,
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         callback=_about,

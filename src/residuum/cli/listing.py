@@ -1,54 +1,78 @@
 """`residuum list`: what there is to choose from."""
 
-import inspect
 import json
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from residuum.cli import options
+from residuum.cli.catalogue import KINDS, Entry, catalogue
 from residuum.errors import unknown_name
 
-
-def first_line(thing: object) -> str:
-    """Return the first line of a docstring."""
-    return (inspect.getdoc(thing) or "").split("\n", maxsplit=1)[0]
-
-
-def catalogue() -> dict[str, dict[str, str]]:
-    """Return every table of names with a line on each."""
-    from residuum.auditing.own_measures import OWN_MEASURES
-    from residuum.data import DATASETS
-    from residuum.experiments import load_scenario, scenario_names
-    from residuum.methods import methods
-    from residuum.models import MODELS
-    from residuum.perturbations import PERTURBATIONS
-
-    return {
-        "methods": {name: first_line(method) for name, method in methods().items()},
-        "scenarios": {name: load_scenario(name).description for name in scenario_names()},
-        "datasets": {name: first_line(loader) for name, loader in DATASETS.items()},
-        "models": {name: first_line(blueprint.network) for name, blueprint in MODELS.items()},
-        "perturbations": {name: first_line(perturbation) for name, perturbation in PERTURBATIONS.items()},
-        "measures": {name: measure.words["meaning"] for name, measure in OWN_MEASURES.items()},
-    }
+NOTE = "Settings with their defaults, for --set NAME.key=value and --methods NAME:key=value."
+SHARED = "All but ssd, fisher, ntk and cr have the settings of gd too; listed is what is not the same."
+SHARING = "gd"
 
 
 def list_names(
     kind: Annotated[
-        str | None, typer.Argument(help="methods, scenarios, datasets, models, perturbations or measures")
+        str | None,
+        typer.Argument(
+            help="methods, scenarios, datasets, models, perturbations or measures",
+            autocompletion=lambda incomplete: [each for each in KINDS if each.startswith(incomplete)],
+        ),
     ] = None,
     as_json: options.PlainJson = False,
 ) -> None:
-    """List methods, scenarios, data sets, models, perturbations, and measures of your own."""
-    from residuum.reporting.terminal import console, names_table
-
-    tables = catalogue()
-    if kind is not None and kind not in tables:
-        raise unknown_name("list", kind, tables)
-    chosen = tables if kind is None else {kind: tables[kind]}
+    """List methods with their settings, scenarios, data sets, models, perturbations, and measures of your own."""
+    if kind is not None and kind not in KINDS:
+        raise unknown_name("list", kind, KINDS)
+    chosen = {each: catalogue(each) for each in (KINDS if kind is None else [kind])}
     if as_json:
-        typer.echo(json.dumps(chosen, indent=1))
+        typer.echo(json.dumps({each: as_plain(each, rows) for each, rows in chosen.items()}, indent=1))
         return
+    console = Console(markup=False, emoji=False)
     for title, rows in chosen.items():
-        console().print(names_table(title, list(rows.items())))
+        table = names_table(title, rows, detailed=kind is not None)
+        console.print(table if rows else f"{title}: none installed; see docs/plug-ins.md")
+
+
+def as_plain(kind: str, rows: dict[str, Entry]) -> dict[str, object]:
+    """Return the lines of one kind as plain values; methods and perturbations with all settings."""
+    if kind not in ("methods", "perturbations"):
+        return {name: entry.about for name, entry in rows.items()}
+    return {name: {"about": entry.about, "settings": dict(entry.settings)} for name, entry in rows.items()}
+
+
+def names_table(title: str, rows: dict[str, Entry], *, detailed: bool) -> Table:
+    """Return a list of names and what they are, in detail with settings: of gd all, of other methods what differs."""
+    shared = rows[SHARING].settings if title == "methods" else {}
+    lines = {name: written(entry.settings_beside(shared)) for name, entry in rows.items()} if detailed else {}
+    if shared and detailed:
+        lines[SHARING] = written(shared)
+    note = f"{NOTE} {SHARED}" if shared else NOTE
+    table = Table(title=title, show_header=False, show_lines=detailed, caption=note if any(lines.values()) else None)
+    for name, entry in rows.items():
+        table.add_row(Text(name), Text("\n".join(filter(None, [entry.about, lines.get(name)]))))
+    return table
+
+
+def written(settings: Mapping[str, Any]) -> str:
+    """Return settings as a command takes them.
+
+    >>> written({"lr": 1e-5, "cap": None, "rewind": False, "decay_epochs": (3, 5)})
+    'lr=1e-05 cap=none rewind=false decay_epochs=3,5'
+    """
+    return " ".join(f"{key}={_text(value)}" for key, value in settings.items())
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 (a setting is of any type)
+    if isinstance(value, tuple):
+        return ",".join(map(_text, value))
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -3,22 +3,53 @@
 import math
 import os
 import tomllib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from residuum.cli.catalogue import catalogue
 from residuum.engines import worker_context
 from residuum.errors import InputError
 
+
+def names_like(kind: str) -> Callable[[str], list[str]]:
+    """Return what a shell completes with: the names of one kind that go on from what is typed, after the last comma.
+
+    >>> names_like("methods")("gd,ru")
+    ['gd,rurk']
+    """
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        return [f"{before}{comma}{name}" for name in catalogue(kind) if name.startswith(last)]
+
+    return complete
+
+
 Scenario = Annotated[
-    str, typer.Argument(help="Name of a scenario (see `residuum list scenarios`), or the path of your own .toml file.")
+    str,
+    typer.Argument(
+        help="Name of a scenario (see `residuum list scenarios`), or the path of your own .toml file.",
+        autocompletion=names_like("scenarios"),
+    ),
+]
+Methods = Annotated[
+    str | None,
+    typer.Option(
+        help="Comma-separated [LABEL=]NAME[:key=value...]; default: the scenario's.",
+        autocompletion=names_like("methods"),
+    ),
 ]
 Seeds = Annotated[str | None, typer.Option(help="Comma-separated run seeds.")]
 Perturbations = Annotated[
-    str | None, typer.Option(help="Comma-separated perturbations of the audit, NAME[:key=value...].")
+    str | None,
+    typer.Option(
+        help="Comma-separated perturbations of the audit, NAME[:key=value...].",
+        autocompletion=names_like("perturbations"),
+    ),
 ]
 Measures = Annotated[
     str | None,
@@ -57,6 +88,7 @@ Nodes = Annotated[
 ]
 Precision = Annotated[str, typer.Option(help="Of training and unlearning: 32-true or bf16-mixed.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Start work that is estimated to take more than a month, too.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what there is to do and what it costs, do nothing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print results.json instead of tables.")]
 PlainJson = Annotated[bool, typer.Option("--json", help="Print machine-readable output.")]
 PICTURES = "Show pictures of forgotten samples; default: public data sets only."

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from residuum.cli import options
-from residuum.errors import InputError
+from residuum.errors import InputError, plural
 
 if TYPE_CHECKING:
     from residuum.execution import RequestsRun
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 def run_scenario(
     scenario: options.Scenario = "digits",
-    methods: Annotated[
-        str | None, typer.Option(help="Comma-separated [LABEL=]NAME[:key=value...]; default: the scenario's.")
-    ] = None,
+    methods: options.Methods = None,
     seeds: options.Seeds = None,
     perturbations: options.Perturbations = None,
     measures: options.Measures = None,
@@ -49,12 +47,13 @@ def run_scenario(
     yes: options.Yes = False,
     gallery: options.Gallery = None,
     samples: options.SampleList = None,
+    dry_run: options.DryRun = False,
     as_json: options.Json = False,
 ) -> None:
     """Train, unlearn, evaluate and audit a scenario; write results.json with its counts, and the report."""
     start = time.perf_counter()
-    options.start_workers(scenario, workers if devices is None else 1, cluster)
-    from residuum.execution import Resources, run, run_requests
+    options.start_workers(scenario, workers if devices is None and not dry_run else 1, cluster)
+    from residuum.execution import Resources, plan_lines, run, run_requests
     from residuum.experiments import Experiment
 
     resources = Resources(workers, cluster, devices, nodes, precision, options.most_days(yes))
@@ -74,6 +73,10 @@ def run_scenario(
         manifest=manifest,
     )
     name = experiment.scenario.name
+    if dry_run:
+        lines = plan_lines(experiment, store=store, requests=bool(asked))
+        typer.echo(json.dumps({"scenario": name, "plan": lines}, indent=1) if as_json else "\n".join(lines))
+        return
     carry_out, folder = (run_requests, f"{name}-requests") if asked else (run, name)
     where: Any = {"store": store, "out": out or options.RUNS / folder, "gallery": gallery}
     done: Any = carry_out(experiment, **where, resources=resources, progress=True)
@@ -107,7 +110,7 @@ def print_requests(done: RequestsRun, seconds: float) -> None:
     requests = done.record.requests
     print_lines(f"warning: request {r.number}: {text}" for r in requests for text in r.warnings)
     print_lines(f"failed: row {label}: {reason}" for label, reason in done.record.failed.items())
-    files = f"index.html, requests.json, requests.csv and a run for each of {len(requests)} requests"
+    files = f"index.html, requests.json, requests.csv and a run for each of {plural(len(requests), 'request')}"
     print_lines([f"{done.folder}: {files} after {seconds:.0f} s"])
 
 

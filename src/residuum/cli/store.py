@@ -28,7 +28,7 @@ def list_store(store: Root = DEFAULT_STORE, as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(records, indent=1))
         return
-    table = Table(title=f"{store}: {len(records)} stages, {sum(r['bytes'] for r in records) / 2**20:.1f} MiB")
+    table = Table(title=f"{store}: {plural(len(records), 'stage')}, {sum(r['bytes'] for r in records) / 2**20:.1f} MiB")
     for title in ("stage", "key", "KiB", "made", "current"):
         table.add_column(title)
     for r in records:
@@ -48,7 +48,7 @@ def verify_store(store: Root = DEFAULT_STORE, as_json: Json = False) -> None:
     else:
         for key, files in broken.items():
             typer.echo(f"broken: {key} ({', '.join(files)})")
-        checked = f"{len(maintenance.artefacts(store))} stages checked, {len(broken)} broken"
+        checked = f"{plural(len(maintenance.artefacts(store)), 'stage')} checked, {len(broken)} broken"
         typer.echo(f"{checked}{'; a run that needs one of them computes it again' if broken else ''}")
     if broken:
         raise typer.Exit(1)

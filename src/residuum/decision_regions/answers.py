@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from residuum.errors import plural
 from residuum.files import read_arrays, write_arrays
 
 REFERENCE, UNLEARNED, CONTROL = 0, 1, 2  # positions of the models
@@ -137,10 +138,10 @@ def counts_text(seeds: Sequence[Answers]) -> str:
     more = sum(int(contrast(answers, UNLEARNED).remembers.sum()) for answers in seeds)
     ending = f"; in {more} of these {found.sum()} the unlearned model recognises more copies than re-train"
     return (
-        f"Over {len(seeds)} seeds, {first.models[UNLEARNED]} and re-train give the same answer at the sample, but "
-        f"different answers on at least {first.least_copies} of its {first.copies_say.shape[2]} copies, for "
-        f"{_of_pairs(found)}{ending if found.any() else ''}. Two re-trained models, which never saw the samples, do "
-        f"this for {_of_pairs(floor)}."
+        f"Over {plural(len(seeds), 'seed')}, {first.models[UNLEARNED]} and re-train give the same answer at the "
+        f"sample, but different answers on at least {first.least_copies} of its {first.copies_say.shape[2]} copies, "
+        f"for {_of_pairs(found)}{ending if found.any() else ''}. Two re-trained models, which never saw the samples, "
+        f"do this for {_of_pairs(floor)}."
     )
 
 

@@ -1,5 +1,6 @@
 """An experiment: a named scenario with its profile and overrides, and the rows to compare."""
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -155,7 +156,16 @@ def load_scenario(name: str, overrides: Mapping[str, Any] | None = None, *, prof
         override(complete, key, value)
     scenario = _with_plugins(_validated(complete))
     _check_names(scenario)
-    return scenario
+    return _named_by_data(scenario, scenario_tree(name, profile)["data"]["name"])
+
+
+def _named_by_data(scenario: Scenario, usual: str) -> Scenario:
+    """Return the scenario under a name that says so if its data are not the usual ones."""
+    data = scenario.data.name
+    if data == usual:
+        return scenario
+    name = f"{scenario.name}-on-{re.sub(r'[^A-Za-z0-9._-]+', '_', Path(data).stem)}"
+    return scenario.model_copy(update={"name": name, "description": f"settings of {scenario.name} on {data}"})
 
 
 def _with_plugins(scenario: Scenario) -> Scenario:

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 from torch import nn
 
-from residuum.errors import MethodError
+from residuum.errors import MethodError, plural
 from residuum.experiments.experiment import Experiment
 from residuum.experiments.pretrained import Pretrained
 from residuum.experiments.settings import (
@@ -170,10 +170,11 @@ def _picture_stage(experiment: Experiment, shared: Fields, models: Mapping[str, 
 
 @dataclass(frozen=True)
 class Outline:
-    """What a run has to do: stages in all, and how many are finished."""
+    """What a run has to do: stages in all, and how many are finished; `kinds` has both for each kind of stage."""
 
     total: int
     finished: int
+    kinds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Say it in one line.
@@ -181,13 +182,24 @@ class Outline:
         >>> str(Outline(45, 30))
         '45 stages: 30 finished, 15 to run'
         """
-        return f"{self.total} stages: {self.finished} finished, {self.total - self.finished} to run"
+        return f"{plural(self.total, 'stage')}: {self.finished} finished, {self.total - self.finished} to run"
+
+    @property
+    def lines(self) -> list[str]:
+        """What the store has of each kind of stage.
+
+        >>> Outline(3, 2, {"train": (3, 2)}).lines
+        ['train: 2 of 3 stages in the store']
+        """
+        return [f"{kind}: {done} of {plural(n, 'stage')} in the store" for kind, (n, done) in self.kinds.items()]
 
 
 def outline(plans: Plans, store: Path | str) -> Outline:
     """Return what `run_all` would find in the store and what it would still have to do."""
     found, stages = Store(Path(store)), all_stages(plans)
-    return Outline(len(stages), sum(found.has(stage) for stage in stages))
+    has = {kind: [found.has(each) for each in stages if each.kind == kind] for kind in (s.kind for s in stages)}
+    kinds = {kind: (len(known), sum(known)) for kind, known in has.items()}
+    return Outline(len(stages), sum(done for _, done in kinds.values()), kinds)
 
 
 def forget_lines(experiments: Sequence[Experiment]) -> list[str]:

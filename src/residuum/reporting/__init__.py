@@ -4,5 +4,6 @@ from residuum.reporting.run import Run
 from residuum.reporting.writing import write_report
 
 report = write_report
+"""`residuum.report`: the same as `write_report`."""
 
 __all__ = ["Run", "report", "write_report"]

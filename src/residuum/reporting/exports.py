@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from residuum.errors import plural
 from residuum.reporting.glossary import COLUMNS, MEASURES, METRICS, Column
 from residuum.reporting.run import Run
 from residuum.reporting.summary import Cell, RowSummary
@@ -66,7 +67,7 @@ def caption(runs: Sequence[Run]) -> str:
     """Return what the table shows."""
     names = ", ".join(run.name for run in runs)
     seeds = max(len(run.seeds) for run in runs)
-    shown = f"mean and standard deviation over {seeds} seeds, in parentheses the gap to re-train"
+    shown = f"mean and standard deviation over {plural(seeds, 'seed')}, in parentheses the gap to re-train"
     return f"{names}: {shown}. Cost is relative to re-training. Bold: smallest gap."
 
 

@@ -93,8 +93,8 @@ class RunSummary:
     @cached_property
     def taus(self) -> dict[str, list[float]]:
         """The radii of each perturbation."""
-        found = {name: (row.audits(name) for row in self.run.rows.values()) for name in self.run.perturbations}
-        return {name: next(audits[0].taus for audits in lists if audits) for name, lists in found.items()}
+        audited = {name: [row.audits(name) for row in self.run.rows.values()] for name in self.run.perturbations}
+        return {name: next(audits[0].taus for audits in rows if audits) for name, rows in audited.items()}
 
     @cached_property
     def floors(self) -> dict[str, dict[str, Curve | None]]:

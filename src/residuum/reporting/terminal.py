@@ -213,11 +213,3 @@ def own_tables(run: Run, perturbation: str, width: int) -> Iterator[Table]:
 def _own_text(curve: Curve, k: int) -> str:
     value = curve.value[k]
     return _point_text(curve, k) if curve.low or value is None else f"{value:.2f}"
-
-
-def names_table(title: str, rows: Sequence[tuple[str, str]]) -> Table:
-    """Return a two-column list of names and what they are."""
-    table = Table(title=title, show_header=False)
-    for name, text in rows:
-        table.add_row(Text(name), Text(text))
-    return table

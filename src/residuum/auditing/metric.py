@@ -1,0 +1,93 @@
+"""Residual knowledge as a metric that is given one batch after the other."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from residuum.auditing.auditor import AuditResult, audit
+from residuum.auditing.sanity import issue_warnings, result_warnings
+from residuum.perturbations import Perturbation
+from residuum.types import InputError, ResiduumWarning, Samples
+
+MODEL = "the model"
+
+
+class ResidualKnowledge:
+    """Residual knowledge r(tau) = Pr[model right on x'] / Pr[reference right on x'], in the manner of torchmetrics.
+
+    `update` takes batches of forgotten samples and counts, `compute` returns what `AuditResult.measures` does, `reset`
+    starts again. Counts add up and noise belongs to an id, so any cut into batches gives the numbers of one `audit` of
+    all samples with the same ids, exactly.
+
+    Args:
+        model: The model to measure; at each `update` it is asked as it is then.
+        reference: A model that never knew the samples, usually re-trained without them.
+        perturbation: Name, object or function, as for `audit`.
+        taus: Radii.
+        draws: Draws of each sample at each radius.
+        confidence: Level of all intervals.
+        seed: Seed of the perturbations and of the bootstrap.
+        crafted_on: Where gradient attacks are crafted, as for `audit`.
+
+    Example:
+        >>> import torch
+        >>> _ = torch.manual_seed(0)
+        >>> model = nn.Linear(2, 3).eval()
+        >>> metric = ResidualKnowledge(model, reference=model, taus=[0, 0.01], draws=200, seed=7)
+        >>> for x, y in [(torch.rand(4, 2), torch.tensor([0, 1, 2, 0])), (torch.rand(2, 2), torch.tensor([1, 1]))]:
+        ...     metric.update(x, y)
+        >>> metric.compute()["disagreement"]["value"]
+        [0.0, 0.0]
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        reference: nn.Module,
+        perturbation: str | Perturbation | Callable[..., Tensor] = "gaussian",
+        *,
+        taus: Sequence[float],
+        draws: int = 100,
+        confidence: float = 0.95,
+        seed: int = 0,
+        crafted_on: Any = "unlearned",  # noqa: ANN401 (a word or a model, as `audit` checks)
+    ) -> None:
+        self.models = {MODEL: model}
+        self.asked: dict[str, Any] = {
+            "reference": reference,
+            "perturbation": perturbation,
+            "taus": list(taus),
+            "draws": draws,
+        }
+        self.asked |= {"confidence": confidence, "seed": seed, "crafted_on": crafted_on}
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all batches."""
+        self.result: AuditResult | None = None
+
+    def update(self, x: Tensor, y: Tensor, ids: Sequence[str] | None = None) -> None:
+        """Count one batch: inputs (n, ...), labels (n,), and ids; without them samples are numbered as they come."""
+        first = 0 if self.result is None else len(self.result.counts[MODEL])
+        names = tuple(ids) if ids is not None else tuple(str(first + row) for row in range(len(y)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResiduumWarning)  # said once, of all batches, by `compute`
+            batch = audit(self.models, samples=Samples(x, y, names), **self.asked)
+            few = set(result_warnings(batch.counts, batch.settings["confidence"], batch.exact))
+        told = [text for text in batch.warnings if text not in few]
+        if self.result is None:
+            self.result = AuditResult(batch.counts, batch.settings, told, batch.exact)
+            return
+        counts = {MODEL: self.result.counts[MODEL].concat(batch.counts[MODEL])}
+        told = list(dict.fromkeys([*self.result.warnings, *told]))
+        self.result = AuditResult(counts, batch.settings, told, batch.exact)
+
+    def compute(self) -> dict[str, Any]:
+        """Return all measures of the batches so far, those of `audits` in results.json, lists by radius."""
+        if self.result is None:
+            raise InputError("expected at least one batch before compute(), got none; call update(x, y) first")
+        few = result_warnings(self.result.counts, self.result.settings["confidence"], self.result.exact)
+        issue_warnings([*self.result.warnings, *few])
+        return self.result.measures(MODEL)
