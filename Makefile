@@ -6,7 +6,7 @@ READY = $(VENV)/.ready
 # Two torch processes on two cores run best with one thread each.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-long lint format screenshots clean
+.PHONY: demo test test-long lint format docs site-figures screenshots clean
 
 demo: $(READY)  ## train, unlearn and audit the bundled digits
 	$(BIN)/residuum run digits
@@ -26,6 +26,13 @@ lint: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(READY)  ## the site, into build/site: open its index.html, no server needed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	$(BIN)/python -m website.check build/site
+
+site-figures: $(READY)  ## the runs behind the site's tables and pictures; minutes
+	$(BIN)/python -m website.measure build/site-runs
 
 screenshots: demo  ## pictures of the demo's page for the docs; needs chromium
 	$(BIN)/python benchmarks/screenshots.py runs/digits docs/images

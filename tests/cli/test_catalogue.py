@@ -9,13 +9,12 @@ import sys
 
 import pytest
 
-from residuum.cli import catalogue as listing
 from residuum.cli.catalogue import KINDS, catalogue
 from residuum.data import DATASETS
 from residuum.experiments import load_scenario, scenario_names
-from residuum.methods import GA, methods
+from residuum.methods import methods
 from residuum.models import MODELS
-from residuum.perturbations import PERTURBATIONS, Gaussian
+from residuum.perturbations import PERTURBATIONS
 
 THINGS = {
     "methods": methods(),
@@ -48,15 +47,6 @@ def test_settings_and_defaults_are_those_of_the_class(kind, name):
 def test_scenarios_have_their_descriptions():
     assert list(catalogue("scenarios")) == scenario_names()
     assert all(entry.about == load_scenario(name).description for name, entry in catalogue("scenarios").items())
-
-
-def test_what_other_packages_bring_is_listed_too(monkeypatch):
-    monkeypatch.setattr(listing, "entry_points", lambda group: [group])
-    with methods().having("mine", GA), PERTURBATIONS.having("my_noise", Gaussian):
-        assert catalogue("methods")["mine"].settings["lr"] == GA().lr
-        assert catalogue("perturbations")["my_noise"].settings["tau"] == Gaussian().tau
-    assert catalogue("measures") == {}
-    assert list(catalogue("scenarios")) == scenario_names()
 
 
 def test_the_list_loads_neither_torch_nor_numpy():

@@ -6,10 +6,11 @@ import inspect
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.metadata import entry_points
 from importlib.resources import files
 from pkgutil import resolve_name
 from typing import Any
+
+from residuum import plugins
 
 PACKAGE = files("residuum")
 TABLES = {
@@ -67,7 +68,7 @@ def _scenarios() -> Iterator[tuple[str, Entry]]:
 
 def _plugins(kind: str, ours: Mapping[str, Entry]) -> dict[str, Entry]:
     """Return what other packages bring, which has to be imported to be known."""
-    if not entry_points(group=f"residuum.{kind}"):
+    if not plugins.entry_points(group=f"residuum.{kind}"):
         return {}
     table = resolve_name(PLUGINS[kind])
     things = table() if kind == "methods" else table
@@ -82,7 +83,7 @@ def _plugin(thing: Any) -> Entry:  # noqa: ANN401 (a class, a function, a bluepr
     shown = getattr(thing, "network", thing)
     fields = dataclasses.fields(shown) if dataclasses.is_dataclass(shown) else ()
     about = (inspect.getdoc(shown) or "").partition("\n")[0]
-    return Entry(about, {field.name: field.default for field in fields if field.init})
+    return Entry(about, {field.name: field.default for field in fields if not callable(field.default)})
 
 
 def _rows(module: str, table: ast.AST) -> Iterator[tuple[str, Definition]]:

@@ -152,18 +152,17 @@ class Experiment(Strict):
 def load_scenario(name: str, overrides: Mapping[str, Any] | None = None, *, profile: str = DEFAULT_PROFILE) -> Scenario:
     """Return a named scenario in one of its profiles, with overrides such as {"train.epochs": 5, "rurk.tau": 0.02}."""
     complete = _validated(scenario_tree(name, profile)).model_dump()
+    usual = complete["data"]["name"]
     for key, value in (overrides or {}).items():
         override(complete, key, value)
     scenario = _with_plugins(_validated(complete))
     _check_names(scenario)
-    return _named_by_data(scenario, scenario_tree(name, profile)["data"]["name"])
+    return scenario if complete["data"]["name"] == usual else _named_by_data(scenario)
 
 
-def _named_by_data(scenario: Scenario, usual: str) -> Scenario:
-    """Return the scenario under a name that says so if its data are not the usual ones."""
+def _named_by_data(scenario: Scenario) -> Scenario:
+    """Return the scenario under a name that says that its data are not the usual ones."""
     data = scenario.data.name
-    if data == usual:
-        return scenario
     name = f"{scenario.name}-on-{re.sub(r'[^A-Za-z0-9._-]+', '_', Path(data).stem)}"
     return scenario.model_copy(update={"name": name, "description": f"settings of {scenario.name} on {data}"})
 
