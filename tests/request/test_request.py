@@ -13,6 +13,7 @@ from torch.utils.data import Subset, TensorDataset
 from residuum import InputError, Recipe, Request, Run, wrap
 from residuum.auditing import Counts
 from residuum.perturbations import block_generator
+from residuum.reporting.wording import verdict_sentence
 from residuum.types import child_seed
 
 QUICK = {"draws": 30, "taus": [0, 0.05, 0.1]}
@@ -155,3 +156,26 @@ def test_what_is_missing_is_said(case):
         Request(case.train, forget=case.ids, class_names=list("abcdefghij")).unlearn(
             nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
         )
+
+
+def test_cheap_stand_ins_give_an_indication_and_never_a_verdict(case, tmp_path):
+    run = case.request(retrain=None).audit(case.model, case.net, controls=2, innocents=True, out=tmp_path, **QUICK)
+    assert {verdict.word for verdict in run.verdicts.values()} == {"reference not comparable"}
+    sentence = verdict_sentence(run, run.verdicts["original"])
+    assert "stand-ins" in sentence
+    assert "An indication only: right 1." in sentence
+    assert "residual knowledge" not in sentence
+    assert "3 briefly trained stand-ins took its place" in run.record.warnings[0]
+    passes = [run.rows[label].per_seed["1"].passes for label in ("retrain", "control", "control_2")]
+    assert all(0 < each <= 20 * 276 for each in passes)
+    page = run.report(tmp_path / "evidence.html", out=tmp_path)[0]
+    assert "An indication only" in page.read_text(encoding="utf-8")
+
+
+def test_an_original_that_nothing_is_found_in_is_inconclusive(case, tmp_path):
+    request = case.request(held_out=case.held_out)
+    reference = her_training(request.splits.retain, 1)
+    others = [her_training(request.splits.retain, seed) for seed in (2, 3)]
+    run = request.audit(reference, reference, reference=reference, controls=others, out=tmp_path, **QUICK)
+    assert run.verdicts["original"].word == "inconclusive"
+    assert "was trained on the forgotten samples" in verdict_sentence(run, run.verdicts["original"])

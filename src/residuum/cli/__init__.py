@@ -14,6 +14,8 @@ from residuum.cli.boundary import Commands, debugging, exit_code, flushed
 # none of these modules loads torch: a command does so when it runs, not to say what its options are
 COMMANDS = {
     "run": "residuum.cli.run:run_scenario",
+    "unlearn": "residuum.cli.unlearn:unlearn_model",
+    "audit": "residuum.cli.audit:audit_model",
     "report": "residuum.cli.report:report_runs",
     "sweep": "residuum.cli.sweep:sweep_method",
     "tune": "residuum.cli.tune:tune_method",

@@ -37,6 +37,7 @@ def gates(run: Run, original_over_forgotten: bool) -> list[Gate]:
     o, a = run.rows[original[0]], run.rows[reference[0]]
     sizes = run.record.scenario.sizes
     return [
+        *_stand_ins(run),
         _recipe(o, a),
         _gap("retain fit", o, a, "retain_accuracy", RETAIN_POINTS, sizes.get("retain", 0)),
         _gap("utility", o, a, "test_accuracy", TEST_POINTS, sizes.get("test", 0)),
@@ -45,6 +46,16 @@ def gates(run: Run, original_over_forgotten: bool) -> list[Gate]:
         *_twins(run, a, sizes.get("test", 0)),
         *_leak(run, a),
     ]  # fmt: skip
+
+
+def _stand_ins(run: Run) -> Iterator[Gate]:
+    if run.record.scenario.settings.stand_ins:
+        text = (
+            "no re-trained model was there; stand-ins that never saw the forgotten samples, trained only until they fit"
+        )
+        yield Gate(
+            "re-trained", False, f"{text} the retained ones, took its place, and were not trained as the original"
+        )
 
 
 def _recipe(original: Row, reference: Row) -> Gate:

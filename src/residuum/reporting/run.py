@@ -85,11 +85,15 @@ class Run:
         """The verdict on each row that is judged."""
         return {row.label: row.verdict for row in self.summary.rows if row.verdict is not None}
 
-    def report(self, **options: Any) -> list[Path]:  # noqa: ANN401 (those of write_report)
-        """Write report.html, table.tex, table.csv and figures beside the record; options as `write_report`."""
-        from residuum.reporting.writing import write_report
+    def report(self, page: Path | str | None = None, **options: Any) -> list[Path]:  # noqa: ANN401 (those of write_report)
+        """Write report.html, table.tex, table.csv and figures beside the record; options as `write_report`.
 
-        return write_report(self, **options)
+        `page` is where one more copy of the page goes.
+        """
+        from residuum.reporting.writing import copy_page, write_report
+
+        files = write_report(self, **options)
+        return files if page is None else [copy_page(files[0], Path(page)), *files]
 
     def to_frame(self, table: str = "results") -> pd.DataFrame:
         """Return the results table, one line a row with its verdict, or with "audits" one a seed and radius."""

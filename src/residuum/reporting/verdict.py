@@ -18,6 +18,10 @@ INCONCLUSIVE = "inconclusive"
 NONE_FOUND = "no residual knowledge found at this precision"
 WORDS = (NOT_COMPARABLE, FOUND, MIXED, OVER, INCONCLUSIVE, NONE_FOUND)  # as they are sorted on the page
 
+CANNOT_SEE = (
+    "it was trained on the forgotten samples, and this audit does not tell it from re-training; with so few samples, "
+    "or samples that anybody recognises, nothing was there to find"
+)
 UNLEARN_POINTS = 10.0  # above re-train
 _RULE = {"found": FOUND, "over": OVER, "mixed": MIXED, "none": NONE_FOUND, "inconclusive": INCONCLUSIVE}
 
@@ -47,7 +51,8 @@ def judge(run: Run, label: str) -> Verdict:
     """
     judged = _judged(run, label)
     failed = tuple(gate for gate in run.gates if not gate.passed)
-    refused = failed and not run.record.scenario.settings.accept_reference
+    settings = run.record.scenario.settings
+    refused = failed and (settings.stand_ins or not settings.accept_reference)
     return replace(judged, word=NOT_COMPARABLE if refused else judged.word, failed_gates=failed)
 
 
@@ -83,10 +88,15 @@ def _judged(run: Run, label: str) -> Verdict:
     found = {name: find(run, row, name, must_detect=must_detect(run, row, name)) for name in run.perturbations}
     parts = {name: _word(finding, losses) for name, finding in found.items()}
     word = _overall_word(list(parts.values()))
+    unseen = (
+        row.kind == "original" and word == NONE_FOUND
+    )  # it knows the samples, so an audit that sees nothing is blind
+    word = INCONCLUSIVE if unseen else word
     agreeing = [finding for name, finding in found.items() if finding and parts[name] == word]
     telling = _telling(agreeing or [finding for finding in found.values() if finding])
     memory, knowledge = (telling and find(run, row, telling.perturbation, quantity) for quantity in ("M", "G"))
     doubts = tuple(dict.fromkeys(_doubt(f) for name, f in found.items() if parts[name] == INCONCLUSIVE))
+    doubts += (CANNOT_SEE,) if unseen else ()
     return Verdict(word, telling, memory, knowledge, losses, doubts, tuple(parts.items()))
 
 

@@ -65,13 +65,29 @@ def verdict_sentence(run: Run, verdict: Verdict) -> str:
     """Return the verdict in plain sentences."""
     failed = "; ".join(gate.text for gate in verdict.failed_gates)
     if verdict.word == NOT_COMPARABLE:
-        return f"No verdict: {failed}."
+        return f"No verdict: {failed}.{''.join(_indication(run, verdict))}"
     accepted = f"Conditional on an accepted reference: {failed}. " if failed else ""
     if verdict.word == INCONCLUSIVE:
         return f"{accepted}Nothing can be concluded: {'; '.join((*verdict.doubts, *verdict.reasons))}."
     parts = [_finding_sentence(verdict.finding), *_heldout_sentences(verdict)] if verdict.finding else []
     parts += [f"Its {reason}." for reason in verdict.reasons]
     return accepted + " ".join(parts)
+
+
+def _indication(run: Run, verdict: Verdict) -> Iterator[str]:
+    """Say what was seen against stand-ins: weaker than any verdict, and never called residual knowledge."""
+    finding = verdict.finding
+    if not run.record.scenario.settings.stand_ins or finding is None:
+        return
+    (low, high), form = finding.bar(), finding.form
+    yield (
+        f" An indication only: right {_often(finding.value(), form, 0)} a stand-in on perturbed samples to forget "
+        f"({finding.perturbation}); stand-ins differ from each other by {amount(low, form)} to {amount(high, form)}."
+    )
+    memory = verdict.memory
+    if memory is not None:
+        shown, ends = estimate_words(memory.value(), *memory.interval(), form), map(amount, memory.bar(), (form, form))
+        yield f" Beside held-out samples of the same classes: {shown} ({' to '.join(ends)})."
 
 
 def _finding_sentence(finding: Finding) -> str:

@@ -99,6 +99,13 @@ def _write_requests(folder: Path, target: Path, **options: Any) -> list[Path]:  
     return [*files, *(path for report in reports for path in report)]
 
 
+def copy_page(page: Path, target: Path) -> Path:
+    """Write a copy of a page, whole or not at all; return where it is."""
+    with _writing_to(target.parent):
+        write_whole(target, page.read_bytes())
+    return target
+
+
 @contextmanager
 def _writing_to(target: Path) -> Iterator[None]:
     try:

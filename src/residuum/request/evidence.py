@@ -12,7 +12,7 @@ from torch import nn
 
 from residuum.auditing import AuditResult, audit
 from residuum.experiments.parsing import build_perturbation
-from residuum.experiments.results import RowFacts, assembled_record, claim_folder, write_files
+from residuum.experiments.results import RowFacts, assembled_record, claim_folder, is_control, write_files
 from residuum.experiments.runner import Result
 from residuum.experiments.stages import audit_record, measured
 from residuum.metrics import evaluate
@@ -82,6 +82,7 @@ def audited(
             rows={label: entry.facts for label, entry in entries.items()},
             seeds=[seed],
             perturbations=list(chosen),
+            warnings=_weaker(entries) if innocents else (),
             notes=["re-learn time was not measured"],
         )
         record = write_files(with_verdicts(record), results, out)
@@ -174,6 +175,15 @@ def _trained_how(request: Request, reference: nn.Module | None, innocents: bool)
     if request.retrain is not None:
         return {"trained_by": getattr(request.retrain, "__name__", type(request.retrain).__name__)}
     return asdict(request.recipe) if request.recipe else {}
+
+
+def _weaker(entries: Mapping[str, Entry]) -> list[str]:
+    """Return what must be said where stand-ins take the place of re-trained models, with their cost."""
+    made = [entry for label, entry in entries.items() if label == "retrain" or is_control(label)]
+    cost = f"{sum(e.passes for e in made)} passes over single samples, {sum(e.seconds for e in made):.0f} s"
+    return [
+        f"no re-trained model: {len(made)} briefly trained stand-ins took its place ({cost}); all of this is weaker"
+    ]
 
 
 def _with(entry: Entry, settings: Mapping[str, Any]) -> Entry:

@@ -1,0 +1,272 @@
+"""`residuum unlearn` and `residuum audit` on a network and data of the user's own; what is wrong is one line."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from residuum.cli import run_command
+
+NET = """
+import torch
+from torch import nn
+
+
+class HerNet(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.body, self.fc = nn.Linear(6, 16), nn.Linear(16, classes)
+
+    def forward(self, x):
+        return self.fc(self.body(x).relu())
+
+
+def no_argument():
+    return HerNet(3)
+
+
+def two(a, b):
+    return HerNet(3)
+
+
+def text():
+    return "a network"
+
+
+def failing():
+    raise RuntimeError("no weights today")
+
+
+def train(samples, seed):
+    torch.manual_seed(seed)
+    net = HerNet(3)
+    optimiser = torch.optim.AdamW(net.parameters(), lr=0.02)
+    for _ in range(30):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(net(samples.x), samples.y).backward()
+        optimiser.step()
+    return net
+
+
+def forgetful(samples, seed):
+    return None
+
+
+NUMBER = 3
+"""
+
+
+class Malicious:
+    def __reduce__(self):
+        return (exec, ("import pathlib; pathlib.Path('ran').touch()",))
+
+
+def table(n, seed):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, n)
+    return rng.normal(size=(n, 6)) + 1.2 * np.eye(6)[y], y
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    home = tmp_path_factory.mktemp("own")
+    (home / "net.py").write_text(NET)
+    for name, n, seed in (("train", 90, 1), ("held", 60, 2)):
+        x, y = table(n, seed)
+        np.savez(home / f"{name}.npz", x=x, y=y, ids=[f"{name}-{k}" for k in range(n)])
+        rows = [",".join(map(str, [f"{name}-{k}", *x[k], y[k]])) for k in range(n)]
+        (home / f"{name}.csv").write_text("\n".join(["id,a,b,c,d,e,f,label", *rows]) + "\n")
+    (home / "ids.txt").write_text("# two people\ntrain-3\ntrain-40\n")
+    made = {}
+    exec(compile(NET, "net.py", "exec"), made)
+    x, y = table(90, 1)
+    inputs, labels = torch.from_numpy(x).float(), torch.from_numpy(y)
+    kept = [k for k in range(90) if k not in (3, 40)]
+
+    def saved(name, rows, seed):
+        part = type("Part", (), {"x": inputs[rows], "y": labels[rows]})
+        torch.save(made["train"](part, seed).state_dict(), home / name)
+
+    saved("w.pt", list(range(90)), 0)
+    for k in range(3):
+        saved(f"retrained{k}.pt", kept, k + 1)
+    write_bad_files(home, x, y)
+    return home
+
+
+def write_bad_files(home, x, y):
+    for name, text in {
+        "none.txt": "# nothing\n", "stranger.txt": "nobody\n", "twice.txt": "train-3\ntrain-3\n",
+        "held.txt": "held-3\n", "real.csv": "id,a,label\np,1,0.5\nq,2,1.5\n",
+        "broken.py": "def (", "raising.py": "raise SystemExit(3)\n", "w.txt": "weights", "empty.csv": "",
+        "words.csv": "id,a,label\np,red,0\nq,1,1\n", "ragged.csv": "id,a,label\np,1\n",
+    }.items():  # fmt: skip
+        (home / name).write_text(text)
+    (home / "all.txt").write_text("".join(f"train-{k}\n" for k in range(90)))
+    (home / "latin.txt").write_bytes(b"caf\xe9\n")
+    torch.save({"body.weight": Malicious()}, home / "evil.pt")
+    (home / "raw.pt").write_bytes(pickle.dumps(Malicious()))
+    (home / "cut.pt").write_bytes((home / "w.pt").read_bytes()[:200])
+    (home / "cut.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{}")
+    save_file({"body.weight": torch.zeros(2, 2)}, home / "other.safetensors")
+    np.savez(home / "multi.npz", x=x, y=np.eye(3)[y])
+    np.savez(home / "nan.npz", x=np.where(np.arange(6) == 2, np.nan, x), y=y)
+    np.savez(home / "objects.npz", x=np.array([{}], dtype=object), y=[0])
+    np.savez(home / "wide.npz", x=np.hstack([x, x]), y=y, ids=[f"train-{k}" for k in range(90)])
+    (home / "no_classes").mkdir()
+    (home / "photos" / "cat").mkdir(parents=True)
+    (home / "photos" / "dog").mkdir()
+    Image.new("RGB", (4, 4)).save(home / "photos" / "cat" / "1.png")
+    (home / "photos" / "dog" / "2.png").write_text("no image")
+
+
+GOOD = {
+    "--model": "net.py:HerNet", "--weights": "w.pt", "--data": "train.npz", "--forget": "ids.txt", "--bounds": "none",
+}  # fmt: skip
+UNLEARN = GOOD | {"--out": "new.safetensors", "--method": "gd:epochs=1"}
+AUDIT = GOOD | {
+    "--held-out": "held.npz", "--unlearned": "w.pt", "--reference": "retrained0.pt",
+    "--control": ["retrained1.pt", "retrained2.pt"],
+    "--draws": "20", "--taus": "0,0.5", "--out": "run",
+}  # fmt: skip
+
+
+def arguments(command, options):
+    listed = [(key, each) for key, value in options.items() for each in (value if isinstance(value, list) else [value])]
+    return [command, *(text for pair in listed for text in pair if text is not True)]
+
+
+def test_weights_are_unlearned_under_her_own_keys(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert run_command(arguments("unlearn", UNLEARN)) == 0
+    assert "accuracy on training data" in capsys.readouterr().out
+    assert list(load_file("new.safetensors")) == sorted(torch.load("w.pt", weights_only=True))
+    assert run_command([*arguments("unlearn", UNLEARN | {"--out": "new.pt"}), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["method"] == "gd"
+    assert torch.equal(torch.load("new.pt", weights_only=True)["fc.bias"], load_file("new.safetensors")["fc.bias"])
+
+
+def test_models_made_elsewhere_are_audited_without_training(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert run_command(arguments("audit", AUDIT | {"--unlearned": "same=w.pt"})) == 0
+    record = json.loads((folder / "run" / "results.json").read_text())
+    assert list(record["methods"]) == ["original", "retrain", "control", "control_2", "same"]
+    assert record["scenario"]["settings"]["model"]["name"] == "HerNet"
+    assert (folder / "run" / "report.html").exists()
+    assert record["methods"]["original"]["per_seed"] == {
+        "1": record["methods"]["same"]["per_seed"]["1"]
+        | {"audits": record["methods"]["original"]["per_seed"]["1"]["audits"]}
+    }
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"--retrain": "net.py:train"},
+        {"--recipe": "optimiser=adamw,lr=0.01,epochs=15,batch_size=32"},
+        {"--innocents": True},
+    ],
+)
+def test_references_are_made_where_none_is_given(folder, how, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(folder)
+    given = {key: value for key, value in AUDIT.items() if key not in ("--reference", "--control")}
+    given |= {"--data": "train.csv", "--held-out": "held.csv", "--controls": "2", "--out": str(tmp_path / "run"), **how}
+    assert run_command([*arguments("audit", given), "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["methods"])[:4] == ["original", "retrain", "control", "control_2"]
+
+
+BAD = [
+    ("unlearn", {"--model": "net.py"}, "expected FILE.py:NAME"),
+    ("unlearn", {"--model": "nowhere.py:HerNet"}, "cannot load"),
+    ("unlearn", {"--model": "broken.py:HerNet"}, "SyntaxError"),
+    ("unlearn", {"--model": "raising.py:HerNet"}, "SystemExit"),
+    ("unlearn", {"--model": "net.py:HisNet"}, "did you mean HerNet"),
+    ("unlearn", {"--model": "net.py:NUMBER"}, "a class or a function"),
+    ("unlearn", {"--model": "net.py:two"}, "needs 2 arguments"),
+    ("unlearn", {"--model": "net.py:text"}, "returned str"),
+    ("unlearn", {"--model": "net.py:failing"}, "no weights today"),
+    ("unlearn", {"--weights": "nowhere.pt"}, "does not exist"),
+    ("unlearn", {"--weights": "w.txt"}, "no safetensors file"),
+    ("unlearn", {"--weights": "evil.pt"}, "could run code"),
+    ("unlearn", {"--weights": "raw.pt"}, "could run code"),
+    ("unlearn", {"--weights": "cut.pt"}, "damaged"),
+    ("unlearn", {"--weights": "cut.safetensors"}, "truncated or no safetensors"),
+    ("unlearn", {"--weights": "other.safetensors"}, "another architecture"),
+    ("unlearn", {"--data": "nowhere"}, "expected a folder of class folders"),
+    ("unlearn", {"--data": "multi.npz"}, "single label"),
+    ("unlearn", {"--data": "real.csv"}, "single label"),
+    ("unlearn", {"--data": "nan.npz"}, "nan"),
+    ("unlearn", {"--data": "objects.npz"}, "Python objects"),
+    ("unlearn", {"--data": "wide.npz"}, "cannot take inputs of shape"),
+    ("unlearn", {"--data": "empty.csv"}, "0 lines"),
+    ("unlearn", {"--data": "words.csv"}, "expected a number, got 'red'"),
+    ("unlearn", {"--data": "ragged.csv"}, "line 2"),
+    ("unlearn", {"--data": "train.csv", "--label": "risk"}, "unknown column 'risk'"),
+    ("unlearn", {"--data": "train.csv", "--inputs": "a,z"}, "'z'"),
+    ("unlearn", {"--data": "no_classes"}, "no sub-folders"),
+    ("unlearn", {"--data": "photos"}, "not an image"),
+    ("unlearn", {"--forget": "nowhere.txt"}, "cannot read nowhere.txt"),
+    ("unlearn", {"--forget": "none.txt"}, "nothing to forget"),
+    ("unlearn", {"--forget": "stranger.txt"}, "not among the 90"),
+    ("unlearn", {"--forget": "twice.txt"}, "occurs 2 times"),
+    ("unlearn", {"--forget": "latin.txt"}, "not a UTF-8"),
+    ("unlearn", {"--forget": "all.txt"}, "nothing would be retained"),
+    ("unlearn", {"--forget": "held.txt", "--held-out": "held.npz"}, "not among the 90"),
+    ("unlearn", {"--method": "rukr"}, "did you mean rurk"),
+    ("unlearn", {"--method": "gd:lr=-1"}, "lr"),
+    ("unlearn", {"--method": "falw"}, "validation"),
+    ("unlearn", {"--out": "new.zip"}, ".safetensors or .pt"),
+    ("unlearn", {"--out": "nowhere/new.pt"}, "folder that exists"),
+    ("unlearn", {"--bounds": "0,1"}, "give wrap(..., bounds=)"),
+    ("unlearn", {"--bounds": "low"}, "comma-separated numbers"),
+    ("unlearn", {"--bounds": "1,0"}, "low < high"),
+    ("unlearn", {"--mean": "0.5"}, "mean and std together"),
+    ("unlearn", {"--mean": "0.5", "--std": "0"}, "above 0"),
+    ("unlearn", {"--scale": "1,x"}, "--scale"),
+    ("unlearn", {"--tokens": True}, "no nn.Embedding"),
+    ("unlearn", {"--logits": "scores"}, "logits="),
+    ("unlearn", {"--recipe": "lr"}, "expected key=value"),
+    ("unlearn", {"--recipe": "rate=1"}, "unknown setting of --recipe 'rate'"),
+    ("unlearn", {"--recipe": "optimiser=adam"}, "optimiser"),
+    ("unlearn", {"--class-names": "a,b"}, "class names"),
+    ("audit", {"--held-out": "wide.npz"}, "inputs of shape"),
+    ("audit", {"--reference": "nowhere.pt"}, "does not exist"),
+    ("audit", {"--reference": "evil.pt"}, "could run code"),
+    ("audit", {"--unlearned": ["w.pt", "w.pt"]}, "two rows are called 'w'"),
+    ("audit", {"--unlearned": "original=w.pt"}, "other than original"),
+    ("audit", {"--unlearned": "../x=w.pt"}, "can name a file"),
+    ("audit", {"--perturbations": "gausian"}, "did you mean gaussian"),
+    ("audit", {"--perturbations": "gaussian:at=conv9"}, "unknown layer 'conv9'"),
+    ("audit", {"--perturbations": "gaussian:unit=std"}, "std with a layer"),
+    ("audit", {"--taus": "0,-1"}, "radii"),
+    ("audit", {"--taus": "near"}, "--taus"),
+    ("audit", {"--reference": None, "--control": []}, "a way to re-train"),
+    ("audit", {"--reference": None, "--control": [], "--retrain": "net.py:forgetful"}, "must return its model"),
+    ("audit", {"--reference": None, "--control": [], "--retrain": "net.py:NUMBER"}, "expected a function"),
+    ("audit", {"--out": "w.pt"}, "w.pt"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "changes", "words"), BAD)
+def test_bad_input_is_one_line_exit_code_2_and_nothing_half_written(
+    folder, command, changes, words, monkeypatch, capsys
+):
+    monkeypatch.chdir(folder)
+    given = (
+        {"unlearn": UNLEARN, "audit": AUDIT}[command]
+        | {"--out": "fresh.safetensors" if command == "unlearn" else "fresh"}
+        | changes
+    )
+    given = {key: value for key, value in given.items() if value is not None}
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if "__pycache__" not in path.parts}
+    assert run_command(arguments(command, given)) == 2
+    error = capsys.readouterr().err.strip()
+    assert words in error
+    assert len(error.splitlines()) == 1
+    left = {path for path in folder.rglob("*") if "__pycache__" not in path.parts} - before.keys()
+    assert not [path for path in left if path.is_file()]
+    assert not (folder / "ran").exists()
