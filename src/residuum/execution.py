@@ -1,5 +1,6 @@
 """Carry out an experiment, from its plan to the run's folder: what the command line and Python users call alike."""
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from residuum.engines import end_with_the_leader, engine
 from residuum.errors import InputError, traceback_kept
 from residuum.experiments import Experiment, Result, Stage, claim_folder, plan, run_all, write_requests, write_run
 from residuum.experiments.estimates import WorkLeft, work_left
-from residuum.experiments.planning import Outline, RowError, Undecided, forget_lines, outline
+from residuum.experiments.planning import Outline, RowError, SeedPlan, Undecided, forget_lines, outline
 from residuum.experiments.results import results_record
 from residuum.experiments.runner import Report
 from residuum.parallel import SINGLE_PROCESS, Team, make_team
@@ -165,13 +166,15 @@ def _computed(
     team = resources.team
     if not resources.one_process:
         end_with_the_leader()
+        if "LOCAL_RANK" not in os.environ:
+            _plans(experiments)  # what is wrong is said once, before there are other processes to say it too
     team.launch()
     steps = [experiment.model_copy(update={"compute": team.compute}) for experiment in experiments]
     if not team.leads:
         run_all(steps, store=store, team=team, judge=_go_on)
         team.end()
         raise SystemExit(0)
-    steps, plans = _surviving(steps, lambda steps: [plan(step) for step in steps])
+    steps, plans = _surviving(steps, _plans)
     todo = outline(plans, store)
     work = work_left(steps, store, plans)
     if sum(work.seconds.values()) > resources.most_days * 24 * 3600:
@@ -192,6 +195,10 @@ def _computed(
         survivors, results = _surviving(steps, computed, team)
     team.end()
     return survivors, results
+
+
+def _plans(steps: Sequence[Experiment]) -> list[list[SeedPlan]]:
+    return [plan(step) for step in steps]
 
 
 def _surviving(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Precision = Literal["32-true", "bf16-mixed"]
 T = TypeVar("T")
 
+CONNECTION = timedelta(minutes=5)  # for all processes to come; RESIDUUM_CONNECTION has other seconds
 PATIENCE = timedelta(days=1)  # the leader may wait for another run's lock; a dead process is noticed at once anyway
 
 
@@ -53,12 +54,23 @@ class Team:
         """Start the other processes of this node, which run the same command, and connect to all nodes."""
         if self._fabric is None:
             return
-        with _connected():
-            self._fabric.launch()
+        self._connect(self._fabric)
         self.rank, self.size, self.device = self._fabric.global_rank, self._fabric.world_size, self._fabric.device
         self.compute = Compute(self.size, self.device.type, self._precision)
         if self.size > 1:
             os.environ[RANK] = str(self.rank)
+
+    def _connect(self, fabric: Fabric) -> None:
+        """Wait for the other processes no longer than a start may take; the work itself may take longer."""
+        try:
+            fabric.launch()
+            if fabric.world_size > 1:
+                torch.distributed.distributed_c10d._set_pg_timeout(PATIENCE)
+        except RuntimeError as error:  # torch's DistError is one
+            place = f"{os.environ.get('MASTER_ADDR', 'localhost')}:{os.environ.get('MASTER_PORT', '?')}"
+            waited = f"waited {_connection().total_seconds():.0f} s for {fabric.world_size} processes at {place}"
+            text = f"{waited}; start the command on every node with the same MASTER_ADDR and MASTER_PORT"
+            raise LostProcessError(f"{text} ({str(error).splitlines()[0]})") from None
 
     def end(self) -> None:
         """Wait for all processes, and disconnect."""
@@ -145,13 +157,18 @@ def _make_fabric(devices: int, nodes: int, precision: str) -> Fabric:
         raise InputError("--devices, --nodes and --precision need lightning-fabric; install residuum[dist]") from None
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     os.environ.setdefault("USE_LIBUV", "0")  # with it, some builds of torch abort when the processes disconnect
-    strategy = DDPStrategy(timeout=PATIENCE) if devices * nodes > 1 else "auto"
+    strategy = DDPStrategy(timeout=_connection()) if devices * nodes > 1 else "auto"
     try:
         options = {"strategy": strategy, "precision": precision}
         return Fabric(accelerator="auto", devices=devices, num_nodes=nodes, **options)  # type: ignore[arg-type]
     except (ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"cannot use {devices} devices on {nodes} nodes with {precision}: {reason}") from None
+
+
+def _connection() -> timedelta:
+    given = os.environ.get("RESIDUUM_CONNECTION")
+    return timedelta(seconds=float(given)) if given else CONNECTION
 
 
 @contextmanager

@@ -186,13 +186,16 @@ def scenario_tree(name: str, profile: str = DEFAULT_PROFILE) -> dict[str, Any]:
     """
     tree = _file_tree(name)
     name = name if name in SCENARIOS else Path(name).stem
-    profiles = {DEFAULT_PROFILE: {}, **tree.pop("profiles", {})}
+    own = tree.pop("profiles", {})
+    if not isinstance(own, dict) or not all(isinstance(values, dict) for values in own.values()):
+        raise InputError(f"{name}: profiles: expected tables such as [profiles.paper], got {own!r}")
+    profiles = {DEFAULT_PROFILE: {}, **own}
     if profile not in profiles:
         raise unknown_name(f"profile of {name}", profile, profiles)
     return {"name": name, "profile": profile, **merged(tree, profiles[profile])}
 
 
-def _file_tree(name: str) -> dict[str, Any]:
+def _file_tree(name: str, after: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return a file's values; `based_on` takes those of another scenario first, but for what that one forgets."""
     own = name.endswith(".toml") and name not in SCENARIOS
     file = Path(name) if own else SCENARIOS.find(name)
@@ -200,10 +203,14 @@ def _file_tree(name: str) -> dict[str, Any]:
         tree = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot read {name}: {error.strerror}; expected a scenario's .toml file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # neither TOML nor UTF-8
         raise InputError(f"{name}: expected a scenario in TOML, got {error}") from None
     base = tree.pop("based_on", None)
-    return tree if base is None else merged(_file_tree(base) | {"forget": {}}, tree)
+    if base is None:
+        return tree
+    if not isinstance(base, str) or base in (name, *after):
+        raise InputError(f"{name}: based_on: expected the name of another scenario, got {base!r}")
+    return merged(_file_tree(base, (name, *after)) | {"forget": {}}, tree)
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def load_weights(path: Path | str) -> Classifier:
         raise InputError(f"{path} does not say its architecture; build the model with build_model and use init_from")
     try:
         model = build_model(**architecture, seed=0)
-    except TypeError as error:
+    except (TypeError, ValueError, RuntimeError, ArithmeticError, AttributeError) as error:
         raise InputError(f"{path} holds an architecture that cannot be built: {error}") from error
     _refuse_mismatch(model.state_dict(), tensors, path)
     model.load_state_dict(tensors)
@@ -146,7 +146,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         with safe_open(path, framework="pt") as file:
             record = (file.metadata() or {}).get(RECORD, "{}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dictionary
-        return json.loads(record), tensors
+        found = json.loads(record)
+        return (found if isinstance(found, dict) else {}), tensors
     except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is truncated or no safetensors file ({error})") from error
 
