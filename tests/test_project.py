@@ -58,7 +58,7 @@ def test_contributing_names_what_exists():
     assert len(paths) > 15
     assert [path for path in paths if not (ROOT / path).exists()] == []
     targets = set(re.findall(r"(?:^|`)make ([a-z-]+)", CONTRIBUTING, re.M))
-    assert targets == {"test", "format", "test-long", "lint"}
+    assert targets == {"test", "format", "test-long", "lint", "docs", "site-figures"}
     rules = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert all(re.search(rf"^{target}:", rules, re.M) for target in targets)
 

@@ -1,0 +1,78 @@
+"""The site builds without a warning, opens from a folder, and has a page for every method and every public name."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import residuum
+from residuum.methods import BUILT_IN
+
+pytest.importorskip("mkdocs", reason="the site is built with residuum[docs]")
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    build = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, env=quiet, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def check():
+    sys.path.insert(0, str(ROOT))
+    try:
+        from website import check
+    finally:
+        sys.path.remove(str(ROOT))
+    return check
+
+
+def test_every_link_of_the_site_resolves_and_nothing_is_fetched(site, check):
+    assert list(check.problems(site)) == []
+
+
+def test_the_check_finds_what_is_wrong(check, tmp_path):
+    away = '<script src="https://example.org/x.js"></script>'
+    page = f'<a id="here" href="#there">x</a><img src="none.png">{away}<a href="b.html#no">'
+    (tmp_path / "a.html").write_text(page)
+    (tmp_path / "b.html").write_text("<p id='yes'>")
+    found = [problem.split(": ", 1)[1] for problem in check.problems(tmp_path)]
+    assert found == [
+        "#there: has no such anchor",
+        "none.png: does not exist",
+        "https://example.org/x.js: is fetched from elsewhere",
+        "b.html#no: has no such anchor",
+    ]
+
+
+def test_every_method_has_a_page_with_equation_cost_and_figures(site):
+    for method in BUILT_IN:
+        text = (site / "methods" / f"{method.name}.html").read_text(encoding="utf-8")
+        for part in (
+            "What it costs and reads",
+            "What it leaves behind",
+            "Settings and defaults",
+            "re-training explains",
+        ):
+            assert part in text, (method.name, part)
+        assert text.count(f"<td>{method.name}</td>") == 2, method.name  # measured on both scenarios
+
+
+def test_every_public_name_has_its_documentation(site, check):
+    anchors = set().union(*(check.links(page).ids for page in (site / "api").glob("*.html")))
+    homes = {name: home for name, home in residuum._HOMES.items() if home != "residuum"}
+    assert {f"{home}.{name}" for name, home in homes.items()} - anchors == set()
+    assert "residuum.perturbations" in anchors
+
+
+def test_doctests_are_code(site):
+    assert "&gt;&gt;&gt; </span>" in (site / "api" / "auditing.html").read_text(encoding="utf-8")

@@ -1,0 +1,55 @@
+"""The API reference: a page for each package with the names that it exports, from their docstrings."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+from website.pages import Page
+
+SOURCE = Path(__file__).parents[1] / "src" / "residuum"
+# what users import, from the inside out; methods have pages of their own
+PACKAGES = (
+    *("data", "models", "training", "methods", "perturbations", "auditing", "metrics"),
+    *("request", "tuning", "experiments", "execution", "record", "reporting", "loggers", "lightning"),
+    *("theory", "checks", "types", "errors"),
+)
+
+
+@cache
+def pages() -> list[Page]:
+    """Return the page of public names and one page for each package."""
+    first = "# Public names\n\n`import residuum` loads nothing; each name loads on first use.\n\n"
+    links = "\n".join(f"- [`residuum.{name}`][residuum.{home}.{name}]" for name, home in sorted(public_names().items()))
+    listed = [Page("api/index.md", "Public names", f"{first}{links}\n")]
+    return listed + [Page(f"api/{package}.md", package, _text(package)) for package in PACKAGES]
+
+
+@cache
+def public_names() -> dict[str, str]:
+    """Return name -> package of everything that `residuum` itself exports, but for modules."""
+    tree = ast.parse((SOURCE / "__init__.pyi").read_text(encoding="utf-8"))
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module != "residuum"]
+    return {alias.name: str(node.module).split(".", 1)[1] for node in imports for alias in node.names}
+
+
+def exported(package: str) -> list[str]:
+    """Return the names that a package imports to export them, or that a module defines, without private ones."""
+    folder = SOURCE / package
+    file = folder / "__init__.py" if folder.is_dir() else SOURCE / f"{package}.py"
+    names: list[str] = []
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and folder.is_dir() and str(node.module).startswith(f"residuum.{package}"):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names.append(node.name)
+    names += [name for name, home in public_names().items() if home == package]
+    return [name for name in dict.fromkeys(names) if not name.startswith("_") and not name.isupper()]
+
+
+def _text(package: str) -> str:
+    home = f"residuum.{package}"
+    blocks = [f"::: {home}.{name}" for name in exported(package)]
+    whole = f"::: {home}\n    options:\n      show_root_heading: false\n      members: false"
+    return "\n\n".join([f"# residuum.{package}", whole, *blocks]) + "\n"

@@ -1,0 +1,102 @@
+"""What mkdocs does beside building docs/: pages made of README, source and records, and links that leave docs/."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "src")]
+
+from website import api_pages, method_pages  # noqa: E402 (mkdocs runs hooks from anywhere)
+
+PROJECT_FILES = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+HOMES = {original: page for page, original in PROJECT_FILES.items()}
+LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(#[^)\s]*)?\)")
+
+
+def on_config(config: Any) -> Any:
+    """Put the pages that are made here, and those that nobody has placed, into the navigation."""
+    sections = {name: pages for entry in config.nav for name, pages in entry.items() if isinstance(pages, list)}
+    sections["Methods"] += [{page.title: page.path} for page in method_pages.pages()]
+    sections["Reference"] += [{page.title: page.path} for page in api_pages.pages()]
+    placed = set(re.findall(r"[\w./-]+\.md", str(config.nav)))
+    pages = sorted(Path(config.docs_dir).rglob("*.md"))
+    sections["Guides"] += [
+        path for each in pages if (path := each.relative_to(config.docs_dir).as_posix()) not in placed
+    ]
+    return config
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that are made here, and the source files that pages link to."""
+    made = {page: (ROOT / original).read_text(encoding="utf-8") for page, original in PROJECT_FILES.items()}
+    made |= {page.path: page.text for page in (*method_pages.pages(), *api_pages.pages())}
+    for path, text in made.items():
+        files.append(File.generated(config, path, content=text))
+    for path in linked_sources(files, made):
+        files.append(File.generated(config, f"source/{path}.txt", content=(ROOT / path).read_text(encoding="utf-8")))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Return the page with links that hold on the site, and the methods' page without what has pages of its own."""
+    path = page.file.src_uri
+    if path == "methods.md":
+        markdown = method_pages.overview(markdown)
+    return LINK.sub(lambda found: f"]({site_link(path, found[1], found[2] or '')})", markdown)
+
+
+def site_link(page: str, target: str, anchor: str) -> str:
+    """Return where a link of the repository leads on the site.
+
+    >>> site_link("index.md", "docs/audit.md", "#measures"), site_link("data.md", "../README.md", "")
+    ('audit.md#measures', 'index.md')
+    >>> site_link("audit.md", "methods.md", "#rurk"), site_link("methods.md", "", "#rurk")
+    ('methods/rurk.md', 'methods/rurk.md')
+    """
+    up = "../" * page.count("/")
+    path = repository_path(page, target)
+    if path == "docs/methods.md" and anchor.removeprefix("#") in method_pages.names():
+        return f"{up}methods/{anchor.removeprefix('#')}.md"
+    if not target:
+        return anchor
+    if path in HOMES:
+        return f"{up}{HOMES[path]}{anchor}"
+    if path.startswith("docs/"):
+        return f"{up}{path.removeprefix('docs/')}{anchor}"
+    return f"{up}source/{source_file(path)}.txt"
+
+
+def repository_path(page: str, target: str) -> str:
+    """Return the path from the repository's root that a link on a page means."""
+    written = PROJECT_FILES.get(page) or ("docs/methods.md" if page.startswith("methods/") else f"docs/{page}")
+    named = (ROOT / written).parent / target if target else ROOT / written
+    return Path(os.path.normpath(named)).relative_to(ROOT).as_posix()
+
+
+def source_file(path: str) -> str:
+    """Return the file that stands for a linked path: of a folder, its first file.
+
+    >>> source_file("src/residuum/methods/gd.py")
+    'src/residuum/methods/gd.py'
+    """
+    here = ROOT / path
+    inside = sorted(each for each in here.iterdir() if each.is_file()) if here.is_dir() else [here]
+    return inside[0].relative_to(ROOT).as_posix()
+
+
+def linked_sources(files: Files, made: dict[str, str]) -> list[str]:
+    """Return the files outside docs/ that pages link to."""
+    texts = made | {
+        file.src_uri: file.content_string for file in files.documentation_pages() if file.src_uri not in made
+    }
+    links = {site_link(path, found[1], "") for path, text in texts.items() for found in LINK.finditer(text)}
+    return sorted(
+        link.split("source/", 1)[1].removesuffix(".txt") for link in links if link.lstrip("./").startswith("source/")
+    )

@@ -1,0 +1,129 @@
+"""One page for each method: its text in docs/methods.md, cost and what it leaves behind as measured, its settings."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import re
+from functools import cache
+from pathlib import Path
+
+from residuum.cli.catalogue import catalogue
+from residuum.cli.listing import SHARING, written
+from website.pages import Page
+
+ROOT = Path(__file__).parents[1]
+MEASURED = Path(__file__).with_name("measured.csv")
+SCENARIOS = {
+    "digits": "half of the eights forgotten: most of what stays is knowledge of the class",
+    "digits-random": "5 % of all digits forgotten: what stays is memory of the samples",
+}
+BASELINES = ("original", "retrain", "control")
+HEAD = "| model | unlearn acc. % | test acc. % | cost % | r | G | M | verdict |\n|---|---|---|---|---|---|---|---|"
+
+
+@cache
+def names() -> list[str]:
+    """Return the methods that have a section in docs/methods.md."""
+    return re.findall(r"^## (\w+)$", _guide(), re.M)
+
+
+@cache
+def pages() -> list[Page]:
+    """Return a page for each method, in the order of docs/methods.md."""
+    return [Page(f"methods/{name}.md", _title(name), _text(name)) for name in names()]
+
+
+def overview(guide: str) -> str:
+    """Return docs/methods.md without the sections that have pages of their own, with their results side by side."""
+    results = "\n\n".join(f"## On {scenario}\n\n{_table(scenario, [*BASELINES, *names()])}" for scenario in SCENARIOS)
+    return f"{guide.split(chr(10) + '## ', 1)[0]}\n\n{results}\n\n{_reading()}\n"
+
+
+@cache
+def _guide() -> str:
+    return (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+
+
+def _section(name: str) -> str:
+    """Return the text on a method, with a paragraph each for what to use it for and what the literature says."""
+    text = _guide().split(f"\n## {name}\n", 1)[1].split("\n## ", 1)[0].strip()
+    return re.sub(r"\s+(\*(?:Use it\*|Literature:\*))", r"\n\n\1", text)
+
+
+def _title(name: str) -> str:
+    found = re.match(r"\*\*([^*]+)\*\*", _section(name))
+    return f"{found[1]}" if found else name
+
+
+def _text(name: str) -> str:
+    module, definition = _source(name)
+    parts = [
+        f"# {_title(name)}: `{name}`",
+        _section(name),
+        "## What it costs and reads",
+        _cost(name),
+        "## What it leaves behind",
+        *(
+            f"**{scenario}**: {SCENARIOS[scenario]}.\n\n{_table(scenario, [*BASELINES, name])}"
+            for scenario in SCENARIOS
+        ),
+        _reading(),
+        "## Settings and defaults",
+        _settings(name),
+        "## In the source",
+        f"::: {module}.{definition}\n    options:\n      heading_level: 3\n      members: false",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _cost(name: str) -> str:
+    """Return the method's line of the table in docs/methods.md, with the table's head."""
+    head = re.search(r"^\| name \|.*\n\|[-|]+\|$", _guide(), re.M)
+    line = re.search(rf"^\| \[`{name}`\].*$", _guide(), re.M)
+    assert head, "expected a table of the methods in docs/methods.md"
+    assert line, f"expected a line for {name} in the table of docs/methods.md"
+    return (
+        f"{head[0]}\n{line[0]}\n\nA pass is one forward and backward through the network for one sample; P parameters."
+    )
+
+
+@cache
+def _measured() -> dict[tuple[str, str], dict[str, str]]:
+    with MEASURED.open(newline="", encoding="utf-8") as file:
+        return {(line["scenario"], line["row"]): line for line in csv.DictReader(file)}
+
+
+def _table(scenario: str, rows: list[str]) -> str:
+    found = [_measured()[scenario, row] for row in rows if (scenario, row) in _measured()]
+    columns = ("row", "unlearn_accuracy", "test_accuracy", "cost", "r", "G", "M", "verdict")
+    lines = [f"| {' | '.join(line[column] for column in columns)} |" for line in found]
+    bars = [found[0][f"{quantity} explained"] for quantity in ("r", "G", "M")]
+    return "\n".join([HEAD, *lines, f"| *re-training explains* | | | | {' | '.join(bars)} | |"])
+
+
+def _reading() -> str:
+    seeds = next(iter(_measured().values()))["seeds"]
+    return f"""Means over {seeds} seeds with 95 % intervals, Gaussian noise. Unlearn accuracy: forgotten samples that
+the model gets wrong. Cost: passes, re-training is 100. r: how much more often than re-train the model recognises noisy
+copies of forgotten samples; G: the same on samples of their classes that nobody saw; M = r / G: memory of the samples
+themselves. A number inside *re-training explains* is no evidence. [How the settings were
+chosen](digits-settings.md); methods that the scenario does not tune have their defaults."""
+
+
+def _settings(name: str) -> str:
+    entries = catalogue("methods")
+    beside = entries[name].settings_beside(entries[SHARING].settings)
+    shared = {key: value for key, value in entries[name].settings.items() if key not in beside}
+    lines = [f"`{written({key: value})}`" for key, value in beside.items()]
+    text = "- " + "\n- ".join(lines) if lines else "None of its own."
+    return f"{text}\n\nAs in every gradient method: `{written(shared)}`" if shared else text
+
+
+def _source(name: str) -> tuple[str, str]:
+    """Return module and class of a method."""
+    for file in sorted((ROOT / "src" / "residuum" / "methods").glob("*.py")):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and f"name: ClassVar[str] = '{name}'" in map(ast.unparse, node.body):
+                return f"residuum.methods.{file.stem}", node.name
+    raise ValueError(f"expected a class with the name {name!r} in residuum.methods, found none")

@@ -1,0 +1,123 @@
+"""The pictures of the concept pages, drawn from runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from residuum import Run
+from residuum.reporting.evidence import find
+from residuum.reporting.figures import GREY, INK, STYLE
+from residuum.reporting.summary import COLOURS
+
+BLUE, ORANGE, GREEN = COLOURS[:3]
+NOISE = "gaussian"
+RADIUS = "radius of the noise (standard deviation of a pixel)"
+
+
+def draw(class_run: Run, random_run: Run, many: Run, folder: Path) -> None:
+    """Write the pictures: eights forgotten, samples of all classes forgotten, and the latter with many seeds."""
+    figures = {
+        "residual-knowledge": curves(random_run),
+        "noise-floor": floor(many),
+        "class-or-samples": planes(class_run, random_run),
+        "power": power(many),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(STYLE):
+        for name, figure in figures.items():
+            figure.savefig(folder / f"{name}.svg", metadata={"Date": None, "Creator": "residuum"})
+
+
+def _axes(width: float = 6.4, panels: int = 1) -> tuple[Figure, list[Any]]:
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(width, 3.4), layout="constrained")
+        return figure, [figure.add_subplot(1, panels, k + 1) for k in range(panels)]
+
+
+def curves(run: Run) -> Figure:
+    """Return r over the radius: the original, a method that leaves it, one that does not, and what chance does."""
+    figure, (axes,) = _axes()
+    rows, taus = {row.label: row for row in run.summary.rows}, run.summary.taus[NOISE]
+    band = run.summary.floors[NOISE]["pooled"]
+    axes.fill_between(taus, band.low, band.high, color=GREY, alpha=0.3, lw=0, label="what re-training explains")
+    axes.axhline(1, color=INK, lw=0.8, ls=":")
+    for label, colour in (("original", INK), ("gd", BLUE), ("rurk", ORANGE), ("soft_reset", GREEN)):
+        axes.plot(taus, rows[label].curve(NOISE, "pooled").value, marker="o", ms=3, color=colour, label=label)
+    axes.set(xlabel=RADIUS, ylabel="residual knowledge r")
+    axes.legend(fontsize=8)
+    return figure
+
+
+def floor(run: Run) -> Figure:
+    """Return r of one re-trained model against another, seed by seed, beside the original's."""
+    figure, (axes,) = _axes()
+    rows, taus = {row.label: row for row in run.summary.rows}, run.summary.taus[NOISE]
+    for label, colour in (("control", GREY), ("original", ORANGE)):
+        for k, curve in enumerate(rows[label].seed_curves(NOISE, "pooled")):
+            name = {"control": "a second re-train", "original": "the original"}[label]
+            axes.plot(taus, curve.value, color=colour, lw=1.2, label=f"{name}, one line a seed" if k == 0 else None)
+    axes.axhline(1, color=INK, lw=0.8, ls=":")
+    axes.set(xlabel=RADIUS, ylabel="r against re-train")
+    axes.legend(fontsize=8)
+    return figure
+
+
+def planes(class_run: Run, random_run: Run) -> Figure:
+    """Return G and M of every row, for both requests."""
+    figure, panels = _axes(8.2, 2)
+    titles = ("half of the eights forgotten", "5 % of all digits forgotten")
+    for axes, run, title in zip(panels, (class_run, random_run), titles, strict=True):
+        for row in sorted(run.summary.rows, key=lambda each: each.kind != "method"):  # baselines on top
+            class_knowledge, memory = (find(run, row.row, NOISE, quantity) for quantity in ("G", "M"))
+            if class_knowledge is None or memory is None:
+                continue
+            colour = {"original": ORANGE, "retrain": INK, "control": GREY}.get(row.label, BLUE)
+            place = class_knowledge.value(), memory.value()
+            axes.plot(*place, "o", color=colour, ms=5, alpha=0.8)
+            if row.label in ("original", "retrain"):
+                axes.annotate(row.label, place, (6, -3), textcoords="offset points", fontsize=8)
+        bar = find(run, run.rows["retrain"], NOISE, "M")
+        if bar is not None:
+            axes.axhspan(*bar.bar(), color=GREY, alpha=0.25, lw=0)
+        axes.axvline(1, color=INK, lw=0.8, ls=":")
+        axes.axhline(1, color=INK, lw=0.8, ls=":")
+        axes.set(
+            xlabel="G: knowledge of the class",
+            ylabel="M: memory of the samples",
+            title=title,
+            xlim=(0.92, 1.2),
+            ylim=(0.94, 1.1),
+        )
+    return figure
+
+
+def power(run: Run) -> Figure:
+    """Return the smallest r that the first k seeds would have told from chance, and what was found."""
+    figure, (axes,) = _axes()
+    counts = list(range(2, len(run.seeds) + 1))
+    smallest = [
+        judged.smallest if (judged := find(part, part.rows["original"], NOISE)) else float("nan")
+        for part in (first_seeds(run, k) for k in counts)
+    ]
+    axes.plot(counts, smallest, marker="o", color=INK, label="smallest r found with 80 % power")
+    for label, colour in (("original", ORANGE), ("gd", BLUE), ("soft_reset", GREEN)):
+        judged = find(run, run.rows[label], NOISE)
+        assert judged is not None
+        axes.axhline(judged.value(), color=colour, lw=1.2, ls="--", label=f"{label}: r = {judged.value():.2f}")
+    axes.set(xlabel="seeds (a re-train and a control each)", ylabel="r over all radii", xticks=counts)
+    axes.legend(fontsize=8)
+    return figure
+
+
+def first_seeds(run: Run, k: int) -> Run:
+    """Return the run as if its first k seeds were all."""
+    seeds = run.record.seeds[:k]
+    methods = {
+        label: row.model_copy(update={"per_seed": {str(seed): row.per_seed[str(seed)] for seed in seeds}})
+        for label, row in run.record.methods.items()
+    }
+    return Run(run.folder, run.name, run.record.model_copy(update={"seeds": seeds, "methods": methods}))
