@@ -58,7 +58,7 @@ def test_contributing_names_what_exists():
     assert len(paths) > 15
     assert [path for path in paths if not (ROOT / path).exists()] == []
     targets = set(re.findall(r"(?:^|`)make ([a-z-]+)", CONTRIBUTING, re.M))
-    assert targets == {"test", "format", "test-long", "lint", "docs", "site-figures"}
+    assert targets == {"test", "format", "test-long", "lint", "docs", "site-figures", "release-check"}
     rules = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert all(re.search(rf"^{target}:", rules, re.M) for target in targets)
 
@@ -69,3 +69,17 @@ def test_the_commit_hook_runs_what_ci_runs_before_its_tests():
     assert make[0] == "make"
     needed = re.search(r"^test: (.*?)(?:##|$)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)[1].split()
     assert make[1] in needed
+
+
+def test_workflows_run_what_the_makefile_has():
+    folder = ROOT / ".github"
+    workflows = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted((folder / "workflows").glob("*"))]
+    steps = [
+        step["run"] for flow in workflows for job in flow["jobs"].values() for step in job["steps"] if "run" in step
+    ]
+    rules = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = {word for step in steps for word in re.findall(r"^make ([a-z-]+)", step)}
+    assert targets == {"docs", "release-check", "test-long"}
+    assert all(re.search(rf"^{target}:", rules, re.M) for target in targets)
+    assert ".ci/run" in steps
+    assert [yaml.safe_load(path.read_text(encoding="utf-8")) for path in (folder / "ISSUE_TEMPLATE").glob("*.yml")]
