@@ -2,15 +2,26 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from filelock import FileLock
+from filelock import BaseFileLock, FileLock, Timeout
 
 LOCK = ".lock"
+SILENT = 10.0  # seconds of waiting for a lock before it is said
 ASIDE = ".aside-"  # begins the names of what is being written or removed; whoever has the lock may clear it
+
+
+def acquired(lock: BaseFileLock, holder: str) -> AbstractContextManager[object]:
+    """Return the lock once it is ours, for use in a `with`; after some seconds, say who is waited for."""
+    try:
+        return lock.acquire(timeout=SILENT)
+    except Timeout:
+        print(f"residuum: waiting for {holder}", file=sys.stderr, flush=True)  # noqa: T201 (it may take hours)
+        return lock.acquire()
 
 
 @contextmanager
@@ -23,7 +34,7 @@ def locked(folder: Path) -> Iterator[None]:
     if not os.access(folder, os.W_OK):
         yield
         return
-    with FileLock(folder / LOCK):
+    with acquired(FileLock(folder / LOCK), f"another command that writes to {folder}"):
         yield
 
 

@@ -155,12 +155,13 @@ def tune(
         raise InputError(f"expected a budget above the {brief} passes of {innocents} innocents a seed, got {budget:g}")
     resources = resources or Resources()
     todo, workers = sum(map(len, stages)), min(resources.workers, len(stages))
-    with engine(workers, resources.cluster) as pool, shown(progress, todo) as report:
+    known_store = Store(Path(store))
+    with known_store.in_use(), engine(workers, resources.cluster) as pool, shown(progress, todo) as report:
 
         def scores(*labels: str) -> list[list[Scores]]:
             wanted = {stage.key: stage for own in stages for label in labels for stage in with_parents(own[label])}
-            run_stages(list(wanted.values()), Store(Path(store)), executor=pool, report=report)
-            return [[read_scores(own[label], Store(Path(store))) for label in labels] for own in stages]
+            run_stages(list(wanted.values()), known_store, executor=pool, report=report)
+            return [[read_scores(own[label], known_store) for label in labels] for own in stages]
 
         known = scores("original", *names)
         levels = [np.array([raised(one, original) for one in rest]) for original, *rest in known]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from residuum import folders
 from residuum.auditing.heldout import choose_heldout
 from residuum.checkpoint import Checkpoint, Position
 from residuum.cli import run_command
@@ -141,6 +142,29 @@ def test_two_processes_do_every_stage_once_between_them(toy):
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
         list(pool.map(store.compute, stages + stages[::-1]))
     assert sorted(log.read_text().split()) == [str(k) for k in range(6)]
+
+
+def test_who_waits_for_another_run_says_so(toy, monkeypatch, capfd):
+    stage, store, log = toy
+    store.prepare()
+    monkeypatch.setattr(folders, "SILENT", 0.05)
+    lock = store.lock(stage().key)
+    lock.acquire()
+    process = multiprocessing.get_context("fork").Process(target=store.compute, args=(stage(),))
+    process.start()
+    process.join(0.5)
+    assert not log.exists()
+    lock.release()
+    process.join()
+    assert log.read_text() == "1\n"
+    assert "waiting for another run that computes train toy (seed 1)" in capfd.readouterr().err
+
+
+def test_a_folder_that_is_no_store_is_left_as_it_is(tmp_path, capsys):
+    for command in (["gc"], ["forget", "a"]):
+        assert run_command(["store", *command, "--store", str(tmp_path)]) == 2
+        assert "which holds no stages" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_store_of_a_newer_version_is_refused(toy):

@@ -13,6 +13,7 @@ from PIL import Image
 from residuum.checkpoint import Position
 from residuum.cli import run_command
 from residuum.experiments import Experiment, maintenance, run_all
+from residuum.experiments.forgetting import made_with
 from residuum.experiments.manifest import Manifest, digest
 from residuum.experiments.scratch import SealedCheckpoint
 from residuum.training import PlainSGD, fit
@@ -145,6 +146,9 @@ def test_a_stage_starts_again_from_a_damaged_checkpoint_and_gives_the_same_model
         with pytest.raises(Stopped):
             run_all([quick], store=tmp_path / "b")
     found = next((tmp_path / "b" / "scratch").glob("*/training-*.pt"))
+    sample_id = quick.splits().forget.ids[0]
+    assert made_with(tmp_path / "b", [sample_id]).half == [found.parent]
+    assert made_with(tmp_path / "b", ["of other data"]).half == []
     found.write_bytes(found.read_bytes()[:-50] + b"0" * 50)
     results = run_all([quick], store=tmp_path / "b")[0]
     assert f"{found} is not the checkpoint" in capsys.readouterr().err

@@ -76,7 +76,7 @@ def run_all(
     if plans is None:
         loaded_dataset.cache_clear()  # the data as they are now
         plans = [plan(experiment) for experiment in experiments]
-    known, finished = Store(Path(store).absolute()), set[str]()  # workers may have other working folders
+    known, finished = Store(Path(store)), set[str]()
 
     def computed(plans: Plans) -> list[list[Result]]:
         stages = [stage for stage in all_stages(plans) if stage.key not in finished]
@@ -121,6 +121,7 @@ def _run_here(stages: Sequence[Stage], store: Store, team: Team) -> Generator[St
 
 def _run_on(executor: Executor, stages: Sequence[Stage], store: Store) -> Generator[Stage, None, None]:
     """Give stages whose parents are finished to the executor, those that the most work waits for first; yield them."""
+    store = Store(store.root.absolute())  # workers may have other working folders
     seconds = store.known_seconds()
     left = {stage.key: 0.0 if store.has(stage) else seconds.get((stage.kind, stage.name)) for stage in stages}
     ordered = {stage.key: stage for stage in longest_path_first(stages, left)}

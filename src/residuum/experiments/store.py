@@ -23,14 +23,14 @@ from residuum.experiments.manifest import MANIFEST, Manifest, broken_artefacts, 
 from residuum.experiments.settings import StageSettings
 from residuum.experiments.stages import SCRATCH, STAGES, code_of, read_record
 from residuum.files import write_whole
-from residuum.folders import ASIDE, clear_aside, remove
+from residuum.folders import ASIDE, acquired, clear_aside, remove
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.plugins import add_plugins
 from residuum.types import InputError, warn
 
 VERSION = 1
 WRITING = ".writing-"
-LOG = "log.txt"
+MARK, LOG = "store.json", "log.txt"
 LOCKS = "locks"
 ALONE = "alone"  # the lock of whoever removes what is finished
 UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
@@ -106,7 +106,7 @@ class Store:
             return target
         with _clear_errors(self.root):
             self.prepare()
-            with self.lock(stage.key):
+            with acquired(self.lock(stage.key), f"another run that computes {stage.title}"):
                 if self.has(stage):
                     if not (broken := broken_artefacts(target)):
                         team.broadcast(FINISHED)
@@ -179,7 +179,7 @@ class Store:
         with _clear_errors(self.root):
             self.prepare()
             mine = self.lock(f"run-{uuid4().hex}")
-            with self.lock(ALONE):
+            with acquired(self.lock(ALONE), f"a command that cleans the store {self.root}"):
                 mine.acquire()
         try:
             yield
@@ -193,6 +193,8 @@ class Store:
 
         It could bring back what is removed.
         """
+        if not any((self.root / name).exists() for name in (MARK, *STAGES)):
+            raise InputError(f"expected a store, got {self.root}, which holds no stages; name it with --store")
         with _clear_errors(self.root):
             self.prepare()
             try:
@@ -216,7 +218,7 @@ class Store:
     def prepare(self) -> None:
         """Create the store's folders; refuse a store that a newer version of Residuum wrote."""
         (self.root / LOCKS).mkdir(parents=True, exist_ok=True)
-        mark = self.root / "store.json"
+        mark = self.root / MARK
         if not mark.is_file():
             write_whole(mark, json.dumps({"version": VERSION}))
         found = _version(mark)
