@@ -229,6 +229,15 @@ def test_a_method_that_cannot_even_be_asked_fails_alone(broken, monkeypatch):
     assert list(json.loads((broken / "runs/tiny/results.json").read_text())["failed"]) == ["broken"]
 
 
+@pytest.mark.parametrize("line", ["sys.exit()", "os._exit(0)", "_exit(0)", "1 / 0", "raise BaseException"])
+def test_a_module_that_ends_the_program_when_it_is_imported_is_refused(line, broken, capsys):
+    (broken / "leaving.py").write_text(f"import os, sys\nfrom os import _exit\n{line}\n")
+    assert run_command(["check", "leaving.py:Method"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "cannot load 'leaving.py:Method'" in said
+
+
 def test_requests_and_sweeps_go_on_without_it(broken, capsys):
     asked = ["--request", "class=8,fraction=0.5", "--request", "fraction=0.1"]
     assert run_command(["run", "tiny", "--methods", "gd,broken", *TINY, *asked]) == 1

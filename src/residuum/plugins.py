@@ -7,7 +7,9 @@ There is one table of each kind (methods, perturbations, data sets, models, meas
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
+import threading
 from collections import UserDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,10 +35,13 @@ def load_plugin(source: EntryPoint | str) -> Any:  # noqa: ANN401 (whatever stan
     text = source.value if isinstance(source, EntryPoint) else source
     place, _, name = text.rpartition(":")
     try:
-        if isinstance(source, EntryPoint):
-            return source.load()
-        module = _module_of_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-    except (Exception, SystemExit) as error:  # whatever a stranger's module does when it is imported is the finding
+        with exits_raise():
+            if isinstance(source, EntryPoint):
+                return source.load()
+            module = _module_of_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever a stranger's module does when it is imported is the finding
         problem = f"{type(error).__name__}: {error}".rstrip(": ")
         raise InputError(f"cannot load {text!r} ({problem}); expected FILE.py:NAME or PACKAGE.MODULE:NAME") from error
     try:
@@ -44,6 +49,23 @@ def load_plugin(source: EntryPoint | str) -> Any:  # noqa: ANN401 (whatever stan
     except AttributeError:
         known = [key for key in vars(module) if not key.startswith("_")]
         raise unknown_name(f"name in {place}", name, known) from None
+
+
+@contextmanager
+def exits_raise() -> Iterator[None]:
+    """Have `os._exit`, which nothing could answer, raise SystemExit: in this thread and process, others may end."""
+    real, here = os._exit, (os.getpid(), threading.get_ident())
+
+    def leave(status: int) -> None:
+        if (os.getpid(), threading.get_ident()) == here:
+            raise SystemExit(status)
+        real(status)
+
+    os._exit = leave  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os._exit = real
 
 
 def _module_of_file(path: Path) -> ModuleType:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -18,6 +17,7 @@ from torch.nn.modules import module as torch_modules
 from residuum.errors import InputError, LostProcessError, MethodError, Stopped, first_line
 from residuum.methods.base import Context, Method
 from residuum.models import build_model, check_model
+from residuum.plugins import exits_raise
 from residuum.types import Samples, Splits, warn
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -85,7 +85,7 @@ def guarded(method: Method, splits: Splits) -> Iterator[Splits]:
 def blamed(method: Method) -> Iterator[None]:
     """Turn whatever a method raises, an attempt to end the program included, into an error that names it."""
     try:
-        with _exits_raise():
+        with exits_raise():
             yield
     except (KeyboardInterrupt, LostProcessError, InputError, Stopped, Warning):
         raise
@@ -183,23 +183,6 @@ def _same_bits(one: Tensor, other: Tensor) -> bool:
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     return one.numel() == 0 or torch.equal(*(t.detach().contiguous().view(torch.uint8) for t in (one, other)))
-
-
-@contextmanager
-def _exits_raise() -> Iterator[None]:
-    """Have `os._exit`, which nothing could answer, raise SystemExit: in this thread and process, others may end."""
-    real, here = os._exit, (os.getpid(), threading.get_ident())
-
-    def leave(status: int) -> None:
-        if (os.getpid(), threading.get_ident()) == here:
-            raise SystemExit(status)
-        real(status)
-
-    os._exit = leave  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        os._exit = real
 
 
 def remove_hooks(given: nn.Module, answer: nn.Module) -> list[str]:
