@@ -37,10 +37,16 @@ GRIDS = {  # one product of fields for each text
     "gd": ["lr=0.01,0.1 epochs=10"],
     "ngd": ["lr=0.1 sigma=0.03,0.1 epochs=10"],
     "ga": ["lr=1e-5,0.03,0.05 epochs=1,3"],
-    "neggrad": ["beta=0.001,0.03,0.1 epochs=1,3 cap=none,2.3"],
+    "neggrad": [
+        "beta=0.001,0.03,0.1 epochs=1,3 cap=none,2.3",
+        "beta=0.001,0.003,0.01 keep=0.3 lr=0.05 batch_size=64 epochs=10 schedule=cosine",
+    ],
     "eu_k": ["lr=0.01,0.05 epochs=10,20"],
     "cf_k": ["lr=0.01,0.1 epochs=10"],
-    "scrub": ["lr=0.0005,0.001,0.002 epochs=3,5 clip=none,1 forget_batch_size=44"],
+    "scrub": [
+        "lr=0.0005,0.001,0.002 epochs=3,5 clip=none,1 forget_batch_size=44",
+        "lr=0.01,0.05 msteps=1,2 keep=0.3 batch_size=64 epochs=10 clip=1 forget_batch_size=44",
+    ],
     "ssd": ["alpha=70,80,90,100"],
     "fisher": ["alpha=1e-6,2e-6,3e-6"],
     "ntk": ["weight_decay=10,30 guard=2 double=true"],
