@@ -31,6 +31,7 @@ from residuum.tuning import Scores, Tuning, planned, read_scores, scored, with_p
 
 DRAWS = 40
 INNOCENTS, EPOCHS = 2, 10  # tune's defaults here
+TICKS = (0, 1, 3, 10, 25, 50, 100, 400)  # per cent
 ROLES = ("retrain", "original", "control")
 SOFTENED = "lr=0.05 batch_size=64 epochs=10 schedule_epochs=10 tau=0.3 spread=uniform cap=validation cap_per=sample"
 GRIDS = {  # one product of fields for each text
@@ -134,13 +135,19 @@ def draw(results: dict[str, Any], path: Path) -> None:
         own = sorted((100 * row["cost"], row["distance"]) for label, row in dial.items() if label.split()[2] == share)
         look = {"ms": 3, "lw": 1, "color": mpl.colormaps["viridis"](0.9 * float(share))}
         axes.plot(*zip(*own, strict=True), "o-", label=f"keep {share}", **look)
-    tops = {name: own["rows"][own["best"]] for name, own in results.items() if own.get("best") and name != "soft_reset"}
-    tops |= {role: results["roles"][role] for role in ("original", "control")}
-    for name, row in tops.items():
-        axes.plot(100 * row["cost"], row["distance"], "s", ms=4, color="#444")
-        axes.annotate(name, (100 * row["cost"], row["distance"]), xytext=(3, 3), textcoords="offset points", fontsize=7)
+    tops = {
+        f"{name}*" if "keep" in own["best"] else name: own["rows"][own["best"]]
+        for name, own in results.items()
+        if own.get("best") and name != "soft_reset"
+    } | {role: results["roles"][role] for role in ("original", "control")}
+    for number, (name, row) in enumerate(sorted(tops.items(), key=lambda item: (item[1]["cost"], item[1]["distance"]))):
+        at = (100 * row["cost"], row["distance"])
+        axes.plot(*at, "s", ms=4, color="#444")
+        axes.annotate(name, at, xytext=(4, 3 if number % 2 else -8), textcoords="offset points", fontsize=7)
     axes.set_xscale("symlog", linthresh=1.0)
-    axes.set(xlabel="cost, % of re-training's passes", ylabel="mean |r - 1| over seeds and radii", ylim=(0, None))
+    axes.set_xticks(TICKS, map(str, TICKS))
+    axes.set_xlim(0, 1000)
+    axes.set(xlabel="cost, % of re-training's passes; * softened start", ylabel="mean |r - 1| over seeds and radii", ylim=(0, None))
     axes.legend(title="soft_reset", fontsize=7, title_fontsize=7)
     figure.savefig(path, metadata={"Date": None})
 
