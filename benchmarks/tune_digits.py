@@ -147,7 +147,11 @@ def draw(results: dict[str, Any], path: Path) -> None:
     axes.set_xscale("symlog", linthresh=1.0)
     axes.set_xticks(TICKS, map(str, TICKS))
     axes.set_xlim(0, 1000)
-    axes.set(xlabel="cost, % of re-training's passes; * softened start", ylabel="mean |r - 1| over seeds and radii", ylim=(0, None))
+    axes.set(
+        xlabel="cost, % of re-training's passes; * softened start",
+        ylabel="mean |r - 1| over seeds and radii",
+        ylim=(0, None),
+    )
     axes.legend(title="soft_reset", fontsize=7, title_fontsize=7)
     figure.savefig(path, metadata={"Date": None})
 
