@@ -23,6 +23,8 @@ COMMANDS = {
     "check": "residuum.cli.check:check_target",
     "log": "residuum.cli.log:log_stored_run",
     "card": "residuum.cli.card:write_card",
+    "pack": "residuum.cli.evidence:pack_run",
+    "verify": "residuum.cli.evidence:verify_pack",
 }
 DEBUG = "--debug"
 COMPLETION = "_RESIDUUM_COMPLETE"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +95,10 @@ class Run:
 
         files = write_report(self, **options)
         return files if page is None else [copy_page(files[0], Path(page)), *files]
+
+    def pack(self, file: Path | str, **options: Any) -> Any:  # noqa: ANN401 (those, and the result, of residuum.pack.pack)
+        """Write the evidence that `residuum verify` checks, without ids, images or paths; options as `pack.pack`."""
+        return import_module("residuum.pack").pack(self, file, **options)  # by name: a pack stands above reports
 
     def to_frame(self, table: str = "results") -> pd.DataFrame:
         """Return the results table, one line a row with its verdict, or with "audits" one a seed and radius."""

@@ -1,0 +1,105 @@
+"""`residuum pack` and `residuum verify`: evidence for others, and its check."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from residuum.cli import options
+
+if TYPE_CHECKING:
+    from residuum.types import Splits
+
+WithData = Annotated[
+    bool, typer.Option("--data", help="Load the run's data, by name, too; --data-root says where they are.")
+]
+
+
+def pack_run(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run, with its counts.")],
+    out: Annotated[Path, typer.Option(help="The .zip file to write.")] = Path("evidence.zip"),
+    key: Annotated[
+        Path | None, typer.Option(help="Your key; made if it does not exist. Default: beside the pack, .key.")
+    ] = None,
+    data: WithData = False,
+    data_root: options.DataRoot = None,
+    received: Annotated[str | None, typer.Option(help="When the request was received.")] = None,
+    delete_by: Annotated[str | None, typer.Option(help="When the pack is to be deleted.")] = None,
+    sign: Annotated[Path | None, typer.Option(help="SSH key to sign with: writes PACK.sig (needs ssh-keygen).")] = None,
+    as_json: options.PlainJson = False,
+) -> None:
+    """Write the evidence of a run: counts, record and page without ids, images or paths, and a manifest over them."""
+    from residuum.pack import pack
+    from residuum.pack.signing import sign_file
+    from residuum.reporting import Run
+
+    done = Run.load(run)
+    splits = run_splits(done, data_root) if data else None
+    packed = pack(done, out, key=key, splits=splits, received=received, delete_by=delete_by)
+    signature = None if sign is None else sign_file(packed.file, sign)
+    found = {"file": packed.file, "key": packed.key, "seal": packed.seal, "signature": signature}
+    if as_json:
+        typer.echo(json.dumps({name: value and str(value) for name, value in found.items()}, indent=1))
+        return
+    typer.echo(f"{packed.file}: check it with `residuum verify {packed.file}`; seal {packed.seal}")
+    typer.echo(f"{packed.key}: your key; keep it, and never give it away with the pack")
+    if signature is not None:
+        typer.echo(f"{signature}: signature")
+
+
+def verify_pack(
+    pack: Annotated[Path, typer.Argument(help="A .zip file written by `residuum pack`.")],
+    models: Annotated[
+        Path | None, typer.Option(help="Folder of the run, or of its models: compare the weights.")
+    ] = None,
+    data: WithData = False,
+    data_root: options.DataRoot = None,
+    key: Annotated[Path | None, typer.Option(help="The holder's key: compare ids with the data.")] = None,
+    cells: Annotated[
+        int, typer.Option(min=1, help="How many cells are counted again, with models, data and key.")
+    ] = 20,
+    number: Annotated[int, typer.Option(min=0, help="Your number, chosen now: it picks the cells.")] = 0,
+    signers: Annotated[Path | None, typer.Option(help="Allowed signers (ssh-keygen): check PACK.sig.")] = None,
+    as_json: options.PlainJson = False,
+) -> None:
+    """Recompute every hash and number of a pack, name each difference, and exit with 1 if there is one."""
+    from residuum.pack import verify
+    from residuum.pack.signing import signature_problem
+
+    splits = pack_splits(pack, data_root) if data else None
+    found = verify(pack, models=models, splits=splits, key=key, cells=cells, number=number)
+    wrong = [*found.differences, *([] if signers is None else signature_problem(pack, signers))]
+    if as_json:
+        typer.echo(
+            json.dumps({"differences": wrong, "checked": found.checked, "not_checked": found.not_checked}, indent=1)
+        )
+    else:
+        for line in [*wrong, *(f"checked: {text}" for text in found.checked)]:
+            typer.echo(line)
+        for text in found.not_checked:
+            typer.echo(f"not checked: {text}")
+    if wrong:
+        typer.echo(f"{pack}: {len(wrong)} differences", err=True)
+        raise typer.Exit(1)
+    typer.echo(f"{pack}: everything that was checked agrees", err=True)
+
+
+def run_splits(run: object, root: Path | None) -> Splits:
+    """Return the data of a run of a scenario, cut as its record says."""
+    from residuum.pack.data import splits_of
+    from residuum.reporting import Run
+
+    assert isinstance(run, Run)
+    return splits_of(run.record, root)
+
+
+def pack_splits(pack: Path, root: Path | None) -> Splits:
+    """Return the data of a pack, cut as its record says."""
+    from residuum.pack.data import splits_of
+    from residuum.pack.reading import read_json, read_pack
+    from residuum.record import Results
+
+    return splits_of(Results.model_validate(read_json(read_pack(pack)["results.json"], "results.json")), root)

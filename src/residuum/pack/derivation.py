@@ -1,0 +1,136 @@
+"""From counts to the record: everything of results.json that counts, seeds and metrics decide, derived once more."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from residuum.auditing import AuditResult, Counts, first_radius
+from residuum.experiments.results import RowFacts, assembled_record
+from residuum.experiments.runner import Result
+from residuum.record import Audit, Results, Row
+from residuum.reporting.verdict import with_verdicts
+
+Tables = dict[
+    tuple[str, str, str], tuple[Counts, Counts | None]
+]  # by label, seed and perturbation: forgotten, held-out
+
+
+def load_tables(record: Results, folder: Path) -> Tables:
+    """Return all counts that a record names, from the files below a folder."""
+    return {
+        (label, seed, name): (
+            Counts.load(folder / audit.counts),
+            Counts.load(folder / audit.heldout.counts) if audit.heldout and audit.heldout.counts else None,
+        )
+        for label, seed, name, audit in record.each_audit()
+    }
+
+
+def derived_record(record: Results, folder: Path) -> Results:
+    """Return the record as its counts, seeds, settings and metrics give it, by the functions that a run uses.
+
+    Taken over are what counts cannot say: settings, sizes, metrics of each seed, costs, warnings and notes. Derived are
+    all measures with their intervals, summaries, floors, gates and verdicts.
+    """
+    tables = load_tables(record, folder)
+    results = [
+        _result(record, label, seed, tables, folder) for label, row in record.methods.items() for seed in row.per_seed
+    ]
+    derived = assembled_record(
+        results,
+        scenario=record.scenario,
+        rows={label: _facts(row) for label, row in record.methods.items()},
+        seeds=record.seeds,
+        perturbations=record.perturbations,
+    )
+    kept = record.model_dump(include={"created", "versions", "warnings", "notes"})
+    kept |= record.model_extra or {}
+    rows = {label: _with_paths(row, record.methods[label]) for label, row in derived.methods.items()}
+    return with_verdicts(derived.model_copy(update={**kept, "methods": rows}))
+
+
+def _facts(row: Row) -> RowFacts:
+    return RowFacts(row.method, row.settings, row.fields_left_open)
+
+
+def _result(record: Results, label: str, seed: str, tables: Tables, folder: Path) -> Result:
+    found = record.methods[label].per_seed[seed]
+    audits = {name: _measured(audit, *tables[label, seed, name]) for name, audit in found.audits.items()}
+    heldout = {name: folder / audit.heldout.counts for name, audit in found.audits.items() if audit.heldout}
+    return Result(
+        label=label,
+        seed=int(seed),
+        metrics=_plain(found.metrics) if found.metrics else {},
+        audits=audits,
+        seconds=found.seconds,
+        passes=found.passes,
+        warnings=found.warnings,
+        audit_warnings={},
+        unchanged=found.unchanged,
+        model=folder,
+        counts={name: folder / audit.counts for name, audit in found.audits.items()},
+        heldout=heldout,
+        gallery=None,
+        notes=found.notes,
+    )
+
+
+def _plain(part: Any) -> dict[str, Any]:  # noqa: ANN401 (a part of the record)
+    plain: dict[str, Any] = part.model_dump(mode="json", exclude_unset=True)
+    return plain
+
+
+def _measured(audit: Audit, counts: Counts, heldout: Counts | None) -> dict[str, Any]:
+    settings = _plain(audit.settings)
+    exact = audit.settings.enumerated
+    result = AuditResult({"": counts}, settings, [], exact, {} if heldout is None else {"": heldout})
+    found = result.measures("") | {"first_radius": first_radius(counts, exact=exact)}
+    left_out = [f"class {number} of the pack" for number in found.get("heldout", {}).get("left_out", [])]
+    return found | {"heldout": found.get("heldout", {}) | {"left_out": left_out}}
+
+
+def _with_paths(row: Row, given: Row) -> Row:
+    """Return a derived row whose audits name the files of the given one."""
+    seeds = {}
+    for seed, result in row.per_seed.items():
+        audits = {}
+        for name, audit in result.audits.items():
+            before = given.per_seed[seed].audits[name]
+            update: dict[str, Any] = {"counts": before.counts}
+            if audit.heldout and before.heldout:
+                update["heldout"] = audit.heldout.model_copy(update={"counts": before.heldout.counts})
+            audits[name] = audit.model_copy(update=update)
+        seeds[seed] = result.model_copy(update={"audits": audits})
+    return row.model_copy(update={"per_seed": seeds})
+
+
+def differences(stated: Any, derived: Any, where: str = "", by: str = "its counts give") -> list[str]:  # noqa: ANN401
+    """Return where two JSON values differ: texts and whole numbers at all, other numbers by more than 1e-9.
+
+    `by` says what the second value rests on.
+
+    >>> differences({"r": [1.0, 2]}, {"r": [1.0 + 1e-12, 3]}, "gd")
+    ['gd.r.1: the pack says 2, its counts give 3']
+    """
+    if isinstance(stated, Mapping) and isinstance(derived, Mapping):
+        keys = list(dict.fromkeys([*stated, *derived]))
+        return [text for key in keys for text in differences(stated.get(key), derived.get(key), f"{where}.{key}", by)]
+    if isinstance(stated, list) and isinstance(derived, list) and len(stated) == len(derived):
+        pairs = enumerate(zip(stated, derived, strict=True))
+        return [text for k, (one, other) in pairs for text in differences(one, other, f"{where}.{k}", by)]
+    if _same(stated, derived):
+        return []
+    return [f"{where.lstrip('.')}: the pack says {_short(stated)}, {by} {_short(derived)}"]
+
+
+def _same(one: Any, other: Any) -> bool:  # noqa: ANN401 (JSON values)
+    if (isinstance(one, float) and isinstance(other, float | int)) or (
+        isinstance(other, float) and isinstance(one, int)
+    ):
+        return bool(abs(one - other) <= 1e-9 * max(1.0, abs(one), abs(other)))
+    return bool(one == other and type(one) is type(other))
+
+
+def _short(value: Any) -> str:  # noqa: ANN401 (JSON values)
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,62 @@
+"""Read a pack that may come from anybody: nothing is written where its names say, nothing is run, sizes are limited."""
+
+import json
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from residuum.errors import InputError
+from residuum.pack.manifest import SCHEMA
+from residuum.pack.writing import MANIFEST
+
+MEMBER = re.compile(r"(?:counts/\d{4}(?:-heldout)?\.npz|results\.json|report\.html|manifest\.json)")
+MOST_FILES = 20_002
+MOST_BYTES = 4 * 2**30
+
+
+def read_pack(path: Path | str) -> dict[str, bytes]:
+    """Return the content of every file of a pack; refuse anything but the files that a pack has."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            _refuse_strange(path, entries)
+            return {entry.filename: archive.read(entry) for entry in entries}
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; expected a pack written by residuum pack") from None
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: expected a pack written by residuum pack, got {error}") from None
+
+
+def _refuse_strange(path: Path | str, entries: list[zipfile.ZipInfo]) -> None:
+    names = [entry.filename for entry in entries]
+    strange = next((name for name in names if not MEMBER.fullmatch(name)), None)
+    if strange is not None:
+        raise InputError(f"{path}: expected the files of a pack only, got {strange!r}; nothing was unpacked")
+    if len(set(names)) < len(names):
+        raise InputError(f"{path}: a file stands in it twice; nothing was unpacked")
+    if len(names) > MOST_FILES or sum(entry.file_size for entry in entries) > MOST_BYTES:
+        raise InputError(f"{path}: expected at most {MOST_FILES} files and {MOST_BYTES // 2**30} GiB, got more")
+    if MANIFEST not in names:
+        raise InputError(f"{path}: expected a pack with {MANIFEST}, got a .zip file without one")
+
+
+def read_json(content: bytes, what: str) -> dict[str, Any]:
+    """Return an object from JSON."""
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        raise InputError(f"{what}: expected JSON written by residuum pack, got something else") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{what}: expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+def read_manifest(content: bytes) -> dict[str, Any]:
+    """Return the manifest of a pack, with a schema that this version knows."""
+    manifest = read_json(content, MANIFEST)
+    if manifest.get("schema") != SCHEMA:
+        raise InputError(f"{MANIFEST}: expected schema {SCHEMA!r}, got {manifest.get('schema')!r}")
+    return manifest

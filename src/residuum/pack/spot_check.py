@@ -1,0 +1,128 @@
+"""With models and data: hashes of weights, pseudonyms of samples, and the counts of a few cells once more."""
+
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from residuum.auditing import Counts, audit
+from residuum.auditing.counts import INTEGER_FIELDS
+from residuum.errors import InputError, plural
+from residuum.files import file_sha256
+from residuum.metrics import accuracies
+from residuum.models import load_weights
+from residuum.pack.derivation import differences
+from residuum.pack.hashing import Pseudonyms
+from residuum.pack.process import process_facts
+from residuum.perturbations import PERTURBATIONS, Perturbation
+from residuum.record import Audit, Results
+from residuum.types import ResiduumWarning, Samples, Splits
+
+
+def weights_file(folder: Path, label: str, seed: str) -> Path:
+    """Return where a run, or its folder `models`, has the weights of a row."""
+    home = folder / "models" if (folder / "models").is_dir() else folder
+    return home / seed / f"{label}.safetensors"
+
+
+def check_models(manifest: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """Yield the models whose weights are missing or others than those that were audited."""
+    for name, model in manifest.get("models", {}).items():
+        label, _, seed = name.rpartition("/")
+        file = weights_file(folder, label, seed)
+        if not file.is_file():
+            yield f"{name}: no weights at {file}"
+        elif file_sha256(file) != model.get("weights_sha256"):
+            yield f"{name}: the weights are not those that were audited"
+
+
+def check_ids(
+    manifest: Mapping[str, Any], record: Results, folder: Path, splits: Splits, pseudonyms: Pseudonyms
+) -> Iterator[str]:
+    """Yield where the forgotten samples of the data are not those of the pack."""
+    known = {pseudonyms(name) for name in splits.forget.ids}
+    for label, seed, name, found in record.each_audit():
+        others = set(Counts.load(folder / found.counts).ids) ^ known
+        if others:
+            yield f"{label}, seed {seed}, {name}: {plural(len(others), 'sample')} of the pack or the data only"
+    stated: Any = manifest.get("data", {})
+    if "trained_on" in stated:
+        yield from differences(stated, process_facts(record, splits, pseudonyms), "manifest.json.data")
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Everything that is needed to count cells of a pack again."""
+
+    record: Results
+    folder: Path
+    models: Path
+    splits: Splits
+    pseudonyms: Pseudonyms
+
+    def model(self, label: str, seed: str) -> nn.Module:
+        """Return the model of a row, from its weights."""
+        return load_weights(weights_file(self.models, label, seed))
+
+
+def check_cells(cells: Cells, many: int, number: int) -> Iterator[str]:
+    """Yield the cells, picked by a number that the verifier names, whose counts come out differently."""
+    audits = [each for each in cells.record.each_audit() if each[0] != "retrain"]
+    rng = np.random.default_rng(number)
+    order = {cells.pseudonyms(name): row for row, name in enumerate(cells.splits.forget.ids)}
+    for place in sorted(rng.integers(len(audits), size=many).tolist()):
+        label, seed, name, found = audits[place]
+        counts = Counts.load(cells.folder / found.counts)
+        row, column = int(rng.integers(len(counts))), int(rng.integers(len(counts.taus)))
+        sample = cells.splits.forget.subset([order[counts.ids[row]]])
+        again = recounted(cells, label, seed, found, sample, float(counts.taus[column]), int(counts.draws[row, column]))
+        for field in INTEGER_FIELDS:
+            stated, now = int(getattr(counts, field)[row, column]), int(getattr(again, field)[0, 0])
+            if stated != now:
+                where = f"{label}, seed {seed}, {name}, sample {counts.ids[row][:8]}, radius {counts.taus[column]:g}"
+                yield f"{where}: {field} is {stated} in the pack, {now} when counted again"
+
+
+def check_accuracies(cells: Cells) -> Iterator[str]:
+    """Yield the rows whose accuracies come out differently from their weights and the data."""
+    for label, row in cells.record.methods.items():
+        for seed, result in row.per_seed.items():
+            stated = result.metrics.model_dump(mode="json") if result.metrics else {}
+            again = accuracies(cells.model(label, seed), cells.splits)
+            known = {name: stated.get(name) for name in again}
+            yield from differences(known, again, f"{label}, seed {seed}", "its weights give")
+
+
+def recounted(cells: Cells, label: str, seed: str, found: Audit, sample: Samples, tau: float, draws: int) -> Counts:
+    """Return the counts of one sample at one radius, from the models."""
+    settings: dict[str, Any] = found.settings.model_dump(mode="json")
+    reference = cells.model("retrain", seed)
+    crafted = {} if settings.get("crafted_on") is None else {"crafted_on": settings["crafted_on"]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResiduumWarning)  # one sample says little: its counts are all that is wanted
+        result = audit(
+            {label: cells.model(label, seed)},
+            reference,
+            sample,
+            perturbation_of(settings),
+            taus=[tau],
+            draws=draws,
+            seed=settings["seed"],
+            original=cells.model("original", seed),
+            **crafted,
+        )
+    return result.counts[label]
+
+
+def perturbation_of(settings: Mapping[str, Any]) -> Perturbation:
+    """Return the perturbation that an audit's settings describe."""
+    kind = PERTURBATIONS.find(str(settings.get("name")))
+    given = {field.name: settings[field.name] for field in fields(kind) if field.name in settings}
+    try:
+        return kind(**given)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the settings of {settings.get('name')} cannot be used: {error}") from None

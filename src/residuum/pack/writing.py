@@ -1,0 +1,141 @@
+"""Write an evidence pack: counts, record and page of a run without what names people, and a manifest over them."""
+
+import io
+import secrets
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from residuum.errors import InputError
+from residuum.files import write_whole
+from residuum.pack.derivation import Tables, derived_record, load_tables
+from residuum.pack.hashing import Pseudonyms, canonical, key_at, listed, merkle_root, root_of, seal_of
+from residuum.pack.manifest import LEFT_OUT, NON_CLAIMS, SCHEMA, THREATS, conclusions, models_of, request_of, tool
+from residuum.pack.private import class_numbers, private_counts, private_record, refuse_leaks
+from residuum.pack.process import process_facts
+from residuum.record import Results
+from residuum.reporting.page import page_text
+from residuum.reporting.run import Run
+from residuum.types import Splits
+
+MANIFEST, RECORD, PAGE = "manifest.json", "results.json", "report.html"
+STAMP = (2000, 1, 1, 0, 0, 0)  # of every member: when a pack was zipped is nobody's business
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A written pack: its file, the key beside it, and the seal that stands for all of it."""
+
+    file: Path
+    key: Path
+    seal: str
+
+
+def pack(
+    run: Run | Path | str,
+    file: Path | str,
+    *,
+    key: Path | str | None = None,
+    splits: Splits | None = None,
+    name: str | None = None,
+    received: str | None = None,
+    delete_by: str | None = None,
+) -> Packed:
+    """Write the evidence of a run to a .zip file that `residuum verify` can check, and that names nobody.
+
+    Args:
+        run: a run or its folder, with results.json and counts; weights are hashed where they stand beside them.
+        file: the .zip file to write.
+        key: the holder's key, made if the file does not exist; default: beside the pack, with the suffix .key.
+        splits: the data of the run; then the pack also says what the reference was trained on, and how many forgotten
+            samples have a near-duplicate among the retained ones.
+        name: of the pack, random by default: pseudonyms in packs of different names cannot be linked.
+        received: when the request was received.
+        delete_by: when the pack is to be deleted: counts per person remain personal data.
+
+    Returns:
+        The file, the key's file, and the seal: a hash to publish or deposit, by which a later pack is known for one.
+    """
+    run = run if isinstance(run, Run) else Run.load(run)
+    target, key_file = Path(file), Path(key) if key is not None else Path(file).with_suffix(".key")
+    if target.suffix != ".zip":
+        raise InputError(f"expected a file that ends in .zip, got {target}")
+    tables = _tables(run)
+    pack_name = name or secrets.token_hex(8)
+    pseudonyms = Pseudonyms(key_at(key_file), pack_name)
+    with tempfile.TemporaryDirectory() as folder:
+        record = _private_run(run.record, tables, pseudonyms, Path(folder))
+        (Path(folder) / RECORD).write_text(record.text(), encoding="utf-8")
+        (Path(folder) / PAGE).write_bytes(page_of(record, Path(folder)))
+        files = [path for path in Path(folder).rglob("*") if path.is_file()]
+        contents = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+    forgotten = sorted({name for counts, _ in tables.values() for name in counts.ids})
+    hashes = listed(contents)
+    root = merkle_root(pseudonyms(name) for name in forgotten)
+    manifest = {
+        "schema": SCHEMA,
+        "name": pack_name,
+        "created": record.created,
+        "tool": tool(),
+        "request": request_of(record, root, len(forgotten), {"received": received, "delete_by": delete_by}),
+        "models": models_of(run.record, run.folder),
+        "data": process_facts(record, splits, pseudonyms),
+        **conclusions(record),
+        "left_out": LEFT_OUT,
+        "non_claims": NON_CLAIMS,
+        "threat_model": THREATS,
+        "files": hashes,
+        "root": root_of(hashes),
+    }
+    seal = seal_of(manifest)
+    contents[MANIFEST] = canonical(manifest | {"seal": seal})
+    shown = {name for pair in tables.values() for counts in pair if counts is not None for name in counts.ids}
+    refuse_leaks(contents, sorted(shown), run.folder)
+    _write_zip(target, contents)
+    return Packed(target, key_file, seal)
+
+
+def _tables(run: Run) -> Tables:
+    try:
+        tables = load_tables(run.record, run.folder)
+    except FileNotFoundError as error:
+        raise InputError(f"{error.filename} is missing; a pack needs the counts beside results.json") from None
+    if not tables:
+        raise InputError(f"{run.folder} has no audits; a pack is about an audit")
+    return tables
+
+
+def _private_run(record: Results, tables: Tables, pseudonyms: Pseudonyms, folder: Path) -> Results:
+    """Write the counts without ids into the folder, and return the record that follows from them."""
+    content = private_record(record)
+    (folder / "counts").mkdir()
+    every = {int(label) for pair in tables.values() for counts in pair if counts is not None for label in counts.labels}
+    numbers = class_numbers(every, pseudonyms)
+    for number, ((label, seed, perturbation), pair) in enumerate(tables.items()):
+        audit: dict[str, Any] = content["methods"][label]["per_seed"][seed]["audits"][perturbation]
+        for counts, entry, suffix in zip(pair, (audit, audit.get("heldout")), ("", "-heldout"), strict=True):
+            if counts is not None and entry is not None:
+                entry["counts"] = f"counts/{number:04d}{suffix}.npz"
+                private_counts(counts, pseudonyms, numbers).save(folder / entry["counts"])
+        audit["first_radius"] = {}
+    return derived_record(Results.model_validate(content), folder)
+
+
+def page_of(record: Results, folder: Path) -> bytes:
+    """Return the page of a packed record, whose files are in the folder."""
+    return page_text([Run(folder, record.scenario.name, record)]).encode()
+
+
+def _write_zip(target: Path, contents: Mapping[str, bytes]) -> None:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(contents):
+            archive.writestr(zipfile.ZipInfo(path, STAMP), contents[path], zipfile.ZIP_DEFLATED)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(target, stream.getvalue())
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror}; choose another file with --out") from None

@@ -1,0 +1,431 @@
+"""Evidence packs: sound ones agree, every alteration is named, and nothing in them names a sample or a person."""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import hmac
+import io
+import json
+import platform
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from residuum import Run
+from residuum.auditing import Counts
+from residuum.cli import run_command
+from residuum.pack import pack, verify
+from residuum.pack.data import splits_of
+from residuum.pack.hashing import Pseudonyms, canonical, listed, merkle_root, read_key, root_of, seal_of
+from residuum.pack.process import near_duplicates
+from residuum.types import InputError, Samples
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A small run, its pack and its key, in one folder."""
+    folder = tmp_path_factory.mktemp("made")
+    options = ["--methods", "gd", "--seeds", "1", "--draws", "10", "--workers", "1", "--no-gallery"]
+    arguments = ["--out", f"{folder}/run", "--store", f"{folder}/store"]
+    assert run_command(["run", "tiny", *options, *arguments, "--set", "relearn.epochs=1"]) == 0
+    assert run_command(["pack", f"{folder}/run", "--out", f"{folder}/evidence.zip", "--data"]) == 0
+    return folder
+
+
+def contents(file: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(file) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def rewritten(target: Path, members: dict[str, bytes], *, reseal: bool) -> Path:
+    """Write a pack with these members; a careful forger also mends hashes and root."""
+    if reseal:
+        manifest = json.loads(members["manifest.json"])
+        manifest["files"] = listed({k: v for k, v in members.items() if k != "manifest.json"})
+        manifest["root"] = root_of(manifest["files"])
+        manifest["seal"] = seal_of(manifest)
+        members = members | {"manifest.json": canonical(manifest)}
+    with zipfile.ZipFile(target, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return target
+
+
+def counts_file(members: dict[str, bytes], label: str) -> str:
+    return json.loads(members["results.json"])["methods"][label]["per_seed"]["1"]["audits"]["gaussian"]["counts"]
+
+
+def with_count(content: bytes) -> bytes:
+    """One more draw of one sample on which model and reference were right, within all rules of counts."""
+    with np.load(io.BytesIO(content)) as stored:
+        arrays = {name: stored[name].copy() for name in stored}
+    row = int(np.flatnonzero(arrays["joint"][:, 2, 0] > 0)[0])
+    arrays["joint"][row, 2, 0] -= 1
+    arrays["joint"][row, 2, 2] += 1
+    arrays["method_right"][row, 2] += 1
+    wrong = arrays["draws"] - arrays["method_right"] - arrays["reference_right"] + 2 * arrays["both_right"]
+    arrays["same_prediction"] = np.minimum(arrays["same_prediction"], wrong).astype(np.int32)
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+def with_json(members: dict[str, bytes], name: str, change) -> dict[str, bytes]:
+    value = json.loads(members[name])
+    change(value)
+    return members | {name: canonical(value) if name == "manifest.json" else json.dumps(value).encode()}
+
+
+def test_a_sound_pack_agrees(made):
+    found = verify(made / "evidence.zip")
+    assert found.differences == []
+    assert len(found.not_checked) == 2
+
+
+def test_with_models_data_and_key_everything_is_checked(made, capsys):
+    more = ["--models", f"{made}/run", "--data", "--key", f"{made}/evidence.key", "--number", "7", "--cells", "6"]
+    assert run_command(["verify", f"{made}/evidence.zip", *more]) == 0
+    printed = capsys.readouterr()
+    assert "6 cells of the counts, picked by 7" in printed.out
+    assert "not checked" not in printed.out
+    assert "everything that was checked agrees" in printed.err
+
+
+def number(record):
+    record["methods"]["gd"]["per_seed"]["1"]["audits"]["gaussian"]["residual_knowledge"]["pooled"][1] += 0.001
+
+
+def word(record):
+    record["verdicts"]["gd"]["word"] = "no residual knowledge found at this precision"
+
+
+def threshold(manifest):
+    manifest["thresholds"]["error"] = 0.5
+
+
+def verdict(manifest):
+    manifest["verdict"]["gd"] = "over-forgotten"
+
+
+def gate(manifest):
+    manifest["gates"][0]["passed"] = not manifest["gates"][0]["passed"]
+
+
+def size(manifest):
+    manifest["request"]["size"] += 1
+
+
+def noise(record):
+    for row in record["methods"].values():
+        for result in row["per_seed"].values():
+            result["audits"]["gaussian"]["settings"]["noise_check"] = "0" * 16
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "named"),
+    [
+        ("results.json", number, "methods.gd.per_seed.1.audits.gaussian.residual_knowledge.pooled.1"),
+        ("results.json", word, "verdicts.gd.word"),
+        ("results.json", noise, "the check value of the noise is not that of its seed"),
+        ("manifest.json", threshold, "manifest.json.thresholds.error: the pack says 0.5"),
+        ("manifest.json", verdict, "manifest.json.verdict.gd"),
+        ("manifest.json", gate, "manifest.json.gates.0.passed"),
+        ("manifest.json", size, "manifest.json.request.size"),
+    ],
+)
+def test_one_altered_statement_is_named_even_if_all_hashes_are_mended(made, tmp_path, name, change, named):
+    forged = rewritten(tmp_path / "forged.zip", with_json(contents(made / "evidence.zip"), name, change), reseal=True)
+    found = verify(forged).differences
+    assert any(text.startswith(named) or named in text for text in found), found
+
+
+@pytest.mark.parametrize("reseal", [False, True])
+def test_one_altered_count_is_named(made, tmp_path, capsys, reseal):
+    members = contents(made / "evidence.zip")
+    path = counts_file(members, "gd")
+    members[path] = with_count(members[path])
+    forged = rewritten(tmp_path / "forged.zip", members, reseal=reseal)
+    assert run_command(["verify", str(forged)]) == 1
+    printed = capsys.readouterr()
+    assert (f"{path}: its SHA-256 is not the one in the manifest" in printed.out) is not reseal
+    assert "methods.gd.per_seed.1.audits.gaussian.residual_knowledge.pooled.2: the pack says" in printed.out
+    assert "differences" in printed.err
+
+
+def test_impossible_counts_are_named(made, tmp_path):
+    members = contents(made / "evidence.zip")
+    path = counts_file(members, "gd")
+    with np.load(io.BytesIO(members[path])) as stored:
+        arrays = {name: stored[name].copy() for name in stored}
+    arrays["method_right"][0, 1] = 99
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    forged = rewritten(tmp_path / "forged.zip", members | {path: stream.getvalue()}, reseal=True)
+    (found,) = verify(forged).differences
+    assert "impossible counts" in found
+    assert str(tmp_path) not in found
+
+
+@pytest.mark.parametrize("name", ["results.json", "report.html", "counts/0000.npz", "manifest.json"])
+def test_one_changed_byte_is_found(made, tmp_path, name):
+    members = contents(made / "evidence.zip")
+    place = len(members[name]) // 2 if name != "manifest.json" else members[name].index(b'"created":"2') + 11
+    changed = bytearray(members[name])
+    changed[place] ^= 1
+    forged = rewritten(tmp_path / "forged.zip", members | {name: bytes(changed)}, reseal=False)
+    try:
+        assert verify(forged).differences
+    except InputError as error:
+        assert name in str(error)  # noqa: PT017 (either is an answer)
+
+
+def test_a_page_of_another_record_is_found(made, tmp_path):
+    members = contents(made / "evidence.zip")
+    members["report.html"] = members["report.html"].replace(b"gd", b"ga", 1)
+    assert (
+        "report.html: not the page of results.json"
+        in verify(rewritten(tmp_path / "forged.zip", members, reseal=True)).differences
+    )
+
+
+def test_one_altered_or_missing_weights_file_is_named(made, tmp_path, capsys):
+    models = shutil.copytree(made / "run" / "models", tmp_path / "models")
+    weights = load_file(models / "1" / "gd.safetensors")
+    next(iter(weights.values())).flat[0] += 1e-3
+    save_file(weights, models / "1" / "gd.safetensors")
+    (models / "1" / "control.safetensors").unlink()
+    assert run_command(["verify", f"{made}/evidence.zip", "--models", str(models)]) == 1
+    printed = capsys.readouterr().out
+    assert "gd/1: the weights are not those that were audited" in printed
+    assert "control/1: no weights at" in printed
+
+
+def test_counts_that_were_invented_together_with_all_numbers_are_found_by_counting_again(made, tmp_path):
+    run = shutil.copytree(made / "run", tmp_path / "run")
+    record = Run.load(run).record
+    audit = record.methods["gd"].per_seed["1"].audits["gaussian"]
+    counts = Counts.load(run / audit.counts)
+    draws = counts.draws
+    joint = np.zeros((*draws.shape, 8), np.int32)
+    joint[..., 7] = draws
+    Counts.of(
+        counts.ids,
+        counts.labels,
+        counts.taus,
+        draws=draws,
+        method_right=draws,
+        reference_right=draws,
+        both_right=draws,
+        same_prediction=draws,
+        joint=joint,
+    ).save(run / audit.counts)
+    lie = pack(run, tmp_path / "lie.zip")
+    assert verify(lie.file).sound
+    found = verify(lie.file, models=run, splits=splits_of(record), key=lie.key, cells=12, number=3)
+    assert any("when counted again" in text for text in found.differences)
+
+
+def test_invented_accuracies_are_found_with_models_and_data(made, tmp_path):
+    run = shutil.copytree(made / "run", tmp_path / "run")
+    content = json.loads((run / "results.json").read_text())
+    content["methods"]["gd"]["per_seed"]["1"]["metrics"]["test_accuracy"] = 100.0
+    (run / "results.json").write_text(json.dumps(content))
+    lie = pack(run, tmp_path / "lie.zip")
+    assert verify(lie.file).sound
+    splits = splits_of(Run.load(run).record)
+    found = verify(lie.file, models=run, splits=splits, key=lie.key, cells=1).differences
+    assert any(text.startswith("gd, seed 1.test_accuracy: the pack says 100.0, its weights give") for text in found)
+
+
+def test_another_key_or_other_data_do_not_fit(made, tmp_path):
+    splits = splits_of(Run.load(made / "run").record)
+    (tmp_path / "other.key").write_text("ab" * 32)
+    found = verify(made / "evidence.zip", splits=splits, key=tmp_path / "other.key").differences
+    assert any("of the pack or the data only" in text for text in found)
+
+
+def test_nothing_in_a_pack_names_a_sample_a_picture_a_path_or_a_person(made):
+    splits = splits_of(Run.load(made / "run").record)
+    texts = [*splits.forget.ids, *splits.heldout.ids, str(made), str(Path.home()), platform.node()]
+    texts += [(made / "evidence.key").read_text().strip(), getpass.getuser() + "@"]
+    pixels, _ = splits.forget.batch(__import__("torch").arange(len(splits.forget)))
+    pictures = [
+        form
+        for picture in pixels.numpy()
+        for form in (
+            picture.tobytes(),
+            picture.astype(np.float64).tobytes(),
+            (picture * 255).astype(np.uint8).tobytes(),
+        )
+    ]
+    searched = [form for text in texts for form in (text.encode(), text.encode("utf-32-le"), text.encode("utf-16-le"))]
+    whole = dict(contents(made / "evidence.zip"))
+    for name, content in list(whole.items()):
+        if name.endswith(".npz"):
+            whole |= {f"{name}/{inner}": data for inner, data in contents(io.BytesIO(content)).items()}
+    found = [(name, form) for name, content in whole.items() for form in (*searched, *pictures) if form in content]
+    assert found == []
+    assert b"data:image" not in whole["report.html"]
+
+
+def test_two_packs_of_one_run_share_no_pseudonym_and_the_numbers_agree(made, tmp_path):
+    other = pack(made / "run", tmp_path / "other.zip", key=made / "evidence.key")
+    one, two = contents(made / "evidence.zip"), contents(other.file)
+
+    def ids(members):
+        return {i for k, v in members.items() if k.endswith(".npz") for i in np.load(io.BytesIO(v))["ids"].tolist()}
+
+    assert len(ids(one)) == len(ids(two)) > 0
+    assert not ids(one) & ids(two)
+    first, second = (json.loads(members["manifest.json"]) for members in (one, two))
+    assert first["request"]["ids_hmac_root"] != second["request"]["ids_hmac_root"]
+    assert first["verdict"] == second["verdict"]
+    assert first["floor"] == second["floor"]
+    own = Run.load(made / "run").record.methods["gd"].per_seed["1"].audits["gaussian"]
+    packed = json.loads(two["results.json"])["methods"]["gd"]["per_seed"]["1"]["audits"]["gaussian"]
+    assert np.allclose(packed["residual_knowledge"]["pooled"], own.residual_knowledge.pooled, rtol=1e-12)
+    assert np.allclose(packed["residual_knowledge"]["high"], own.residual_knowledge.high, rtol=1e-9)
+
+
+def test_the_same_name_and_key_give_the_same_bytes(made, tmp_path):
+    files = [pack(made / "run", tmp_path / f"{k}.zip", key=made / "evidence.key", name="same").file for k in "ab"]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_pseudonyms_and_root_by_hand(made):
+    key, manifest = read_key(made / "evidence.key"), json.loads(contents(made / "evidence.zip")["manifest.json"])
+    own = hmac.new(key, manifest["name"].encode(), hashlib.sha256).digest()
+    splits = splits_of(Run.load(made / "run").record)
+    names = sorted(hmac.new(own, i.encode(), hashlib.sha256).hexdigest()[:32] for i in splits.forget.ids)
+    nodes = [hashlib.sha256(b"\x00" + bytes.fromhex(name)).digest() for name in names]
+
+    def root(part):
+        if len(part) == 1:
+            return part[0]
+        half = 1
+        while half * 2 < len(part):
+            half *= 2
+        return hashlib.sha256(b"\x01" + root(part[:half]) + root(part[half:])).digest()
+
+    assert manifest["request"]["ids_hmac_root"] == root(nodes).hex() == merkle_root(names)
+    assert manifest["request"]["size"] == len(names) == 10
+    assert Pseudonyms(key, manifest["name"])(splits.forget.ids[0]) in names
+
+
+def test_names_paths_and_ids_of_own_data_are_left_out(made, tmp_path):
+    run = shutil.copytree(made / "run", tmp_path / "run")
+    content = json.loads((run / "results.json").read_text())
+    ids = Run.load(run).record.methods["gd"].per_seed["1"].audits["gaussian"].first_radius
+    content["scenario"] |= {"name": "ann-faces", "public_data": False, "class_names": [HOSTILE, "b", "c"]}
+    content["scenario"]["settings"]["data"]["name"] = "/home/ann/faces.npz"
+    content["scenario"]["settings"]["forget"] = {"forget_ids": list(ids)}
+    content["scenario"]["init_from"] = {"weights": {"file": "ann.safetensors", "sha256": "ab"}, "manifest": None}
+    content["warnings"] = ["/home/ann/store/x: broken", "a plain warning"]
+    (run / "results.json").write_text(json.dumps(content))
+    members = contents(pack(run, tmp_path / "own.zip").file)
+    assert verify(tmp_path / "own.zip").sound
+    for name in ("results.json", "manifest.json", "report.html"):
+        assert b"ann" not in members[name].replace(b"annot", b"").replace(b"canno", b"").replace(b"Planned", b""), name
+    assert b"a plain warning" in members["results.json"]
+    assert HOSTILE.encode() not in members["report.html"]
+    with pytest.raises(InputError, match="does not name its data"):
+        splits_of(Run.load(run).record)
+
+
+def test_a_label_that_names_a_sample_is_refused_and_nothing_is_written(made, tmp_path):
+    run = shutil.copytree(made / "run", tmp_path / "run")
+    content = json.loads((run / "results.json").read_text())
+    first = next(iter(content["methods"]["gd"]["per_seed"]["1"]["audits"]["gaussian"]["first_radius"]))
+    content["methods"]["gd"]["settings"]["comment"] = f"for {first}"
+    (run / "results.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match="the pack would hold the id"):
+        pack(run, tmp_path / "leak.zip")
+    assert not (tmp_path / "leak.zip").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil.txt", "/tmp/evil.txt", "counts/../../evil.npz", "counts/0000.npz/x", "a.exe"]
+)
+def test_strange_names_in_a_zip_are_refused_before_anything_is_read(made, tmp_path, capsys, name):
+    (tmp_path / "in").mkdir()
+    forged = rewritten(tmp_path / "in" / "x.zip", contents(made / "evidence.zip") | {name: b"evil"}, reseal=False)
+    assert run_command(["verify", str(forged)]) == 2
+    assert "expected the files of a pack only" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.rglob("*")] == ["in", "x.zip"]
+
+
+def test_what_is_no_pack_gets_one_line(tmp_path, made, capsys):
+    (tmp_path / "text.zip").write_text("no zip")
+    rewritten(tmp_path / "empty.zip", {"results.json": b"{}"}, reseal=False)
+    rewritten(tmp_path / "other.zip", {"manifest.json": b'{"schema":"x"}', "results.json": b"{}"}, reseal=False)
+    for name, words in {
+        "missing.zip": "cannot read",
+        "text.zip": "expected a pack",
+        "empty.zip": "with manifest.json",
+        "other.zip": "expected schema",
+    }.items():
+        assert run_command(["verify", str(tmp_path / name)]) == 2
+        assert words in capsys.readouterr().err
+    assert run_command(["pack", f"{made}/run", "--out", str(tmp_path / "pack.tar")]) == 2
+    assert "ends in .zip" in capsys.readouterr().err
+    (tmp_path / "bad.key").write_text("xyz")
+    assert (
+        run_command(["pack", f"{made}/run", "--out", str(tmp_path / "p.zip"), "--key", str(tmp_path / "bad.key")]) == 2
+    )
+    assert "expected a key" in capsys.readouterr().err
+
+
+def test_the_key_is_made_once_for_its_owner_alone(made, tmp_path):
+    first = pack(made / "run", tmp_path / "a.zip", key=tmp_path / "my.key")
+    text = first.key.read_text()
+    assert first.key.stat().st_mode & 0o077 == 0
+    pack(made / "run", tmp_path / "b.zip", key=tmp_path / "my.key")
+    assert (tmp_path / "my.key").read_text() == text
+
+
+def test_a_run_packs_itself(made, tmp_path):
+    packed = Run.load(made / "run").pack(tmp_path / "mine.zip", received="2026-11-01", delete_by="2027-11-01")
+    manifest = json.loads(contents(packed.file)["manifest.json"])
+    assert (manifest["request"]["received"], manifest["request"]["delete_pack_by"]) == ("2026-11-01", "2027-11-01")
+    assert packed.seal == manifest["seal"]
+    models = manifest["models"]
+    assert models["gd/1"]["parent"] == "original/1"
+    file = made / "run" / "models" / "1" / "original.safetensors"
+    assert models["original/1"]["weights_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert models["gd/1"]["architecture"]["name"] == "cnn"
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
+def test_a_detached_signature_is_checked(made, tmp_path, capsys):
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "id"], check=True)
+    public = (tmp_path / "id.pub").read_text().split()
+    (tmp_path / "signers").write_text(f"auditor {public[0]} {public[1]}\n")
+    file = tmp_path / "signed.zip"
+    assert run_command(["pack", f"{made}/run", "--out", str(file), "--sign", str(tmp_path / "id")]) == 0
+    check = ["verify", str(file), "--signers", str(tmp_path / "signers")]
+    assert run_command(check) == 0
+    shutil.copy(made / "evidence.zip", file)
+    assert run_command(check) == 1
+    assert "the signature is not one of this file" in capsys.readouterr().out
+
+
+def test_near_duplicates_by_a_slow_loop():
+    import torch
+
+    x = torch.rand(30, 1, 4, 4, generator=torch.Generator().manual_seed(1))
+    near = (x[:4] + 0.01).clamp(0, 1)
+    retained = torch.cat([x[10:], near, x[5:7]])
+    ids = tuple(map(str, range(60)))
+    found = near_duplicates(Samples(x[:10], torch.zeros(10), ids[:10]), Samples(retained, torch.zeros(26), ids[10:36]))
+    limit = 0.02 * float(retained.max() - retained.min())
+    slow = sum(min(float((a - b).pow(2).mean().sqrt()) for b in retained) <= limit for a in x[:10])
+    assert found == {"identical": 2, "near": slow, "limit": 0.02}
+    assert slow == 6
