@@ -40,6 +40,7 @@ def private_counts(counts: Counts, pseudonyms: Pseudonyms, numbers: Mapping[int,
 def private_record(record: Results) -> dict[str, Any]:
     """Return the record's content without ids, names of data and files, and paths."""
     content = record.as_dict()
+    content.pop("files", None)  # the manifest has those of the pack
     scenario = content["scenario"]
     settings = scenario.setdefault("settings", {})
     if not record.scenario.public_data:

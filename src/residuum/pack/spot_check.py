@@ -1,7 +1,7 @@
 """With models and data: hashes of weights, pseudonyms of samples, and the counts of a few cells once more."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from residuum.pack.process import process_facts
 from residuum.perturbations import PERTURBATIONS, Perturbation
 from residuum.record import Audit, Results
 from residuum.types import ResiduumWarning, Samples, Splits
+
+Load = Callable[[Path], nn.Module]
 
 
 def weights_file(folder: Path, label: str, seed: str) -> Path:
@@ -63,10 +65,11 @@ class Cells:
     models: Path
     splits: Splits
     pseudonyms: Pseudonyms
+    load: Load = load_weights
 
     def model(self, label: str, seed: str) -> nn.Module:
         """Return the model of a row, from its weights."""
-        return load_weights(weights_file(self.models, label, seed))
+        return self.load(weights_file(self.models, label, seed)).eval()
 
 
 def check_cells(cells: Cells, many: int, number: int) -> Iterator[str]:

@@ -8,11 +8,12 @@ from typing import Any
 
 from residuum.auditing import Counts
 from residuum.errors import InputError
+from residuum.models import load_weights
 from residuum.pack.derivation import derived_record, differences
 from residuum.pack.hashing import Pseudonyms, canonical, code_sha256, listed, merkle_root, read_key, root_of, seal_of
 from residuum.pack.manifest import conclusions
 from residuum.pack.reading import read_json, read_manifest, read_pack
-from residuum.pack.spot_check import Cells, check_accuracies, check_cells, check_ids, check_models
+from residuum.pack.spot_check import Cells, Load, check_accuracies, check_cells, check_ids, check_models
 from residuum.pack.writing import MANIFEST, PAGE, RECORD, page_of
 from residuum.perturbations import noise_check
 from residuum.record import Results
@@ -41,6 +42,7 @@ def verify(
     key: Path | str | None = None,
     cells: int = 20,
     number: int = 0,
+    load: Load | None = None,
 ) -> Verification:
     """Recompute everything that an evidence pack states, and name each difference.
 
@@ -54,6 +56,7 @@ def verify(
         key: the holder's key.
         cells: how many cells (row, seed, perturbation, sample, radius) are counted again.
         number: named by the verifier after the pack was written; it picks the cells.
+        load: returns the model of a weights file; needed for networks that are none of Residuum's.
     """
     contents = read_pack(pack)
     manifest = read_manifest(contents[MANIFEST])
@@ -74,13 +77,19 @@ def verify(
             pseudonyms = Pseudonyms(read_key(key), str(manifest.get("name")))
             found += check_ids(manifest, record, Path(folder), splits, pseudonyms)
             checked.append("pseudonyms of all samples, and near-duplicates")
-            if models is not None and not found:
-                chosen = Cells(record, Path(folder), Path(models), splits, pseudonyms)
+            if models is not None and load is None and _has_unknown_networks(manifest):
+                skipped.append("counts of single samples: the networks are the holder's own; give load= in Python")
+            elif models is not None and not found:
+                chosen = Cells(record, Path(folder), Path(models), splits, pseudonyms, load or load_weights)
                 found += [*check_accuracies(chosen), *check_cells(chosen, cells, number)]
                 checked.append(f"all accuracies, and {cells} cells of the counts, picked by {number}")
         else:
             skipped.append("ids and counts of single samples (give --models, the data and --key)")
     return Verification(list(dict.fromkeys(found)), checked, skipped)
+
+
+def _has_unknown_networks(manifest: Mapping[str, Any]) -> bool:
+    return any(model.get("architecture") is None for model in manifest.get("models", {}).values())
 
 
 def _hash_differences(manifest: Mapping[str, Any], contents: Mapping[str, bytes]) -> Iterator[str]:
