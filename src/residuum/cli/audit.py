@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from residuum.cli import options, own
+from residuum.cli.run import print_run
 from residuum.errors import InputError
 
 
@@ -51,11 +52,13 @@ def audit_model(
     seed: own.Seed = 1,
     gallery: options.Gallery = None,
     samples: options.SampleList = None,
+    fail_if: options.FailIf = None,
     as_json: options.Json = False,
 ) -> None:
     """Audit unlearned networks of your own beside the original and re-trained ones; write the run and its report."""
     start = time.perf_counter()
     named = labelled(unlearned)
+    options.check_conditions(fail_if, ["original", *named])
     request, wrapped = own.own_model(
         model,
         data,
@@ -94,10 +97,9 @@ def audit_model(
     run.report(gallery=gallery, samples=samples)
     if as_json:
         own.print_json(run.record.as_dict())
-        return
-    from residuum.cli.run import print_run
-
-    print_run(run, time.perf_counter() - start)
+    else:
+        print_run(run, time.perf_counter() - start)
+    options.exit_for_failed_gate([run], fail_if)
 
 
 def labelled(files: list[str]) -> dict[str, Path]:

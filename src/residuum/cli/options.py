@@ -1,18 +1,23 @@
 """Options that several commands share, and what they mean together."""
 
+from __future__ import annotations
+
 import math
 import os
 import tomllib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from residuum.cli.catalogue import catalogue
 from residuum.engines import worker_context
 from residuum.errors import InputError
+
+if TYPE_CHECKING:
+    from residuum.reporting import Run
 
 
 def names_like(kind: str) -> Callable[[str], list[str]]:
@@ -97,6 +102,9 @@ SampleList = Annotated[
 ]
 Gallery = Annotated[bool | None, typer.Option("--gallery/--no-gallery", help=PICTURES)]
 
+FAIL_IF = "Exit with 1 if this holds: residual, unproven, ROW.residual, r>1.1, ROW.test_accuracy<90, ...; repeatable."
+FailIf = Annotated[list[str] | None, typer.Option(help=FAIL_IF)]
+
 DEFAULT_STORE = Path(".residuum/store")
 RUNS = Path("runs")
 ALL_CORES = os.cpu_count() or 1
@@ -165,6 +173,27 @@ def most_days(yes: bool) -> float:
     from residuum.execution import MOST_DAYS
 
     return math.inf if yes else MOST_DAYS
+
+
+def check_conditions(conditions: list[str] | None, rows: Collection[str] | None = None) -> None:
+    """Refuse conditions of --fail-if that cannot be read or name no row, before anything is computed."""
+    if not conditions:
+        return
+    from residuum.reporting.policy import parse_condition
+
+    for text in conditions:
+        parse_condition(text).check_row(rows)
+
+
+def exit_for_failed_gate(runs: Iterable[Run], conditions: list[str] | None) -> None:
+    """Exit with 1 and the reasons if a condition of --fail-if holds."""
+    from residuum.reporting.policy import gate_failures
+
+    reasons = gate_failures(runs, conditions) if conditions else []
+    for reason in reasons:
+        typer.echo(f"residuum: gate failed: {reason}", err=True)
+    if reasons:
+        raise typer.Exit(1)
 
 
 def exit_for_failed_rows(failed: Collection[str]) -> None:

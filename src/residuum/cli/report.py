@@ -18,11 +18,15 @@ def report_runs(
     gallery: options.Gallery = None,
     samples: options.SampleList = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write to; default: the run's own.")] = None,
+    fail_if: options.FailIf = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the written files as JSON.")] = False,
 ) -> None:
     """Write report.html, table.tex, table.csv, samples.csv and figures from stored results; no model is loaded."""
     from residuum.reporting import write_report
+    from residuum.reporting.writing import loaded_runs
 
+    options.check_conditions(fail_if)
     found = write_report(list(runs), paper=paper_file or paper, gallery=gallery, samples=samples, out=out)
     files = [str(path) for path in found]
     typer.echo(json.dumps(files, indent=1) if as_json else "\n".join(files))
+    options.exit_for_failed_gate(loaded_runs(list(runs)) if fail_if else [], fail_if)

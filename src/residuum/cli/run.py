@@ -48,6 +48,7 @@ def run_scenario(
     gallery: options.Gallery = None,
     samples: options.SampleList = None,
     dry_run: options.DryRun = False,
+    fail_if: options.FailIf = None,
     as_json: options.Json = False,
 ) -> None:
     """Train, unlearn, evaluate and audit a scenario; write results.json with its counts, and the report."""
@@ -72,6 +73,7 @@ def run_scenario(
         init_from=init_from,
         manifest=manifest,
     )
+    options.check_conditions(fail_if, experiment.labels)
     name = experiment.scenario.name
     if dry_run:
         lines = plan_lines(experiment, store=store, requests=bool(asked))
@@ -86,6 +88,7 @@ def run_scenario(
     else:
         (print_requests if asked else print_run)(done, time.perf_counter() - start)
     options.exit_for_failed_rows(done.record.failed)
+    options.exit_for_failed_gate(done.runs if asked else [done], fail_if)
 
 
 def print_run(run: Run, seconds: float) -> None:

@@ -50,6 +50,13 @@ def write_report(
         return _write_runs(load_runs(folders), paper, gallery, samples, out)
 
 
+def loaded_runs(folders: Sequence[Path]) -> list[Run]:
+    """Return the runs of these folders; the folder of a sequence of requests has one for each."""
+    if len(folders) == 1 and (folders[0] / Requests.FILE).is_file():
+        folders = [folders[0] / request.folder for request in Requests.load(folders[0]).requests]
+    return load_runs(folders)
+
+
 def _write_runs(
     runs: list[Run], paper: Path | str | bool | None, gallery: bool | None, samples: bool | None, out: Path | str | None
 ) -> list[Path]:
