@@ -190,9 +190,10 @@ def check_request(experiment: Experiment, innocents: int, share: float, points: 
     """Refuse a search that could not choose anything."""
     if not experiment.rows:
         raise InputError("expected at least one setting to try, got none")
-    if innocents < 2 or not 0 < share < 1 or points < 0:
+    if not 2 <= innocents <= 100 or not 0 < share < 1 or not 0 <= points <= 100:
         asked = f"{innocents}, {share:g} and {points:g}"
-        raise InputError(f"expected at least 2 innocents, a share between 0 and 1 and points >= 0, got {asked}")
+        ranges = "expected at least 2 innocents (at most 100), a share between 0 and 1 and points of 0 to 100"
+        raise InputError(f"{ranges}, got {asked}")
     if not len(experiment.splits().validation):
         raise InputError("expected validation samples to choose settings by; give --set data.validation_size=...")
 

@@ -302,6 +302,39 @@ sweep tiny: Missing option
 %(sweep)s --grid lr=x: lr
 %(sweep)s --grid lr=0.1,0.1: two rows are called
 sweep tiny --method gdd --grid lr=1: unknown method
+# settings without a re-trained model
+tune: Missing argument
+tune tiny: Missing option
+tune digit --method gd: unknown scenario
+tune tiny --method gdd: expected --grid
+tune tiny --method gdd --grid lr=1: unknown method
+tune tiny --method gd --grid lr: expected key=value
+tune tiny --method gd --grid lr=: expected field=value,value
+tune tiny --method gd --grid lr=x: lr
+tune tiny --method gd --budget x: budget
+tune tiny --method gd --budget=-1: budget
+tune tiny --method gd --budget nan%%: budget
+tune tiny --method gd --points nan: points
+tune tiny --method gd --points=-1: points
+tune tiny --method gd --innocents 0: innocents
+tune tiny --method gd --innocents 1000000: innocents
+tune tiny --method gd --share 0: share
+tune tiny --method gd --share 2: share
+tune tiny --method gd --share nan: share
+tune tiny --method gd --seeds x: expected whole numbers
+tune tiny --method gd --seeds=-1: seeds
+tune tiny --method gd --draws 0: draws
+tune tiny --method gd --set x=1: unknown setting
+# giving a run away
+log missing: Missing
+log: Missing argument
+log missing tensorboard: missing
+log runs/good paper: tracker
+card missing: Missing argument
+card: Missing argument
+card missing gd out: missing
+card runs/good nobody out: nobody
+card runs/good gd empty: runs/good
 # reports
 report: Missing argument
 report missing: missing
@@ -368,7 +401,8 @@ def test_the_table_is_long_enough():
 def test_one_line_exit_code_2_nothing_left_behind(command, said, home, monkeypatch, capsys):
     monkeypatch.chdir(home)
     monkeypatch.delenv("RESIDUUM_DATA", raising=False)
-    monkeypatch.setattr("residuum.execution.run_all", None)  # whoever gets that far was not refused
+    for work in ("residuum.execution.run_all", "residuum.tuning.run_stages"):
+        monkeypatch.setattr(work, None)  # whoever gets that far was not refused
     before, start = left(home), time.process_time()
     code = run_command(shlex.split(command))
     seconds = time.process_time() - start
