@@ -50,7 +50,7 @@ GRIDS = {  # one product of fields for each text
     ],
     "ssd": ["alpha=70,80,90,100"],
     "fisher": ["alpha=1e-6,2e-6,3e-6"],
-    "ntk": ["weight_decay=10,30 guard=2 double=true"],
+    "ntk": ["weight_decay=10 guard=2 double=true"],
     "cr": ["l2=3e-4,1e-3 std=0.3,1,10"],
     "rurk": ["lambda=0.03 tau=0.03,0.2 epochs=2,4", f"lambda=0.001,0.003,0.01 keep=0.3 penalty=ce,capped {SOFTENED}"],
     "soft_reset": ["keep=0,0.2,0.3,0.4,0.6,0.8,1 epochs=5,10,20"],
