@@ -248,7 +248,7 @@ def test_entry_points_of_every_kind(capsys):
     assert run_command(["list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert list(listed["datasets"])[-1] == "stripes"
-    assert listed["measures"] == {"lead": "Lead: mean excess over re-train, with a made-up interval."}
+    assert listed["measures"]["lead"] == "Lead: mean excess over re-train, with a made-up interval."
     assert listed["models"]["flat"] == "One linear layer on all pixels."
     assert "shade" in listed["perturbations"]
     assert "gentle" in listed["methods"]

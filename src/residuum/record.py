@@ -212,6 +212,29 @@ class Metrics(_Part):
     relearn_epochs: dict[str, Any] | None = None  # value (None beyond the cap), censored, threshold
 
 
+class WitnessValues(_Part):
+    """What one of the other witnesses found in one model; what each has beside its value differs."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None  # over samples: not more than the reference, or the control, of the seed
+
+
+class WitnessRow(WitnessValues):
+    """What a witness found in a row: the mean over seeds with the ends of their intervals.
+
+    `p` is of "no more than re-trained models show" and `found` whether it is at most 5 %; `floor` is the range of what
+    so many `innocents` show. `note` says why there is no value.
+    """
+
+    meaning: str = ""
+    found: bool | None = None
+    floor: tuple[float, float] | None = None
+    innocents: int | None = None
+    note: str | None = None
+
+
 class SeedResult(_Part):
     """One row with one seed."""
 
@@ -222,6 +245,7 @@ class SeedResult(_Part):
     notes: dict[str, Any] = {}
     warnings: list[str] = []
     unchanged: bool = False  # the method left every weight as it was
+    witnesses: dict[str, WitnessValues] = {}
 
 
 class Spread(_Part):
@@ -278,6 +302,7 @@ class Row(_OfMethod):
     fields_left_open: list[str] = []
     summary: Summary = Summary()
     per_seed: dict[str, SeedResult]
+    witnesses: dict[str, WitnessRow] = {}
 
     @property
     def judged(self) -> bool:

@@ -18,6 +18,7 @@ TABLES = {
     "datasets": ("residuum.data.loaders", "DATASETS"),
     "models": ("residuum.models.registry", "MODELS"),
     "perturbations": ("residuum.perturbations", "PERTURBATIONS"),
+    "measures": ("residuum.auditing.witnesses.table", "KINDS"),
 }
 PLUGINS = {
     "methods": "residuum.methods:methods",

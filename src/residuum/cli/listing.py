@@ -28,7 +28,7 @@ def list_names(
     ] = None,
     as_json: options.PlainJson = False,
 ) -> None:
-    """List methods with their settings, scenarios, data sets, models, perturbations, and measures of your own."""
+    """List methods with their settings, scenarios, data sets, models, perturbations and measures."""
     if kind is not None and kind not in KINDS:
         raise unknown_name("list", kind, KINDS)
     chosen = {each: catalogue(each) for each in (KINDS if kind is None else [kind])}

@@ -58,7 +58,9 @@ Perturbations = Annotated[
 ]
 Measures = Annotated[
     str | None,
-    typer.Option(help="Comma-separated measures of your own, NAME or FILE.py:FUNCTION; see docs/plug-ins.md."),
+    typer.Option(
+        help="Comma-separated NAME[:key=value...] of `residuum list measures`, or FILE.py:FUNCTION of your own."
+    ),
 ]
 Draws = Annotated[int | None, typer.Option(help="Draws per forgotten sample and radius.")]
 HalfWidth = Annotated[
@@ -66,6 +68,9 @@ HalfWidth = Annotated[
 ]
 Until = Annotated[
     str | None, typer.Option(help="verdict: stop drawing where more draws could not change one; --draws are the most.")
+]
+References = Annotated[
+    int | None, typer.Option(min=0, help="Innocent models to train for the measures that compare many models.")
 ]
 MaxDraws = Annotated[int | None, typer.Option(help="At most this many draws with --half-width.")]
 Out = Annotated[Path | None, typer.Option(help="Folder of the run; default runs/SCENARIO.")]
@@ -142,6 +147,7 @@ def gathered_overrides(
     max_draws: int | None,
     until: str | None = None,
     measures: str | None = None,
+    references: int | None = None,
 ) -> dict[str, Any]:
     """Return the scenario overrides that these options mean; draws and a half-width exclude each other."""
     if draws is not None and half_width is not None:
@@ -156,6 +162,7 @@ def gathered_overrides(
     changes |= {} if measures is None else {"measures": measures.split(",")}
     kinds = None if perturbations is None else perturbations.split(",")
     given = {"perturbations": kinds, "draws": draws, "half_width": half_width, "max_draws": max_draws, "until": until}
+    changes |= {} if references is None else {"references": references}
     return changes | {f"audit.{key}": value for key, value in given.items() if value is not None}
 
 

@@ -9,9 +9,18 @@ from typing import Any, Self
 from pydantic import Field, ValidationError
 
 from residuum.auditing.own_measures import OWN_MEASURES
+from residuum.auditing.witnesses.table import is_witness
 from residuum.data import DATASETS, Dataset
 from residuum.experiments.loading import loaded_dataset
-from residuum.experiments.parsing import build_perturbation, override, parse_request, read_fields, split_spec
+from residuum.experiments.parsing import (
+    build_perturbation,
+    build_witness,
+    check_measure,
+    override,
+    parse_request,
+    read_fields,
+    split_spec,
+)
 from residuum.experiments.pretrained import KnownFile, Pretrained, find_manifest
 from residuum.experiments.scenario_table import SCENARIOS
 from residuum.experiments.settings import DEFAULT_PROFILE, ForgetSettings, Scenario, Strict, split_data
@@ -93,6 +102,16 @@ class Experiment(Strict):
         """All row labels, the baselines first."""
         controls = (f"control_{k}" for k in range(2, self.scenario.controls + 1))
         return [*BASELINES, *controls, *(row.label for row in self.rows)]
+
+    @property
+    def innocents(self) -> list[str]:
+        """The labels of the models re-trained without what is forgotten: re-train and the controls."""
+        return self.labels[1 : len(self.labels) - len(self.rows)]
+
+    def witnesses(self, reads: str | None = None) -> list[str]:
+        """Return the other witnesses among the measures, those that read "models", "counts", "metrics" or "margins"."""
+        known = [spec for spec in self.scenario.measures if is_witness(spec)]
+        return [spec for spec in known if reads in (None, build_witness(spec).reads)]
 
     @property
     def warnings(self) -> list[str]:
@@ -282,8 +301,6 @@ def _check_labels(labels: Sequence[str]) -> None:
 def _check_names(scenario: Scenario) -> None:
     refuse_no_file_name(scenario.name, "a scenario's name")
     MODELS.find(scenario.model.name)
-    for measure in scenario.measures:
-        OWN_MEASURES.find(measure)
     for name, values in scenario.methods.items():
         make_method(name, values)
     if scenario.train.epochs < 1:
@@ -299,5 +316,7 @@ def _check_names(scenario: Scenario) -> None:
         raise InputError("expected either draws or a half-width for the audit; set the other to none")
     if scenario.audit.until is not None and scenario.audit.draws is None:
         raise InputError("expected draws with audit.until=verdict, got a half-width; the draws are the most it makes")
+    for spec in scenario.measures:
+        check_measure(spec, scenario.audit)
     if not scenario.seeds or len(set(scenario.seeds)) != len(scenario.seeds):
         raise InputError(f"expected at least one seed and none twice, got {scenario.seeds}")

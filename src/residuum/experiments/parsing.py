@@ -6,13 +6,16 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from residuum.auditing.own_measures import OWN_MEASURES
+from residuum.auditing.witnesses.base import Witness
+from residuum.auditing.witnesses.table import WITNESSES
 from residuum.data.files import read_lines
 from residuum.data.ids import read_ids
-from residuum.experiments.settings import Scenario
+from residuum.experiments.settings import AuditSettings, Scenario
 from residuum.methods import first_problem, make_method, methods
 from residuum.perturbations import PERTURBATIONS, Perturbation
 from residuum.types import InputError, unknown_name
@@ -146,7 +149,10 @@ def build_perturbation(spec: str) -> Perturbation:
     'true'
     """
     name, given = split_spec(PERTURBATIONS.named(spec))
-    kind = PERTURBATIONS.find(name)
+    return cast(Perturbation, _with_fields(PERTURBATIONS.find(name), name, given))
+
+
+def _with_fields(kind: type[Any], name: str, given: Mapping[str, str]) -> Any:  # noqa: ANN401 (an object of the kind)
     known = [field.name for field in dataclasses.fields(kind) if field.name != "tau"]
     for key in given:
         if key not in known:
@@ -155,6 +161,30 @@ def build_perturbation(spec: str) -> Perturbation:
         return TypeAdapter(kind).validate_python(read_fields(kind, given))
     except ValidationError as error:
         raise InputError(f"{name}: {first_problem(error)}") from None
+
+
+def build_witness(spec: str) -> Witness:
+    """Return the witness of `NAME[:key=value...]`.
+
+    >>> build_witness("certified:shift=0.2").shift
+    0.2
+    """
+    name, given = split_spec(spec)
+    if name not in WITNESSES:
+        raise unknown_name("measure", name, [*WITNESSES, *OWN_MEASURES])
+    return cast(Witness, _with_fields(WITNESSES[name], name, given))
+
+
+def check_measure(spec: str, audit: AuditSettings) -> None:
+    """Refuse a measure that is not known or lacks what it reads."""
+    if spec in OWN_MEASURES or spec in OWN_MEASURES.broken:
+        OWN_MEASURES.find(spec)
+        return
+    reads = build_witness(spec).reads
+    if reads == "models" and not audit.search_radii:
+        raise InputError(f"expected radii above 0 for {spec}; give --set audit.taus.pgd=0.01,0.02,...")
+    if reads == "counts" and not any(text.partition(":")[0] == "gaussian" for text in audit.perturbations):
+        raise InputError(f"expected gaussian among the perturbations for {spec}, got {', '.join(audit.perturbations)}")
 
 
 REQUEST_KEYS = ("class", "fraction", "id", "ids")

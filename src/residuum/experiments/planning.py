@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from torch import nn
 
+from residuum.auditing.witnesses.ensembles import INNOCENT
 from residuum.errors import MethodError, plural
 from residuum.experiments.experiment import Experiment
 from residuum.experiments.pretrained import Pretrained
@@ -20,6 +21,7 @@ from residuum.experiments.settings import (
 )
 from residuum.experiments.stages import EARLIER
 from residuum.experiments.store import Stage, Store
+from residuum.experiments.witnesses import EnsembleSettings, MarginsSettings, WitnessSettings
 from residuum.methods import why_refused
 from residuum.models import build_model, check_model, init_from
 from residuum.parallel import Compute
@@ -39,12 +41,18 @@ class SeedPlan:
     audits: dict[str, Stage]
     picture: Stage | None = None
     before: tuple[Stage, ...] = ()
+    witnesses: dict[str, Stage] = field(default_factory=dict)
+    margins: dict[str, Stage] = field(default_factory=dict)
+    ensembles: dict[str, Stage] = field(default_factory=dict)
 
     @property
     def stages(self) -> list[Stage]:
         """All stages, parents before children."""
         last = [self.picture] if self.picture else []
-        return [*self.before, *self.models.values(), *self.evaluations.values(), *self.audits.values(), *last]
+        first = [*self.before, *self.models.values(), *self.evaluations.values(), *self.audits.values(), *last]
+        trained = [stage.parents["model"] for stage in self.margins.values()]  # further references among them
+        others = (self.witnesses, self.margins, self.ensembles)
+        return [*first, *trained, *(stage for stages in others for stage in stages.values())]
 
 
 Plans = Sequence[Sequence[SeedPlan]]
@@ -67,7 +75,8 @@ def plan(experiment: Experiment) -> list[SeedPlan]:
     start = {"model": scenario.model, "mean": dataset.mean, "std": dataset.std, "init_from": weights}
     shared = {"data": scenario.data, "fingerprint": dataset.fingerprint, "root": experiment.data_root}
     shared |= {"threads": scenario.threads, "compute": experiment.compute, "plugins": added_plugins()}
-    return [_plan_seed(experiment, {**shared, "seed": seed}, start, pretrained) for seed in scenario.seeds]
+    plans = [_plan_seed(experiment, {**shared, "seed": seed}, start, pretrained) for seed in scenario.seeds]
+    return with_ensembles(experiment, plans, {**shared, "requests": scenario.requests}, start)
 
 
 class RowError(MethodError):
@@ -110,7 +119,8 @@ def _plan_seed(experiment: Experiment, shared: Fields, start: Fields, pretrained
         evaluations[label] = Stage(EvaluateSettings(**shared, name=label, relearn=relearn), parents)
     asked = {**shared, "labels": tuple(models), "pretrained": pretrained}
     audits = {spec: _audit_stage(experiment, spec, asked, models) for spec in experiment.scenario.audit.perturbations}
-    return SeedPlan(shared["seed"], models, evaluations, audits, _picture_stage(experiment, shared, models), before)
+    picture, witnesses = _picture_stage(experiment, shared, models), _witness_stages(experiment, shared, models)
+    return SeedPlan(shared["seed"], models, evaluations, audits, picture, before, witnesses)
 
 
 def _plan_models(
@@ -140,6 +150,37 @@ def _audit_stage(experiment: Experiment, spec: str, shared: Fields, models: Mapp
     compute = Compute(accelerator=experiment.compute.accelerator)
     settings = {**shared, "compute": compute, "name": spec, "audit": experiment.scenario.audit.of_one(spec)}
     return Stage(AuditStageSettings(**settings), models)
+
+
+def _witness_stages(experiment: Experiment, shared: Fields, models: Mapping[str, Stage]) -> dict[str, Stage]:
+    """Return the stages of the witnesses that attack the models of one seed."""
+    audit = experiment.scenario.audit
+    fields = {"labels": tuple(models), "perturbation": audit.perturbations[0]}
+    return {
+        spec: Stage(WitnessSettings(**shared, **fields, name=spec, radii=audit.search_radii), models)
+        for spec in experiment.witnesses("models")
+    }
+
+
+def with_ensembles(experiment: Experiment, plans: Sequence[SeedPlan], shared: Fields, start: Fields) -> list[SeedPlan]:
+    """Return the plans, the last with the margins of all models and what they are compared for.
+
+    Further references are trained from seeds of their own: all rows and seeds, and other runs, share them.
+    """
+    specs, scenario = experiment.witnesses("margins"), experiment.scenario
+    if not specs:
+        return list(plans)
+    models = {f"{own.seed}/{label}": stage for own in plans for label, stage in own.models.items()}
+    for number in range(scenario.references):
+        settings = TrainSettings(**shared, **start, seed=number, name=INNOCENT, recipe=scenario.training(INNOCENT))
+        models[f"{number}/{INNOCENT}"] = Stage(settings)
+    margins = {
+        name: Stage(MarginsSettings(**shared, seed=stage.settings.seed, name=stage.name), {"model": stage})
+        for name, stage in models.items()
+    }
+    fields = {**shared, "seed": scenario.seeds[0], "innocents": (*experiment.innocents, INNOCENT)}
+    ensembles = {spec: Stage(EnsembleSettings(**fields, name=spec), margins) for spec in specs}
+    return [*plans[:-1], replace(plans[-1], margins=margins, ensembles=ensembles)]
 
 
 def continued(seed_plan: SeedPlan, undecided: Undecided, draws: int) -> SeedPlan:

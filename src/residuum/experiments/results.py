@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 from residuum.auditing import Counts, noise_floor
 from residuum.auditing.completeness import completeness_above, difference_floor
 from residuum.auditing.own_measures import OWN_MEASURES
+from residuum.auditing.witnesses.table import is_witness
 from residuum.data import DATASETS
 from residuum.experiments.experiment import Experiment
 from residuum.experiments.known_runs import noted
 from residuum.experiments.pretrained import KnownFile
 from residuum.experiments.runner import Result
+from residuum.experiments.witnesses import with_witnesses
 from residuum.files import write_whole
 from residuum.folders import locked, rewritten
 from residuum.metrics import summarise
@@ -44,7 +46,7 @@ def results_record(experiment: Experiment, results: Sequence[Result]) -> Results
     """Return the content of results.json; everything but `created` and `seconds` is a function of the settings."""
     more = {} if experiment.compute == Compute() else {"compute": asdict(experiment.compute)}
     more |= {"failed": experiment.failed} if experiment.failed else {}
-    return assembled_record(
+    record = assembled_record(
         results,
         scenario=_scenario(experiment),
         rows={label: _facts(experiment, label) for label in experiment.labels},
@@ -54,6 +56,7 @@ def results_record(experiment: Experiment, results: Sequence[Result]) -> Results
         notes=["original: re-learn time is null because the original has nothing to re-learn"],
         **more,
     )
+    return with_witnesses(record, experiment.witnesses(), results)
 
 
 def assembled_record(
@@ -72,7 +75,8 @@ def assembled_record(
     controls = [result for label in by_label if is_control(label) for result in by_label[label]]
     differences = {name: [control.audits[name]["difference"] for control in controls] for name in perturbations}
     floors = {name: difference_floor(found) for name, found in differences.items() if found}
-    made = {label: _row(facts, label, by_label, floors, scenario.settings.measures) for label, facts in rows.items()}
+    own = [spec for spec in scenario.settings.measures if not is_witness(spec)]
+    made = {label: _row(facts, label, by_label, floors, own) for label, facts in rows.items()}
     return Results.model_validate(
         {
             "schema": Results.SCHEMA,
@@ -108,9 +112,9 @@ def _facts(experiment: Experiment, label: str) -> RowFacts:
 
 def _scenario(experiment: Experiment) -> ScenarioRecord:
     scenario, splits, start = experiment.scenario, experiment.splits(), experiment.pretrained
-    unused = {field for field in ("earlier", "pretrained_on", "measures") if not getattr(scenario, field)}
     used = {scenario.data.name, scenario.model.name, *scenario.measures, *(row.method for row in experiment.rows)}
     own = described_plugins(used | {spec.partition(":")[0] for spec in scenario.audit.perturbations})
+    unused = {field for field in ("earlier", "pretrained_on", "measures", "references") if not getattr(scenario, field)}
     weights = {} if start is None else {"init_from": {what: file and _named(file) for what, file in start}}
     return ScenarioRecord.model_validate(
         {

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,8 @@ class Result:
     notes: dict[str, Any]
     picture: Path | None = None
     artefacts: tuple[Path, ...] = ()
+    witnesses: dict[str, dict[str, Any]] = field(default_factory=dict)
+    ensembles: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def run_all(
@@ -183,6 +185,8 @@ def _gather(seed_plan: SeedPlan, store: Store) -> Iterable[Result]:
     gallery = store.folder(next(iter(seed_plan.audits.values()))) / GALLERY
     picture = store.folder(seed_plan.picture) / PICTURE if seed_plan.picture else None
     shared = tuple(store.folder(stage) for stage in (*seed_plan.audits.values(), seed_plan.picture) if stage)
+    witnesses = {spec: read_record(store.folder(stage))["values"] for spec, stage in seed_plan.witnesses.items()}
+    ensembles = {spec: read_record(store.folder(stage)) for spec, stage in seed_plan.ensembles.items()}
     for label, stage in seed_plan.models.items():
         made = read_record(store.folder(stage))
         evaluated = read_record(store.folder(seed_plan.evaluations[label]))
@@ -205,4 +209,6 @@ def _gather(seed_plan: SeedPlan, store: Store) -> Iterable[Result]:
             notes=made.get("notes", {}),
             artefacts=(store.folder(stage), store.folder(seed_plan.evaluations[label]), *shared),
             picture=picture,
+            witnesses={spec: found[label] for spec, found in witnesses.items() if label in found},
+            ensembles=ensembles,
         )

@@ -94,6 +94,12 @@ class AuditSettings(Strict):
         )
 
     @property
+    def search_radii(self) -> tuple[float, ...]:
+        """The radii above 0 of searches in the l-infinity ball: PGD's, or else FGSM's."""
+        known = self.radii("pgd") or self.radii("fgsm")
+        return tuple(tau for tau in known if tau > 0)
+
+    @property
     def rounds(self) -> list[int | None]:
         """The draws after each round: an eighth, a quarter, half and all of them, or all at once.
 
@@ -126,7 +132,8 @@ class Scenario(Strict):
     `retrain_epochs` are those of re-train and controls if they differ from the original's. `pretrained_on` names the
     data of the weights that every model should start from, where the settings are meant for such weights. `left_open`
     lists, by method ("train" for the models trained, "relearn" and "audit" for these measurements), the fields for
-    which the publication a profile follows gives no value. `measures` are the user's own, computed from the counts.
+    which the publication a profile follows gives no value. `measures` are other witnesses and the user's own;
+    `references` are innocent models, re-trained like the reference, that all rows and seeds are compared with.
     """
 
     name: str
@@ -148,6 +155,7 @@ class Scenario(Strict):
     seeds: Annotated[list[Seed], BeforeValidator(_as_list)] = [131, 42, 7]
     controls: Annotated[int, Field(ge=1, le=100)] = 1
     measures: Texts = ()
+    references: Annotated[int, Field(ge=0)] = 0
     accept_reference: bool = False
     threads: Annotated[int, Field(ge=1, le=256)] = 1
 

@@ -32,6 +32,14 @@ from residuum.experiments.settings import (
     TrainSettings,
     UnlearnSettings,
 )
+from residuum.experiments.witnesses import (
+    MODEL,
+    EnsembleSettings,
+    MarginsSettings,
+    WitnessSettings,
+    witness_values,
+    write_margins,
+)
 from residuum.methods import Context, make_method, methods, unlearn
 from residuum.metrics import Relearning, accuracy, evaluate, mean_loss
 from residuum.models import MODELS, build_model, init_from, load_weights, save_weights
@@ -43,7 +51,7 @@ from residuum.types import InputError, ResiduumWarning, Samples, Splits, child_s
 Folders = Mapping[str, Path]
 Record = dict[str, Any]
 
-MODEL, INITIAL, GALLERY, RECORD = "model.safetensors", "initial.safetensors", "gallery.npz", "record.json"
+INITIAL, GALLERY, RECORD = "initial.safetensors", "gallery.npz", "record.json"
 IDS = "ids.txt"
 EARLIER = ".earlier"  # among the parents: the audit that this one continues; no row can be called so
 SCRATCH = "scratch"  # among the parents: a folder that outlives an interrupted stage, where the store offers one
@@ -201,6 +209,24 @@ def score_stage(settings: ScoreSettings, parents: Folders, folder: Path, team: T
     write_record(folder, record, splits.forget, splits.validation)
 
 
+def margins_stage(settings: MarginsSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
+    """Take the margins of one model."""
+    splits = settings.splits()
+    with measured(settings.threads) as record:
+        write_margins(load_weights(parents["model"] / MODEL), splits, folder)
+    write_record(folder, record, splits.forget, splits.heldout, splits.retain, splits.validation)
+
+
+def witness_stage(
+    settings: WitnessSettings | EnsembleSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS
+) -> None:
+    """Ask one witness about the models of one seed, or about those of all seeds by their margins."""
+    splits = settings.splits()
+    with measured(settings.threads) as record:
+        record.update(witness_values(settings, {name: parents[name] for name in parents if name != SCRATCH}, splits))
+    write_record(folder, record, splits.forget, splits.heldout, splits.test, splits.retain, splits.validation)
+
+
 # by kind: the function, and what it runs beside itself; the key of a stage follows the imports from there
 STAGES: dict[str, Callable[..., None]] = {
     "train": train_stage,
@@ -209,6 +235,9 @@ STAGES: dict[str, Callable[..., None]] = {
     "audit": audit_stage,
     "score": score_stage,
     "picture": picture_stage,
+    "margins": margins_stage,
+    "witness": witness_stage,
+    "ensemble": witness_stage,
 }
 MODULES = {
     "train": ("residuum.training", "residuum.models", "residuum.data"),
@@ -217,6 +246,9 @@ MODULES = {
     "audit": ("residuum.auditing", "residuum.models", "residuum.data"),
     "score": ("residuum.auditing", "residuum.metrics", "residuum.models", "residuum.data"),
     "picture": ("residuum.decision_regions.querying", "residuum.models", "residuum.data"),
+    "margins": ("residuum.auditing.witnesses.margins", "residuum.models", "residuum.data"),
+    "witness": ("residuum.auditing.witnesses.attacks", "residuum.models", "residuum.data"),
+    "ensemble": ("residuum.auditing.witnesses.ensembles", "residuum.data"),
 }
 
 _ONE_AT_A_TIME = threading.Lock()  # torch's thread count and the warnings filter belong to the whole process

@@ -10,6 +10,7 @@ from residuum.errors import plural
 from residuum.reporting.glossary import COLUMNS, MEASURES, METRICS, Column
 from residuum.reporting.run import Run
 from residuum.reporting.summary import Cell, RowSummary
+from residuum.reporting.witnesses import csv_cells
 
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -123,6 +124,7 @@ def csv_lines(run: Run) -> Iterator[dict[str, Any]]:
             "verdict": row.verdict.word if row.verdict else None,
             **{f"{c.key}{part}": getattr(row.cells[c.key], name) for c in COLUMNS for part, name in _parts(c)},
             **_own_values(run, row),
+            **dict(csv_cells(row.row)),
         }
 
 

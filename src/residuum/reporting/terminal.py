@@ -15,6 +15,7 @@ from residuum.reporting.evidence import Quantity, find
 from residuum.reporting.glossary import AXES, COST, GAP, MEASURES, METRICS, RELEARN
 from residuum.reporting.run import Run
 from residuum.reporting.summary import Cell, RowSummary
+from residuum.reporting.witnesses import FOUND, value_text, witnesses_of
 
 Column = tuple[str, list[str]]
 PIPE_WIDTH = 160  # columns of a table that no terminal shows
@@ -93,6 +94,7 @@ def run_tables(run: Run, width: int) -> Iterator[Table]:
         yield from memory_tables(run, perturbation, width)
         yield from prevalence_tables(run, perturbation, width)
         yield from own_tables(run, perturbation, width)
+    yield from witness_tables(run, width)
 
 
 def verdict_table(run: Run) -> Table:
@@ -213,3 +215,16 @@ def own_tables(run: Run, perturbation: str, width: int) -> Iterator[Table]:
 def _own_text(curve: Curve, k: int) -> str:
     value = curve.value[k]
     return _point_text(curve, k) if curve.low or value is None else f"{value:.2f}"
+
+
+def witness_tables(run: Run, width: int) -> Iterator[Table]:
+    """Yield what the other witnesses say of each row, if any was asked."""
+    said = witnesses_of(run)
+    if said:
+        yield from fitting_tables(
+            list(run.rows),
+            [(one.name, [value_text(one.rows.get(label)) for label in run.rows]) for one in said],
+            width,
+            title="Other witnesses: means over seeds [lowest, highest end of the intervals]",
+            caption=f"*: {FOUND}. A witness that finds nothing proves nothing.",
+        )

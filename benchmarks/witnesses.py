@@ -1,0 +1,175 @@
+"""How often the other witnesses call a re-trained model remembering, and how often they find an original.
+
+    python benchmarks/witnesses.py --pool FOLDER [--trials 200]
+
+Digits models of `retrain_pool.py`. In a trial three seeds each have a reference, a control and a model in the row's
+place, all drawn from the pool; the row is called as a run calls it. What was computed once stays in the pool's folder.
+"""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from retrain_pool import Pool
+
+from residuum.auditing import audit
+from residuum.auditing.predictor import Predictor
+from residuum.auditing.witnesses.calls import call
+from residuum.auditing.witnesses.certified import certified_band
+from residuum.auditing.witnesses.margins import margins
+from residuum.auditing.witnesses.ranking import Classes, rank
+from residuum.auditing.witnesses.recovery import recovery_radii
+from residuum.auditing.witnesses.rmia import log_relative
+from residuum.auditing.witnesses.transfer import transfer_matrix
+from residuum.auditing.witnesses.worst_case import worst_case
+from residuum.models import forward
+from residuum.perturbations import FGSM
+from residuum.types import child_seed
+
+SEEDS = 3
+GROUPS, OTHERS, ORIGINALS = 20, 6, 2
+SHIFT = 0.1
+REFERENCES = 50  # innocents whose mean probability RMIA compares with
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Numbers by name in one folder, computed when first asked for."""
+
+    folder: Path
+
+    def __call__(self, name: str, compute: Callable[[], np.ndarray]) -> np.ndarray:
+        """Return the array of this name."""
+        path = self.folder / f"{name}.npy"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            np.save(path, compute())
+        return np.load(path)
+
+
+class Statistics:
+    """The value of each witness for a model w, alone or against a reference a."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool, self.kept = pool, Kept(pool.folder / "witnesses")
+        self.forget, self.heldout = pool.samples["forget"], pool.samples["heldout"]
+        self.classes = Classes(self.forget.y.numpy(), self.heldout.y.numpy())
+        taus = pool.experiment.scenario.audit.taus
+        self.radii = [tau for tau in taus["pgd"] if tau > 0]
+        self.sigmas = [tau for tau in taus["gaussian"] if tau > 0]
+
+    @cache  # noqa: B019 (lives as long as the benchmark)
+    def predictor(self, name: str) -> Predictor:
+        """Return the predictor of a model."""
+        return Predictor(self.pool.model(name), self.forget.x)
+
+    def recovery(self, w: str) -> float:
+        """Return the area of the signed recovery radius."""
+
+        def radii() -> np.ndarray:
+            own = self.predictor(w)
+            both = (self.forget, self.heldout)
+            return np.concatenate([recovery_radii(own, each, tau_max=0.3, signed=True).rho for each in both])
+
+        rho = -self.kept(f"recovery/{w}", radii)
+        n = len(self.forget)
+        return rank(rho[:n], rho[n:], self.classes).auc
+
+    def worst_case(self, w: str, a: str) -> float:
+        """Return s(w, a) - s(a, w), the mean over two radii."""
+
+        def shares() -> np.ndarray:
+            pair = self.predictor(w), self.predictor(a)
+            return np.array([worst_case(*own, self.forget, self.radii[:2], seed=1)[0] for own in (pair, pair[::-1])])
+
+        there, back = self.kept(f"worst_case/{w}-{a}", shares)
+        return float(there.mean() - back.mean())
+
+    def transfer(self, w: str, a: str) -> float:
+        """Return P[w, w] - P[w, a] under FGSM towards the true label, the mean over radii."""
+
+        def matrix() -> np.ndarray:
+            models = {"w": self.pool.model(w), "a": self.pool.model(a)}
+            found = transfer_matrix(models, self.forget, FGSM(target="true"), taus=self.radii, seed=1)
+            return found.matrix()
+
+        p = self.kept(f"transfer/{w}-{a}", matrix)
+        return float((p[0, 0] - p[0, 1]).mean())
+
+    def certified(self, w: str, a: str) -> float:
+        """Return the largest certified low end of r."""
+
+        def low() -> np.ndarray:
+            models = {"w": self.pool.model(w)}
+            asked = {"taus": self.sigmas, "draws": 100, "seed": child_seed(int(a.split("-")[1]), "audit")}
+            counts = audit(models, self.pool.model(a), self.forget, "gaussian", **asked).counts["w"]
+            return certified_band(counts, shift=SHIFT).low
+
+        return float(self.kept(f"certified/{w}-{a}", low).max())
+
+    def margins(self, w: str) -> np.ndarray:
+        """Return the margins of forgotten and held-out samples."""
+
+        def phi() -> np.ndarray:
+            model = self.pool.model(w)
+            return np.concatenate([margins(forward(model, s), s.y).numpy() for s in (self.forget, self.heldout)])
+
+        return self.kept(f"margins/{w}", phi)
+
+    def rmia(self, w: str) -> float:
+        """Return the area of RMIA's relative probability."""
+        others = [name for name in (f"retrain-{j}" for j in range(self.pool.others)) if name != w][-REFERENCES:]
+        log_q = log_relative(self.margins(w), np.stack([self.margins(name) for name in others]))
+        n = len(self.forget)
+        return rank(log_q[:n], log_q[n:], self.classes).auc
+
+
+def trial(statistics: Statistics, witness: str, kind: str, rng: np.random.Generator) -> bool:
+    """Return whether a row of three models of this kind is called remembering."""
+    value = getattr(statistics, witness)
+    groups = [members_of(statistics.pool, int(group)) for group in rng.permutation(GROUPS)]
+    if witness in ("recovery", "rmia"):  # of a model alone: any innocent may stand in the row's place
+        drawn = rng.permutation(sorted({name for reference, others, _ in groups for name in (reference, *others)}))
+        originals = rng.permutation(sorted({name for _, _, own in groups for name in own}))
+        row = [value(str(name)) for name in (originals if kind == "original" else drawn)[:SEEDS]]
+        innocents = [value(str(name)) for name in drawn[SEEDS : 3 * SEEDS]]
+    else:
+        row, innocents = [], []
+        for reference, others, originals in groups[:SEEDS]:
+            m, control = rng.choice(others, 2, replace=False)
+            judged = rng.choice(originals) if kind == "original" else m
+            row.append(value(str(judged), reference))
+            innocents.append(value(str(control), reference))
+    return bool(call(row, innocents, least=0.5 / len(statistics.forget)).found)
+
+
+def members_of(pool: Pool, group: int) -> tuple[str, list[str], list[str]]:
+    """Return the reference of a group, and some of its other re-trained models and originals."""
+    others, originals = pool.members(group)
+    return f"reference-{group}", others[:OTHERS], originals[:ORIGINALS]
+
+
+def main() -> None:
+    """Print the share of rows called, for each witness."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--pool", type=Path, required=True)
+    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--witnesses", default="rmia,certified,transfer,recovery,worst_case")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    statistics = Statistics(Pool(asked.pool))
+    print("| witness | re-trained called remembering, % | originals found, % |\n|---|---|---|")
+    for witness in asked.witnesses.split(","):
+        rates = []
+        for kind in ("retrain", "original"):
+            rng = np.random.default_rng(0)
+            rates.append(100 * np.mean([trial(statistics, witness, kind, rng) for _ in range(asked.trials)]))
+        print(f"| {witness} | {rates[0]:.1f} | {rates[1]:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Other witnesses: attacks, searches and comparisons of many models that look for what an audit may miss."""

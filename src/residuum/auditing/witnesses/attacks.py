@@ -1,0 +1,162 @@
+"""Witnesses that attack the models of a seed: recovery radius, worst cases, transfers."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from residuum.auditing.intervals import Floats, normal_quantile, wilson_interval
+from residuum.auditing.witnesses.base import NO_HELDOUT, ORIGINAL, REFERENCE, Scene, Values, Witness
+from residuum.auditing.witnesses.ranking import rank
+from residuum.auditing.witnesses.recovery import HALVINGS, easier_to_push, pushed_to, recovery_radii
+from residuum.auditing.witnesses.search import STEPS
+from residuum.auditing.witnesses.transfer import transfer_matrix
+from residuum.auditing.witnesses.worst_case import RESTARTS, Objective, more_often, worst_case
+from residuum.perturbations import FGSM
+
+Booleans = NDArray[np.bool_]  # of shape (n, T)
+
+
+class ModelWitness(Witness):
+    """A witness that attacks the models themselves."""
+
+    reads = "models"
+
+    @abstractmethod
+    def of_models(self, scene: Scene) -> dict[str, Values]:
+        """Return the values of every model that has some, by label."""
+
+    @abstractmethod
+    def passes(self, forgotten: int, heldout: int, radii: int) -> int:
+        """Return how many gradients and predictions of single inputs one model takes at most."""
+
+
+@dataclass(frozen=True)
+class RecoveryRadius(ModelWitness):
+    """AUC of the recovery radius between forgotten and held-out samples; see `recovery_radii`.
+
+    `tau_max` is 2.5 times the largest radius unless given.
+    """
+
+    tau_max: float | None = None
+    signed: bool = True
+    name: ClassVar[str] = "recovery"
+    meaning: ClassVar[str] = "AUC: forgotten samples need smaller perturbations to be recognised than held-out ones"
+    relative: ClassVar[bool] = False
+
+    def of_models(self, scene: Scene) -> dict[str, Values]:
+        """Return AUC with interval, its difference from re-train with p, and p of fragility."""
+        if not len(scene.heldout):
+            return dict.fromkeys(scene.models, NO_HELDOUT)
+        reach = self.tau_max or 2.5 * max(scene.radii)
+        pushed, labels = pushed_to(scene.splits.test, scene.forget, seed=scene.seed)
+        rankings, pushes = {}, {}
+        for label, predictor in scene.predictors.items():
+            sets = [(scene.forget, None, self.signed), (scene.heldout, None, self.signed), (pushed, labels, False)]
+            rho = [
+                recovery_radii(predictor, each, tau_max=reach, labels=own, signed=signed, bounds=scene.bounds).rho
+                for each, own, signed in sets
+            ]
+            rankings[label], pushes[label] = rank(-rho[0], -rho[1], scene.classes), rho[2]
+        found = {}
+        for label, ranking in rankings.items():
+            low, high = ranking.interval()
+            more, more_low, more_high, p = ranking.minus(rankings[REFERENCE])
+            found[label] = {"value": ranking.auc, "low": low, "high": high, "p": p, "tau_max": reach} | {
+                "above_reference": [more, more_low, more_high],
+                "fragile_p": easier_to_push(pushes[label], pushes[REFERENCE]),
+            }
+        return found
+
+    def passes(self, forgotten: int, heldout: int, radii: int) -> int:
+        """Return the gradients and predictions of all searches."""
+        return 2 * (HALVINGS + 1) * STEPS * (2 * forgotten + heldout)
+
+
+@dataclass(frozen=True)
+class WorstCase(ModelWitness):
+    """s(m, a) - s(a, m): how much more often some perturbation has m right and a wrong than the other way round.
+
+    The mean over the radii; s(m, a) beside s(a', a) of the first control a' and the exact McNemar test of both.
+    """
+
+    objective: Objective = "ce"
+    restarts: int = RESTARTS
+    name: ClassVar[str] = "worst_case"
+    meaning: ClassVar[str] = "share of samples with a perturbation at which only the model is right, minus the reverse"
+
+    def of_models(self, scene: Scene) -> dict[str, Values]:
+        """Return the difference with its interval over samples, and all shares by radius."""
+        radii, reference = sorted(scene.radii), scene.predictors[REFERENCE]
+        options: dict[str, Any] = {"objective": self.objective, "restarts": self.restarts, "bounds": scene.bounds}
+        only, back = {}, {}
+        for label, predictor in scene.predictors.items():
+            if label != REFERENCE:
+                pair = (predictor, reference)
+                only[label] = worst_case(*pair, scene.splits.forget, radii, seed=scene.seed, **options)[0]
+                back[label] = worst_case(*pair[::-1], scene.splits.forget, radii, seed=scene.seed, **options)[0]
+        control = scene.controls[0]
+        return {
+            label: mean_interval((only[label].astype(float) - back[label]).mean(1))
+            | {
+                "p": None if label == control else least_p(only[label], only[control]),
+                "radii": list(radii),
+                "shares": wilson_shares(only[label]),
+                "swapped": back[label].mean(0).tolist(),
+                "control": only[control].mean(0).tolist(),
+            }
+            for label in only
+        }
+
+    def passes(self, forgotten: int, heldout: int, radii: int) -> int:
+        """Return the gradients and predictions of all searches, in both directions."""
+        return 2 * 4 * STEPS * self.restarts * radii * forgotten
+
+
+@dataclass(frozen=True)
+class TransferMatrix(ModelWitness):
+    """P[m, m] - P[m, a], what FGSM towards the true label crafted on m does for m more than for a; mean over radii."""
+
+    name: ClassVar[str] = "transfer"
+    meaning: ClassVar[str] = "attacks crafted on the model help it more than re-train"
+
+    def of_models(self, scene: Scene) -> dict[str, Values]:
+        """Return the difference with its interval over samples, the matrix of m, a, o and a', and the lineage."""
+        attack = FGSM(target="true", bounds=scene.bounds)
+        found = transfer_matrix(scene.models, scene.splits.forget, attack, taus=scene.radii, seed=scene.seed)
+        place, control, p = {label: k for k, label in enumerate(found.names)}, scene.controls[0], found.matrix()
+        a, values = place[REFERENCE], {}
+        for label, m in place.items():
+            if label == REFERENCE:
+                continue
+            kept = list(dict.fromkeys([label, REFERENCE, ORIGINAL, control]))
+            values[label] = mean_interval((found.shares[m, m] - found.shares[m, a]).mean(1)) | {
+                "radii": list(scene.radii),
+                "matrix": {c: {w: p[place[c], place[w]].tolist() for w in kept} for c in kept},
+                "lineage": (p[place[ORIGINAL], m] - p[place[ORIGINAL], place[control]]).tolist(),
+            }
+        return values
+
+    def passes(self, forgotten: int, heldout: int, radii: int) -> int:
+        """Return one gradient and, for four models, one prediction at each radius."""
+        return forgotten * (2 + 4 * radii)
+
+
+def mean_interval(values: Floats, confidence: float = 0.95) -> Values:
+    """Return the mean over samples with its normal interval."""
+    mean = float(values.mean())
+    half = normal_quantile(confidence) * float(values.std(ddof=1)) / len(values) ** 0.5 if len(values) > 1 else None
+    return {"value": mean, "low": None if half is None else mean - half, "high": None if half is None else mean + half}
+
+
+def wilson_shares(found: Booleans) -> list[list[float]]:
+    """Return share, low and high of each radius over samples."""
+    share = np.asarray(found, np.float64).mean(0)
+    return np.stack([share, *wilson_interval(share, len(found), normal_quantile(0.95))], axis=1).tolist()  # type: ignore[no-any-return]
+
+
+def least_p(model: Booleans, control: Booleans) -> float:
+    """Return the smallest p over the radii, multiplied by their number."""
+    return float(min(1.0, model.shape[1] * min(more_often(*each) for each in zip(model.T, control.T, strict=True))))

@@ -1,0 +1,27 @@
+"""The other witnesses by name."""
+
+from residuum.auditing.witnesses.attacks import RecoveryRadius, TransferMatrix, WorstCase
+from residuum.auditing.witnesses.base import Witness
+from residuum.auditing.witnesses.ensembles import RMIA, KLoM, ULiRA
+from residuum.auditing.witnesses.from_records import CertifiedBand, TugOfWar
+
+KINDS: tuple[type[Witness], ...] = (
+    RecoveryRadius,
+    WorstCase,
+    TransferMatrix,
+    CertifiedBand,
+    TugOfWar,
+    RMIA,
+    KLoM,
+    ULiRA,
+)
+WITNESSES: dict[str, type[Witness]] = {kind.name: kind for kind in KINDS}
+
+
+def is_witness(spec: str) -> bool:
+    """Tell whether `NAME[:key=value...]` names one of the witnesses.
+
+    >>> is_witness("rmia:c=0.5"), is_witness("rmi")
+    (True, False)
+    """
+    return spec.partition(":")[0] in WITNESSES

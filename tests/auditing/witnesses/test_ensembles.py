@@ -1,0 +1,162 @@
+"""A16-A21: comparisons of many models."""
+
+import numpy as np
+import pytest
+
+from residuum.auditing.witnesses.klom import bin_edges, bin_shares, klom, klom_bias, quantiles, refuse_few
+from residuum.auditing.witnesses.ranking import Classes, rank
+from residuum.auditing.witnesses.rmia import log_relative, rmia_score
+from residuum.auditing.witnesses.tow import tug_of_war
+from residuum.auditing.witnesses.ulira import clustered_auc, fit, left_out_auc, rate_at, u_lira
+from residuum.types import InputError
+
+
+def slow_klom(p, q):
+    p, q = np.clip(p, -100, 100), np.clip(q, -100, 100)
+    low, high = min(p.min(), q.min()), max(p.max(), q.max())
+    if low == high:
+        return 0.0
+    place = [[min(int((v - low) / (high - low) * 20), 19) for v in part] for part in (p, q)]
+    total = 0.0
+    for b in range(20):
+        own, other = (part.count(b) / len(part) for part in place)
+        total += own * np.log(own / max(other, 1e-5)) if own else 0.0
+    return total
+
+
+def test_a16_klom_is_that_of_a_slow_loop_0_for_equal_models_and_large_for_disjoint_ones():
+    rng = np.random.default_rng(0)
+    p, q = rng.normal(0, 1, (60, 9)), rng.normal(0.7, 2, (80, 9))
+    assert klom(p, q) == pytest.approx([slow_klom(a, b) for a, b in zip(p.T, q.T, strict=True)], abs=1e-12)
+    assert (klom(p, p) == 0).all()
+    assert (klom(np.ones((60, 2)), np.ones((70, 2))) == 0).all()
+    assert (klom(p, p + 80) > 10).all()
+
+
+def test_a16_the_published_count_loses_the_largest_margin():
+    margins = np.linspace(0, 1, 100)[:, None]
+    edges = bin_edges(margins)
+    for reference, counted in ((True, 99), (False, 100)):
+        shares = bin_shares(margins, edges, reference=reference)
+        assert shares.sum() == pytest.approx(1)
+        assert shares[0, 0] == pytest.approx(5 / counted)
+
+
+@pytest.mark.parametrize(("models", "published"), [(20, 3.0), (50, 0.91), (100, 0.36), (200, 0.15)])
+def test_the_closed_form_bias_is_the_mean_of_klom_under_the_null(models, published):
+    rng = np.random.default_rng(1)
+    p, q = rng.normal(0, 1, (2, models, 400))
+    shown = klom(p, q).mean()
+    from scipy.stats import norm
+
+    edges = bin_edges(p, q)
+    shares = np.diff(norm.cdf(edges), axis=1)
+    expected = klom_bias(shares / shares.sum(1, keepdims=True), models, models).mean()
+    assert shown == pytest.approx(published, rel=0.12)
+    assert expected == pytest.approx(shown, rel=0.15)
+
+
+def test_few_models_are_refused_and_quantiles_need_samples():
+    assert refuse_few(50, 50) is None
+    assert "got 3 and 100" in refuse_few(3, 100)
+    assert quantiles(np.arange(101.0)) == {"median": 50.0, "q95": 95.0, "max": 100.0}
+    with pytest.raises(InputError, match="at least one sample"):
+        quantiles(np.array([]))
+
+
+def test_a17_relabelled_innocents_have_one_half_within_their_interval_and_shifted_ones_have_not():
+    rng = np.random.default_rng(2)
+    base, covered, repeats = rng.normal(3, 2, 30), 0, 60
+    for _ in range(repeats):
+        models = base + rng.normal(0, 1, (24, 1)) + rng.normal(0, 1, (24, 30))
+        phi = models[:12], models[12:]
+        fitted = fit(phi[0][:6], phi[1][:6])
+        _, low, high = clustered_auc(fitted.score(phi[0][6:]), fitted.score(phi[1][6:]), 0.95)
+        covered += low <= 0.5 <= high
+    assert covered / repeats >= 0.87
+    shifted = base + 1.0 + rng.normal(0, 1, (16, 30))
+    found = u_lira(shifted, base + rng.normal(0, 1, (16, 30)), seed=1)
+    assert found.low > 0.5
+    assert found.p <= 0.01
+    assert found.tpr is not None
+    assert found.left_out_auc > 0.7
+
+
+def test_permuting_models_keeps_its_level():
+    rng, repeats = np.random.default_rng(3), 100
+    base = rng.normal(0, 1, 20)
+    below = 0
+    for k in range(repeats):
+        models = base + rng.normal(0, 1, (16, 1)) + rng.normal(0, 1, (16, 20))
+        below += u_lira(models[:8], models[8:], seed=k, permutations=99).p <= 0.1
+    assert 0.03 <= below / repeats <= 0.19
+
+
+def test_leaving_one_of_each_kind_out_has_no_bias_where_leaving_out_the_scored_one_has():
+    rng, both, own = np.random.default_rng(4), [], []
+    for _ in range(300):
+        one, other = rng.normal(0, 1, (2, 4, 10))
+        both.append(left_out_auc(one, other))
+        scores = [fit(np.delete(one, k, 0), other).score(one[[k]]) for k in range(4)]
+        others = [fit(one, np.delete(other, k, 0)).score(other[[k]]) for k in range(4)]
+        own.append(clustered_auc(np.concatenate(scores), np.concatenate(others), 0.95)[0])
+    assert np.mean(both) == pytest.approx(0.5, abs=0.01)
+    assert np.mean(own) < 0.47
+
+
+def test_the_clustered_area_is_that_of_all_pairs_and_the_rate_is_at_most_the_limit():
+    rng = np.random.default_rng(5)
+    one, other = rng.integers(0, 5, (3, 4)).astype(float), rng.integers(0, 5, (2, 6)).astype(float)
+    pairs = [(a > b) + (a == b) / 2 for a in one.ravel() for b in other.ravel()]
+    assert clustered_auc(one, other, 0.95)[0] == pytest.approx(np.mean(pairs), abs=1e-12)
+    line = np.arange(200.0)
+    assert rate_at(np.array([196.5, 197.5, 198.5]), line) == pytest.approx(2 / 3)  # 198 and 199 lie above: 1 %
+
+
+def test_with_64_models_every_sample_has_variances_of_its_own():
+    rng = np.random.default_rng(6)
+    wide, narrow = rng.normal(0, 3, (64, 2)), rng.normal(0, 1, (64, 2))
+    assert (fit(wide, narrow).variances[0] > 4 * fit(wide, narrow).variances[1]).all()
+    shared = fit(wide[:63], narrow).variances
+    assert np.array_equal(*shared)
+    assert len(set(shared[0])) == 1
+    with pytest.raises(InputError, match="at least 8 models of each kind, got 7 and 64"):
+        u_lira(wide[:7], narrow, seed=0)
+
+
+def test_a18_tug_of_war_of_the_reference_with_itself_is_1():
+    a = {"retain_accuracy": 99.0, "test_accuracy": 95.0, "unlearn_accuracy": 8.0, "mia_accuracy": 30.0}
+    assert tug_of_war(a, a) == {"tow": 1.0, "tow_mia": 1.0}
+    m = {"retain_accuracy": 89.0, "test_accuracy": 85.0, "unlearn_accuracy": 18.0, "mia_accuracy": 50.0}
+    assert tug_of_war(m, a) == pytest.approx({"tow": 0.9**3, "tow_mia": 0.8 * 0.81})
+
+
+def test_a19_the_score_ranks_as_the_relative_probability():
+    rng = np.random.default_rng(7)
+    innocent, margins = rng.normal(2, 1, (4, 80)), rng.normal(2.5, 1.5, 80)
+    log_q = log_relative(margins, innocent)
+    p, known = 1 / (1 + np.exp(-margins)), (1 / (1 + np.exp(-innocent))).mean(0)
+    assert np.exp(log_q) == pytest.approx(p / (0.65 * known + 0.35), rel=1e-12)
+    population = log_relative(rng.normal(2, 1.5, 2000), np.tile(innocent, (1, 25)))
+    score = rmia_score(log_q, population)
+    assert score[3] == pytest.approx(np.mean(np.exp(log_q[3]) / np.exp(population) > 1))
+    classes = Classes(np.zeros(40, int), np.zeros(40, int))
+    areas = [rank(values[:40], values[40:], classes).auc for values in (score, log_q)]
+    assert areas[0] == pytest.approx(areas[1], abs=0.01)
+
+
+def test_a20_intervals_cover_one_half_where_both_sets_have_one_law():
+    rng, classes, covered, repeats = np.random.default_rng(8), Classes(np.zeros(44, int), np.zeros(43, int)), 0, 500
+    for _ in range(repeats):
+        log_q = log_relative(rng.normal(2, 2, 87), rng.normal(2, 2, (3, 87)))
+        low, high = rank(log_q[:44], log_q[44:], classes).interval()
+        covered += low <= 0.5 <= high
+    assert 0.925 <= covered / repeats <= 0.975
+
+
+def test_a21_unknown_samples_stay_finite_and_no_reference_is_refused():
+    assert np.isfinite(log_relative(np.array([5.0]), np.array([[-800.0]]))).all()
+    with pytest.raises(InputError, match="at least one innocent model"):
+        log_relative(np.zeros(2), np.zeros((0, 2)))
+    with pytest.raises(InputError, match="c < 1"):
+        log_relative(np.zeros(2), np.zeros((1, 2)), c=1.0)

@@ -1,0 +1,176 @@
+"""The other witnesses in a run: what they need is planned, their numbers stand in the record and in every view."""
+
+import csv
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from sklearn.metrics import roc_auc_score
+
+from residuum import run
+from residuum.auditing import Counts
+from residuum.auditing.heldout import choose_heldout
+from residuum.experiments import Experiment, plan
+from residuum.experiments.estimates import work_left
+from residuum.models import forward, load_weights
+from residuum.record import Results
+from residuum.types import InputError
+
+SMALL = {
+    "data.train_size": 200,
+    "data.test_size": 120,
+    "data.validation_size": 30,
+    "train.epochs": 8,
+    "relearn.epochs": 1,
+    "audit.draws": 5,
+    "audit.taus.gaussian": [0.0, 0.1],
+    "audit.taus.pgd": [0.0, 0.04],
+    "gd.epochs": 1,
+    "references": 2,
+}
+MEASURES = "recovery,worst_case:restarts=1,transfer,certified:shift=0.2,tow,rmia,klom,ulira"
+
+
+@pytest.fixture(scope="module")
+def asked():
+    return Experiment.create("digits", methods="gd", seeds=[1, 2], overrides=SMALL | {"measures": MEASURES})
+
+
+@pytest.fixture(scope="module")
+def finished(asked, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("witnesses")
+    done = run(asked, store=folder / "store", out=folder / "out")
+    done.report()
+    return done, folder
+
+
+def test_every_row_has_every_witness_and_the_record_reads_back(finished, asked):
+    _done, folder = finished
+    record = Results.load(folder / "out")
+    for label in asked.labels:
+        assert list(record.methods[label].witnesses) == MEASURES.split(",")
+    said = record.methods["gd"].witnesses
+    assert said["recovery"].innocents == 4  # re-train and control of both seeds
+    assert said["worst_case:restarts=1"].innocents == 2  # controls alone: their values are against re-train
+    assert said["rmia"].innocents == 6  # and both further references
+    assert said["tow"].found is None
+    assert said["klom"].note == "expected at least 50 unlearned and 50 innocent models, got 2 and 6"
+    assert record.methods["control"].witnesses["ulira"].note.endswith("got 2 and 4")
+    assert record.methods["retrain"].witnesses["transfer"].value is None
+    assert 0 <= record.methods["gd"].per_seed["1"].witnesses["recovery"].value <= 1
+
+
+def test_certified_band_and_tug_of_war_follow_from_counts_and_metrics(finished):
+    from scipy.stats import beta, norm
+
+    done, folder = finished
+    seed = done.record.methods["gd"].per_seed["2"]
+    counts = Counts.load(folder / "out" / seed.audits["gaussian"].counts)
+    n, m, a = (int(part[:, 1].sum()) for part in (counts.draws, counts.method_right, counts.reference_right))
+    low, high = beta.ppf(0.0125, m, n - m + 1), beta.ppf(1 - 0.0125, a + 1, n - a)
+    wanted = norm.cdf(norm.ppf(low) - 0.2) / norm.cdf(norm.ppf(high) + 0.2)
+    assert seed.witnesses["certified:shift=0.2"].value == pytest.approx(wanted, rel=1e-9)
+    own, other = (done.record.methods[label].per_seed["2"].metrics for label in ("gd", "retrain"))
+    product = 1.0
+    for name in ("unlearn_accuracy", "retain_accuracy", "test_accuracy"):
+        product *= 1 - abs(getattr(own, name) - getattr(other, name)) / 100
+    assert seed.witnesses["tow"].value == pytest.approx(product, rel=1e-12)
+
+
+def test_rmia_is_that_of_a_script_that_reads_the_stored_models(finished, asked):
+    done, folder = finished
+    splits = asked.splits()
+    heldout = choose_heldout(splits.heldout, splits.forget)
+
+    def probabilities(path):
+        model = load_weights(path)
+        parts = [forward(model, s).double().softmax(1).gather(1, s.y[:, None])[:, 0] for s in (splits.forget, heldout)]
+        return np.concatenate([part.numpy() for part in parts])
+
+    models = {
+        (label, seed): probabilities(folder / "out" / "models" / seed / f"{label}.safetensors")
+        for label in ("gd", "retrain", "control")
+        for seed in ("1", "2")
+    }
+    trained = {stage.settings.seed: stage for stage in _references(asked)}
+    further = [
+        probabilities(folder / "store" / "train" / stage.key / "model.safetensors") for stage in trained.values()
+    ]
+    innocent = [p for (label, _), p in models.items() if label != "gd"] + further
+    q = models["gd", "1"] / (0.65 * np.mean(innocent, axis=0) + 0.35)
+    wanted = roc_auc_score([1] * len(splits.forget) + [0] * len(heldout), q)
+    assert done.record.methods["gd"].per_seed["1"].witnesses["rmia"].value == pytest.approx(wanted, abs=1e-9)
+
+
+def _references(experiment):
+    stages = [stage for own in plan(experiment) for stage in own.stages]
+    return [stage for stage in stages if stage.kind == "train" and stage.name == "reference"]
+
+
+def test_margins_are_log_odds_of_the_true_label(finished, asked):
+    _, folder = finished
+    last = plan(asked)[-1]
+    stage = last.margins["1/gd"]
+    splits = asked.splits()
+    with np.load(folder / "store" / "margins" / stage.key / "margins.npz") as stored:
+        found = stored["forget"]
+    model = load_weights(folder / "out" / "models" / "1" / "gd.safetensors")
+    p = forward(model, splits.forget).double().softmax(1).gather(1, splits.forget.y[:, None])[:, 0].numpy()
+    assert expit(found) == pytest.approx(p, abs=1e-12)
+
+
+def test_other_seeds_share_the_references(asked):
+    other = Experiment.create("digits", methods="rurk", seeds=[5], overrides=SMALL | {"measures": "rmia"})
+    assert {stage.key for stage in _references(other)} == {stage.key for stage in _references(asked)}
+    assert len({stage.key for stage in _references(asked)}) == 2
+
+
+def test_table_csv_and_page_show_them(finished, capsys):
+    from functools import partial
+
+    from residuum.reporting.terminal import print_tables, witness_tables
+
+    done, folder = finished
+    page = (folder / "out" / "report.html").read_text(encoding="utf-8")
+    assert "Other witnesses" in page
+    assert "8 further measures" in page
+    with (folder / "out" / "table.csv").open(encoding="utf-8") as file:
+        lines = {line["model"]: line for line in csv.DictReader(file)}
+    assert float(lines["gd"]["tow"]) == done.record.methods["gd"].witnesses["tow"].value
+    assert lines["gd"]["rmia_found"] in ("True", "False")
+    print_tables(partial(witness_tables, done))
+    assert "recovery" in capsys.readouterr().out
+
+
+def test_the_cost_is_known_before(asked, tmp_path):
+    work = work_left([asked], tmp_path / "store", [plan(asked)])
+    assert work.seconds["witness"] > 0
+    assert "witness" in str(work)
+
+
+def test_a_run_without_them_plans_and_shows_nothing():
+    plain = Experiment.create("digits", methods="gd", seeds=[1], overrides={**SMALL, "references": 3})
+    kinds = {stage.kind for own in plan(plain) for stage in own.stages}
+    assert kinds == {"train", "unlearn", "evaluate", "audit"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"measures": "recovry"}, "unknown measure 'recovry'; did you mean recovery"),
+        ({"measures": "rmia:d=1"}, "unknown setting of rmia 'd'"),
+        ({"measures": "recovery", "audit.taus.pgd": [0.0], "audit.taus.fgsm": [0.0]}, "expected radii above 0"),
+        ({"measures": "certified", "audit.perturbations": "pgd"}, "expected gaussian among the perturbations"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(changes, words):
+    with pytest.raises(InputError, match=words):
+        Experiment.create("digits", methods="gd", overrides=changes)
+
+
+def test_few_held_out_samples_leave_membership_without_a_value(tmp_path):
+    few = SMALL | {"data.test_size": 20, "measures": "recovery,rmia", "references": 0}
+    done = run(Experiment.create("digits", methods="gd", seeds=[1], overrides=few), store=tmp_path, out=tmp_path / "o")
+    for name in ("recovery", "rmia"):
+        assert done.record.methods["gd"].witnesses[name].value is None
+        assert "at least 10 held-out samples" in done.record.methods["gd"].witnesses[name].note
