@@ -14,12 +14,13 @@ from torch import nn
 
 from residuum.bounds import refuse_outside
 from residuum.data.ids import Ids
-from residuum.data.sources import Columns, Source, matched_ids, read_source
+from residuum.data.sources import Columns, matched_ids, read_source
 from residuum.experiments.experiment import parse_row
 from residuum.experiments.stages import measured
 from residuum.methods import Context, Method, make_method, unlearn
-from residuum.models import ShiftedAt, check_model, forward, space_of, with_shift
+from residuum.models import ShiftedAt, check_model, space_of, with_shift
 from residuum.request.checking import Check, checked
+from residuum.request.classes import as_many_names, class_names_of, prefixed, renumbered
 from residuum.request.references import Retrain, Trained, retrained, stand_in, trained_by
 from residuum.request.unlearned import Unlearned
 from residuum.training import Recipe
@@ -82,7 +83,7 @@ class Request:
         columns = Columns(label, id_column, inputs)
         options: dict[str, Any] = {"columns": columns, "class_names": class_names, "size": size}
         self.source = read_source(data, ids=ids, what="data", **options)
-        self.class_names = _class_names(class_names, self.source)
+        self.class_names = class_names_of(class_names, self.source)
         options |= {"class_names": self.class_names or class_names}
         self.held_out = self._other(held_out, "held_out", options)
         self.validation = self._other(validation, "validation", options)
@@ -100,11 +101,11 @@ class Request:
             return None
         found = read_source(given, what=what, **options)
         if found.class_names and self.class_names and found.class_names != self.class_names:
-            return _renumbered(found, self.class_names, what)
+            return renumbered(found, self.class_names, what)
         if found.samples.shape != self.source.samples.shape:
             own, theirs = found.samples.shape, self.source.samples.shape
             raise InputError(f"{what}: expected inputs of shape {theirs} as in the training data, got {own}")
-        return _prefixed(found.samples, f"{what}/")
+        return prefixed(found.samples, f"{what}/")
 
     @cached_property
     def splits(self) -> Splits:
@@ -145,7 +146,7 @@ class Request:
             raise InputError(f"expected a model (nn.Module), got {type(model).__name__}")
         self._refuse_other_inputs(model)
         if self.class_names is None:
-            splits = replace(splits, class_names=_as_many_names(model, splits))
+            splits = replace(splits, class_names=as_many_names(model, splits))
         check_model(model, splits.retain, splits.classes)
         return splits
 
@@ -272,35 +273,3 @@ class Request:
             seed=seed,
             out=Path(out),
         )
-
-
-def _class_names(given: Sequence[str] | None, source: Source) -> tuple[str, ...] | None:
-    names = tuple(map(str, given)) if given is not None else source.class_names
-    most = int(source.samples.y.max())
-    if names is not None and most >= len(names):
-        raise InputError(f"data: expected labels 0..{len(names) - 1} for {len(names)} class names, got {most}")
-    return names
-
-
-def _as_many_names(model: nn.Module, splits: Splits) -> tuple[str, ...]:
-    """Return a number for each output of the model, where no class has a name."""
-    try:
-        outputs = forward(model, splits.retain.subset([0]))
-    except Exception:  # check_model says it in one line
-        return splits.class_names
-    many = int(outputs.shape[1]) if outputs.ndim == 2 else 0
-    return tuple(map(str, range(many))) if many > splits.classes else splits.class_names
-
-
-def _renumbered(found: Source, names: Sequence[str], what: str) -> Samples:
-    """Return samples whose classes have the same names in another order, or are fewer."""
-    position = {name: k for k, name in enumerate(names)}
-    own = found.class_names or ()
-    if (unknown := next((name for name in own if name not in position), None)) is not None:
-        raise InputError(f"{what}: class {unknown!r} is not among those of the training data: {', '.join(names)}")
-    labels = torch.tensor([position[name] for name in own])[found.samples.y]
-    return _prefixed(replace(found.samples, y=labels), f"{what}/")
-
-
-def _prefixed(samples: Samples, prefix: str) -> Samples:
-    return replace(samples, ids=tuple(prefix + name for name in samples.ids))
