@@ -118,6 +118,18 @@ def test_models_made_elsewhere_are_audited_without_training(case, tmp_path):
     assert original.residual_knowledge == same.residual_knowledge
 
 
+def test_controls_are_made_beside_a_reference_of_hers_where_that_is_possible(case, tmp_path):
+    reference = her_training(case.request().splits.retain, 1)
+    run = case.request().audit(case.model, case.net, reference=reference, controls=1, out=tmp_path / "made", **QUICK)
+    assert list(run.rows) == ["original", "retrain", "control", "unlearned"]
+    assert run.rows["retrain"].per_seed["1"].seconds == 0 < run.rows["control"].per_seed["1"].seconds
+    alone = case.request(retrain=None)
+    run = alone.audit(case.model, case.net, reference=reference, out=tmp_path / "alone", **QUICK)
+    assert list(run.rows) == ["original", "retrain", "unlearned"]
+    assert run.verdicts["unlearned"].word == "inconclusive"
+    assert run.report()
+
+
 def test_a_recipe_re_trains_where_there_is_no_function(case, tmp_path):
     recipe = Recipe(epochs=20, lr=3e-3, optimiser="adamw", batch_size=64)
     run = case.request(retrain=None, recipe=recipe).audit(case.model, case.net, controls=2, out=tmp_path, **QUICK)

@@ -86,7 +86,7 @@ def audit_model(
         wrapped(weights),
         {label: wrapped(path) for label, path in named.items()},
         reference=None if reference is None else wrapped(reference),
-        controls=controls if not control and reference is None else [wrapped(path) for path in control or ()],
+        controls=[wrapped(path) for path in control] if control else controls,
         innocents=innocents,
         perturbations=own.split(perturbations),
         taus=own.numbers(taus, "--taus"),

@@ -152,16 +152,13 @@ def reference_rows(
     seed: int,
 ) -> dict[str, Entry]:
     """Return reference and controls: those given, the others made."""
-    given = [] if reference is None else [reference]
-    if isinstance(controls, int):
-        wanted = 1 + controls if reference is None else 1
-    else:
-        given, wanted = [*given, *controls], 1 + len(controls)
-    if reference is None and not isinstance(controls, int):
+    listed = [] if isinstance(controls, int) else list(controls)
+    if reference is None and listed:
         raise InputError("expected a reference beside the controls; give reference=")
+    given = [*([] if reference is None else [reference]), *listed]
     models = [Trained(wrap_like(each, model), 0.0) for each in given]
-    if len(models) < wanted:
-        models = request.references(model, wanted, seed=seed, innocents=innocents)
+    if isinstance(controls, int) and (reference is None or request.trains):
+        models += request.references(model, 1 + controls, seed=seed, innocents=innocents, known=len(models))
     return {
         role(k): Entry(each.model, RowFacts(role(k), {}), each.seconds, each.passes) for k, each in enumerate(models)
     }

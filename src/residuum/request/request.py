@@ -198,12 +198,22 @@ class Request:
         moved: dict[str, Any] = {part: with_shift(getattr(splits, part), shifted.size) for part in parts}
         return shifted, replace(splits, **moved)
 
-    def references(self, model: nn.Module, number: int, *, seed: int = 1, innocents: bool = False) -> list[Trained]:
-        """Return so many models that never saw the forgotten samples, the first as reference; trained once and kept."""
-        if self.retrain is None and self.recipe is None and not innocents:
+    @property
+    def trains(self) -> bool:
+        """Whether models can be re-trained: by the user's function or by a recipe."""
+        return self.retrain is not None or self.recipe is not None
+
+    def references(
+        self, model: nn.Module, number: int, *, seed: int = 1, innocents: bool = False, known: int = 0
+    ) -> list[Trained]:
+        """Return so many models that never saw the forgotten samples, the first as reference; trained once and kept.
+
+        The first `known` are left out: they are there already.
+        """
+        if not self.trains and not innocents:
             ways = "retrain=, recipe= or audit(reference=...)"
             raise InputError(f"expected a way to re-train: give {ways}; or innocents=True for weaker, cheap stand-ins")
-        return [self._trained(model, seed, number, innocents) for number in range(number)]
+        return [self._trained(model, seed, each, innocents) for each in range(known, number)]
 
     def _trained(self, model: nn.Module, seed: int, number: int, innocents: bool) -> Trained:
         key, own = (seed, number, innocents), child_seed(seed, "retrain" if number == 0 else f"control_{number}")
@@ -250,7 +260,8 @@ class Request:
             model: The model before unlearning.
             unlearned: What `unlearn` returned, a model unlearned elsewhere, or several by the names of their rows.
             reference: A model re-trained without the forgotten samples; default: made by `retrain` or `recipe`.
-            controls: Further ones: how many to make (two at least for a verdict), or the models themselves.
+            controls: Further ones: how many to make (two at least for a verdict), or the models themselves. Beside a
+                reference of yours none are made where there is neither `retrain` nor `recipe`.
             innocents: Let cheap stand-ins take their place: what is found is then weaker, and marked so everywhere.
             perturbations: How samples are perturbed; default: Gaussian noise on inputs, or on the embedding of tokens.
             taus: Radii, or radii by perturbation; the default fits pixels, or units of `scale`.
