@@ -18,6 +18,7 @@ from residuum.errors import InputError
 
 Values = list[float | None]
 Kind = Literal["original", "retrain", "control", "method"]
+SampleSet = Literal["forgotten", "kept", "heldout"]
 METRICS = ("retain_accuracy", "unlearn_accuracy", "test_accuracy", "mia_accuracy")
 
 
@@ -114,16 +115,26 @@ class Nearer(Curve):
     heldout: Values = []
 
 
+class KeptShares(_Part):
+    """How often model and reference are right on forgotten samples of the classes that held-out ones can stand for."""
+
+    samples: int
+    right: Values
+    reference_right: Values
+
+
 class HeldOut(_Part):
     """The same perturbations of held-out samples of the forgotten classes, weighted to the forgotten class mix.
 
     `right` and `reference_right` are the shares of draws on which the model and the reference are right. Classes of
-    which too few samples were held out (`left_out`) leave both sets.
+    which too few samples were held out (`left_out`) leave both sets: `forgotten` are the shares on what stays of the
+    forgotten samples, None where all stay.
     """
 
     samples: int
     right: Values = []
     reference_right: Values = []
+    forgotten: KeptShares | None = None
     counts: Below = ""
     left_out: list[str] = []
     notes: list[str] = []
@@ -144,6 +155,7 @@ class AuditSettings(_Part):
     enumerated: bool = False
     noise_check: str | None = None
     crafted_on: str | None = None
+    seen: dict[str, int] = {}  # how many of the forgotten samples the reference has seen, by where it did
 
 
 class Audit(_Part):
@@ -181,13 +193,17 @@ class Audit(_Part):
                     raise ValueError(f"{name}: expected {len(self.taus)} values, one for each radius, got {length}")
         return self
 
-    def right_shares(self, *, heldout: bool = False) -> tuple[Values, Values]:
-        """Return, for each radius, how often the model and the reference are right on forgotten or held-out samples."""
-        if heldout:
-            return (self.heldout.right, self.heldout.reference_right) if self.heldout else ([], [])
+    def right_shares(self, on: SampleSet = "forgotten") -> tuple[int, Values, Values]:
+        """Return on how many samples, and for each radius how often, the model and the reference are right.
+
+        "kept" are the forgotten samples of classes that stay where held-out samples are compared.
+        """
+        part = self.heldout if on == "heldout" else self.heldout and on == "kept" and self.heldout.forgotten
+        if part or on == "heldout":
+            return (part.samples, part.right, part.reference_right) if part else (0, [], [])
         own = [1 - (wrong or 0.0) for wrong in self.curve("unlearn_accuracy").value]
         more = [excess or 0.0 for excess in self.difference.value]
-        return list(own), [mine - excess for mine, excess in zip(own, more, strict=True)]
+        return self.samples, list(own), [mine - excess for mine, excess in zip(own, more, strict=True)]
 
     def curve(self, measure: str) -> Curve:
         """Return a measure by its name: pooled, mean_of_ratios, difference, memory, ...; Nones if not taken."""
@@ -414,8 +430,9 @@ class Stored(_Part):
 class VerdictRecord(_Part):
     """What was concluded of a row when the run was written; readers judge again from the numbers.
 
-    `level` is r over all radii above 0 (in class form the difference) with its 95 % interval, `explained` what
-    re-training explains, and `smallest` the power statement: a level below it could well have been missed.
+    `level` is the ratio of shares right over all radii above 0 (in class form the difference) with its 95 % interval:
+    r, or under attacks that of the row and of re-train, each attacked itself. `explained` is what re-training
+    explains, and `smallest` the power statement: a level below it could well have been missed.
     """
 
     word: str

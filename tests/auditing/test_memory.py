@@ -112,6 +112,11 @@ def test_classes_with_few_held_out_samples_leave_both_sets(random_counts):
     assert found["heldout"]["samples"] == 20  # class 3 was not forgotten
     kept = forgotten.rows(np.flatnonzero(forgotten.labels < 2))
     assert found["memory"] == measure_memory(kept, few)["memory"]
+    shares = found["heldout"]["forgotten"]
+    assert shares["samples"] == len(kept)
+    for side, right in (("right", kept.method_right), ("reference_right", kept.reference_right)):
+        assert shares[side] == pytest.approx((right / kept.draws).mean(0))
+    assert "forgotten" not in measure_memory(kept, few)["heldout"]
     assert found["memory"]["sample_low"] == [None] * 3
     assert "fewer than 30" in found["heldout"]["notes"][1]
 

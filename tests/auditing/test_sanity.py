@@ -70,7 +70,12 @@ def test_attacks_that_lower_r_by_construction(reference, samples):
 
 
 def test_a_reference_that_has_seen_the_samples(reference, samples, tmp_path):
-    assert run(reference, reference, samples, seen={"the retain set": frozenset(["other"])}).warnings == []
+    unknown = run(reference, reference, samples, seen={"the retain set": frozenset(["other"])})
+    assert unknown.warnings == []
+    assert "seen" not in unknown.settings
+    with pytest.warns(ResiduumWarning, match="has seen 2"):
+        known = run(reference, reference, samples, seen={"a": set(samples.ids[:2]), "b": {"other"}})
+    assert known.settings["seen"] == {"a": 2}
     message = doubts(reference, reference, samples, seen={"the retain set": {samples.ids[0], "other"}})[0]
     assert "has seen 1 of 9 audited samples in the retain set" in message
     file = tmp_path / "weights.json"

@@ -16,7 +16,14 @@ from residuum.auditing.heldout import choose_heldout, chosen_from
 from residuum.auditing.measures import measure
 from residuum.auditing.memory import measure_memory
 from residuum.auditing.placing import at_layer
-from residuum.auditing.sanity import attack_warnings, id_warnings, issue_warnings, model_warnings, result_warnings
+from residuum.auditing.sanity import (
+    attack_warnings,
+    id_warnings,
+    issue_warnings,
+    model_warnings,
+    result_warnings,
+    samples_seen,
+)
 from residuum.auditing.stream import Work, checked_radii, make_work, rows_for
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.perturbations import Perturbation, make_perturbation, noise_check
@@ -180,6 +187,7 @@ def audit(
         "bootstrap_seed": child_seed(seed, "bootstrap"),
         "noise_check": noise_check(seed),
         **({} if twins is None or heldout is None else chosen_from(heldout, twins)),
+        **({"seen": known} if (known := samples_seen(samples, seen or {})) else {}),
     }
     return AuditResult(counts, settings, warned, exact, *of_twins)
 

@@ -65,10 +65,18 @@ def measure_memory(
     if np.isnan(curves["memory"][0]).any():
         notes.append("memory is null where the reference, or the model on held-out samples, is never right")
     return {
-        "heldout": described
-        | {"right": json_numbers(of_heldout.right), "reference_right": json_numbers(of_heldout.reference_right)},
+        "heldout": described | _shares(of_heldout) | _kept_shares(twins, of_forgotten),
         **{name: _curve(*found, certain, len(twins.heldout)) for name, found in curves.items()},
     }
+
+
+def _shares(side: Side) -> dict[str, Any]:
+    return {"right": json_numbers(side.right), "reference_right": json_numbers(side.reference_right)}
+
+
+def _kept_shares(twins: Twins, forgotten: Side) -> dict[str, Any]:
+    """Return the shares right on the forgotten samples that stay, where some leave: memory is about these."""
+    return {"forgotten": {"samples": len(twins.forgotten)} | _shares(forgotten)} if twins.left_out else {}
 
 
 Ends = tuple[Floats, tuple[Floats, Floats], tuple[Floats, Floats]]  # value, ends over draws, ends over samples

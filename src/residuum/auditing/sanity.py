@@ -62,13 +62,17 @@ def attack_warnings(
 
 def id_warnings(samples: Samples, seen: Mapping[str, Container[str]], what: str = "audited") -> Iterator[str]:
     """Yield where the reference has seen samples that it must not know."""
-    for source, ids in seen.items():
-        known = sum(sample_id in ids for sample_id in samples.ids)
-        if known:
-            yield (
-                f"the reference has seen {known} of {len(samples)} {what} samples in {source}: it is no model that "
-                f"never knew them, and {'r' if what == 'audited' else 'class knowledge'} is too low"
-            )
+    for source, known in samples_seen(samples, seen).items():
+        yield (
+            f"the reference has seen {known} of {len(samples)} {what} samples in {source}: it is no model that "
+            f"never knew them, and {'r' if what == 'audited' else 'class knowledge'} is too low"
+        )
+
+
+def samples_seen(samples: Samples, seen: Mapping[str, Container[str]]) -> dict[str, int]:
+    """Return how many of the samples are among the ids of each source, without sources that have none of them."""
+    known = {source: sum(sample_id in ids for sample_id in samples.ids) for source, ids in seen.items()}
+    return {source: number for source, number in known.items() if number}
 
 
 def result_warnings(counts: Mapping[str, Counts], confidence: float, exact: bool) -> Iterator[str]:
