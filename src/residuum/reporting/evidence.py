@@ -2,6 +2,10 @@
 
 Three quantities, each under one perturbation: r on the forgotten samples, G on held-out samples of the same classes
 (knowledge of the class), and M = r / G (memory of these very samples). In class form they are differences.
+
+Where attacks are crafted on each model, it is right less often on its inputs than any other model is, by construction.
+So row and reference are compared as they fare when attacked themselves: the share right of the row on inputs crafted on
+it over that of the reference on inputs crafted on the reference. Their ratio is 1 for a re-trained model.
 """
 
 from __future__ import annotations
@@ -13,12 +17,14 @@ from typing import Literal
 
 import numpy as np
 
-from residuum.record import Audit, Curve, Row, over_seeds
+from residuum.record import Audit, Curve, Row, SampleSet, over_seeds
 from residuum.reporting.level_rule import ERROR, Floats, Judgement, half_sample, judge_scores, scores
 from residuum.reporting.run import Run
 
 Quantity = Literal["r", "G", "M"]
 Bounds = tuple[float, float]
+Side = tuple[Floats, Floats, Floats, Floats]
+PARTS: dict[Quantity, tuple[SampleSet, ...]] = {"r": ("forgotten",), "G": ("heldout",), "M": ("kept", "heldout")}
 
 
 @dataclass(frozen=True)
@@ -27,7 +33,7 @@ class Finding:
 
     quantity: Quantity
     perturbation: str
-    crafted: bool
+    crafted_on: str | None
     form: str
     taus: tuple[float, ...]
     seeds: tuple[float, ...]
@@ -46,10 +52,10 @@ class Finding:
 
     @property
     def neutral(self) -> float:
-        """What a re-trained model shows: 1 (class form: 0), or the controls' mean on inputs crafted on each model."""
+        """What a re-trained model shows: 1 (class form: 0), or the controls' mean where the reference is attacked."""
         j = self.judgement
         middle = (j.low[0] + j.high[0]) / 2
-        return self._natural(middle if self.crafted and not math.isnan(middle) else 0.0)
+        return self._natural(middle if self.crafted_on == "reference" and not math.isnan(middle) else 0.0)
 
     def bar(self, column: int = 0) -> Bounds:
         """Return what re-trained models explain."""
@@ -95,10 +101,12 @@ def find(
     """
     audits = row.audits(perturbation)
     controls = [run.rows[label].audits(perturbation) for label in run.record.rows_of("control")]
-    if not audits or not controls or any(len(found) != len(audits) for found in controls):
+    attacked = attacked_references(run, perturbation)
+    beside = [*controls, *([] if attacked is None else [attacked])]
+    if not audits or not controls or any(len(found) != len(audits) for found in beside):
         return None
-    taus, parts = tuple(tau for tau in audits[0].taus if tau > 0), {"r": "F", "G": "H", "M": "FH"}[quantity]
-    sides = [_values(audits, controls, run.form, part == "H") for part in parts] if taus else [None]
+    taus = tuple(tau for tau in audits[0].taus if tau > 0)
+    sides = [_values(audits, controls, attacked, run.form, part) for part in PARTS[quantity]] if taus else [None]
     if any(side is None for side in sides):
         return None
     known = [side for side in sides if side is not None]
@@ -106,42 +114,59 @@ def find(
     if len(known) > 1:
         values, others, reference = (a - b for a, b in zip(known[0][:3], known[1][:3], strict=True))
         least = np.hypot(least, known[1][3])
-    crafted = audits[0].settings.crafted_on is not None
+    crafted_on = audits[0].settings.crafted_on
     judged = judge_scores(
         values,
         others,
-        reference=None if crafted else reference,
+        reference=None if crafted_on == "reference" else reference,
         least_spread=least,
         error=ERROR / len(run.perturbations),
         must_detect=must_detect,
     )
     natural = values[:, 0] if run.form == "class" else np.exp(values[:, 0])
-    return Finding(quantity, perturbation, crafted, run.form, taus, tuple(natural.tolist()), judged)
+    return Finding(quantity, perturbation, crafted_on, run.form, taus, tuple(natural.tolist()), judged)
 
 
-Side = tuple[Floats, Floats, Floats, Floats]
+def attacked_references(run: Run, perturbation: str) -> list[Audit] | None:
+    """Return the audits of the references on inputs crafted on themselves; None where all models share their inputs."""
+    audits = run.rows["retrain"].audits(perturbation)
+    return audits if audits and audits[0].settings.crafted_on == "unlearned" else None
 
 
-def _values(audits: Sequence[Audit], controls: Sequence[Sequence[Audit]], form: str, heldout: bool) -> Side | None:
+def _values(
+    audits: Sequence[Audit],
+    controls: Sequence[Sequence[Audit]],
+    attacked: Sequence[Audit] | None,
+    form: str,
+    part: SampleSet,
+) -> Side | None:
     """Return values of row and controls, scores of the references, and the least spread; None without samples."""
-    everyone = [*audits, *(audit for own in controls for audit in own)]
-    sizes = {a.samples if not heldout else a.heldout.samples if a.heldout else 0 for a in everyone}
-    if len(sizes) != 1 or 0 in sizes or any(None in part for a in everyone for part in a.right_shares(heldout=heldout)):
+    everyone = [*audits, *(audit for own in controls for audit in own), *(attacked or ())]
+    found = [audit.right_shares(part) for audit in everyone]
+    sizes = {n for n, _, _ in found}
+    if len(sizes) != 1 or 0 in sizes or any(None in shares for _, *both in found for shares in both):
         return None
     (n,) = sizes
-    own, reference = shares_right(audits, heldout)
-    others, beside = (
-        np.stack(each, axis=1) for each in zip(*(shares_right(c, heldout) for c in controls), strict=True)
-    )
+    own, reference = compared_shares(audits, attacked, part)
+    pairs = [compared_shares(each, attacked, part) for each in controls]
+    others, beside = (np.stack(each, axis=1) for each in zip(*pairs, strict=True))
     known = scores(beside, n, form=form)  # the references where the controls met them: the row may have fewer draws
     value = scores(own, n, form=form) - scores(reference, n, form=form)
     return value, scores(others, n, form=form) - known, known[:, 0], half_sample(others, n, form=form)
 
 
-def shares_right(audits: Sequence[Audit], heldout: bool = False) -> tuple[Floats, Floats]:
+def compared_shares(
+    audits: Sequence[Audit], attacked: Sequence[Audit] | None, part: SampleSet = "forgotten"
+) -> tuple[Floats, Floats]:
+    """Return the shares right of the row and of the reference, on the row's inputs or, if attacked, on its own."""
+    own, reference = shares_right(audits, part)
+    return own, reference if attacked is None else shares_right(attacked, part)[0]
+
+
+def shares_right(audits: Sequence[Audit], part: SampleSet = "forgotten") -> tuple[Floats, Floats]:
     """Return the shares right of the row and of the reference at the radii above 0, each (S, T)."""
     above = [k for k, tau in enumerate(audits[0].taus) if tau > 0]
-    pairs = [a.right_shares(heldout=heldout) for a in audits]
+    pairs = [a.right_shares(part)[1:] for a in audits]
     own, reference = (np.clip(np.array([pair[i] for pair in pairs], np.float64)[:, above], 0.0, 1.0) for i in (0, 1))
     return own, reference
 
@@ -149,8 +174,8 @@ def shares_right(audits: Sequence[Audit], heldout: bool = False) -> tuple[Floats
 def noise_floor(run: Run, perturbation: str, measure: str) -> Curve | None:
     """Return low and high of a measure between re-trained models, for each radius; None without a control.
 
-    For what is judged, at radii above 0, it is the bar of the rule; at radius 0, and for other measures, it is the
-    range of what the controls show.
+    For what is judged, at radii above 0, it is the bar of the rule; at radius 0, for other measures, and for r where
+    each model meets inputs crafted on itself, it is the range of what the controls show.
     """
     audits = [audit for label in run.record.rows_of("control") for audit in run.rows[label].audits(perturbation)]
     if not audits:
@@ -158,6 +183,7 @@ def noise_floor(run: Run, perturbation: str, measure: str) -> Curve | None:
     curves = [audit.curve(measure) for audit in audits]
     shown = over_seeds([c if c.low else Curve(value=c.value, low=c.value, high=c.value) for c in curves])
     compared = "retrain" in run.rows and measure == judged_measure(run.form)[0]
+    compared = compared and attacked_references(run, perturbation) is None
     judged = find(run, run.rows["retrain"], perturbation) if compared else None
     if judged is None or np.isnan(judged.judgement.low).any():
         return shown
@@ -169,10 +195,12 @@ def noise_floor(run: Run, perturbation: str, measure: str) -> Curve | None:
     return Curve(value=[], low=[low for low, _ in ends], high=[high for _, high in ends])
 
 
-def seed_levels(audits: Sequence[Audit], form: str) -> list[float | None]:
+def seed_levels(run: Run, row: Row, perturbation: str) -> list[float | None]:
     """Return the level of each seed, over all radii above 0: a ratio, or in class form a difference."""
-    if not audits or not all(audit.samples for audit in audits) or max(audits[0].taus) <= 0:
+    audits, attacked = row.audits(perturbation), attacked_references(run, perturbation)
+    known = audits and all(audit.samples for audit in audits) and (attacked is None or len(attacked) == len(audits))
+    if not known or max(audits[0].taus) <= 0:
         return [None] * len(audits)
-    own, reference = (scores(shares, audits[0].samples, form=form) for shares in shares_right(audits))
-    levels = (own - reference)[:, 0]
-    return list((levels if form == "class" else np.exp(levels)).tolist())
+    pair = compared_shares(audits, attacked)
+    levels = np.subtract(*(scores(shares, audits[0].samples, form=run.form)[:, 0] for shares in pair))
+    return list((levels if run.form == "class" else np.exp(levels)).tolist())

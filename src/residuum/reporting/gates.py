@@ -39,6 +39,7 @@ def gates(run: Run, original_over_forgotten: bool) -> list[Gate]:
     return [
         *_stand_ins(run),
         _recipe(o, a),
+        _seen(run, a),
         _gap("retain fit", o, a, "retain_accuracy", RETAIN_POINTS, sizes.get("retain", 0)),
         _gap("utility", o, a, "test_accuracy", TEST_POINTS, sizes.get("test", 0)),
         Gate("original", not original_over_forgotten, "the untouched original, which was trained on the forgotten "
@@ -63,6 +64,15 @@ def _recipe(original: Row, reference: Row) -> Gate:
     other = sorted(key for key in keys if original.settings.get(key) != reference.settings.get(key))
     shown = ", ".join(f"{key} {original.settings.get(key)} and {reference.settings.get(key)}" for key in other)
     return Gate("recipe", not other, f"original and re-train were trained by different recipes ({shown})")
+
+
+def _seen(run: Run, reference: Row) -> Gate:
+    """Return whether re-train and its controls, which start from the same weights, have seen no forgotten sample."""
+    audits = [audit for name in run.perturbations for audit in reference.audits(name)]
+    known = {source: number for audit in audits for source, number in audit.settings.seen.items()}
+    of = f"of {audits[0].samples} " if audits else ""
+    shown = ", ".join(f"{number} {of}forgotten samples in {source}" for source, number in known.items())
+    return Gate("seen", not known, f"re-train has seen {shown or 'no forgotten sample'}: it must never have known them")
 
 
 def _gap(name: str, better: Row, worse: Row, metric: str, limit: float, samples: int) -> Gate:
@@ -128,8 +138,8 @@ def _leak(run: Run, reference: Row) -> Iterator[Gate]:
     table = [[0, 0], [0, 0]]
     for audit in audits:
         for line, heldout in enumerate((False, True)):
-            size = audit.heldout.samples if heldout and audit.heldout else audit.samples
-            right = round((audit.right_shares(heldout=heldout)[1][0] or 0.0) * size)
+            size, _, shares = audit.right_shares("heldout" if heldout else "kept")
+            right = round((shares[0] or 0.0) * size)
             table[line][0] += right
             table[line][1] += size - right
     p = float(fisher_exact(table, alternative="greater").pvalue)

@@ -5,9 +5,10 @@ Every model of a run has a score at each radius and one for all radii together, 
 - p(tau) is its share right, the mean over the n samples; the level is that of the mean of p over the radii above 0.
 - Sample form: score = log(p + 1/(2n)), so that never being right is a finite loss; values are log r.
 - Class form: score = p; values are differences.
-- Under noise that no model crafts, the S references and their k controls each are N = S(k + 1) re-trained models like
-  any other. Under a crafted attack every model meets inputs of its own: its score is its value against the reference of
-  its seed, and N = Sk controls have one. Neutral is what they show, not r = 1.
+- Under noise all models of a seed meet the same inputs. Under an attack crafted on each model, every one meets its own,
+  the references too. In both cases the S references and their k controls each are N = S(k + 1) re-trained models like
+  any other. Only inputs crafted on the reference set it apart: a score is then the value against the reference of the
+  seed, N = Sk controls have one, and neutral is what they show, not r = 1.
 
 If the row were re-trained too, its S scores and the N scores of re-trained models would be exchangeable, and
 
@@ -166,7 +167,7 @@ def judge_scores(
     Args:
         row: values of the row against the reference of its seed, (S, T + 1): differences of `scores`.
         controls: values of the controls against the same references, (S, k, T + 1); k = 0 has references alone.
-        reference: `scores` of the references, (S, T + 1); None under a crafted attack.
+        reference: `scores` of the references, (S, T + 1); None where the inputs are crafted on them.
         least_spread: the smallest s, a number or (T + 1,): `half_sample` of the re-trained models.
         error: largest chance of evidence against a re-trained model; 0.05 / the number of perturbations judged.
         must_detect: a level, such as the original's, that may not be out of reach where "none" is said.

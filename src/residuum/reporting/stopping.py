@@ -5,6 +5,7 @@ radius will move by a standard error of e sqrt(1 - d/D), with e as the audit mea
 
 - the radii share their draws, so the level moves by at most the mean of theirs;
 - log r moves by the difference's error over the smaller of both shares (in class form the value is the difference);
+  where row and reference are attacked themselves, each share moves by its own error;
 - a row's value is a mean over S seeds; half its bar, t s sqrt(1/S + 1/N), moves by t u sqrt((1/S + 1/N) / (N - 1))
   where the re-trained scores that s is the spread of move by u, taken to be the error of a control's value.
 
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from residuum.record import Audit, Results, Row
-from residuum.reporting.evidence import find, shares_right
+from residuum.reporting.evidence import attacked_references, find, shares_right
 from residuum.reporting.level_rule import ERROR, Design, Floats, Judgement, error_shares, scores
 from residuum.reporting.run import Run
 from residuum.reporting.verdict import must_detect
@@ -59,8 +60,9 @@ def radii_at_stake(run: Run, row: Row, perturbation: str, most: int) -> list[flo
     finding = find(run, row, perturbation, must_detect=wanted)
     if finding is None:
         return []
+    attacked = attacked_references(run, perturbation)
     audits, controls = (
-        [draw_error(each.audits(perturbation), run.form, most) for each in rows]
+        [draw_error(each.audits(perturbation), attacked, run.form, most) for each in rows]
         for rows in ([row], [run.rows[label] for label in run.record.rows_of("control")])
     )
     reach = draw_reach(audits[0], np.stack(controls, axis=1), finding.judgement, ERROR / len(run.perturbations))
@@ -68,22 +70,36 @@ def radii_at_stake(run: Run, row: Row, perturbation: str, most: int) -> list[flo
     return [tau for tau, radius in zip(finding.taus, stake[1:], strict=True) if radius or stake[0]]
 
 
-def draw_error(audits: Sequence[Audit], form: str, most: int) -> Floats:
-    """Return by how much the draws still to come will move the values of each seed, (S, T + 1): one standard error."""
+def draw_error(audits: Sequence[Audit], attacked: Sequence[Audit] | None, form: str, most: int) -> Floats:
+    """Return by how much the draws still to come will move the values of each seed, (S, T + 1): one standard error.
+
+    Row and reference are drawn together, or each by itself where they are `attacked` themselves.
+    """
+    n = audits[0].samples
+    if attacked is None:
+        return value_error(_errors(audits, "difference", most), np.minimum(*shares_right(audits)), n, form=form)
+    sides = (audits, attacked)
+    own, reference = (
+        value_error(_errors(side, "unlearn_accuracy", most), shares_right(side)[0], n, form=form) for side in sides
+    )
+    return np.hypot(own, reference)
+
+
+def _errors(audits: Sequence[Audit], measure: str, most: int) -> Floats:
+    """Return the standard error, (S, T), by which a measure will move at each radius above 0."""
     from scipy.special import ndtri
 
     z = float(ndtri((1 + audits[0].settings.confidence) / 2))
     above = [k for k, tau in enumerate(audits[0].taus) if tau > 0]
-    ends = (np.array([getattr(a.difference, end) for a in audits], np.float64)[:, above] for end in ("high", "low"))
+    ends = (np.array([getattr(a.curve(measure), end) for a in audits], np.float64)[:, above] for end in ("high", "low"))
     left = 1 - np.array([audit.draws for audit in audits])[:, above] / most
-    errors = np.subtract(*ends) / (2 * z) * np.sqrt(np.maximum(left, 0))
-    return value_error(errors, np.minimum(*shares_right(audits)), audits[0].samples, form=form)
+    return np.subtract(*ends) / (2 * z) * np.sqrt(np.maximum(left, 0))
 
 
 def value_error(errors: Floats, shares: Floats, samples: int, *, form: str = "sample") -> Floats:
-    """Return the errors of level and values, (..., T + 1), from those of p_m - p_a at each radius, (..., T).
+    """Return the errors of level and values, (..., T + 1), from those of p_m - p_a or of p at each radius, (..., T).
 
-    `shares` are the smaller ones of p_m and p_a.
+    `shares` are the smaller ones of p_m and p_a, or p.
 
     >>> value_error(np.array([0.01, 0.03]), np.array([0.99, 0.49]), 50).round(4).tolist()
     [0.0267, 0.01, 0.06]

@@ -119,7 +119,7 @@ class RunSummary:
             )
             for row in self.rows
             for (seed, result), level in zip(
-                row.seeds_audited(perturbation), seed_levels(row.row.audits(perturbation), self.run.form), strict=True
+                row.seeds_audited(perturbation), seed_levels(self.run, row.row, perturbation), strict=True
             )
         ]
 

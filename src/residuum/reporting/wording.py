@@ -90,6 +90,13 @@ def _indication(run: Run, verdict: Verdict) -> Iterator[str]:
         yield f" Beside held-out samples of the same classes: {shown} ({' to '.join(ends)})."
 
 
+_INPUTS = {
+    None: " on perturbed forgotten samples",
+    "unlearned": ", each on forgotten samples perturbed to attack itself",
+    "reference": " on forgotten samples perturbed to attack re-train",
+}
+
+
 def _finding_sentence(finding: Finding) -> str:
     """Say how far the row is from re-train, where, and what re-training explains."""
     column, form = finding.column, finding.form
@@ -97,9 +104,9 @@ def _finding_sentence(finding: Finding) -> str:
     value, (low, high) = finding.value(column), finding.bar(column)
     more = _digits_apart(value, (low, high), form)
     unit = " points" if form == "class" else ""
-    inputs = "inputs crafted on it" if finding.crafted else "perturbed forgotten samples"
+    inputs = _INPUTS.get(finding.crafted_on, _INPUTS[None])
     text = (
-        f"Right {_often(value, form, more)} re-train on {inputs} ({finding.perturbation}, {where}); "
+        f"Right {_often(value, form, more)} re-train{inputs} ({finding.perturbation}, {where}); "
         f"re-training again explains {amount(low, form, more)} to {amount(high, form, more)}{unit}"
     )
     if low <= value <= high:
