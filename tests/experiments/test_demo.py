@@ -7,16 +7,23 @@ import statistics
 
 import pytest
 
+from residuum import Run
 from residuum.cli import run_command
+from residuum.reporting.verdict import NOT_COMPARABLE
 
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory):
+def demo_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     assert run_command(["run", "digits", "--out", str(folder / "run"), "--store", str(folder / "store")]) == 0
-    return json.loads((folder / "run" / "results.json").read_text())
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def demo(demo_folder):
+    return json.loads((demo_folder / "results.json").read_text())
 
 
 def seeds(demo, row):

@@ -82,6 +82,9 @@ Manifest = Annotated[Path | None, typer.Option(help="Which samples those weights
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="key=value with a dotted key, e.g. rurk.tau=0.02; repeatable.")
 ]
+AcceptReference = Annotated[
+    bool, typer.Option("--accept-reference", help="Judge by a reference that is not comparable, and say so.")
+]
 FORGET = "What to forget: class=, fraction=, id= or ids=FILE, comma-separated; repeat for one more request."
 Request = Annotated[list[str] | None, typer.Option(help=FORGET)]
 Requests = Annotated[

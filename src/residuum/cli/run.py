@@ -37,6 +37,7 @@ def run_scenario(
     download: Annotated[bool, typer.Option("--download", help="Fetch CIFAR-10 into the data root first.")] = False,
     init_from: options.InitFrom = None,
     manifest: options.Manifest = None,
+    accept_reference: options.AcceptReference = False,
     settings: options.Settings = None,
     request: options.Request = None,
     requests: options.Requests = None,
@@ -69,7 +70,8 @@ def run_scenario(
         seeds=options.parse_seeds(seeds),
         overrides=options.gathered_overrides(
             settings, perturbations, draws, half_width, max_draws, until, measures, references
-        ),
+        )
+        | ({"accept_reference": True} if accept_reference else {}),
         requests=(asked := options.gathered_requests(request, requests)),
         profile=profile,
         data_root=data_root,
