@@ -3,142 +3,83 @@
     python benchmarks/false_alarms.py --pool FOLDER [--trials 400] [--only gaussian,pgd] [--measures r,G,M]
 
 The pool (see retrain_pool.py) is made on the first call, which takes about half an hour on one core, and resumed if
-interrupted. A trial is a run of digits: for each seed a reference, some controls and one more model, all different and
-trained independently; it is judged like a row. The tables are in markdown; in each cell the share of trials with the
-verdict the table counts, in brackets the share that is inconclusive.
+interrupted. A trial is a run of digits (see pool_runs.py) judged as a whole, with gates and limits of utility, as the
+report does. The tables are in markdown: the share of trials with the verdicts that the table counts, "inc." where all
+are inconclusive.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import torch
-from retrain_pool import PERTURBATIONS, SETS, Audited, Floats, Pool
+from pool_runs import DESIGNS, Shares, as_run, audit_of, drawn_runs, record_of
+from retrain_pool import PERTURBATIONS, SETS, Pool
 
-from residuum.errors import InputError
-from residuum.reporting.level_rule import half_sample, judge_scores, scores
+from residuum.reporting.verdict import FOUND, INCONCLUSIVE, MIXED, NOT_COMPARABLE, OVER, Verdict, judge
 
-DESIGNS = [(seeds, controls) for seeds in (1, 3, 5) for controls in (1, 2, 4)]
-EVIDENCE = ("found", "over", "mixed")
-
-
-@dataclass(frozen=True)
-class Shown:
-    """Shares right of S models, (S, T), or of S times k, (S, k, T): their own, and the reference's on their inputs."""
-
-    own: Floats
-    reference: Floats
+Words = dict[tuple[str, str, tuple[int, int]], Counter[str]]  # by measure, row and design
+EVIDENCE = (FOUND, OVER, MIXED, NOT_COMPARABLE)
+TABLES = {"unlearned": "called anything but clean or inconclusive", "original": "originals found"}
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One run: the row and the controls of every seed, on one set of samples."""
+class Judged:
+    """The words of all trials under one perturbation."""
 
-    row: Shown
-    controls: Shown
-    samples: int
+    def __init__(self, pool: Pool, perturbation: str, measures: list[str], trials: int) -> None:
+        self.pool, self.perturbation, self.trials = pool, perturbation, trials
+        self.sets = SETS if {"G", "M"} & set(measures) else SETS[:1]
+        groups = range(pool.references)
+        self.found = {part: [pool.audited(perturbation, part, i) for i in groups] for part in self.sets}
+        self.words: Words = {}
+        for design in DESIGNS:
+            self.judge_design(design, measures)
 
+    def judge_design(self, design: tuple[int, int], measures: list[str]) -> None:
+        """Judge the trials of one design."""
+        for drawn in drawn_runs(self.pool, *design, self.trials):
+            run = as_run(record_of(self.pool, self.perturbation, drawn, self.audited))
+            for label in TABLES:
+                verdict = judge(run, label)
+                for measure in measures:
+                    self.words.setdefault((measure, label, design), Counter())[word_on(verdict, measure)] += 1
 
-def word(trials: dict[str, Trial], measure: str, crafted: bool, form: str) -> str:
-    """Return the verdict's word on r, on G (held-out samples) or on M = r / G: the one place that calls the rule."""
-    if measure != "M":
-        row, controls, reference, least = judged_values(trials["heldout" if measure == "G" else "forget"], form)
-    else:
-        forget, heldout = (judged_values(trials[part], form) for part in SETS)
-        row, controls, reference = (a - b for a, b in zip(forget[:3], heldout[:3], strict=True))
-        least = np.hypot(forget[3], heldout[3])
-    return judge_scores(row, controls, reference=None if crafted else reference, least_spread=least).word
+    def audited(self, i: int, label: str, name: str) -> dict[str, object]:
+        """Return the audit of a model of group i."""
+        forgotten, *heldout = (
+            Shares(of[i].own[name], of[i].reference[name]) for of in (self.found[part] for part in self.sets)
+        )
+        draws = [100] * len(forgotten.own)
+        return audit_of(self.pool, self.perturbation, forgotten, draws, heldout[0] if heldout else None)
 
+    def line(self, measure: str, label: str) -> str:
+        """Return one line of a table."""
+        counted = EVIDENCE if label == "unlearned" else (FOUND,)
+        cells = [cell(self.words[measure, label, design], counted) for design in DESIGNS]
+        return f"| {self.perturbation}{'' if measure == 'r' else f', {measure}'} | " + " | ".join(cells) + " |"
 
-def judged_values(trial: Trial, form: str) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the values of the row and of the controls, the scores of the references, and the least spread."""
-    row, controls, n = trial.row, trial.controls, trial.samples
-    reference = scores(row.reference, n, form=form)
-    against = scores(controls.own, n, form=form) - scores(controls.reference, n, form=form)
-    return (scores(row.own, n, form=form) - reference, against, reference, half_sample(controls.own, n, form=form))
-
-
-class Material:
-    """All groups of the pool under one perturbation."""
-
-    def __init__(self, pool: Pool, perturbation: str, sets: tuple[str, ...]) -> None:
-        self.pool = pool
-        self.groups = {part: [pool.audited(perturbation, part, i) for i in range(pool.references)] for part in sets}
-
-    def trials(self, seeds: int, controls: int, kind: str, many: int) -> Iterator[dict[str, Trial]]:
-        """Yield runs whose row is re-trained or original; no model is twice in one run."""
-        for groups, names in drawn_runs(self.pool, seeds, controls, kind, many):
-            yield {part: self.trial(part, groups, names) for part in self.groups}
-
-    def trial(self, part: str, groups: list[int], names: list[list[str]]) -> Trial:
-        """Return the shares of the chosen models."""
-        found = [stacked(self.groups[part][i], chosen) for i, chosen in zip(groups, names, strict=True)]
-        own, reference = (np.stack([pair[k] for pair in found]) for k in (0, 1))
-        rows, others = Shown(own[:, 0], reference[:, 0]), Shown(own[:, 1:], reference[:, 1:])
-        return Trial(rows, others, len(self.pool.samples[part]))
+    def refused(self) -> float:
+        """Return the largest share of trials in which the reference was called not comparable, in per cent."""
+        return max(100 * words[NOT_COMPARABLE] / self.trials for words in self.words.values())
 
 
-def drawn_runs(
-    pool: Pool, seeds: int, controls: int, kind: str, many: int
-) -> Iterator[tuple[list[int], list[list[str]]]]:
-    """Yield for each run its groups, one a seed, and for each of them the row's model and its controls."""
-    rng = np.random.default_rng([seeds, controls])
-    for _ in range(many):
-        groups = rng.choice(pool.references, seeds, replace=False).tolist()
-        names: list[list[str]] = []
-        for i in groups:
-            names.append(drawn(pool, i, controls, kind, rng, {name for chosen in names for name in chosen}))
-        yield groups, names
+def word_on(verdict: Verdict, measure: str) -> str:
+    """Return the verdict, or what the rule says of memory (M) or class knowledge (G)."""
+    if measure == "r":
+        return verdict.word
+    finding = verdict.memory if measure == "M" else verdict.class_knowledge
+    words = {"found": FOUND, "over": OVER, "mixed": MIXED, "inconclusive": INCONCLUSIVE}
+    return words.get(finding.judgement.word, "none") if finding else INCONCLUSIVE
 
 
-def drawn(pool: Pool, i: int, controls: int, kind: str, rng: np.random.Generator, used: set[str]) -> list[str]:
-    """Return the row's model and the controls of group i, none of them used before."""
-    others, originals = (
-        [name for name in rng.permutation(names).tolist() if name not in used] for names in pool.members(i)
-    )
-    row = (others if kind == "retrain" else originals)[:1]
-    chosen = [*row, *others[1 : controls + 1]]
-    if len(chosen) <= controls:
-        raise InputError(f"group {i} of the pool has too few models left for {controls} controls; make it larger")
-    return chosen
-
-
-def stacked(group: Audited, names: list[str]) -> tuple[Floats, Floats]:
-    """Return the shares of these models and of the reference beside them, each (models, T)."""
-    return np.stack([group.own[name] for name in names]), np.stack([group.reference[name] for name in names])
-
-
-def cell(words: list[str], counted: tuple[str, ...]) -> str:
-    """Return the share of the words that count, and the share of inconclusive ones in brackets."""
-    share, unknown = (sum(w in kinds for w in words) / len(words) for kinds in (counted, ("inconclusive",)))
-    return f"{100 * share:.1f}" + (f" ({100 * unknown:.0f})" if unknown else "")
-
-
-def line(material: Material, perturbation: str, measure: str, kind: str, many: int) -> str:
-    """Return one line of a table."""
-    counted = EVIDENCE if kind == "retrain" else ("found",)
-    crafted, form = PERTURBATIONS[perturbation].crafted, material.pool.experiment.splits().form
-    cells = [
-        cell([word(trial, measure, crafted, form) for trial in material.trials(*design, kind, many)], counted)
-        for design in DESIGNS
-    ]
-    return f"| {perturbation} | {measure} | " + " | ".join(cells) + " |"
-
-
-def table(materials: dict[str, Material], measures: list[str], kind: str, many: int) -> None:
-    """Print one table."""
-    said = {"retrain": "Re-trained models with any evidence against them", "original": "Originals found"}[kind]
-    print(f"\n{said}, % of {many} trials (inconclusive in brackets), by seeds × controls of each seed\n")
-    print("| perturbation | of | " + " | ".join(f"{s} × {k}" for s, k in DESIGNS) + " |")
-    print("|---" * (2 + len(DESIGNS)) + "|")
-    for measure in measures:
-        for perturbation, material in materials.items():
-            print(line(material, perturbation, measure, kind, many), flush=True)
+def cell(words: Counter[str], counted: tuple[str, ...]) -> str:
+    """Return the share of the words that count, in per cent."""
+    if set(words) == {INCONCLUSIVE}:
+        return "inc."
+    return f"{100 * sum(words[word] for word in counted) / words.total():.1f}"
 
 
 def main() -> None:
@@ -152,10 +93,14 @@ def main() -> None:
     torch.set_num_threads(1)
     pool = Pool(arguments.pool, overrides={"forget.forget_fraction": None} if arguments.class_form else {})
     measures = arguments.measures.split(",")
-    sets = SETS if {"G", "M"} & set(measures) else SETS[:1]
-    materials = {name: Material(pool, name, sets) for name in arguments.only.split(",")}
-    for kind in ("retrain", "original"):
-        table(materials, measures, kind, arguments.trials)
+    judged = [Judged(pool, name, measures, arguments.trials) for name in arguments.only.split(",")]
+    for label, title in TABLES.items():
+        print(f"\n| {title} | " + " | ".join(f"{s}x{k}" for s, k in DESIGNS) + " |")
+        print("|---" * (1 + len(DESIGNS)) + "|")
+        for measure in measures:
+            for each in judged:
+                print(each.line(measure, label), flush=True)
+    print("\nreference not comparable, largest share, %: " + f"{max(each.refused() for each in judged):.1f}")
 
 
 if __name__ == "__main__":

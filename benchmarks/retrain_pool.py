@@ -6,6 +6,7 @@ originals; they are audited against it as a run audits the models of one seed.
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,8 +19,9 @@ import torch
 from numpy.typing import NDArray
 
 from residuum.auditing import Counts, audit
-from residuum.auditing.intervals import paired_variance
+from residuum.auditing.intervals import paired_variance, share_variance
 from residuum.experiments import Experiment
+from residuum.metrics import evaluate
 from residuum.models import build_model, load_weights, save_weights
 from residuum.perturbations import FGSM, PGD, Gaussian, Perturbation
 from residuum.training import train
@@ -39,7 +41,10 @@ PGD_DRAWS = 5  # each is ten gradients; the start moves the result far less than
 
 @dataclass(frozen=True)
 class Audited:
-    """Shares right of one group, at the radii above 0: of each model, and of the reference on the same inputs."""
+    """Shares right of one group, at the radii above 0: of each model, the reference among them, on its inputs.
+
+    `reference` has the share of the reference on the same inputs, which an attack crafts on the model.
+    """
 
     own: dict[str, Floats]
     reference: dict[str, Floats]
@@ -47,17 +52,13 @@ class Audited:
 
 @dataclass(frozen=True)
 class Rounds:
-    """The shares of one group after each round of draws, (rounds, models, T), and the errors of their difference."""
+    """One group after each round of draws, (rounds, models, T): shares right, errors of the difference and of `own`."""
 
     names: list[str]
     own: Floats
     reference: Floats
     errors: Floats
-
-    def of(self, names: list[str]) -> list[Floats]:
-        """Return the three arrays for these models, in this order."""
-        columns = [self.names.index(name) for name in names]
-        return [each[:, columns] for each in (self.own, self.reference, self.errors)]
+    own_errors: Floats
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Pool:
         path = self.folder / "shares" / perturbation.replace(":target=", "-") / part / f"{i}.npz"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            own, reference = self._audit(PERTURBATIONS[perturbation], part, i)
+            own, reference = self._audit(perturbation, part, i)
             np.savez(path, names=list(own), own=np.stack(list(own.values())), reference=np.stack(reference))
         with np.load(path) as found:
             names = [str(name) for name in found["names"]]
@@ -111,36 +112,54 @@ class Pool:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             spans = pairwise([0, *draws])
-            parts = [self._counts(PERTURBATIONS[perturbation], "forget", i, *span) for span in spans]
+            parts = [self._counts(perturbation, "forget", i, *span) for span in spans]
             tables = [list(accumulate([part[name] for part in parts])) for name in parts[0]]
             sums = list(zip(*tables, strict=True))
             own, reference = ([[shares(c)[k] for c in each] for each in sums] for k in (0, 1))
             errors = [[np.sqrt(paired_variance(c, 1.0)) / len(c) for c in each] for each in sums]
-            np.savez(path, names=list(parts[0]), own=own, reference=reference, errors=errors)
+            own_errors = [[np.sqrt(share_variance(c.method_right, c)[1]) for c in each] for each in sums]
+            arrays = {"own": own, "reference": reference, "errors": errors, "own_errors": own_errors}
+            np.savez(path, names=list(parts[0]), **arrays)
         with np.load(path) as found:
-            return Rounds([str(name) for name in found["names"]], *(found[k] for k in ("own", "reference", "errors")))
+            return Rounds(**{k: found[k].tolist() if k == "names" else found[k] for k in found.files})
 
-    def _audit(self, perturbation: Perturbation, part: str, i: int) -> tuple[dict[str, Floats], list[Floats]]:
-        draws = PGD_DRAWS if perturbation.name == "pgd" else self.experiment.scenario.audit.draws or 0
+    def _audit(self, perturbation: str, part: str, i: int) -> tuple[dict[str, Floats], list[Floats]]:
+        draws = PGD_DRAWS if perturbation == "pgd" else self.experiment.scenario.audit.draws or 0
         counts = self._counts(perturbation, part, i, 0, draws)
         return {name: shares(own)[0] for name, own in counts.items()}, [shares(own)[1] for own in counts.values()]
 
-    def _counts(self, perturbation: Perturbation, part: str, i: int, first: int, last: int) -> dict[str, Counts]:
+    def _counts(self, perturbation: str, part: str, i: int, first: int, last: int) -> dict[str, Counts]:
         """Return the counts of draws first..last-1 of group i, by model."""
-        taus = [tau for tau in self.experiment.scenario.audit.taus[perturbation.name] if tau > 0]
-        models = {name: self.model(name) for kind in self.members(i) for name in kind}
+        names = [f"reference-{i}", *(name for kind in self.members(i) for name in kind)]
+        models = {name: self.model(name) for name in names}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResiduumWarning)
             return audit(
                 models,
-                self.model(f"reference-{i}"),
+                models[f"reference-{i}"],
                 self.samples[part],
-                perturbation,
-                taus=taus,
+                PERTURBATIONS[perturbation],
+                taus=self.taus(perturbation),
                 draws=last - first,
                 first_draw=first,
                 seed=child_seed(i, "audit"),
             ).counts
+
+    def taus(self, perturbation: str) -> list[float]:
+        """Return the radii above 0."""
+        return [tau for tau in self.experiment.scenario.audit.radii(perturbation) if tau > 0]
+
+    def metrics(self, name: str) -> dict[str, float]:
+        """Return the accuracies of a model, measured now or read."""
+        if name not in self._metrics:
+            self._metrics[name] = evaluate(self.model(name), self.experiment.splits())
+            (self.folder / "metrics.json").write_text(json.dumps(self._metrics, indent=1))
+        return self._metrics[name]
+
+    @cached_property
+    def _metrics(self) -> dict[str, dict[str, float]]:
+        path = self.folder / "metrics.json"
+        return dict(json.loads(path.read_text())) if path.exists() else {}
 
     def model(self, name: str) -> torch.nn.Module:
         """Return a model by name, trained now or read from disk."""
