@@ -1,9 +1,10 @@
 """What stopping at the verdict changes: verdicts on re-trained models and originals with all draws and with fewer.
 
-    python benchmarks/until_verdict.py --pool FOLDER [--trials 600]
+    python benchmarks/until_verdict.py --pool FOLDER [--perturbation pgd] [--trials 300] [--groups 40]
 
-The pool and the runs are those of false_alarms.py, under Gaussian noise. The row stops as in a run; "bar of all draws"
-is what it gets where another row makes the controls go on to the end. The tables are in markdown, in per cent.
+The runs are those of false_alarms.py, judged as wholes; `undecided` says after each round what goes on, as in a run.
+PGD has 16 draws instead of 100: each is ten gradients. Attacks that are enumerated have no draws to stop. The table is
+in markdown, in per cent.
 """
 
 from __future__ import annotations
@@ -14,90 +15,95 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from false_alarms import DESIGNS, EVIDENCE, Shown, Trial, drawn_runs, judged_values
-from retrain_pool import Floats, Pool, Rounds
+from numpy.typing import NDArray
+from pool_runs import DESIGNS, Drawn, Shares, as_run, audit_of, drawn_runs, record_of
+from retrain_pool import Pool, Rounds
 
-from residuum.reporting.level_rule import ERROR, Judgement, judge_scores
-from residuum.reporting.stopping import at_stake, draw_reach, value_error
+from residuum.record import Results
+from residuum.reporting.stopping import undecided
+from residuum.reporting.verdict import FOUND, MIXED, NOT_COMPARABLE, OVER, judge
 
-DRAWS = [13, 25, 50, 100]
-
-
-class StoppedRun:
-    """One run: shares and errors of every seed, model (the row first) and round, (S, rounds, 1 + k, T)."""
-
-    def __init__(self, groups: list[Rounds], names: list[list[str]], samples: int) -> None:
-        found = [group.of(chosen) for group, chosen in zip(groups, names, strict=True)]
-        self.own, self.reference, self.errors = (np.stack([each[k] for each in found]) for k in range(3))
-        self.samples = samples
-
-    def at(self, array: Floats, rounds: Floats) -> Floats:
-        """Return an array after the given round of each radius, (S, 1 + k, T)."""
-        return np.stack([array[:, int(number), :, t] for t, number in enumerate(rounds)], axis=-1)
-
-    def judgement(self, row: Floats, controls: Floats) -> Judgement:
-        """Return what the rule says after these rounds of the row and of the controls."""
-        own, reference = self.at(self.own, row)[:, 0], self.at(self.reference, row)[:, 0]
-        others, beside = self.at(self.own, controls)[:, 1:], self.at(self.reference, controls)[:, 1:]
-        value, against, _, least = judged_values(
-            Trial(Shown(own, reference), Shown(others, beside), self.samples), "sample"
-        )
-        known = judged_values(Trial(Shown(own, beside[:, 0]), Shown(others, beside), self.samples), "sample")[2]
-        return judge_scores(value, against, reference=known, least_spread=least)
-
-    def stopped(self) -> Floats:
-        """Return the round after which each radius stops."""
-        rounds = np.zeros(self.own.shape[-1])
-        for number in range(len(DRAWS) - 1):
-            judged = self.judgement(rounds, rounds)
-            left = np.sqrt(1 - np.array(DRAWS)[rounds.astype(int)] / DRAWS[-1])
-            smaller = np.minimum(self.at(self.own, rounds), self.at(self.reference, rounds))
-            errors = value_error(self.at(self.errors, rounds) * left, smaller, self.samples)
-            stake = at_stake(judged, draw_reach(errors[:, 0], errors[:, 1:], judged, ERROR))
-            rounds = rounds + ((stake[1:] | stake[0]) & (rounds == number))
-        return rounds
+DRAWS = {"gaussian": [13, 25, 50, 100], "pgd": [2, 4, 8, 16]}
+EVIDENCE = (FOUND, OVER, MIXED, NOT_COMPARABLE)
+Ends = dict[str, NDArray[np.int64]]  # label -> the round after which each radius stopped
 
 
-def checked_rounds(pool: Pool, i: int) -> Rounds:
-    """Return the rounds of group i, whose last has the shares that an audit of all draws at once gave."""
-    rounds, whole = pool.rounds("gaussian", i, DRAWS), pool.audited("gaussian", "forget", i)
-    for k, name in enumerate(rounds.names):
-        np.testing.assert_allclose(rounds.own[-1, k], whole.own[name], atol=1e-12)
-        np.testing.assert_allclose(rounds.reference[-1, k], whole.reference[name], atol=1e-12)
-    return rounds
+class Stopping:
+    """The runs of a pool under one perturbation, made round by round."""
+
+    def __init__(self, pool: Pool, perturbation: str) -> None:
+        self.pool, self.perturbation, self.draws = pool, perturbation, DRAWS[perturbation]
+        self.taus = pool.taus(perturbation)
+        self.groups = [pool.rounds(perturbation, i, self.draws) for i in range(pool.references)]
+
+    def record(self, drawn: Drawn, ends: Ends) -> Results:
+        """Return the record of a run whose rows and radii stopped after these rounds."""
+
+        def audited(i: int, label: str, name: str) -> dict[str, object]:
+            shares = shares_after(self.groups[i], name, ends[label])
+            draws = [self.draws[end] for end in ends[label]]
+            return audit_of(self.pool, self.perturbation, shares, draws, None)
+
+        return record_of(self.pool, self.perturbation, drawn, audited)
+
+    def stopped(self, drawn: Drawn) -> Ends:
+        """Return after which round each row and radius stops."""
+        ends = {label: np.zeros(len(self.taus), np.int64) for label in drawn.models[0]}
+        for number in range(1, len(self.draws)):
+            going = undecided(self.record(drawn, ends), self.draws[-1])
+            rows, taus = going.get(self.perturbation, ([], []))
+            for label in rows:
+                ends[label] = np.where(np.isin(self.taus, taus), number, ends[label])
+        return ends
 
 
-def line(pool: Pool, groups: list[Rounds], design: tuple[int, int], kind: str, many: int) -> str:
-    """Return one line of a table."""
-    counted, samples = EVIDENCE if kind == "retrain" else ("found",), len(pool.samples["forget"])
-    words: list[tuple[str, str, str]] = []
+def shares_after(rounds: Rounds, name: str, ends: NDArray[np.int64]) -> Shares:
+    """Return the shares of a model after the given round of each radius."""
+    column, radii = rounds.names.index(name), np.arange(len(ends))
+    arrays = (rounds.own, rounds.reference, rounds.own_errors, rounds.errors)
+    return Shares(*(array[ends, column, radii] for array in arrays))
+
+
+def line(stopping: Stopping, design: tuple[int, int], many: int) -> list[float]:
+    """Return the rates of one design: for either kind of row all draws, stopped, other words; then draws made."""
+    words: dict[str, list[tuple[str, str]]] = {"unlearned": [], "original": []}
     spent = []
-    for chosen, names in drawn_runs(pool, *design, kind, many):
-        run = StoppedRun([groups[i] for i in chosen], names, samples)
-        end, all_draws = run.stopped(), np.full(run.own.shape[-1], len(DRAWS) - 1)
-        words.append(
-            tuple(run.judgement(*each).word for each in ((all_draws, all_draws), (end, end), (end, all_draws)))
-        )
-        spent.append(np.mean(np.array(DRAWS)[end.astype(int)]) / DRAWS[-1])
-    rates = [100 * np.mean([each[k] in counted for each in words]) for k in range(3)]
-    other = [100 * np.mean([each[0] != each[k] for each in words]) for k in (1, 2)]
-    cells = [*rates, *other, 100 * np.mean(spent)]
-    return f"| {design[0]} × {design[1]} | " + " | ".join(f"{cell:.1f}" for cell in cells) + " |"
+    for drawn in drawn_runs(stopping.pool, *design, many):
+        ends = stopping.stopped(drawn)
+        last = {label: np.full_like(end, len(stopping.draws) - 1) for label, end in ends.items()}
+        runs = [as_run(stopping.record(drawn, each)) for each in (last, ends)]
+        for label, found in words.items():
+            found.append((judge(runs[0], label).word, judge(runs[1], label).word))
+        made = [np.take(stopping.draws, end) for end in ends.values()]
+        spent.append(np.mean(made) / stopping.draws[-1])
+    rates = [rate for label, counted in (("unlearned", EVIDENCE), ("original", (FOUND,)))
+             for rate in summarised(words[label], counted)]  # fmt: skip
+    return [*rates, 100 * float(np.mean(spent))]
+
+
+def summarised(words: list[tuple[str, str]], counted: tuple[str, ...]) -> list[float]:
+    """Return how often the words with all draws and those of the stopped run count, and how often they differ."""
+    rates = [np.mean([pair[k] in counted for pair in words]) for k in (0, 1)]
+    return [100 * float(rate) for rate in (*rates, np.mean([a != b for a, b in words]))]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pool", type=Path, required=True)
-    parser.add_argument("--trials", type=int, default=600)
+    parser.add_argument("--perturbation", choices=list(DRAWS), default="gaussian")
+    parser.add_argument("--trials", type=int, default=300)
+    parser.add_argument("--groups", type=int, default=40, help="references to draw from, each with its own group")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    pool = Pool(arguments.pool)
-    groups = [checked_rounds(pool, i) for i in range(pool.references)]
-    for kind, said in (("retrain", "evidence against re-trained models"), ("original", "originals found")):
-        print(f"\n| seeds × controls | {said}: all draws | stopped | stopped, bar of all draws |", end="")
-        print(" other word | other word, bar of all draws | draws made |\n" + "|---" * 7 + "|")
-        for design in DESIGNS:
-            print(line(pool, groups, design, kind, arguments.trials), flush=True)
+    stopping = Stopping(Pool(arguments.pool, references=arguments.groups), arguments.perturbation)
+    titles = ["re-trained called anything but clean or inconclusive, all draws", "the same until the verdict",
+              "another word", "originals found, all draws", "the same until the verdict", "another word",
+              "draws made"]  # fmt: skip
+    columns = [line(stopping, design, arguments.trials) for design in DESIGNS]
+    print(f"| {arguments.perturbation}, % | " + " | ".join(f"{s}x{k}" for s, k in DESIGNS) + " |")
+    print("|---" * (1 + len(DESIGNS)) + "|")
+    for title, values in zip(titles, zip(*columns, strict=True), strict=True):
+        print(f"| {title} | " + " | ".join(f"{value:.1f}" for value in values) + " |")
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from residuum.record import Audit
 from residuum.reporting.level_rule import half_sample, judge_scores, scores
-from residuum.reporting.stopping import at_stake, draw_reach, value_error
+from residuum.reporting.stopping import at_stake, draw_error, draw_reach, undecided, value_error
 
 N, T, DONE, MOST = 44, 3, 20, 100
 
@@ -87,3 +88,43 @@ def test_too_few_retrained_models_are_not_mended_by_draws():
 
 def test_an_exact_attack_has_nothing_left_to_draw():
     assert value_error(np.zeros((2, 3)), np.full((2, 3), 0.5), N).tolist() == np.zeros((2, 4)).tolist()
+
+
+def attacked_audit(share, error, draws=20):
+    """An audit at one radius above 0: a share right with this standard error, on inputs crafted on the model."""
+    half = 1.959964 * error
+    ends = {"value": [0.0, 1 - share], "low": [0.0, 1 - share - half], "high": [0.0, 1 - share + half]}
+    known = {"pooled": [1.0, 1.0], "low": [1.0, 1.0], "high": [1.0, 1.0]}
+    return Audit(
+        taus=[0.0, 0.1], draws=[1, draws], samples=N, residual_knowledge=known, difference={"value": [0.0, 0.0]},
+        unlearn_accuracy=ends, settings={"crafted_on": "unlearned"},
+    )  # fmt: skip
+
+
+def test_models_that_are_attacked_themselves_are_moved_by_draws_of_their_own():
+    """log p_m - log p_a moves by sqrt((e_m/p_m)^2 + (e_a/p_a)^2) sqrt(1 - d/D): each meets inputs of its own."""
+    row, reference = attacked_audit(0.6, 0.02), attacked_audit(0.4, 0.03)
+    expected = np.hypot(0.02 / (0.6 + 1 / (2 * N)), 0.03 / (0.4 + 1 / (2 * N))) * np.sqrt(1 - 20 / MOST)
+    assert draw_error([row], [reference], "sample", MOST) == pytest.approx(np.full((1, 2), expected), rel=1e-4)
+    in_class_form = np.hypot(0.02, 0.03) * np.sqrt(1 - 20 / MOST)
+    assert draw_error([row], [reference], "class", MOST) == pytest.approx(np.full((1, 2), in_class_form), rel=1e-4)
+    assert (draw_error([attacked_audit(0.6, 0.02, MOST)], [attacked_audit(0.4, 0.03, MOST)], "sample", MOST) == 0).all()
+
+
+def with_width(record, half):
+    """The record with intervals of this half-width."""
+    content = record.as_dict()
+    for row in content["methods"].values():
+        for seed in row["per_seed"].values():
+            for found in seed["audits"].values():
+                for name in ("difference", "unlearn_accuracy"):
+                    middle = np.array(found[name]["value"])
+                    found[name] |= {"low": (middle - half).tolist(), "high": (middle + half).tolist()}
+    return type(record).model_validate(content)
+
+
+def test_an_enumerated_attack_is_exact_and_has_nothing_to_draw(make_run):
+    """Where intervals have no width no word can change; with some width the same run goes on."""
+    record = make_run().record
+    assert undecided(with_width(record, 0.2), 10_000)["gaussian"][1]
+    assert undecided(with_width(record, 0.0), 10_000) == {}
