@@ -16,6 +16,7 @@ from residuum.reporting.level_rule import (
     error_shares,
     half_sample,
     judge_scores,
+    ratio_of,
     scores,
 )
 
@@ -172,28 +173,51 @@ def test_none_is_not_said_where_the_original_would_have_been_missed():
 
 def test_controls_that_agree_by_chance_do_not_make_a_trifle_evidence():
     shares = np.zeros((1, 4, RADII))  # class form: no re-trained model is ever right
-    controls, least = scores(shares, 44, form="class"), half_sample(shares, 44, form="class")
-    trifle, much = (scores(np.full((1, RADII), share), 44, form="class") for share in (0.01, 0.2))
+    controls, least = scores(shares, 44, scale="share"), half_sample(shares, 44, scale="share")
+    trifle, much = (scores(np.full((1, RADII), share), 44, scale="share") for share in (0.01, 0.2))
     judged = [judge_scores(row, controls, reference=None, least_spread=least).word for row in (trifle, much)]
     assert judged == ["none", "found"]
 
 
-def test_never_right_has_a_finite_score_and_equal_shares_the_value_zero():
-    assert np.isfinite(scores(np.zeros(3), 44)).all()
-    shares = np.random.default_rng(0).random((2, 3))
-    assert not (scores(shares, 44) - scores(shares, 44)).any()
+SCALES = ("angle", "log", "share")
 
 
-def test_large_sets_have_scores_of_the_pooled_ratio():
-    own, reference = np.array([0.6, 0.4]), np.array([0.5, 0.2])
-    value = scores(own, 10**9) - scores(reference, 10**9)
-    assert np.exp(value) == pytest.approx([1.0 / 0.7, 1.2, 2.0])
+@pytest.mark.parametrize("scale", SCALES)
+def test_never_right_has_a_finite_score_and_a_larger_share_a_larger_one(scale):
+    assert np.isfinite(scores(np.zeros(3), 44, scale=scale)).all()
+    found = scores(np.linspace(0, 1, 20)[:, None], 44, scale=scale)
+    assert (np.diff(found, axis=0) > 0).all()
 
 
-def test_half_a_sample_is_the_distance_of_two_scores():
-    shares = np.array([0.25, 0.75])
-    assert half_sample(shares, 50) == pytest.approx(scores(shares + 0.01, 50) - scores(shares, 50))
-    assert half_sample(shares, 50, form="class") == pytest.approx([0.01] * 3)
+def test_chance_has_the_same_width_on_the_angles_scale_wherever_a_share_lies():
+    """The angle of a share of n samples has variance 1/(4n) whatever the chance of one, but for the very ends."""
+    rng, n = np.random.default_rng(11), 200
+    for chance in (0.1, 0.5, 0.95):
+        shares = rng.binomial(n, chance, 20_000)[:, None] / n
+        assert scores(shares, n).std(axis=0)[0] == pytest.approx(1 / math.sqrt(4 * n), rel=0.05)
+
+
+def test_large_sets_have_the_pooled_ratio_on_both_scales_of_ratios():
+    own, reference, many = np.array([0.6, 0.4]), np.array([0.5, 0.2]), 10**9
+    expected = pytest.approx([1.0 / 0.7, 1.2, 2.0])
+    assert np.exp(scores(own, many, scale="log") - scores(reference, many, scale="log")) == expected
+    assert ratio_of(scores(own, many), scores(reference, many), many) == expected
+
+
+def test_a_ratio_has_the_ceiling_of_a_model_that_is_always_right():
+    assert ratio_of(3.0, scores([0.8], 10**9), 10**9) == pytest.approx([1.25] * 2)
+    assert ratio_of(-1.0, scores([0.8], 50), 50) == pytest.approx([0.01 / 0.81] * 2)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_half_a_sample_is_the_larger_distance_of_two_scores(scale):
+    def score(share):
+        return scores([share], 50, scale=scale)
+
+    for share in (0.25, 0.75):
+        wanted = np.maximum(score(share + 0.01) - score(share), score(share) - score(share - 0.01))
+        assert half_sample([share], 50, scale=scale) == pytest.approx(wanted)
+    assert half_sample([1.0], 50, scale=scale) == pytest.approx(score(1.0) - score(0.99))
 
 
 def test_the_shares_of_the_error_add_up():

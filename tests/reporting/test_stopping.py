@@ -102,9 +102,9 @@ def attacked_audit(share, error, draws=20):
 
 
 def test_models_that_are_attacked_themselves_are_moved_by_draws_of_their_own():
-    """log p_m - log p_a moves by sqrt((e_m/p_m)^2 + (e_a/p_a)^2) sqrt(1 - d/D): each meets inputs of its own."""
+    """Each meets inputs of its own, and an angle moves by e / (2 sqrt(p(1-p))) times sqrt(1 - d/D)."""
     row, reference = attacked_audit(0.6, 0.02), attacked_audit(0.4, 0.03)
-    expected = np.hypot(0.02 / (0.6 + 1 / (2 * N)), 0.03 / (0.4 + 1 / (2 * N))) * np.sqrt(1 - 20 / MOST)
+    expected = np.hypot(0.02, 0.03) / (2 * np.sqrt(0.24)) * np.sqrt(1 - 20 / MOST)
     assert draw_error([row], [reference], "sample", MOST) == pytest.approx(np.full((1, 2), expected), rel=1e-4)
     in_class_form = np.hypot(0.02, 0.03) * np.sqrt(1 - 20 / MOST)
     assert draw_error([row], [reference], "class", MOST) == pytest.approx(np.full((1, 2), in_class_form), rel=1e-4)

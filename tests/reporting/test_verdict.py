@@ -10,7 +10,6 @@ import pytest
 
 from residuum.record import Results
 from residuum.reporting.evidence import find, noise_floor
-from residuum.reporting.level_rule import scores
 from residuum.reporting.page import page_text
 from residuum.reporting.run import Run
 from residuum.reporting.verdict import FOUND, INCONCLUSIVE, MIXED, NONE_FOUND, NOT_COMPARABLE, OVER, judge
@@ -117,8 +116,9 @@ def test_verdict(case):
 def test_the_judged_figure_and_its_bar_follow_from_the_shares_right():
     run = run_of(0.95)
     finding = find(run, run.rows["m"], "gaussian")
-    expected = np.mean([scores([0.95] * 2, SAMPLES)[0] - scores([0.8 + s] * 2, SAMPLES)[0] for s in SPREAD])
-    assert finding.value() == pytest.approx(np.exp(expected))
+    references = np.mean([np.arcsin(np.sqrt(0.8 + s)) for s in SPREAD])  # the row has one angle with every seed
+    assert finding.value() == pytest.approx((0.95 + 1 / 200) / (np.sin(references) ** 2 + 1 / 200))
+    assert finding.seeds == pytest.approx([0.9550 / 0.805] * 3, rel=0.02)
     assert finding.judgement.retrained == 6
     low, high = finding.bar()
     assert low < 1 < high < finding.value()

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from residuum.record import Audit, Curve, Row, SampleSet, over_seeds
-from residuum.reporting.level_rule import ERROR, Floats, Judgement, half_sample, judge_scores, scores
+from residuum.reporting.level_rule import ERROR, Floats, Judgement, Scale, half_sample, judge_scores, ratio_of, scores
 from residuum.reporting.run import Run
 
 Quantity = Literal["r", "G", "M"]
@@ -29,14 +29,19 @@ PARTS: dict[Quantity, tuple[SampleSet, ...]] = {"r": ("forgotten",), "G": ("held
 
 @dataclass(frozen=True)
 class Finding:
-    """What the rule says of one quantity of one row; column 0 is the level over all radii above 0, then each radius."""
+    """What the rule says of one quantity of one row; column 0 is the level over all radii above 0, then each radius.
+
+    `base` has the mean score of the references, from which values are counted.
+    """
 
     quantity: Quantity
     perturbation: str
     crafted_on: str | None
     form: str
     taus: tuple[float, ...]
-    seeds: tuple[float, ...]
+    samples: int
+    base: Floats
+    seed_values: Floats
     judgement: Judgement
 
     @property
@@ -48,7 +53,12 @@ class Finding:
 
     def value(self, column: int = 0) -> float:
         """Return the mean over seeds: a ratio, or in class form a difference."""
-        return self._natural(self.judgement.value[column])
+        return self._natural(self.judgement.value[column], column)
+
+    @property
+    def seeds(self) -> list[float]:
+        """The level of each seed, as the mean over seeds."""
+        return [self._natural(value) for value in self.seed_values]
 
     @property
     def neutral(self) -> float:
@@ -59,13 +69,13 @@ class Finding:
 
     def bar(self, column: int = 0) -> Bounds:
         """Return what re-trained models explain."""
-        return self._natural(self.judgement.low[column]), self._natural(self.judgement.high[column])
+        return self._natural(self.judgement.low[column], column), self._natural(self.judgement.high[column], column)
 
     def interval(self, column: int = 0) -> Bounds:
         """Return the 95 % interval of the mean, if the row varies from seed to seed as re-trained models do."""
         half = self.judgement.half_interval[column]
         middle = self.judgement.value[column]
-        return self._natural(middle - half), self._natural(middle + half)
+        return self._natural(middle - half, column), self._natural(middle + half, column)
 
     @property
     def smallest(self) -> float:
@@ -79,8 +89,23 @@ class Finding:
         j = self.judgement
         return float(j.value[0] - (j.low[0] + j.high[0]) / 2)
 
-    def _natural(self, value: float) -> float:
-        return float(value) if self.form == "class" else math.exp(value)
+    def _natural(self, value: float, column: int = 0) -> float:
+        """Return a difference of scores as a ratio, or in class form as it is."""
+        scale = scale_of(self.quantity, self.form)
+        if scale == "angle":
+            return float(ratio_of(self.base[column] + value, self.base[column], self.samples))
+        return float(value) if scale == "share" else math.exp(value)
+
+
+def scale_of(quantity: Quantity, form: str) -> Scale:
+    """Return the scale on which a quantity is judged.
+
+    >>> scale_of("r", "sample"), scale_of("M", "sample"), scale_of("r", "class")
+    ('angle', 'log', 'share')
+    """
+    if form == "class":
+        return "share"
+    return "log" if quantity == "M" else "angle"
 
 
 def judged_measure(form: str) -> tuple[str, float]:
@@ -106,11 +131,13 @@ def find(
     if not audits or not controls or any(len(found) != len(audits) for found in beside):
         return None
     taus = tuple(tau for tau in audits[0].taus if tau > 0)
-    sides = [_values(audits, controls, attacked, run.form, part) for part in PARTS[quantity]] if taus else [None]
+    scale = scale_of(quantity, run.form)
+    sides = [_values(audits, controls, attacked, scale, part) for part in PARTS[quantity]] if taus else [None]
     if any(side is None for side in sides):
         return None
     known = [side for side in sides if side is not None]
     values, others, reference, least = known[0]
+    base = reference.mean(0)
     if len(known) > 1:
         values, others, reference = (a - b for a, b in zip(known[0][:3], known[1][:3], strict=True))
         least = np.hypot(least, known[1][3])
@@ -123,8 +150,8 @@ def find(
         error=ERROR / len(run.perturbations),
         must_detect=must_detect,
     )
-    natural = values[:, 0] if run.form == "class" else np.exp(values[:, 0])
-    return Finding(quantity, perturbation, crafted_on, run.form, taus, tuple(natural.tolist()), judged)
+    samples = audits[0].right_shares(PARTS[quantity][0])[0]
+    return Finding(quantity, perturbation, crafted_on, run.form, taus, samples, base, values[:, 0], judged)
 
 
 def attacked_references(run: Run, perturbation: str) -> list[Audit] | None:
@@ -137,7 +164,7 @@ def _values(
     audits: Sequence[Audit],
     controls: Sequence[Sequence[Audit]],
     attacked: Sequence[Audit] | None,
-    form: str,
+    scale: Scale,
     part: SampleSet,
 ) -> Side | None:
     """Return values of row and controls, scores of the references, and the least spread; None without samples."""
@@ -150,9 +177,9 @@ def _values(
     own, reference = compared_shares(audits, attacked, part)
     pairs = [compared_shares(each, attacked, part) for each in controls]
     others, beside = (np.stack(each, axis=1) for each in zip(*pairs, strict=True))
-    known = scores(beside, n, form=form)  # the references where the controls met them: the row may have fewer draws
-    value = scores(own, n, form=form) - scores(reference, n, form=form)
-    return value, scores(others, n, form=form) - known, known[:, 0], half_sample(others, n, form=form)
+    known = scores(beside, n, scale=scale)  # the references where the controls met them: the row may have fewer draws
+    value = scores(own, n, scale=scale) - scores(reference, n, scale=scale)
+    return value, scores(others, n, scale=scale) - known, known[:, 0], half_sample(others, n, scale=scale)
 
 
 def compared_shares(
@@ -201,6 +228,7 @@ def seed_levels(run: Run, row: Row, perturbation: str) -> list[float | None]:
     known = audits and all(audit.samples for audit in audits) and (attacked is None or len(attacked) == len(audits))
     if not known or max(audits[0].taus) <= 0:
         return [None] * len(audits)
-    pair = compared_shares(audits, attacked)
-    levels = np.subtract(*(scores(shares, audits[0].samples, form=run.form)[:, 0] for shares in pair))
+    scale: Scale = "share" if run.form == "class" else "log"
+    own, reference = (scores(p, audits[0].samples, scale=scale)[:, 0] for p in compared_shares(audits, attacked))
+    levels = own - reference
     return list((levels if run.form == "class" else np.exp(levels)).tolist())

@@ -3,8 +3,9 @@
 Every model of a run has a score at each radius and one for all radii together, its level (column 0):
 
 - p(tau) is its share right, the mean over the n samples; the level is that of the mean of p over the radii above 0.
-- Sample form: score = log(p + 1/(2n)), so that never being right is a finite loss; values are log r.
-- Class form: score = p; values are differences.
+- Sample form: score = arcsin sqrt p, the angle on which the chance of n samples is as wide near 1 as elsewhere; on the
+  logarithm's scale a model that is always right lies next to one that nearly is.
+- Class form: score = p; values are differences. Memory M = r / G is a ratio of ratios: score = log(p + 1/(2n)).
 - Under noise all models of a seed meet the same inputs. Under an attack crafted on each model, every one meets its own,
   the references too. In both cases the S references and their k controls each are N = S(k + 1) re-trained models like
   any other. Only inputs crafted on the reference set it apart: a score is then the value against the reference of the
@@ -33,6 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 from residuum.errors import InputError
 
 Floats = NDArray[np.float64]
+Scale = Literal["angle", "log", "share"]
 Word = Literal["found", "over", "mixed", "none", "inconclusive"]
 
 ERROR = 0.05
@@ -46,7 +48,7 @@ MOST_MORE = 50
 class Judgement:
     """What the rule says of one row under one perturbation; arrays have the level first, then the radii.
 
-    `value` is the row's mean over seeds (log r or difference) and low..high the bar, what re-trained models explain.
+    `value` is the row's mean over seeds (differences of scores) and low..high the bar, what re-trained models explain.
     `statistic` is T; `p_value` is for all columns and both directions. `detectable` is the distance from the middle of
     the bar that is found with 80 % power; value -+ `half_interval` is the row's own 95 % interval, if it varies as
     re-trained models do. `radius` is the position of the radius that tells most. Where the word is
@@ -116,31 +118,53 @@ class Design:
         return [Design(self.seeds + more, self.retrained) for more in range(1, MOST_MORE + 1)]
 
 
-def scores(right: ArrayLike, samples: int, *, form: str = "sample") -> Floats:
+def scores(right: ArrayLike, samples: int, *, scale: Scale = "angle") -> Floats:
     """Return the level and the score at each radius, shape (..., T + 1), of shares right (..., T) at radii above 0.
 
     >>> scores([0.5, 1.0], 50).round(3).tolist()
+    [1.047, 0.785, 1.571]
+    >>> scores([0.5, 1.0], 50, scale="log").round(3).tolist()
     [-0.274, -0.673, 0.01]
-    >>> scores([0.5, 1.0], 50, form="class").tolist()
+    >>> scores([0.5, 1.0], 50, scale="share").tolist()
     [0.75, 0.5, 1.0]
     """
     shares = np.asarray(right, np.float64)
     if shares.ndim == 0 or shares.shape[-1] == 0 or not np.all((shares >= 0) & (shares <= 1)):
         raise InputError("expected shares between 0 and 1 at one or more radii above 0")
     columns = np.concatenate([shares.mean(-1, keepdims=True), shares], axis=-1)
-    return columns if form == "class" else np.log(columns + 1 / (2 * samples))
+    return _scored(columns, samples, scale)
 
 
-def half_sample(right: ArrayLike, samples: int, *, form: str = "sample") -> Floats:
-    """Return what half a sample more adds to each score, shape (T + 1,), at the mean of shares right (..., T).
+def _scored(shares: Floats, samples: int, scale: Scale) -> Floats:
+    if scale == "share":
+        return shares
+    return np.log(shares + 1 / (2 * samples)) if scale == "log" else np.arcsin(np.sqrt(shares))
+
+
+def ratio_of(angle: ArrayLike, base: ArrayLike, samples: int) -> Floats:
+    """Return how many times as often as at the angle `base` a model at this angle is right; beyond its ends as there.
+
+    Half a sample is added to both shares, so that a reference that is never right has a ratio too.
+
+    >>> ratio_of([math.pi / 6, math.pi / 2, 2], math.pi / 4, 50).round(3).tolist()
+    [0.51, 1.98, 1.98]
+    """
+    own, reference = (np.sin(np.clip(each, 0, math.pi / 2)) ** 2 + 1 / (2 * samples) for each in (angle, base))
+    return np.asarray(own / reference, np.float64)
+
+
+def half_sample(right: ArrayLike, samples: int, *, scale: Scale = "angle") -> Floats:
+    """Return how far half a sample more or less moves each score, (T + 1,), at the mean of shares right (..., T).
 
     >>> half_sample([[0.5], [0.7]], 50).round(4).tolist()
-    [0.0163, 0.0163]
+    [0.0102, 0.0102]
     """
     shares = np.asarray(right, np.float64)
-    mean = scores(shares.reshape(-1, shares.shape[-1]).mean(0), samples, form="class")
-    step = 1 / (2 * samples)
-    return np.full_like(mean, step) if form == "class" else np.log1p(step / (mean + step))
+    mean = scores(shares.reshape(-1, shares.shape[-1]).mean(0), samples, scale="share")
+    fewer, same, more = (
+        _scored(np.clip(mean + step, 0, 1), samples, scale) for step in (-1 / (2 * samples), 0, 1 / (2 * samples))
+    )
+    return np.asarray(np.maximum(more - same, same - fewer), np.float64)
 
 
 def error_shares(columns: int) -> Floats:

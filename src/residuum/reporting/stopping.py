@@ -4,7 +4,8 @@ A word changes when a value crosses an edge of its bar. After d of D draws the d
 radius will move by a standard error of e sqrt(1 - d/D), with e as the audit measured it; from there
 
 - the radii share their draws, so the level moves by at most the mean of theirs;
-- log r moves by the difference's error over the smaller of both shares (in class form the value is the difference);
+- an angle arcsin sqrt p moves by the error of p over 2 sqrt(p (1 - p)), where p is of both shares the one further out
+  (in class form the value is the difference);
   where row and reference are attacked themselves, each share moves by its own error;
 - a row's value is a mean over S seeds; half its bar, t s sqrt(1/S + 1/N), moves by t u sqrt((1/S + 1/N) / (N - 1))
   where the re-trained scores that s is the spread of move by u, taken to be the error of a control's value.
@@ -77,7 +78,7 @@ def draw_error(audits: Sequence[Audit], attacked: Sequence[Audit] | None, form: 
     """
     n = audits[0].samples
     if attacked is None:
-        return value_error(_errors(audits, "difference", most), np.minimum(*shares_right(audits)), n, form=form)
+        return value_error(_errors(audits, "difference", most), further_out(*shares_right(audits)), n, form=form)
     sides = (audits, attacked)
     own, reference = (
         value_error(_errors(side, "unlearn_accuracy", most), shares_right(side)[0], n, form=form) for side in sides
@@ -96,16 +97,24 @@ def _errors(audits: Sequence[Audit], measure: str, most: int) -> Floats:
     return np.subtract(*ends) / (2 * z) * np.sqrt(np.maximum(left, 0))
 
 
+def further_out(own: Floats, reference: Floats) -> Floats:
+    """Return of two shares the one that is nearer to 0 or 1, where an angle moves most."""
+    return np.where(own * (1 - own) < reference * (1 - reference), own, reference)
+
+
 def value_error(errors: Floats, shares: Floats, samples: int, *, form: str = "sample") -> Floats:
     """Return the errors of level and values, (..., T + 1), from those of p_m - p_a or of p at each radius, (..., T).
 
-    `shares` are the smaller ones of p_m and p_a, or p.
+    `shares` are those of p_m and p_a that are further out, or p.
 
-    >>> value_error(np.array([0.01, 0.03]), np.array([0.99, 0.49]), 50).round(4).tolist()
-    [0.0267, 0.01, 0.06]
+    >>> value_error(np.array([0.01, 0.03]), np.array([0.9, 0.5]), 50).round(4).tolist()
+    [0.0218, 0.0167, 0.03]
     """
-    of_share = scores(errors, samples, form="class")
-    return of_share if form == "class" else of_share / (scores(shares, samples, form="class") + 1 / (2 * samples))
+    of_share, at = (scores(each, samples, scale="share") for each in (errors, shares))
+    if form == "class":
+        return of_share
+    inside = np.clip(at, 1 / (2 * samples), 1 - 1 / (2 * samples))
+    return np.asarray(of_share / (2 * np.sqrt(inside * (1 - inside))), np.float64)
 
 
 def draw_reach(row: Floats, controls: Floats, judgement: Judgement, error: float) -> Floats:
