@@ -1,6 +1,6 @@
 """How often a verdict speaks against re-trained models that pose as unlearned, and how often it finds originals.
 
-    python benchmarks/false_alarms.py --pool FOLDER [--trials 400] [--only gaussian,pgd] [--measures r,G,M]
+    python benchmarks/false_alarms.py --pool FOLDER [--trials 300] [--only gaussian,pgd] [--measures r,G,M]
 
 The pool (see retrain_pool.py) is made on the first call, which takes about half an hour on one core, and resumed if
 interrupted. A trial is a run of digits (see pool_runs.py) judged as a whole, with gates and limits of utility, as the
@@ -21,7 +21,8 @@ from retrain_pool import PERTURBATIONS, SETS, Pool
 
 from residuum.reporting.verdict import FOUND, INCONCLUSIVE, MIXED, NOT_COMPARABLE, OVER, Verdict, judge
 
-Words = dict[tuple[str, str, tuple[int, int]], Counter[str]]  # by measure, row and design
+Design = tuple[int, int]  # seeds, and controls of each
+Words = dict[tuple[str, str, Design], Counter[str]]  # by measure, row and design
 EVIDENCE = (FOUND, OVER, MIXED, NOT_COMPARABLE)
 TABLES = {"unlearned": "called anything but clean or inconclusive", "original": "originals found"}
 
@@ -29,16 +30,16 @@ TABLES = {"unlearned": "called anything but clean or inconclusive", "original": 
 class Judged:
     """The words of all trials under one perturbation."""
 
-    def __init__(self, pool: Pool, perturbation: str, measures: list[str], trials: int) -> None:
-        self.pool, self.perturbation, self.trials = pool, perturbation, trials
+    def __init__(self, pool: Pool, perturbation: str, measures: list[str], designs: list[Design], trials: int) -> None:
+        self.pool, self.perturbation, self.designs, self.trials = pool, perturbation, designs, trials
         self.sets = SETS if {"G", "M"} & set(measures) else SETS[:1]
         groups = range(pool.references)
         self.found = {part: [pool.audited(perturbation, part, i) for i in groups] for part in self.sets}
         self.words: Words = {}
-        for design in DESIGNS:
+        for design in designs:
             self.judge_design(design, measures)
 
-    def judge_design(self, design: tuple[int, int], measures: list[str]) -> None:
+    def judge_design(self, design: Design, measures: list[str]) -> None:
         """Judge the trials of one design."""
         for drawn in drawn_runs(self.pool, *design, self.trials):
             run = as_run(record_of(self.pool, self.perturbation, drawn, self.audited))
@@ -58,7 +59,7 @@ class Judged:
     def line(self, measure: str, label: str) -> str:
         """Return one line of a table."""
         counted = EVIDENCE if label == "unlearned" else (FOUND,)
-        cells = [cell(self.words[measure, label, design], counted) for design in DESIGNS]
+        cells = [cell(self.words[measure, label, design], counted) for design in self.designs]
         return f"| {self.perturbation}{'' if measure == 'r' else f', {measure}'} | " + " | ".join(cells) + " |"
 
     def refused(self) -> float:
@@ -85,18 +86,20 @@ def cell(words: Counter[str], counted: tuple[str, ...]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pool", type=Path, required=True)
-    parser.add_argument("--trials", type=int, default=400)
+    parser.add_argument("--trials", type=int, default=300)
     parser.add_argument("--only", default=",".join(PERTURBATIONS))
     parser.add_argument("--measures", default="r")
+    parser.add_argument("--designs", default=",".join(f"{s}x{k}" for s, k in DESIGNS), help="seeds x controls of each")
     parser.add_argument("--class-form", action="store_true", help="forget the whole class instead of half of it")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     pool = Pool(arguments.pool, overrides={"forget.forget_fraction": None} if arguments.class_form else {})
     measures = arguments.measures.split(",")
-    judged = [Judged(pool, name, measures, arguments.trials) for name in arguments.only.split(",")]
+    designs = [(int(seeds), int(controls)) for seeds, controls in (d.split("x") for d in arguments.designs.split(","))]
+    judged = [Judged(pool, name, measures, designs, arguments.trials) for name in arguments.only.split(",")]
     for label, title in TABLES.items():
-        print(f"\n| {title} | " + " | ".join(f"{s}x{k}" for s, k in DESIGNS) + " |")
-        print("|---" * (1 + len(DESIGNS)) + "|")
+        print(f"\n| {title} | " + " | ".join(f"{s}x{k}" for s, k in designs) + " |")
+        print("|---" * (1 + len(designs)) + "|")
         for measure in measures:
             for each in judged:
                 print(each.line(measure, label), flush=True)

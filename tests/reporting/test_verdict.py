@@ -11,6 +11,7 @@ import pytest
 from residuum.record import Results
 from residuum.reporting.evidence import find, noise_floor
 from residuum.reporting.page import page_text
+from residuum.reporting.picture import picture_of
 from residuum.reporting.run import Run
 from residuum.reporting.verdict import FOUND, INCONCLUSIVE, MIXED, NONE_FOUND, NOT_COMPARABLE, OVER, judge
 from residuum.reporting.wording import figure_words, headline, not_proved, recommendation, verdict_sentence
@@ -147,6 +148,7 @@ def test_models_that_are_attacked_themselves_are_compared_with_a_reference_that_
     assert verdict.finding.neutral == 1
     assert "each on forgotten samples perturbed to attack itself" in verdict_sentence(alike, verdict)
     assert judge(run_of(0.97, crafted="unlearned"), "m").word == FOUND
+    assert [picture_of(each).columns[0].attacked for each in (alike, run_of(0.8))] == [True, False]
 
 
 def test_where_the_reference_is_attacked_neutral_is_what_controls_show():

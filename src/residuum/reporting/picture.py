@@ -63,6 +63,11 @@ class Column:
         """What the column shows."""
         return TITLES[self.quantity]
 
+    @property
+    def attacked(self) -> bool:
+        """Whether every model meets inputs that attack itself."""
+        return any(finding.crafted_on == "unlearned" for finding in self.findings.values())
+
     def text(self, label: str) -> str:
         """Return the row's figure, with its interval where there is one."""
         finding = self.findings.get(label)
