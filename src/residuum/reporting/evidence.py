@@ -156,7 +156,7 @@ def find(
 
 def attacked_references(run: Run, perturbation: str) -> list[Audit] | None:
     """Return the audits of the references on inputs crafted on themselves; None where all models share their inputs."""
-    audits = run.rows["retrain"].audits(perturbation)
+    audits = run.rows["retrain"].audits(perturbation) if "retrain" in run.rows else []
     return audits if audits and audits[0].settings.crafted_on == "unlearned" else None
 
 
