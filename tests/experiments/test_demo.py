@@ -69,3 +69,19 @@ def test_a_softened_start_is_at_the_noise_of_re_training_and_keeps_its_use(row, 
 def test_soft_reset_costs_less_than_a_third_of_re_training(demo):
     for own, retrain in zip(seeds(demo, "soft_reset"), seeds(demo, "retrain"), strict=True):
         assert own["passes"] <= 0.3 * retrain["passes"]
+
+
+def test_every_gate_of_comparability_is_passed(demo_folder):
+    gates = {gate.name: gate.passed for gate in Run.load(demo_folder).gates}
+    assert gates == dict.fromkeys(("recipe", "seen", "retain fit", "utility", "original", "twins"), True)
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_a_re_train_with_a_tenth_of_the_epochs_is_not_comparable_unless_accepted(demo_folder, tmp_path, accepted):
+    short = ["--set", "retrain_epochs=4", "--methods", "gd", "--draws", "13"]
+    short += ["--accept-reference"] if accepted else []
+    folders = ["--out", str(tmp_path), "--store", str(demo_folder.parent / "store")]
+    assert run_command(["run", "digits", *short, *folders]) == 0
+    run = Run.load(tmp_path)
+    assert {"retain fit", "utility"} & {gate.name for gate in run.gates if not gate.passed}
+    assert (run.verdicts["gd"].word == NOT_COMPARABLE) is not accepted
