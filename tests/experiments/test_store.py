@@ -273,7 +273,7 @@ def test_the_command_line_lists_and_verifies(toy, capsys, tmp_path):
     assert run_command(["store", "ls", "--json", *where]) == 0
     assert json.loads(capsys.readouterr().out)[0]["current"] is True
     assert run_command(["store", "verify", *where]) == 0
-    assert "1 stages checked, 0 broken" in capsys.readouterr().out
+    assert "1 stage checked, 0 broken" in capsys.readouterr().out
     (folder / "value.txt").write_text("2")
     assert run_command(["store", "verify", *where]) == 1
     assert "value.txt" in capsys.readouterr().out
