@@ -6,7 +6,7 @@ READY = $(VENV)/.ready
 # Two torch processes on two cores run best with one thread each.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-long lint format docs site-figures release-check screenshots clean
+.PHONY: demo test test-long lint format docs site-figures notebooks release-check screenshots clean
 
 demo: $(READY)  ## train, unlearn and audit the bundled digits
 	$(BIN)/residuum run digits
@@ -33,6 +33,9 @@ docs: $(READY)  ## the site, into build/site: open its index.html, no server nee
 
 site-figures: $(READY)  ## the runs behind the site's tables and pictures; minutes
 	$(BIN)/python -m website.measure build/site-runs
+
+notebooks: $(READY)  ## execute all notebooks and keep their outputs
+	$(BIN)/python notebooks/execute.py
 
 release-check: $(READY)  ## build wheel and sdist, try each in an empty environment outside the repository
 	.ci/release_check.sh $(BIN)/python

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Build wheel and sdist, install each into an empty environment outside the repository, and use it there.
 set -euo pipefail
+unset PYTHONPATH # nothing of the repository may be found but by installing it
 here="$(cd "$(dirname "$0")/.." && pwd)"
 python="${1:-python3}"
 away="$(mktemp -d)"

@@ -13,7 +13,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from website import api_pages, method_pages  # noqa: E402 (mkdocs runs hooks from anywhere)
+from website import api_pages, method_pages, notebook_pages  # noqa: E402 (mkdocs runs hooks from anywhere)
 
 PROJECT_FILES = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 HOMES = {original: page for page, original in PROJECT_FILES.items()}
@@ -24,6 +24,7 @@ def on_config(config: Any) -> Any:
     """Put the pages that are made here, and those that nobody has placed, into the navigation."""
     sections = {name: pages for entry in config.nav for name, pages in entry.items() if isinstance(pages, list)}
     sections["Methods"] += [{page.title: page.path} for page in method_pages.pages()]
+    sections["Notebooks"] += [{page.title: page.path} for page in notebook_pages.pages()]
     sections["Reference"] += [{page.title: page.path} for page in api_pages.pages()]
     placed = set(re.findall(r"[\w./-]+\.md", str(config.nav)))
     pages = sorted(Path(config.docs_dir).rglob("*.md"))
@@ -36,7 +37,7 @@ def on_config(config: Any) -> Any:
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are made here, and the source files that pages link to."""
     made = {page: (ROOT / original).read_text(encoding="utf-8") for page, original in PROJECT_FILES.items()}
-    made |= {page.path: page.text for page in (*method_pages.pages(), *api_pages.pages())}
+    made |= {page.path: page.text for page in (*method_pages.pages(), *notebook_pages.pages(), *api_pages.pages())}
     for path, text in made.items():
         files.append(File.generated(config, path, content=text))
     for path in linked_sources(files, made):
@@ -75,7 +76,8 @@ def site_link(page: str, target: str, anchor: str) -> str:
 
 def repository_path(page: str, target: str) -> str:
     """Return the path from the repository's root that a link on a page means."""
-    written = PROJECT_FILES.get(page) or ("docs/methods.md" if page.startswith("methods/") else f"docs/{page}")
+    made = {"methods": "docs/methods.md", "notebooks": page.replace(".md", ".ipynb")}  # what the page is made of
+    written = PROJECT_FILES.get(page) or made.get(page.partition("/")[0], f"docs/{page}")
     named = (ROOT / written).parent / target if target else ROOT / written
     return Path(os.path.normpath(named)).relative_to(ROOT).as_posix()
 
