@@ -14,7 +14,7 @@ from residuum import Experiment, Run, report, run
 from residuum.cli import run_command
 from residuum.errors import InputError
 
-README = Path(__file__).parents[1] / "README.md"
+RESULTS = Path(__file__).parents[1] / "docs" / "results.md"
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +63,12 @@ def test_a_run_shows_its_verdicts_in_a_notebook(done):
         assert verdict.word in done._repr_html_()
 
 
-def readme_command():
-    found = re.search(r"^residuum (run .*)$", README.read_text(encoding="utf-8"), re.MULTILINE)
+def documented_command():
+    found = re.search(r"^residuum (run .*)$", RESULTS.read_text(encoding="utf-8"), re.MULTILINE)
     return shlex.split(found.group(1))
 
 
-@pytest.mark.parametrize("command", [["run", "tiny"], readme_command()], ids=["tiny", "readme"])
+@pytest.mark.parametrize("command", [["run", "tiny"], documented_command()], ids=["tiny", "documented"])
 def test_terminal_page_csv_and_run_give_every_row_the_same_verdict(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert run_command([*command, "--workers", "1"]) == 0

@@ -1,4 +1,4 @@
-"""What the README says works: its Python runs, its commands run, its make targets exist."""
+"""What README and documents say works: their Python runs, their commands are understood, their make targets exist."""
 
 from __future__ import annotations
 
@@ -8,24 +8,42 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
-from residuum.cli import run_command
+from residuum.cli import make_app, run_command
 
 ROOT = Path(__file__).parents[1]
+PAGES = sorted(ROOT.glob("docs/**/*.md"))
 
 
 def blocks(file):
-    return re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / file).read_text(encoding="utf-8"), re.M | re.S)
+    return re.findall(r"^```([^\n]*)\n(.*?)^```", (ROOT / file).read_text(encoding="utf-8"), re.M | re.S)
+
+
+def command_lines(file, languages=("sh",)):
+    return [
+        shlex.split(line, comments=True)
+        for language, block in blocks(file)
+        if language in languages
+        for line in block.replace("\\\n", " ").splitlines()
+        if line.strip() and not line.startswith("#")
+    ]
 
 
 BLOCKS = blocks("README.md")
-PYTHON = [block for language, block in [*BLOCKS, *blocks("docs/report.md")] if language == "python"]
-COMMANDS = [
-    shlex.split(line, comments=True)
-    for language, block in BLOCKS
-    if language == "sh"
-    for line in block.replace("\\\n", " ").splitlines()
-    if line.strip() and not line.startswith("#")
+# other pages have tests of their own
+PYTHON = [
+    block
+    for page in ("README.md", "docs/report.md", "docs/trackers.md")
+    for name, block in blocks(page)
+    if name == "python"
+]
+COMMANDS = command_lines("README.md")
+DOCUMENTED = [
+    command[1:]
+    for page in PAGES
+    for command in command_lines(page, ("sh", ""))
+    if command[0] == "residuum" and not {"...", "|", ">", "&&"} & set(command)
 ]
 
 
@@ -36,9 +54,11 @@ def commands(program):
 
 
 def test_every_command_is_known_to_these_tests():
-    assert {command[0] for command in COMMANDS} <= {"make", "residuum"}
+    assert {command[0] for command in COMMANDS} == {"make", "pip", "residuum"}
+    assert commands("pip") == [["install", "residuum"]]  # `make release-check` installs what would be there
 
 
+@pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
 @pytest.mark.parametrize("block", PYTHON)
 def test_python_examples_run(block, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -48,9 +68,21 @@ def test_python_examples_run(block, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("arguments", commands("residuum"), ids=" ".join)
 def test_residuum_commands_run(arguments, tmp_path, monkeypatch, capsys):
+    """A long run is planned here; tests/experiments/test_demo.py carries it out."""
     monkeypatch.chdir(tmp_path)
-    assert run_command(arguments) == 0
+    assert run_command([*arguments, *(["--dry-run"] if arguments[0] == "run" else [])]) == 0
     assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("arguments", DOCUMENTED, ids=" ".join)
+def test_documented_commands_are_understood(arguments):
+    name, rest = None, arguments
+    group = get_command(make_app())
+    while hasattr(group, "commands"):
+        name, *rest = rest
+        assert name in group.commands
+        group = group.commands[name]
+    group.make_context(name, list(rest))  # refuses unknown options, missing arguments and values of a wrong type
 
 
 @pytest.mark.parametrize("arguments", commands("make"), ids=" ".join)
@@ -59,14 +91,23 @@ def test_make_targets_exist(arguments):
     assert "residuum run digits" in planned or "pytest" in planned
 
 
-def test_the_first_example_has_at_most_twelve_lines():
+def test_the_first_example_has_at_most_fourteen_lines():
     first = next(block for language, block in BLOCKS if language == "python")
-    assert len(first.strip().splitlines()) <= 12
+    assert len(first.strip().splitlines()) <= 14
 
 
-def test_links_to_files_resolve():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    targets = [target for target in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in target]
-    assert targets
-    for target in targets:
-        assert (ROOT / target).exists(), target
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
+def test_links_to_files_resolve(page):
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#\s]+)", text):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_the_figures_of_the_results_are_those_of_the_methods_pages():
+    measured = (ROOT / "website" / "measured.csv").read_text(encoding="utf-8").replace('"', "")
+    rows = re.findall(r"^\| (\w+) \| ([^*]+?) \|$", (ROOT / "docs" / "results.md").read_text(encoding="utf-8"), re.M)
+    assert len(rows) > 30
+    for label, cells in rows:
+        shown = ",".join([label, *(cell.strip() for cell in cells.split(" | "))][:7])
+        assert label == "model" or shown in measured, shown

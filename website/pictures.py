@@ -104,7 +104,7 @@ def power(run: Run) -> Figure:
         for part in (first_seeds(run, k) for k in counts)
     ]
     axes.plot(counts, smallest, marker="o", color=INK, label="smallest r found with 80 % power")
-    for label, colour in (("original", ORANGE), ("gd", BLUE), ("soft_reset", GREEN)):
+    for label, colour in (("original", ORANGE), ("gd", BLUE)):
         judged = find(run, run.rows[label], NOISE)
         assert judged is not None
         axes.axhline(judged.value(), color=colour, lw=1.2, ls="--", label=f"{label}: r = {judged.value():.2f}")
