@@ -6,7 +6,7 @@ READY = $(VENV)/.ready
 # Two torch processes on two cores run best with one thread each.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-long lint format docs site-figures notebooks release-check screenshots clean
+.PHONY: demo test test-long test-oldest lint format docs site-figures notebooks release-check screenshots clean
 
 demo: $(READY)  ## train, unlearn and audit the bundled digits
 	$(BIN)/residuum run digits
@@ -16,6 +16,18 @@ test: $(READY) lint  ## what every change must pass
 
 test-long: $(READY)  ## what takes minutes
 	$(BIN)/pytest -q -n 2 --dist worksteal -m long
+
+# PyPI has torch 2.4 for Linux with CUDA only: about 5 GB, once
+OLDEST = build/oldest
+OLD_TESTS = auditing data metrics models perturbations methods pack test_plugins.py test_training.py
+test-oldest: $(OLDEST)/.ready  ## the fast tests of everything that computes, on the oldest libraries that are promised
+	$(OLDEST)/bin/pytest -q -n 2 --dist worksteal -m "not long" -W ignore::DeprecationWarning \
+	  $(OLD_TESTS:%=tests/%) --ignore tests/methods/test_attacks_foolbox.py
+
+$(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/pip install --quiet -c constraints-oldest.txt -e . pandas pytest pytest-xdist hypothesis pyyaml
+	touch $@
 
 lint: $(READY)
 	$(BIN)/ruff check .

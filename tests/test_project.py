@@ -58,7 +58,7 @@ def test_contributing_names_what_exists():
     assert len(paths) > 15
     assert [path for path in paths if not (ROOT / path).exists()] == []
     targets = set(re.findall(r"(?:^|`)make ([a-z-]+)", CONTRIBUTING, re.M))
-    assert targets == {"test", "format", "test-long", "lint", "docs", "site-figures", "release-check"}
+    assert targets == {"test", "format", "test-long", "test-oldest", "lint", "docs", "site-figures", "release-check"}
     rules = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert all(re.search(rf"^{target}:", rules, re.M) for target in targets)
 
@@ -79,7 +79,16 @@ def test_workflows_run_what_the_makefile_has():
     ]
     rules = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = {word for step in steps for word in re.findall(r"^make ([a-z-]+)", step)}
-    assert targets == {"docs", "release-check", "test-long"}
+    assert targets == {"docs", "release-check", "test-long", "test-oldest"}
     assert all(re.search(rf"^{target}:", rules, re.M) for target in targets)
     assert ".ci/run" in steps
     assert [yaml.safe_load(path.read_text(encoding="utf-8")) for path in (folder / "ISSUE_TEMPLATE").glob("*.yml")]
+
+
+def test_the_oldest_libraries_tested_are_those_promised():
+    lines = (ROOT / "constraints-oldest.txt").read_text(encoding="utf-8").splitlines()
+    pinned = dict(line.split("==") for line in lines if "==" in line)
+    for text in PROJECT["project"]["dependencies"]:
+        name, least = text.split(">=")
+        assert f"{pinned[name]}.0.0".startswith(f"{least}."), name
+        assert set(pinned[name].removeprefix(least)) <= set(".0"), name
