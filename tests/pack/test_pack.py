@@ -436,6 +436,21 @@ def test_the_guides_commands(made, tmp_path, monkeypatch, capsys):
         assert text.partition(":")[0].lower() in " ".join(guide.lower().split()), text
 
 
+def test_other_witnesses_are_taken_over_without_lists_of_samples(made, tmp_path):
+    run = shutil.copytree(made / "run", tmp_path / "run")
+    content = json.loads((run / "results.json").read_text())
+    seed = content["methods"]["gd"]["per_seed"]["1"]
+    worst = list(seed["audits"]["gaussian"]["first_radius"])
+    seed["witnesses"] = {"tow": {"value": 0.5, "worst": worst, "by_id": {worst[0]: 1.0}}}
+    content["methods"]["gd"]["witnesses"] = {"tow": {"value": 0.5, "meaning": "a witness"}}
+    (run / "results.json").write_text(json.dumps(content))
+    packed = pack(run, tmp_path / "w.zip")
+    assert verify(packed.file).sound
+    kept = json.loads(contents(packed.file)["results.json"])["methods"]["gd"]
+    assert kept["per_seed"]["1"]["witnesses"] == {"tow": {"value": 0.5}}
+    assert kept["witnesses"]["tow"]["value"] == 0.5
+
+
 def test_near_duplicates_by_a_slow_loop():
     import torch
 

@@ -7,7 +7,7 @@ from typing import Any
 from residuum.auditing import AuditResult, Counts, first_radius
 from residuum.experiments.results import RowFacts, assembled_record
 from residuum.experiments.runner import Result
-from residuum.record import Audit, Results, Row
+from residuum.record import Audit, Results, Row, SeedResult
 from residuum.reporting.verdict import with_verdicts
 
 Tables = dict[
@@ -29,7 +29,7 @@ def load_tables(record: Results, folder: Path) -> Tables:
 def derived_record(record: Results, folder: Path) -> Results:
     """Return the record as its counts, seeds, settings and metrics give it, by the functions that a run uses.
 
-    Taken over are what counts cannot say: settings, sizes, metrics of each seed, costs, warnings and notes. Derived are
+    Taken over is what counts cannot say: settings, sizes, metrics and witnesses of each seed, costs, notes. Derived are
     all measures with their intervals, summaries, floors, gates and verdicts.
     """
     tables = load_tables(record, folder)
@@ -90,7 +90,7 @@ def _measured(audit: Audit, counts: Counts, heldout: Counts | None) -> dict[str,
 
 
 def _with_paths(row: Row, given: Row) -> Row:
-    """Return a derived row whose audits name the files of the given one."""
+    """Return a derived row whose audits name the files of the given one, with its other witnesses: they need models."""
     seeds = {}
     for seed, result in row.per_seed.items():
         audits = {}
@@ -100,8 +100,13 @@ def _with_paths(row: Row, given: Row) -> Row:
             if audit.heldout and before.heldout:
                 update["heldout"] = audit.heldout.model_copy(update={"counts": before.heldout.counts})
             audits[name] = audit.model_copy(update=update)
-        seeds[seed] = result.model_copy(update={"audits": audits})
-    return row.model_copy(update={"per_seed": seeds})
+        more = _witnesses(given.per_seed[seed])
+        seeds[seed] = result.model_copy(update={"audits": audits, **more})
+    return row.model_copy(update={"per_seed": seeds, **_witnesses(given)})
+
+
+def _witnesses(part: Row | SeedResult) -> dict[str, Any]:
+    return {"witnesses": part.witnesses} if part.witnesses else {}
 
 
 def differences(stated: Any, derived: Any, where: str = "", by: str = "its counts give") -> list[str]:  # noqa: ANN401

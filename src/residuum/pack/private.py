@@ -52,11 +52,19 @@ def private_record(record: Results) -> dict[str, Any]:
     settings |= {"picture": None} if settings.get("picture") else {}
     _forget_file_names(scenario)
     noted = [content, *(result for row in content["methods"].values() for result in row["per_seed"].values())]
+    for part in [*noted, *content["methods"].values()]:
+        for name, found in part.get("witnesses", {}).items():
+            part["witnesses"][name] = {key: value for key, value in found.items() if not _names_things(value)}
     for part in noted:
         for name in ("warnings", "notes"):
             if isinstance(part.get(name), list):
                 part[name] = [without_paths(text) for text in part[name]]
     return content
+
+
+def _names_things(value: object) -> bool:
+    """Tell whether a value of a witness could list samples: anything but a number, a text, or a list of numbers."""
+    return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(each, str | dict) for each in value))
 
 
 def _forget_file_names(scenario: dict[str, Any]) -> None:
