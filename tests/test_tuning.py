@@ -138,6 +138,9 @@ def test_requests_that_cannot_choose_are_refused(store):
         tune(experiment(**{"data.validation_size": 0}), store=store)
     with pytest.raises(InputError, match="at least one setting"):
         tune(experiment([]), store=store)
+    chain = Experiment.create("tiny", methods="gd", requests=["class=8,fraction=0.5", "fraction=0.02"])
+    with pytest.raises(InputError, match="expected one deletion request"):
+        tune(chain, store=store)
     for wrong in ({"innocents": 1}, {"share": 1.0}, {"points": -1}):
         with pytest.raises(InputError, match="expected at least 2 innocents"):
             tune(experiment(), store=store, **wrong)
