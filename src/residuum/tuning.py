@@ -191,7 +191,7 @@ def check_request(experiment: Experiment, innocents: int, share: float, points: 
     if not experiment.rows:
         raise InputError("expected at least one setting to try, got none")
     if experiment.scenario.earlier:
-        raise InputError("expected one deletion request to choose settings for, got several; ask for all of them in one")
+        raise InputError("expected one deletion request, got several; put all that is to forget into one")
     if not 2 <= innocents <= 100 or not 0 < share < 1 or not 0 <= points <= 100:
         asked = f"{innocents}, {share:g} and {points:g}"
         ranges = "expected at least 2 innocents (at most 100), a share between 0 and 1 and points of 0 to 100"
