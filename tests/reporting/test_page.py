@@ -174,6 +174,14 @@ def test_the_trade_off_figure_shows_levels_against_accuracy_and_against_cost(mak
     assert "re-training" in price.get_xlabel()
 
 
+def test_a_long_name_leaves_room_for_the_plots(make_run, change, tmp_path):
+    run = make_run()
+    name = "rurk:" + "batch_size=64:" * 11
+    long = change(run, lambda record: record["methods"].update({name: record["methods"].pop("gd")}))
+    write_figures([long], tmp_path)  # a warning, which fails a test, if the plots have no room
+    assert name not in (tmp_path / "trade_off_gaussian.svg").read_text()
+
+
 def test_a_plot_of_many_rows_starts_with_few(demo, make_run):
     shown = demo.summary.first_shown()
     assert len(shown) == 4

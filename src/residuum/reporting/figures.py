@@ -13,6 +13,7 @@ from residuum.reporting.run import Run
 from residuum.reporting.summary import COLOURS, Style, row_styles
 
 LINES = ("-", "--", ":")
+LONGEST = 28  # characters of a name in a legend: longer ones would leave no room for the plot
 GREY, INK = "#8d949c", "#1d2126"
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "residuum",
@@ -103,7 +104,7 @@ def draw_curves(axes: Any, run: Run, perturbation: str, measure: Measure, styles
         if row.label not in shown:
             continue
         curve, look = row.curve(perturbation, measure.key), row_look(styles[row.label])
-        axes.plot(taus, _floats(curve.value), lw=1.5, marker="o", ms=2.5, label=row.label, **look)
+        axes.plot(taus, _floats(curve.value), lw=1.5, marker="o", ms=2.5, label=_short(row.label), **look)
         if row.kind != "control" and curve.low:
             axes.fill_between(taus, _floats(curve.low), _floats(curve.high), color=look["color"], alpha=0.08, lw=0)
     axis = AXES.get(perturbation, "radius")
@@ -129,7 +130,7 @@ def trade_off_figure(run: Run, perturbation: str, styles: Mapping[str, Style]) -
                 color=look["color"],
                 alpha=0.6,
                 marker="o" if look["linestyle"] == "-" else "s",
-                label=label,
+                label=_short(label),
             )
     title = f"Trade-off under {perturbation}"
     name = "difference" if measure == "difference" else "r"
@@ -138,6 +139,10 @@ def trade_off_figure(run: Run, perturbation: str, styles: Mapping[str, Style]) -
     price.set_xscale("symlog", linthresh=1.0)
     price.legend(*use.get_legend_handles_labels(), loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
     return figure
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= LONGEST else f"{label[: LONGEST - 1]}…"
 
 
 def _floats(values: Sequence[float | None]) -> list[float]:
