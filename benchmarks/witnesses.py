@@ -9,7 +9,7 @@ place, all drawn from the pool; the row is called as a run calls it. What was co
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -18,21 +18,26 @@ from retrain_pool import Pool
 
 from residuum.auditing import audit
 from residuum.auditing.predictor import Predictor
-from residuum.auditing.witnesses.calls import call
+from residuum.auditing.witnesses.calls import ERROR, call
 from residuum.auditing.witnesses.certified import certified_band
+from residuum.auditing.witnesses.ensembles import KLoM
+from residuum.auditing.witnesses.klom import bin_edges, bin_shares, klom, klom_bias
 from residuum.auditing.witnesses.margins import margins
 from residuum.auditing.witnesses.ranking import Classes, rank
 from residuum.auditing.witnesses.recovery import recovery_radii
 from residuum.auditing.witnesses.rmia import log_relative
 from residuum.auditing.witnesses.transfer import transfer_matrix
+from residuum.auditing.witnesses.ulira import crossed_auc, permutation_p, u_lira
 from residuum.auditing.witnesses.worst_case import worst_case
+from residuum.experiments import Experiment
 from residuum.models import forward
 from residuum.perturbations import FGSM
 from residuum.types import child_seed
 
 SEEDS = 3
-GROUPS, OTHERS, ORIGINALS = 20, 6, 2
+OTHERS, ORIGINALS = 6, 2  # of each group
 SHIFT = 0.1
+PERMUTATIONS = 39  # in a trial: enough for the level of 5 %, and a run makes more
 REFERENCES = 50  # innocents whose mean probability RMIA compares with
 
 
@@ -62,6 +67,11 @@ class Statistics:
         self.radii = [tau for tau in taus["pgd"] if tau > 0]
         self.sigmas = [tau for tau in taus["gaussian"] if tau > 0]
 
+    @property
+    def innocents(self) -> list[str]:
+        """The names of all re-trained models of the pool."""
+        return [f"retrain-{j}" for j in range(self.pool.others)] + [f"reference-{j}" for j in range(40)]
+
     @cache  # noqa: B019 (lives as long as the benchmark)
     def predictor(self, name: str) -> Predictor:
         """Return the predictor of a model."""
@@ -80,13 +90,14 @@ class Statistics:
         return rank(rho[:n], rho[n:], self.classes).auc
 
     def worst_case(self, w: str, a: str) -> float:
-        """Return s(w, a) - s(a, w), the mean over two radii."""
+        """Return s(w, a) - s(a, w) at one radius, searched from the samples alone."""
 
         def shares() -> np.ndarray:
             pair = self.predictor(w), self.predictor(a)
-            return np.array([worst_case(*own, self.forget, self.radii[:2], seed=1)[0] for own in (pair, pair[::-1])])
+            asked = {"seed": 1, "restarts": 1}
+            return np.array([worst_case(*own, self.forget, self.radii[1:2], **asked)[0] for own in (pair, pair[::-1])])
 
-        there, back = self.kept(f"worst_case/{w}-{a}", shares)
+        there, back = self.kept(f"worst_case_once/{w}-{a}", shares)
         return float(there.mean() - back.mean())
 
     def transfer(self, w: str, a: str) -> float:
@@ -128,22 +139,23 @@ class Statistics:
         return rank(log_q[:n], log_q[n:], self.classes).auc
 
 
-def trial(statistics: Statistics, witness: str, kind: str, rng: np.random.Generator) -> bool:
-    """Return whether a row of three models of this kind is called remembering."""
+def trial(statistics: Statistics, witness: str, kind: str, asked: argparse.Namespace, rng: np.random.Generator) -> bool:
+    """Return whether a row of three models of this kind is called remembering, beside so many controls of each seed."""
+    controls = asked.controls
     value = getattr(statistics, witness)
-    groups = [members_of(statistics.pool, int(group)) for group in rng.permutation(GROUPS)]
+    groups = [members_of(statistics.pool, int(group)) for group in rng.permutation(asked.groups)]
     if witness in ("recovery", "rmia"):  # of a model alone: any innocent may stand in the row's place
         drawn = rng.permutation(sorted({name for reference, others, _ in groups for name in (reference, *others)}))
         originals = rng.permutation(sorted({name for _, _, own in groups for name in own}))
         row = [value(str(name)) for name in (originals if kind == "original" else drawn)[:SEEDS]]
-        innocents = [value(str(name)) for name in drawn[SEEDS : 3 * SEEDS]]
+        innocents = [value(str(name)) for name in drawn[SEEDS : (2 + controls) * SEEDS]]
     else:
         row, innocents = [], []
         for reference, others, originals in groups[:SEEDS]:
-            m, control = rng.choice(others, 2, replace=False)
+            m, *beside = rng.choice(others, 1 + controls, replace=False)
             judged = rng.choice(originals) if kind == "original" else m
             row.append(value(str(judged), reference))
-            innocents.append(value(str(control), reference))
+            innocents += [value(str(control), reference) for control in beside]
     return bool(call(row, innocents, least=0.5 / len(statistics.forget)).found)
 
 
@@ -153,22 +165,79 @@ def members_of(pool: Pool, group: int) -> tuple[str, list[str], list[str]]:
     return f"reference-{group}", others[:OTHERS], originals[:ORIGINALS]
 
 
+def ensemble_trial(statistics: Statistics, witness: str, kind: str, rng: np.random.Generator) -> tuple[float, bool]:
+    """Return the value of many models of a kind beside many innocents, and whether they are called remembering."""
+    sizes = {"ulira": (8, 40), "klom": (50, 50)}[witness]
+    drawn = rng.permutation(statistics.innocents)
+    if kind == "original":
+        originals = rng.permutation([f"original-{j}" for j in range(50)])[: sizes[0]]
+        drawn = [*originals, *drawn]
+    n = len(statistics.forget)
+    phi = np.stack([statistics.margins(str(name))[:n] for name in drawn[: sum(sizes)]])
+    own, innocent = phi[: sizes[0]], phi[sizes[0] :]
+    if witness == "ulira":
+        p = permutation_p(phi, sizes[0], rng, PERMUTATIONS)
+        return crossed_auc(phi, np.arange(len(phi)) < sizes[0]), p <= ERROR
+    return float(klom(own, innocent).mean()), KLoM(permutations=PERMUTATIONS).permutation_p(own, innocent, rng) <= ERROR
+
+
+class ScenarioPool(Pool):
+    """A pool of models of another scenario."""
+
+    scenario = "digits"
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """The scenario."""
+        return Experiment.create(self.scenario)
+
+
+def print_ulira(pool: Pool) -> None:
+    """Print U-LiRA of 12 originals and of 12 innocents, each beside 24 other innocents."""
+    forget = pool.experiment.splits().forget
+
+    def of_models(kind: str, numbers: range) -> np.ndarray:
+        models = (pool.model(f"{kind}-{number}") for number in numbers)
+        return np.stack([margins(forward(model, forget), forget.y).numpy() for model in models])
+
+    innocent = of_models("retrain", range(24))
+    for kind, numbers in (("original", range(12)), ("retrain", range(24, 36))):
+        print(kind, u_lira(of_models(kind, numbers), innocent, seed=1))
+
+
 def main() -> None:
-    """Print the share of rows called, for each witness."""
+    """Print the share of rows called, for each witness; of another scenario than digits U-LiRA alone."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--pool", type=Path, required=True)
     parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--witnesses", default="rmia,certified,transfer,recovery,worst_case")
+    parser.add_argument("--scenario", default="digits")
+    parser.add_argument("--controls", type=int, default=1)
+    parser.add_argument("--groups", type=int, default=20)
+    parser.add_argument("--witnesses", default="rmia,certified,transfer,recovery,worst_case,ulira,klom")
     asked = parser.parse_args()
     torch.set_num_threads(1)
+    if asked.scenario != "digits":
+        ScenarioPool.scenario = asked.scenario
+        print_ulira(ScenarioPool(asked.pool))
+        return
     statistics = Statistics(Pool(asked.pool))
     print("| witness | re-trained called remembering, % | originals found, % |\n|---|---|---|")
     for witness in asked.witnesses.split(","):
-        rates = []
+        rates, means = [], []
         for kind in ("retrain", "original"):
             rng = np.random.default_rng(0)
-            rates.append(100 * np.mean([trial(statistics, witness, kind, rng) for _ in range(asked.trials)]))
-        print(f"| {witness} | {rates[0]:.1f} | {rates[1]:.1f} |", flush=True)
+            if witness in ("ulira", "klom"):
+                found = [ensemble_trial(statistics, witness, kind, rng) for _ in range(asked.trials)]
+                means.append(f"{np.mean([value for value, _ in found]):.2f}")
+                rates.append(100 * np.mean([called for _, called in found]))
+            else:
+                rates.append(100 * np.mean([trial(statistics, witness, kind, asked, rng) for _ in range(asked.trials)]))
+        shown = f" (means {' and '.join(means)})" if means else ""
+        print(f"| {witness}{shown} | {rates[0]:.1f} | {rates[1]:.1f} |", flush=True)
+    halves = np.stack([statistics.margins(name)[: len(statistics.forget)] for name in statistics.innocents[:100]])
+    shares = bin_shares(halves, bin_edges(halves))
+    print(f"KLoM of two halves of 100 innocents: {klom(halves[::2], halves[1::2]).mean():.2f}, ", end="")
+    print(f"expected of nothing: {klom_bias(shares, 50, 50).mean():.2f}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from residuum.auditing.witnesses.ulira import FEWEST, u_lira
 Margins = Mapping[str, Floats]  # by part: forget, heldout, retain, validation
 Model = tuple[str, str]  # label and seed; references have the label "reference"
 INNOCENT = "reference"
-KLOM_PERMUTATIONS = 99
 
 
 @dataclass(frozen=True)
@@ -98,6 +97,7 @@ class KLoM(EnsembleWitness):
     """The 95th percentile over forgotten samples of KLoM between a row's seeds and the innocents; see `klom`."""
 
     reference: bool = False
+    permutations: int = 99
     name: ClassVar[str] = "klom"
     meaning: ClassVar[str] = "KL divergence of margins from innocent models', 95th percentile of forgotten samples"
 
@@ -138,10 +138,10 @@ class KLoM(EnsembleWitness):
         """Return the share of permutations of the models, this one included, whose mean KLoM is as large."""
         models, k = np.concatenate([own, innocent]), len(own)
         value, larger = klom(own, innocent).mean(), 0
-        for _ in range(KLOM_PERMUTATIONS):
+        for _ in range(self.permutations):
             mixed = models[rng.permutation(len(models))]
             larger += int(klom(mixed[:k], mixed[k:]).mean() >= value)
-        return (1 + larger) / (1 + KLOM_PERMUTATIONS)
+        return (1 + larger) / (1 + self.permutations)
 
 
 @dataclass(frozen=True)

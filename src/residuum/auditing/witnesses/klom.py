@@ -42,10 +42,11 @@ def bin_edges(*margins: Floats) -> Floats:
 def bin_shares(margins: Floats, edges: Floats, *, reference: bool = False) -> Floats:
     """Return the share of models in each bin, shape (n, 20)."""
     clipped = np.clip(margins, -CLIP, CLIP)
-    found = np.empty((len(edges), BINS))
-    for row, own, phi in zip(found, edges, clipped.T, strict=True):
-        inside = phi < own[-1] if reference else slice(None)
-        row[:] = np.histogram(phi[inside], own)[0]
+    place = np.arange(len(edges)) * BINS + np.zeros(clipped.shape, np.int64)
+    for edge in edges[:, 1:-1].T:
+        place += clipped >= edge
+    counted = clipped < edges[:, -1] if reference else np.ones(clipped.shape)
+    found = np.bincount(place.ravel(), counted.ravel(), minlength=edges[:, 1:].size).reshape(len(edges), BINS)
     shares: Floats = found / np.maximum(found.sum(1, keepdims=True), 1)
     return shares
 
