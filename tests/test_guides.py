@@ -40,7 +40,7 @@ def run_block(kind, block, space):
 
 @pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
 @pytest.mark.parametrize(("name", "made"), [
-    ("quickstart", ["evidence.html", "unlearned.safetensors", "runs/her/report.html", "runs/weaker/results.json"]),
+    ("quickstart", ["evidence.zip", "unlearned.safetensors", "runs/her/report.html", "runs/weaker/results.json"]),
     ("text", ["runs/request/results.json"]),
     ("tables", ["runs/request/results.json", "runs/customers/report.html"]),
 ])  # fmt: skip

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import zipfile
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.utils.data import Subset, TensorDataset
 
 from residuum import InputError, Recipe, Request, Run, wrap
 from residuum.auditing import Counts
+from residuum.cli import run_command
 from residuum.perturbations import block_generator
 from residuum.reporting.wording import verdict_sentence
 from residuum.types import child_seed
@@ -58,6 +60,17 @@ def test_the_folder_is_that_of_any_run(proof, tmp_path):
     assert len(again.to_frame()) == 6
     record = json.loads((proof.folder / "results.json").read_text(encoding="utf-8"))
     assert record["scenario"]["sizes"] == {"retain": 276, "forget": 24, "validation": 0, "test": 600}
+
+
+def test_its_pack_verifies_and_names_no_sample(case, proof, tmp_path):
+    train = case.request(ids=None).source.samples
+    proof.pack(tmp_path / "evidence.zip")
+    assert run_command(["verify", str(tmp_path / "evidence.zip"), "--models", str(proof.folder)]) == 0
+    with zipfile.ZipFile(tmp_path / "evidence.zip") as pack:
+        whole = b"".join(pack.read(name) for name in pack.namelist())
+    assert b"HerNet" in whole
+    assert train[0][0].numpy().tobytes() not in whole
+    assert str(proof.folder).encode() not in whole
 
 
 def test_counts_are_those_of_an_independent_loop(case, proof):
