@@ -10,7 +10,8 @@ rm -rf "$here/dist"
 "$python" -m build --outdir "$here/dist" "$here"
 for package in "$here"/dist/*.whl "$here"/dist/*.tar.gz; do
   echo "release check: $(basename "$package")"
-  rm -rf "$away/env" "$away/work"
+  cd "$away"
+  rm -rf env work
   python3 -m venv "$away/env"
   "$away/env/bin/pip" install --quiet -c "$here/constraints-cpu.txt" "$package"
   mkdir "$away/work"

@@ -15,7 +15,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from website import api_pages, method_pages, notebook_pages  # noqa: E402 (mkdocs runs hooks from anywhere)
 
-PROJECT_FILES = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+PROJECT_FILES = {
+    "index.md": "README.md",
+    "changelog.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "security.md": "SECURITY.md",
+}
 HOMES = {original: page for page, original in PROJECT_FILES.items()}
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(#[^)\s]*)?\)")
 

@@ -58,6 +58,15 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0].strip().removesuffix(":")
 
 
+def say(text: str) -> None:
+    """Print a line on standard error, from any process; on a terminal it takes the line of a progress bar.
+
+    The bar is drawn anew below it, so that neither tears the other.
+    """
+    cleared = "\r\033[2K" if sys.stderr.isatty() else ""
+    print(f"{cleared}residuum: {text}", file=sys.stderr, flush=True)  # noqa: T201
+
+
 def traceback_kept(error: BaseException) -> str:
     """Write the whole traceback to a log file and return words that name it; with debugging on, print it instead."""
     text = "".join(traceback.format_exception(error))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from residuum.engines import end_with_the_leader, engine
-from residuum.errors import InputError, traceback_kept
+from residuum.errors import InputError, say, traceback_kept
 from residuum.experiments import Experiment, Result, Stage, claim_folder, plan, run_all, write_requests, write_run
 from residuum.experiments.estimates import WorkLeft, work_left
 from residuum.experiments.planning import Outline, RowError, SeedPlan, Undecided, forget_lines, outline
@@ -183,7 +183,7 @@ def _computed(
     claim_folder(folder, kind)
     if progress:
         for line in _announced(steps, todo, work):
-            print(f"residuum: {line}", file=sys.stderr, flush=True)  # noqa: T201
+            say(line)
     one = not resources.one_process or (work.short and not steps[0].scenario.audit.until)
     where = nullcontext(executor) if executor else engine(1 if one else resources.workers, resources.cluster)
     with where as pool, shown(progress, todo.total) as report:
@@ -212,7 +212,7 @@ def _surviving(
             left = [step.without(error.label, error.reason) for step in steps]
             if team.size > 1 or (steps[0].scenario.picture and not left[0].rows):
                 raise  # the processes of a team may not agree on it, and a picture needs a row
-            print(f"residuum: {error}; {traceback_kept(error)}", file=sys.stderr, flush=True)  # noqa: T201
+            say(f"{error}; {traceback_kept(error)}")
             steps = left
 
 

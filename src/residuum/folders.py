@@ -2,13 +2,14 @@
 
 import os
 import shutil
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
 from filelock import BaseFileLock, FileLock, Timeout
+
+from residuum.errors import say
 
 LOCK = ".lock"
 SILENT = 10.0  # seconds of waiting for a lock before it is said
@@ -20,7 +21,7 @@ def acquired(lock: BaseFileLock, holder: str) -> AbstractContextManager[object]:
     try:
         return lock.acquire(timeout=SILENT)
     except Timeout:
-        print(f"residuum: waiting for {holder}", file=sys.stderr, flush=True)  # noqa: T201 (it may take hours)
+        say(f"waiting for {holder}")  # it may take hours
         return lock.acquire()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -11,6 +13,7 @@ import pytest
 
 from residuum import Experiment
 from residuum.cli import run_command
+from residuum.errors import say
 from residuum.experiments.planning import Outline
 from residuum.reporting.exports import caption
 
@@ -73,6 +76,38 @@ def test_one_is_singular():
     assert str(Outline(1, 0)) == "1 stage: 0 finished, 1 to run"
     run = type("Run", (), {"name": "tiny", "seeds": ["1"]})()
     assert "over 1 seed, " in caption([run])
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def shown(written):
+    """Return the lines that a terminal shows: a return goes back to the start, and a clearing empties the line."""
+    lines = [""]
+    for part in re.split(r"(\r|\n|\x1b\[2K)", written):
+        if part == "\n":
+            lines.append("")
+        elif part == "\x1b[2K":
+            lines[-1] = ""
+        elif part != "\r":
+            lines[-1] += part
+    return lines
+
+
+def test_a_message_takes_the_line_of_the_bar_and_the_bar_goes_on_below(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", screen := Terminal())
+    bar = "audit gaussian ----- 3/9"
+    screen.write(f"\r\x1b[2K{bar}")  # as rich draws it
+    say("audit gaussian: 50 %")
+    screen.write(f"\r\x1b[2K{bar}")
+    assert shown(screen.getvalue()) == ["residuum: audit gaussian: 50 %", bar]
+
+
+def test_a_message_in_a_log_is_plain(capsys):
+    say("50 %")
+    assert capsys.readouterr().err == "residuum: 50 %\n"
 
 
 def test_a_scenario_on_other_data_says_so():

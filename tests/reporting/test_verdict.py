@@ -10,6 +10,7 @@ import pytest
 
 from residuum.record import Results
 from residuum.reporting.evidence import find, noise_floor
+from residuum.reporting.gates import chance_of_more
 from residuum.reporting.page import page_text
 from residuum.reporting.picture import picture_of
 from residuum.reporting.run import Run
@@ -286,3 +287,13 @@ def test_the_page_doubts_an_audit_that_cannot_tell_the_original():
     assert "6 re-trained models" in texts[1]
     assert "can see residual knowledge at all" in texts[-1]
     assert not any("at all" in text for text in not_proved(run_of(0.95)))
+
+
+@pytest.mark.parametrize(
+    "table", [[[8, 2], [1, 5]], [[130, 5], [240, 30]], [[0, 3], [4, 0]], [[7400, 100], [2900, 100]]]
+)
+def test_the_chance_of_more_is_fishers(table):
+    from scipy.stats import fisher_exact
+
+    expected = fisher_exact(table, alternative="greater").pvalue
+    assert chance_of_more(table) == pytest.approx(expected, rel=1e-6)

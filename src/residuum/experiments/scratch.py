@@ -1,7 +1,6 @@
 """What an unfinished stage keeps: the ids it may read and its training's checkpoint, each named by its own hash."""
 
 import hashlib
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from residuum.checkpoint import Checkpoint, Generators, Position
+from residuum.errors import say
 
 IDS = "ids.txt"
 
@@ -74,8 +74,7 @@ class SealedCheckpoint(Checkpoint):
         """Put everything back as it was saved last and return where that is; a file that has changed is left out."""
         found = self._files()
         for path in (path for path in found if not is_sealed(path)):
-            text = f"{path} is not the checkpoint that was written and is left out; the training starts again"
-            print(f"residuum: {text}", file=sys.stderr)  # noqa: T201 (workers have no other way to say it at once)
+            say(f"{path} is not the checkpoint that was written and is left out; the training starts again")
             found.remove(path)
         newest = max(found, key=lambda path: path.stat().st_mtime_ns, default=self.path)
         return Checkpoint(newest).restore(model, optimiser, generators)

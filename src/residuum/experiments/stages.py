@@ -5,7 +5,6 @@ write to. Every process of the `team` runs the stage, each in a folder of its ow
 """
 
 import json
-import sys
 import threading
 import time
 import warnings
@@ -20,7 +19,7 @@ from torch import nn
 
 from residuum.auditing import AuditResult, Counts, audit, first_radius, make_gallery, of_unaffected_classes
 from residuum.decision_regions.querying import query_models
-from residuum.errors import MethodError
+from residuum.errors import MethodError, say
 from residuum.experiments.fingerprints import code_fingerprint
 from residuum.experiments.parsing import build_perturbation
 from residuum.experiments.scratch import SealedCheckpoint as Checkpoint
@@ -296,7 +295,7 @@ def printed_progress(what: str, team: Team = SINGLE_PROCESS, every: float = 30.0
         now = time.monotonic()
         if now - last >= every and 0 < done < total:
             last, left = now, (now - start) / done * (total - done)
-            print(f"residuum: {what}: {100 * done // total} %, about {left:.0f} s left", file=sys.stderr)  # noqa: T201
+            say(f"{what}: {100 * done // total} %, about {left:.0f} s left")
 
     return print_line
 

@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
+from residuum.errors import say
 from residuum.experiments import scratch
 from residuum.experiments.loading import all_ids, refuse_changed_files
 from residuum.experiments.manifest import MANIFEST, Manifest, broken_artefacts, key_of
@@ -250,7 +250,7 @@ def _seconds_of(folder: Path) -> tuple[tuple[str, str], float] | None:
 
 def _report_broken(folder: Path, broken: list[str]) -> None:
     text = f"{folder}: {', '.join(broken)} is not what was written; the stage is computed again"
-    print(f"residuum: {text}", file=sys.stderr)  # noqa: T201 (workers have no other way to say it at once)
+    say(text)  # workers have no other way to say it at once
     warn(text, stacklevel=3)
 
 
