@@ -256,7 +256,7 @@ def test_real_stages_know_which_samples_they_read(finished, quick):
     assert ids(first.models["original"]) == set(splits.train.ids)
     assert ids(first.models["retrain"]) == set(splits.retain.ids)
     assert ids(first.models["gd"]) == set(splits.retain.ids)
-    assert ids(first.models["loud"]) == set(splits.train.ids)
+    assert ids(first.models["loud"]) == {*splits.train.ids, *splits.validation.ids}  # its caps are validation losses
     shown = choose_heldout(splits.heldout, splits.forget)
     assert ids(first.audits["gaussian"]) == {*splits.forget.ids, *shown.ids}
     doomed = {artefact.key for artefact in forgetting.made_with(place.root, splits.forget.ids[:1]).artefacts}
