@@ -102,6 +102,7 @@ class Table(UserDict[str, Thing], Generic[Thing]):
     >>> table.find("squire")
     Traceback (most recent call last):
     residuum.errors.InputError: unknown shape 'squire'; did you mean square? Known: square
+    >>> del TABLES["residuum.shapes"]
     """
 
     def __init__(
@@ -151,6 +152,7 @@ class Table(UserDict[str, Thing], Generic[Thing]):
         >>> table = Table("shape", "residuum.shapes", {"square": 4}, accept=len)
         >>> table.named("string:digits:size=3"), table["digits"]
         ('digits:size=3', 10)
+        >>> del TABLES["residuum.shapes"]
         """
         first, *rest = spec.split(":")
         if not rest or "=" in rest[0] or first in self:

@@ -64,7 +64,7 @@ def test_a_pool_gets_one_stage_more_than_it_has_workers_and_a_cluster_all(worker
     monkeypatch.setattr(Store, "compute", lambda self, each: done.append(each))
     monkeypatch.setattr("residuum.experiments.runner._gather", lambda seed, store: [])
 
-    def wait_for_the_first(futures, return_when):
+    def wait_for_the_first(futures, timeout, return_when):
         first = next(iter(futures))
         first.do()
         return type("Waited", (), {"done": {first}})

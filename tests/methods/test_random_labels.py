@@ -18,6 +18,7 @@ from residuum.methods.selection import summed_gradient
 from residuum.methods.streams import joined, noisy_copies, random_labels
 from residuum.metrics import mean_loss
 from residuum.models import forward
+from residuum.models.wrapping import InputSpace
 from residuum.training import Batch, TrainingPhase
 from residuum.types import InputError, Samples, child_seed, generator
 
@@ -176,7 +177,7 @@ def test_joined_samples_are_those_of_their_parts_lazy_or_not(splits):
 
 def test_noisy_copies_cover_every_radius_up_to_tau():
     x = torch.full((4000, 1, 5, 5), 0.5)
-    moved = noisy_copies(x, 0.1, generator(0)) - 0.5
+    moved = noisy_copies(x, 0.1, generator(0), InputSpace()) - 0.5
     lengths = moved.flatten(1).norm(dim=1) / math.sqrt(25)
     assert lengths.mean().item() == pytest.approx(0.05, rel=0.05)
     assert lengths.std().item() == pytest.approx(0.1 / math.sqrt(12), rel=0.1)

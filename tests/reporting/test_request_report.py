@@ -95,7 +95,8 @@ def test_the_table_follows_each_row_over_the_requests(record):
 
 def test_the_page_escapes_names_and_runs_no_script(record, tmp_path):
     scenario = {"name": "made", "form": "sample", "class_names": [str(k) for k in range(10)]}
-    results = Results.model_validate({"schema": Results.SCHEMA, "scenario": scenario, "seeds": [1], "methods": {}})
+    rows = {"retrain": {"method": "retrain", "per_seed": {}}}
+    results = Results.model_validate({"schema": Results.SCHEMA, "scenario": scenario, "seeds": [1], "methods": rows})
     page = index_text(record, [Run(tmp_path, "made", results)] * 2)
     assert HOSTILE not in page
     assert "&lt;script&gt;" in page

@@ -81,9 +81,9 @@ def test_every_table_fits_and_shows_names_and_no_empty_column(demo_run, width):
 
 
 def test_names_that_look_like_markup_are_printed_as_they_are(make_run):
-    rows = {**make_run.rows, "[/b] [red]": make_run.rows["gd"]}
+    rows = {**make_run.rows, "[b] [red]": make_run.rows["gd"]}
     text = printed(run_tables(make_run(rows=rows), 120), 120)
-    assert "[/b] [red]" in text
+    assert "[b] [red]" in text
 
 
 def test_relearn_times_show_censoring():
