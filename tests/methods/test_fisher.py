@@ -12,6 +12,7 @@ from torch import nn
 
 from residuum.methods import Context, Fisher, make_method, unlearn
 from residuum.methods.fisher import fisher_information, noise_variance
+from residuum.methods.per_sample import squared_gradients
 from residuum.models import forward
 from residuum.types import InputError, Samples, generator
 
@@ -142,3 +143,23 @@ def test_statistics_stay_and_passes_count_every_label(original, splits):
 def test_wrong_settings_are_refused_with_the_range(settings):
     with pytest.raises(InputError, match="greater than"):
         make_method("fisher", settings)
+
+
+class LooksAtValues(nn.Module):
+    """A network whose code branches on its input, as masks of transformers do: torch cannot vectorise it."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+
+    def forward(self, x):
+        return self.net(x) if bool((x >= 0).all()) else self.net(-x)
+
+
+def test_gradients_of_a_network_that_branches_on_values_are_taken_one_by_one():
+    torch.manual_seed(0)
+    odd = LooksAtValues()
+    x, y = torch.rand(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+    slow, fast = squared_gradients(odd, x, y), squared_gradients(odd.net, x, y)
+    for name, value in fast.items():
+        torch.testing.assert_close(slow[f"net.{name}"], value)

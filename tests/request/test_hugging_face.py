@@ -6,6 +6,7 @@ import torch
 
 from residuum import Recipe, Request, wrap
 from residuum.auditing import Counts
+from residuum.methods import GradientMethod, methods
 from residuum.perturbations import Gaussian, block_generator
 from residuum.types import child_seed
 
@@ -34,7 +35,13 @@ def texts(n, seed):
 
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory):
-    request = Request(texts(120, 1), forget=[str(k) for k in range(0, 120, 15)], held_out=texts(90, 2), recipe=RECIPE)
+    request = Request(
+        texts(120, 1),
+        forget=[str(k) for k in range(0, 120, 15)],
+        held_out=texts(90, 2),
+        validation=texts(60, 3),
+        recipe=RECIPE,
+    )
     model = request.references(wrap(bert(), batch=("input_ids", "attention_mask"), fresh=bert), 1, seed=9)[0].model
     done = [
         request.unlearn(model, name, seed=1)
@@ -50,6 +57,18 @@ def test_the_page_names_the_network_and_every_row_is_there(audited):
     _, _, run = audited
     assert run.record.scenario.settings.model.name == "BertForSequenceClassification"
     assert len(run.rows) == 8
+
+
+@pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
+@pytest.mark.parametrize("name", methods())
+def test_every_method_unlearns_it(audited, name):
+    request, model, _ = audited
+    short = ":epochs=1" if issubclass(methods()[name], GradientMethod) else ""
+    chosen = "msg:epochs=1:layers=all" if name == "msg" else f"{name}{short}"  # it has no convolution
+    done = request.unlearn(model, chosen, seed=1)
+    x, _ = request.splits.retain.batch(torch.arange(8))
+    assert done(x).shape == (8, 3)
+    assert done(x).isfinite().all()
 
 
 def test_counts_are_those_of_a_plain_loop_over_the_layers(audited):

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.func import jacrev, jvp, vjp, vmap
+from torch.func import jacrev, jvp, vjp
 
-from residuum.methods.per_sample import Weights, functional
+from residuum.methods.per_sample import Weights, functional, of_each
 from residuum.models import evaluating
 from residuum.types import Samples
 
@@ -91,7 +91,7 @@ class Jacobian:
         blocks = []
         with evaluating(self.model):
             for x, _ in self._batches():
-                parts = vmap(jacrev(single), in_dims=(None, 0))(self.weights, x)
+                parts = of_each(jacrev(single), self.weights, x)
                 blocks.append(torch.cat([part.flatten(2) for part in parts.values()], 2).flatten(0, 1))
         return torch.cat(blocks)
 

@@ -32,6 +32,25 @@ def functional(model: nn.Module, state: Mapping[str, Tensor] | None = None) -> t
     return logits, weights
 
 
+def of_each(derivative: Callable[..., Weights], weights: Weights, *batch: Tensor) -> Weights:
+    """Return derivative(weights, *row) of every row of the batch, stacked.
+
+    All rows at once, or one by one where the network's code looks at values, as masks of transformers are: that cannot
+    be vectorised.
+
+    >>> found = of_each(lambda weights, one: {"w": weights["w"] * one.item()}, {"w": torch.ones(1)}, torch.arange(2))
+    >>> found["w"].tolist()
+    [[0.0], [1.0]]
+    """
+    try:
+        return vmap(derivative, in_dims=(None, *[0] * len(batch)))(weights, *batch)
+    except RuntimeError as error:
+        if not str(error).startswith("vmap: "):
+            raise
+    rows = [derivative(weights, *row) for row in zip(*batch, strict=True)]
+    return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+
+
 def squared_gradients(model: nn.Module, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Weights:
     """Return sum_i weight_i * (d CE(h_w(x_i), y_i) / dw)^2, elementwise, for every trainable parameter.
 
@@ -47,7 +66,7 @@ def squared_gradients(model: nn.Module, x: Tensor, y: Tensor, weight: Tensor | N
 
     device = device_of(model)
     with evaluating(model):
-        gradients = vmap(grad(single), in_dims=(None, 0, 0))(weights, x.to(device), y.to(device))
+        gradients = of_each(grad(single), weights, x.to(device), y.to(device))
     scale = torch.ones(len(x), dtype=x.dtype, device=device) if weight is None else weight.to(device)
     return {name: torch.einsum("n...,n->...", g.square_(), scale) for name, g in gradients.items()}
 
