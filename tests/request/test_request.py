@@ -13,12 +13,21 @@ from torch.utils.data import Subset, TensorDataset
 
 from residuum import InputError, Recipe, Request, Run, wrap
 from residuum.auditing import Counts
+from residuum.auditing.witnesses.attacks import RecoveryRadius
+from residuum.auditing.witnesses.base import Scene
 from residuum.cli import run_command
 from residuum.perturbations import block_generator
 from residuum.reporting.wording import verdict_sentence
 from residuum.types import child_seed
 
 QUICK = {"draws": 30, "taus": [0, 0.05, 0.1]}
+STAND_INS = ("retrain", "control", "control_2")
+
+
+def her_model(path):
+    net = HerNet()
+    net.load_state_dict(load_file(path))
+    return wrap(net, mean=MEAN, std=STD)
 
 
 @pytest.fixture(scope="module")
@@ -204,3 +213,40 @@ def test_an_original_that_nothing_is_found_in_is_inconclusive(case, tmp_path):
     run = request.audit(reference, reference, reference=reference, controls=others, out=tmp_path, **QUICK)
     assert run.verdicts["original"].word == "inconclusive"
     assert "was trained on the forgotten samples" in verdict_sentence(run, run.verdicts["original"])
+
+
+def test_the_recovery_radius_stands_beside_stand_ins_and_equals_the_witness_itself(case, tmp_path):
+    request = case.request(retrain=None)
+    run = request.audit(case.model, case.net, controls=2, innocents=True, out=tmp_path, **QUICK)
+    models = dict.fromkeys(("original", "unlearned"), case.model)
+    models |= {label: her_model(tmp_path / "models" / "1" / f"{label}.safetensors") for label in STAND_INS}
+    scene = Scene(models, request.splits, (0.02, 0.04, 0.06), child_seed(1, "witness"))
+    alone = RecoveryRadius().of_models(scene)
+    for label, row in run.rows.items():
+        assert row.per_seed["1"].witnesses["recovery"].value == alone[label]["value"], label
+    said = run.rows["original"].witnesses["recovery"]
+    assert said.value > max(run.rows[label].witnesses["recovery"].value for label in STAND_INS)
+    page = run.report(tmp_path / "evidence.html", out=tmp_path)[0].read_text(encoding="utf-8")
+    assert "more than the stand-ins show" in page
+    assert "more than re-trained models show" not in page
+
+
+def test_measures_are_taken_on_request_and_refused_where_they_do_not_exist(case, tmp_path):
+    own = tmp_path / "mine.py"
+    own.write_text("def best(counts, heldout):\n    return (counts.method_right / counts.draws).max(axis=0)\n")
+    request, given = case.request(), {"controls": 2, "out": tmp_path / "run", **QUICK}
+    run = request.audit(case.model, case.net, measures=[f"{own}:best", "tow", "certified"], **given)
+    row = run.rows["original"].per_seed["1"]
+    assert list(row.witnesses) == ["tow", "certified"]
+    assert row.audits["gaussian"].measures["best"].value[0] == 1.0
+    assert run.record.scenario.model_extra["plugins"]["measure"]["best"]["file"] == "mine.py"
+    for measures, message in (
+        (["rmia"], "rmia compares many re-trained models; expected one of recovery, worst_case"),
+        (["recovry"], "recovery"),
+        ("recovery", "expected a list of measures"),
+    ):
+        with pytest.raises(InputError, match=message):
+            request.audit(case.model, case.net, measures=measures, **given)
+    scaled = wrap(case.net, mean=MEAN, std=STD, scale=0.5)
+    with pytest.raises(InputError, match="recovery moves all inputs alike"):
+        request.audit(scaled, scaled, measures=["recovery"], **given)

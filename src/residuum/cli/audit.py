@@ -31,6 +31,7 @@ def audit_model(
     taus: Annotated[
         str | None, typer.Option(help="Radii, comma-separated; for several perturbations the same.")
     ] = None,
+    measures: options.Measures = None,
     draws: Annotated[int, typer.Option(min=1, help="Draws per forgotten sample and radius.")] = 100,
     out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("runs/request"),
     validation: own.Validation = None,
@@ -90,6 +91,7 @@ def audit_model(
         innocents=innocents,
         perturbations=own.split(perturbations),
         taus=own.numbers(taus, "--taus"),
+        measures=own.split(measures),
         draws=draws,
         seed=seed,
         out=out,

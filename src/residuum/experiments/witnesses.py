@@ -76,17 +76,17 @@ def witness_values(
     if isinstance(settings, EnsembleSettings):
         return ensemble_values(settings, parents)
     models = {label: load_weights(parents[label] / MODEL) for label in settings.labels}
-    return {"values": model_values(settings, models, splits)}
-
-
-def model_values(settings: WitnessSettings, models: Mapping[str, nn.Module], splits: Splits) -> dict[str, Values]:
-    """Return what a witness finds in the models of one seed, by label."""
-    witness = build_witness(settings.name)
-    if not isinstance(witness, ModelWitness):
-        raise TypeError(f"{settings.name} reads no models")
     bounds = build_perturbation(settings.perturbation).bounds
-    seed = child_seed(settings.seed, "witness")
-    return witness.of_models(Scene(models, splits, settings.radii, seed, bounds))
+    scene = Scene(models, splits, settings.radii, child_seed(settings.seed, "witness"), bounds)
+    return {"values": model_values(settings.name, scene)}
+
+
+def model_values(spec: str, scene: Scene) -> dict[str, Values]:
+    """Return what a witness finds in the models of one seed, by label."""
+    witness = build_witness(spec)
+    if not isinstance(witness, ModelWitness):
+        raise TypeError(f"{spec} reads no models")
+    return witness.of_models(scene)
 
 
 def ensemble_values(settings: EnsembleSettings, parents: Mapping[str, Path]) -> dict[str, Any]:

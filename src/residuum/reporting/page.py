@@ -23,7 +23,7 @@ from residuum.reporting.run import Run
 from residuum.reporting.samples import ALPHA, SampleList
 from residuum.reporting.summary import COLOURS, row_styles
 from residuum.reporting.verdict import Verdict
-from residuum.reporting.witnesses import FOUND, value_text, witnesses_of
+from residuum.reporting.witnesses import found_words, value_text, witnesses_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -58,7 +58,7 @@ def page_text(
             samples=samples,
             witnesses=[(run, said) for run in runs if (said := witnesses_of(run))],
             value_text=value_text,
-            found_words=FOUND,
+            found_words=found_words,
             limits_p=ALPHA,
             published=list(zip(runs, published, strict=True)) if published is not None else None,
             styles=row_styles(runs),

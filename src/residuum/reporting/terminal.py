@@ -15,7 +15,7 @@ from residuum.reporting.evidence import Quantity, find
 from residuum.reporting.glossary import AXES, COST, GAP, MEASURES, METRICS, RELEARN
 from residuum.reporting.run import Run
 from residuum.reporting.summary import Cell, RowSummary
-from residuum.reporting.witnesses import FOUND, value_text, witnesses_of
+from residuum.reporting.witnesses import found_words, value_text, witnesses_of
 
 Column = tuple[str, list[str]]
 PIPE_WIDTH = 160  # columns of a table that no terminal shows
@@ -226,5 +226,5 @@ def witness_tables(run: Run, width: int) -> Iterator[Table]:
             [(one.name, [value_text(one.rows.get(label)) for label in run.rows]) for one in said],
             width,
             title="Other witnesses: means over seeds [lowest, highest end of the intervals]",
-            caption=f"*: {FOUND}. A witness that finds nothing proves nothing.",
+            caption=f"*: {found_words(run)}. A witness that finds nothing proves nothing.",
         )

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from residuum.reporting.run import Run
 
 PARTS = ("value", "low", "high", "p", "found")
-FOUND = "more than re-trained models show (p at most 5 %)"
 
 
 class Said(NamedTuple):
@@ -26,6 +25,12 @@ class Said(NamedTuple):
     def notes(self) -> list[str]:
         """Why rows have no value, each reason once."""
         return list(dict.fromkeys(row.note for row in self.rows.values() if row.note))
+
+
+def found_words(run: Run) -> str:
+    """Return what a found witness means."""
+    whom = "the stand-ins" if run.record.scenario.settings.stand_ins else "re-trained models"
+    return f"more than {whom} show (p at most 5 %)"
 
 
 def witnesses_of(run: Run) -> list[Said]:

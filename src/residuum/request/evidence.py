@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from residuum.auditing import AuditResult, audit
+from residuum.auditing.witnesses.table import is_witness
 from residuum.experiments.parsing import build_perturbation
 from residuum.experiments.results import RowFacts, assembled_record, claim_folder, is_control, write_files
 from residuum.experiments.runner import Result
 from residuum.experiments.stages import audit_record, measured
+from residuum.experiments.witnesses import with_witnesses
 from residuum.metrics import evaluate
 from residuum.models import InputSpace, save_weights, space_of, wrap_like
 from residuum.perturbations import Perturbation, Substitution, make_perturbation
+from residuum.plugins import described_plugins
 from residuum.record import ScenarioRecord
 from residuum.reporting.run import Run
 from residuum.reporting.verdict import with_verdicts
+from residuum.request.measures import audit_settings, chosen_measures, found_in_models
 from residuum.request.references import Trained, role
 from residuum.request.unlearned import Unlearned
 from residuum.types import InputError, Splits, child_seed
@@ -56,6 +60,7 @@ def audited(
     innocents: bool,
     perturbations: Any,  # noqa: ANN401 (see Request.audit)
     taus: Any,  # noqa: ANN401 (see Request.audit)
+    measures: Sequence[str] | None,
     draws: int,
     seed: int,
     out: Path,
@@ -68,6 +73,8 @@ def audited(
         )
     chosen = chosen_perturbations(perturbations, model, splits)
     radii = {name: _radii(name, each, taus) for name, each in chosen.items()}
+    specs = chosen_measures(measures, model, innocents)
+    settings = audit_settings(specs, model, radii, draws)
     rows = unlearned_rows(unlearned, model)
     claim_folder(out)
     entries = {"original": Entry(model, RowFacts("original", {}))}
@@ -76,15 +83,18 @@ def audited(
     entries = {label: _with(entry, how) for label, entry in entries.items()} | rows
     with tempfile.TemporaryDirectory(dir=out) as folder:
         results = list(_results(entries, splits, chosen, radii, draws, seed, Path(folder)))
+        models = {label: entry.model for label, entry in entries.items()}
+        results = _with_found(results, found_in_models(specs, models, splits, settings, seed))
         record = assembled_record(
             results,
-            scenario=_scenario(request, model, splits, chosen, radii, draws, innocents),
+            scenario=_scenario(request, model, splits, settings, specs, innocents),
             rows={label: entry.facts for label, entry in entries.items()},
             seeds=[seed],
             perturbations=list(chosen),
             warnings=_weaker(entries) if innocents else (),
             notes=["re-learn time was not measured"],
         )
+        record = with_witnesses(record, [spec for spec in specs if is_witness(spec)], results)
         record = write_files(with_verdicts(record), results, out)
     return Run(out, record.scenario.name, record)
 
@@ -253,13 +263,20 @@ def _result(
     )
 
 
+def _with_found(results: Sequence[Result], found: Mapping[str, Mapping[str, Any]]) -> list[Result]:
+    """Return the results with what each witness found in their models."""
+    return [
+        replace(each, witnesses={spec: own[each.label] for spec, own in found.items() if each.label in own})
+        for each in results
+    ]
+
+
 def _scenario(
     request: Request,
     model: nn.Module,
     splits: Splits,
-    perturbations: Mapping[str, Perturbation],
-    radii: Mapping[str, Sequence[float]],
-    draws: int,
+    audit: Mapping[str, Any],
+    measures: Sequence[str],
     innocents: bool,
 ) -> ScenarioRecord:
     return ScenarioRecord.model_validate(
@@ -269,11 +286,13 @@ def _scenario(
             "class_names": list(splits.class_names),
             "sizes": {part: len(getattr(splits, part)) for part in ("retain", "forget", "validation", "test")},
             "public_data": False,
+            **({"plugins": used} if (used := described_plugins([*measures, *audit["perturbations"]])) else {}),
             "settings": {
                 "data": {"name": request.name},
                 "forget": {"listed": len(splits.forget)},
                 "model": {"name": type(model).__name__},
-                "audit": {"perturbations": list(perturbations), "taus": radii, "draws": draws},
+                "audit": audit,
+                **({"measures": list(measures)} if measures else {}),
                 **({"stand_ins": True} if innocents else {}),
             },
         }

@@ -250,6 +250,7 @@ class Request:
         innocents: bool = False,
         perturbations: Any = None,  # noqa: ANN401 (a name, an object or a list of these)
         taus: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
+        measures: Sequence[str] | None = None,
         draws: int = 100,
         seed: int = 1,
         out: Path | str = "runs/request",
@@ -265,6 +266,8 @@ class Request:
             innocents: Let cheap stand-ins take their place: what is found is then weaker, and marked so everywhere.
             perturbations: How samples are perturbed; default: Gaussian noise on inputs, or on the embedding of tokens.
             taus: Radii, or radii by perturbation; the default fits pixels, or units of `scale`.
+            measures: Other witnesses, such as `recovery`, or FILE.py:FUNCTION of your own; default: none, but beside
+                stand-ins the recovery radius where inputs can be searched for.
             draws: Perturbed copies of each sample at each radius.
             seed: Seed of everything random.
             out: Folder of the run: results.json, counts and weights.
@@ -280,6 +283,7 @@ class Request:
             innocents=innocents,
             perturbations=perturbations,
             taus=taus,
+            measures=measures,
             draws=draws,
             seed=seed,
             out=Path(out),

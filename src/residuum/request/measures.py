@@ -1,0 +1,67 @@
+"""What a request's audit measures beside residual knowledge: other witnesses, and measures of the user's own."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from residuum.auditing.own_measures import OWN_MEASURES
+from residuum.auditing.witnesses.base import Scene, Values
+from residuum.auditing.witnesses.table import WITNESSES, is_witness
+from residuum.experiments.parsing import check_measure
+from residuum.experiments.settings import AuditSettings
+from residuum.experiments.witnesses import model_values
+from residuum.models import space_of
+from residuum.types import InputError, Splits, child_seed
+
+PIXEL_SEARCH = (0.02, 0.04, 0.06)  # radii in the l-infinity ball, as those of PGD
+UNIT_SEARCH = (0.1, 0.25, 0.5)
+
+
+def chosen_measures(given: Sequence[str] | None, model: nn.Module, innocents: bool) -> list[str]:
+    """Return what was asked for; beside stand-ins, the recovery radius where there is one, unless something was."""
+    if given is None:
+        return ["recovery"] if innocents and can_search(model) else []
+    if isinstance(given, str):
+        raise InputError(f"expected a list of measures such as ['recovery'], got {given!r}")
+    specs = [OWN_MEASURES.named(spec) for spec in given]
+    for spec in specs:
+        reads = WITNESSES[spec.partition(":")[0]].reads if is_witness(spec) else None
+        if reads == "margins":
+            raise InputError(f"{spec} compares many re-trained models; expected one of {', '.join(_possible())}")
+        if reads == "models" and not can_search(model):
+            raise InputError(f"{spec} moves all inputs alike; expected pixels or features without a scale, got others")
+    return specs
+
+
+def _possible() -> list[str]:
+    return [name for name, kind in WITNESSES.items() if kind.reads != "margins"]
+
+
+def can_search(model: nn.Module) -> bool:
+    """Tell whether inputs can be searched for: no token ids, and no features of different scales or categories."""
+    space = space_of(model)
+    return not space.tokens and space.at is None and space.scale is None and not space.fixed
+
+
+def audit_settings(
+    specs: Sequence[str], model: nn.Module, radii: Mapping[str, Sequence[float]], draws: int
+) -> dict[str, Any]:
+    """Return the audit's settings as the record has them, with the radii of searches if there are any."""
+    taus = {name: list(own) for name, own in radii.items()}
+    if any(is_witness(spec) and WITNESSES[spec.partition(":")[0]].reads == "models" for spec in specs):
+        taus.setdefault("pgd", list(PIXEL_SEARCH if space_of(model).bounds == (0.0, 1.0) else UNIT_SEARCH))
+    found = {"perturbations": list(radii), "taus": taus, "draws": draws}
+    for spec in specs:
+        check_measure(spec, AuditSettings.model_validate(found))
+    return found
+
+
+def found_in_models(
+    specs: Sequence[str], models: Mapping[str, nn.Module], splits: Splits, audit: Mapping[str, Any], seed: int
+) -> dict[str, dict[str, Values]]:
+    """Return what the witnesses that attack models find, by witness and row; with the seed, always the same."""
+    radii = AuditSettings.model_validate(audit).search_radii
+    scene = Scene(models, splits, radii, child_seed(seed, "witness"), space_of(models["original"]).bounds)
+    wanted = [spec for spec in specs if is_witness(spec) and WITNESSES[spec.partition(":")[0]].reads == "models"]
+    return {spec: model_values(spec, scene) for spec in wanted}
