@@ -2,7 +2,8 @@
 
 python -m website.measure build/site-runs
 
-writes website/measured.csv and docs/concepts/*.svg. Finished stages are taken from the folder's store.
+writes website/measured.csv, the tables of README.md and docs/results.md, and docs/concepts/*.svg. Finished stages are
+taken from the folder's store.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ from residuum.cli.catalogue import catalogue
 from residuum.execution import Resources
 from residuum.reporting.evidence import find
 from residuum.reporting.wording import estimate_words, figure_words
-from website import pictures
+from website import pictures, tables
 
-FILE = Path(__file__).with_name("measured.csv")
 CONCEPTS = Path(__file__).parents[1] / "docs" / "concepts"
 QUANTITIES = ("r", "G", "M")
 MANY_SEEDS = list(range(11, 19))
@@ -55,10 +55,12 @@ def main(folder: Path) -> None:
     runs = [measured_run(folder, scenario, scenario, everything) for scenario in ("digits", "digits-random")]
     many = measured_run(folder, "many-seeds", "digits-random", "gd", MANY_SEEDS)
     found = [line for done in runs for line in lines(done)]
-    with FILE.open("w", newline="", encoding="utf-8") as file:
+    with tables.MEASURED.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(found[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(found)
+    tables.measured.cache_clear()
+    tables.write()
     pictures.draw(*runs, many, CONCEPTS)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import csv
 import re
 from functools import cache
 from pathlib import Path
@@ -11,15 +10,10 @@ from pathlib import Path
 from residuum.cli.catalogue import catalogue
 from residuum.cli.listing import SHARING, written
 from website.pages import Page
+from website.tables import SCENARIOS, measured, results
 
 ROOT = Path(__file__).parents[1]
-MEASURED = Path(__file__).with_name("measured.csv")
-SCENARIOS = {
-    "digits": "half of the eights forgotten: most of what stays is knowledge of the class",
-    "digits-random": "5 % of all digits forgotten: what stays is memory of the samples",
-}
 BASELINES = ("original", "retrain", "control")
-HEAD = "| model | unlearn acc. % | test acc. % | cost % | r | G | M | verdict |\n|---|---|---|---|---|---|---|---|"
 
 
 @cache
@@ -36,8 +30,8 @@ def pages() -> list[Page]:
 
 def overview(guide: str) -> str:
     """Return docs/methods.md without the sections that have pages of their own, with their results side by side."""
-    results = "\n\n".join(f"## On {scenario}\n\n{_table(scenario, [*BASELINES, *names()])}" for scenario in SCENARIOS)
-    return f"{guide.split(chr(10) + '## ', 1)[0]}\n\n{results}\n\n{_reading()}\n"
+    tables = "\n\n".join(f"## On {scenario}\n\n{results(scenario)}" for scenario in SCENARIOS)
+    return f"{guide.split(chr(10) + '## ', 1)[0]}\n\n{tables}\n\n{_reading()}\n"
 
 
 @cache
@@ -65,7 +59,7 @@ def _text(name: str) -> str:
         _cost(name),
         "## What it leaves behind",
         *(
-            f"**{scenario}**: {SCENARIOS[scenario]}.\n\n{_table(scenario, [*BASELINES, name])}"
+            f"**{scenario}**: {SCENARIOS[scenario]}.\n\n{results(scenario, [*BASELINES, name])}"
             for scenario in SCENARIOS
         ),
         _reading(),
@@ -88,22 +82,8 @@ def _cost(name: str) -> str:
     )
 
 
-@cache
-def _measured() -> dict[tuple[str, str], dict[str, str]]:
-    with MEASURED.open(newline="", encoding="utf-8") as file:
-        return {(line["scenario"], line["row"]): line for line in csv.DictReader(file)}
-
-
-def _table(scenario: str, rows: list[str]) -> str:
-    found = [_measured()[scenario, row] for row in rows if (scenario, row) in _measured()]
-    columns = ("row", "unlearn_accuracy", "test_accuracy", "cost", "r", "G", "M", "verdict")
-    lines = [f"| {' | '.join(line[column] for column in columns)} |" for line in found]
-    bars = [found[0][f"{quantity} explained"] for quantity in ("r", "G", "M")]
-    return "\n".join([HEAD, *lines, f"| *re-training explains* | | | | {' | '.join(bars)} | |"])
-
-
 def _reading() -> str:
-    seeds = next(iter(_measured().values()))["seeds"]
+    seeds = next(iter(measured().values()))["seeds"]
     return f"""Means over {seeds} seeds with 95 % intervals, Gaussian noise. Unlearn accuracy: forgotten samples that
 the model gets wrong. Cost: passes, re-training is 100. r: how much more often than re-train the model recognises noisy
 copies of forgotten samples; G: the same on samples of their classes that nobody saw; M = r / G: memory of the samples

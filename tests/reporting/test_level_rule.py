@@ -12,6 +12,7 @@ from residuum.errors import InputError
 from residuum.reporting.level_rule import (
     ERROR,
     FEWEST_RETRAINED,
+    LEVEL_SHARE,
     Design,
     error_shares,
     half_sample,
@@ -65,14 +66,14 @@ def test_the_level_alone_has_exactly_its_share_of_the_error():
         row, others, known = run_of(rng, 3, 1, crafted=False)
         result = judge_scores(row, others, reference=known)
         beyond += not result.low[0] <= result.value[0] <= result.high[0]
-    assert binomtest(beyond, TRIALS, 0.04).pvalue > 0.001
+    assert binomtest(beyond, TRIALS, LEVEL_SHARE * ERROR).pvalue > 0.001
 
 
 @pytest.mark.parametrize(("seeds", "controls"), [(1, 4), (3, 1), (3, 4)])
 def test_what_is_called_detectable_is_found_in_about_four_of_five(seeds, controls):
     retrained = controls + 1
     spread = curves(np.random.default_rng(1), 100_000).std(axis=0)[0]
-    reach = Design(seeds, retrained).detectable(spread, 0.04)
+    reach = Design(seeds, retrained).detectable(spread, LEVEL_SHARE * ERROR)
     rng, found = np.random.default_rng(9), 0
     for _ in range(1000):
         row, others, known = run_of(rng, seeds, controls, crafted=False, shift=float(reach))
@@ -84,7 +85,7 @@ def test_what_is_called_detectable_is_found_in_about_four_of_five(seeds, control
 def test_hand_example():
     # re-trained scores 0, 2, 0, 2 and a row of 5, 7: D = 5, s = 2/sqrt(3), N = 4, S = 2
     reference, controls = np.array([[0.0] * 2, [2.0] * 2]), np.array([[[2.0] * 2], [[-2.0] * 2]])
-    result = judge_scores([[5.0] * 2, [5.0] * 2], controls, reference=reference)
+    result = judge_scores([[5.0] * 2, [5.0] * 2], controls, reference=reference, error=0.05)
     assert result.retrained == 4
     assert result.statistic == pytest.approx([5 / (2 / math.sqrt(3) * math.sqrt(3 / 4))] * 2)
     assert result.high == pytest.approx([3.182446] * 2)  # t_{3, 0.975} times a standard error of 1, around 0
@@ -163,10 +164,10 @@ def test_none_is_not_said_where_the_original_would_have_been_missed():
     near = judge_scores(row, others, reference=known, must_detect=0.3)
     assert near.word == "inconclusive"
     assert near.more_controls is not None
-    spread = (near.high[0] - near.low[0]) / 2 / Design(1, 3).half_bar(1.0, 0.04)
-    assert Design(1, 3 + near.more_controls).detectable(spread, 0.04) <= 0.3
-    assert Design(1, 2 + near.more_controls).detectable(spread, 0.04) > 0.3
-    assert Design(1 + near.more_seeds, 3).detectable(spread, 0.04) <= 0.3
+    spread = (near.high[0] - near.low[0]) / 2 / Design(1, 3).half_bar(1.0, LEVEL_SHARE * ERROR)
+    assert Design(1, 3 + near.more_controls).detectable(spread, LEVEL_SHARE * ERROR) <= 0.3
+    assert Design(1, 2 + near.more_controls).detectable(spread, LEVEL_SHARE * ERROR) > 0.3
+    assert Design(1 + near.more_seeds, 3).detectable(spread, LEVEL_SHARE * ERROR) <= 0.3
     assert judge_scores(row, others, reference=known, must_detect=10.0).word == "none"
     assert judge_scores(row + 10, others, reference=known, must_detect=0.3).word == "found"
 

@@ -122,7 +122,7 @@ def find(
 ) -> Finding | None:
     """Return the finding of one quantity, or None where audits, controls or held-out samples are missing.
 
-    The error of 5 % is shared by the perturbations of the run.
+    The error of the rule is shared by the perturbations of the run.
     """
     audits = row.audits(perturbation)
     controls = [run.rows[label].audits(perturbation) for label in run.record.rows_of("control")]

@@ -37,7 +37,8 @@ Floats = NDArray[np.float64]
 Scale = Literal["angle", "log", "share"]
 Word = Literal["found", "over", "mixed", "none", "inconclusive"]
 
-ERROR = 0.05
+FALSE_ALARMS = 0.05  # promised
+ERROR = 0.035  # nominal: trained models have heavier tails than t, at 0.05 it called out up to 6.6 % (docs/audit.md)
 LEVEL_SHARE = 0.8
 POWER = 0.8
 FEWEST_RETRAINED = 3  # two have one difference: t with one degree of freedom tells nothing but the enormous
@@ -193,13 +194,13 @@ def judge_scores(
         controls: values of the controls against the same references, (S, k, T + 1); k = 0 has references alone.
         reference: `scores` of the references, (S, T + 1); None where the inputs are crafted on them.
         least_spread: the smallest s, a number or (T + 1,): `half_sample` of the re-trained models.
-        error: largest chance of evidence against a re-trained model; 0.05 / the number of perturbations judged.
+        error: largest chance of evidence against a re-trained model; `ERROR` / the number of perturbations judged.
         must_detect: a level, such as the original's, that may not be out of reach where "none" is said.
 
     >>> controls = np.array([[[0.02], [-0.01], [0.01]]]).repeat(2, axis=2)
     >>> result = judge_scores([[0.2, 0.2]], controls, reference=[[-0.1, -0.1]])
     >>> result.word, result.retrained, result.high.round(3).tolist()
-    ('found', 4, [0.051, 0.051])
+    ('found', 4, [0.058, 0.058])
     """
     values, others, known = _checked(row, controls, reference)
     design = Design(len(values), others.shape[1] + (known is not None))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from residuum.errors import plural
 from residuum.record import ForgetRequest
 from residuum.reporting.evidence import Finding
-from residuum.reporting.level_rule import ERROR
+from residuum.reporting.level_rule import FALSE_ALARMS
 from residuum.reporting.run import Run
 from residuum.reporting.verdict import FOUND, INCONCLUSIVE, MIXED, NONE_FOUND, NOT_COMPARABLE, OVER, WORDS, Verdict
 
@@ -232,7 +232,7 @@ def not_proved(run: Run) -> Iterator[str]:
         many = plural(min(finding.judgement.retrained for finding in findings), "re-trained model")
         yield (
             f"What re-training can do in general. The noise floor is what {many} of this run explain; a re-trained "
-            f"model posing as unlearned is called something else in about {100 * ERROR:.0f} % of runs."
+            f"model posing as unlearned is called something else in at most about {100 * FALSE_ALARMS:.0f} % of runs."
         )
     yield (
         "Anything about other samples, other models or other data. The intervals are over the random perturbations, "

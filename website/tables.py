@@ -1,0 +1,90 @@
+"""The tables of measured.csv, and the pages that show them between the marks <!-- table NAME --> and <!-- end -->.
+
+python -m website.tables
+
+writes them into the pages anew; `make site-figures` does so after its runs.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterable
+from functools import cache, partial
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+MEASURED = Path(__file__).with_name("measured.csv")
+SCENARIOS = {
+    "digits": "half of the eights forgotten: most of what stays is knowledge of the class",
+    "digits-random": "5 % of all digits forgotten: what stays is memory of the samples",
+}
+HEAD = "| model | unlearn acc. % | test acc. % | cost % | r | G | M | verdict |\n|---|---|---|---|---|---|---|---|"
+COLUMNS = ("row", "unlearn_accuracy", "test_accuracy", "cost", "r", "G", "M", "verdict")
+PARTS = ("G", "M")
+PARTS_HEAD = "| model | digits: G | digits: M | digits-random: G | digits-random: M |\n|---|---|---|---|---|"
+
+
+@cache
+def measured() -> dict[tuple[str, str], dict[str, str]]:
+    """Return the lines of measured.csv by scenario and row."""
+    with MEASURED.open(newline="", encoding="utf-8") as file:
+        return {(line["scenario"], line["row"]): line for line in csv.DictReader(file)}
+
+
+@cache
+def labels(scenario: str) -> list[str]:
+    """Return the rows of a scenario in the order of the file."""
+    return [row for name, row in measured() if name == scenario]
+
+
+def results(scenario: str, rows: list[str] | None = None) -> str:
+    """Return accuracies, cost, r, G, M and verdict of these rows, or of all."""
+    found = [measured()[scenario, row] for row in labels(scenario) if rows is None or row in rows]
+    lines = [_line(line[column] for column in COLUMNS) for line in found]
+    return "\n".join([HEAD, *lines, _line(["*re-training explains*", "", "", "", *_explained(scenario, "rGM"), ""])])
+
+
+def class_or_samples() -> str:
+    """Return G and M of every row on both scenarios, and what re-training explains."""
+    lines = [
+        _line([row, *(measured()[scenario, row][part] for scenario in SCENARIOS for part in PARTS)])
+        for row in labels("digits")
+    ]
+    bars = [bar for scenario in SCENARIOS for bar in _explained(scenario, PARTS)]
+    return "\n".join([PARTS_HEAD, *lines, _line(["*re-training explains*", *bars])])
+
+
+def _explained(scenario: str, quantities: str | tuple[str, ...]) -> list[str]:
+    return [measured()[scenario, "original"][f"{quantity} explained"] for quantity in quantities]
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    **{scenario: partial(results, scenario) for scenario in SCENARIOS},
+    "class-or-samples": class_or_samples,
+}
+PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
+
+
+def with_tables(page: str) -> str:
+    """Return a page's text with every table as measured."""
+    return re.sub(
+        r"(<!-- table ([\w-]+) -->\n).*?(\n<!-- end -->)",
+        lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}",
+        page,
+        flags=re.S,
+    )
+
+
+def write() -> None:
+    """Write the tables into the pages that show them."""
+    for page in PAGES:
+        page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()
