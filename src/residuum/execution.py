@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,9 +15,9 @@ from residuum.engines import end_with_the_leader, engine
 from residuum.errors import InputError, say, traceback_kept
 from residuum.experiments import Experiment, Result, Stage, claim_folder, plan, run_all, write_requests, write_run
 from residuum.experiments.estimates import WorkLeft, work_left
-from residuum.experiments.planning import Outline, RowError, SeedPlan, Undecided, forget_lines, outline
+from residuum.experiments.planning import Outline, RowError, SeedPlan, Undecided, all_stages, forget_lines, outline
 from residuum.experiments.results import results_record
-from residuum.experiments.runner import Report
+from residuum.experiments.runner import Report, foreign_method
 from residuum.parallel import SINGLE_PROCESS, Team, make_team
 from residuum.record import Requests, Results, Stored
 from residuum.reporting.run import Run, load_runs
@@ -35,7 +35,9 @@ T = TypeVar("T")
 class Resources:
     """What a run is carried out with: worker processes or a cluster, or processes that share each stage.
 
-    Work that is estimated to take more than `most_days` on one core is refused before it begins.
+    Work that is estimated to take more than `most_days` on one core is refused before it begins. With `apart`, methods
+    that are not ours run in processes of their own, which may crash; a script then needs the usual `if __name__ ==
+    "__main__"`.
     """
 
     workers: int = 1
@@ -44,6 +46,7 @@ class Resources:
     nodes: int = 1
     precision: str = "32-true"
     most_days: float = MOST_DAYS
+    apart: bool = False
 
     def __post_init__(self) -> None:
         if self.cluster is not None and not self.one_process:
@@ -167,11 +170,12 @@ def _computed(
     if not resources.one_process:
         end_with_the_leader()
         if "LOCAL_RANK" not in os.environ:
-            _plans(experiments)  # what is wrong is said once, before there are other processes to say it too
+            with suppress(RowError):  # that row is left out below
+                _plans(experiments)  # what is wrong is said once, before there are other processes to say it too
     team.launch()
     steps = [experiment.model_copy(update={"compute": team.compute}) for experiment in experiments]
     if not team.leads:
-        run_all(steps, store=store, team=team, judge=_go_on)
+        _surviving(steps, lambda left: run_all(left, store=store, team=team, judge=_go_on), team)
         team.end()
         raise SystemExit(0)
     steps, plans = _surviving(steps, _plans)
@@ -184,8 +188,10 @@ def _computed(
     if progress:
         for line in _announced(steps, todo, work):
             say(line)
+    apart = resources.apart and any(foreign_method(stage.settings) for stage in all_stages(plans))
     one = not resources.one_process or (work.short and not steps[0].scenario.audit.until)
-    where = nullcontext(executor) if executor else engine(1 if one else resources.workers, resources.cluster)
+    workers = 1 if one else resources.workers
+    where = nullcontext(executor) if executor else engine(workers, resources.cluster, apart=apart and team.size == 1)
     with where as pool, shown(progress, todo.total) as report:
 
         def computed(left: list[Experiment]) -> list[list[Result]]:
@@ -210,9 +216,10 @@ def _surviving(
             return steps, carried_out(steps)
         except RowError as error:
             left = [step.without(error.label, error.reason) for step in steps]
-            if team.size > 1 or (steps[0].scenario.picture and not left[0].rows):
-                raise  # the processes of a team may not agree on it, and a picture needs a row
-            say(f"{error}; {traceback_kept(error)}")
+            if steps[0].scenario.picture and not left[0].rows:
+                raise  # a picture needs a row
+            if team.leads:
+                say(f"{error}; {traceback_kept(error)}")
             steps = left
 
 

@@ -24,6 +24,7 @@ from residuum.errors import InputError, unknown_name
 Thing = TypeVar("Thing")
 Accept = Callable[[Any], Thing]
 TABLES: dict[str, "Table[Any]"] = {}  # by entry-point group
+FROM_A_FILE, DIGITS = "residuum_plugin_", 16  # how a module is named that stands in a file, before and after its name
 
 
 def load_plugin(source: EntryPoint | str) -> Any:  # noqa: ANN401 (whatever stands there)
@@ -71,7 +72,7 @@ def exits_raise() -> Iterator[None]:
 def _module_of_file(path: Path) -> ModuleType:
     """Import a file under a name that its place and content decide; what was imported once is not run again."""
     digest = hashlib.sha256(str(path.resolve()).encode() + b"\0" + path.read_bytes()).hexdigest()
-    name = f"residuum_plugin_{path.stem}_{digest[:16]}"
+    name = f"{FROM_A_FILE}{path.stem}_{digest[:DIGITS]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path.resolve())
@@ -87,6 +88,17 @@ def _module_of_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def home_of(thing: type) -> str:
+    """Return the package or the file that a class comes from.
+
+    >>> home_of(EntryPoint)
+    'importlib'
+    """
+    package = thing.__module__.partition(".")[0]
+    stem = package.removeprefix(FROM_A_FILE)
+    return package if stem == package else f"{stem[: -DIGITS - 1]}.py"
 
 
 class Table(UserDict[str, Thing], Generic[Thing]):
@@ -111,6 +123,7 @@ class Table(UserDict[str, Thing], Generic[Thing]):
         self.kind, self.group, self.ours, self.accept, self.reserved = kind, group, dict(ours), accept, reserved
         self.sources: dict[str, str] = {}
         self.broken: dict[str, str] = {}
+        self.installed: set[str] = set()
         TABLES[group] = self
 
     @cached_property
@@ -126,7 +139,13 @@ class Table(UserDict[str, Thing], Generic[Thing]):
                 continue
             if name in self.reserved or table.setdefault(name, accepted) is not accepted:
                 self.broken[entry.name] = f"the name {name!r} of {entry.value} is taken; give it another"
+            else:
+                self.installed.add(name)
         return table
+
+    def is_foreign(self, name: str) -> bool:
+        """Tell whether a thing is not ours, and known to other processes too: by its source, or as it is installed."""
+        return name in self and (name in self.sources or name in self.installed)
 
     def find(self, name: str) -> Thing:
         """Return the thing of this name; an unknown one is an error with the nearest names."""

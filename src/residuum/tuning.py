@@ -24,7 +24,7 @@ from residuum.experiments.runner import run_stages
 from residuum.experiments.settings import ScoreSettings, StageSettings
 from residuum.experiments.stages import read_record
 from residuum.experiments.store import Store
-from residuum.methods import SoftReset
+from residuum.methods import SoftReset, methods
 from residuum.types import InputError, child_seed
 
 MUCH_WORSE = 5.0  # points of validation accuracy
@@ -155,8 +155,10 @@ def tune(
         raise InputError(f"expected a budget above the {brief} passes of {innocents} innocents a seed, got {budget:g}")
     resources = resources or Resources()
     todo, workers = sum(map(len, stages)), min(resources.workers, len(stages))
+    apart = resources.apart and any(methods().is_foreign(row.method) for row in experiment.rows)
     known_store = Store(Path(store))
-    with known_store.in_use(), engine(workers, resources.cluster) as pool, shown(progress, todo) as report:
+    where = engine(workers, resources.cluster, apart=apart)
+    with known_store.in_use(), where as pool, shown(progress, todo) as report:
 
         def scores(*labels: str) -> list[list[Scores]]:
             wanted = {stage.key: stage for own in stages for label in labels for stage in with_parents(own[label])}

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from residuum.cli.boundary import Commands, debugging, exit_code, flushed
+from residuum.cli.supervision import may_bring_code, supervised
 
 # none of these modules loads torch: a command does so when it runs, not to say what its options are
 COMMANDS = {
@@ -37,9 +38,16 @@ def main(arguments: list[str] | None = None) -> None:
     if COMPLETION in os.environ or given[:1] in (["--install-completion"], ["--show-completion"]):
         make_app()(given, prog_name="residuum")  # typer answers the shell and leaves
     gc.set_threshold(200_000)  # libraries make many objects and keep them: looking for garbage among them finds none
-    code = flushed(run_command(given))
+    if may_bring_code(given):
+        code = supervised(lambda: _carried_out(given), " ".join(given[:2]))
+    else:
+        code = _carried_out(given)
     gc.freeze()  # the process ends: nobody needs it searched for garbage
     sys.exit(code)
+
+
+def _carried_out(arguments: list[str]) -> int:
+    return flushed(run_command(arguments))
 
 
 def run_command(arguments: list[str]) -> int:

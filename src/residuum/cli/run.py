@@ -59,7 +59,7 @@ def run_scenario(
     from residuum.execution import Resources, plan_lines, run, run_requests
     from residuum.experiments import Experiment
 
-    resources = Resources(workers, cluster, devices, nodes, precision, options.most_days(yes))
+    resources = Resources(workers, cluster, devices, nodes, precision, options.most_days(yes), apart=True)
     if download and not resources.one_process:
         raise InputError("expected --download without --devices, --nodes and --precision; fetch CIFAR-10 first")
     if download:

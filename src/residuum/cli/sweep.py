@@ -63,7 +63,7 @@ def sweep_method(
         manifest=manifest,
     )
     folder = out or options.RUNS / f"{experiment.scenario.name}-{method}-sweep"
-    resources = Resources(workers, cluster, devices, nodes, precision, options.most_days(yes))
+    resources = Resources(workers, cluster, devices, nodes, precision, options.most_days(yes), apart=True)
     done = run(experiment, store=store, out=folder, resources=resources, progress=True)
     labelled = dict(zip((row.label for row in experiment.rows), points, strict=True))
     lines = sweep_lines(done, [(label, labelled[label]) for label in labelled if label not in done.record.failed])

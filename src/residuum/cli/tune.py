@@ -81,7 +81,7 @@ def tune_method(
         innocents=innocents,
         share=share,
         store=store,
-        resources=Resources(workers, cluster),
+        resources=Resources(workers, cluster, apart=True),
         progress=True,
     )
     texts = dict(row.split("=", 1) for row in rows)

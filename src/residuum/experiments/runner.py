@@ -1,18 +1,21 @@
 """Run the stages of planned experiments on any executor, and gather what they left."""
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
+from residuum.errors import MethodError
 from residuum.experiments.experiment import Experiment
 from residuum.experiments.loading import loaded_dataset
-from residuum.experiments.planning import Plans, SeedPlan, Undecided, all_stages, continued, plan, row_named
+from residuum.experiments.planning import Plans, RowError, SeedPlan, Undecided, all_stages, continued, plan, row_named
+from residuum.experiments.settings import StageSettings, UnlearnSettings
 from residuum.experiments.stages import GALLERY, MODEL, PICTURE, read_record
 from residuum.experiments.store import Stage, Store
+from residuum.methods import methods
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.types import InputError
 
@@ -115,10 +118,22 @@ def run_stages(
 
 def _run_here(stages: Sequence[Stage], store: Store, team: Team) -> Generator[Stage, None, None]:
     for stage in stages:
-        with row_named(stage.name):
+        with _agreed(team), row_named(stage.name):
             store.compute(stage, team)
         yield stage
     team.broadcast(None)  # the others may read what the leader has written
+
+
+@contextmanager
+def _agreed(team: Team) -> Iterator[None]:
+    """Let a row fail in every process of a team if it fails in one: all of them go on without it."""
+    failed = None
+    try:
+        yield
+    except RowError as error:
+        failed = error
+    for label, reason in filter(None, team.gather((failed.label, failed.reason) if failed else None)):
+        raise RowError(label, reason) from failed
 
 
 def _run_on(executor: Executor, stages: Sequence[Stage], store: Store) -> Generator[Stage, None, None]:
@@ -141,17 +156,43 @@ def _run_on(executor: Executor, stages: Sequence[Stage], store: Store) -> Genera
         while graph.is_active():
             ready.update(graph.get_ready())
             for key in [key for key in ordered if key in ready][: room - len(running)]:
-                running[executor.submit(store.compute, ordered[key])] = ordered[key]
+                running[_submitted(executor, store, ordered[key])] = ordered[key]
                 ready.remove(key)
             for future in _first_done(running, executor):
                 stage = running.pop(future)
-                with row_named(stage.name):
+                with row_named(stage.name), _death_blamed(stage):
                     future.result()
                 graph.done(stage.key)
                 yield stage
     finally:
         for future in running:
             future.cancel()
+
+
+def _submitted(executor: Executor, store: Store, stage: Stage) -> "Future[Path]":
+    """Give a stage to the executor; one whose method is not ours to a process of its own, where the executor can."""
+    apart = getattr(executor, "submit_apart", None)
+    submit = apart if apart and foreign_method(stage.settings) else executor.submit
+    future: Future[Path] = submit(store.compute, stage)
+    return future
+
+
+def foreign_method(settings: StageSettings) -> str | None:
+    """Return the method that a stage runs, if it is not ours."""
+    name = settings.method if isinstance(settings, UnlearnSettings) else None
+    return name if name and methods().is_foreign(name) else None
+
+
+@contextmanager
+def _death_blamed(stage: Stage) -> Iterator[None]:
+    """Say which method it was whose process died."""
+    try:
+        yield
+    except BrokenExecutor as error:
+        if not (name := foreign_method(stage.settings)):
+            raise
+        why = "it crashed, left without a word, or took too much memory"
+        raise MethodError(f"the process of method {name} died: {why}") from error
 
 
 def _first_done(running: Iterable[Future[Path]], executor: Executor) -> set[Future[Path]]:

@@ -101,3 +101,6 @@ def same_bits(one: nn.Module, other: nn.Module) -> bool:
     """Return whether two models have the same parameters and buffers, bit for bit."""
     a, b = one.state_dict(), other.state_dict()
     return a.keys() == b.keys() and all(torch.equal(value, b[name]) for name, value in a.items())
+
+
+methods()  # plug-ins are added to the table in processes that have not asked for it yet

@@ -17,7 +17,7 @@ from torch.nn.modules import module as torch_modules
 from residuum.errors import InputError, LostProcessError, MethodError, Stopped, first_line
 from residuum.methods.base import Context, Method
 from residuum.models import build_model, check_model
-from residuum.plugins import exits_raise
+from residuum.plugins import exits_raise, home_of
 from residuum.types import Samples, Splits, warn
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -144,7 +144,7 @@ def described(method: Method) -> str:
     >>> described(GD())
     'method gd of residuum'
     """
-    return f"method {method.name} of {type(method).__module__.partition('.')[0]}"
+    return f"method {method.name} of {home_of(type(method))}"
 
 
 def is_json(value: object) -> bool:
