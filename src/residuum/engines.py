@@ -10,12 +10,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import version
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
 from residuum.errors import InputError, LostProcessError
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 LIBRARIES = ("torch", "numpy", "scikit-learn")  # that compute: results depend on their versions
 LEADER = "RESIDUUM_LEADER"  # the process id of the first of several processes that share the work
 RESUMES = "finished stages are in the store, and the same command resumes"
+ANSWER = 60  # seconds for workers of a cluster to come and to answer
+GRACE = 5.0  # seconds for a worker process to end before it is made to
 RETRIES = 3  # a stage whose worker died is given to another one this often
 # what stages load; none of it runs a torch operator, whose threads would not survive the fork
 PRELOADED = ["residuum.experiments.store", "sklearn.svm", "sklearn.datasets", "scipy.special"]
@@ -93,13 +96,20 @@ def _pool(workers: int) -> Iterator[Executor]:
     try:
         yield pool
     except BaseException as error:
-        for process in multiprocessing.active_children():
-            process.terminate()
+        _end(multiprocessing.active_children())
         if isinstance(error, BrokenExecutor):
             raise LostProcessError(f"a worker process was killed or ran out of memory; {RESUMES}") from None
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _end(processes: Sequence[BaseProcess]) -> None:
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join(GRACE)
+        process.kill()
 
 
 def _follow_the_parent() -> None:
@@ -191,13 +201,22 @@ def library_versions() -> dict[str, str]:
     return {library: version(library) for library in ("residuum", *LIBRARIES)}
 
 
-def _check_workers(client: object, address: str) -> None:
+def _asked(client: "Client", address: str) -> dict[str, dict[str, str]]:
+    """Return what library versions each worker has."""
+    asked = {worker: client.submit(library_versions, workers=[worker], pure=False) for worker in client.nthreads()}
     try:
-        client.wait_for_workers(1, timeout=60)  # type: ignore[attr-defined]
+        return {worker: future.result(timeout=ANSWER) for worker, future in asked.items()}
+    except TimeoutError:
+        raise InputError(f"a worker of {address} does not answer within {ANSWER} s; stop it and try again") from None
+
+
+def _check_workers(client: "Client", address: str) -> None:
+    try:
+        client.wait_for_workers(1, timeout=ANSWER)
     except TimeoutError:
         raise InputError(f"the scheduler at {address} has no workers; start some and try again") from None
     here = library_versions()
-    for worker, there in client.run(library_versions).items():  # type: ignore[attr-defined]
+    for worker, there in _asked(client, address).items():
         for library, ours in here.items():
             if there[library] != ours:
                 text = f"worker {worker} of {address} has {library} {there[library]}, this process {ours}"

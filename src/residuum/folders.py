@@ -9,20 +9,25 @@ from uuid import uuid4
 
 from filelock import BaseFileLock, FileLock, Timeout
 
-from residuum.errors import say
+from residuum.errors import LostProcessError, say
 
 LOCK = ".lock"
 SILENT = 10.0  # seconds of waiting for a lock before it is said
+PATIENCE = 24 * 3600.0  # seconds after which whoever has the lock is taken to be stuck
 ASIDE = ".aside-"  # begins the names of what is being written or removed; whoever has the lock may clear it
 
 
 def acquired(lock: BaseFileLock, holder: str) -> AbstractContextManager[object]:
-    """Return the lock once it is ours, for use in a `with`; after some seconds, say who is waited for."""
+    """Return the lock once it is ours, for use in a `with`; say who is waited for, and give up after a day."""
     try:
         return lock.acquire(timeout=SILENT)
     except Timeout:
         say(f"waiting for {holder}")  # it may take hours
-        return lock.acquire()
+    try:
+        return lock.acquire(timeout=PATIENCE)
+    except Timeout:
+        text = f"waited {PATIENCE / 3600:.0f} hours for {holder}"
+        raise LostProcessError(f"{text}; look whether it hangs, stop it, and give the command again") from None
 
 
 @contextmanager

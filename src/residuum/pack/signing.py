@@ -7,13 +7,18 @@ from pathlib import Path
 from residuum.errors import InputError
 
 NAMESPACE = "residuum-pack"
+PATIENCE = 300.0  # seconds; somebody may have to type a passphrase
 
 
 def _ssh_keygen(*arguments: str, content: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
     program = shutil.which("ssh-keygen")
     if program is None:
         raise InputError("expected ssh-keygen for signatures, it is not installed; leave --sign and --signers out")
-    return subprocess.run([program, "-Y", *arguments], input=content, capture_output=True, check=False)
+    try:
+        given = [program, "-Y", *arguments]
+        return subprocess.run(given, input=content, capture_output=True, check=False, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        raise InputError(f"waited {PATIENCE:.0f} s for ssh-keygen; does it ask for a passphrase somewhere?") from None
 
 
 def sign_file(file: Path, key: Path) -> Path:
