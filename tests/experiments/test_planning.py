@@ -6,9 +6,10 @@ import time
 
 import pytest
 
-from residuum.experiments import Experiment, plan
+from residuum.experiments import Experiment, estimates, plan
 from residuum.experiments.estimates import WorkLeft, seconds_to_the_end, work_left
 from residuum.experiments.stages import printed_progress
+from residuum.methods import GD
 
 
 def work_of(experiment, store):
@@ -58,6 +59,21 @@ def test_the_time_to_the_end_is_the_steps_that_were_measured_times_all_steps():
 
 def test_work_that_ends_at_once_is_measured_whole():
     assert seconds_to_the_end(lambda progress: progress(1, 1)) < 0.05
+
+
+def test_a_network_with_slow_steps_is_shown_few_samples_in_small_batches(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr(estimates, "STEP", 0.0)
+    monkeypatch.setattr(estimates, "unlearn", lambda model, splits, method, **options: seen.append((splits, method)))
+    experiment = Experiment.create("tiny", methods="gd,scrub", seeds=[1], overrides={"gd.max_iters": 90})
+    work_of(experiment, tmp_path)
+    (few, gd), (_, scrub) = seen
+    whole, probed = experiment.splits(), estimates.FEW * estimates.PROBED
+    assert len(few.train) == probed < len(whole.train)
+    assert len(few.forget) == max(2, round(len(whole.forget) * probed / len(whole.train)))
+    assert {few.train.ids[0], few.train.ids[-1]} == {whole.train.ids[0], whole.train.ids[-1]}
+    assert gd.batch_size == scrub.batch_size == estimates.FEW
+    assert gd.max_iters == round(90 * GD().batch_size / estimates.FEW * probed / len(whole.train))
 
 
 def test_a_method_that_fresh_weights_do_not_allow_is_estimated_all_the_same(tmp_path):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from residuum.auditing.counts import Counts
-from residuum.auditing.engine import CraftedOn, PreparedModels, passes, predict_group, prepare_models, workers
+from residuum.auditing.engine import CraftedOn, Pool, PreparedModels, passes, predict_group, prepare_models, workers
 from residuum.auditing.heldout import choose_heldout
 from residuum.auditing.intervals import normal_quantile, paired_variance
 from residuum.auditing.measures import pooled_ratio
@@ -24,6 +24,8 @@ from residuum.perturbations import Perturbation, block_generator, make_perturbat
 from residuum.types import Samples
 
 RESERVE = 1.1  # the pilot's variance is itself uncertain: ask for a little more than it says
+FEW = 8  # rows of the first trial of a cost
+ENOUGH = 0.5  # seconds of the batch that is measured
 
 
 def pilot_draws(samples: int) -> int:
@@ -87,13 +89,22 @@ def estimate_cost(
     heldout: Samples | None = None,
     original: nn.Module | None = None,
 ) -> Cost:
-    """Return the cost of `audit` with these arguments: one batch is perturbed and shown, and its time scaled.
+    """Return the cost of `audit` with these arguments: a batch is perturbed and shown, and its time scaled.
 
     Crafting takes part in the time, not in the number of passes.
     """
     chosen, radii = make_perturbation(perturbation), checked_radii(taus)
+    few = samples.subset(range(min(2, len(samples))))  # they are shown in float64 to prepare the models: slow
     prepared = prepare_models(
-        models, reference, samples, chosen, radius=max(radii), crafted_on=crafted_on, seed=seed, original=original
+        models,
+        reference,
+        few,
+        chosen,
+        radius=max(radii),
+        crafted_on=crafted_on,
+        seed=seed,
+        original=original,
+        invariance="free",
     )
     work = make_work(samples, chosen, radii, (0, draws), seed=seed, classes=prepared.classes)
     shown = [work] if heldout is None else [work, replace(work, samples=choose_heldout(heldout, samples))]
@@ -102,13 +113,21 @@ def estimate_cost(
 
 
 def seconds_per_pass(work: Work, prepared: PreparedModels) -> float:
-    """Return the time of one prediction, crafting included, measured on a batch of usual size (second of two runs)."""
-    positions = torch.arange(work.rows) % len(work.samples)
-    randomness = work.perturbation.draw(block_generator(work.seed, "cost", 0), work.rows, work.samples.shape)
-    group = Group((work.taus.index(max(work.taus)),), positions, *work.samples.batch(positions), randomness)
+    """Return the time of one prediction, crafting included.
+
+    A few rows say how many make a batch that takes `ENOUGH` seconds; that one is measured, at most of usual size.
+    """
     with workers() as pool:
-        for _ in range(2):
-            start = time.perf_counter()
-            _, predictions = predict_group(work, group, prepared, pool)
-            spent = time.perf_counter() - start
-    return spent / predictions
+        first = seconds_of_rows(FEW, work, prepared, pool)
+        rows = min(work.rows, max(FEW, round(FEW * ENOUGH / first)))
+        return seconds_of_rows(rows, work, prepared, pool) / (rows * prepared.passes_per_row())
+
+
+def seconds_of_rows(rows: int, work: Work, prepared: PreparedModels, pool: Pool) -> float:
+    """Return the time of perturbing so many rows at the largest radius and showing them to the models."""
+    positions = torch.arange(rows) % len(work.samples)
+    randomness = work.perturbation.draw(block_generator(work.seed, "cost", 0), rows, work.samples.shape)
+    group = Group((work.taus.index(max(work.taus)),), positions, *work.samples.batch(positions), randomness)
+    start = time.perf_counter()
+    predict_group(work, group, prepared, pool)
+    return time.perf_counter() - start

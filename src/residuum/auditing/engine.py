@@ -76,8 +76,12 @@ def prepare_models(
     crafted_on: CraftedOn,
     seed: int,
     original: nn.Module | None = None,
+    invariance: BatchInvariance | None = None,
 ) -> PreparedModels:
-    """Return private copies of all models, ready to predict; `radius` is the largest they will meet."""
+    """Return private copies of all models, ready to predict; `radius` is the largest they will meet.
+
+    A given `invariance` is believed of every model; else it is tried.
+    """
     probe = probe_batch(samples, perturbation.with_radius(radius), seed)
     source = crafted_on if isinstance(crafted_on, nn.Module) else reference
     known = (reference, *models.values()) if original is None else (reference, *models.values(), original)
@@ -91,7 +95,7 @@ def prepare_models(
     for key, _ in transfers:
         attacked = predictors.get(key) or Predictor(source, probe)
         architecture = str(attacked.fast)
-        crafters[key] = Crafter(attacked, perturbation, probe, invariances.get(architecture))
+        crafters[key] = Crafter(attacked, perturbation, probe, invariance or invariances.get(architecture))
         invariances[architecture] = crafters[key].invariance
     return PreparedModels(
         predictors, crafters, transfers, id(reference), probe, None if original is None else id(original)

@@ -3,10 +3,13 @@
 import copy
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import Any, TypeVar, cast
 
+import numpy as np
+import torch
 from torch import nn
 
 from residuum.auditing import Cost, estimate_cost
@@ -21,15 +24,19 @@ from residuum.experiments.store import Stage, Store
 from residuum.experiments.witnesses import WitnessSettings
 from residuum.methods import Context, GradientMethod, make_method, unlearn
 from residuum.training import Progress, Recipe, TrainingPhase, cross_entropy, fit
-from residuum.types import InputError, Splits
+from residuum.types import InputError, Samples, Splits
 
 ENOUGH = 0.05  # seconds of steps after the first, which finds nothing prepared, that are measured
 LONG = 1.0  # a first step that takes longer is enough by itself
 BACKWARD = 2.0  # a backward pass takes about twice as long as a forward pass
 SHORT = 3.0  # seconds of work that are done before worker processes are there
+FEW = 4  # samples of a batch that is tried first
+STEP = 0.25  # seconds of a step of training in a probe: larger networks are shown smaller batches
+PROBED = 8  # batches of such a size in the data that methods are tried on: some look at all samples before a step
 READINGS = 3  # how often an evaluation shows retained and test samples to a model
 
 Seconds = dict[str, float]  # by kind of stage
+R = TypeVar("R", bound=Recipe)
 
 
 class _Enough(Stopped):
@@ -111,6 +118,31 @@ def work_left(experiments: Sequence[Experiment], store: Path | str, plans: Plans
     return WorkLeft(seconds, passes, at_most=chosen.draws is None or chosen.until is not None)
 
 
+def thinned(splits: Splits, share: float) -> Splits:
+    """Return this share of all parts, evenly spread, and at least two samples of each."""
+    thin: dict[str, Any] = {}
+    for name, part in vars(splits).items():
+        if isinstance(part, Samples):
+            few = min(len(part), max(2, round(share * len(part))))
+            thin[name] = part.subset(np.linspace(0, len(part) - 1, few, dtype=np.int64))
+    return replace(splits, **thin)
+
+
+def in_small_batches(recipe: R, most: int, share: float = 1.0) -> R:
+    """Return the recipe with at most so many samples in a batch, and steps for this share of the samples.
+
+    >>> small = in_small_batches(Recipe(batch_size=128, max_iters=10), 32)
+    >>> small.batch_size, small.max_iters
+    (32, 40)
+    """
+    sizes = {name: getattr(recipe, name, None) for name in ("batch_size", "forget_batch_size")}
+    changes: dict[str, Any] = {name: most for name, size in sizes.items() if size is not None and size > most}
+    if recipe.max_iters is not None:
+        more = recipe.batch_size / most if "batch_size" in changes else 1.0
+        changes["max_iters"] = round(recipe.max_iters * more * share)
+    return replace(recipe, **changes)
+
+
 class _Estimate:
     """Times of the stages of one experiment, by probes of its network with fresh weights; none is made twice."""
 
@@ -149,10 +181,21 @@ class _Estimate:
         """Return the time of one sample's forward and backward pass in training."""
         key = f"train {recipe.batch_size}"
         if key not in self.known:
-            self.known[key] = seconds_to_the_end(lambda progress: self.train(recipe, progress)) / (
-                recipe.epochs * len(self.splits.train)
-            )
+            small = in_small_batches(recipe, self.batch_size)
+            spent = seconds_to_the_end(lambda progress: self.train(small, progress))
+            self.known[key] = spent / (recipe.epochs * len(self.splits.train))
         return self.known[key]
+
+    @cached_property
+    def batch_size(self) -> int:
+        """The samples that one step of training takes `STEP` seconds for, at least a few."""
+        model, samples = copy.deepcopy(self.models[0]), self.splits.train
+        x, _ = samples.batch(torch.arange(FEW) % len(samples))
+        for _ in range(2):  # the first finds nothing prepared
+            start = time.perf_counter()
+            model(x).sum().backward()
+            spent = time.perf_counter() - start
+        return max(FEW, round(FEW * STEP / spent))
 
     def train(self, recipe: Recipe, progress: Progress) -> None:
         phases = [TrainingPhase(cross_entropy, "train")]
@@ -165,12 +208,16 @@ class _Estimate:
         if not isinstance(method, GradientMethod) or not type(method).__module__.startswith("residuum."):
             return everything
 
+        share = min(1.0, PROBED * self.batch_size / len(self.splits.train))
+        few, recipe = thinned(self.splits, share), in_small_batches(settings.recipe, self.batch_size)
+        small = in_small_batches(method, self.batch_size, share)
+
         def work(progress: Progress) -> None:
-            context = Context(0, initial=self.models[1].state_dict(), progress=progress, recipe=settings.recipe)
-            unlearn(self.models[0], self.splits, method, seed=0, context=context)
+            context = Context(0, initial=self.models[1].state_dict(), progress=progress, recipe=recipe)
+            unlearn(self.models[0], few, small, seed=0, context=context)
 
         try:
-            return seconds_to_the_end(work)
+            return seconds_to_the_end(work) / share
         except (InputError, MethodError):  # what a fresh network does not allow, an original may
             return everything
 
