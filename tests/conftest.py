@@ -10,12 +10,26 @@ import torch
 
 from residuum.data import Dataset, make_splits
 from residuum.models import build_model
+from residuum.reporting.figures import write_figures
 from residuum.training import Recipe, train
 
 # a change must not fail for a case that its author did not draw; at home every run tries new cases
 hypothesis.settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     hypothesis.settings.load_profile("ci")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def figures_left_out():
+    """Draw no figures: they take most of the time of a report, and few tests look at them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("residuum.reporting.writing.write_figures", lambda runs, folder: [])
+        yield
+
+
+@pytest.fixture
+def drawn_figures(monkeypatch):
+    monkeypatch.setattr("residuum.reporting.writing.write_figures", write_figures)
 
 
 def clustered_dataset(n=90, classes=3, shape=(1, 6, 6), seed=0):

@@ -105,7 +105,6 @@ def broken(tmp_path, monkeypatch):
     (tmp_path / "logs").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "logs"))
     monkeypatch.setitem(methods(), "broken", Broken)
-    monkeypatch.setattr("residuum.reporting.writing.write_figures", lambda runs, folder: [])
     DOES[0] = raises
     return tmp_path
 

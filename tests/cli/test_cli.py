@@ -64,8 +64,7 @@ def test_a_sweep_writes_one_line_per_setting_and_radius(folder, capsys):
     assert (settings["lambda_f"], settings["lambda_a"]) == (0.1, 0.1)
 
 
-def test_requests_are_carried_out_one_after_the_other(folder, capsys, monkeypatch):
-    monkeypatch.setattr("residuum.reporting.writing.write_figures", lambda runs, folder: [])
+def test_requests_are_carried_out_one_after_the_other(folder, capsys):
     tiny = ["run", "tiny", *QUICK[: QUICK.index("--set")], "--set", "train.epochs=2", "--set", "relearn.epochs=1"]
     asked = ["--requests", "tickets.txt", "--request", "fraction=0.05"]
     splits = Experiment.create("tiny").splits()

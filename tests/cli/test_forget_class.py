@@ -20,7 +20,6 @@ QUICK = [
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("residuum.reporting.writing.write_figures", lambda runs, folder: [])
     return tmp_path
 
 

@@ -55,12 +55,6 @@ def test_it_prints_the_written_files(folder):
     assert "no residual knowledge found at this precision" in (folder / "report.html").read_text()
 
 
-@pytest.fixture
-def no_figures(monkeypatch):
-    monkeypatch.setattr("residuum.reporting.writing.write_figures", lambda runs, folder: [])
-
-
-@pytest.mark.usefixtures("no_figures")
 def test_json_and_out(folder, tmp_path):
     result = call(folder, "--json", "--out", tmp_path / "elsewhere")
     files = json.loads(result.output)
@@ -68,7 +62,6 @@ def test_json_and_out(folder, tmp_path):
     assert not (folder / "report.html").exists()
 
 
-@pytest.mark.usefixtures("no_figures")
 def test_own_data_stay_private_unless_asked_for(folder):
     call(folder)
     assert "would then contain the very samples" in (folder / "report.html").read_text()
@@ -76,7 +69,6 @@ def test_own_data_stay_private_unless_asked_for(folder):
     assert "stored no gallery file" in (folder / "report.html").read_text()
 
 
-@pytest.mark.usefixtures("no_figures")
 def test_bad_input(folder, tmp_path):
     assert isinstance(call(tmp_path / "nowhere").exception, InputError)
     assert isinstance(call(folder, "--paper-file", tmp_path / "missing.json").exception, InputError)

@@ -310,7 +310,6 @@ DOCUMENT = (Path(__file__).parents[2] / "docs" / "requests.md").read_text(encodi
 @pytest.mark.parametrize("block", re.findall(r"^```python\n(.*?)^```", DOCUMENT, re.M | re.S))
 def test_the_guide_s_examples_run(block, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("residuum.reporting.writing.write_figures", lambda runs, folder: [])
     exec(compile(block, "requests.md", "exec"), {"__name__": "guide"})
     assert capsys.readouterr().out.strip() in ("[10, 14]", "17 61")
 

@@ -48,11 +48,10 @@ CASES = {
 
 @pytest.mark.parametrize("form", ["sample", "class"])
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_missing_is_a_dash(case, form, tmp_path, capsys, monkeypatch):
+def test_what_is_missing_is_a_dash(case, form, tmp_path, capsys):
     record = json.loads(json.dumps(CASES[case]()))
     record["scenario"]["form"] = form
     (tmp_path / "results.json").write_text(json.dumps(record))
-    monkeypatch.setattr("residuum.reporting.writing.write_figures", lambda runs, folder: [])
     run = Run.load(tmp_path)
     print_run(run, 1.0)
     run.report()

@@ -92,6 +92,7 @@ def test_reports_never_read_weights(make_run, monkeypatch):
     assert ".safetensors" not in opened
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_a_report_has_all_files_and_leaves_the_run_alone(make_run, tmp_path):
     run = make_run(gallery=True)
     before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
@@ -107,6 +108,7 @@ def test_a_report_has_all_files_and_leaves_the_run_alone(make_run, tmp_path):
     assert {path.name: path.read_bytes() for path in write_report(run.folder)} == again
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_several_runs_are_compared_on_one_page(make_run):
     first, second = make_run(name="a"), make_run(name="b", form="class", reference=0.0)
     files = write_report([first.folder, second.folder])

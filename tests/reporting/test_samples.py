@@ -13,11 +13,6 @@ from residuum.reporting.page import page_text
 from residuum.reporting.samples import PRIVATE, SWITCHED_OFF, samples_of
 
 
-@pytest.fixture
-def no_figures(monkeypatch):
-    monkeypatch.setattr("residuum.reporting.writing.write_figures", lambda runs, folder: [])
-
-
 def stored(run, label):
     return [dict(np.load(run.folder / audit.counts)) for audit in run.rows[label].audits("gaussian")]
 
@@ -27,7 +22,6 @@ def chance(more, less):
     return sum(comb(more + less, k) for k in range(more, more + less + 1)) / 2 ** (more + less)
 
 
-@pytest.mark.usefixtures("no_figures")
 def test_the_file_has_the_counts_of_every_row_and_sample(make_run):
     run = make_run(samples=5, draws=20)
     write_report(run.folder)
@@ -64,7 +58,6 @@ def test_an_attack_that_leaves_nothing_to_chance_has_no_test(make_run):
     assert table.rows["gd"].p is None
 
 
-@pytest.mark.usefixtures("no_figures")
 def test_nobody_is_named_unless_data_are_public_or_it_is_asked_for(make_run):
     run = make_run(samples=3, draws=5, data="mine")
     assert "samples.csv" not in {path.name for path in write_report(run.folder)}
