@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from residuum.errors import InputError, plural
-from residuum.files import file_sha256
+from residuum.files import file_sha256, write_whole
 from residuum.folders import LOCK, clear_aside, locked, remove_named
 from residuum.record import Requests, Results, Stored
 
+PACKS = "packs.txt"  # where evidence packs of the run were written to, a path a line
 REPORT = ("report.html", "table.tex", "table.csv", "samples.csv", "figures")
 # beside its record, by kind: what a run wrote, and what reports made of it
 BESIDE: dict[type[Stored], tuple[str, ...]] = {
@@ -21,9 +22,23 @@ def remove_run(folder: Path) -> None:
         clear_aside(folder)
         for kind, beside in BESIDE.items():
             remove_named(folder, kind.FILE, beside)
+        (folder / PACKS).unlink(missing_ok=True)
     if {path.name for path in folder.iterdir()} <= {LOCK}:
         (folder / LOCK).unlink(missing_ok=True)
         folder.rmdir()
+
+
+def note_pack(folder: Path, file: Path) -> None:
+    """Note in a run's folder where a pack of it goes, for whoever has to delete what was made with a sample."""
+    known = noted_packs(folder)
+    if file.resolve() not in known:
+        write_whole(folder / PACKS, "".join(f"{path}\n" for path in (*known, file.resolve())))
+
+
+def noted_packs(folder: Path) -> list[Path]:
+    """Return the packs of a run that are still where they were written to."""
+    lines = (folder / PACKS).read_text(encoding="utf-8").splitlines() if (folder / PACKS).is_file() else []
+    return [Path(line) for line in lines if Path(line).is_file()]
 
 
 def hashes(folder: Path) -> dict[str, str]:

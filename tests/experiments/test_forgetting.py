@@ -20,6 +20,7 @@ from residuum.experiments.forgetting import forget
 from residuum.experiments.known_runs import known_runs
 from residuum.experiments.scratch import write_ids
 from residuum.folders import ASIDE
+from residuum.run_folder import note_pack
 from residuum.types import InputError
 
 FORK = multiprocessing.get_context("fork")
@@ -239,6 +240,27 @@ def test_runs_that_hold_a_sample_are_named_and_cleaned_on_request(copied, capsys
     assert not (folder / "ids").exists()
     assert has_bytes(folder, sample_id.encode()) == []
     assert known_runs(folder / "store") == []
+
+
+def test_runs_of_models_made_elsewhere_and_packs_are_found_too(copied, capsys, monkeypatch):
+    folder, sample_id = copied
+    monkeypatch.chdir(folder)
+    (folder / "runs").mkdir()
+    (folder / "class").rename(folder / "runs" / "request")  # as a request's audit: no note of the store leads there
+    shutil.copytree(folder / "runs" / "request", folder / "runs" / "damaged")
+    (folder / "runs" / "damaged" / "results.json").write_text("{")
+    (folder / "evidence.zip").write_bytes(b"a pack")
+    note_pack(folder / "runs" / "request", Path("evidence.zip"))
+    note_pack(folder / "runs" / "request", Path("moved.zip"))
+    assert run_command(["store", "forget", sample_id, "--store", "store", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert f"holds such samples (--runs cleans it): {folder / 'runs' / 'request'}" in said
+    assert f"out of reach: {folder / 'evidence.zip'}, the evidence pack of {folder / 'runs' / 'request'}" in said
+    assert "moved.zip" not in said
+    assert run_command(["store", "forget", sample_id, "--store", "store", "--runs"]) == 0
+    assert f"out of reach: {folder / 'evidence.zip'}" in capsys.readouterr().out
+    assert has_bytes(folder, sample_id.encode()) == []
+    assert [*(folder / "runs").iterdir()] == []
 
 
 def test_a_request_means_the_samples_that_a_run_forgot_for_it(copied, capsys):

@@ -26,6 +26,7 @@ from residuum.pack.data import splits_of
 from residuum.pack.hashing import Pseudonyms, canonical, listed, merkle_root, read_key, root_of, seal_of
 from residuum.pack.manifest import LEFT_OUT, NON_CLAIMS
 from residuum.pack.process import near_duplicates
+from residuum.run_folder import noted_packs
 from residuum.types import InputError, Samples
 
 HOSTILE = "<script>alert(1)</script>"
@@ -87,6 +88,7 @@ def with_json(members: dict[str, bytes], name: str, change) -> dict[str, bytes]:
 
 
 def test_a_sound_pack_agrees(made):
+    assert made / "evidence.zip" in noted_packs(made / "run")
     found = verify(made / "evidence.zip")
     assert found.differences == []
     assert len(found.not_checked) == 2

@@ -79,7 +79,7 @@ def forget_ids(
 
     wanted = {*(ids or []), *(read_ids(id_file) if id_file else [])}
     wanted = wanted.union(*(forgetting.requested_ids(store, parse_request(text)) for text in request or []))
-    found = forgetting.forget(store, wanted, runs=runs, dry_run=dry_run)
+    found = forgetting.forget(store, wanted, runs=runs, dry_run=dry_run, place=options.RUNS)
     where = {"runs": found.runs, "unreachable": found.unreachable, "unknown": found.unknown}
     _say_removed(found.removed, dry_run, as_json, **where)
     if not as_json:

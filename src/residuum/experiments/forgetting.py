@@ -9,13 +9,13 @@ from typing import Any
 from uuid import uuid4
 
 from residuum.experiments import scratch
-from residuum.experiments.known_runs import KnownRun, known_runs
+from residuum.experiments.known_runs import KnownRun, known_runs, runs_naming
 from residuum.experiments.maintenance import Artefact, artefacts, key_in, leftovers, strays
 from residuum.experiments.settings import ForgetSettings
 from residuum.experiments.stages import SCRATCH
 from residuum.experiments.store import Store
 from residuum.folders import ASIDE
-from residuum.run_folder import remove_run
+from residuum.run_folder import noted_packs, remove_run
 from residuum.types import InputError
 
 BEGUN = "forgetting.json"  # the ids of a forgetting under way: whoever forgets next finishes it
@@ -97,24 +97,27 @@ def _same(stored: Mapping[str, Any], asked: ForgetSettings) -> bool:
     return stored == wanted | {"forget_class": None if asked.forget_class is None else str(asked.forget_class)}
 
 
-def forget(root: Path, ids: Collection[str], *, runs: bool = False, dry_run: bool = False) -> Forgotten:
+def forget(
+    root: Path, ids: Collection[str], *, runs: bool = False, dry_run: bool = False, place: Path | None = None
+) -> Forgotten:
     """Remove everything made with these samples, and with `runs` from the folders of known runs too.
 
-    Each folder is renamed away before it is removed, children before parents, and the ids are noted until all is done:
-    after a kill, the next call goes on.
+    Runs below `place` that counted such samples are known as well: those of models that were made elsewhere. Each
+    folder is renamed away before it is removed, children before parents, and the ids are noted until all is done: after
+    a kill, the next call goes on.
     """
     if not ids and not (root / BEGUN).is_file():
         raise InputError("expected at least one id to forget, got none")
     if dry_run:
         doomed = made_with(root, ids)
-        return _described(root, ids, doomed, _runs_with(root, doomed))
+        return _described(root, ids, doomed, _runs_with(root, doomed, ids, place))
     artefacts(root)  # a store that does not exist is not made
     with Store(root).alone():
         begun = _begun(root)
         everyone = sorted({*ids, *begun})
         _begin(root, everyone)
         doomed = made_with(root, everyone)
-        holding = _runs_with(root, doomed)
+        holding = _runs_with(root, doomed, everyone, place)
         found = _described(root, () if begun else ids, doomed, holding)
         _clean(holding if runs else [])
         Store(root).remove(doomed.folders)
@@ -139,26 +142,31 @@ def _clean(holding: Sequence[KnownRun]) -> None:
     for run in holding:
         try:
             remove_run(run.folder)
-            run.note.unlink(missing_ok=True)
+            if run.note:
+                run.note.unlink(missing_ok=True)
         except OSError as error:
             text = f"cannot clean {run.folder}: {error.strerror}"
             raise InputError(f"{text}; mend it, and the same command goes on") from error
 
 
-def _runs_with(root: Path, doomed: Doomed) -> list[KnownRun]:
-    """Return the known runs that were made from something doomed, or from something that is no longer there."""
+def _runs_with(root: Path, doomed: Doomed, ids: Collection[str], place: Path | None) -> list[KnownRun]:
+    """Return the known runs that were made from something doomed or no longer there, and those that counted samples."""
     sound = {artefact.key for artefact in artefacts(root)} - {artefact.key for artefact in doomed.artefacts}
-    return [run for run in known_runs(root) if not run.stages <= sound]
+    noted = [run for run in known_runs(root) if not run.stages <= sound]
+    known = {run.folder for run in noted}
+    return noted + [run for run in (runs_naming(place, ids) if place else []) if run.folder not in known]
 
 
 def _described(root: Path, ids: Collection[str], doomed: Doomed, runs: Sequence[KnownRun]) -> Forgotten:
     known = frozenset[str]().union(*(artefact.ids or () for artefact in doomed.artefacts))
     named = (request.get("forget_ids") or () for artefact in doomed.artefacts for request in artefact.requests)
     noted = (scratch.read_ids(root / SCRATCH / key_in(folder)) or () for folder in doomed.half)
-    unknown = sorted(set(ids) - known.union(*named, *noted))
+    counted = (run.named for run in runs)
+    unknown = sorted(set(ids) - known.union(*named, *noted, *counted))
     starts = (one.manifest.settings.get("init_from") for one in doomed.artefacts if one.manifest)
     out_of_reach = [
         *(f"{path}, which is not written by residuum" for path in strays(root)),
+        *(f"{file}, the evidence pack of {run.folder}" for run in runs for file in noted_packs(run.folder)),
         *sorted({f"weights that models started from, SHA-256 {weights['sha256']}" for weights in starts if weights}),
         ELSEWHERE,
     ]

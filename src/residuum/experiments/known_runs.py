@@ -1,26 +1,33 @@
-"""Which folders hold copies of a store's artefacts: every run notes its own before it writes there."""
+"""Which folders hold copies of a store's artefacts: every run notes its own before it writes there; others are read."""
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from residuum.auditing import Counts
 from residuum.experiments.runner import Result
 from residuum.files import write_whole
+from residuum.record import Results
+from residuum.types import InputError
 
 RUNS = "runs"
 
 
 @dataclass(frozen=True)
 class KnownRun:
-    """The folder of a run and the keys of the stages that it was made from; `note` is where a store keeps this."""
+    """The folder of a run and the keys of the stages that it was made from; `note` is where a store keeps this.
 
-    note: Path
+    A run that no store knows, of models made elsewhere, has no note; `named` are those of the ids looked for in it.
+    """
+
+    note: Path | None
     folder: Path
-    stages: frozenset[str]
+    stages: frozenset[str] = frozenset()
+    named: frozenset[str] = frozenset()
 
 
 @contextmanager
@@ -47,6 +54,24 @@ def known_runs(store: Path) -> list[KnownRun]:
     """Return the runs whose folders still exist."""
     found = [_read(note) for note in sorted((store / RUNS).glob("*.json"))]
     return [run for run in found if run and run.folder.is_dir()]
+
+
+def runs_naming(place: Path, ids: Collection[str]) -> list[KnownRun]:
+    """Return the runs below a folder whose counts are of one of these samples, or cannot be read."""
+    found = []
+    for file in sorted(place.rglob(Results.FILE)):
+        named = _ids_counted(file.parent)
+        if named is None or not named.isdisjoint(ids):
+            found.append(KnownRun(None, file.parent.resolve(), named=(named or frozenset()) & set(ids)))
+    return found
+
+
+def _ids_counted(folder: Path) -> frozenset[str] | None:
+    try:
+        files = [audit.counts for *_, audit in Results.load(folder).each_audit()]
+        return frozenset(name for file in files for name in Counts.load(folder / file).ids)
+    except (InputError, OSError):
+        return None
 
 
 def _read(note: Path) -> KnownRun | None:

@@ -19,7 +19,8 @@ from residuum.pack.process import process_facts
 from residuum.record import Results
 from residuum.reporting.page import page_text
 from residuum.reporting.run import Run
-from residuum.types import Splits
+from residuum.run_folder import note_pack
+from residuum.types import Splits, warn
 
 MANIFEST, RECORD, PAGE = "manifest.json", "results.json", "report.html"
 STAMP = (2000, 1, 1, 0, 0, 0)  # of every member: when a pack was zipped is nobody's business
@@ -95,6 +96,10 @@ def pack(
     shown = {name for pair in tables.values() for counts in pair if counts is not None for name in counts.ids}
     refuse_leaks(contents, sorted(shown), run.folder)
     _write_zip(target, contents)
+    try:
+        note_pack(run.folder, target)
+    except OSError as error:
+        warn(f"cannot note the pack in {run.folder} ({error.strerror}): store forget will not name it")
     return Packed(target, key_file, seal)
 
 
