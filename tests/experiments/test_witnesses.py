@@ -1,6 +1,8 @@
 """The other witnesses in a run: what they need is planned, their numbers stand in the record and in every view."""
 
 import csv
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -174,3 +176,24 @@ def test_few_held_out_samples_leave_membership_without_a_value(tmp_path):
     for name in ("recovery", "rmia"):
         assert done.record.methods["gd"].witnesses[name].value is None
         assert "at least 10 held-out samples" in done.record.methods["gd"].witnesses[name].note
+
+
+MEMORY = """
+import resource, sys
+from residuum import Experiment, run
+
+small = {"data.train_size": 200, "data.test_size": 120, "train.epochs": 1, "relearn.epochs": 0, "gd.epochs": 1,
+         "audit.draws": 1, "audit.taus.gaussian": [0.0, 0.1], "measures": "rmia",
+         "model.name": "mlp", "model.width": 16384}  # large weights, small activations
+for references in (2, 22):
+    asked = Experiment.create("digits", methods="gd", seeds=[1], overrides=small | {"references": references})
+    run(asked, store=sys.argv[1], out=sys.argv[1] + "/out")
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+@pytest.mark.long
+def test_memory_does_not_grow_with_the_number_of_innocents(tmp_path):
+    done = subprocess.run([sys.executable, "-c", MEMORY, str(tmp_path)], capture_output=True, text=True, check=True)
+    few, many = map(int, done.stdout.split())
+    assert many - few < 20  # MiB; the weights of the twenty models more have 94

@@ -1,9 +1,11 @@
 """A16-A21: comparisons of many models."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
-from residuum.auditing.witnesses.klom import bin_edges, bin_shares, klom, klom_bias, quantiles, refuse_few
+from residuum.auditing.witnesses.klom import bin_edges, bin_shares, klom, klom_of_chance, quantiles, refuse_few
 from residuum.auditing.witnesses.ranking import Classes, rank
 from residuum.auditing.witnesses.rmia import log_relative, rmia_score
 from residuum.auditing.witnesses.tow import tug_of_war
@@ -43,17 +45,17 @@ def test_a16_the_published_count_loses_the_largest_margin():
 
 
 @pytest.mark.parametrize(("models", "published"), [(20, 3.0), (50, 0.91), (100, 0.36), (200, 0.15)])
-def test_the_closed_form_bias_is_the_mean_of_klom_under_the_null(models, published):
-    rng = np.random.default_rng(1)
-    p, q = rng.normal(0, 1, (2, models, 400))
-    shown = klom(p, q).mean()
-    from scipy.stats import norm
+def test_the_closed_form_is_the_mean_of_klom_where_both_kinds_have_one_law(models, published):
+    p, q = np.random.default_rng(1).normal(0, 1, (2, models, 4000))
+    assert klom_of_chance(p, q).mean() == pytest.approx(published, rel=0.05)
+    assert klom_of_chance(p, q).mean() == pytest.approx(klom(p, q).mean(), rel=0.02)
 
-    edges = bin_edges(p, q)
-    shares = np.diff(norm.cdf(edges), axis=1)
-    expected = klom_bias(shares / shares.sum(1, keepdims=True), models, models).mean()
-    assert shown == pytest.approx(published, rel=0.12)
-    assert expected == pytest.approx(shown, rel=0.15)
+
+def test_the_closed_form_is_the_mean_over_all_ways_to_choose_the_unlearned_models():
+    models = np.random.default_rng(2).gamma(1, 1, (7, 3)).round(1)
+    chosen = [np.isin(np.arange(7), rows) for rows in combinations(range(7), 3)]
+    every = np.mean([klom(models[rows], models[~rows]) for rows in chosen], axis=0)
+    assert klom_of_chance(models[:3], models[3:]) == pytest.approx(every, abs=1e-12)
 
 
 def test_few_models_are_refused_and_quantiles_need_samples():

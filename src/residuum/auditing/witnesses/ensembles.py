@@ -10,7 +10,7 @@ import numpy as np
 from residuum.auditing.intervals import Floats
 from residuum.auditing.witnesses.base import NO_HELDOUT, REFERENCE, Values, Witness
 from residuum.auditing.witnesses.calls import ERROR
-from residuum.auditing.witnesses.klom import bin_edges, bin_shares, klom, klom_bias, quantiles, refuse_few
+from residuum.auditing.witnesses.klom import klom, klom_of_chance, quantiles, refuse_few
 from residuum.auditing.witnesses.ranking import Classes, Labels, Ranking, rank
 from residuum.auditing.witnesses.rmia import C, log_relative
 from residuum.auditing.witnesses.ulira import FEWEST, u_lira
@@ -117,14 +117,13 @@ class KLoM(EnsembleWitness):
             if ensemble.of_row(label, part).size
         }
         p = self.permutation_p(own, innocent, rng)
-        shares = bin_shares(innocent, bin_edges(own, innocent))
         return {
             "value": parts["forget"]["q95"],
             "p": p,
             "found": p <= ERROR,
             "models": [len(own), len(innocent)],
             "mean": float(klom(own, innocent, reference=self.reference).mean()),
-            "expected_of_nothing": float(klom_bias(shares, len(own), len(innocent)).mean()),
+            "expected_of_nothing": float(klom_of_chance(own, innocent).mean()),
             "of_random_halves": self.of_halves(innocent, rng),
             **{f"{part}_q95": values["q95"] for part, values in parts.items()},
         }
