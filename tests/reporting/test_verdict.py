@@ -14,8 +14,16 @@ from residuum.reporting.gates import chance_of_more
 from residuum.reporting.page import page_text
 from residuum.reporting.picture import picture_of
 from residuum.reporting.run import Run
+from residuum.reporting.terminal import verdict_table
 from residuum.reporting.verdict import FOUND, INCONCLUSIVE, MIXED, NONE_FOUND, NOT_COMPARABLE, OVER, judge
-from residuum.reporting.wording import figure_words, headline, not_proved, recommendation, verdict_sentence
+from residuum.reporting.wording import (
+    figure_words,
+    headline,
+    not_proved,
+    nothing_to_forget,
+    recommendation,
+    verdict_sentence,
+)
 
 TAUS = [0.0, 0.1, 0.2]
 SAMPLES = 100
@@ -54,7 +62,20 @@ def row(method, audits, **measured):
     return {"method": method, "settings": {"epochs": 40}, "summary": summary, "per_seed": seeds}
 
 
-def run_of(own=0.8, *, seeds=3, controls=1, base=0.8, original=0.95, form="sample", crafted=None, heldout=None, **more):
+def run_of(
+    own=0.8,
+    *,
+    seeds=3,
+    controls=1,
+    base=0.8,
+    original=0.95,
+    form="sample",
+    crafted=None,
+    heldout=None,
+    seen=None,
+    fit=99.0,
+    **more,
+):
     """A run whose row `m` is right with these shares where re-trained models are right with about `base`."""
     references = [base + SPREAD[s % 3] for s in range(seeds)]
     made = {}
@@ -63,7 +84,7 @@ def run_of(own=0.8, *, seeds=3, controls=1, base=0.8, original=0.95, form="sampl
         made["control" if k == 0 else f"control_{k + 1}"] = row(f"control_{k + 1}" if k else "control", audits)
     mine = [audit(own, reference, heldout, crafted) for reference in references]
     rows = {
-        "original": row("original", [audit(original, r, None, crafted) for r in references], unlearn=0.0),
+        "original": row("original", [audit(original, r, seen, crafted) for r in references], unlearn=0.0, retain=fit),
         "retrain": row("retrain", [audit(r, r, (base, base), crafted) for r in references]),
         **made,
         "m": row("gd", mine, **more),
@@ -287,6 +308,24 @@ def test_the_page_doubts_an_audit_that_cannot_tell_the_original():
     assert "6 re-trained models" in texts[1]
     assert "can see residual knowledge at all" in texts[-1]
     assert not any("at all" in text for text in not_proved(run_of(0.95)))
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ({"original": 0.95, "seen": (0.8, 0.8)}, ""),
+        ({"original": 0.95, "seen": (0.95, 0.8)}, ""),
+        ({"original": 0.95, "seen": (0.98, 0.8)}, "There was nothing to forget"),
+        ({"original": 0.95, "seen": (0.98, 0.8), "form": "class"}, ""),
+        ({"original": 0.95, "fit": 97.0}, ""),
+        ({"original": 0.95, "fit": 62.0}, "right on 62 % of the retained samples"),
+    ],
+)
+def test_the_page_and_the_terminal_say_where_nothing_was_memorised(made, said):
+    run = run_of(**made)
+    text = nothing_to_forget(run)
+    assert said in text if said else not text
+    assert text in str(verdict_table(run).caption)
 
 
 @pytest.mark.parametrize(

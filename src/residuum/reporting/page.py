@@ -82,6 +82,7 @@ def run_section(run: Run) -> dict[str, Any]:
         "run": run,
         "verdicts": [(label, judged, figure(judged)) for label, judged in run.verdicts.items()],
         "headline": wording.headline(run),
+        "nothing_to_forget": wording.nothing_to_forget(run),
         "recommendation": wording.recommendation(run),
         "picture": picture_of(run),
         "forgotten": wording.forgotten(run, sample_count(run)),

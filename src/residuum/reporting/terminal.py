@@ -99,7 +99,8 @@ def run_tables(run: Run, width: int) -> Iterator[Table]:
 
 def verdict_table(run: Run) -> Table:
     """Return the page's verdicts, in the same words."""
-    table = Table(title=Text(f"{run.name}: verdicts"), caption=Text(wording.headline(run)), show_lines=True)
+    caption = Text(" ".join(filter(None, [wording.headline(run), wording.nothing_to_forget(run)])))
+    table = Table(title=Text(f"{run.name}: verdicts"), caption=caption, show_lines=True)
     table.add_column("Model", overflow="fold")
     table.add_column("Verdict", overflow="fold")
     for label, verdict in run.verdicts.items():

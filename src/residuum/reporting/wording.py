@@ -11,6 +11,7 @@ from residuum.reporting.verdict import FOUND, INCONCLUSIVE, MIXED, NONE_FOUND, N
 
 SYMBOLS = {NOT_COMPARABLE: "≠", FOUND: "▲", OVER: "▼", MIXED: "◆", INCONCLUSIVE: "?", NONE_FOUND: "○"}
 TONES = dict(zip(SYMBOLS, ("unclear", "found", "over", "mixed", "unclear", "none"), strict=True))
+FITTED = 97.0  # per cent of the retained samples; below it nothing much is memorised
 
 
 def forgotten(run: Run, samples: int | None = None) -> str:
@@ -245,6 +246,26 @@ def not_proved(run: Run) -> Iterator[str]:
             "That this audit can see residual knowledge at all: even the original model, which was trained on the "
             "forgotten samples, was not told apart from re-train. Read the other verdicts with that in mind."
         )
+
+
+def nothing_to_forget(run: Run) -> str:
+    """Return why there was little or nothing to forget, by the original's fit and memory; empty if there was."""
+    original = next((row for row in run.summary.rows if row.kind == "original"), None)
+    if original is None:
+        return ""
+    fit = original.cells["retain_accuracy"].value
+    if fit is not None and fit < FITTED:
+        return (
+            f"There may be nothing to forget: the original is right on {fit:.0f} % of the retained samples it was "
+            f"trained on (a model that memorises: {FITTED:g} % or more), so r shows the balance of classes, not memory."
+        )
+    memory = original.verdict.memory if original.verdict and run.form == "sample" else None
+    if memory is None or memory.value() > 1 or memory.judgement.word == "found":
+        return ""
+    return (
+        "There was nothing to forget: beyond what it knows of their class, the original recognises copies of the "
+        f"forgotten samples no better than re-train does (M = {memory.value():.2f})."
+    )
 
 
 def headline(run: Run) -> str:
