@@ -74,7 +74,10 @@ def test_u4_it_reads_the_retain_set_only_and_repeats_itself(original, splits):
     assert not same(first, reset(original, splits, seed=4))
 
 
-@pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() != "AVX512", reason="other processors round otherwise")
+@pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() != "AVX512" or not torch.__version__.startswith("2.13."),
+    reason="other processors and other versions of torch round otherwise",
+)
 @pytest.mark.parametrize("row", list(WEIGHTS))
 def test_u5_every_method_has_the_weights_it_had_before_the_field_existed(row):
     assert state_hash(Trial.of(parse_row(row).build()).run().state_dict()) == WEIGHTS[row]
