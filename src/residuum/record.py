@@ -385,6 +385,7 @@ class ScenarioRecord(_Part):
     public_data: bool = False
     sizes: dict[str, int] = {}
     settings: Settings = Settings()
+    plugins: dict[str, dict[str, dict[str, str]]] = {}  # by kind and name: hash of the file, or module
 
 
 def _refuse_constant(name: str) -> None:

@@ -11,7 +11,9 @@ import platform
 import shlex
 import shutil
 import subprocess
+import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +25,10 @@ from residuum.auditing import Counts
 from residuum.cli import run_command
 from residuum.pack import pack, verify
 from residuum.pack.data import splits_of
-from residuum.pack.hashing import Pseudonyms, canonical, listed, merkle_root, read_key, root_of, seal_of
+from residuum.pack.hashing import Pseudonyms, canonical, listed, read_key, root_of, seal_of
 from residuum.pack.manifest import LEFT_OUT, NON_CLAIMS
-from residuum.pack.process import near_duplicates
+from residuum.pack.merkle import merkle_root
+from residuum.pack.process import data_fingerprint, near_duplicates
 from residuum.run_folder import noted_packs
 from residuum.types import InputError, Samples
 
@@ -427,8 +430,10 @@ def test_a_detached_signature_is_checked(made, tmp_path, capsys):
 
 def test_the_guides_commands(made, tmp_path, monkeypatch, capsys):
     guide = (Path(__file__).parents[2] / "docs" / "evidence.md").read_text(encoding="utf-8")
-    commands = [line for line in guide.splitlines() if line.startswith(("residuum pack", "residuum verify"))]
-    assert len(commands) == 3
+    commands = [
+        line for line in guide.splitlines() if line.startswith(("residuum pack", "residuum verify", "residuum prove"))
+    ]
+    assert len(commands) == 5
     shutil.copytree(made / "run", tmp_path / "runs" / "tiny")
     monkeypatch.chdir(tmp_path)
     for line in commands:
@@ -438,19 +443,133 @@ def test_the_guides_commands(made, tmp_path, monkeypatch, capsys):
         assert text.partition(":")[0].lower() in " ".join(guide.lower().split()), text
 
 
-def test_other_witnesses_are_taken_over_without_lists_of_samples(made, tmp_path):
+OWN = """
+def best(counts, heldout):
+    "Best known sample: the largest share right on any forgotten sample."
+    return (counts.method_right / counts.draws).max(axis=0)
+"""
+
+
+@pytest.fixture(scope="module")
+def witnessed(made) -> Path:
+    """The same run with other witnesses and a measure of one's own, and its pack."""
+    (made / "own.py").write_text(OWN)
+    options = ["--methods", "gd", "--seeds", "1", "--draws", "10", "--workers", "1", "--no-gallery"]
+    more = ["--measures", f"transfer,tow,certified,{made}/own.py:best", "--set", "relearn.epochs=1"]
+    assert run_command(["run", "tiny", *options, *more, "--out", f"{made}/more", "--store", f"{made}/store"]) == 0
+    assert run_command(["pack", f"{made}/more", "--out", f"{made}/more.zip", "--data"]) == 0
+    return made
+
+
+def test_other_witnesses_are_derived_again(witnessed):
+    record, splits = Run.load(witnessed / "more").record, splits_of(Run.load(witnessed / "more").record)
+    packed = json.loads(contents(witnessed / "more.zip")["results.json"])["methods"]["gd"]
+    assert list(packed["witnesses"]) == ["transfer", "tow", "certified"]
+    assert packed["witnesses"]["tow"]["value"] == record.methods["gd"].witnesses["tow"].value
+    given = {"models": witnessed / "more", "splits": splits, "key": witnessed / "more.key", "cells": 2, "number": 5}
+    found = verify(witnessed / "more.zip", **given)
+    assert found.differences == []
+    assert "transfer, of one seed picked by 5" in found.checked
+
+
+@pytest.mark.parametrize("name", ["tow", "certified"])
+@pytest.mark.parametrize("place", ["seed", "row"])
+def test_an_altered_witness_is_named_without_models(witnessed, tmp_path, name, place):
+    members = contents(witnessed / "more.zip")
+    record = json.loads(members["results.json"])
+    row = record["methods"]["gd"]
+    (row["per_seed"]["1"] if place == "seed" else row)["witnesses"][name]["value"] += 0.25
+    members["results.json"] = canonical(record)
+    found = verify(rewritten(tmp_path / "w.zip", members, reseal=True))
+    where = f"methods.gd.{'per_seed.1.' if place == 'seed' else ''}witnesses.{name}.value"
+    assert any(text.startswith(where) for text in found.differences), found.differences
+
+
+def test_an_invented_search_is_found_with_models_and_data(witnessed, tmp_path):
+    run = shutil.copytree(witnessed / "more", tmp_path / "run")
+    record = json.loads((run / "results.json").read_text())
+    record["methods"]["gd"]["per_seed"]["1"]["witnesses"]["transfer"]["value"] -= 0.2
+    (run / "results.json").write_text(json.dumps(record))
+    packed = pack(run, tmp_path / "w.zip")
+    assert verify(packed.file).sound
+    found = verify(packed.file, models=run, splits=splits_of(Run.load(run).record), key=packed.key, cells=1)
+    assert len(found.differences) == 1
+    assert found.differences[0].startswith("gd, seed 1: transfer is ")
+
+
+def test_lists_of_samples_that_a_witness_has_are_left_out(made, tmp_path):
     run = shutil.copytree(made / "run", tmp_path / "run")
     content = json.loads((run / "results.json").read_text())
     seed = content["methods"]["gd"]["per_seed"]["1"]
     worst = list(seed["audits"]["gaussian"]["first_radius"])
-    seed["witnesses"] = {"tow": {"value": 0.5, "worst": worst, "by_id": {worst[0]: 1.0}}}
-    content["methods"]["gd"]["witnesses"] = {"tow": {"value": 0.5, "meaning": "a witness"}}
+    seed["witnesses"] = {"rmia": {"value": 0.5, "worst": worst, "by_id": {worst[0]: 1.0}}}
+    content["methods"]["gd"]["witnesses"] = {"rmia": {"value": 0.5, "meaning": "a witness"}}
     (run / "results.json").write_text(json.dumps(content))
     packed = pack(run, tmp_path / "w.zip")
     assert verify(packed.file).sound
     kept = json.loads(contents(packed.file)["results.json"])["methods"]["gd"]
-    assert kept["per_seed"]["1"]["witnesses"] == {"tow": {"value": 0.5}}
-    assert kept["witnesses"]["tow"]["value"] == 0.5
+    assert kept["per_seed"]["1"]["witnesses"] == {"rmia": {"value": 0.5}}
+    assert kept["witnesses"]["rmia"]["value"] == 0.5
+
+
+def test_a_measure_of_ones_own_is_recomputed_from_its_file(witnessed, tmp_path):
+    """In processes of their own: this one has used the measure already."""
+
+    def residuum(*words):
+        command = [sys.executable, "-m", "residuum", *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    file, function = str(witnessed / "more.zip"), f"{witnessed}/own.py:best"
+    assert residuum("verify", file, "--measures", function).returncode == 0
+    missing = residuum("verify", file)
+    assert (missing.returncode, len(missing.stderr.splitlines())) == (2, 1)
+    assert "give its function with --measures FILE.py:best" in missing.stderr
+    (tmp_path / "own.py").write_text(OWN.replace("max", "min"))
+    other = residuum("verify", file, "--measures", f"{tmp_path}/own.py:best")
+    assert other.returncode == 1
+    assert "measure best: its file is not the one that the run used" in other.stdout
+    assert "methods.gd.per_seed.1.audits.gaussian.measures.best.value" in other.stdout
+    again = ["pack", f"{witnessed}/more", "--out", f"{tmp_path}/again.zip", "--measures"]
+    assert residuum(*again, function).returncode == 0
+    assert residuum(*again, f"{tmp_path}/own.py:best").returncode == 2
+
+
+def test_one_sample_is_shown_alone(made, tmp_path, capsys):
+    splits = splits_of(Run.load(made / "run").record)
+    words = [f"{made}/evidence.zip", "--key", f"{made}/evidence.key", "--out", f"{tmp_path}/one.json"]
+    assert run_command(["prove", words[0], splits.forget.ids[3], *words[1:]]) == 0
+    assert run_command(["verify", words[0], "--presence", f"{tmp_path}/one.json"]) == 0
+    assert "that one sample is in the request" in capsys.readouterr().out
+    proof = json.loads((tmp_path / "one.json").read_text())
+    node = hashlib.sha256(b"\x00" + bytes.fromhex(proof["pseudonym"])).digest()
+    for side, other in proof["path"]:
+        pair = bytes.fromhex(other) + node if side == "left" else node + bytes.fromhex(other)
+        node = hashlib.sha256(b"\x01" + pair).digest()
+    assert node.hex() == json.loads(contents(made / "evidence.zip")["manifest.json"])["request"]["ids_hmac_root"]
+    assert len(proof["path"]) <= 4
+    assert splits.forget.ids[3] not in json.dumps(proof)
+    for changed, said in (
+        ({"pseudonym": "00" * 16}, "does not lead to the root"),
+        ({"path": [["left", "zz"]]}, "no pseudonym with a path"),
+        ({"seal": "0"}, "for another pack"),
+    ):
+        (tmp_path / "other.json").write_text(json.dumps(proof | changed))
+        assert run_command(["verify", words[0], "--presence", f"{tmp_path}/other.json"]) == 1
+        assert said in capsys.readouterr().out
+    assert run_command(["prove", words[0], splits.retain.ids[0], *words[1:]]) == 2
+    assert "is not in the request of this pack" in capsys.readouterr().err
+
+
+def test_the_data_are_known_again_by_their_fingerprint(made, tmp_path):
+    splits = splits_of(Run.load(made / "run").record)
+    key, manifest = read_key(made / "evidence.key"), json.loads(contents(made / "evidence.zip")["manifest.json"])
+    stated = manifest["data"]["fingerprint_hmac"]
+    assert stated == Pseudonyms(key, manifest["name"])(f"data {data_fingerprint(splits)}")
+    labels = splits.test.y.clone()
+    labels[0] = (labels[0] + 1) % 10
+    other = replace(splits, test=replace(splits.test, y=labels))
+    found = verify(made / "evidence.zip", splits=other, key=made / "evidence.key")
+    assert any("fingerprint_hmac" in text for text in found.differences)
 
 
 def test_near_duplicates_by_a_slow_loop():

@@ -25,6 +25,7 @@ COMMANDS = {
     "log": "residuum.cli.log:log_stored_run",
     "card": "residuum.cli.card:write_card",
     "pack": "residuum.cli.evidence:pack_run",
+    "prove": "residuum.cli.evidence:prove_sample",
     "verify": "residuum.cli.evidence:verify_pack",
 }
 DEBUG = "--debug"

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from residuum.cli import options
+from residuum.cli import options, own
+from residuum.errors import InputError
 
 if TYPE_CHECKING:
     from residuum.types import Splits
 
+OwnMeasures = Annotated[
+    str | None, typer.Option(help="Comma-separated FILE.py:FUNCTION: the measures of your own that the run has.")
+]
 WithData = Annotated[
     bool, typer.Option("--data", help="Load the run's data, by name, too; --data-root says where they are.")
 ]
@@ -28,6 +32,7 @@ def pack_run(
     data_root: options.DataRoot = None,
     received: Annotated[str | None, typer.Option(help="When the request was received.")] = None,
     delete_by: Annotated[str | None, typer.Option(help="When the pack is to be deleted.")] = None,
+    measures: OwnMeasures = None,
     sign: Annotated[Path | None, typer.Option(help="SSH key to sign with: writes PACK.sig (needs ssh-keygen).")] = None,
     as_json: options.PlainJson = False,
 ) -> None:
@@ -38,7 +43,8 @@ def pack_run(
 
     done = Run.load(run)
     splits = run_splits(done, data_root) if data else None
-    packed = pack(done, out, key=key, splits=splits, received=received, delete_by=delete_by)
+    dates = {"received": received, "delete_by": delete_by}
+    packed = pack(done, out, key=key, splits=splits, measures=own.split(measures) or (), **dates)
     signature = None if sign is None else sign_file(packed.file, sign)
     found = {"file": packed.file, "key": packed.key, "seal": packed.seal, "signature": signature}
     if as_json:
@@ -62,6 +68,10 @@ def verify_pack(
         int, typer.Option(min=1, help="How many cells are counted again, with models, data and key.")
     ] = 20,
     number: Annotated[int, typer.Option(min=0, help="Your number, chosen now: it picks the cells.")] = 0,
+    measures: OwnMeasures = None,
+    presence: Annotated[
+        Path | None, typer.Option(help="Written by `residuum prove`: check that one sample is in the request.")
+    ] = None,
     signers: Annotated[Path | None, typer.Option(help="Allowed signers (ssh-keygen): check PACK.sig.")] = None,
     as_json: options.PlainJson = False,
 ) -> None:
@@ -70,7 +80,16 @@ def verify_pack(
     from residuum.pack.signing import signature_problem
 
     splits = pack_splits(pack, data_root) if data else None
-    found = verify(pack, models=models, splits=splits, key=key, cells=cells, number=number)
+    found = verify(
+        pack,
+        models=models,
+        splits=splits,
+        key=key,
+        cells=cells,
+        number=number,
+        measures=own.split(measures) or (),
+        presence=presence,
+    )
     wrong = [*found.differences, *([] if signers is None else signature_problem(pack, signers))]
     if as_json:
         typer.echo(
@@ -85,6 +104,25 @@ def verify_pack(
         typer.echo(f"{pack}: {len(wrong)} differences", err=True)
         raise typer.Exit(1)
     typer.echo(f"{pack}: everything that was checked agrees", err=True)
+
+
+def prove_sample(
+    pack: Annotated[Path, typer.Argument(help="A .zip file written by `residuum pack`.")],
+    sample: Annotated[str, typer.Argument(help="The whole id of a sample, as it is in the data.")],
+    key: Annotated[Path, typer.Option(help="The key that was written with the pack.")],
+    out: Annotated[Path, typer.Option(help="The .json file to write.")] = Path("presence.json"),
+) -> None:
+    """Write the proof that one sample is in the request of a pack, which tells nothing of the others."""
+    from residuum.files import write_whole
+    from residuum.pack import prove_presence
+    from residuum.pack.hashing import canonical
+
+    proof = canonical(prove_presence(pack, sample, key=key))
+    try:
+        write_whole(out, proof)
+    except OSError as error:
+        raise InputError(f"cannot write {out}: {error.strerror}; choose another file with --out") from None
+    typer.echo(f"{out}: check it with `residuum verify {pack} --presence {out}`")
 
 
 def run_splits(run: object, root: Path | None) -> Splits:

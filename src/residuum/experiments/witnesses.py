@@ -148,12 +148,13 @@ def values_of(
 ) -> dict[str, Values]:
     """Return the values of one row, by seed, of a witness that looks at one seed."""
     found: dict[str, Values] = {}
-    for result, reference in zip(results, references, strict=True):
+    beside = {reference.seed: reference for reference in references}
+    for result in results:
         values = result.witnesses.get(spec)
         if isinstance(witness, CertifiedBand):
             values = witness.of_counts(Counts.load(result.counts[gaussian(list(result.counts))]))
-        if isinstance(witness, TugOfWar):
-            values = witness.of_metrics(result.metrics, reference.metrics)
+        if isinstance(witness, TugOfWar) and result.seed in beside:
+            values = witness.of_metrics(result.metrics, beside[result.seed].metrics)
         if values:
             found[str(result.seed)] = values
     return found

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from residuum.auditing import AuditResult, Counts, first_radius
+from residuum.auditing.witnesses.table import WITNESSES, is_witness
 from residuum.experiments.results import RowFacts, assembled_record
 from residuum.experiments.runner import Result
-from residuum.record import Audit, Results, Row, SeedResult
+from residuum.experiments.witnesses import with_witnesses
+from residuum.record import Audit, Results, Row
 from residuum.reporting.verdict import with_verdicts
 
 Tables = dict[
@@ -29,8 +31,9 @@ def load_tables(record: Results, folder: Path) -> Tables:
 def derived_record(record: Results, folder: Path) -> Results:
     """Return the record as its counts, seeds, settings and metrics give it, by the functions that a run uses.
 
-    Taken over is what counts cannot say: settings, sizes, metrics and witnesses of each seed, costs, notes. Derived are
-    all measures with their intervals, summaries, floors, gates and verdicts.
+    Taken over is what counts cannot say: settings, sizes, metrics of each seed, what witnesses found in models, costs,
+    notes. Derived are all measures with their intervals, what the witnesses come to, summaries, floors, gates and
+    verdicts.
     """
     tables = load_tables(record, folder)
     results = [
@@ -43,6 +46,8 @@ def derived_record(record: Results, folder: Path) -> Results:
         seeds=record.seeds,
         perturbations=record.perturbations,
     )
+    specs = [spec for spec in _witness_names(record) if WITNESSES[spec.partition(":")[0]].reads != "margins"]
+    derived = with_witnesses(derived, specs, results)
     kept = record.model_dump(include={"created", "versions", "warnings", "notes"})
     kept |= record.model_extra or {}
     rows = {label: _with_paths(row, record.methods[label]) for label, row in derived.methods.items()}
@@ -72,6 +77,7 @@ def _result(record: Results, label: str, seed: str, tables: Tables, folder: Path
         heldout=heldout,
         gallery=None,
         notes=found.notes,
+        witnesses={spec: _plain(values) for spec, values in found.witnesses.items()},
     )
 
 
@@ -90,7 +96,7 @@ def _measured(audit: Audit, counts: Counts, heldout: Counts | None) -> dict[str,
 
 
 def _with_paths(row: Row, given: Row) -> Row:
-    """Return a derived row whose audits name the files of the given one, with its other witnesses: they need models."""
+    """Return a derived row whose audits name the files of the given one, with the witnesses that many models made."""
     seeds = {}
     for seed, result in row.per_seed.items():
         audits = {}
@@ -100,13 +106,19 @@ def _with_paths(row: Row, given: Row) -> Row:
             if audit.heldout and before.heldout:
                 update["heldout"] = audit.heldout.model_copy(update={"counts": before.heldout.counts})
             audits[name] = audit.model_copy(update=update)
-        more = _witnesses(given.per_seed[seed])
-        seeds[seed] = result.model_copy(update={"audits": audits, **more})
-    return row.model_copy(update={"per_seed": seeds, **_witnesses(given)})
+        found = _with_others(result.witnesses, given.per_seed[seed].witnesses)
+        seeds[seed] = result.model_copy(update={"audits": audits, **found})
+    return row.model_copy(update={"per_seed": seeds, **_with_others(row.witnesses, given.witnesses)})
 
 
-def _witnesses(part: Row | SeedResult) -> dict[str, Any]:
-    return {"witnesses": part.witnesses} if part.witnesses else {}
+def _with_others(derived: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the witnesses in their order: derived where they were, the others as given."""
+    return {"witnesses": {name: derived.get(name, found) for name, found in given.items()}} if given else {}
+
+
+def _witness_names(record: Results) -> list[str]:
+    names = dict.fromkeys(name for row in record.methods.values() for name in row.witnesses)
+    return [name for name in names if is_witness(name)]
 
 
 def differences(stated: Any, derived: Any, where: str = "", by: str = "its counts give") -> list[str]:  # noqa: ANN401

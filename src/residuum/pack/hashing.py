@@ -1,4 +1,4 @@
-"""Canonical JSON, hashes of files and code, pseudonyms under a key, and the Merkle root of a set of pseudonyms."""
+"""Canonical JSON, hashes of files and code, and pseudonyms under a key."""
 
 import hashlib
 import hmac
@@ -101,20 +101,3 @@ class Pseudonyms:
     def __call__(self, identity: str) -> str:
         """Return the pseudonym of an id in hexadecimal."""
         return hmac.digest(self._key, identity.encode(), "sha256")[:PSEUDONYM_BYTES].hex()
-
-
-def merkle_root(pseudonyms: Iterable[str]) -> str:
-    """Return the root of the hash tree over sorted pseudonyms; a lone node goes up as it is.
-
-    Leaves are SHA-256(0 || pseudonym), nodes SHA-256(1 || left || right), so that no node can pass for a leaf.
-
-    >>> merkle_root(["aa", "bb"]) == merkle_root(["bb", "aa"]) != merkle_root(["aa"])
-    True
-    """
-    level = [hashlib.sha256(b"\0" + bytes.fromhex(leaf)).digest() for leaf in sorted(pseudonyms)]
-    if not level:
-        return sha256(b"")
-    while len(level) > 1:
-        pairs = [level[k : k + 2] for k in range(0, len(level), 2)]
-        level = [hashlib.sha256(b"\1" + b"".join(pair)).digest() if len(pair) == 2 else pair[0] for pair in pairs]
-    return level[0].hex()

@@ -4,7 +4,9 @@ from typing import Any
 
 import torch
 
-from residuum.pack.hashing import Pseudonyms, merkle_root
+from residuum.data.dataset import Dataset
+from residuum.pack.hashing import Pseudonyms
+from residuum.pack.merkle import merkle_root
 from residuum.record import Results
 from residuum.types import Samples, Splits
 
@@ -15,7 +17,8 @@ ROWS = 512
 def process_facts(record: Results, splits: Splits | None, pseudonyms: Pseudonyms) -> dict[str, Any]:
     """Return name and sizes of the data and, with the data at hand, what reference and original were trained on.
 
-    `trained_on` has for each set the size and the root of its pseudonyms; pre-training is known by its manifest's hash.
+    `fingerprint_hmac` is of data and key: nobody else can tell by it which data these were. `trained_on` has for
+    each set the size and the root of its pseudonyms; pre-training is known by its manifest's hash.
     """
     known = {"name": record.scenario.settings.data.name, "public": record.scenario.public_data}
     facts: dict[str, Any] = {**known, "sizes": record.scenario.sizes}
@@ -24,10 +27,16 @@ def process_facts(record: Results, splits: Splits | None, pseudonyms: Pseudonyms
         return facts
     sets = {"original": splits.train, "reference": splits.retain, "held_out": splits.heldout}
     return facts | {
+        "fingerprint_hmac": pseudonyms(f"data {data_fingerprint(splits)}"),
         "trained_on": {name: id_set(samples, pseudonyms) for name, samples in sets.items()},
         "forgotten_among_retained": len(set(splits.forget.ids) & set(splits.retain.ids)),
         "near_duplicates": near_duplicates(splits.forget, splits.retain),
     }
+
+
+def data_fingerprint(splits: Splits) -> str:
+    """Return one hash over inputs, labels and ids of the samples that models were trained and tested on."""
+    return Dataset("", splits.train, splits.test, splits.class_names).fingerprint
 
 
 def id_set(samples: Samples, pseudonyms: Pseudonyms) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 import re
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +61,10 @@ def read_manifest(content: bytes) -> dict[str, Any]:
     if manifest.get("schema") != SCHEMA:
         raise InputError(f"{MANIFEST}: expected schema {SCHEMA!r}, got {manifest.get('schema')!r}")
     return manifest
+
+
+def unpack(contents: Mapping[str, bytes], folder: Path) -> None:
+    """Write the files of a pack, whose names `read_pack` has checked, into an empty folder."""
+    (folder / "counts").mkdir()
+    for path, content in contents.items():
+        (folder / path).write_bytes(content)

@@ -1,7 +1,7 @@
 """Check a pack: hashes, then every number again from the counts, then, with models and data, a sample of the counts."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,22 @@ from residuum.auditing import Counts
 from residuum.errors import InputError
 from residuum.models import load_weights
 from residuum.pack.derivation import derived_record, differences
-from residuum.pack.hashing import Pseudonyms, canonical, code_sha256, listed, merkle_root, read_key, root_of, seal_of
+from residuum.pack.hashing import Pseudonyms, canonical, code_sha256, listed, read_key, root_of, seal_of
 from residuum.pack.manifest import conclusions
-from residuum.pack.reading import read_json, read_manifest, read_pack
-from residuum.pack.spot_check import Cells, Load, check_accuracies, check_cells, check_ids, check_models
+from residuum.pack.merkle import merkle_root
+from residuum.pack.own_measures import add_measures
+from residuum.pack.presence import presence_differences
+from residuum.pack.reading import read_json, read_manifest, read_pack, unpack
+from residuum.pack.spot_check import (
+    Cells,
+    Load,
+    check_accuracies,
+    check_cells,
+    check_ids,
+    check_models,
+    check_witnesses,
+    model_witnesses,
+)
 from residuum.pack.writing import MANIFEST, PAGE, RECORD, page_of
 from residuum.perturbations import noise_check
 from residuum.record import Results
@@ -43,6 +55,8 @@ def verify(
     cells: int = 20,
     number: int = 0,
     load: Load | None = None,
+    measures: Sequence[str] = (),
+    presence: Path | str | None = None,
 ) -> Verification:
     """Recompute everything that an evidence pack states, and name each difference.
 
@@ -57,6 +71,8 @@ def verify(
         cells: how many cells (row, seed, perturbation, sample, radius) are counted again.
         number: named by the verifier after the pack was written; it picks the cells.
         load: returns the model of a weights file; needed for networks that are none of Residuum's.
+        measures: FILE.py:FUNCTION of each measure of the holder's own.
+        presence: file of a proof that one sample is in the request, as `prove_presence` returns it.
     """
     contents = read_pack(pack)
     manifest = read_manifest(contents[MANIFEST])
@@ -64,28 +80,36 @@ def verify(
         raise InputError(f"{pack}: expected {RECORD} in it")
     found = list(_hash_differences(manifest, contents))
     checked = ["hashes of all files", "every number, floor, gate and verdict from the counts"]
-    skipped = []
+    if presence is not None:
+        found += presence_differences(manifest, presence)
+        checked.append("that one sample is in the request")
     with tempfile.TemporaryDirectory() as folder:
-        found += _number_differences(manifest, contents, Path(folder))
-        if models is not None:
-            found += check_models(manifest, Path(models))
+        unpack(contents, Path(folder))
+        found += _number_differences(manifest, contents, Path(folder), measures)
+        if models is None:
+            skipped = ["the weights (give --models)"]
+        else:
+            found, skipped = [*found, *check_models(manifest, Path(models))], []
             checked.append("hashes of the weights")
-        else:
-            skipped.append("the weights (give --models)")
-        if splits is not None and key is not None:
-            record = Results.model_validate(read_json(contents[RECORD], RECORD))
-            pseudonyms = Pseudonyms(read_key(key), str(manifest.get("name")))
-            found += check_ids(manifest, record, Path(folder), splits, pseudonyms)
-            checked.append("pseudonyms of all samples, and near-duplicates")
-            if models is not None and load is None and _has_unknown_networks(manifest):
-                skipped.append("counts of single samples: the networks are the holder's own; give load= in Python")
-            elif models is not None and not found:
-                chosen = Cells(record, Path(folder), Path(models), splits, pseudonyms, load or load_weights)
-                found += [*check_accuracies(chosen), *check_cells(chosen, cells, number)]
-                checked.append(f"all accuracies, and {cells} cells of the counts, picked by {number}")
-        else:
+        if splits is None or key is None:
             skipped.append("ids and counts of single samples (give --models, the data and --key)")
+            return Verification(list(dict.fromkeys(found)), checked, skipped)
+        record = Results.model_validate(read_json(contents[RECORD], RECORD))
+        pseudonyms = Pseudonyms(read_key(key), str(manifest.get("name")))
+        found += check_ids(manifest, record, Path(folder), splits, pseudonyms)
+        checked.append("pseudonyms of all samples, and near-duplicates")
+        if models is not None and load is None and _has_unknown_networks(manifest):
+            skipped.append("counts of single samples: the networks are the holder's own; give load= in Python")
+        elif models is not None and not found:
+            chosen = Cells(record, Path(folder), Path(models), splits, pseudonyms, load or load_weights)
+            found += _computed_differences(chosen, cells, number)
+            checked.append(f"all accuracies, and {cells} cells of the counts, picked by {number}")
+            checked += [f"{spec}, of one seed picked by {number}" for spec in model_witnesses(record)]
     return Verification(list(dict.fromkeys(found)), checked, skipped)
+
+
+def _computed_differences(chosen: Cells, cells: int, number: int) -> list[str]:
+    return [*check_accuracies(chosen), *check_cells(chosen, cells, number), *check_witnesses(chosen, number)]
 
 
 def _has_unknown_networks(manifest: Mapping[str, Any]) -> bool:
@@ -108,16 +132,19 @@ def _hash_differences(manifest: Mapping[str, Any], contents: Mapping[str, bytes]
         yield f"{MANIFEST}: not in canonical form, so it was written by something else"
 
 
-def _number_differences(manifest: Mapping[str, Any], contents: Mapping[str, bytes], folder: Path) -> list[str]:
-    (folder / "counts").mkdir()
-    for path, content in contents.items():
-        (folder / path).write_bytes(content)
+def _number_differences(
+    manifest: Mapping[str, Any], contents: Mapping[str, bytes], folder: Path, measures: Sequence[str]
+) -> list[str]:
     try:
         record = Results.load(folder)
+    except InputError as error:
+        return [str(error).replace(f"{folder}/", "")]
+    found = add_measures(record, measures)
+    try:
         derived = derived_record(record, folder)
     except (InputError, FileNotFoundError) as error:
-        return [str(error).replace(f"{folder}/", "")]
-    found = differences(record.as_dict(), derived.as_dict())
+        return [*found, str(error).replace(f"{folder}/", "")]
+    found += differences(record.as_dict(), derived.as_dict())
     stated = {name: manifest.get(name) for name in conclusions(derived)}
     found += differences(stated, conclusions(derived), MANIFEST)
     found += _request_differences(manifest, derived, folder)

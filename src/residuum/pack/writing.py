@@ -4,7 +4,7 @@ import io
 import secrets
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ from typing import Any
 from residuum.errors import InputError
 from residuum.files import write_whole
 from residuum.pack.derivation import Tables, derived_record, load_tables
-from residuum.pack.hashing import Pseudonyms, canonical, key_at, listed, merkle_root, root_of, seal_of
+from residuum.pack.hashing import Pseudonyms, canonical, key_at, listed, root_of, seal_of
 from residuum.pack.manifest import LEFT_OUT, NON_CLAIMS, SCHEMA, THREATS, conclusions, models_of, request_of, tool
+from residuum.pack.merkle import merkle_root
+from residuum.pack.own_measures import add_measures
 from residuum.pack.private import class_numbers, private_counts, private_record, refuse_leaks
 from residuum.pack.process import process_facts
 from residuum.record import Results
@@ -44,6 +46,7 @@ def pack(
     name: str | None = None,
     received: str | None = None,
     delete_by: str | None = None,
+    measures: Sequence[str] = (),
 ) -> Packed:
     """Write the evidence of a run to a .zip file that `residuum verify` can check, and that names nobody.
 
@@ -56,6 +59,7 @@ def pack(
         name: of the pack, random by default: pseudonyms in packs of different names cannot be linked.
         received: when the request was received.
         delete_by: when the pack is to be deleted: counts per person remain personal data.
+        measures: FILE.py:FUNCTION of each measure of your own, where this process has not used it yet.
 
     Returns:
         The file, the key's file, and the seal: a hash to publish or deposit, by which a later pack is known for one.
@@ -64,6 +68,8 @@ def pack(
     target, key_file = Path(file), Path(key) if key is not None else Path(file).with_suffix(".key")
     if target.suffix != ".zip":
         raise InputError(f"expected a file that ends in .zip, got {target}")
+    if other := add_measures(run.record, measures):
+        raise InputError(f"{other[0]}; the numbers of the run are those of the other file")
     tables = _tables(run)
     pack_name = name or secrets.token_hex(8)
     pseudonyms = Pseudonyms(key_at(key_file), pack_name)
