@@ -18,17 +18,15 @@ from retrain_pool import Pool
 
 from residuum.auditing import audit
 from residuum.auditing.predictor import Predictor
+from residuum.auditing.witnesses.attacks import transfer_matrix
 from residuum.auditing.witnesses.calls import ERROR, call
-from residuum.auditing.witnesses.certified import certified_band
 from residuum.auditing.witnesses.ensembles import KLoM
-from residuum.auditing.witnesses.klom import klom, klom_of_chance
-from residuum.auditing.witnesses.margins import margins
+from residuum.auditing.witnesses.from_records import certified_band
 from residuum.auditing.witnesses.ranking import Classes, rank
 from residuum.auditing.witnesses.recovery import recovery_radii
-from residuum.auditing.witnesses.rmia import log_relative
-from residuum.auditing.witnesses.transfer import transfer_matrix
+from residuum.auditing.witnesses.scores import klom, klom_of_chance, log_relative, margins
+from residuum.auditing.witnesses.search import worst_case
 from residuum.auditing.witnesses.ulira import crossed_auc, permutation_p, u_lira
-from residuum.auditing.witnesses.worst_case import worst_case
 from residuum.experiments import Experiment
 from residuum.models import forward
 from residuum.perturbations import FGSM

@@ -1,16 +1,20 @@
-"""Files that appear whole or not at all, and .npz files whose bytes depend on nothing but their arrays."""
+"""Files and folders that several processes share: whole or not at all, locked while written; .npz of fixed bytes."""
 
 import hashlib
+import os
+import shutil
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
+from filelock import BaseFileLock, FileLock, Timeout
 from numpy.typing import ArrayLike, NDArray
 
-from residuum.errors import InputError
+from residuum.errors import InputError, LostProcessError, say
 
 
 def write_whole(path: str | Path, content: str | bytes | memoryview) -> None:
@@ -57,3 +61,88 @@ def read_arrays(
         raise
     except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: expected {what} written by residuum, got {error}") from error
+
+
+LOCK = ".lock"
+SILENT = 10.0  # seconds of waiting for a lock before it is said
+PATIENCE = 24 * 3600.0  # seconds after which whoever has the lock is taken to be stuck
+ASIDE = ".aside-"  # begins the names of what is being written or removed; whoever has the lock may clear it
+
+
+def acquired(lock: BaseFileLock, holder: str) -> AbstractContextManager[object]:
+    """Return the lock once it is ours, for use in a `with`; say who is waited for, and give up after a day."""
+    try:
+        return lock.acquire(timeout=SILENT)
+    except Timeout:
+        say(f"waiting for {holder}")  # it may take hours
+    try:
+        return lock.acquire(timeout=PATIENCE)
+    except Timeout:
+        text = f"waited {PATIENCE / 3600:.0f} hours for {holder}"
+        raise LostProcessError(f"{text}; look whether it hangs, stop it, and give the command again") from None
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, which is the operating system's: it ends with the process that has it.
+
+    A folder that cannot be written to needs none, because nobody changes it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        yield
+        return
+    with acquired(FileLock(folder / LOCK), f"another command that writes to {folder}"):
+        yield
+
+
+@contextmanager
+def rewritten(folder: Path, last: str, others: Iterable[str]) -> Iterator[Path]:
+    """Yield an empty folder; what the caller writes there takes the place of `last` and all `others` in `folder`.
+
+    `last` goes first and comes last: a process that is killed at any moment leaves the old files, the new ones, or a
+    folder without `last`. `others` are patterns. The caller has the lock.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as name:
+    ...     for text in ("old", "new"):
+    ...         with rewritten(Path(name), "index", ["part-*"]) as aside:
+    ...             for file in ("index", f"part-{text}"):
+    ...                 (aside / file).touch()
+    ...     sorted(path.name for path in Path(name).iterdir())
+    ['index', 'part-new']
+    """
+    clear_aside(folder)
+    aside = folder / f"{ASIDE}{uuid4().hex}"
+    aside.mkdir()
+    try:
+        yield aside
+        remove_named(folder, last, others)
+        for path in sorted(aside.iterdir(), key=lambda path: path.name == last):
+            path.rename(folder / path.name)
+    finally:
+        clear_aside(folder)
+
+
+def remove_named(folder: Path, last: str, others: Iterable[str]) -> None:
+    """Remove `last`, then what fits the patterns `others`; all of it is renamed away before any of it is removed."""
+    aside = folder / f"{ASIDE}{uuid4().hex}"
+    aside.mkdir()
+    for pattern in (last, *others):
+        for path in sorted(folder.glob(pattern)):
+            path.rename(aside / path.name)
+    remove(aside)
+
+
+def clear_aside(folder: Path) -> None:
+    """Remove what killed processes left aside."""
+    for path in folder.glob(f"{ASIDE}*"):
+        remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a folder with all that is in it, a file, or a link but not what it points to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from residuum.errors import InputError, plural
-from residuum.files import file_sha256, write_whole
-from residuum.folders import LOCK, clear_aside, locked, remove_named
+from residuum.files import LOCK, clear_aside, file_sha256, locked, remove_named, write_whole
 from residuum.record import Requests, Results, Stored
 
 PACKS = "packs.txt"  # where evidence packs of the run were written to, a path a line

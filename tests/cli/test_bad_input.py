@@ -14,7 +14,7 @@ import pytest
 from safetensors.torch import save_file
 
 from residuum.cli import run_command
-from residuum.folders import LOCK
+from residuum.files import LOCK
 from residuum.models import build_model, save_weights
 
 LONG = "n" * 300

@@ -19,7 +19,7 @@ from residuum.experiments import Experiment, forgetting, maintenance
 from residuum.experiments.forgetting import forget
 from residuum.experiments.known_runs import known_runs
 from residuum.experiments.scratch import write_ids
-from residuum.folders import ASIDE
+from residuum.files import ASIDE
 from residuum.run_folder import note_pack
 from residuum.types import InputError
 

@@ -157,7 +157,7 @@ def test_the_data_are_read_once_in_a_process(quick, tmp_path, monkeypatch):
         loads.append(arguments)
         return load_dataset(*arguments, **options)
 
-    monkeypatch.setattr("residuum.experiments.loading.load_dataset", load)
+    monkeypatch.setattr("residuum.data.loaders.load_dataset", load)
     steps = Experiment.create("tiny", seeds=[1], methods="gd", requests=["class=8", "fraction=0.1"]).steps
     plans = [plan(step) for step in steps]
     outline(plans, tmp_path / "store")

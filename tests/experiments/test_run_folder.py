@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from residuum.cli import run_command
-from residuum.folders import ASIDE, locked
+from residuum.files import ASIDE, locked
 from residuum.record import Results
 from residuum.reporting import write_report
 from residuum.run_folder import check_files, hashes

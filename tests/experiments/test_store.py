@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from residuum import folders
+from residuum import files
 from residuum.auditing.heldout import choose_heldout
 from residuum.checkpoint import Checkpoint, Position
 from residuum.cli import run_command
 from residuum.experiments import Experiment, forgetting, maintenance, plan, run_all
-from residuum.experiments.fingerprints import _module, code_fingerprint, import_closure
-from residuum.experiments.manifest import broken_artefacts
+from residuum.experiments.manifest import _module, broken_artefacts, code_fingerprint, import_closure
 from residuum.experiments.stages import STAGES
 from residuum.experiments.store import Store
 from residuum.models import build_model, save_weights
@@ -51,7 +50,7 @@ def test_another_setting_parent_or_code_is_another_key(toy, monkeypatch):
     keys = {stage().key, stage(seed=2).key, stage(extra=1).key, stage(parents={"original": stage(seed=2)}).key}
     assert len(keys) == 4
     before = stage().key
-    monkeypatch.setattr("residuum.experiments.fingerprints.LIBRARIES", ("torch",))
+    monkeypatch.setattr("residuum.experiments.manifest.LIBRARIES", ("torch",))
     forget_code()
     assert stage().key != before
 
@@ -147,7 +146,7 @@ def test_two_processes_do_every_stage_once_between_them(toy):
 def test_who_waits_for_another_run_says_so(toy, monkeypatch, capfd):
     stage, store, log = toy
     store.prepare()
-    monkeypatch.setattr(folders, "SILENT", 0.05)
+    monkeypatch.setattr(files, "SILENT", 0.05)
     lock = store.lock(stage().key)
     lock.acquire()
     process = multiprocessing.get_context("fork").Process(target=store.compute, args=(stage(),))
@@ -239,7 +238,7 @@ def test_artefacts_of_other_code_are_garbage(toy, monkeypatch):
     stage, store, _ = toy
     store.compute(stage())
     assert maintenance.collect_garbage(store.root) == []
-    monkeypatch.setattr("residuum.experiments.fingerprints.LIBRARIES", ())
+    monkeypatch.setattr("residuum.experiments.manifest.LIBRARIES", ())
     forget_code()
     assert maintenance.collect_garbage(store.root) == ["train toy (seed 1)"]
     assert maintenance.artefacts(store.root) == []

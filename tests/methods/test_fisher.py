@@ -12,7 +12,7 @@ from torch import nn
 
 from residuum.methods import Context, Fisher, make_method, unlearn
 from residuum.methods.fisher import fisher_information, noise_variance
-from residuum.methods.per_sample import squared_gradients
+from residuum.methods.gradients import squared_gradients
 from residuum.models import forward
 from residuum.types import InputError, Samples, generator
 

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 
 from residuum.methods import GA, GD, RURK, SCRUB, Context, FaLW, NegGrad, ReGUn, SalUn, unlearn
 from residuum.methods.gate import Gate, gate_weights
+from residuum.methods.gradients import summed_gradient
 from residuum.methods.random_labels import RandomLabels
 from residuum.methods.salun import largest_gradients
-from residuum.methods.selection import summed_gradient
 from residuum.methods.streams import joined, noisy_copies, random_labels
 from residuum.metrics import mean_loss
 from residuum.models import forward

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from residuum.metrics import average_gap, mean_std, summarise
-from residuum.metrics.summary import relearn_summary
+from residuum.metrics.accuracy import relearn_summary
 
 TABLES = json.loads((Path(__file__).parents[1] / "data" / "published.json").read_text())["tables"]
 FULL = "sample_unlearning_small_cifar5_full/small_cifar5"

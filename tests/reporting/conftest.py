@@ -13,7 +13,7 @@ import pytest
 from residuum.auditing.counts import Counts
 from residuum.auditing.measures import measure, noise_floor
 from residuum.data import DATASETS
-from residuum.metrics.summary import summarise
+from residuum.metrics.accuracy import summarise
 from residuum.record import Results
 from residuum.reporting.run import Run, load_runs
 

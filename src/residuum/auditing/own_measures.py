@@ -9,7 +9,7 @@ import numpy as np
 
 from residuum.auditing.counts import Counts
 from residuum.auditing.measures import interval, json_numbers
-from residuum.auditing.witnesses.table import WITNESSES
+from residuum.auditing.witnesses import WITNESSES
 from residuum.plugins import Table, name_of
 from residuum.types import InputError
 

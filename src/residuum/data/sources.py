@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 
 from residuum.data.arrays import as_tensor, checked_ids, checked_labels, refuse_bad_labels, refuse_nonfinite
-from residuum.data.dataset import Dataset, checked_class_names
+from residuum.data.dataset import Dataset, checked_class_names, memory, read_npz
 from residuum.data.files import read_bytes
 from residuum.data.ids import Ids, read_ids, refuse_repeats
 from residuum.data.image_folder import load_image_folder
-from residuum.data.npz import memory, read_npz
 from residuum.types import InputError, Samples, unknown_name
 
 LABELS = ("label", "labels", "target", "y")

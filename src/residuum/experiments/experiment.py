@@ -9,9 +9,9 @@ from typing import Any, Self
 from pydantic import Field, ValidationError
 
 from residuum.auditing.own_measures import OWN_MEASURES
-from residuum.auditing.witnesses.table import is_witness
+from residuum.auditing.witnesses import is_witness
 from residuum.data import DATASETS, Dataset
-from residuum.experiments.loading import loaded_dataset
+from residuum.data.loaders import loaded_dataset
 from residuum.experiments.parsing import (
     build_perturbation,
     build_witness,

@@ -14,7 +14,7 @@ from residuum.experiments.maintenance import Artefact, artefacts, key_in, leftov
 from residuum.experiments.settings import ForgetSettings
 from residuum.experiments.stages import SCRATCH
 from residuum.experiments.store import Store
-from residuum.folders import ASIDE
+from residuum.files import ASIDE
 from residuum.run_folder import noted_packs, remove_run
 from residuum.types import InputError
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, g
 from pydantic import TypeAdapter, ValidationError
 
 from residuum.auditing.own_measures import OWN_MEASURES
+from residuum.auditing.witnesses import WITNESSES
 from residuum.auditing.witnesses.base import Witness
-from residuum.auditing.witnesses.table import WITNESSES
 from residuum.data.files import read_lines
 from residuum.data.ids import read_ids
 from residuum.experiments.settings import AuditSettings, Scenario

@@ -14,15 +14,14 @@ from typing import Any, NamedTuple
 from residuum.auditing import Counts, noise_floor
 from residuum.auditing.completeness import completeness_above, difference_floor
 from residuum.auditing.own_measures import OWN_MEASURES
-from residuum.auditing.witnesses.table import is_witness
+from residuum.auditing.witnesses import is_witness
 from residuum.data import DATASETS
 from residuum.experiments.experiment import Experiment
 from residuum.experiments.known_runs import noted
 from residuum.experiments.pretrained import KnownFile
 from residuum.experiments.runner import Result
 from residuum.experiments.witnesses import with_witnesses
-from residuum.files import write_whole
-from residuum.folders import locked, rewritten
+from residuum.files import locked, rewritten, write_whole
 from residuum.metrics import summarise
 from residuum.parallel import Compute
 from residuum.plugins import described_plugins

@@ -8,9 +8,9 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
+from residuum.data.loaders import loaded_dataset
 from residuum.errors import MethodError
 from residuum.experiments.experiment import Experiment
-from residuum.experiments.loading import loaded_dataset
 from residuum.experiments.planning import Plans, RowError, SeedPlan, Undecided, all_stages, continued, plan, row_named
 from residuum.experiments.settings import StageSettings, UnlearnSettings
 from residuum.experiments.stages import GALLERY, MODEL, PICTURE, read_record

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt
 
 from residuum.data import Dataset, ids_of_ranks, make_splits
-from residuum.experiments.loading import current_dataset, loaded_dataset
+from residuum.data.loaders import current_dataset, loaded_dataset
 from residuum.experiments.pretrained import KnownFile, Pretrained
 from residuum.metrics import Relearning
 from residuum.parallel import Compute

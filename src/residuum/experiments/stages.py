@@ -20,7 +20,7 @@ from torch import nn
 from residuum.auditing import AuditResult, Counts, audit, first_radius, make_gallery, of_unaffected_classes
 from residuum.decision_regions.querying import query_models
 from residuum.errors import MethodError, say
-from residuum.experiments.fingerprints import code_fingerprint
+from residuum.experiments.manifest import code_fingerprint
 from residuum.experiments.parsing import build_perturbation
 from residuum.experiments.scratch import SealedCheckpoint as Checkpoint
 from residuum.experiments.settings import (
@@ -245,7 +245,7 @@ MODULES = {
     "audit": ("residuum.auditing", "residuum.models", "residuum.data"),
     "score": ("residuum.auditing", "residuum.metrics", "residuum.models", "residuum.data"),
     "picture": ("residuum.decision_regions.querying", "residuum.models", "residuum.data"),
-    "margins": ("residuum.auditing.witnesses.margins", "residuum.models", "residuum.data"),
+    "margins": ("residuum.auditing.witnesses.scores", "residuum.models", "residuum.data"),
     "witness": ("residuum.auditing.witnesses.attacks", "residuum.models", "residuum.data"),
     "ensemble": ("residuum.auditing.witnesses.ensembles", "residuum.data"),
 }

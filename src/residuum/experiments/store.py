@@ -16,14 +16,13 @@ from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
+from residuum.data.loaders import all_ids, refuse_changed_files
 from residuum.errors import say
 from residuum.experiments import scratch
-from residuum.experiments.loading import all_ids, refuse_changed_files
 from residuum.experiments.manifest import MANIFEST, Manifest, broken_artefacts, key_of
 from residuum.experiments.settings import StageSettings
 from residuum.experiments.stages import SCRATCH, STAGES, code_of, read_record
-from residuum.files import write_whole
-from residuum.folders import ASIDE, acquired, clear_aside, remove
+from residuum.files import ASIDE, acquired, clear_aside, remove, write_whole
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.plugins import add_plugins
 from residuum.types import InputError, warn

@@ -17,7 +17,7 @@ from residuum.auditing.witnesses.base import REFERENCE, Scene, Values, Witness
 from residuum.auditing.witnesses.calls import call
 from residuum.auditing.witnesses.ensembles import INNOCENT, Ensemble, EnsembleWitness
 from residuum.auditing.witnesses.from_records import CertifiedBand, TugOfWar
-from residuum.auditing.witnesses.margins import margins
+from residuum.auditing.witnesses.scores import margins
 from residuum.experiments.parsing import build_perturbation, build_witness
 from residuum.experiments.settings import StageSettings
 from residuum.files import read_arrays, write_arrays

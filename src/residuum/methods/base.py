@@ -14,8 +14,7 @@ from pydantic import ValidationError
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.fresh import Parts, keeps_statistics, reinitialise, soften, trainable_parts
-from residuum.methods.keep_search import search_keep
+from residuum.methods.fresh import Parts, keeps_statistics, reinitialise, search_keep, soften, trainable_parts
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.training import STRICT, Batch, Fraction, Positive, Progress, Recipe, TrainingPhase, fit
 from residuum.types import InputError, ResiduumWarning, Splits, child_seed, unknown_name

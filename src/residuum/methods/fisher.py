@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 from torch import nn
 
 from residuum.methods.base import Context, Method
-from residuum.methods.per_sample import Weights, chunks, squared_gradients, summed
+from residuum.methods.gradients import Weights, chunks, squared_gradients, summed
 from residuum.models import forward, head_of
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.training import STRICT, NonNegative, Positive, Progress

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import jacrev, jvp, vjp
 
-from residuum.methods.per_sample import Weights, functional, of_each
+from residuum.methods.gradients import Weights, functional, of_each
 from residuum.models import evaluating
 from residuum.types import Samples
 

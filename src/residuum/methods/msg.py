@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from residuum.methods.base import Context
 from residuum.methods.fresh import reinitialise
 from residuum.methods.gd import GD
-from residuum.methods.selection import first_by_rank, scaled_gradients, summed_gradient
+from residuum.methods.gradients import first_by_rank, scaled_gradients, summed_gradient
 from residuum.training import STRICT, Fraction, NonNegative
 from residuum.types import InputError, Samples, Splits, child_seed, generator
 

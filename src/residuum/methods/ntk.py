@@ -11,8 +11,8 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from residuum.methods.base import Context, Method
+from residuum.methods.gradients import MIB, Weights, samples_at_once
 from residuum.methods.linearised import Jacobian, RidgeDescent, Solution, difference, inner, solve_explicitly
-from residuum.methods.per_sample import MIB, Weights, samples_at_once
 from residuum.models import forward
 from residuum.training import STRICT, Positive, Progress
 from residuum.types import InputError, Samples, Splits, warn

@@ -7,8 +7,8 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from residuum.methods.base import Context
+from residuum.methods.gradients import first_by_rank, scaled_gradients, summed_gradient
 from residuum.methods.random_labels import RandomLabels
-from residuum.methods.selection import first_by_rank, scaled_gradients, summed_gradient
 from residuum.training import STRICT, Fraction
 from residuum.types import Splits
 

@@ -4,10 +4,9 @@ from typing import Any
 
 from torch import nn
 
-from residuum.metrics.accuracy import accuracies, accuracy, logits_of_parts
+from residuum.metrics.accuracy import accuracies, accuracy, average_gap, logits_of_parts, mean_std, summarise
 from residuum.metrics.membership import attack_failure, membership_accuracy
 from residuum.metrics.relearn import Relearning, mean_loss, relearn_time
-from residuum.metrics.summary import average_gap, mean_std, summarise
 from residuum.models import check_model
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.types import Splits

@@ -1,6 +1,8 @@
-"""Accuracies as the unlearning literature counts them, in per cent."""
+"""Accuracies as the literature counts them, in per cent, and its table: mean, standard deviation, gap to re-train."""
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -45,3 +47,48 @@ def accuracies(model: nn.Module, splits: Splits, *, logits: Mapping[str, Tensor]
         "unlearn_accuracy": 100.0 - share_right(known["forget"], splits.forget),
         "test_accuracy": share_right(known["test"], splits.test),
     }
+
+
+GAP_METRICS = ("retain_accuracy", "unlearn_accuracy", "test_accuracy", "mia_accuracy")
+METRICS = (*GAP_METRICS, "mia_entropy_accuracy")
+
+Metrics = Mapping[str, Any]
+
+
+def mean_std(values: Sequence[float]) -> dict[str, float]:
+    """Return mean and population standard deviation (ddof 0, as the literature prints it)."""
+    return {"mean": statistics.fmean(values), "std": statistics.pstdev(values), "n": len(values)}
+
+
+def average_gap(metrics: Metrics, reference: Metrics) -> float:
+    """Return mean(|RA - RA*|, |UA - UA*|, |TA - TA*|, |MIA - MIA*|), * = re-train."""
+    return statistics.fmean(abs(metrics[name] - reference[name]) for name in GAP_METRICS)
+
+
+def relearn_summary(times: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
+    """Return the median re-learn time with its number of censored seeds; None where it is not defined.
+
+    The median is null when it falls among the censored seeds: it is only known to exceed the cap.
+    """
+    known = [time for time in times if time is not None]
+    if len(known) < len(times):
+        return None
+    median = statistics.median(float("inf") if time["censored"] else float(time["value"]) for time in known)
+    censored = sum(time["censored"] for time in known)
+    return {"median": None if median == float("inf") else median, "censored": censored, "n": len(known)}
+
+
+def summarise(per_seed: Mapping[str, Metrics], reference: Mapping[str, Metrics]) -> dict[str, Any]:
+    """Return the summary of one row over its seeds, with both forms of the average gap to the reference.
+
+    `average_gap` compares the seed means, as the literature does; `average_gap_per_seed` averages the gaps of
+    the seeds, so that errors of opposite sign do not cancel.
+    """
+    summary: dict[str, Any] = {name: mean_std([m[name] for m in per_seed.values()]) for name in METRICS}
+    means = {name: summary[name]["mean"] for name in GAP_METRICS}
+    reference_means = {name: statistics.fmean(m[name] for m in reference.values()) for name in GAP_METRICS}
+    summary["relearn_epochs"] = relearn_summary([m["relearn_epochs"] for m in per_seed.values()])
+    summary["average_gap"] = average_gap(means, reference_means)
+    gaps = [average_gap(metrics, reference[seed]) for seed, metrics in per_seed.items()]
+    summary["average_gap_per_seed"] = statistics.fmean(gaps)
+    return summary

@@ -7,8 +7,7 @@ from typing import Any
 
 from residuum.decision_regions import Answers, write_figure
 from residuum.errors import InputError
-from residuum.files import write_whole
-from residuum.folders import locked
+from residuum.files import locked, write_whole
 from residuum.record import Requests
 from residuum.reporting.exports import csv_table, csv_text, latex_table
 from residuum.reporting.figures import write_figures

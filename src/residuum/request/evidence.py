@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from residuum.auditing import AuditResult, audit
-from residuum.auditing.witnesses.table import is_witness
+from residuum.auditing.witnesses import is_witness
 from residuum.experiments.parsing import build_perturbation
 from residuum.experiments.results import RowFacts, assembled_record, claim_folder, is_control, write_files
 from residuum.experiments.runner import Result

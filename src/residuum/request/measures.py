@@ -6,8 +6,8 @@ from typing import Any
 from torch import nn
 
 from residuum.auditing.own_measures import OWN_MEASURES
+from residuum.auditing.witnesses import WITNESSES, is_witness
 from residuum.auditing.witnesses.base import Scene, Values
-from residuum.auditing.witnesses.table import WITNESSES, is_witness
 from residuum.experiments.parsing import check_measure
 from residuum.experiments.settings import AuditSettings
 from residuum.experiments.witnesses import model_values

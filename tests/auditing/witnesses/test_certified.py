@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, norm
 
-from residuum.auditing.witnesses.certified import certified_band, shifted_share
+from residuum.auditing.witnesses.from_records import certified_band, shifted_share
 from residuum.types import InputError
 
 

@@ -5,10 +5,18 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from residuum.auditing.witnesses.klom import bin_edges, bin_shares, klom, klom_of_chance, quantiles, refuse_few
+from residuum.auditing.witnesses.from_records import tug_of_war
 from residuum.auditing.witnesses.ranking import Classes, rank
-from residuum.auditing.witnesses.rmia import log_relative, rmia_score
-from residuum.auditing.witnesses.tow import tug_of_war
+from residuum.auditing.witnesses.scores import (
+    bin_edges,
+    bin_shares,
+    klom,
+    klom_of_chance,
+    log_relative,
+    quantiles,
+    refuse_few,
+    rmia_score,
+)
 from residuum.auditing.witnesses.ulira import clustered_auc, fit, left_out_auc, rate_at, u_lira
 from residuum.types import InputError
 

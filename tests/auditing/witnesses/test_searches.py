@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from residuum.auditing.predictor import Predictor
+from residuum.auditing.witnesses.attacks import transfer_matrix
 from residuum.auditing.witnesses.ranking import Classes, rank
 from residuum.auditing.witnesses.recovery import easier_to_push, pushed_to, recovery_radii
-from residuum.auditing.witnesses.transfer import transfer_matrix
-from residuum.auditing.witnesses.worst_case import more_often, worst_case
+from residuum.auditing.witnesses.search import more_often, worst_case
 from residuum.perturbations import FGSM
 from residuum.types import Samples
 

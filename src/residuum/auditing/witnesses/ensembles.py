@@ -10,9 +10,8 @@ import numpy as np
 from residuum.auditing.intervals import Floats
 from residuum.auditing.witnesses.base import NO_HELDOUT, REFERENCE, Values, Witness
 from residuum.auditing.witnesses.calls import ERROR
-from residuum.auditing.witnesses.klom import klom, klom_of_chance, quantiles, refuse_few
 from residuum.auditing.witnesses.ranking import Classes, Labels, Ranking, rank
-from residuum.auditing.witnesses.rmia import C, log_relative
+from residuum.auditing.witnesses.scores import C, klom, klom_of_chance, log_relative, quantiles, refuse_few
 from residuum.auditing.witnesses.ulira import FEWEST, u_lira
 
 Margins = Mapping[str, Floats]  # by part: forget, heldout, retain, validation
