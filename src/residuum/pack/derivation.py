@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from residuum.auditing import AuditResult, Counts, first_radius
-from residuum.auditing.witnesses.table import WITNESSES, is_witness
+from residuum.auditing.witnesses import WITNESSES, is_witness
 from residuum.experiments.results import RowFacts, assembled_record
 from residuum.experiments.runner import Result
 from residuum.experiments.witnesses import with_witnesses

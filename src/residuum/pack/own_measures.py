@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from residuum.auditing.own_measures import OWN_MEASURES
-from residuum.auditing.witnesses.table import is_witness
+from residuum.auditing.witnesses import is_witness
 from residuum.errors import InputError
 from residuum.plugins import described_plugins
 from residuum.record import Results

@@ -11,8 +11,8 @@ from torch import nn
 
 from residuum.auditing import Counts, audit
 from residuum.auditing.counts import INTEGER_FIELDS
+from residuum.auditing.witnesses import WITNESSES, is_witness
 from residuum.auditing.witnesses.base import Scene
-from residuum.auditing.witnesses.table import WITNESSES, is_witness
 from residuum.errors import InputError, plural
 from residuum.experiments.settings import AuditSettings
 from residuum.experiments.witnesses import model_values
