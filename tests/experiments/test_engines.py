@@ -105,6 +105,7 @@ def test_an_interrupt_stops_within_seconds_and_the_same_command_resumes(tmp_path
     wait_for_the_end_of(everyone)
 
 
+@pytest.mark.long
 def test_an_interrupt_while_libraries_are_loaded_is_one_line_too(tmp_path):
     process = subprocess.Popen(COMMAND, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
     for _ in range(600):
@@ -120,6 +121,7 @@ def test_an_interrupt_while_libraries_are_loaded_is_one_line_too(tmp_path):
     wait_for_the_end_of(everyone)
 
 
+@pytest.mark.long
 def test_a_killed_run_leaves_no_worker_behind(tmp_path):
     process, everyone = start_two_workers(tmp_path)
     process.kill()

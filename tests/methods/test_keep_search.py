@@ -10,7 +10,7 @@ import pytest
 from residuum.checks import state_hash
 from residuum.methods import GA, GD, RURK, CFk, Context, SoftReset, make_method, unlearn
 from residuum.methods import fresh as searching
-from residuum.methods.held_out import error_rate
+from residuum.methods.streams import error_rate
 from residuum.training import Recipe
 from residuum.types import InputError, ResiduumWarning
 

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 
 from residuum.methods import GD, SCRUB, Context, make_method, unlearn
-from residuum.methods.held_out import error_rate
 from residuum.methods.scrub import distillation, teacher_of
+from residuum.methods.streams import error_rate
 from residuum.models import forward
 from residuum.training import Batch
 from residuum.types import InputError, generator

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from residuum.methods.held_out import error_rate
+from residuum.methods.streams import error_rate
 from residuum.models import device_of
 from residuum.models.layers import Normalise, initialise
 from residuum.types import InputError, ResiduumWarning, Splits, generator

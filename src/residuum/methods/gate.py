@@ -8,8 +8,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from residuum.methods.base import Context, GradientMethod, Phases
-from residuum.methods.held_out import held_out_alike, lacks_held_out, rows_by_class
-from residuum.methods.streams import noisy_copies
+from residuum.methods.streams import held_out_alike, lacks_held_out, noisy_copies, rows_by_class
 from residuum.models import device_of, evaluating, space_of
 from residuum.models.inference import rows_at_once
 from residuum.training import STRICT, Batch, NonNegative, TrainingPhase

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from residuum.methods.base import Context
 from residuum.methods.gate import ForgettingMethod
-from residuum.methods.held_out import held_out_alike, lacks_held_out, rows_by_class
+from residuum.methods.streams import held_out_alike, lacks_held_out, rows_by_class
 from residuum.models import forward
 from residuum.training import STRICT, Batch, NonNegative, Positive, TrainingPhase
 from residuum.types import InputError, Splits

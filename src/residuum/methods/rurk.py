@@ -13,8 +13,14 @@ from torch import Tensor, nn
 
 from residuum.methods.base import Context
 from residuum.methods.gate import ForgettingMethod
-from residuum.methods.held_out import held_out_alike, lacks_held_out, rows_by_class
-from residuum.methods.streams import mean_cross_entropy, noisy_copies, random_labels
+from residuum.methods.streams import (
+    held_out_alike,
+    lacks_held_out,
+    mean_cross_entropy,
+    noisy_copies,
+    random_labels,
+    rows_by_class,
+)
 from residuum.models import InputSpace, evaluating, forward
 from residuum.perturbations import FGSM, PGD, UNIT, Bounds, Gaussian, Perturbation
 from residuum.perturbations.gradient import Target

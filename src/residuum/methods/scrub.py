@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from residuum.methods.base import Context, Phases
 from residuum.methods.gate import ForgettingMethod
-from residuum.methods.held_out import error_rate
+from residuum.methods.streams import error_rate, held_out_alike
 from residuum.models import forward
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.training import STRICT, Batch, NonNegative, Positive, TrainingPhase
@@ -114,14 +114,12 @@ class _History:
     """The student after each epoch, with its error on the forget set."""
 
     def __init__(self, model: nn.Module, splits: Splits, team: Team) -> None:
-        alike = torch.isin(splits.validation.y, splits.forget.y).nonzero().flatten()
-        if not len(alike):
+        self.model, self.forget, self.alike, self.team = model, splits.forget, held_out_alike(splits), team
+        if not len(self.alike):
             raise InputError(
                 "scrub: rewind needs validation samples of the forgotten classes, and there are none; "
                 "set data.validation_size, or rewind=false (class form has none at all)"
             )
-        self.model, self.forget, self.alike = model, splits.forget, splits.validation.subset(alike.numpy())
-        self.team = team
         self.states: list[dict[str, Tensor]] = []
         self.errors: list[float] = []
 

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from residuum.methods.as_trained import AsTrained
 from residuum.methods.base import Context, Phases
 from residuum.methods.fresh import trainable_parts
-from residuum.methods.held_out import error_rate
-from residuum.methods.streams import noisy_copies
+from residuum.methods.streams import error_rate, noisy_copies
 from residuum.models import space_of
 from residuum.training import STRICT, Batch, NonNegative, TrainingPhase, cross_entropy, fit
 from residuum.types import ResiduumWarning, Splits, child_seed

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from residuum.bounds import UNIT, Bounds, clamped
-from residuum.perturbations.additive import Gaussian, UniformL2, UniformLinf
+from residuum.perturbations.additive import Gaussian, Substitution, UniformL2, UniformLinf
 from residuum.perturbations.base import (
     BLOCK,
     Perturbation,
@@ -20,7 +20,6 @@ from residuum.perturbations.base import (
     stack,
 )
 from residuum.perturbations.gradient import FGSM, PGD
-from residuum.perturbations.substitution import Substitution
 from residuum.perturbations.user import UserPerturbation, as_perturbation
 from residuum.plugins import Table
 from residuum.types import InputError
