@@ -1,14 +1,14 @@
 """Settings of the digits scenario on development seeds: what `tune` picks without re-train, and what re-train says.
 
-    python benchmarks/tune_digits.py [METHOD ...] [--seeds ...] [--points 1.5] [--store FOLDER] [--json FILE]
-                                   [--figure FILE.svg]
+    python benchmarks/tune_digits.py [METHOD ...] [--grid "keep=0.2,0.3 epochs=12" ...] [--seeds ...] [--points 1.5]
+                                   [--store FOLDER] [--json FILE] [--figure FILE.svg]
 
 Development seeds are 1 to 10 without 7, which is one of the seeds that are reported; no test image is looked at. Every
-method gets its grid (GRIDS). `tune` chooses first, by models trained briefly without the forgotten samples. Then all
-settings are compared with re-train: the best is the one with the smallest mean over seeds and radii of |r - 1| among
-those whose mean validation accuracy is at most --points below re-train's. The last lines say how much worse tune's
-pick is than the best of its grid. --figure draws mean |r - 1| against cost: the best of each method, and the dial
-of soft_reset.
+method gets its grid (GRIDS, or for a single one --grid). `tune` chooses first, by models trained briefly without the
+forgotten samples. Then all settings are compared with re-train: the best is the one with the smallest mean over seeds
+and radii of |r - 1| among those whose mean validation accuracy is at most --points below re-train's. The last lines say
+how much worse tune's pick is than the best of its grid. --figure draws mean |r - 1| against cost: the best of each
+method, and the dial of soft_reset.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ def facts(found: Sequence[Scores], known: dict[str, list[Scores]]) -> dict[str, 
         "r": r,
         "distance": fmean(abs(value - 1) for own in r for value in own),
         "validation": fmean(one.validation for one in found),
+        "lost": [own.validation - one.validation for one, own in zip(found, known["retrain"], strict=True)],
         "unlearn": [100 * (1 - float(one.forgotten[0])) for one in found],
         "cost": fmean(one.passes / own.passes for one, own in zip(found, known["retrain"], strict=True)),
     }
@@ -117,7 +118,8 @@ def line(label: str, row: dict[str, Any]) -> str:
     low, high = min(row["unlearn"]), max(row["unlearn"])
     seen = f" tune {row['tune']:.3f}" if "tune" in row else ""
     return (
-        f"{label:75s} validation {row['validation']:.2f} unlearn {fmean(row['unlearn']):5.2f} ({low:.0f}-{high:.0f}) "
+        f"{label:75s} validation {row['validation']:.2f} (lost at most {max(row['lost']):.1f}) "
+        f"unlearn {fmean(row['unlearn']):5.2f} ({low:.0f}-{high:.0f}) "
         f"cost {row['cost']:.2f} |r-1| {row['distance']:.3f}{seen}  r {ratios}"
     )
 
@@ -159,12 +161,17 @@ def draw(results: dict[str, Any], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("methods", nargs="*", default=list(GRIDS))
+    parser.add_argument("--grid", action="append", help="settings of one METHOD instead of GRIDS; repeatable")
     parser.add_argument("--seeds", default="1,2,3,4,5,6,8,9,10")
     parser.add_argument("--points", type=float, default=1.5, help="of validation accuracy that may be lost")
     parser.add_argument("--store", type=Path, default=Path(".residuum/store"))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--figure", type=Path)
     arguments = parser.parse_args()
+    if arguments.grid and len(arguments.methods) != 1:
+        parser.error(f"expected one METHOD beside --grid, got {len(arguments.methods)}")
+    if arguments.grid:
+        GRIDS[arguments.methods[0]] = arguments.grid
     seeds, store = [int(seed) for seed in arguments.seeds.split(",")], Store(arguments.store)
     known = roles(seeds, store)
     results = {"roles": {role: facts(found, known) for role, found in known.items()}}
