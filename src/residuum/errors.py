@@ -2,11 +2,14 @@
 
 import difflib
 import os
+import shutil
 import sys
 import tempfile
+import textwrap
 import traceback
 import warnings
 from collections.abc import Iterable
+from typing import Any, TextIO
 
 RANK = "RESIDUUM_RANK"  # set in each of several processes that share the work
 DEBUG = "RESIDUUM_DEBUG"  # set where tracebacks are to be printed
@@ -64,7 +67,23 @@ def say(text: str) -> None:
     The bar is drawn anew below it, so that neither tears the other.
     """
     cleared = "\r\033[2K" if sys.stderr.isatty() else ""
-    print(f"{cleared}residuum: {text}", file=sys.stderr, flush=True)  # noqa: T201
+    print(f"{cleared}{fitted(f'residuum: {text}', sys.stderr)}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def tell(text: str, *, err: bool = False) -> None:
+    """Print what a command has to say, broken between words where a terminal shows it."""
+    stream = sys.stderr if err else sys.stdout
+    print(fitted(text, stream), file=stream, flush=True)
+
+
+def fitted(text: str, stream: TextIO) -> str:
+    """Return a text whose lines a terminal need not break within words; as it is where no terminal shows it."""
+    if not stream.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    kept: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
+    lines = [textwrap.fill(line, width, subsequent_indent="  ", **kept) for line in text.splitlines()]
+    return "\n".join(lines)
 
 
 def traceback_kept(error: BaseException) -> str:

@@ -163,6 +163,19 @@ def test_models_made_elsewhere_are_audited_without_training(folder, monkeypatch,
     }
 
 
+def test_an_audit_fails_on_what_it_was_told_not_to_accept(folder, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(folder)
+    audit = AUDIT | {"--unlearned": "same=w.pt", "--out": str(tmp_path / "run")}
+    assert run_command([*arguments("audit", audit), "--fail-if", "same.test_accuracy<0"]) == 0
+    again = [*arguments("audit", audit | {"--out": str(tmp_path / "again")}), "--fail-if", "same.test_accuracy>0"]
+    capsys.readouterr()
+    assert run_command(again) == 1
+    assert "gate failed: same.test_accuracy>0: same has test_accuracy" in capsys.readouterr().err
+    assert (tmp_path / "again" / "results.json").exists()
+    assert run_command([*again[:-1], "sam.residual"]) == 2
+    assert "did you mean same?" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "how",
     [

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from residuum.cli.options import PlainJson as Json
-from residuum.errors import InputError
+from residuum.errors import InputError, tell
 
 if TYPE_CHECKING:
     from residuum.theory.result import Array, Bound
@@ -172,9 +172,9 @@ def _show(bounds: Mapping[str, Bound], as_json: bool, note: str = "") -> None:
         typer.echo(json.dumps({name: bound.as_dict() for name, bound in bounds.items()}, indent=2))
         return
     for name, bound in bounds.items():
-        typer.echo(f"{name} = {bound.value:.6g}" + ("  (vacuous: it says nothing)" if bound.vacuous else ""))
-        typer.echo("  with " + ", ".join(f"{key} = {value:.6g}" for key, value in bound.constants.items()))
+        tell(f"{name} = {bound.value:.6g}" + ("  (vacuous: it says nothing)" if bound.vacuous else ""))
+        tell("  with " + ", ".join(f"{key} = {value:.6g}" for key, value in bound.constants.items()))
         for text in bound.assumptions:
-            typer.echo(f"  assumes: {text}")
+            tell(f"  assumes: {text}")
     if note:
-        typer.echo(note)
+        tell(note)

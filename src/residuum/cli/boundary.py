@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import typer
 from typer.core import TyperGroup
 
-from residuum.errors import DEBUG, RANK, InputError, LostProcessError, MethodError, first_line, traceback_kept
+from residuum.errors import DEBUG, RANK, InputError, LostProcessError, MethodError, first_line, tell, traceback_kept
 
 # typer keeps a private copy of click in some releases, so its base error is found through a public name
 COMMAND_LINE_ERROR: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -94,4 +94,4 @@ def debugging(wanted: bool) -> Iterator[None]:
 def _say(message: str) -> None:
     rank = os.environ.get(RANK)
     who = "residuum" if rank is None else f"residuum rank {rank}"
-    print(f"{who}: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
+    tell(f"{who}: {' '.join(message.split())}", err=True)

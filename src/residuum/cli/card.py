@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from residuum.errors import tell
+
 
 def write_card(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
@@ -16,4 +18,4 @@ def write_card(
     from residuum.reporting import Run
     from residuum.reporting.card import write_model
 
-    typer.echo("\n".join(map(str, write_model(Run.load(run), row, out, seed=seed))))
+    tell("\n".join(map(str, write_model(Run.load(run), row, out, seed=seed))))

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from residuum.cli import options
+from residuum.errors import tell
 
 
 def check_target(
@@ -33,8 +34,8 @@ def check_target(
     else:
         for promise, fault in faults.items():
             how, why = ("kept   ", "") if fault is None else ("BROKEN ", f" ({' '.join(fault.split())})")
-            typer.echo(f"{how} {inspect.getdoc(promise)}{why}")
+            tell(f"{how} {inspect.getdoc(promise)}{why}")
     broken = sum(fault is not None for fault in faults.values())
     if broken:
-        typer.echo(f"{target}: {broken} of {len(faults)} promises broken", err=True)
+        tell(f"{target}: {broken} of {len(faults)} promises broken", err=True)
         raise typer.Exit(1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from residuum.cli import options, own
-from residuum.errors import InputError
+from residuum.errors import InputError, tell
 
 if TYPE_CHECKING:
     from residuum.types import Splits
@@ -50,10 +50,10 @@ def pack_run(
     if as_json:
         typer.echo(json.dumps({name: value and str(value) for name, value in found.items()}, indent=1))
         return
-    typer.echo(f"{packed.file}: check it with `residuum verify {packed.file}`; seal {packed.seal}")
-    typer.echo(f"{packed.key}: your key; keep it, and never give it away with the pack")
+    tell(f"{packed.file}: check it with `residuum verify {packed.file}`; seal {packed.seal}")
+    tell(f"{packed.key}: your key; keep it, and never give it away with the pack")
     if signature is not None:
-        typer.echo(f"{signature}: signature")
+        tell(f"{signature}: signature")
 
 
 def verify_pack(
@@ -97,13 +97,13 @@ def verify_pack(
         )
     else:
         for line in [*wrong, *(f"checked: {text}" for text in found.checked)]:
-            typer.echo(line)
+            tell(line)
         for text in found.not_checked:
-            typer.echo(f"not checked: {text}")
+            tell(f"not checked: {text}")
     if wrong:
-        typer.echo(f"{pack}: {len(wrong)} differences", err=True)
+        tell(f"{pack}: {len(wrong)} differences", err=True)
         raise typer.Exit(1)
-    typer.echo(f"{pack}: everything that was checked agrees", err=True)
+    tell(f"{pack}: everything that was checked agrees", err=True)
 
 
 def prove_sample(
@@ -122,7 +122,7 @@ def prove_sample(
         write_whole(out, proof)
     except OSError as error:
         raise InputError(f"cannot write {out}: {error.strerror}; choose another file with --out") from None
-    typer.echo(f"{out}: check it with `residuum verify {pack} --presence {out}`")
+    tell(f"{out}: check it with `residuum verify {pack} --presence {out}`")
 
 
 def run_splits(run: object, root: Path | None) -> Splits:

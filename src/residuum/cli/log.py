@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from residuum.errors import plural
+from residuum.errors import plural, tell
 
 
 def log_stored_run(
@@ -19,4 +19,4 @@ def log_stored_run(
 
     found = Run.load(run)
     log_run(found, make_logger(tracker, place))
-    typer.echo(f"{tracker}: {plural(len(found.rows), 'row')} of {found.name}")
+    tell(f"{tracker}: {plural(len(found.rows), 'row')} of {found.name}")

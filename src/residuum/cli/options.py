@@ -14,7 +14,7 @@ import typer
 
 from residuum.cli.catalogue import catalogue
 from residuum.engines import worker_context
-from residuum.errors import InputError
+from residuum.errors import InputError, tell
 
 if TYPE_CHECKING:
     from residuum.reporting import Run
@@ -201,7 +201,7 @@ def exit_for_failed_gate(runs: Iterable[Run], conditions: list[str] | None) -> N
 
     reasons = gate_failures(runs, conditions) if conditions else []
     for reason in reasons:
-        typer.echo(f"residuum: gate failed: {reason}", err=True)
+        tell(f"residuum: gate failed: {reason}", err=True)
     if reasons:
         raise typer.Exit(1)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from residuum.cli import options
-from residuum.errors import InputError, plural
+from residuum.errors import InputError, plural, tell
 
 if TYPE_CHECKING:
     from residuum.execution import RequestsRun
@@ -82,7 +82,10 @@ def run_scenario(
     name = experiment.scenario.name
     if dry_run:
         lines = plan_lines(experiment, store=store, requests=bool(asked))
-        typer.echo(json.dumps({"scenario": name, "plan": lines}, indent=1) if as_json else "\n".join(lines))
+        if as_json:
+            typer.echo(json.dumps({"scenario": name, "plan": lines}, indent=1))
+        else:
+            tell("\n".join(lines))
         return
     carry_out, folder = (run_requests, f"{name}-requests") if asked else (run, name)
     where: Any = {"store": store, "out": out or options.RUNS / folder, "gallery": gallery}

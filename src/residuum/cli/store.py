@@ -10,7 +10,7 @@ from rich.table import Table
 from residuum.cli import options
 from residuum.cli.options import DEFAULT_STORE
 from residuum.cli.options import PlainJson as Json
-from residuum.errors import InputError, plural
+from residuum.errors import InputError, plural, tell
 
 app = typer.Typer(help="List, verify, clean and forget finished stages.", no_args_is_help=True)
 
@@ -47,9 +47,9 @@ def verify_store(store: Root = DEFAULT_STORE, as_json: Json = False) -> None:
         typer.echo(json.dumps(broken, indent=1))
     else:
         for key, files in broken.items():
-            typer.echo(f"broken: {key} ({', '.join(files)})")
+            tell(f"broken: {key} ({', '.join(files)})")
         checked = f"{plural(len(maintenance.artefacts(store)), 'stage')} checked, {len(broken)} broken"
-        typer.echo(f"{checked}{'; a run that needs one of them computes it again' if broken else ''}")
+        tell(f"{checked}{'; a run that needs one of them computes it again' if broken else ''}")
     if broken:
         raise typer.Exit(1)
 
@@ -85,7 +85,7 @@ def forget_ids(
     if not as_json:
         done = f"{'would clean' if dry_run else 'cleaned'} the run" if runs else "holds such samples (--runs cleans it)"
         lines = [f"{done}: {folder}" for folder in found.runs]
-        typer.echo("\n".join([*lines, *(f"out of reach: {what}" for what in found.unreachable)]))
+        tell("\n".join([*lines, *(f"out of reach: {what}" for what in found.unreachable)]))
     if found.unknown:
         names = ", ".join([*found.unknown[:10], *(["..."] if len(found.unknown) > 10 else [])])
         many = f"nothing in the store {store} was made with {plural(len(found.unknown), 'id')} of those given"
@@ -98,5 +98,5 @@ def _say_removed(titles: list[str], dry_run: bool, as_json: bool, **more: list[s
         typer.echo(json.dumps(removed | more))
         return
     for title in titles:
-        typer.echo(f"{'would remove' if dry_run else 'removed'}: {title}")
-    typer.echo(f"{len(titles)} {'to remove' if dry_run else 'removed'}")
+        tell(f"{'would remove' if dry_run else 'removed'}: {title}")
+    tell(f"{len(titles)} {'to remove' if dry_run else 'removed'}")

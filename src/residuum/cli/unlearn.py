@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from residuum.cli import own
+from residuum.errors import tell
 
 SUFFIXES = (".safetensors", ".pt", ".pth")
 
@@ -74,9 +75,7 @@ def unlearn_model(
         facts |= {"seconds": done.seconds, "passes": done.passes, "unchanged": done.unchanged}
         own.print_json(facts | {"warnings": [*found.problems, *done.warnings]})
         return
-    typer.echo(f"{request}: {str(found).splitlines()[0]}")
+    tell(f"{request}: {str(found).splitlines()[0]}")
     for text in (*found.problems, *done.warnings):
-        typer.echo(f"warning: {text}")
-    typer.echo(
-        f"{out}: {done.label} in {done.seconds:.0f} s, {changed}; now audit it: residuum audit --unlearned {out} ..."
-    )
+        tell(f"warning: {text}")
+    tell(f"{out}: {done.label} in {done.seconds:.0f} s, {changed}; now audit it: residuum audit --unlearned {out} ...")

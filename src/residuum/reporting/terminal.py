@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from residuum.errors import plural
+from residuum.errors import fitted, plural
 from residuum.record import Curve
 from residuum.reporting import wording
 from residuum.reporting.evidence import Quantity, find
@@ -34,9 +34,9 @@ def print_tables(make: Callable[[int], Iterable[Table]]) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines as they are: nothing in them is taken for markup or cut."""
+    """Print lines: nothing in them is taken for markup or cut, and a terminal has them broken between words."""
     for line in lines:
-        console().print(line, soft_wrap=True, highlight=False)
+        console().print(fitted(line, sys.stdout), soft_wrap=True, highlight=False)
 
 
 def fitting_tables(
