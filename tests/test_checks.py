@@ -15,7 +15,7 @@ from torch import nn
 
 from residuum import checks
 from residuum.checks import PROMISES, BrokenPromise, Trial, check_promises, state_hash
-from residuum.cli.check import check_target
+from residuum.cli.listing import check_target
 from residuum.errors import MethodError
 from residuum.experiments.experiment import parse_row
 from residuum.methods import GD, Method, methods

@@ -6,7 +6,8 @@ import pytest
 
 from residuum import execution
 from residuum.auditing import Counts
-from residuum.cli.options import gathered_overrides
+from residuum.cli.options import LongStudy
+from residuum.cli.run import more_overrides
 from residuum.engines import engine
 from residuum.experiments import plan, run_all
 from residuum.experiments.results import results_record
@@ -127,5 +128,8 @@ def test_the_runner_does_not_judge(experiment, store):
 
 def test_until_and_a_half_width_exclude_each_other():
     with pytest.raises(InputError, match="expected --until or --half-width, got both"):
-        gathered_overrides(None, None, None, 0.01, None, "verdict")
-    assert gathered_overrides(None, None, 40, None, None, "verdict") == {"audit.draws": 40, "audit.until": "verdict"}
+        more_overrides(LongStudy(half_width=0.01), "verdict", None, None, False)
+    assert more_overrides(LongStudy(draws=40), "verdict", None, None, False) == {
+        "audit.draws": 40,
+        "audit.until": "verdict",
+    }

@@ -9,21 +9,20 @@ from typing import Annotated
 
 import typer
 
-from residuum.cli.boundary import Commands, debugging, exit_code, flushed
-from residuum.cli.supervision import may_bring_code, supervised
+from residuum.cli.boundary import Commands, debugging, exit_code, flushed, may_bring_code, supervised
 
 # none of these modules loads torch: a command does so when it runs, not to say what its options are
 COMMANDS = {
     "run": "residuum.cli.run:run_scenario",
-    "unlearn": "residuum.cli.unlearn:unlearn_model",
-    "audit": "residuum.cli.audit:audit_model",
+    "unlearn": "residuum.cli.own:unlearn_model",
+    "audit": "residuum.cli.own:audit_model",
     "report": "residuum.cli.report:report_runs",
-    "sweep": "residuum.cli.sweep:sweep_method",
+    "sweep": "residuum.cli.tune:sweep_method",
     "tune": "residuum.cli.tune:tune_method",
     "list": "residuum.cli.listing:list_names",
-    "check": "residuum.cli.check:check_target",
-    "log": "residuum.cli.log:log_stored_run",
-    "card": "residuum.cli.card:write_card",
+    "check": "residuum.cli.listing:check_target",
+    "log": "residuum.cli.report:log_stored_run",
+    "card": "residuum.cli.report:write_card",
     "pack": "residuum.cli.evidence:pack_run",
     "prove": "residuum.cli.evidence:prove_sample",
     "verify": "residuum.cli.evidence:verify_pack",
@@ -39,16 +38,13 @@ def main(arguments: list[str] | None = None) -> None:
     if COMPLETION in os.environ or given[:1] in (["--install-completion"], ["--show-completion"]):
         make_app()(given, prog_name="residuum")  # typer answers the shell and leaves
     gc.set_threshold(200_000)  # libraries make many objects and keep them: looking for garbage among them finds none
-    if may_bring_code(given):
-        code = supervised(lambda: _carried_out(given), " ".join(given[:2]))
-    else:
-        code = _carried_out(given)
+
+    def carried_out() -> int:
+        return flushed(run_command(given))
+
+    code = supervised(carried_out, " ".join(given[:2])) if may_bring_code(given) else carried_out()
     gc.freeze()  # the process ends: nobody needs it searched for garbage
     sys.exit(code)
-
-
-def _carried_out(arguments: list[str]) -> int:
-    return flushed(run_command(arguments))
 
 
 def run_command(arguments: list[str]) -> int:

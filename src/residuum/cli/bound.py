@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from residuum.cli.options import PlainJson as Json
+from residuum.cli.options import Json
 from residuum.errors import InputError, tell
 
 if TYPE_CHECKING:

@@ -1,18 +1,12 @@
 """`residuum pack` and `residuum verify`: evidence for others, and its check."""
 
-from __future__ import annotations
-
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from residuum.cli import options, own
 from residuum.errors import InputError, tell
-
-if TYPE_CHECKING:
-    from residuum.types import Splits
 
 OwnMeasures = Annotated[
     str | None, typer.Option(help="Comma-separated FILE.py:FUNCTION: the measures of your own that the run has.")
@@ -34,21 +28,22 @@ def pack_run(
     delete_by: Annotated[str | None, typer.Option(help="When the pack is to be deleted.")] = None,
     measures: OwnMeasures = None,
     sign: Annotated[Path | None, typer.Option(help="SSH key to sign with: writes PACK.sig (needs ssh-keygen).")] = None,
-    as_json: options.PlainJson = False,
+    as_json: options.Json = False,
 ) -> None:
     """Write the evidence of a run: counts, record and page without ids, images or paths, and a manifest over them."""
     from residuum.pack import pack
+    from residuum.pack.data import splits_of
     from residuum.pack.signing import sign_file
     from residuum.reporting import Run
 
     done = Run.load(run)
-    splits = run_splits(done, data_root) if data else None
+    splits = splits_of(done.record, data_root) if data else None
     dates = {"received": received, "delete_by": delete_by}
     packed = pack(done, out, key=key, splits=splits, measures=own.split(measures) or (), **dates)
     signature = None if sign is None else sign_file(packed.file, sign)
     found = {"file": packed.file, "key": packed.key, "seal": packed.seal, "signature": signature}
     if as_json:
-        typer.echo(json.dumps({name: value and str(value) for name, value in found.items()}, indent=1))
+        options.print_json({name: value and str(value) for name, value in found.items()})
         return
     tell(f"{packed.file}: check it with `residuum verify {packed.file}`; seal {packed.seal}")
     tell(f"{packed.key}: your key; keep it, and never give it away with the pack")
@@ -73,13 +68,15 @@ def verify_pack(
         Path | None, typer.Option(help="Written by `residuum prove`: check that one sample is in the request.")
     ] = None,
     signers: Annotated[Path | None, typer.Option(help="Allowed signers (ssh-keygen): check PACK.sig.")] = None,
-    as_json: options.PlainJson = False,
+    as_json: options.Json = False,
 ) -> None:
     """Recompute every hash and number of a pack, name each difference, and exit with 1 if there is one."""
     from residuum.pack import verify
+    from residuum.pack.data import splits_of
+    from residuum.pack.reading import read_record
     from residuum.pack.signing import signature_problem
 
-    splits = pack_splits(pack, data_root) if data else None
+    splits = splits_of(read_record(pack), data_root) if data else None
     found = verify(
         pack,
         models=models,
@@ -92,14 +89,11 @@ def verify_pack(
     )
     wrong = [*found.differences, *([] if signers is None else signature_problem(pack, signers))]
     if as_json:
-        typer.echo(
-            json.dumps({"differences": wrong, "checked": found.checked, "not_checked": found.not_checked}, indent=1)
-        )
+        options.print_json({"differences": wrong, "checked": found.checked, "not_checked": found.not_checked})
     else:
-        for line in [*wrong, *(f"checked: {text}" for text in found.checked)]:
-            tell(line)
-        for text in found.not_checked:
-            tell(f"not checked: {text}")
+        looked_at = {"checked": found.checked, "not checked": found.not_checked}
+        lines = [f"{how}: {text}" for how, texts in looked_at.items() for text in texts]
+        tell("\n".join([*wrong, *lines]))
     if wrong:
         tell(f"{pack}: {len(wrong)} differences", err=True)
         raise typer.Exit(1)
@@ -123,21 +117,3 @@ def prove_sample(
     except OSError as error:
         raise InputError(f"cannot write {out}: {error.strerror}; choose another file with --out") from None
     tell(f"{out}: check it with `residuum verify {pack} --presence {out}`")
-
-
-def run_splits(run: object, root: Path | None) -> Splits:
-    """Return the data of a run of a scenario, cut as its record says."""
-    from residuum.pack.data import splits_of
-    from residuum.reporting import Run
-
-    assert isinstance(run, Run)
-    return splits_of(run.record, root)
-
-
-def pack_splits(pack: Path, root: Path | None) -> Splits:
-    """Return the data of a pack, cut as its record says."""
-    from residuum.pack.data import splits_of
-    from residuum.pack.reading import read_json, read_pack
-    from residuum.record import Results
-
-    return splits_of(Results.model_validate(read_json(read_pack(pack)["results.json"], "results.json")), root)

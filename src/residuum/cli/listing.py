@@ -1,7 +1,9 @@
-"""`residuum list`: what there is to choose from."""
+"""`residuum list` and `residuum check`: what there is to choose from, and whether your own keeps our promises."""
 
-import json
+import inspect
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +13,7 @@ from rich.text import Text
 
 from residuum.cli import options
 from residuum.cli.catalogue import KINDS, Entry, catalogue
-from residuum.errors import unknown_name
+from residuum.errors import tell, unknown_name
 
 NOTE = "Settings with their defaults, for --set NAME.key=value and --methods NAME:key=value."
 SHARED = "All but ssd, fisher, ntk and cr have the settings of gd too; listed is what is not the same."
@@ -26,14 +28,14 @@ def list_names(
             autocompletion=lambda incomplete: [each for each in KINDS if each.startswith(incomplete)],
         ),
     ] = None,
-    as_json: options.PlainJson = False,
+    as_json: options.Json = False,
 ) -> None:
     """List methods with their settings, scenarios, data sets, models, perturbations and measures."""
     if kind is not None and kind not in KINDS:
         raise unknown_name("list", kind, KINDS)
     chosen = {each: catalogue(each) for each in (KINDS if kind is None else [kind])}
     if as_json:
-        typer.echo(json.dumps({each: as_plain(each, rows) for each, rows in chosen.items()}, indent=1))
+        options.print_json({each: as_plain(each, rows) for each, rows in chosen.items()})
         return
     console = Console(markup=False, emoji=False)
     for title, rows in chosen.items():
@@ -76,3 +78,32 @@ def _text(value: Any) -> str:  # noqa: ANN401 (a setting is of any type)
     if value is None or isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def check_target(
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="FILE.py:NAME, PACKAGE.MODULE:NAME, FILE.toml, or a known name.")
+    ],
+    kind: Annotated[
+        str | None,
+        typer.Option(help="method, perturbation, dataset, model, measure or scenario, where it is not clear."),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Run the promises that everything of its kind keeps on something of your own; exit with 1 if one is broken."""
+    from residuum.plugin_checks import check_plugin
+
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    faults = check_plugin(target, kind)
+    if as_json:
+        options.print_json({promise.__name__: fault for promise, fault in faults.items()})
+    else:
+        for promise, fault in faults.items():
+            how, why = ("kept   ", "") if fault is None else ("BROKEN ", f" ({' '.join(fault.split())})")
+            tell(f"{how} {inspect.getdoc(promise)}{why}")
+    broken = sum(fault is not None for fault in faults.values())
+    if broken:
+        tell(f"{target}: {broken} of {len(faults)} promises broken", err=True)
+        raise typer.Exit(1)

@@ -1,14 +1,18 @@
-"""Options that several commands share, and what they mean together."""
+"""Options that several commands share, each declared once, and what they mean together."""
 
 from __future__ import annotations
 
+import inspect
+import json
 import math
 import os
 import tomllib
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -17,7 +21,35 @@ from residuum.engines import worker_context
 from residuum.errors import InputError, tell
 
 if TYPE_CHECKING:
+    from residuum.execution import Resources
+    from residuum.experiments import Experiment
     from residuum.reporting import Run
+
+DEFAULT_STORE = Path(".residuum/store")
+RUNS = Path("runs")
+MANY = 10_000  # samples times epochs of training: fewer are done before other processes are there
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command as typer reads it: a parameter that is a dataclass stands for the fields of that class."""
+    kinds = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
+    for group in groups.values():
+        kinds |= get_type_hints(group, include_extras=True)
+
+    @wraps(command)
+    def grouped(**given: Any) -> None:  # noqa: ANN401 (whatever the options are)
+        made = {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
+        command(**made, **given)
+
+    shown = [
+        each.replace(annotation=kinds[each.name], kind=each.KEYWORD_ONLY)
+        for name, own in inspect.signature(command).parameters.items()
+        for each in (inspect.signature(groups[name]).parameters.values() if name in groups else [own])
+    ]
+    grouped.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    grouped.__annotations__ = {p.name: p.annotation for p in shown}
+    return grouped
 
 
 def names_like(kind: str) -> Callable[[str], list[str]]:
@@ -34,95 +66,116 @@ def names_like(kind: str) -> Callable[[str], list[str]]:
     return complete
 
 
-Scenario = Annotated[
-    str,
-    typer.Argument(
-        help="Name of a scenario (see `residuum list scenarios`), or the path of your own .toml file.",
-        autocompletion=names_like("scenarios"),
-    ),
-]
-Methods = Annotated[
-    str | None,
-    typer.Option(
-        help="Comma-separated [LABEL=]NAME[:key=value...]; default: the scenario's.",
-        autocompletion=names_like("methods"),
-    ),
-]
-Seeds = Annotated[str | None, typer.Option(help="Comma-separated run seeds.")]
-Perturbations = Annotated[
-    str | None,
-    typer.Option(
-        help="Comma-separated perturbations of the audit, NAME[:key=value...].",
-        autocompletion=names_like("perturbations"),
-    ),
-]
-Measures = Annotated[
-    str | None,
-    typer.Option(
-        help="Comma-separated NAME[:key=value...] of `residuum list measures`, or FILE.py:FUNCTION of your own."
-    ),
-]
-Draws = Annotated[int | None, typer.Option(help="Draws per forgotten sample and radius.")]
-HalfWidth = Annotated[
-    float | None, typer.Option(help="Instead of draws: make as many as bring every interval of r to +-this.")
-]
-Until = Annotated[
-    str | None, typer.Option(help="verdict: stop drawing where more draws could not change one; --draws are the most.")
-]
-References = Annotated[
-    int | None, typer.Option(min=0, help="Innocent models to train for the measures that compare many models.")
-]
-MaxDraws = Annotated[int | None, typer.Option(help="At most this many draws with --half-width.")]
-Out = Annotated[Path | None, typer.Option(help="Folder of the run; default runs/SCENARIO.")]
-Store = Annotated[Path, typer.Option(help="Folder of finished stages.")]
-Profile = Annotated[str, typer.Option(help="cpu: what two cores can do; paper: the published settings.")]
-DataRoot = Annotated[Path | None, typer.Option(help="Folder that holds data sets.")]
-InitFrom = Annotated[Path | None, typer.Option(help="Weights that every model starts from, but for its head.")]
-Manifest = Annotated[Path | None, typer.Option(help="Which samples those weights have seen.")]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="key=value with a dotted key, e.g. rurk.tau=0.02; repeatable.")
-]
-AcceptReference = Annotated[
-    bool, typer.Option("--accept-reference", help="Judge by a reference that is not comparable, and say so.")
-]
+def _option(text: str, *names: str, **more: Any) -> Any:  # noqa: ANN401 (typer's settings, and what it makes of them)
+    return typer.Option(*names, help=text, **more)
+
+
+SCENARIO = "Name of a scenario (see `residuum list scenarios`), or the path of your own .toml file."
+PERTURBATIONS = "Comma-separated perturbations of the audit, NAME[:key=value...]."
+MEASURES = "Comma-separated NAME[:key=value...] of `residuum list measures`, or FILE.py:FUNCTION of your own."
 FORGET = "What to forget: class=, fraction=, id= or ids=FILE, comma-separated; repeat for one more request."
-Request = Annotated[list[str] | None, typer.Option(help=FORGET)]
-Requests = Annotated[
-    Path | None, typer.Option(help="File with one request a line, carried out one after the other before --request.")
-]
-Workers = Annotated[int, typer.Option(min=1, max=1024, help="Processes; results do not depend on it.")]
-Cluster = Annotated[str | None, typer.Option(help="tcp://host:port of a dask scheduler; see docs/scale.md.")]
-Devices = Annotated[
-    int | None,
-    typer.Option(min=1, max=1024, help="Processes that share each stage, one per GPU if any; see docs/scale.md."),
-]
-Nodes = Annotated[
-    int, typer.Option(min=1, max=1024, help="Machines that share each stage; start the command on all of them.")
-]
-Precision = Annotated[str, typer.Option(help="Of training and unlearning: 32-true or bf16-mixed.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Start work that is estimated to take more than a month, too.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what there is to do and what it costs, do nothing.")]
-Json = Annotated[bool, typer.Option("--json", help="Print results.json instead of tables.")]
-PlainJson = Annotated[bool, typer.Option("--json", help="Print machine-readable output.")]
-PICTURES = "Show pictures of forgotten samples; default: public data sets only."
-SampleList = Annotated[
-    bool | None, typer.Option("--samples/--no-samples", help="List forgotten samples by id; default: public data only.")
-]
-Gallery = Annotated[bool | None, typer.Option("--gallery/--no-gallery", help=PICTURES)]
-
 FAIL_IF = "Exit with 1 if this holds: residual, unproven, ROW.residual, r>1.1, ROW.test_accuracy<90, ...; repeatable."
-FailIf = Annotated[list[str] | None, typer.Option(help=FAIL_IF)]
+PICTURES = "Show pictures of forgotten samples; default: public data sets only."
+IDS = "List forgotten samples by id; default: public data only."
 
-DEFAULT_STORE = Path(".residuum/store")
-RUNS = Path("runs")
-ALL_CORES = os.cpu_count() or 1
-MANY = 10_000  # samples times epochs of training: fewer are done before other processes are there
+Scenario = Annotated[str, typer.Argument(help=SCENARIO, autocompletion=names_like("scenarios"))]
+Perturbations = Annotated[str | None, _option(PERTURBATIONS, autocompletion=names_like("perturbations"))]
+Method = Annotated[str, _option("Name of the method.")]
+DataRoot = Annotated[Path | None, _option("Folder that holds data sets.")]
+Gallery = Annotated[bool | None, _option(PICTURES, "--gallery/--no-gallery")]
+SampleList = Annotated[bool | None, _option(IDS, "--samples/--no-samples")]
+FailIf = Annotated[list[str] | None, _option(FAIL_IF)]
+Json = Annotated[bool, _option("Print machine-readable output.", "--json")]
+Measures = Annotated[str | None, _option(MEASURES)]
+RecordJson = Annotated[bool, _option("Print results.json instead of tables.", "--json")]
 
 
-def start_workers(scenario: str, workers: int, cluster: str | None) -> None:
-    """Let the server of local workers, if it will be wanted, load the libraries while this process does so too."""
-    if workers > 1 and cluster is None and looks_long(scenario):
-        worker_context()
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """What `run`, `sweep` and `tune` are given: how to audit, where data and finished stages are, how many workers."""
+
+    perturbations: Perturbations = None
+    draws: Annotated[int | None, _option("Draws per forgotten sample and radius.")] = None
+    store: Annotated[Path, _option("Folder of finished stages.")] = DEFAULT_STORE
+    profile: Annotated[str, _option("cpu: what two cores can do; paper: the published settings.")] = "cpu"
+    data_root: DataRoot = None
+    init_from: Annotated[Path | None, _option("Weights that every model starts from, but for its head.")] = None
+    manifest: Annotated[Path | None, _option("Which samples those weights have seen.")] = None
+    settings: Annotated[
+        list[str] | None, _option("key=value with a dotted key, e.g. rurk.tau=0.02; repeatable.", "--set")
+    ] = None
+    workers: Annotated[int, _option("Processes; results do not depend on it.", min=1, max=1024)] = os.cpu_count() or 1
+    cluster: Annotated[str | None, _option("tcp://host:port of a dask scheduler; see docs/scale.md.")] = None
+
+    def overrides(self) -> dict[str, Any]:
+        """Return the scenario's settings that these options change."""
+        kinds = None if self.perturbations is None else self.perturbations.split(",")
+        given = {"audit.perturbations": kinds, "audit.draws": self.draws}
+        changes: dict[str, Any] = dict(parse_setting(text) for text in self.settings or [])
+        return changes | {key: value for key, value in given.items() if value is not None}
+
+    def experiment(self, scenario: str, methods: Any, seeds: str | None, **more: Any) -> Experiment:  # noqa: ANN401 (as Experiment.create)
+        """Return the experiment that these options describe."""
+        from residuum.experiments import Experiment
+
+        return Experiment.create(
+            scenario,
+            methods=methods,
+            seeds=parse_seeds(seeds),
+            profile=self.profile,
+            data_root=self.data_root,
+            init_from=self.init_from,
+            manifest=self.manifest,
+            **{"overrides": self.overrides()} | more,
+        )
+
+    def resources(self) -> Resources:
+        """Return what stages are computed with."""
+        from residuum.execution import Resources
+
+        return Resources(self.workers, self.cluster, apart=True)
+
+    def start_workers(self, scenario: str, *, wanted: bool = True) -> None:
+        """Let the server of local workers, if it will be wanted, load the libraries while this process does so too."""
+        if wanted and self.workers > 1 and self.cluster is None and looks_long(scenario):
+            worker_context()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongStudy(Study):
+    """What `run` and `sweep` are given beside: seeds, draws by precision, and processes that share a stage."""
+
+    seeds: Annotated[str | None, _option("Comma-separated run seeds.")] = None
+    half_width: Annotated[
+        float | None, _option("Instead of draws: make as many as bring every interval of r to +-this.")
+    ] = None
+    max_draws: Annotated[int | None, _option("At most this many draws with --half-width.")] = None
+    devices: Annotated[
+        int | None, _option("Processes that share each stage, one per GPU if any; see docs/scale.md.", min=1, max=1024)
+    ] = None
+    nodes: Annotated[
+        int, _option("Machines that share each stage; start the command on all of them.", min=1, max=1024)
+    ] = 1
+    precision: Annotated[str, _option("Of training and unlearning: 32-true or bf16-mixed.")] = "32-true"
+    yes: Annotated[bool, _option("Start work that is estimated to take more than a month, too.", "--yes")] = False
+
+    def overrides(self) -> dict[str, Any]:
+        """Return the scenario's settings that these options change; draws and a half-width exclude each other."""
+        changes = super().overrides()
+        if self.draws is not None and self.half_width is not None:
+            raise InputError("expected --draws or --half-width, got both; a half-width chooses the draws")
+        if self.max_draws is not None and self.half_width is None and "audit.half_width" not in changes:
+            raise InputError("expected --half-width with --max-draws: without one, --draws says how many are made")
+        given = {"audit.half_width": self.half_width, "audit.max_draws": self.max_draws}
+        fixed = {} if self.half_width is None else {"audit.draws": None}
+        return changes | fixed | {key: value for key, value in given.items() if value is not None}
+
+    def resources(self) -> Resources:
+        """Return what stages are computed with, and how many days they may be estimated to take."""
+        from residuum.execution import MOST_DAYS, Resources
+
+        days = math.inf if self.yes else MOST_DAYS
+        return Resources(self.workers, self.cluster, self.devices, self.nodes, self.precision, days, apart=True)
 
 
 def looks_long(scenario: str) -> bool:
@@ -142,49 +195,6 @@ def looks_long(scenario: str) -> bool:
     return bool(seeds * tree["train"].get("epochs", 10) * samples > MANY)
 
 
-def gathered_overrides(
-    settings: list[str] | None,
-    perturbations: str | None,
-    draws: int | None,
-    half_width: float | None,
-    max_draws: int | None,
-    until: str | None = None,
-    measures: str | None = None,
-    references: int | None = None,
-) -> dict[str, Any]:
-    """Return the scenario overrides that these options mean; draws and a half-width exclude each other."""
-    if draws is not None and half_width is not None:
-        raise InputError("expected --draws or --half-width, got both; a half-width chooses the draws")
-    if until is not None and half_width is not None:
-        raise InputError("expected --until or --half-width, got both; each says how many draws are made")
-    changes: dict[str, Any] = dict(parse_setting(text) for text in settings or [])
-    if max_draws is not None and half_width is None and "audit.half_width" not in changes:
-        raise InputError("expected --half-width with --max-draws: without one, --draws says how many are made")
-    if half_width is not None:
-        changes["audit.draws"] = None
-    changes |= {} if measures is None else {"measures": measures.split(",")}
-    kinds = None if perturbations is None else perturbations.split(",")
-    given = {"perturbations": kinds, "draws": draws, "half_width": half_width, "max_draws": max_draws, "until": until}
-    changes |= {} if references is None else {"references": references}
-    return changes | {f"audit.{key}": value for key, value in given.items() if value is not None}
-
-
-def gathered_requests(request: list[str] | None, file: Path | None) -> list[dict[str, Any]] | None:
-    """Return the deletion requests of the file, then those given one by one; None without any."""
-    from residuum.experiments.parsing import parse_request, read_requests
-
-    if request is None and file is None:
-        return None
-    return [*([] if file is None else read_requests(file)), *(parse_request(text) for text in request or [])]
-
-
-def most_days(yes: bool) -> float:
-    """Return how many days the work of a run may be estimated to take."""
-    from residuum.execution import MOST_DAYS
-
-    return math.inf if yes else MOST_DAYS
-
-
 def check_conditions(conditions: list[str] | None, rows: Collection[str] | None = None) -> None:
     """Refuse conditions of --fail-if that cannot be read or name no row, before anything is computed."""
     if not conditions:
@@ -195,21 +205,20 @@ def check_conditions(conditions: list[str] | None, rows: Collection[str] | None 
         parse_condition(text).check_row(rows)
 
 
-def exit_for_failed_gate(runs: Iterable[Run], conditions: list[str] | None) -> None:
-    """Exit with 1 and the reasons if a condition of --fail-if holds."""
+def exit_if_failed(runs: Iterable[Run], conditions: list[str] | None, rows: Collection[str] = ()) -> None:
+    """Exit with 1 if rows failed, or with the reasons if a condition of --fail-if holds."""
     from residuum.reporting.policy import gate_failures
 
-    reasons = gate_failures(runs, conditions) if conditions else []
+    reasons = gate_failures(runs, conditions) if conditions and not rows else []
     for reason in reasons:
         tell(f"residuum: gate failed: {reason}", err=True)
-    if reasons:
+    if reasons or rows:
         raise typer.Exit(1)
 
 
-def exit_for_failed_rows(failed: Collection[str]) -> None:
-    """Exit with 1 if a row has no results."""
-    if failed:
-        raise typer.Exit(1)
+def print_json(value: Any) -> None:  # noqa: ANN401 (any JSON value)
+    """Print a value as JSON."""
+    typer.echo(json.dumps(value, indent=1))
 
 
 def parse_setting(text: str) -> tuple[str, str]:
@@ -222,9 +231,7 @@ def parse_setting(text: str) -> tuple[str, str]:
 
 def parse_seeds(text: str | None) -> list[int] | None:
     """Return the seeds of a comma-separated list."""
-    if text is None:
-        return None
     try:
-        return [int(part) for part in text.split(",")]
+        return None if text is None else [int(part) for part in text.split(",")]
     except ValueError:
         raise InputError(f"expected whole numbers separated by commas for --seeds, got {text!r}") from None

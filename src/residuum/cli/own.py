@@ -1,17 +1,19 @@
-"""What `unlearn` and `audit` share: a network in a file, its weights, data, and what to forget, from options."""
+"""`residuum unlearn` and `residuum audit`: a network of your own, its weights, its data, and what to forget."""
 
 from __future__ import annotations
 
 import inspect
-import json
+import time
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from residuum.errors import InputError, unknown_name
+from residuum.cli import options
+from residuum.cli.run import print_run
+from residuum.errors import InputError, tell, unknown_name
 
 if TYPE_CHECKING:
     from torch import nn
@@ -19,60 +21,190 @@ if TYPE_CHECKING:
     from residuum.request import Request
     from residuum.training import Recipe
 
-Model = Annotated[
-    str,
-    typer.Option(help="FILE.py:NAME or PACKAGE.MODULE:NAME of your network's class, or of a function that returns it."),
-]
-Weights = Annotated[Path, typer.Option(help="Its state dict, .safetensors or .pt, as it was trained.")]
-Data = Annotated[
-    Path, typer.Option(help="What it was trained on: a folder of class folders of images, an .npz or a .csv file.")
-]
-Forget = Annotated[
-    Path,
-    typer.Option(
-        help="Text file with one id a line: a path below the folder, a file's name or its stem, or an id of the table."
-    ),
-]
-HeldOut = Annotated[Path | None, typer.Option(help="Samples that no model was trained on, as --data.")]
-Validation = Annotated[
-    Path | None, typer.Option(help="Samples that methods may validate on, as --data; few methods need them.")
-]
-Mean = Annotated[
-    str | None,
-    typer.Option(
-        help="With --std, the normalisation the network expects; comma-separated, one for each channel or feature."
-    ),
-]
-Std = Annotated[str | None, typer.Option(help="See --mean.")]
-Bounds = Annotated[str, typer.Option(help="Lowest and highest value of the inputs, or none for standardised features.")]
-Scale = Annotated[
-    str | None, typer.Option(help="Unit of the radius: a number, or one for each feature, comma-separated.")
-]
-Categorical = Annotated[
-    str | None, typer.Option(help="Positions of features that noise leaves alone, comma-separated.")
-]
-Logits = Annotated[str | None, typer.Option(help="Attribute or key of the network's output that holds the logits.")]
-Batch = Annotated[
-    str | None,
-    typer.Option(help="Names of the arguments that parts of an input are given as, e.g. input_ids,attention_mask."),
-]
-Tokens = Annotated[bool, typer.Option("--tokens", help="Inputs are token ids.")]
-At = Annotated[str | None, typer.Option(help="Layer whose output noise moves where inputs are token ids.")]
-Label = Annotated[str | None, typer.Option(help="Column with the class; default: label.")]
-IdColumn = Annotated[str | None, typer.Option(help="Column with the ids; default: id.")]
-Inputs = Annotated[
-    str | None, typer.Option(help="Columns that the network takes, comma-separated; default: all others.")
-]
-Size = Annotated[int | None, typer.Option(help="Side in pixels that the images of a folder are scaled to.")]
-ClassNames = Annotated[
-    str | None, typer.Option(help="Names of the classes in the order of the outputs, comma-separated.")
-]
-RecipeText = Annotated[
-    str | None, typer.Option(help="How it was trained, key=value comma-separated: optimiser=adamw,lr=0.001,epochs=20.")
-]
-Retrain = Annotated[str | None, typer.Option(help="FILE.py:NAME of your training function (samples, seed) -> network.")]
-Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
-Json = Annotated[bool, typer.Option("--json", help="Print machine-readable output.")]
+SUFFIXES = (".safetensors", ".pt", ".pth")
+MODEL = "FILE.py:NAME or PACKAGE.MODULE:NAME of your network's class, or of a function that returns it."
+DATA = "What it was trained on: a folder of class folders of images, an .npz or a .csv file."
+FORGET = "Text file with one id a line: a path below the folder, a file's name or its stem, or an id of the table."
+HELD_OUT = "Samples that no model was trained on, as --data."
+MEAN = "With --std, the normalisation the network expects; comma-separated, one for each channel or feature."
+BATCH = "Names of the arguments that parts of an input are given as, e.g. input_ids,attention_mask."
+RECIPE = "How it was trained, key=value comma-separated: optimiser=adamw,lr=0.001,epochs=20."
+VALIDATION = "Samples that methods may validate on, as --data; few methods need them."
+
+Text = str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnModel:
+    """What both commands are given: a network in a file, its weights and data, what to forget, and how inputs are."""
+
+    model: Annotated[str, typer.Option(help=MODEL)]
+    weights: Annotated[Path, typer.Option(help="Its state dict, .safetensors or .pt, as it was trained.")]
+    data: Annotated[Path, typer.Option(help=DATA)]
+    forget: Annotated[Path, typer.Option(help=FORGET)]
+    validation: Annotated[Path | None, typer.Option(help=VALIDATION)] = None
+    mean: Annotated[Text, typer.Option(help=MEAN)] = None
+    std: Annotated[Text, typer.Option(help="See --mean.")] = None
+    bounds: Annotated[
+        str, typer.Option(help="Lowest and highest value of the inputs, or none for standardised features.")
+    ] = "0,1"
+    scale: Annotated[
+        Text, typer.Option(help="Unit of the radius: a number, or one for each feature, comma-separated.")
+    ] = None
+    categorical: Annotated[
+        Text, typer.Option(help="Positions of features that noise leaves alone, comma-separated.")
+    ] = None
+    logits: Annotated[Text, typer.Option(help="Attribute or key of the network's output that holds the logits.")] = None
+    batch: Annotated[Text, typer.Option(help=BATCH)] = None
+    tokens: Annotated[bool, typer.Option("--tokens", help="Inputs are token ids.")] = False
+    at: Annotated[Text, typer.Option(help="Layer whose output noise moves where inputs are token ids.")] = None
+    label: Annotated[Text, typer.Option(help="Column with the class; default: label.")] = None
+    id_column: Annotated[Text, typer.Option(help="Column with the ids; default: id.")] = None
+    inputs: Annotated[
+        Text, typer.Option(help="Columns that the network takes, comma-separated; default: all others.")
+    ] = None
+    size: Annotated[int | None, typer.Option(help="Side in pixels that the images of a folder are scaled to.")] = None
+    class_names: Annotated[
+        Text, typer.Option(help="Names of the classes in the order of the outputs, comma-separated.")
+    ] = None
+    recipe: Annotated[Text, typer.Option(help=RECIPE)] = None
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1
+
+    def request(self, held_out: Path | None, retrain: str | None = None) -> Request:
+        """Return the request that these options mean."""
+        from residuum.request import Request
+
+        return Request(
+            self.data,
+            self.forget,
+            held_out=held_out,
+            validation=self.validation,
+            retrain=None if retrain is None else loaded(retrain, "--retrain", "a function"),
+            recipe=read_recipe(self.recipe),
+            class_names=split(self.class_names),
+            label=self.label,
+            id_column=self.id_column,
+            inputs=split(self.inputs),
+            size=self.size,
+        )
+
+    def networks(self, classes: int) -> Callable[[Path], nn.Module]:
+        """Return what makes the network with given weights, wrapped as the options say."""
+        from residuum.models import wrap
+
+        make, units = network_maker(self.model, classes), numbers(self.scale, "--scale")
+        given: dict[str, Any] = {
+            "mean": numbers(self.mean, "--mean"),
+            "std": numbers(self.std, "--std"),
+            "bounds": bounds_of(self.bounds),
+            "scale": units[0] if units and len(units) == 1 else units,
+            "categorical": [int(position) for position in numbers(self.categorical, "--categorical") or []],
+            "logits": self.logits,
+            "batch": split(self.batch),
+            "tokens": self.tokens,
+            "at": self.at,
+            "fresh": make,
+        }
+        return lambda weights: wrap(make(), weights, **given)
+
+
+@options.with_options
+def unlearn_model(
+    own: OwnModel,
+    out: Annotated[Path, typer.Option(help="File of the unlearned weights, .safetensors or .pt, under your own keys.")],
+    method: Annotated[str, typer.Option(help="NAME[:key=value...]; see `residuum list methods`.")] = "soft_reset",
+    held_out: Annotated[Path | None, typer.Option(help=HELD_OUT)] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Unlearn samples from a network of your own; write its weights."""
+    if out.suffix not in SUFFIXES:
+        raise InputError(f"--out: expected a file that ends in {' or '.join(SUFFIXES)}, got {out}")
+    if not out.parent.is_dir() or out.is_dir():
+        raise InputError(f"--out: expected a file in a folder that exists, got {out}")
+    request = own.request(held_out)
+    original = own.networks(request.splits.classes)(own.weights)
+    found = request.check(original)
+    done = request.unlearn(original, method, seed=own.seed)
+    done.save(out)
+    warnings = [*found.problems, *done.warnings]
+    if as_json:
+        facts = {"out": str(out), "method": done.method, "settings": dict(done.settings), "seed": own.seed}
+        facts |= {"seconds": done.seconds, "passes": done.passes, "unchanged": done.unchanged}
+        options.print_json(facts | {"warnings": warnings})
+        return
+    changed = "no weight was changed" if done.unchanged else f"{done.passes} passes over single samples"
+    made = f"{out}: {done.label} in {done.seconds:.0f} s, {changed}; now audit it: residuum audit --unlearned {out} ..."
+    lines = [f"{request}: {str(found).splitlines()[0]}", *(f"warning: {text}" for text in warnings), made]
+    tell("\n".join(lines))
+
+
+@options.with_options
+def audit_model(
+    own: OwnModel,
+    held_out: Annotated[Path, typer.Option(help=HELD_OUT)],
+    unlearned: Annotated[list[str], typer.Option(help="[LABEL=]FILE of unlearned weights; repeatable.")],
+    reference: Annotated[Path | None, typer.Option(help="Weights re-trained without the forgotten samples.")] = None,
+    control: Annotated[list[Path] | None, typer.Option(help="More of them, with other seeds; repeatable.")] = None,
+    retrain: Annotated[
+        str | None, typer.Option(help="FILE.py:NAME of your training function (samples, seed) -> network.")
+    ] = None,
+    controls: Annotated[int, typer.Option(min=0, help="How many to train by --retrain or --recipe.")] = 3,
+    innocents: Annotated[
+        bool, typer.Option("--innocents", help="Let cheap, briefly trained stand-ins take their place: weaker.")
+    ] = False,
+    perturbations: options.Perturbations = None,
+    taus: Annotated[
+        str | None, typer.Option(help="Radii, comma-separated; for several perturbations the same.")
+    ] = None,
+    measures: options.Measures = None,
+    draws: Annotated[int, typer.Option(min=1, help="Draws per forgotten sample and radius.")] = 100,
+    out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("runs/request"),
+    gallery: options.Gallery = None,
+    samples: options.SampleList = None,
+    fail_if: options.FailIf = None,
+    as_json: options.RecordJson = False,
+) -> None:
+    """Audit unlearned networks of your own beside the original and re-trained ones; write the run and its report."""
+    start = time.perf_counter()
+    named = labelled(unlearned)
+    options.check_conditions(fail_if, ["original", *named])
+    request = own.request(held_out, retrain)
+    network = own.networks(request.splits.classes)
+    run = request.audit(
+        network(own.weights),
+        {label: network(path) for label, path in named.items()},
+        reference=None if reference is None else network(reference),
+        controls=[network(path) for path in control] if control else controls,
+        innocents=innocents,
+        perturbations=split(perturbations),
+        taus=numbers(taus, "--taus"),
+        measures=split(measures),
+        draws=draws,
+        seed=own.seed,
+        out=out,
+    )
+    run.report(gallery=gallery, samples=samples)
+    if as_json:
+        options.print_json(run.record.as_dict())
+    else:
+        print_run(run, time.perf_counter() - start)
+    options.exit_if_failed([run], fail_if)
+
+
+def labelled(files: list[str]) -> dict[str, Path]:
+    """Return weights files by the labels of their rows, by default the file's stem.
+
+    >>> labelled(["new=a/b.pt", "c.safetensors"])
+    {'new': PosixPath('a/b.pt'), 'c': PosixPath('c.safetensors')}
+    """
+    named: dict[str, Path] = {}
+    for text in files:
+        label, equals, path = text.partition("=")
+        found = Path(path if equals else text)
+        if (name := label if equals else found.stem) in named:
+            raise InputError(f"--unlearned: two rows are called {name!r}; give LABEL=FILE")
+        named[name] = found
+    return named
 
 
 def split(text: str | None) -> list[str] | None:
@@ -128,22 +260,27 @@ def read_recipe(text: str | None) -> Recipe | None:
         raise InputError(f"--recipe: {first_problem(error)}") from None
 
 
+def loaded(source: str, option: str, kind: str) -> Callable[..., Any]:
+    """Return the function or class that an option names."""
+    from residuum.plugins import load_plugin
+
+    if ":" not in source:
+        raise InputError(f"{option}: expected FILE.py:NAME or PACKAGE.MODULE:NAME, got {source!r}")
+    found = load_plugin(source)
+    if not callable(found):
+        raise InputError(f"{option}: expected {kind} in {source}, got {type(found).__name__}")
+    return found  # type: ignore[no-any-return]
+
+
 def network_maker(source: str, classes: int) -> Callable[[], nn.Module]:
     """Return what builds the network: a class or function of no argument, or of the number of classes."""
     from torch import nn
 
-    from residuum.plugins import load_plugin
-
-    if ":" not in source:
-        raise InputError(f"--model: expected FILE.py:NAME or PACKAGE.MODULE:NAME, got {source!r}")
-    found = load_plugin(source)
-    if isinstance(found, nn.Module) or not callable(found):
+    found = loaded(source, "--model", "a class or a function")
+    if isinstance(found, nn.Module):
         raise InputError(f"--model: expected a class or a function in {source}, got {type(found).__name__}")
-    needed = [
-        p
-        for p in inspect.signature(found).parameters.values()
-        if p.default is p.empty and p.kind <= p.POSITIONAL_OR_KEYWORD
-    ]
+    parameters = inspect.signature(found).parameters.values()
+    needed = [p for p in parameters if p.default is p.empty and p.kind <= p.POSITIONAL_OR_KEYWORD]
     if len(needed) > 1:
         fault = f"{source} needs {len(needed)} arguments"
         raise InputError(f"--model: {fault}; name a function that takes none, or the number of classes")
@@ -158,95 +295,3 @@ def network_maker(source: str, classes: int) -> Callable[[], nn.Module]:
         return made
 
     return make
-
-
-def training_function(source: str | None) -> Callable[[Any, int], nn.Module] | None:
-    """Return the user's training function."""
-    from residuum.plugins import load_plugin
-
-    if source is None:
-        return None
-    if ":" not in source:
-        raise InputError(f"--retrain: expected FILE.py:NAME or PACKAGE.MODULE:NAME, got {source!r}")
-    found = load_plugin(source)
-    if not callable(found):
-        raise InputError(f"--retrain: expected a function in {source}, got {type(found).__name__}")
-    return found  # type: ignore[no-any-return]
-
-
-def refuse_unwritable(path: Path, suffixes: tuple[str, ...] = ()) -> None:
-    """Refuse a file to write that could not be written, before anything is computed."""
-    if suffixes and path.suffix not in suffixes:
-        raise InputError(f"--out: expected a file that ends in {' or '.join(suffixes)}, got {path}")
-    if not path.parent.is_dir() or path.is_dir():
-        raise InputError(f"--out: expected a file in a folder that exists, got {path}")
-
-
-def print_json(value: Any) -> None:  # noqa: ANN401 (any JSON value)
-    """Print a value as JSON."""
-    typer.echo(json.dumps(value, indent=1))
-
-
-class Own(NamedTuple):
-    """A request, and how networks of the user's kind are made from weights files."""
-
-    request: Request
-    wrapped: Callable[[Path], nn.Module]
-
-
-def own_model(
-    source: str,
-    data: Path,
-    forget: Path,
-    *,
-    held_out: Path | None,
-    validation: Path | None,
-    mean: str | None,
-    std: str | None,
-    bounds: str,
-    scale: str | None,
-    categorical: str | None,
-    logits: str | None,
-    batch: str | None,
-    tokens: bool,
-    at: str | None,
-    label: str | None,
-    id_column: str | None,
-    inputs: str | None,
-    size: int | None,
-    class_names: str | None,
-    recipe: str | None,
-    retrain: str | None,
-) -> Own:
-    """Return what the options of `unlearn` and `audit` mean together, checked before anything is computed."""
-    from residuum.models import wrap
-    from residuum.request import Request
-
-    request = Request(
-        data,
-        forget,
-        held_out=held_out,
-        validation=validation,
-        retrain=training_function(retrain),
-        recipe=read_recipe(recipe),
-        class_names=split(class_names),
-        label=label,
-        id_column=id_column,
-        inputs=split(inputs),
-        size=size,
-    )
-    make = network_maker(source, request.splits.classes)
-    units = numbers(scale, "--scale")
-    options: dict[str, Any] = {
-        "mean": numbers(mean, "--mean"),
-        "std": numbers(std, "--std"),
-        "bounds": bounds_of(bounds),
-        "scale": units[0] if units and len(units) == 1 else units,
-        "categorical": [int(position) for position in numbers(categorical, "--categorical") or []],
-        "logits": logits,
-        "batch": split(batch),
-        "tokens": tokens,
-        "at": at,
-        "fresh": make,
-    }
-    return Own(request, lambda weights: wrap(make(), weights, **options))

@@ -1,4 +1,4 @@
-"""`residuum report`: page, tables and figures again from stored results."""
+"""What is made of stored runs: `residuum report`, `residuum card` and `residuum log`."""
 
 import json
 from pathlib import Path
@@ -7,6 +7,9 @@ from typing import Annotated
 import typer
 
 from residuum.cli import options
+from residuum.errors import plural, tell
+
+Folder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
 
 
 def report_runs(
@@ -29,4 +32,31 @@ def report_runs(
     found = write_report(list(runs), paper=paper_file or paper, gallery=gallery, samples=samples, out=out)
     files = [str(path) for path in found]
     typer.echo(json.dumps(files, indent=1) if as_json else "\n".join(files))
-    options.exit_for_failed_gate(loaded_runs(list(runs)) if fail_if else [], fail_if)
+    options.exit_if_failed(loaded_runs(list(runs)) if fail_if else [], fail_if)
+
+
+def write_card(
+    run: Folder,
+    row: Annotated[str, typer.Argument(help="Row of the run, for instance rurk.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write model.safetensors and README.md into.")],
+    seed: Annotated[int | None, typer.Option(help="Seed of the model; default: the run's first.")] = None,
+) -> None:
+    """Write the weights of an unlearned model and a model card in Hugging Face's format."""
+    from residuum.reporting import Run
+    from residuum.reporting.card import write_model
+
+    tell("\n".join(map(str, write_model(Run.load(run), row, out, seed=seed))))
+
+
+def log_stored_run(
+    run: Folder,
+    tracker: Annotated[str, typer.Argument(help="tensorboard, mlflow or wandb; its package must be installed.")],
+    place: Annotated[str | None, typer.Argument(help="Folder, or for mlflow a tracking URI; default: its own.")] = None,
+) -> None:
+    """Give every row of a stored run to a tracker, with settings, metrics, curves and verdict."""
+    from residuum.loggers import log_run, make_logger
+    from residuum.reporting import Run
+
+    found = Run.load(run)
+    log_run(found, make_logger(tracker, place))
+    tell(f"{tracker}: {plural(len(found.rows), 'row')} of {found.name}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from functools import partial
@@ -18,85 +17,82 @@ if TYPE_CHECKING:
     from residuum.execution import RequestsRun
     from residuum.reporting import Run
 
+METHODS = "Comma-separated [LABEL=]NAME[:key=value...]; default: the scenario's."
+UNTIL = "verdict: stop drawing where more draws could not change one; --draws are the most."
+REFERENCES = "Innocent models to train for the measures that compare many models."
+REQUESTS = "File with one request a line, carried out one after the other before --request."
+ACCEPT = "Judge by a reference that is not comparable, and say so."
 
+
+@options.with_options
 def run_scenario(
+    study: options.LongStudy,
     scenario: options.Scenario = "digits",
-    methods: options.Methods = None,
-    seeds: options.Seeds = None,
-    perturbations: options.Perturbations = None,
-    draws: options.Draws = None,
-    half_width: options.HalfWidth = None,
-    max_draws: options.MaxDraws = None,
-    until: options.Until = None,
+    methods: Annotated[str | None, typer.Option(help=METHODS, autocompletion=options.names_like("methods"))] = None,
+    until: Annotated[str | None, typer.Option(help=UNTIL)] = None,
     measures: options.Measures = None,
-    references: options.References = None,
-    out: options.Out = None,
-    store: options.Store = options.DEFAULT_STORE,
-    profile: options.Profile = "cpu",
-    data_root: options.DataRoot = None,
+    references: Annotated[int | None, typer.Option(min=0, help=REFERENCES)] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; default runs/SCENARIO.")] = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch CIFAR-10 into the data root first.")] = False,
-    init_from: options.InitFrom = None,
-    manifest: options.Manifest = None,
-    accept_reference: options.AcceptReference = False,
-    settings: options.Settings = None,
-    request: options.Request = None,
-    requests: options.Requests = None,
-    workers: options.Workers = options.ALL_CORES,
-    cluster: options.Cluster = None,
-    devices: options.Devices = None,
-    nodes: options.Nodes = 1,
-    precision: options.Precision = "32-true",
-    yes: options.Yes = False,
+    accept_reference: Annotated[bool, typer.Option("--accept-reference", help=ACCEPT)] = False,
+    request: Annotated[list[str] | None, typer.Option(help=options.FORGET)] = None,
+    requests: Annotated[Path | None, typer.Option(help=REQUESTS)] = None,
     gallery: options.Gallery = None,
     samples: options.SampleList = None,
-    dry_run: options.DryRun = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what there is to do and what it costs, do nothing.")
+    ] = False,
     fail_if: options.FailIf = None,
-    as_json: options.Json = False,
+    as_json: options.RecordJson = False,
 ) -> None:
     """Train, unlearn, evaluate and audit a scenario; write results.json with its counts, and the report."""
     start = time.perf_counter()
-    options.start_workers(scenario, workers if devices is None and not dry_run else 1, cluster)
-    from residuum.execution import Resources, plan_lines, run, run_requests
-    from residuum.experiments import Experiment
+    study.start_workers(scenario, wanted=study.devices is None and not dry_run)
+    from residuum.execution import plan_lines, run, run_requests
 
-    resources = Resources(workers, cluster, devices, nodes, precision, options.most_days(yes), apart=True)
-    if download and not resources.one_process:
-        raise InputError("expected --download without --devices, --nodes and --precision; fetch CIFAR-10 first")
+    resources, asked = study.resources(), asked_requests(request, requests)
     if download:
-        fetch_cifar10(data_root)
-    experiment = Experiment.create(
-        scenario,
-        methods=methods,
-        seeds=options.parse_seeds(seeds),
-        overrides=options.gathered_overrides(
-            settings, perturbations, draws, half_width, max_draws, until, measures, references
-        )
-        | ({"accept_reference": True} if accept_reference else {}),
-        requests=(asked := options.gathered_requests(request, requests)),
-        profile=profile,
-        data_root=data_root,
-        init_from=init_from,
-        manifest=manifest,
-    )
+        fetch_cifar10(study.data_root, one_process=resources.one_process)
+    overrides = more_overrides(study, until, measures, references, accept_reference)
+    experiment = study.experiment(scenario, methods, study.seeds, overrides=overrides, requests=asked)
     options.check_conditions(fail_if, experiment.labels)
     name = experiment.scenario.name
     if dry_run:
-        lines = plan_lines(experiment, store=store, requests=bool(asked))
+        lines = plan_lines(experiment, store=study.store, requests=bool(asked))
         if as_json:
-            typer.echo(json.dumps({"scenario": name, "plan": lines}, indent=1))
+            options.print_json({"scenario": name, "plan": lines})
         else:
             tell("\n".join(lines))
         return
     carry_out, folder = (run_requests, f"{name}-requests") if asked else (run, name)
-    where: Any = {"store": store, "out": out or options.RUNS / folder, "gallery": gallery}
+    where: Any = {"store": study.store, "out": out or options.RUNS / folder, "gallery": gallery}
     done: Any = carry_out(experiment, **where, resources=resources, progress=True)
     done.report(gallery=gallery, samples=samples)
     if as_json:
-        typer.echo(json.dumps(done.record.as_dict(), indent=1))
+        options.print_json(done.record.as_dict())
     else:
         (print_requests if asked else print_run)(done, time.perf_counter() - start)
-    options.exit_for_failed_rows(done.record.failed)
-    options.exit_for_failed_gate(done.runs if asked else [done], fail_if)
+    options.exit_if_failed(done.runs if asked and fail_if else [done], fail_if, done.record.failed)
+
+
+def asked_requests(request: list[str] | None, file: Path | None) -> list[dict[str, Any]] | None:
+    """Return the deletion requests of the file, then those given one by one; None without any."""
+    from residuum.experiments.parsing import parse_request, read_requests
+
+    if request is None and file is None:
+        return None
+    return [*([] if file is None else read_requests(file)), *(parse_request(text) for text in request or [])]
+
+
+def more_overrides(
+    study: options.LongStudy, until: str | None, measures: str | None, references: int | None, accept: bool
+) -> dict[str, Any]:
+    """Return all settings of the scenario that the options of `run` change."""
+    if until is not None and study.half_width is not None:
+        raise InputError("expected --until or --half-width, got both; each says how many draws are made")
+    listed = None if measures is None else measures.split(",")
+    given = {"audit.until": until, "measures": listed, "references": references, "accept_reference": accept or None}
+    return study.overrides() | {key: value for key, value in given.items() if value is not None}
 
 
 def print_run(run: Run, seconds: float) -> None:
@@ -125,10 +121,12 @@ def print_requests(done: RequestsRun, seconds: float) -> None:
     print_lines([f"{done.folder}: {files} after {seconds:.0f} s"])
 
 
-def fetch_cifar10(data_root: Path | None) -> None:
+def fetch_cifar10(data_root: Path | None, *, one_process: bool) -> None:
     """Fetch CIFAR-10 into the data root, with progress on standard error."""
     from residuum.data import download_cifar10
 
+    if not one_process:
+        raise InputError("expected --download without --devices, --nodes and --precision; fetch CIFAR-10 first")
     if data_root is None:
         raise InputError("expected --data-root FOLDER with --download: that is where CIFAR-10 goes")
     shown = -1

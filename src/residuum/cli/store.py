@@ -8,8 +8,7 @@ import typer
 from rich.table import Table
 
 from residuum.cli import options
-from residuum.cli.options import DEFAULT_STORE
-from residuum.cli.options import PlainJson as Json
+from residuum.cli.options import DEFAULT_STORE, Json
 from residuum.errors import InputError, plural, tell
 
 app = typer.Typer(help="List, verify, clean and forget finished stages.", no_args_is_help=True)

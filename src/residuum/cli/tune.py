@@ -1,22 +1,25 @@
-"""`residuum tune`: choose a method's settings without a re-trained model."""
+"""`residuum sweep` and `residuum tune`: one method over a grid of settings, measured or chosen from."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from residuum.cli import options
-from residuum.cli.sweep import grid_points, row_text
 from residuum.errors import InputError, plural
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from residuum.reporting import Run
     from residuum.tuning import Tuning
 
+ALIASES = {"rurk": {"lambda": ("lambda_f", "lambda_a")}}  # the ablations of the literature vary both at once
 SEEDS = "1,2,3"  # not those that the scenarios report
 NOTHING_FITS = 1
 # tried where no --grid is given; a text field=value,value,... each
@@ -29,9 +32,42 @@ GRIDS = {
 }
 
 
-def tune_method(
+@options.with_options
+def sweep_method(
+    study: options.LongStudy,
     scenario: options.Scenario,
-    method: Annotated[str, typer.Option(help="Name of the method.")],
+    method: options.Method,
+    grid: Annotated[list[str], typer.Option(help="field=value,value,...; repeat for a product of fields.")],
+    out: Annotated[Path | None, typer.Option(help="Folder; default runs/SCENARIO-METHOD-sweep.")] = None,
+    as_json: options.RecordJson = False,
+) -> None:
+    """Run one method over a grid of settings; write its table and the plot's data beside the usual results."""
+    points = grid_points(method, grid)
+    study.start_workers(scenario, wanted=study.devices is None)
+    from residuum.execution import run
+    from residuum.reporting.exports import csv_text
+    from residuum.reporting.terminal import print_lines, print_tables, run_tables
+
+    experiment = study.experiment(scenario, [row_text(method, point) for point in points], study.seeds)
+    folder = out or options.RUNS / f"{experiment.scenario.name}-{method}-sweep"
+    done = run(experiment, store=study.store, out=folder, resources=study.resources(), progress=True)
+    labelled = zip((row.label for row in experiment.rows), points, strict=True)
+    lines = sweep_lines(done, [pair for pair in labelled if pair[0] not in done.record.failed])
+    (folder / "sweep.csv").write_text(csv_text(lines), encoding="utf-8")
+    done.report()
+    if as_json:
+        options.print_json(done.record.as_dict())
+    else:
+        print_tables(partial(run_tables, done))
+        print_lines([f"{folder}: results.json, sweep.csv (one line per setting, perturbation and radius), report.html"])
+    options.exit_if_failed([done], None, done.record.failed)
+
+
+@options.with_options
+def tune_method(
+    study: options.Study,
+    scenario: options.Scenario,
+    method: options.Method,
     grid: Annotated[
         list[str] | None, typer.Option(help="field=value,value,...; repeat for a product. Default: one for the method.")
     ] = None,
@@ -42,37 +78,15 @@ def tune_method(
     innocents: Annotated[int, typer.Option(help="Models trained briefly without the forgotten samples, per seed.")] = 2,
     share: Annotated[float, typer.Option(help="Of re-training's epochs that such a model gets.")] = 0.25,
     seeds: Annotated[str, typer.Option(help="Comma-separated seeds to average over.")] = SEEDS,
-    perturbations: options.Perturbations = None,
-    draws: options.Draws = None,
-    store: options.Store = options.DEFAULT_STORE,
-    profile: options.Profile = "cpu",
-    data_root: options.DataRoot = None,
-    init_from: options.InitFrom = None,
-    manifest: options.Manifest = None,
-    settings: options.Settings = None,
-    workers: options.Workers = options.ALL_CORES,
-    cluster: options.Cluster = None,
-    as_json: options.PlainJson = False,
+    as_json: options.Json = False,
 ) -> None:
     """Choose a method's settings without a re-trained model; exit with 1 where no setting fits."""
-    points_tried = grid_points(method, grid or default_grid(method))
-    options.start_workers(scenario, workers, cluster)
-    from residuum.execution import Resources
-    from residuum.experiments import Experiment
+    rows = [row_text(method, point) for point in grid_points(method, grid or default_grid(method))]
+    study.start_workers(scenario)
     from residuum.reporting.terminal import print_lines, print_tables
     from residuum.tuning import tune
 
-    rows = [row_text(method, point) for point in points_tried]
-    experiment = Experiment.create(
-        scenario,
-        methods=rows,
-        seeds=options.parse_seeds(seeds),
-        overrides=options.gathered_overrides(settings, perturbations, draws, None, None),
-        profile=profile,
-        data_root=data_root,
-        init_from=init_from,
-        manifest=manifest,
-    )
+    experiment = study.experiment(scenario, rows, seeds)
     retraining = experiment.scenario.training("retrain").epochs * len(experiment.splits().retain)
     found = tune(
         experiment,
@@ -80,19 +94,60 @@ def tune_method(
         points=points,
         innocents=innocents,
         share=share,
-        store=store,
-        resources=Resources(workers, cluster, apart=True),
+        store=study.store,
+        resources=study.resources(),
         progress=True,
     )
-    texts = dict(row.split("=", 1) for row in rows)
-    paste = None if found.chosen is None else texts[found.chosen.label]
+    paste = None if found.chosen is None else dict(row.split("=", 1) for row in rows)[found.chosen.label]
     if as_json:
-        typer.echo(json.dumps(found.as_dict() | {"methods": paste}, indent=1))
+        options.print_json(found.as_dict() | {"methods": paste})
     else:
         print_tables(lambda width: [tuning_table(found)])
         print_lines(closing_lines(found, paste))
     if found.chosen is None:
         raise typer.Exit(NOTHING_FITS)
+
+
+def grid_points(method: str, grid: Sequence[str]) -> list[dict[str, str]]:
+    """Return every combination of the grid's values."""
+    fields = dict(options.parse_setting(text) for text in grid)
+    if len(fields) < len(grid):
+        raise InputError(f"expected each field once in --grid, got {', '.join(grid)}")
+    values = [[value.strip() for value in text.split(",") if value.strip()] for text in fields.values()]
+    if not all(values):
+        raise InputError(f"expected field=value,value,... for --grid, got {', '.join(grid)}")
+    return [dict(zip(fields, point, strict=True)) for point in itertools.product(*values)]
+
+
+def row_text(method: str, point: Mapping[str, str]) -> str:
+    """Return the row that a grid point means, under a label of its own.
+
+    >>> row_text("rurk", {"lambda": "0.1"})
+    'rurk lambda 0.1=rurk:lambda_f=0.1:lambda_a=0.1'
+    """
+    label = " ".join([method, *(f"{field} {value}" for field, value in point.items())])
+    aliases = ALIASES.get(method, {})
+    pairs = [f"{name}={value}" for field, value in point.items() for name in aliases.get(field, (field,))]
+    return f"{label}={':'.join([method, *pairs])}"
+
+
+def sweep_lines(run: Run, labelled: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[dict[str, Any]]:
+    """Yield one line per setting, perturbation and radius, with means over the seeds."""
+    from residuum.record import METRICS
+
+    rows = {row.label: row for row in run.summary.rows}
+    for label, point in labelled:
+        row = rows[label]
+        for perturbation, taus in run.summary.taus.items():
+            for tau, r in zip(taus, row.curve(perturbation, "pooled").value, strict=True):
+                yield {
+                    **{f"setting {field}": value for field, value in point.items()},
+                    **{name: row.cells[name].value for name in METRICS},
+                    "average_gap": row.cells["average_gap"].value,
+                    "perturbation": perturbation,
+                    "radius": tau,
+                    "residual_knowledge": r,
+                }
 
 
 def default_grid(method: str) -> list[str]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from residuum.errors import InputError
 from residuum.pack.manifest import SCHEMA
-from residuum.pack.writing import MANIFEST
+from residuum.pack.writing import MANIFEST, RECORD
+from residuum.record import Results
 
 MEMBER = re.compile(r"(?:counts/\d{4}(?:-heldout)?\.npz|results\.json|report\.html|manifest\.json)")
 MOST_FILES = 20_002
@@ -42,6 +43,8 @@ def _refuse_strange(path: Path | str, entries: list[zipfile.ZipInfo]) -> None:
         raise InputError(f"{path}: expected at most {MOST_FILES} files and {MOST_BYTES // 2**30} GiB, got more")
     if MANIFEST not in names:
         raise InputError(f"{path}: expected a pack with {MANIFEST}, got a .zip file without one")
+    if RECORD not in names:
+        raise InputError(f"{path}: expected {RECORD} in it")
 
 
 def read_json(content: bytes, what: str) -> dict[str, Any]:
@@ -68,3 +71,8 @@ def unpack(contents: Mapping[str, bytes], folder: Path) -> None:
     (folder / "counts").mkdir()
     for path, content in contents.items():
         (folder / path).write_bytes(content)
+
+
+def read_record(path: Path | str) -> Results:
+    """Return the record of the run in a pack."""
+    return Results.model_validate(read_json(read_pack(path)[RECORD], RECORD))
