@@ -113,7 +113,7 @@ def test_a_call_apart_leaves_the_pool_alone():
 
 SLEEPS = """
 import os, sys, time
-from residuum.cli.supervision import supervised
+from residuum.cli.boundary import supervised
 def command():
     print(os.getpid(), flush=True)
     time.sleep(100)

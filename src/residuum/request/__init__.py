@@ -1,4 +1,4 @@
 """A deletion request on the user's own model and data: check, unlearn, audit."""
 
+from residuum.request.models import Unlearned
 from residuum.request.request import Request
-from residuum.request.unlearned import Unlearned

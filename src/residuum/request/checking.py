@@ -1,16 +1,17 @@
-"""Does the model fit the data it is said to have been trained on? Said before anything is computed with it."""
+"""Does the model fit the data it is said to have been trained on, and what are its classes? Said before computing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from residuum.data.sources import Source
 from residuum.models import are_probabilities, evaluating, forward, space_of
-from residuum.types import Samples, Splits
+from residuum.types import InputError, Samples, Splits
 
 MOST = 2000  # samples that are looked at
 GAIN = 10.0  # points of accuracy that another reading of the inputs must add to be worth a word
@@ -124,3 +125,37 @@ def _normalisation(model: nn.Module, samples: Samples, accuracy: float) -> Itera
         if share > accuracy + GAIN:
             instead = f"it would be right on {share:.1f} % instead of {accuracy:.1f} %"
             yield f"with inputs {words} {instead}: give wrap(mean=, std=)"
+
+
+def class_names_of(given: Sequence[str] | None, source: Source) -> tuple[str, ...] | None:
+    """Return the names of the classes, as given or as the data have them; None where classes are numbers."""
+    names = tuple(map(str, given)) if given is not None else source.class_names
+    most = int(source.samples.y.max())
+    if names is not None and most >= len(names):
+        raise InputError(f"data: expected labels 0..{len(names) - 1} for {len(names)} class names, got {most}")
+    return names
+
+
+def as_many_names(model: nn.Module, splits: Splits) -> tuple[str, ...]:
+    """Return a number for each output of the model, where no class has a name."""
+    try:
+        outputs = forward(model, splits.retain.subset([0]))
+    except Exception:  # check_model says it in one line
+        return splits.class_names
+    many = int(outputs.shape[1]) if outputs.ndim == 2 else 0
+    return tuple(map(str, range(many))) if many > splits.classes else splits.class_names
+
+
+def renumbered(found: Source, names: Sequence[str], what: str) -> Samples:
+    """Return samples whose classes have the same names in another order, or are fewer."""
+    position = {name: k for k, name in enumerate(names)}
+    own = found.class_names or ()
+    if (unknown := next((name for name in own if name not in position), None)) is not None:
+        raise InputError(f"{what}: class {unknown!r} is not among those of the training data: {', '.join(names)}")
+    labels = torch.tensor([position[name] for name in own])[found.samples.y]
+    return prefixed(replace(found.samples, y=labels), f"{what}/")
+
+
+def prefixed(samples: Samples, prefix: str) -> Samples:
+    """Return the samples under ids that begin with the prefix."""
+    return replace(samples, ids=tuple(prefix + name for name in samples.ids))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from torch import nn
 from residuum.auditing import AuditResult, audit
 from residuum.auditing.witnesses import is_witness
 from residuum.experiments.parsing import build_perturbation
-from residuum.experiments.results import RowFacts, assembled_record, claim_folder, is_control, write_files
+from residuum.experiments.results import RowFacts, assembled_record, claim_folder, write_files
 from residuum.experiments.runner import Result
 from residuum.experiments.stages import audit_record, measured
 from residuum.experiments.witnesses import with_witnesses
@@ -25,8 +25,7 @@ from residuum.record import ScenarioRecord
 from residuum.reporting.run import Run
 from residuum.reporting.verdict import with_verdicts
 from residuum.request.measures import audit_settings, chosen_measures, found_in_models
-from residuum.request.references import Trained, role
-from residuum.request.unlearned import Unlearned
+from residuum.request.models import Made, Unlearned, role
 from residuum.types import InputError, Splits, child_seed
 
 if TYPE_CHECKING:
@@ -38,35 +37,29 @@ BASELINES = ("original", "retrain", "control")
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One row: a model, and how it came to be."""
+class AuditPlan:
+    """On which samples and how all models are audited; `settings` are those of the record."""
 
-    model: nn.Module
-    facts: RowFacts
-    seconds: float = 0.0
-    passes: int = 0
-    notes: Mapping[str, Any] = field(default_factory=dict)
-    warnings: Sequence[str] = ()
-    unchanged: bool = False
+    splits: Splits
+    perturbations: Mapping[str, Perturbation]
+    measures: Sequence[str]
+    settings: Mapping[str, Any]
+    innocents: bool
+    seed: int
 
 
-def audited(
-    request: Request,
+def planned(
     model: nn.Module,
-    unlearned: Any,  # noqa: ANN401 (see Request.audit)
+    splits: Splits,
     *,
-    reference: nn.Module | None,
-    controls: int | Sequence[nn.Module],
-    innocents: bool,
     perturbations: Any,  # noqa: ANN401 (see Request.audit)
     taus: Any,  # noqa: ANN401 (see Request.audit)
     measures: Sequence[str] | None,
     draws: int,
+    innocents: bool,
     seed: int,
-    out: Path,
-) -> Run:
-    """Return the run over the original, the re-trained models and what was unlearned."""
-    splits = request.fitted(model)
+) -> AuditPlan:
+    """Return the plan of an audit, with perturbations as the model's inputs want them."""
     if not len(splits.test):
         raise InputError(
             "expected held-out samples for an audit, which tell memory from knowledge of the class; give held_out="
@@ -74,27 +67,37 @@ def audited(
     chosen = chosen_perturbations(perturbations, model, splits)
     radii = {name: _radii(name, each, taus) for name, each in chosen.items()}
     specs = chosen_measures(measures, model, innocents)
-    settings = audit_settings(specs, model, radii, draws)
-    rows = unlearned_rows(unlearned, model)
+    return AuditPlan(splits, chosen, specs, audit_settings(specs, model, radii, draws), innocents, seed)
+
+
+def audited(
+    request: Request,
+    models: Mapping[str, Made],
+    plan: AuditPlan,
+    out: Path,
+    *,
+    reference: nn.Module | None,
+    controls: int | Sequence[nn.Module],
+) -> Run:
+    """Return the run over the original, the first of the models, re-trained ones, and the others, unlearned."""
+    original, *unlearned = models.items()
     claim_folder(out)
-    entries = {"original": Entry(model, RowFacts("original", {}))}
-    entries |= reference_rows(request, model, reference, controls, innocents, seed)
-    how = _trained_how(request, reference, innocents)
-    entries = {label: _with(entry, how) for label, entry in entries.items()} | rows
+    trained = reference_rows(request, original[1].model, reference, controls, plan.innocents, plan.seed)
+    how = _trained_how(request, reference, plan.innocents)
+    baselines = {label: replace(made, settings=how) for label, made in (original, *trained.items())}
+    rows = baselines | dict(unlearned)
     with tempfile.TemporaryDirectory(dir=out) as folder:
-        results = list(_results(entries, splits, chosen, radii, draws, seed, Path(folder)))
-        models = {label: entry.model for label, entry in entries.items()}
-        results = _with_found(results, found_in_models(specs, models, splits, settings, seed))
+        results = list(_results(rows, plan, Path(folder)))
         record = assembled_record(
             results,
-            scenario=_scenario(request, model, splits, settings, specs, innocents),
-            rows={label: entry.facts for label, entry in entries.items()},
-            seeds=[seed],
-            perturbations=list(chosen),
-            warnings=_weaker(entries) if innocents else (),
+            scenario=_scenario(request, original[1].model, plan),
+            rows={label: RowFacts(made.method, made.settings) for label, made in rows.items()},
+            seeds=[plan.seed],
+            perturbations=list(plan.perturbations),
+            warnings=_weaker(trained.values()) if plan.innocents else (),
             notes=["re-learn time was not measured"],
         )
-        record = with_witnesses(record, [spec for spec in specs if is_witness(spec)], results)
+        record = with_witnesses(record, [spec for spec in plan.measures if is_witness(spec)], results)
         record = write_files(with_verdicts(record), results, out)
     return Run(out, record.scenario.name, record)
 
@@ -131,8 +134,8 @@ def _radii(name: str, perturbation: Perturbation, taus: Any) -> list[float]:  # 
     return [float(tau) for tau in given]
 
 
-def unlearned_rows(unlearned: Any, model: nn.Module) -> dict[str, Entry]:  # noqa: ANN401 (see Request.audit)
-    """Return a row for each unlearned model, by label."""
+def compared_models(model: nn.Module, unlearned: Any) -> dict[str, Made]:  # noqa: ANN401 (see Request.audit)
+    """Return the original and every unlearned model by the labels of their rows."""
     if isinstance(unlearned, Mapping):
         named = {str(label): each for label, each in unlearned.items()}
     else:
@@ -143,14 +146,11 @@ def unlearned_rows(unlearned: Any, model: nn.Module) -> dict[str, Entry]:  # noq
     for label in named:
         if label in BASELINES or label.startswith(("control_", ".")) or "/" in label or not label:
             raise InputError(f"expected labels that can name a file, other than {', '.join(BASELINES)}, got {label!r}")
-    return {label: _unlearned_row(each, model) for label, each in named.items()}
-
-
-def _unlearned_row(each: Any, model: nn.Module) -> Entry:  # noqa: ANN401 (see Request.audit)
-    if isinstance(each, Unlearned):
-        facts = RowFacts(each.method, each.settings)
-        return Entry(each.model, facts, each.seconds, each.passes, each.notes, each.warnings, each.unchanged)
-    return Entry(wrap_like(each, model), RowFacts("unlearned elsewhere", {}))
+    rows = {
+        label: each if isinstance(each, Unlearned) else Made(wrap_like(each, model), "unlearned elsewhere")
+        for label, each in named.items()
+    }
+    return {"original": Made(model, "original"), **rows}
 
 
 def reference_rows(
@@ -160,18 +160,16 @@ def reference_rows(
     controls: int | Sequence[nn.Module],
     innocents: bool,
     seed: int,
-) -> dict[str, Entry]:
+) -> dict[str, Made]:
     """Return reference and controls: those given, the others made."""
     listed = [] if isinstance(controls, int) else list(controls)
     if reference is None and listed:
         raise InputError("expected a reference beside the controls; give reference=")
     given = [*([] if reference is None else [reference]), *listed]
-    models = [Trained(wrap_like(each, model), 0.0) for each in given]
+    models = [Made(wrap_like(each, model), "retrain") for each in given]
     if isinstance(controls, int) and (reference is None or request.trains):
         models += request.references(model, 1 + controls, seed=seed, innocents=innocents, known=len(models))
-    return {
-        role(k): Entry(each.model, RowFacts(role(k), {}), each.seconds, each.passes) for k, each in enumerate(models)
-    }
+    return {role(k): replace(each, method=role(k)) for k, each in enumerate(models)}
 
 
 def _trained_how(request: Request, reference: nn.Module | None, innocents: bool) -> dict[str, Any]:
@@ -184,116 +182,86 @@ def _trained_how(request: Request, reference: nn.Module | None, innocents: bool)
     return asdict(request.recipe) if request.recipe else {}
 
 
-def _weaker(entries: Mapping[str, Entry]) -> list[str]:
+def _weaker(made: Collection[Made]) -> list[str]:
     """Return what must be said where stand-ins take the place of re-trained models, with their cost."""
-    made = [entry for label, entry in entries.items() if label == "retrain" or is_control(label)]
     cost = f"{sum(e.passes for e in made)} passes over single samples, {sum(e.seconds for e in made):.0f} s"
     return [
         f"no re-trained model: {len(made)} briefly trained stand-ins took its place ({cost}); all of this is weaker"
     ]
 
 
-def _with(entry: Entry, settings: Mapping[str, Any]) -> Entry:
-    return replace(entry, facts=entry.facts._replace(settings=settings))
-
-
-def _results(
-    entries: Mapping[str, Entry],
-    splits: Splits,
-    perturbations: Mapping[str, Perturbation],
-    radii: Mapping[str, Sequence[float]],
-    draws: int,
-    seed: int,
-    folder: Path,
-) -> Iterator[Result]:
+def _results(rows: Mapping[str, Made], plan: AuditPlan, folder: Path) -> Iterator[Result]:
     """Yield what is measured of each row; counts and weights are written below `folder`."""
-    models = {label: entry.model for label, entry in entries.items()}
+    models, splits = {label: made.model for label, made in rows.items()}, plan.splits
     audits: dict[str, tuple[AuditResult, list[str]]] = {}
-    for name, perturbation in perturbations.items():
+    for name, perturbation in plan.perturbations.items():
         with measured(1) as record:
             result = audit(
                 models,
                 models["retrain"],
                 splits.forget,
                 perturbation,
-                taus=radii[name],
-                draws=draws,
-                seed=child_seed(seed, "audit"),
+                taus=plan.settings["taus"][name],
+                draws=plan.settings["draws"],
+                seed=child_seed(plan.seed, "audit"),
                 heldout=splits.heldout,
                 original=models["original"],
                 seen={"the retain set": set(splits.retain.ids)},
             )
         audits[name] = result, sorted({*record["warnings"], *result.warnings})
-    for label, entry in entries.items():
-        yield _result(label, entry, splits, audits, seed, folder / f"{len(list(folder.iterdir()))}")
+    found = found_in_models(plan.measures, models, splits, plan.settings, plan.seed)
+    for number, (label, made) in enumerate(rows.items()):
+        (folder / str(number)).mkdir()
+        witnesses = {spec: own[label] for spec, own in found.items() if label in own}
+        yield replace(_result(label, made, plan, audits, folder / str(number)), witnesses=witnesses)
 
 
 def _result(
-    label: str,
-    entry: Entry,
-    splits: Splits,
-    audits: Mapping[str, tuple[AuditResult, list[str]]],
-    seed: int,
-    folder: Path,
+    label: str, made: Made, plan: AuditPlan, audits: Mapping[str, tuple[AuditResult, list[str]]], folder: Path
 ) -> Result:
-    folder.mkdir()
     with measured(1) as record:
-        metrics = evaluate(entry.model, splits)
+        metrics = evaluate(made.model, plan.splits)
     paths: dict[str, dict[str, Path]] = {"counts": {}, "heldout": {}}
     for name, (result, _) in audits.items():
         for kind, tables in (("counts", result.counts), ("heldout", result.heldout)):
             paths[kind][name] = folder / f"{kind}-{name}.npz"
             tables[label].save(paths[kind][name])
-    save_weights(entry.model, folder / "model.safetensors")
+    save_weights(made.model, folder / "model.safetensors")
     return Result(
         label=label,
-        seed=seed,
+        seed=plan.seed,
         metrics=metrics,
-        audits={name: audit_record(result, label, splits) for name, (result, _) in audits.items()},
-        seconds=entry.seconds,
-        passes=entry.passes,
-        warnings=[*entry.warnings, *record["warnings"]],
+        audits={name: audit_record(result, label, plan.splits) for name, (result, _) in audits.items()},
+        seconds=made.seconds,
+        passes=made.passes,
+        warnings=[*made.warnings, *record["warnings"]],
         audit_warnings={name: warned for name, (_, warned) in audits.items()},
-        unchanged=entry.unchanged,
+        unchanged=made.unchanged,
         model=folder / "model.safetensors",
         counts=paths["counts"],
         heldout=paths["heldout"],
         gallery=None,
-        notes=dict(entry.notes),
+        notes=dict(made.notes),
     )
 
 
-def _with_found(results: Sequence[Result], found: Mapping[str, Mapping[str, Any]]) -> list[Result]:
-    """Return the results with what each witness found in their models."""
-    return [
-        replace(each, witnesses={spec: own[each.label] for spec, own in found.items() if each.label in own})
-        for each in results
-    ]
-
-
-def _scenario(
-    request: Request,
-    model: nn.Module,
-    splits: Splits,
-    audit: Mapping[str, Any],
-    measures: Sequence[str],
-    innocents: bool,
-) -> ScenarioRecord:
-    return ScenarioRecord.model_validate(
-        {
-            "name": request.name,
-            "form": splits.form,
-            "class_names": list(splits.class_names),
-            "sizes": {part: len(getattr(splits, part)) for part in ("retain", "forget", "validation", "test")},
-            "public_data": False,
-            **({"plugins": used} if (used := described_plugins([*measures, *audit["perturbations"]])) else {}),
-            "settings": {
-                "data": {"name": request.name},
-                "forget": {"listed": len(splits.forget)},
-                "model": {"name": type(model).__name__},
-                "audit": audit,
-                **({"measures": list(measures)} if measures else {}),
-                **({"stand_ins": True} if innocents else {}),
-            },
-        }
-    )
+def _scenario(request: Request, model: nn.Module, plan: AuditPlan) -> ScenarioRecord:
+    parts = ("retain", "forget", "validation", "test")
+    settings = {
+        "data": {"name": request.name},
+        "forget": {"listed": len(plan.splits.forget)},
+        "model": {"name": type(model).__name__},
+        "audit": plan.settings,
+        **({"measures": list(plan.measures)} if plan.measures else {}),
+        **({"stand_ins": True} if plan.innocents else {}),
+    }
+    record = {
+        "name": request.name,
+        "form": plan.splits.form,
+        "class_names": list(plan.splits.class_names),
+        "sizes": {part: len(getattr(plan.splits, part)) for part in parts},
+        "public_data": False,
+        **({"plugins": used} if (used := described_plugins([*plan.measures, *plan.perturbations])) else {}),
+        "settings": settings,
+    }
+    return ScenarioRecord.model_validate(record)

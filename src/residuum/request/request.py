@@ -19,10 +19,8 @@ from residuum.experiments.experiment import parse_row
 from residuum.experiments.stages import measured
 from residuum.methods import Context, Method, make_method, unlearn
 from residuum.models import ShiftedAt, check_model, space_of, with_shift
-from residuum.request.checking import Check, checked
-from residuum.request.classes import as_many_names, class_names_of, prefixed, renumbered
-from residuum.request.references import Retrain, Trained, retrained, stand_in, trained_by
-from residuum.request.unlearned import Unlearned
+from residuum.request.checking import Check, as_many_names, checked, class_names_of, prefixed, renumbered
+from residuum.request.models import Made, Retrain, Unlearned, retrained, stand_in, trained_by
 from residuum.training import Recipe
 from residuum.types import InputError, Samples, Splits, child_seed
 
@@ -89,7 +87,7 @@ class Request:
         self.validation = self._other(validation, "validation", options)
         self.forget_ids = matched_ids(forget, self.source.samples)
         self.retrain, self.recipe, self.name = retrain, recipe, name or self.source.name
-        self._retrained: dict[tuple[int, int, bool], Trained] = {}
+        self._retrained: dict[tuple[int, int, bool], Made] = {}
         if len(self.forget_ids) == len(self.source.samples):
             raise InputError(
                 f"the request asks for all {len(self.forget_ids)} training samples; nothing would be retained"
@@ -205,7 +203,7 @@ class Request:
 
     def references(
         self, model: nn.Module, number: int, *, seed: int = 1, innocents: bool = False, known: int = 0
-    ) -> list[Trained]:
+    ) -> list[Made]:
         """Return so many models that never saw the forgotten samples, the first as reference; trained once and kept.
 
         The first `known` are left out: they are there already.
@@ -215,7 +213,7 @@ class Request:
             raise InputError(f"expected a way to re-train: give {ways}; or innocents=True for weaker, cheap stand-ins")
         return [self._trained(model, seed, each, innocents) for each in range(known, number)]
 
-    def _trained(self, model: nn.Module, seed: int, number: int, innocents: bool) -> Trained:
+    def _trained(self, model: nn.Module, seed: int, number: int, innocents: bool) -> Made:
         key, own = (seed, number, innocents), child_seed(seed, "retrain" if number == 0 else f"control_{number}")
         if key in self._retrained:
             return self._retrained[key]
@@ -272,19 +270,17 @@ class Request:
             seed: Seed of everything random.
             out: Folder of the run: results.json, counts and weights.
         """
-        from residuum.request.evidence import audited
+        from residuum.request.evidence import audited, compared_models, planned
 
-        return audited(
-            self,
+        plan = planned(
             model,
-            unlearned,
-            reference=reference,
-            controls=controls,
-            innocents=innocents,
+            self.fitted(model),
             perturbations=perturbations,
             taus=taus,
             measures=measures,
             draws=draws,
+            innocents=innocents,
             seed=seed,
-            out=Path(out),
         )
+        models = compared_models(model, unlearned)
+        return audited(self, models, plan, Path(out), reference=reference, controls=controls)

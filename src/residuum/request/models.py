@@ -1,19 +1,20 @@
-"""Models that never saw the forgotten samples: re-trained by the user's function or by a recipe, or cheap stand-ins."""
+"""Models of a request, and how each was made: unlearned, re-trained without the forgotten samples, or a stand-in."""
 
 from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from residuum.methods.fresh import reinitialise, trainable_parts
 from residuum.metrics import accuracy
-from residuum.models import wrap_like
+from residuum.models import save_state, wrap_like
 from residuum.training import Recipe, TrainingPhase, cross_entropy, fit
 from residuum.types import InputError, Samples, child_seed
 
@@ -24,12 +25,35 @@ ROLES = ("retrain", "control")
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A model that never saw the forgotten samples, and what it cost."""
+class Made:
+    """A model, how it was made, and what that cost."""
 
     model: nn.Module
-    seconds: float
+    method: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
     passes: int = 0
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    unchanged: bool = False
+
+
+@dataclass(frozen=True)
+class Unlearned(Made):
+    """An unlearned model, wrapped as the original was, and how it was made; calling it asks the model."""
+
+    label: str = ""
+    seed: int = 0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the model's logits."""
+        logits: Tensor = self.model(x)
+        return logits
+
+    def save(self, path: Path | str) -> Path:
+        """Write the weights under the keys of your own state dict: .safetensors, or .pt; return the path."""
+        save_state(self.model, path)
+        return Path(path)
 
 
 def role(number: int) -> str:
@@ -41,21 +65,21 @@ def role(number: int) -> str:
     return ROLES[number] if number < len(ROLES) else f"control_{number}"
 
 
-def retrained(model: nn.Module, retrain: Retrain, samples: Any, seed: int) -> Trained:  # noqa: ANN401 (as the user gave them)
+def retrained(model: nn.Module, retrain: Retrain, samples: Any, seed: int) -> Made:  # noqa: ANN401 (as the user gave them)
     """Return what the user's training function makes of the retained samples."""
     start = time.perf_counter()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed % 2**63)
         made = retrain(samples, seed)
-    return Trained(wrap_like(made, model), time.perf_counter() - start)
+    return Made(wrap_like(made, model), "retrain", seconds=time.perf_counter() - start)
 
 
-def trained_by(recipe: Recipe, model: nn.Module, samples: Samples, seed: int) -> Trained:
+def trained_by(recipe: Recipe, model: nn.Module, samples: Samples, seed: int) -> Made:
     """Return a fresh network of the model's kind, trained by the recipe."""
     return _fitted(fresh_network(model, seed), samples, recipe, seed)
 
 
-def stand_in(model: nn.Module, samples: Samples, recipe: Recipe | None, seed: int) -> Trained:
+def stand_in(model: nn.Module, samples: Samples, recipe: Recipe | None, seed: int) -> Made:
     """Return a fresh network that is trained only until it fits the retained samples about as well as the model.
 
     It is innocent, for it never saw the forgotten samples, and cheap; but it was not trained as the model was, so that
@@ -84,8 +108,8 @@ def fresh_network(model: nn.Module, seed: int) -> nn.Module:
     return new
 
 
-def _fitted(model: nn.Module, samples: Samples, recipe: Recipe, seed: int, **options: Any) -> Trained:  # noqa: ANN401
+def _fitted(model: nn.Module, samples: Samples, recipe: Recipe, seed: int, **options: Any) -> Made:  # noqa: ANN401
     start = time.perf_counter()
     phases, orders = [TrainingPhase(cross_entropy, "train")], child_seed(seed, "order")
     passes = fit(model, {"train": samples}, recipe, phases, seed=orders, **options)
-    return Trained(model.eval(), time.perf_counter() - start, passes)
+    return Made(model.eval(), "retrain", seconds=time.perf_counter() - start, passes=passes)
