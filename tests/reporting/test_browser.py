@@ -8,7 +8,7 @@ import pytest
 
 from residuum.reporting.gallery import gallery_of
 from residuum.reporting.page import page_text
-from residuum.reporting.picture import picture_of
+from residuum.reporting.plots import picture_of
 from residuum.reporting.run import load_runs
 from residuum.reporting.samples import samples_of
 

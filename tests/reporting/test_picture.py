@@ -6,7 +6,7 @@ import pytest
 
 from residuum.reporting.evidence import find
 from residuum.reporting.page import page_text
-from residuum.reporting.picture import Axis, picture_of
+from residuum.reporting.plots import Axis, picture_of
 from residuum.reporting.terminal import verdict_table
 from residuum.reporting.verdict import WORDS
 from residuum.reporting.wording import row_notes

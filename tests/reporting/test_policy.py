@@ -10,7 +10,7 @@ import yaml
 from tests.reporting.conftest import ROWS, Row
 
 from residuum.cli import run_command
-from residuum.reporting.policy import POLICIES, QUANTITIES, gate_failures, parse_condition, values
+from residuum.reporting.verdict import POLICIES, QUANTITIES, gate_failures, parse_condition, values
 from residuum.types import InputError
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "ci-gate.md").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ from residuum.record import Results
 from residuum.reporting.evidence import find, noise_floor
 from residuum.reporting.gates import chance_of_more
 from residuum.reporting.page import page_text
-from residuum.reporting.picture import picture_of
+from residuum.reporting.plots import picture_of
 from residuum.reporting.run import Run
 from residuum.reporting.terminal import verdict_table
 from residuum.reporting.verdict import FOUND, INCONCLUSIVE, MIXED, NONE_FOUND, NOT_COMPARABLE, OVER, judge

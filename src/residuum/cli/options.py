@@ -199,7 +199,7 @@ def check_conditions(conditions: list[str] | None, rows: Collection[str] | None 
     """Refuse conditions of --fail-if that cannot be read or name no row, before anything is computed."""
     if not conditions:
         return
-    from residuum.reporting.policy import parse_condition
+    from residuum.reporting.verdict import parse_condition
 
     for text in conditions:
         parse_condition(text).check_row(rows)
@@ -207,7 +207,7 @@ def check_conditions(conditions: list[str] | None, rows: Collection[str] | None 
 
 def exit_if_failed(runs: Iterable[Run], conditions: list[str] | None, rows: Collection[str] = ()) -> None:
     """Exit with 1 if rows failed, or with the reasons if a condition of --fail-if holds."""
-    from residuum.reporting.policy import gate_failures
+    from residuum.reporting.verdict import gate_failures
 
     reasons = gate_failures(runs, conditions) if conditions and not rows else []
     for reason in reasons:

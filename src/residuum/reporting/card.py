@@ -2,14 +2,14 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from residuum.errors import InputError, unknown_name
 from residuum.files import write_whole
-from residuum.reporting import wording
 from residuum.reporting.glossary import METRICS
+from residuum.reporting.page import rendered
 from residuum.reporting.run import Run
 from residuum.reporting.summary import RowSummary
 
@@ -47,10 +47,16 @@ def model_card(run: Run, label: str) -> str:
     rows = {row.label: row for row in run.summary.rows}
     if label not in rows:
         raise unknown_name("row", label, rows)
-    head = "\n".join(
-        f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in _head(run, rows[label]).items()
+    return rendered(
+        "card.md.j2",
+        run=run,
+        row=rows[label],
+        reference=next((row for row in rows.values() if row.kind == "retrain"), None),
+        head=_head(run, rows[label]),
+        columns=METRICS,
+        weights=WEIGHTS,
+        json=partial(json.dumps, ensure_ascii=False),
     )
-    return f"---\n{head}\n---\n\n" + "\n\n".join(_sections(run, rows[label])) + "\n"
 
 
 def _head(run: Run, row: RowSummary) -> dict[str, Any]:
@@ -69,31 +75,3 @@ def _head(run: Run, row: RowSummary) -> dict[str, Any]:
         "tags": ["machine-unlearning", "residuum", row.row.method],
         "model-index": [{"name": f"{run.name}-{row.label}", "results": [found]}],
     }
-
-
-def _sections(run: Run, row: RowSummary) -> Iterator[str]:
-    yield f"# {run.name}: {row.label}"
-    samples = (
-        next((audit.samples for audit in row.row.audits(run.perturbations[0])), None) if run.perturbations else None
-    )
-    yield f"A model ({wording.model_words(run)}) that was made to forget {wording.forgotten(run, samples)}."
-    if row.verdict:
-        sentences = [row.verdict.word.capitalize() + ".", wording.verdict_sentence(run, row.verdict)]
-        notes = [f"Note: {note}." for note in wording.unchanged_note(run, row.label)]
-        yield "## What the audit found\n\n" + " ".join([*sentences, *notes])
-    yield "## Measured\n\n" + "\n".join(_metric_lines(run, row))
-    yield "## What this does not prove\n\n" + "\n".join(f"- {text}" for text in wording.not_proved(run))
-    settings = json.dumps(row.row.settings, indent=1, ensure_ascii=False)
-    yield f"## How it was made\n\nMethod `{row.row.method}`, settings:\n\n```json\n{settings}\n```"
-    versions = ", ".join(f"{name} {version}" for name, version in run.record.versions.items())
-    code = f'from residuum.models import load_weights\n\nmodel = load_weights("{WEIGHTS}")'
-    yield f"## How to load it\n\n```python\n{code}\n```"
-    yield f"Made with {versions or 'residuum'}. Outputs are logits; images are pixels in [0, 1]."
-
-
-def _metric_lines(run: Run, row: RowSummary) -> Iterator[str]:
-    reference = next((each for each in run.summary.rows if each.kind == "retrain"), None)
-    yield "| measure | this model | re-train | good is |\n|---|---|---|---|"
-    for column in METRICS:
-        beside = reference.cells[column.key].text if reference else "–"
-        yield f"| {column.title} (%) | {row.cells[column.key].text} | {beside} | {column.direction} |"

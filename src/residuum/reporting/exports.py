@@ -9,8 +9,7 @@ from typing import Any
 from residuum.errors import plural
 from residuum.reporting.glossary import COLUMNS, MEASURES, METRICS, Column
 from residuum.reporting.run import Run
-from residuum.reporting.summary import Cell, RowSummary
-from residuum.reporting.witnesses import csv_cells
+from residuum.reporting.summary import Cell, RowSummary, csv_cells
 
 SPECIAL = {
     "\\": r"\textbackslash{}",

@@ -24,7 +24,7 @@ share one fifth (Bonferroni).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -110,13 +110,12 @@ class Design:
 
         return np.asarray(spread, np.float64) * float(stdtrit(self.freedom, 0.975)) / math.sqrt(self.seeds)
 
-    def with_more_controls(self) -> list[Design]:
-        """Return the designs with 1, 2, ... more controls of each seed."""
-        return [Design(self.seeds, self.retrained + more) for more in range(1, MOST_MORE + 1)]
-
-    def with_more_seeds(self) -> list[Design]:
-        """Return the designs with 1, 2, ... more seeds."""
-        return [Design(self.seeds + more, self.retrained) for more in range(1, MOST_MORE + 1)]
+    def more_until(self, enough: Callable[[Design], bool]) -> tuple[int | None, int | None]:
+        """Return how many more controls of each seed, or more seeds, make a design that is enough; None above 50."""
+        numbers = range(1, MOST_MORE + 1)
+        controls = (n for n in numbers if enough(replace(self, retrained=self.retrained + n)))
+        seeds = (n for n in numbers if enough(replace(self, seeds=self.seeds + n)))
+        return next(controls, None), next(seeds, None)
 
 
 def scores(right: ArrayLike, samples: int, *, scale: Scale = "angle") -> Floats:
@@ -275,19 +274,13 @@ def _if_seen(judged: Judgement, design: Design, spread: float, error: float, wan
         return judged
     level_error = error * error_shares(len(judged.value))[0]
 
-    def reaches(other: Design) -> bool:
-        return bool(other.detectable(spread, level_error) <= wanted)
-
-    more = (_first(map(reaches, d)) for d in (design.with_more_controls(), design.with_more_seeds()))
-    more_controls, more_seeds = more
-    return replace(judged, word="inconclusive", more_controls=more_controls, more_seeds=more_seeds)
+    controls, seeds = design.more_until(lambda other: bool(other.detectable(spread, level_error) <= wanted))
+    return replace(judged, word="inconclusive", more_controls=controls, more_seeds=seeds)
 
 
 def _too_few(values: Floats, design: Design) -> Judgement:
-    def enough(other: Design) -> bool:
-        return other.seeds * other.retrained >= FEWEST_RETRAINED
-
     unknown = np.full(values.shape[1], np.nan)
+    controls, seeds = design.more_until(lambda other: other.seeds * other.retrained >= FEWEST_RETRAINED)
     return Judgement(
         word="inconclusive",
         retrained=design.seeds * design.retrained,
@@ -299,11 +292,6 @@ def _too_few(values: Floats, design: Design) -> Judgement:
         high=unknown,
         detectable=unknown,
         half_interval=unknown,
-        more_controls=_first(map(enough, design.with_more_controls())),
-        more_seeds=_first(map(enough, design.with_more_seeds())),
+        more_controls=controls,
+        more_seeds=seeds,
     )
-
-
-def _first(holds: Iterable[bool]) -> int | None:
-    """Return how many steps it takes until something holds, counted from 1."""
-    return next((number for number, true in enumerate(holds, start=1) if true), None)

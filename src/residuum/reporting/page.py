@@ -10,20 +10,16 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from residuum.reporting import gates, level_rule, verdict, wording
 from residuum.reporting.gallery import GalleryPage
 from residuum.reporting.glossary import COLUMNS
 from residuum.reporting.level_rule import FEWEST_RETRAINED
-from residuum.reporting.picture import picture_of
-from residuum.reporting.plots import plot_data, taken_measures
+from residuum.reporting.plots import picture_of, plot_data, taken_measures
 from residuum.reporting.published import Comparison
 from residuum.reporting.run import Run
 from residuum.reporting.samples import ALPHA, SampleList
-from residuum.reporting.summary import COLOURS, row_styles
+from residuum.reporting.summary import COLOURS, found_words, row_styles, value_text, witnesses_of
 from residuum.reporting.verdict import Verdict
-from residuum.reporting.witnesses import found_words, value_text, witnesses_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -40,56 +36,45 @@ def page_text(
 ) -> str:
     """Return the whole page: the same runs give the same text."""
     script, style = "\n".join(_file(name) for name in SCRIPTS), stylesheet()
-    sections = [run_section(run) for run in runs]
-    return (
-        environment()
-        .get_template("page.html.j2")
-        .render(
-            title=page_title(runs),
-            runs=sections,
-            several=len(runs) > 1,
-            rows=[row for run in runs for row in run.summary.rows],
-            columns=COLUMNS,
-            measures=taken_measures(runs),
-            limits=verdict,
-            rule=level_rule,
-            gates=gates,
-            galleries=galleries,
-            samples=samples,
-            witnesses=[(run, said) for run in runs if (said := witnesses_of(run))],
-            value_text=value_text,
-            found_words=found_words,
-            limits_p=ALPHA,
-            published=list(zip(runs, published, strict=True)) if published is not None else None,
-            styles=row_styles(runs),
-            words=wording,
-            data=script_json(plot_data(runs, galleries)),
-            script=script,
-            style=style,
-            policy=policy(script, style),
-        )
+    return rendered(
+        "page.html.j2",
+        title=page_title(runs),
+        runs=runs,
+        several=len(runs) > 1,
+        rows=[row for run in runs for row in run.summary.rows],
+        columns=COLUMNS,
+        measures=taken_measures(runs),
+        limits=verdict,
+        rule=level_rule,
+        gates=gates,
+        galleries=galleries,
+        samples=samples,
+        witnesses=[(run, said) for run in runs if (said := witnesses_of(run))],
+        value_text=value_text,
+        found_words=found_words,
+        limits_p=ALPHA,
+        published=list(zip(runs, published, strict=True)) if published is not None else None,
+        styles=row_styles(runs),
+        picture_of=picture_of,
+        figure=figure,
+        settings_text=settings_text,
+        noise_checks=noise_checks,
+        file_hashes=file_hashes,
+        data=script_json(plot_data(runs, galleries)),
+        script=script,
+        style=style,
+        policy=policy(script, style),
     )
+
+
+def rendered(template: str, **values: Any) -> str:  # noqa: ANN401 (whatever a template reads)
+    """Return a template with these values, and with the words of `wording` at hand."""
+    return environment().get_template(template).render(words=wording, **values)
 
 
 def page_title(runs: Sequence[Run]) -> str:
     """Return the title of the page."""
     return " and ".join(run.name for run in runs) if len(runs) < 4 else f"{len(runs)} runs"
-
-
-def run_section(run: Run) -> dict[str, Any]:
-    """Return what the page says about one run before any table."""
-    return {
-        "run": run,
-        "verdicts": [(label, judged, figure(judged)) for label, judged in run.verdicts.items()],
-        "headline": wording.headline(run),
-        "nothing_to_forget": wording.nothing_to_forget(run),
-        "recommendation": wording.recommendation(run),
-        "picture": picture_of(run),
-        "forgotten": wording.forgotten(run, sample_count(run)),
-        "not_proved": list(wording.not_proved(run)),
-        "provenance": provenance(run),
-        "kinds": {label: row.kind for label, row in run.rows.items()},
-    }
 
 
 def figure(judged: Verdict) -> tuple[str, str] | None:
@@ -102,36 +87,13 @@ def verdict_fragment(run: Run) -> str:
     """Return the verdicts as an HTML table, for notebooks."""
     rows = [(label, judged.word, wording.verdict_sentence(run, judged)) for label, judged in run.verdicts.items()]
     rows += [(label, "failed", reason) for label, reason in run.record.failed.items()]
-    return (
-        environment().get_template("fragment.html.j2").render(name=run.name, rows=rows, headline=wording.headline(run))
-    )
+    return rendered("fragment.html.j2", name=run.name, rows=rows, headline=wording.headline(run))
 
 
-def sample_count(run: Run) -> int | None:
-    """Return how many samples were audited, from the first counts file; None when there is none."""
-    for _, _, _, audit in run.record.each_audit():
-        path = run.folder / audit.counts
-        if path.is_file():
-            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as counts:
-                return len(counts["ids"])
-    return None
-
-
-def provenance(run: Run) -> dict[str, Any]:
-    """Return what a reader needs to repeat the run and to see that the files are the same."""
-    record = run.record
-    settings = record.scenario.settings.model_dump(mode="json", exclude_unset=True)
-    return {
-        "created": record.created,
-        "versions": record.versions,
-        "seeds": run.seeds,
-        "warnings": record.warnings,
-        "notes": record.notes,
-        "settings": json.dumps(settings, indent=1, ensure_ascii=False),
-        "methods": {label: row.settings for label, row in run.rows.items()},
-        "checks": noise_checks(run),
-        "hashes": file_hashes(run),
-    }
+def settings_text(run: Run) -> str:
+    """Return the settings of the scenario as JSON."""
+    settings = run.record.scenario.settings.model_dump(mode="json", exclude_unset=True)
+    return json.dumps(settings, indent=1, ensure_ascii=False)
 
 
 def noise_checks(run: Run) -> dict[str, str]:

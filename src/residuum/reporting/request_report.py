@@ -9,7 +9,7 @@ from residuum.errors import plural
 from residuum.record import Curve, RequestResult, RequestRow, Requests, over_seeds
 from residuum.reporting import wording
 from residuum.reporting.exports import csv_text
-from residuum.reporting.page import environment, policy, stylesheet
+from residuum.reporting.page import policy, rendered, stylesheet
 from residuum.reporting.run import Run
 from residuum.reporting.terminal import fitting_tables
 
@@ -111,18 +111,14 @@ def index_text(record: Requests, runs: Sequence[Run]) -> str:
     style, rows = stylesheet(), record.requests[-1].rows
     names = runs[-1].record.scenario.class_names
     asked = [wording.request_words(r.request, names, rest=k > 0) for k, r in enumerate(record.requests)]
-    return (
-        environment()
-        .get_template("requests.html.j2")
-        .render(
-            record=record,
-            asked=asked,
-            rows={label: row.kind for label, row in rows.items() if row.kind != "retrain"},
-            verdicts={label: [run.verdicts[label] for run in runs if label in run.verdicts] for label in rows},
-            figures=figures,
-            metrics=METRICS,
-            words=wording,
-            style=style,
-            policy=policy("", style),
-        )
+    return rendered(
+        "requests.html.j2",
+        record=record,
+        asked=asked,
+        rows={label: row.kind for label, row in rows.items() if row.kind != "retrain"},
+        verdicts={label: [run.verdicts[label] for run in runs if label in run.verdicts] for label in rows},
+        figures=figures,
+        metrics=METRICS,
+        style=style,
+        policy=policy("", style),
     )

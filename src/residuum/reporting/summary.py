@@ -1,11 +1,12 @@
 """One summary of a run: everything that terminal, page, LaTeX, CSV and figures show, each derived here once."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, NamedTuple
 
-from residuum.record import Curve, Kind, RelearnSummary, Row, SeedResult, Spread, Summary, over_seeds
+from residuum.record import Curve, Kind, RelearnSummary, Row, SeedResult, Spread, Summary, WitnessRow, over_seeds
 from residuum.reporting.evidence import Finding, find, noise_floor, seed_levels
 from residuum.reporting.glossary import GAP, METRICS, MIA
 from residuum.reporting.run import Run
@@ -13,6 +14,7 @@ from residuum.reporting.verdict import Verdict, judge
 
 COLOURS = ("#0072b2", "#c65102", "#00806a", "#c2357d", "#8a6d00", "#7a3fb5", "#4d7c0f", "#b3261e")
 LINES = 3  # solid, dashed, dotted
+WITNESS_COLUMNS = ("value", "low", "high", "p", "found")
 
 
 @dataclass(frozen=True)
@@ -236,3 +238,54 @@ def _with_best(row: RowSummary, best: dict[str, float | None]) -> dict[str, Cell
         key: replace(cell, best=smallest[key] is not None and cell.gap == smallest[key])
         for key, cell in row.cells.items()
     }
+
+
+class Witness(NamedTuple):
+    """One witness: its name, what its number means, what re-trained models show, and what it says of each row."""
+
+    name: str
+    meaning: str
+    floor: str
+    rows: dict[str, WitnessRow]
+
+    @property
+    def notes(self) -> list[str]:
+        """Why rows have no value, each reason once."""
+        return list(dict.fromkeys(row.note for row in self.rows.values() if row.note))
+
+
+def found_words(run: Run) -> str:
+    """Return what a found witness means."""
+    whom = "the stand-ins" if run.record.scenario.settings.stand_ins else "re-trained models"
+    return f"more than {whom} show (p at most 5 %)"
+
+
+def witnesses_of(run: Run) -> list[Witness]:
+    """Return what each witness says, in the order of the measures asked for."""
+    names = dict.fromkeys(name for row in run.rows.values() for name in row.witnesses)
+    return [_said(run, name) for name in names]
+
+
+def _said(run: Run, name: str) -> Witness:
+    rows = {label: row.witnesses[name] for label, row in run.rows.items() if name in row.witnesses}
+    widest = max(rows.values(), key=lambda row: row.innocents or 0)
+    floor = "–" if widest.floor is None else f"{widest.floor[0]:.2f} to {widest.floor[1]:.2f} ({widest.innocents})"
+    return Witness(name, widest.meaning, floor, rows)
+
+
+def value_text(said: WitnessRow | None) -> str:
+    """Return value, ends and whether it was found.
+
+    >>> value_text(WitnessRow(value=0.6, low=0.5, high=0.7, p=0.01, found=True)), value_text(None)
+    ('0.60 [0.50, 0.70] *', '–')
+    """
+    if said is None or said.value is None:
+        return "–"
+    ends = "" if said.low is None or said.high is None else f" [{said.low:.2f}, {said.high:.2f}]"
+    return f"{said.value:.2f}{ends}{' *' if said.found else ''}"
+
+
+def csv_cells(row: Row) -> Iterator[tuple[str, Any]]:
+    """Yield the columns of a row's witnesses: value, ends, p and whether it was found."""
+    for name, said in row.witnesses.items():
+        yield from ((name if part == "value" else f"{name}_{part}", getattr(said, part)) for part in WITNESS_COLUMNS)

@@ -14,8 +14,7 @@ from residuum.reporting import wording
 from residuum.reporting.evidence import Quantity, find
 from residuum.reporting.glossary import AXES, COST, GAP, MEASURES, METRICS, RELEARN
 from residuum.reporting.run import Run
-from residuum.reporting.summary import Cell, RowSummary
-from residuum.reporting.witnesses import found_words, value_text, witnesses_of
+from residuum.reporting.summary import Cell, RowSummary, found_words, value_text, witnesses_of
 
 Column = tuple[str, list[str]]
 PIPE_WIDTH = 160  # columns of a table that no terminal shows

@@ -14,10 +14,11 @@ TONES = dict(zip(SYMBOLS, ("unclear", "found", "over", "mixed", "unclear", "none
 FITTED = 97.0  # per cent of the retained samples; below it nothing much is memorised
 
 
-def forgotten(run: Run, samples: int | None = None) -> str:
+def forgotten(run: Run) -> str:
     """Return what was forgotten, all requests so far, from the settings and the number of audited samples."""
     settings, names = run.record.scenario.settings, run.record.scenario.class_names
-    number = "" if samples is None else f"{plural(samples, 'training sample')}: "
+    samples = next((audit.samples for *_, audit in run.record.each_audit()), 0)
+    number = f"{plural(samples, 'training sample')}: " if samples else ""
     asked = ", then ".join(request_words(request, names, rest=k > 0) for k, request in enumerate(settings.requests))
     return f"{number}{asked} of {settings.data.name or 'the data'}"
 
