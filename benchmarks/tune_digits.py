@@ -20,9 +20,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from residuum.cli.sweep import grid_points, row_text
-
 from residuum import Experiment, tune
+from residuum.cli.tune import grid_points, row_text
 from residuum.execution import Resources
 from residuum.experiments import plan
 from residuum.experiments.experiment import parse_row
