@@ -97,6 +97,15 @@ def test_the_first_example_has_at_most_fourteen_lines():
     assert len(first.strip().splitlines()) <= 14
 
 
+def test_the_way_to_an_own_audit_is_read_in_five_minutes():
+    """At 200 words a minute; installing, copying seven blocks and four trainings take the other five."""
+    ways = (("README.md", "## What comes out"), ("docs/quickstart.md", "## The same from the command line"))
+    texts = [(ROOT / file).read_text(encoding="utf-8").partition(end) for file, end in ways]
+    assert all(end for _, end, _ in texts)
+    words = [word for text, _, _ in texts for word in re.sub(r"^```.*?^```", "", text, flags=re.M | re.S).split()]
+    assert 500 < len(words) <= 1000
+
+
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
 def test_links_to_files_resolve(page):
     text = page.read_text(encoding="utf-8")

@@ -72,6 +72,7 @@ def test_every_public_name_has_its_documentation(site, check):
     homes = {name: home for name, home in residuum._HOMES.items() if home != "residuum"}
     assert {f"{home}.{name}" for name, home in homes.items()} - anchors == set()
     assert "residuum.perturbations" in anchors
+    assert {"residuum.perturbations.FGSM", "residuum.perturbations.PGD", "residuum.pack.verify"} <= anchors
 
 
 def test_doctests_are_code(site):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 from website.pages import Page
@@ -12,7 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "residuum"
 # what users import, from the inside out; methods have pages of their own
 PACKAGES = (
     *("data", "models", "training", "methods", "perturbations", "auditing", "metrics"),
-    *("request", "tuning", "experiments", "execution", "record", "reporting", "loggers", "lightning"),
+    *("request", "tuning", "experiments", "execution", "record", "reporting", "pack", "loggers", "lightning"),
     *("theory", "checks", "types", "errors"),
 )
 
@@ -45,7 +46,14 @@ def exported(package: str) -> list[str]:
         elif isinstance(node, ast.ClassDef | ast.FunctionDef):
             names.append(node.name)
     names += [name for name, home in public_names().items() if home == package]
-    return [name for name in dict.fromkeys(names) if not name.startswith("_") and not name.isupper()]
+    return [name for name in dict.fromkeys(names) if not name.startswith("_") and not _left_out(package, name)]
+
+
+def _left_out(package: str, name: str) -> bool:
+    """Tell whether a name in capitals is a constant, or a method, which has a page of its own."""
+    return name.isupper() and (
+        package == "methods" or not callable(getattr(import_module(f"residuum.{package}"), name))
+    )
 
 
 def _text(package: str) -> str:
