@@ -234,6 +234,7 @@ def children(pid):
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+@pytest.mark.long
 def test_the_others_end_when_the_leader_is_killed_before_they_are_connected(tmp_path):
     process, end = start(tmp_path), time.monotonic() + 90
     while not (followers := children(process.pid)) and time.monotonic() < end:

@@ -90,25 +90,25 @@ def test_a_server_that_does_not_say_the_length_is_believed_by_its_hash(server, t
     assert seen[-1] == (len(GOOD), None)
 
 
-def refused(server, root, content, words, **options):
-    with pytest.raises(InputError, match=words):
-        fetch(server, root, content, **options)
-    assert list(root.iterdir()) == []
-
-
 def test_a_wrong_hash_is_refused_before_anything_is_unpacked(server, tmp_path, monkeypatch):
     monkeypatch.setattr(tarfile, "open", lambda *a, **k: pytest.fail("unpacked before the hash was checked"))
-    refused(server, tmp_path, GOOD, f"expected SHA-256 {SHA256}, got .*nothing was unpacked", sha256=SHA256)
+    with pytest.raises(InputError, match=f"expected SHA-256 {SHA256}, got .*nothing was unpacked"):
+        fetch(server, tmp_path, GOOD, sha256=SHA256)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_transfer_that_breaks_off_is_refused(server, tmp_path):
     half = len(GOOD) // 2
     words = f"broke off after {half} of {len(GOOD)} bytes"
-    refused(server, tmp_path, GOOD[:half], words, announced=len(GOOD), sha256=hashlib.sha256(GOOD).hexdigest())
+    with pytest.raises(InputError, match=words):
+        fetch(server, tmp_path, GOOD[:half], announced=len(GOOD), sha256=hashlib.sha256(GOOD).hexdigest())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_answer_that_is_no_file_is_refused(server, tmp_path):
-    refused(server, tmp_path, b"gone", "answers 404", status=404)
+    with pytest.raises(InputError, match="answers 404"):
+        fetch(server, tmp_path, b"gone", status=404)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nobody_listening_is_said_in_one_line(tmp_path):
@@ -123,7 +123,9 @@ def test_members_that_leave_the_folder_are_refused(server, tmp_path, name):
     members = {f"cifar-10-batches-py/{batch_name}": batch(0) for batch_name in BATCHES}
     root = tmp_path / "root"
     root.mkdir()
-    refused(server, root, archive(members | {name: b"evil"}), "archive is refused: .*outside")
+    with pytest.raises(InputError, match=r"archive is refused: .*outside"):
+        fetch(server, root, archive(members | {name: b"evil"}))
+    assert list(root.iterdir()) == []
     assert [path.name for path in tmp_path.iterdir()] == ["root"]
 
 
@@ -133,16 +135,22 @@ def test_a_link_that_leaves_the_folder_is_refused(server, tmp_path):
         link = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         tar.addfile(link)
-    refused(server, tmp_path, stream.getvalue(), "archive is refused: .*absolute")
+    with pytest.raises(InputError, match=r"archive is refused: .*absolute"):
+        fetch(server, tmp_path, stream.getvalue())
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("content", "words"), [(b"no archive", "cannot be unpacked"), (GOOD[:-40], "cannot be unp")])
 def test_an_archive_that_cannot_be_read_is_refused(server, tmp_path, content, words):
-    refused(server, tmp_path, content, words)
+    with pytest.raises(InputError, match=words):
+        fetch(server, tmp_path, content)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_another_archive_is_refused(server, tmp_path):
-    refused(server, tmp_path, archive({"other/file": b"1"}), "holds no folder cifar-10-batches-py")
+    with pytest.raises(InputError, match="holds no folder cifar-10-batches-py"):
+        fetch(server, tmp_path, archive({"other/file": b"1"}))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_incomplete_folder_is_left_alone(tmp_path):
