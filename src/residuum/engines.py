@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 LIBRARIES = ("torch", "numpy", "scikit-learn")  # that compute: results depend on their versions
 LEADER = "RESIDUUM_LEADER"  # the process id of the first of several processes that share the work
 RESUMES = "finished stages are in the store, and the same command resumes"
-ANSWER = 60  # seconds for workers of a cluster to come and to answer
+REACH = 10  # seconds for the scheduler of a cluster to answer
+ANSWER = 60  # seconds for its workers to come and to answer
 GRACE = 5.0  # seconds for a worker process to end before it is made to
 RETRIES = 3  # a stage whose worker died is given to another one this often
 # what stages load; none of it runs a torch operator, whose threads would not survive the fork
@@ -183,7 +184,7 @@ def _cluster(address: str) -> Iterator[Executor]:
     except ImportError:
         raise InputError("--cluster needs dask.distributed; install residuum[dist]") from None
     try:
-        client = Client(address, timeout="10s")
+        client = Client(address, timeout=REACH)
     except (OSError, ValueError) as error:
         text = f"cannot reach a scheduler at {address} ({error}); expected tcp://host:port of a running one"
         raise InputError(text) from None

@@ -199,8 +199,9 @@ def test_a_relative_store_is_the_same_folder_for_workers_elsewhere(quick, tmp_pa
     assert (tmp_path / "store" / "train").is_dir()
 
 
-def test_a_scheduler_that_is_not_there_gets_one_line():
+def test_a_scheduler_that_is_not_there_gets_one_line(monkeypatch):
     pytest.importorskip("distributed")
+    monkeypatch.setattr(engines, "REACH", 0.5)
     with (
         pytest.raises(InputError, match=r"cannot reach a scheduler at tcp://127.0.0.1:9"),
         engine(cluster="tcp://127.0.0.1:9"),

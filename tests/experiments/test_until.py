@@ -82,6 +82,7 @@ def test_finished_rounds_are_taken_from_the_store(experiment, stopped, store):
     assert again == stopped
 
 
+@pytest.mark.long
 def test_two_workers_count_the_same(experiment, stopped, tmp_path):
     with engine(2) as pool:
         other = run_all([experiment(until="verdict")], store=tmp_path / "store", executor=pool, judge=go_on)[0]
