@@ -5,6 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from residuum.auditing.witnesses.ensembles import Ensemble, ULiRA
 from residuum.auditing.witnesses.from_records import tug_of_war
 from residuum.auditing.witnesses.ranking import Classes, rank
 from residuum.auditing.witnesses.scores import (
@@ -90,6 +91,23 @@ def test_a17_relabelled_innocents_have_one_half_within_their_interval_and_shifte
     assert found.p <= 0.01
     assert found.tpr is not None
     assert found.left_out_auc > 0.7
+
+
+def test_u_lira_on_held_out_samples_tells_models_that_differ_everywhere_from_memory():
+    rng = np.random.default_rng(10)
+    kinds = {"innocent": (0, 0), "remembering": (2, 0), "less sure": (-2, -2)}  # shifts on forgotten, held-out samples
+    margins = {
+        (label, str(seed)): {
+            part: rng.normal(3 + by, 1, 20) for part, by in zip(("forget", "heldout"), shifts, strict=True)
+        }
+        for label, shifts in kinds.items()
+        for seed in range(16)
+    }
+    ensemble = Ensemble(margins, frozenset({"innocent"}), np.zeros(20, int), np.zeros(20, int))
+    rows = {label: ULiRA().of_row(ensemble, label, seed=1) for label in ("remembering", "less sure")}
+    assert all(row["found"] for row in rows.values())
+    assert rows["remembering"]["heldout_auc"] == pytest.approx(0.5, abs=0.1)
+    assert rows["less sure"]["heldout_auc"] > 0.8
 
 
 def test_permuting_models_keeps_its_level():

@@ -12,7 +12,7 @@ from residuum.auditing.witnesses.base import NO_HELDOUT, REFERENCE, Values, Witn
 from residuum.auditing.witnesses.calls import ERROR
 from residuum.auditing.witnesses.ranking import Classes, Labels, Ranking, rank
 from residuum.auditing.witnesses.scores import C, klom, klom_of_chance, log_relative, quantiles, refuse_few
-from residuum.auditing.witnesses.ulira import FEWEST, u_lira
+from residuum.auditing.witnesses.ulira import FEWEST, crossed_auc, u_lira
 
 Margins = Mapping[str, Floats]  # by part: forget, heldout, retain, validation
 Model = tuple[str, str]  # label and seed; references have the label "reference"
@@ -159,7 +159,12 @@ class ULiRA(EnsembleWitness):
         if reason := refuse_few(len(own), len(innocent), FEWEST):
             return {"value": None, "note": reason}
         found = u_lira(own, innocent, seed=seed)
-        beside = {"tpr": found.tpr, "left_out_auc": found.left_out_auc, "models": [len(own), len(innocent)]}
+        beside = {
+            "tpr": found.tpr,
+            "left_out_auc": found.left_out_auc,
+            "heldout_auc": self.of_heldout(*ensemble.row_and_innocents(label, "heldout")),
+            "models": [len(own), len(innocent)],
+        }
         return {
             "value": found.auc,
             "low": found.low,
@@ -167,3 +172,9 @@ class ULiRA(EnsembleWitness):
             "p": found.p,
             "found": found.p <= ERROR,
         } | beside
+
+    def of_heldout(self, own: Floats, innocent: Floats) -> float | None:
+        """Return the AUC on held-out samples: as large, it shows models that differ everywhere, not memory."""
+        if not own.size:
+            return None
+        return crossed_auc(np.concatenate([own, innocent]), np.arange(len(own) + len(innocent)) < len(own))
