@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import io
 import json
+import shutil
 import struct
+import tempfile
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -19,13 +21,16 @@ from PIL import Image
 from safetensors.torch import save
 
 from residuum.data import load_dataset
-from residuum.experiments import load_scenario
+from residuum.experiments import forgetting, load_scenario, maintenance
 from residuum.experiments.experiment import parse_row
+from residuum.experiments.manifest import Manifest, key_of
 from residuum.experiments.parsing import build_perturbation, override, parse_request
+from residuum.experiments.store import Store
 from residuum.models import build_model, load_weights
 from residuum.models.weights import RECORD, read_manifest
 from residuum.record import Requests, Results
 from residuum.reporting.published import LITERATURE, load_published
+from residuum.reporting.verdict import parse_condition
 from residuum.types import InputError
 
 GOLDEN = Path(__file__).parent / "golden" / "tiny.json"
@@ -124,6 +129,12 @@ SPECS = st.builds("{}:{}={}".format, st.sampled_from(["gd", "rurk", "pgd", "fgsm
 SETTINGS = st.tuples(
     st.sampled_from(["audit.draws", "audit.taus.x", "seeds", "rurk.tau", "rurk", "", "."]) | TEXTS, TEXTS
 )
+CONDITIONS = TEXTS | st.builds(
+    "{}{}{}".format,
+    st.sampled_from(["r", "gd.r", "cost", "residual", "warnings"]),
+    st.sampled_from(["<", ">=", ""]),
+    TEXTS,
+)
 REQUESTS = TEXTS | st.lists(
     st.builds("{}={}".format, st.sampled_from(["class", "fraction", "id", "clas"]), TEXTS), max_size=3
 ).map(",".join)
@@ -166,7 +177,50 @@ def request_tree():
 
 
 MANIFEST = {"schema": "residuum.manifest/1", "seen_ids": ["a", "b"]}
+CONTENT = {"kind": "train", "settings": {"requests": [{"forget_ids": ["a"]}]}, "parents": {}, "code": "c"}
+KEY = key_of(CONTENT)
+PLACE = f"train/{KEY}/manifest.json"
+
+
+def whole_store() -> dict[str, bytes]:
+    """Return the files of a store with one artefact and the note of one run."""
+    with tempfile.TemporaryDirectory() as folder:
+        root, artefact = Path(folder), Path(folder) / "train" / KEY
+        artefact.mkdir(parents=True)
+        (artefact / "ids.txt").write_text("a\nb\n")
+        (artefact / "record.json").write_text('{"seconds": 1.0}')
+        Manifest.describe(artefact, CONTENT, title="t", name="n").write(artefact)
+        (root / "runs").mkdir()
+        (root / "runs" / "x.json").write_text(json.dumps({"folder": folder, "stages": [KEY]}))
+        Store(root).prepare()
+        return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+STORE = whole_store()
+
+
+def stored(place, tree):
+    """Return what makes contents of one file of a store, and what reads a store in which it stands."""
+
+    def read(file: Path) -> None:
+        root = file.parent / "store"
+        shutil.rmtree(root, ignore_errors=True)
+        for name, content in (STORE | {place: file.read_bytes()}).items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_bytes(content)
+        maintenance.verify(root)
+        Store(root).known_seconds()
+        assert all(artefact.record() for artefact in maintenance.artefacts(root))
+        forgetting.forget(root, ["a"])
+
+    return lambda: json_bytes(tree), read
+
+
 FILES = {
+    "artefact": stored(PLACE, json.loads(STORE[PLACE])),
+    "mark": stored("store.json", {"version": 1}),
+    "begun": stored("forgetting.json", ["a", "b"]),
+    "note": stored("runs/x.json", {"folder": "/tmp/x", "stages": [KEY]}),
     "data.npz": (lambda: damaged(npz()), lambda file: load_dataset(str(file))),
     "image.png": (lambda: damaged(png()), read_folder),
     "weights.safetensors": (weights, load_weights),
@@ -182,6 +236,7 @@ WRITTEN = {
     "perturbation": (lambda: SPECS | TEXTS, build_perturbation),
     "request": (lambda: REQUESTS, parse_request),
     "setting": (lambda: SETTINGS, set_one),
+    "condition": (lambda: CONDITIONS, parse_condition),
 }
 
 

@@ -18,6 +18,7 @@ from residuum.experiments.estimates import WorkLeft, work_left
 from residuum.experiments.planning import Outline, RowError, SeedPlan, Undecided, all_stages, forget_lines, outline
 from residuum.experiments.results import results_record
 from residuum.experiments.runner import Report, foreign_method
+from residuum.experiments.store import Store
 from residuum.parallel import SINGLE_PROCESS, Team, make_team
 from residuum.record import Requests, Results, Stored
 from residuum.reporting.run import Run, load_runs
@@ -166,6 +167,7 @@ def _computed(
 ) -> tuple[list[Experiment], list[list[Result]]]:
     """Return the experiments as they were computed, and their results; of a team, only the leader gets here."""
     resources, store = resources or Resources(), Path(store)
+    Store(store).refuse_unusable()
     team = resources.team
     if not resources.one_process:
         end_with_the_leader()

@@ -95,6 +95,9 @@ def home(tmp_path_factory):
     (folder / "manifest.json").write_text("[]")
     (folder / "ids.json").write_text('{"schema": "residuum.manifest/1", "seen_ids": 3}')
     os.mkfifo(folder / "pipe")
+    for name, mark in {"newer": '{"version": 99}', "marked": '{"version": "1"}'}.items():
+        (folder / name / "train").mkdir(parents=True)
+        (folder / name / "store.json").write_text(mark)
     return folder
 
 
@@ -269,6 +272,16 @@ run tiny --until never: until
 run tiny --until verdict --half-width 0.1: got both
 # places and processes
 run tiny --out empty/run: cannot write
+run tiny --out %(long)s: cannot write
+run tiny --out %(folders)sx: cannot write
+run tiny --store empty: cannot write to the store
+run tiny --store empty/x: cannot write to the store
+run tiny --store pipe: cannot write to the store
+run tiny --store %(long)s: cannot write to the store
+run tiny --store newer: update Residuum
+run tiny --store marked: remove the file
+run tiny --set references=1000000: references
+store forget a --store marked: remove the file
 run tiny --out runs/requests: another kind of run
 run tiny --init-from folder: folder
 run tiny --init-from missing: missing
@@ -345,6 +358,9 @@ report runs/good --paper-file missing.json: missing.json
 report runs/good --paper-file folder: folder
 report runs/good --paper-file binary: binary
 report runs/good --out empty: cannot write
+report runs/good --fail-if 'nobody.r > 1': nobody
+report runs/good --fail-if 'r > 1e999': finite
+run tiny --fail-if 'r > 1e999': finite
 report runs/requests: requests.json
 # checks, lists, bounds
 check nobody: unknown method
@@ -374,7 +390,7 @@ store ls --store missing: missing
 
 
 def table():
-    words = {"long": LONG, "deep": "[" * 100_000, "sweep": SWEEP}
+    words = {"long": LONG, "deep": "[" * 100_000, "sweep": SWEEP, "folders": "d/" * 2500}
     for line in LINES.strip().splitlines():
         if not line.startswith("#"):
             command, _, said = (line % words).rpartition(": ")

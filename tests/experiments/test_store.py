@@ -16,6 +16,7 @@ from residuum import files
 from residuum.auditing.heldout import choose_heldout
 from residuum.checkpoint import Checkpoint, Position
 from residuum.cli import run_command
+from residuum.errors import LostProcessError
 from residuum.experiments import Experiment, forgetting, maintenance, plan, run_all
 from residuum.experiments.manifest import _module, broken_artefacts, code_fingerprint, import_closure
 from residuum.experiments.stages import STAGES
@@ -157,6 +158,15 @@ def test_who_waits_for_another_run_says_so(toy, monkeypatch, capfd):
     process.join()
     assert log.read_text() == "1\n"
     assert "waiting for another run that computes train toy (seed 1)" in capfd.readouterr().err
+
+
+def test_nobody_is_waited_for_for_ever(toy, monkeypatch):
+    stage, store, _ = toy
+    store.prepare()
+    monkeypatch.setattr(files, "SILENT", 0.01)
+    monkeypatch.setattr(files, "PATIENCE", 0.05)
+    with store.lock(stage().key), pytest.raises(LostProcessError, match="hours for another run that computes train"):
+        Store(store.root).compute(stage())
 
 
 def test_a_folder_that_is_no_store_is_left_as_it_is(tmp_path, capsys):

@@ -90,6 +90,41 @@ def with_json(members: dict[str, bytes], name: str, change) -> dict[str, bytes]:
     return members | {name: canonical(value) if name == "manifest.json" else json.dumps(value).encode()}
 
 
+ODD = {
+    "models": ["a", {"gd/1": 3}],
+    "files": [["manifest.json"], None],
+    "request": ["class"],
+    "data": [float("nan"), "\ud800"],
+    "tool": [None],
+    "name": [float("inf")],
+}
+
+
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in ODD.items() for value in values])
+def test_a_manifest_of_another_shape_is_one_line(field, value, made, tmp_path):
+    members = contents(made / "evidence.zip")
+    manifest = json.loads(members["manifest.json"]) | {field: value}
+    odd = rewritten(tmp_path / "odd.zip", members | {"manifest.json": json.dumps(manifest).encode()}, reseal=False)
+    with pytest.raises(InputError, match=r"^manifest\.json: expected"):
+        verify(odd)
+
+
+def test_a_record_of_another_shape_is_named(made, tmp_path, capsys):
+    members = with_json(contents(made / "evidence.zip"), "results.json", lambda record: record.update(methods=3))
+    odd = rewritten(tmp_path / "odd.zip", members, reseal=False)
+    assert run_command(["verify", str(odd), "--data", "--key", str(made / "evidence.key")]) == 2
+    assert "results.json: methods: " in capsys.readouterr().err
+
+
+def test_a_record_that_contradicts_itself_is_a_difference(made, tmp_path):
+    def forget_settings(record):
+        del record["methods"]["gd"]["per_seed"]["1"]["audits"]["gaussian"]["settings"]["confidence"]
+
+    members = with_json(contents(made / "evidence.zip"), "results.json", forget_settings)
+    found = verify(rewritten(tmp_path / "odd.zip", members, reseal=True)).differences
+    assert found == ["results.json: its numbers cannot be derived (KeyError: 'confidence')"]
+
+
 def test_a_sound_pack_agrees(made):
     assert made / "evidence.zip" in noted_packs(made / "run")
     found = verify(made / "evidence.zip")

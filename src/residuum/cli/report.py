@@ -28,7 +28,8 @@ def report_runs(
     from residuum.reporting import write_report
     from residuum.reporting.writing import loaded_runs
 
-    options.check_conditions(fail_if)
+    for run in loaded_runs(list(runs)) if fail_if else []:
+        options.check_conditions(fail_if, run.rows)
     found = write_report(list(runs), paper=paper_file or paper, gallery=gallery, samples=samples, out=out)
     files = [str(path) for path in found]
     typer.echo(json.dumps(files, indent=1) if as_json else "\n".join(files))

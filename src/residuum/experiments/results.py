@@ -220,9 +220,9 @@ def _notes(rows: dict[str, Row]) -> list[str]:
 def claim_folder(out: Path, kind: type[Stored] = Results) -> None:
     """Create the run's folder, or say in one line why it cannot be: one folder has one kind of record."""
     other = Requests.FILE if kind is Results else Results.FILE
-    if (out / other).exists():
-        raise InputError(f"{out} has a {other}, so it holds another kind of run; choose another folder with --out")
     try:
+        if (out / other).exists():
+            raise InputError(f"{out} has a {other}, so it holds another kind of run; choose another folder with --out")
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out):
             pass

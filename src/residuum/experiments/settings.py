@@ -155,7 +155,7 @@ class Scenario(Strict):
     seeds: Annotated[list[Seed], BeforeValidator(_as_list)] = [131, 42, 7]
     controls: Annotated[int, Field(ge=1, le=100)] = 1
     measures: Texts = ()
-    references: Annotated[int, Field(ge=0)] = 0
+    references: Annotated[int, Field(ge=0, le=10_000)] = 0
     accept_reference: bool = False
     threads: Annotated[int, Field(ge=1, le=256)] = 1
 

@@ -32,7 +32,7 @@ WRITING = ".writing-"
 MARK, LOG = "store.json", "log.txt"
 LOCKS = "locks"
 ALONE = "alone"  # the lock of whoever removes what is finished
-UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
+UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG)
 FINISHED, TO_DO = "finished", "to do"
 
 
@@ -215,12 +215,19 @@ class Store:
             remove(folder.rename(self.root / f"{ASIDE}{uuid4().hex}"))
 
     def prepare(self) -> None:
-        """Create the store's folders; refuse a store that a newer version of Residuum wrote."""
+        """Create the store's folders, unless it has to be refused."""
+        self.refuse_unusable()
         (self.root / LOCKS).mkdir(parents=True, exist_ok=True)
-        mark = self.root / MARK
-        if not mark.is_file():
-            write_whole(mark, json.dumps({"version": VERSION}))
-        found = _version(mark)
+        if not (self.root / MARK).is_file():
+            write_whole(self.root / MARK, json.dumps({"version": VERSION}))
+
+    def refuse_unusable(self) -> None:
+        """Refuse what is no folder, or what a newer version of Residuum wrote; write nothing."""
+        with _clear_errors(self.root):
+            place = next(path for path in (self.root.absolute(), *self.root.absolute().parents) if path.exists())
+            if not place.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, f"{place} is no folder")
+            found = _version(self.root / MARK) if (self.root / MARK).is_file() else VERSION
         if found > VERSION:
             text = f"the store {self.root} has version {found}, this Residuum knows {VERSION}"
             raise InputError(f"{text}; update Residuum or choose another folder with --store")

@@ -7,12 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from residuum.errors import InputError
+from residuum.pack.hashing import canonical
 from residuum.pack.manifest import SCHEMA
 from residuum.pack.writing import MANIFEST, RECORD
 from residuum.record import Results
 
 MEMBER = re.compile(r"(?:counts/\d{4}(?:-heldout)?\.npz|results\.json|report\.html|manifest\.json)")
+OBJECTS = ("files", "models", "data", "tool", "request")  # of the manifest, that are read by name
 MOST_FILES = 20_002
 MOST_BYTES = 4 * 2**30
 
@@ -51,6 +55,7 @@ def read_json(content: bytes, what: str) -> dict[str, Any]:
     """Return an object from JSON."""
     try:
         value = json.loads(content)
+        canonical(value)  # refuses NaN, Infinity and texts that are none
     except (ValueError, RecursionError):
         raise InputError(f"{what}: expected JSON written by residuum pack, got something else") from None
     if not isinstance(value, dict):
@@ -58,11 +63,25 @@ def read_json(content: bytes, what: str) -> dict[str, Any]:
     return value
 
 
+def parsed_record(content: bytes) -> Results:
+    """Return the record of a pack."""
+    try:
+        return Results.model_validate(read_json(content, RECORD))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(f"{RECORD}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
 def read_manifest(content: bytes) -> dict[str, Any]:
     """Return the manifest of a pack, with a schema that this version knows."""
     manifest = read_json(content, MANIFEST)
     if manifest.get("schema") != SCHEMA:
         raise InputError(f"{MANIFEST}: expected schema {SCHEMA!r}, got {manifest.get('schema')!r}")
+    for name in OBJECTS:
+        if not isinstance(manifest.get(name), dict):
+            raise InputError(f"{MANIFEST}: expected an object for {name!r}, got {manifest.get(name)!r:.60}")
+    if not all(isinstance(model, dict) for model in manifest["models"].values()):
+        raise InputError(f"{MANIFEST}: expected an object for every model, got something else")
     return manifest
 
 
@@ -75,4 +94,4 @@ def unpack(contents: Mapping[str, bytes], folder: Path) -> None:
 
 def read_record(path: Path | str) -> Results:
     """Return the record of the run in a pack."""
-    return Results.model_validate(read_json(read_pack(path)[RECORD], RECORD))
+    return parsed_record(read_pack(path).get(RECORD, b""))

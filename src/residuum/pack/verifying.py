@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from residuum.auditing import Counts
-from residuum.errors import InputError
+from residuum.errors import InputError, first_line
 from residuum.models import load_weights
 from residuum.pack.derivation import derived_record, differences
 from residuum.pack.hashing import Pseudonyms, canonical, code_sha256, listed, read_key, root_of, seal_of
@@ -15,7 +15,7 @@ from residuum.pack.manifest import conclusions
 from residuum.pack.merkle import merkle_root
 from residuum.pack.own_measures import add_measures
 from residuum.pack.presence import presence_differences
-from residuum.pack.reading import read_json, read_manifest, read_pack, unpack
+from residuum.pack.reading import parsed_record, read_manifest, read_pack, unpack
 from residuum.pack.spot_check import (
     Cells,
     Load,
@@ -92,7 +92,7 @@ def verify(
         if splits is None or key is None:
             skipped.append("ids and counts of single samples (give --models, the data and --key)")
             return Verification(list(dict.fromkeys(found)), checked, skipped)
-        record = Results.model_validate(read_json(contents[RECORD], RECORD))
+        record = parsed_record(contents[RECORD])
         pseudonyms = Pseudonyms(read_key(key), str(manifest.get("name")))
         found += check_ids(manifest, record, Path(folder), splits, pseudonyms)
         checked.append("pseudonyms of all samples, and near-duplicates")
@@ -139,10 +139,18 @@ def _number_differences(
         return [str(error).replace(f"{folder}/", "")]
     found = add_measures(record, measures)
     try:
-        derived = derived_record(record, folder)
+        return found + _derived_differences(manifest, contents, record, folder)
     except (InputError, FileNotFoundError) as error:
         return [*found, str(error).replace(f"{folder}/", "")]
-    found += differences(record.as_dict(), derived.as_dict())
+    except Exception as error:  # a record may contradict itself in any way, and that is the finding
+        return [*found, f"{RECORD}: its numbers cannot be derived ({first_line(error)})"]
+
+
+def _derived_differences(
+    manifest: Mapping[str, Any], contents: Mapping[str, bytes], record: Results, folder: Path
+) -> list[str]:
+    derived = derived_record(record, folder)
+    found = differences(record.as_dict(), derived.as_dict())
     stated = {name: manifest.get(name) for name in conclusions(derived)}
     found += differences(stated, conclusions(derived), MANIFEST)
     found += _request_differences(manifest, derived, folder)

@@ -1,5 +1,6 @@
 """The verdict on one row of a run, and conditions on verdicts and numbers under which a run fails: pure functions."""
 
+import math
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -236,9 +237,12 @@ def parse_condition(text: str) -> Condition:
         if match["name"] not in QUANTITIES:
             raise unknown_name(f"quantity in the condition {text!r}", match["name"], QUANTITIES)
         try:
-            return Condition(text, match["name"], match["row"], match["sign"], float(match["number"]))
+            number = float(match["number"])
         except ValueError:
-            raise InputError(f"expected a number in the condition {text!r}, got {match['number']!r}") from None
+            number = math.nan
+        if not math.isfinite(number):
+            raise InputError(f"expected a finite number in the condition {text!r}, got {match['number']!r}")
+        return Condition(text, match["name"], match["row"], match["sign"], number)
     named = NAMED.fullmatch(text.strip())
     name = named["name"] if named else text
     if named is None or name not in (*POLICIES, WARNINGS) or (name == WARNINGS and named["row"]):
