@@ -21,7 +21,7 @@ from residuum.auditing import Counts
 from residuum.auditing.own_measures import OURS, OWN_MEASURES
 from residuum.cli import run_command
 from residuum.data import DATASETS, load_dataset
-from residuum.experiments import Experiment, load_scenario, plan, scenario_names
+from residuum.experiments import SCENARIOS, Experiment, load_scenario, plan
 from residuum.experiments.store import Store
 from residuum.methods import methods
 from residuum.models import MODELS, load_weights
@@ -252,7 +252,7 @@ def test_entry_points_of_every_kind(capsys):
     assert listed["models"]["flat"] == "One linear layer on all pixels."
     assert "shade" in listed["perturbations"]
     assert "gentle" in listed["methods"]
-    assert scenario_names()[-1] == "faraway"
+    assert list(SCENARIOS)[-1] == "faraway"
     assert load_scenario("faraway").forget.forget_fraction == 0.2
     assert len(load_dataset("stripes").train) == 200
 

@@ -11,7 +11,7 @@ import pytest
 
 from residuum.cli.catalogue import KINDS, catalogue
 from residuum.data import DATASETS
-from residuum.experiments import load_scenario, scenario_names
+from residuum.experiments import SCENARIOS, load_scenario
 from residuum.methods import methods
 from residuum.models import MODELS
 from residuum.perturbations import PERTURBATIONS
@@ -45,7 +45,7 @@ def test_settings_and_defaults_are_those_of_the_class(kind, name):
 
 
 def test_scenarios_have_their_descriptions():
-    assert list(catalogue("scenarios")) == scenario_names()
+    assert list(catalogue("scenarios")) == list(SCENARIOS)
     assert all(entry.about == load_scenario(name).description for name, entry in catalogue("scenarios").items())
 
 

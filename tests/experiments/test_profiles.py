@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from residuum import execution
-from residuum.experiments import Experiment, load_scenario, run_all, scenario_names, write_run
+from residuum.experiments import SCENARIOS, Experiment, load_scenario, run_all, write_run
 from residuum.experiments.experiment import merged, scenario_tree
 from residuum.methods import methods
 from residuum.metrics import Relearning
@@ -42,7 +42,7 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("profile", ["cpu", "paper"])
-@pytest.mark.parametrize("name", scenario_names())
+@pytest.mark.parametrize("name", list(SCENARIOS))
 def test_every_scenario_has_both_profiles_and_names_what_exists(name, profile):
     experiment = Experiment.create(name, profile=profile)
     scenario = experiment.scenario
@@ -60,7 +60,7 @@ def test_every_scenario_has_both_profiles_and_names_what_exists(name, profile):
 
 def test_the_wanted_scenarios_are_there():
     small = "tiny digits digits-random iris-figure fashion-mnist small-cifar5 small-cifar5-class vgg11"
-    assert {*small.split(), "cifar10", "cifar10-class", "imagenet100"} <= set(scenario_names())
+    assert {*small.split(), "cifar10", "cifar10-class", "imagenet100"} <= set(SCENARIOS)
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -104,7 +104,7 @@ def test_sizes_are_the_published_ones():
 def test_what_the_paper_leaves_open_of_training_and_re_learning_is_listed():
     for name in ("cifar10", "cifar10-class"):
         assert {"momentum", "weight_decay", "schedule"} <= set(load_scenario(name, profile="paper").left_open["train"])
-    for name in scenario_names():
+    for name in SCENARIOS:
         listed = load_scenario(name, profile="paper").left_open["relearn"]
         assert {"lr", "momentum", "weight_decay", "batch_size", "bn_mode", "data"} <= set(listed)
         assert not {"epochs", "tolerance"} & set(listed)  # published: 30 and 5 %

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from residuum.experiments import Experiment, load_scenario, scenario_names
+from residuum.experiments import SCENARIOS, Experiment, load_scenario
 from residuum.experiments.experiment import parse_row
 from residuum.experiments.parsing import build_perturbation, field_type, override, read_as
 from residuum.experiments.settings import Scenario
@@ -15,8 +15,8 @@ from residuum.types import InputError
 
 
 def test_every_scenario_loads_and_its_rows_can_be_built():
-    assert "digits" in scenario_names()
-    for name in scenario_names():
+    assert "digits" in SCENARIOS
+    for name in SCENARIOS:
         experiment = Experiment.create(name)
         assert experiment.labels[:3] == ["original", "retrain", "control"]
         assert [row.build().name for row in experiment.rows] == [row.method for row in experiment.rows]

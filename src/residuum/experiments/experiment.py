@@ -201,7 +201,7 @@ def _with_plugins(scenario: Scenario) -> Scenario:
 def scenario_tree(name: str, profile: str = DEFAULT_PROFILE) -> dict[str, Any]:
     """Return the values of a scenario's file with those of one of its profiles; every file has the profile `cpu`.
 
-    `name` is one of `scenario_names`, or the path of a .toml file, which is called by its stem.
+    `name` is one of `SCENARIOS`, or the path of a .toml file, which is called by its stem.
     """
     tree = _file_tree(name)
     name = name if name in SCENARIOS else Path(name).stem

@@ -25,8 +25,3 @@ SCENARIOS: Table[Traversable] = Table(
     },
     _accepted,
 )
-
-
-def scenario_names() -> list[str]:
-    """Return the names of the scenarios that come with the package, then those of installed packages."""
-    return list(SCENARIOS)

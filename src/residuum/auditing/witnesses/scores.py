@@ -20,14 +20,14 @@ def margins(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 C = 0.3
-GAMMA = 1.0
 
 
 def log_relative(margins: Floats, innocent: Floats, *, c: float = C) -> Floats:
     """Return log q, q(x) = p_m(y|x) / ((1 + c)/2 * mean_k p_k(y|x) + (1 - c)/2), shape (n,).
 
     `margins` (n,) of the judged model, `innocent` (N, n) of all others, N >= 1; p = 1 / (1 + exp(-margin)). c < 1 keeps
-    q finite where no innocent model knows the sample.
+    q finite where no innocent model knows the sample. The published score, the share of a population with less q,
+    ranks samples as q does.
 
     Reference: Zarifzadeh, Liu and Shokri, "Low-cost high-power membership inference attacks", 2024.
 
@@ -41,13 +41,6 @@ def log_relative(margins: Floats, innocent: Floats, *, c: float = C) -> Floats:
     known = (1 + c) / 2 * expit(innocent).mean(0) + (1 - c) / 2
     relative: Floats = log_expit(margins) - np.log(known)
     return relative
-
-
-def rmia_score(log_q: Floats, population: Floats, *, gamma: float = GAMMA) -> Floats:
-    """Return the share of the population z with q(x) / q(z) > gamma, which calibrates thresholds, shape (n,)."""
-    line = np.sort(population)
-    share: Floats = np.searchsorted(line, log_q - np.log(gamma), side="left") / len(line)
-    return share
 
 
 BINS, CLIP, LEAST = 20, 100.0, 1e-5
