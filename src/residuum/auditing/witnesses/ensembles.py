@@ -98,7 +98,7 @@ class KLoM(EnsembleWitness):
     reference: bool = False
     permutations: int = 99
     name: ClassVar[str] = "klom"
-    meaning: ClassVar[str] = "KL divergence of margins from innocent models', 95th percentile of forgotten samples"
+    meaning: ClassVar[str] = "KL of margins from innocent models', 95th percentile; memory if above validation's"
 
     def of_ensemble(self, ensemble: Ensemble, *, seed: int) -> dict[str, Any]:
         """Return the value of each row with what chance makes of it; p permutes models."""
@@ -147,7 +147,7 @@ class ULiRA(EnsembleWitness):
     """AUC of the likelihood ratio between a row's seeds and the innocents, on forgotten samples; see `u_lira`."""
 
     name: ClassVar[str] = "ulira"
-    meaning: ClassVar[str] = "AUC: margins of forgotten samples tell the row's models from innocent ones"
+    meaning: ClassVar[str] = "AUC: margins tell the row's models from innocent ones; memory if above held-out's"
 
     def of_ensemble(self, ensemble: Ensemble, *, seed: int) -> dict[str, Any]:
         """Return AUC with interval over models, TPR at 1 % FPR and p of each row."""
