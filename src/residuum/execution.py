@@ -186,21 +186,21 @@ def _computed(
     if sum(work.seconds.values()) > resources.most_days * 24 * 3600:
         text = f"expected work of at most {resources.most_days:g} days, got {work}"
         raise InputError(f"{text}; lower draws, epochs or seeds, or start it all the same with --yes")
-    claim_folder(folder, kind)
-    if progress:
-        for line in _announced(steps, todo, work):
-            say(line)
     apart = resources.apart and any(foreign_method(stage.settings) for stage in all_stages(plans))
     one = not resources.one_process or (work.short and not steps[0].scenario.audit.until)
     workers = 1 if one else resources.workers
     where = nullcontext(executor) if executor else engine(workers, resources.cluster, apart=apart and team.size == 1)
-    with where as pool, shown(progress, todo.total) as report:
+    with where as pool:  # a cluster that cannot be reached is said before anything else
+        claim_folder(folder, kind)
+        for line in _announced(steps, todo, work) if progress else ():
+            say(line)
+        with shown(progress, todo.total) as report:
 
-        def computed(left: list[Experiment]) -> list[list[Result]]:
-            known = plans if left is steps else None
-            return run_all(left, store=store, executor=pool, report=report, plans=known, team=team, judge=_go_on)
+            def computed(left: list[Experiment]) -> list[list[Result]]:
+                known = plans if left is steps else None
+                return run_all(left, store=store, executor=pool, report=report, plans=known, team=team, judge=_go_on)
 
-        survivors, results = _surviving(steps, computed, team)
+            survivors, results = _surviving(steps, computed, team)
     team.end()
     return survivors, results
 
