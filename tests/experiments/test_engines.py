@@ -39,6 +39,12 @@ def test_two_processes_give_the_same_record(finished, quick, tmp_path):
     assert without_times(results_record(quick, results).as_dict()) == without_times(finished[0])
 
 
+def test_a_worker_that_is_killed_is_said_in_one_line():
+    lost = pytest.raises(LostProcessError, match="a worker process was killed or ran out of memory; finished stages")
+    with lost, engine(workers=2) as executor:
+        executor.submit(signal.raise_signal, signal.SIGKILL).result(timeout=60)
+
+
 def test_the_outline_counts(finished, quick, tmp_path):
     _, folder, _ = finished
     assert str(outline([plan(quick)], folder / "store")) == "22 stages: 22 finished, 0 to run"
@@ -130,6 +136,7 @@ def test_a_killed_run_leaves_no_worker_behind(tmp_path):
     wait_for_the_end_of(everyone)
 
 
+@pytest.mark.long
 def test_a_killed_worker_ends_the_run_with_one_line(tmp_path):
     process, everyone = start_two_workers(tmp_path)
     log = (tmp_path / ".residuum/store/log.txt").read_text()

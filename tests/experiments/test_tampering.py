@@ -131,7 +131,9 @@ class Stopped(Exception):
     """As a kill, but the test goes on."""
 
 
-def test_a_stage_starts_again_from_a_damaged_checkpoint_and_gives_the_same_model(quick, tmp_path, monkeypatch, capsys):
+def test_a_stage_starts_again_from_a_damaged_checkpoint_and_gives_the_same_model(
+    quick, finished, tmp_path, monkeypatch, capsys
+):
     save = SealedCheckpoint.save
 
     def stopping(self, position, *rest):
@@ -140,7 +142,7 @@ def test_a_stage_starts_again_from_a_damaged_checkpoint_and_gives_the_same_model
         if position.epoch == 3:
             raise Stopped
 
-    undisturbed = run_all([quick], store=tmp_path / "a")[0]
+    undisturbed = finished[2]
     with monkeypatch.context() as patch:
         patch.setattr(SealedCheckpoint, "save", stopping)
         with pytest.raises(Stopped):

@@ -115,6 +115,7 @@ def test_matrix_free_equals_explicit_on_a_convolutional_network(loss, tiny):
     assert (free - explicit).norm() < 1e-4 * explicit.norm()
 
 
+@pytest.mark.long
 def test_matrix_free_equals_explicit_in_single_precision(original, splits):
     few = cut(splits.retain.subset(range(0, 100, 5)), splits.forget.subset(range(6)), 3)
     explicit = step(original, few, weight_decay=0.5)
