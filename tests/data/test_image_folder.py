@@ -134,7 +134,7 @@ def test_other_files_are_counted_and_hidden_ones_ignored(tmp_path):
     fill(tmp_path, FLAT)
     (tmp_path / "cat/.hidden").touch()
     (tmp_path / "cat/notes.txt").touch()
-    with pytest.warns(ResiduumWarning, match=r"1 files without an image's ending are left out, the first is 'cat"):
+    with pytest.warns(ResiduumWarning, match=r"1 file without an image's ending left out, the first is 'cat"):
         assert len(load_image_folder(tmp_path).train) == len(FLAT)
 
 

@@ -590,7 +590,9 @@ def test_one_sample_is_shown_alone(made, tmp_path, capsys):
     ):
         (tmp_path / "other.json").write_text(json.dumps(proof | changed))
         assert run_command(["verify", words[0], "--presence", f"{tmp_path}/other.json"]) == 1
-        assert said in capsys.readouterr().out
+        captured = capsys.readouterr()
+        assert said in captured.out
+        assert captured.err.endswith(": 1 difference\n")
     assert run_command(["prove", words[0], splits.retain.ids[0], *words[1:]]) == 2
     assert "is not in the request of this pack" in capsys.readouterr().err
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from residuum.cli import options, own
-from residuum.errors import InputError, tell
+from residuum.errors import InputError, plural, tell
 
 OwnMeasures = Annotated[
     str | None, typer.Option(help="Comma-separated FILE.py:FUNCTION: the measures of your own that the run has.")
@@ -95,7 +95,7 @@ def verify_pack(
         lines = [f"{how}: {text}" for how, texts in looked_at.items() for text in texts]
         tell("\n".join([*wrong, *lines]))
     if wrong:
-        tell(f"{pack}: {len(wrong)} differences", err=True)
+        tell(f"{pack}: {plural(len(wrong), 'difference')}", err=True)
         raise typer.Exit(1)
     tell(f"{pack}: everything that was checked agrees", err=True)
 

@@ -11,6 +11,7 @@ from residuum.data.dataset import Dataset, checked_class_names
 from residuum.data.files import GIVE_ROOT, data_roots, find_folder
 from residuum.data.ids import refuse_unusable_ids
 from residuum.data.images import ImageFiles, checked_sizes
+from residuum.errors import plural
 from residuum.types import InputError, Samples, unknown_name, warn
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
@@ -85,7 +86,7 @@ def _image_paths(root: Path, folders: Sequence[Path], class_names: Sequence[str]
         listed += [(path, class_names.index(folder.name)) for path in images]
         others += [path for path in files if not path.lower().endswith(SUFFIXES)]
     if others:
-        text = f"{root}: {len(others)} files without an image's ending are left out, the first is {others[0]!r}"
+        text = f"{root}: {plural(len(others), 'file')} without an image's ending left out, the first is {others[0]!r}"
         warn(text, stacklevel=4)
     return listed
 

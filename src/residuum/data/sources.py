@@ -18,6 +18,7 @@ from residuum.data.dataset import Dataset, checked_class_names, memory, read_npz
 from residuum.data.files import read_bytes
 from residuum.data.ids import Ids, read_ids, refuse_repeats
 from residuum.data.image_folder import load_image_folder
+from residuum.errors import plural
 from residuum.types import InputError, Samples, unknown_name
 
 LABELS = ("label", "labels", "target", "y")
@@ -129,7 +130,9 @@ def _read_table(path: Path) -> dict[str, list[str]]:
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} is no table of comma-separated values in UTF-8 ({error})") from None
     if len(lines) < 2:
-        raise InputError(f"{path} has {len(lines)} lines; expected the names of the columns and a line for each sample")
+        raise InputError(
+            f"{path} has {plural(len(lines), 'line')}; expected the names of the columns and a line for each sample"
+        )
     head = lines[0]
     refuse_repeats(head, f"{path}: columns")
     if (short := next((k for k, line in enumerate(lines) if len(line) != len(head)), None)) is not None:

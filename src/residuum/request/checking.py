@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from residuum.data.sources import Source
+from residuum.errors import plural
 from residuum.models import are_probabilities, evaluating, forward, space_of
 from residuum.types import InputError, Samples, Splits
 
@@ -70,7 +71,7 @@ def _share(logits: Tensor, samples: Samples) -> float:
 def _modes(model: nn.Module) -> Iterator[str]:
     training = [type(module).__name__ for module in model.modules() if module.training]
     if training:
-        yield f"{len(training)} modules are in training mode, the first a {training[0]}; it is used in eval mode"
+        yield f"{plural(len(training), 'module')} in training mode, the first a {training[0]}; it is used in eval mode"
 
 
 def _outputs(logits: Tensor) -> Iterator[str]:
