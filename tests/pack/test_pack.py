@@ -24,11 +24,9 @@ from residuum import Run
 from residuum.auditing import Counts
 from residuum.cli import run_command
 from residuum.pack import pack, verify
-from residuum.pack.data import splits_of
-from residuum.pack.hashing import Pseudonyms, canonical, listed, read_key, root_of, seal_of
-from residuum.pack.manifest import LEFT_OUT, NON_CLAIMS
-from residuum.pack.merkle import merkle_root
-from residuum.pack.process import data_fingerprint, near_duplicates
+from residuum.pack.hashing import Pseudonyms, canonical, listed, merkle_root, read_key, root_of, seal_of
+from residuum.pack.manifest import LEFT_OUT, NON_CLAIMS, data_fingerprint, near_duplicates
+from residuum.pack.reading import splits_of
 from residuum.run_folder import noted_packs
 from residuum.types import InputError, Samples
 

@@ -10,7 +10,7 @@ from residuum.cli import run_command
 from residuum.errors import InputError
 from residuum.models import build_model, load_weights, save_weights
 from residuum.reporting import wording
-from residuum.reporting.card import model_card
+from residuum.reporting.exports import model_card
 
 
 def parts(card):

@@ -23,9 +23,9 @@ COMMANDS = {
     "check": "residuum.cli.listing:check_target",
     "log": "residuum.cli.report:log_stored_run",
     "card": "residuum.cli.report:write_card",
-    "pack": "residuum.cli.evidence:pack_run",
-    "prove": "residuum.cli.evidence:prove_sample",
-    "verify": "residuum.cli.evidence:verify_pack",
+    "pack": "residuum.cli.report:pack_run",
+    "prove": "residuum.cli.report:prove_sample",
+    "verify": "residuum.cli.report:verify_pack",
 }
 DEBUG = "--debug"
 COMPLETION = "_RESIDUUM_COMPLETE"

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from residuum.cli import options
 from residuum.cli.catalogue import KINDS, Entry, catalogue
+from residuum.cli.options import option
 from residuum.errors import tell, unknown_name
 
 NOTE = "Settings with their defaults, for --set NAME.key=value and --methods NAME:key=value."
@@ -85,8 +86,7 @@ def check_target(
         str, typer.Argument(metavar="TARGET", help="FILE.py:NAME, PACKAGE.MODULE:NAME, FILE.toml, or a known name.")
     ],
     kind: Annotated[
-        str | None,
-        typer.Option(help="method, perturbation, dataset, model, measure or scenario, where it is not clear."),
+        str | None, option("method, perturbation, dataset, model, measure or scenario, where it is not clear.")
     ] = None,
     as_json: options.Json = False,
 ) -> None:

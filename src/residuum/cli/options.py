@@ -66,7 +66,8 @@ def names_like(kind: str) -> Callable[[str], list[str]]:
     return complete
 
 
-def _option(text: str, *names: str, **more: Any) -> Any:  # noqa: ANN401 (typer's settings, and what it makes of them)
+def option(text: str, *names: str, **more: Any) -> Any:  # noqa: ANN401 (typer's settings, and what it makes of them)
+    """Return an option with its help; its name is that of the parameter unless others are given."""
     return typer.Option(*names, help=text, **more)
 
 
@@ -79,15 +80,15 @@ PICTURES = "Show pictures of forgotten samples; default: public data sets only."
 IDS = "List forgotten samples by id; default: public data only."
 
 Scenario = Annotated[str, typer.Argument(help=SCENARIO, autocompletion=names_like("scenarios"))]
-Perturbations = Annotated[str | None, _option(PERTURBATIONS, autocompletion=names_like("perturbations"))]
-Method = Annotated[str, _option("Name of the method.")]
-DataRoot = Annotated[Path | None, _option("Folder that holds data sets.")]
-Gallery = Annotated[bool | None, _option(PICTURES, "--gallery/--no-gallery")]
-SampleList = Annotated[bool | None, _option(IDS, "--samples/--no-samples")]
-FailIf = Annotated[list[str] | None, _option(FAIL_IF)]
-Json = Annotated[bool, _option("Print machine-readable output.", "--json")]
-Measures = Annotated[str | None, _option(MEASURES)]
-RecordJson = Annotated[bool, _option("Print results.json instead of tables.", "--json")]
+Perturbations = Annotated[str | None, option(PERTURBATIONS, autocompletion=names_like("perturbations"))]
+Method = Annotated[str, option("Name of the method.")]
+DataRoot = Annotated[Path | None, option("Folder that holds data sets.")]
+Gallery = Annotated[bool | None, option(PICTURES, "--gallery/--no-gallery")]
+SampleList = Annotated[bool | None, option(IDS, "--samples/--no-samples")]
+FailIf = Annotated[list[str] | None, option(FAIL_IF)]
+Json = Annotated[bool, option("Print machine-readable output.", "--json")]
+Measures = Annotated[str | None, option(MEASURES)]
+RecordJson = Annotated[bool, option("Print results.json instead of tables.", "--json")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,17 +96,17 @@ class Study:
     """What `run`, `sweep` and `tune` are given: how to audit, where data and finished stages are, how many workers."""
 
     perturbations: Perturbations = None
-    draws: Annotated[int | None, _option("Draws per forgotten sample and radius.")] = None
-    store: Annotated[Path, _option("Folder of finished stages.")] = DEFAULT_STORE
-    profile: Annotated[str, _option("cpu: what two cores can do; paper: the published settings.")] = "cpu"
+    draws: Annotated[int | None, option("Draws per forgotten sample and radius.")] = None
+    store: Annotated[Path, option("Folder of finished stages.")] = DEFAULT_STORE
+    profile: Annotated[str, option("cpu: what two cores can do; paper: the published settings.")] = "cpu"
     data_root: DataRoot = None
-    init_from: Annotated[Path | None, _option("Weights that every model starts from, but for its head.")] = None
-    manifest: Annotated[Path | None, _option("Which samples those weights have seen.")] = None
+    init_from: Annotated[Path | None, option("Weights that every model starts from, but for its head.")] = None
+    manifest: Annotated[Path | None, option("Which samples those weights have seen.")] = None
     settings: Annotated[
-        list[str] | None, _option("key=value with a dotted key, e.g. rurk.tau=0.02; repeatable.", "--set")
+        list[str] | None, option("key=value with a dotted key, e.g. rurk.tau=0.02; repeatable.", "--set")
     ] = None
-    workers: Annotated[int, _option("Processes; results do not depend on it.", min=1, max=1024)] = os.cpu_count() or 1
-    cluster: Annotated[str | None, _option("tcp://host:port of a dask scheduler; see docs/scale.md.")] = None
+    workers: Annotated[int, option("Processes; results do not depend on it.", min=1, max=1024)] = os.cpu_count() or 1
+    cluster: Annotated[str | None, option("tcp://host:port of a dask scheduler; see docs/scale.md.")] = None
 
     def overrides(self) -> dict[str, Any]:
         """Return the scenario's settings that these options change."""
@@ -145,19 +146,19 @@ class Study:
 class LongStudy(Study):
     """What `run` and `sweep` are given beside: seeds, draws by precision, and processes that share a stage."""
 
-    seeds: Annotated[str | None, _option("Comma-separated run seeds.")] = None
+    seeds: Annotated[str | None, option("Comma-separated run seeds.")] = None
     half_width: Annotated[
-        float | None, _option("Instead of draws: make as many as bring every interval of r to +-this.")
+        float | None, option("Instead of draws: make as many as bring every interval of r to +-this.")
     ] = None
-    max_draws: Annotated[int | None, _option("At most this many draws with --half-width.")] = None
+    max_draws: Annotated[int | None, option("At most this many draws with --half-width.")] = None
     devices: Annotated[
-        int | None, _option("Processes that share each stage, one per GPU if any; see docs/scale.md.", min=1, max=1024)
+        int | None, option("Processes that share each stage, one per GPU if any; see docs/scale.md.", min=1, max=1024)
     ] = None
     nodes: Annotated[
-        int, _option("Machines that share each stage; start the command on all of them.", min=1, max=1024)
+        int, option("Machines that share each stage; start the command on all of them.", min=1, max=1024)
     ] = 1
-    precision: Annotated[str, _option("Of training and unlearning: 32-true or bf16-mixed.")] = "32-true"
-    yes: Annotated[bool, _option("Start work that is estimated to take more than a month, too.", "--yes")] = False
+    precision: Annotated[str, option("Of training and unlearning: 32-true or bf16-mixed.")] = "32-true"
+    yes: Annotated[bool, option("Start work that is estimated to take more than a month, too.", "--yes")] = False
 
     def overrides(self) -> dict[str, Any]:
         """Return the scenario's settings that these options change; draws and a half-width exclude each other."""

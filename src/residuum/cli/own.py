@@ -9,9 +9,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from residuum.cli import options
+from residuum.cli.options import option
 from residuum.cli.run import print_run
 from residuum.errors import InputError, tell, unknown_name
 
@@ -38,37 +37,27 @@ Text = str | None
 class OwnModel:
     """What both commands are given: a network in a file, its weights and data, what to forget, and how inputs are."""
 
-    model: Annotated[str, typer.Option(help=MODEL)]
-    weights: Annotated[Path, typer.Option(help="Its state dict, .safetensors or .pt, as it was trained.")]
-    data: Annotated[Path, typer.Option(help=DATA)]
-    forget: Annotated[Path, typer.Option(help=FORGET)]
-    validation: Annotated[Path | None, typer.Option(help=VALIDATION)] = None
-    mean: Annotated[Text, typer.Option(help=MEAN)] = None
-    std: Annotated[Text, typer.Option(help="See --mean.")] = None
-    bounds: Annotated[
-        str, typer.Option(help="Lowest and highest value of the inputs, or none for standardised features.")
-    ] = "0,1"
-    scale: Annotated[
-        Text, typer.Option(help="Unit of the radius: a number, or one for each feature, comma-separated.")
-    ] = None
-    categorical: Annotated[
-        Text, typer.Option(help="Positions of features that noise leaves alone, comma-separated.")
-    ] = None
-    logits: Annotated[Text, typer.Option(help="Attribute or key of the network's output that holds the logits.")] = None
-    batch: Annotated[Text, typer.Option(help=BATCH)] = None
-    tokens: Annotated[bool, typer.Option("--tokens", help="Inputs are token ids.")] = False
-    at: Annotated[Text, typer.Option(help="Layer whose output noise moves where inputs are token ids.")] = None
-    label: Annotated[Text, typer.Option(help="Column with the class; default: label.")] = None
-    id_column: Annotated[Text, typer.Option(help="Column with the ids; default: id.")] = None
-    inputs: Annotated[
-        Text, typer.Option(help="Columns that the network takes, comma-separated; default: all others.")
-    ] = None
-    size: Annotated[int | None, typer.Option(help="Side in pixels that the images of a folder are scaled to.")] = None
-    class_names: Annotated[
-        Text, typer.Option(help="Names of the classes in the order of the outputs, comma-separated.")
-    ] = None
-    recipe: Annotated[Text, typer.Option(help=RECIPE)] = None
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1
+    model: Annotated[str, option(MODEL)]
+    weights: Annotated[Path, option("Its state dict, .safetensors or .pt, as it was trained.")]
+    data: Annotated[Path, option(DATA)]
+    forget: Annotated[Path, option(FORGET)]
+    validation: Annotated[Path | None, option(VALIDATION)] = None
+    mean: Annotated[Text, option(MEAN)] = None
+    std: Annotated[Text, option("See --mean.")] = None
+    bounds: Annotated[str, option("Lowest and highest value of the inputs, or none for standardised features.")] = "0,1"
+    scale: Annotated[Text, option("Unit of the radius: a number, or one for each feature, comma-separated.")] = None
+    categorical: Annotated[Text, option("Positions of features that noise leaves alone, comma-separated.")] = None
+    logits: Annotated[Text, option("Attribute or key of the network's output that holds the logits.")] = None
+    batch: Annotated[Text, option(BATCH)] = None
+    tokens: Annotated[bool, option("Inputs are token ids.", "--tokens")] = False
+    at: Annotated[Text, option("Layer whose output noise moves where inputs are token ids.")] = None
+    label: Annotated[Text, option("Column with the class; default: label.")] = None
+    id_column: Annotated[Text, option("Column with the ids; default: id.")] = None
+    inputs: Annotated[Text, option("Columns that the network takes, comma-separated; default: all others.")] = None
+    size: Annotated[int | None, option("Side in pixels that the images of a folder are scaled to.")] = None
+    class_names: Annotated[Text, option("Names of the classes in the order of the outputs, comma-separated.")] = None
+    recipe: Annotated[Text, option(RECIPE)] = None
+    seed: Annotated[int, option("Seed of everything random.")] = 1
 
     def request(self, held_out: Path | None, retrain: str | None = None) -> Request:
         """Return the request that these options mean."""
@@ -111,9 +100,9 @@ class OwnModel:
 @options.with_options
 def unlearn_model(
     own: OwnModel,
-    out: Annotated[Path, typer.Option(help="File of the unlearned weights, .safetensors or .pt, under your own keys.")],
-    method: Annotated[str, typer.Option(help="NAME[:key=value...]; see `residuum list methods`.")] = "soft_reset",
-    held_out: Annotated[Path | None, typer.Option(help=HELD_OUT)] = None,
+    out: Annotated[Path, option("File of the unlearned weights, .safetensors or .pt, under your own keys.")],
+    method: Annotated[str, option("NAME[:key=value...]; see `residuum list methods`.")] = "soft_reset",
+    held_out: Annotated[Path | None, option(HELD_OUT)] = None,
     as_json: options.Json = False,
 ) -> None:
     """Unlearn samples from a network of your own; write its weights."""
@@ -141,24 +130,20 @@ def unlearn_model(
 @options.with_options
 def audit_model(
     own: OwnModel,
-    held_out: Annotated[Path, typer.Option(help=HELD_OUT)],
-    unlearned: Annotated[list[str], typer.Option(help="[LABEL=]FILE of unlearned weights; repeatable.")],
-    reference: Annotated[Path | None, typer.Option(help="Weights re-trained without the forgotten samples.")] = None,
-    control: Annotated[list[Path] | None, typer.Option(help="More of them, with other seeds; repeatable.")] = None,
-    retrain: Annotated[
-        str | None, typer.Option(help="FILE.py:NAME of your training function (samples, seed) -> network.")
-    ] = None,
-    controls: Annotated[int, typer.Option(min=0, help="How many to train by --retrain or --recipe.")] = 3,
+    held_out: Annotated[Path, option(HELD_OUT)],
+    unlearned: Annotated[list[str], option("[LABEL=]FILE of unlearned weights; repeatable.")],
+    reference: Annotated[Path | None, option("Weights re-trained without the forgotten samples.")] = None,
+    control: Annotated[list[Path] | None, option("More of them, with other seeds; repeatable.")] = None,
+    retrain: Annotated[str | None, option("FILE.py:NAME of your training function (samples, seed) -> network.")] = None,
+    controls: Annotated[int, option("How many to train by --retrain or --recipe.", min=0)] = 3,
     innocents: Annotated[
-        bool, typer.Option("--innocents", help="Let cheap, briefly trained stand-ins take their place: weaker.")
+        bool, option("Let cheap, briefly trained stand-ins take their place: weaker.", "--innocents")
     ] = False,
     perturbations: options.Perturbations = None,
-    taus: Annotated[
-        str | None, typer.Option(help="Radii, comma-separated; for several perturbations the same.")
-    ] = None,
+    taus: Annotated[str | None, option("Radii, comma-separated; for several perturbations the same.")] = None,
     measures: options.Measures = None,
-    draws: Annotated[int, typer.Option(min=1, help="Draws per forgotten sample and radius.")] = 100,
-    out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("runs/request"),
+    draws: Annotated[int, option("Draws per forgotten sample and radius.", min=1)] = 100,
+    out: Annotated[Path, option("Folder of the run.")] = Path("runs/request"),
     gallery: options.Gallery = None,
     samples: options.SampleList = None,
     fail_if: options.FailIf = None,

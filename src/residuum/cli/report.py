@@ -1,4 +1,4 @@
-"""What is made of stored runs: `residuum report`, `residuum card` and `residuum log`."""
+"""What is made of stored runs: `residuum report`, `card`, `log`, and evidence: `pack`, `prove`, `verify`."""
 
 import json
 from pathlib import Path
@@ -6,23 +6,28 @@ from typing import Annotated
 
 import typer
 
-from residuum.cli import options
-from residuum.errors import plural, tell
+from residuum.cli import options, own
+from residuum.cli.options import option
+from residuum.errors import InputError, plural, tell
 
 Folder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
+OwnMeasures = Annotated[
+    str | None, option("Comma-separated FILE.py:FUNCTION: the measures of your own that the run has.")
+]
+WithData = Annotated[bool, option("Load the run's data, by name, too; --data-root says where they are.", "--data")]
 
 
 def report_runs(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Folders of finished runs; several are compared.")
     ],
-    paper: Annotated[bool, typer.Option("--paper", help="Show the literature's values beside ours.")] = False,
-    paper_file: Annotated[Path | None, typer.Option(help="JSON file of other published values.")] = None,
+    paper: Annotated[bool, option("Show the literature's values beside ours.", "--paper")] = False,
+    paper_file: Annotated[Path | None, option("JSON file of other published values.")] = None,
     gallery: options.Gallery = None,
     samples: options.SampleList = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write to; default: the run's own.")] = None,
+    out: Annotated[Path | None, option("Folder to write to; default: the run's own.")] = None,
     fail_if: options.FailIf = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the written files as JSON.")] = False,
+    as_json: Annotated[bool, option("Print the written files as JSON.", "--json")] = False,
 ) -> None:
     """Write report.html, table.tex, table.csv, samples.csv and figures from stored results; no model is loaded."""
     from residuum.reporting import write_report
@@ -40,11 +45,11 @@ def write_card(
     run: Folder,
     row: Annotated[str, typer.Argument(help="Row of the run, for instance rurk.")],
     out: Annotated[Path, typer.Argument(help="Folder to write model.safetensors and README.md into.")],
-    seed: Annotated[int | None, typer.Option(help="Seed of the model; default: the run's first.")] = None,
+    seed: Annotated[int | None, option("Seed of the model; default: the run's first.")] = None,
 ) -> None:
     """Write the weights of an unlearned model and a model card in Hugging Face's format."""
     from residuum.reporting import Run
-    from residuum.reporting.card import write_model
+    from residuum.reporting.exports import write_model
 
     tell("\n".join(map(str, write_model(Run.load(run), row, out, seed=seed))))
 
@@ -61,3 +66,99 @@ def log_stored_run(
     found = Run.load(run)
     log_run(found, make_logger(tracker, place))
     tell(f"{tracker}: {plural(len(found.rows), 'row')} of {found.name}")
+
+
+def pack_run(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run, with its counts.")],
+    out: Annotated[Path, option("The .zip file to write.")] = Path("evidence.zip"),
+    key: Annotated[Path | None, option("Your key; made if it does not exist. Default: beside the pack, .key.")] = None,
+    data: WithData = False,
+    data_root: options.DataRoot = None,
+    received: Annotated[str | None, option("When the request was received.")] = None,
+    delete_by: Annotated[str | None, option("When the pack is to be deleted.")] = None,
+    measures: OwnMeasures = None,
+    sign: Annotated[Path | None, option("SSH key to sign with: writes PACK.sig (needs ssh-keygen).")] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Write the evidence of a run: counts, record and page without ids, images or paths, and a manifest over them."""
+    from residuum.pack import pack
+    from residuum.pack.hashing import sign_file
+    from residuum.pack.reading import splits_of
+    from residuum.reporting import Run
+
+    done = Run.load(run)
+    splits = splits_of(done.record, data_root) if data else None
+    dates = {"received": received, "delete_by": delete_by}
+    packed = pack(done, out, key=key, splits=splits, measures=own.split(measures) or (), **dates)
+    signature = None if sign is None else sign_file(packed.file, sign)
+    found = {"file": packed.file, "key": packed.key, "seal": packed.seal, "signature": signature}
+    if as_json:
+        options.print_json({name: value and str(value) for name, value in found.items()})
+        return
+    tell(f"{packed.file}: check it with `residuum verify {packed.file}`; seal {packed.seal}")
+    tell(f"{packed.key}: your key; keep it, and never give it away with the pack")
+    if signature is not None:
+        tell(f"{signature}: signature")
+
+
+def verify_pack(
+    pack: Annotated[Path, typer.Argument(help="A .zip file written by `residuum pack`.")],
+    models: Annotated[Path | None, option("Folder of the run, or of its models: compare the weights.")] = None,
+    data: WithData = False,
+    data_root: options.DataRoot = None,
+    key: Annotated[Path | None, option("The holder's key: compare ids with the data.")] = None,
+    cells: Annotated[int, option("How many cells are counted again, with models, data and key.", min=1)] = 20,
+    number: Annotated[int, option("Your number, chosen now: it picks the cells.", min=0)] = 0,
+    measures: OwnMeasures = None,
+    presence: Annotated[
+        Path | None, option("Written by `residuum prove`: check that one sample is in the request.")
+    ] = None,
+    signers: Annotated[Path | None, option("Allowed signers (ssh-keygen): check PACK.sig.")] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Recompute every hash and number of a pack, name each difference, and exit with 1 if there is one."""
+    from residuum.pack import verify
+    from residuum.pack.hashing import signature_problem
+    from residuum.pack.reading import read_record, splits_of
+
+    splits = splits_of(read_record(pack), data_root) if data else None
+    found = verify(
+        pack,
+        models=models,
+        splits=splits,
+        key=key,
+        cells=cells,
+        number=number,
+        measures=own.split(measures) or (),
+        presence=presence,
+    )
+    wrong = [*found.differences, *([] if signers is None else signature_problem(pack, signers))]
+    if as_json:
+        options.print_json({"differences": wrong, "checked": found.checked, "not_checked": found.not_checked})
+    else:
+        looked_at = {"checked": found.checked, "not checked": found.not_checked}
+        lines = [f"{how}: {text}" for how, texts in looked_at.items() for text in texts]
+        tell("\n".join([*wrong, *lines]))
+    if wrong:
+        tell(f"{pack}: {plural(len(wrong), 'difference')}", err=True)
+        raise typer.Exit(1)
+    tell(f"{pack}: everything that was checked agrees", err=True)
+
+
+def prove_sample(
+    pack: Annotated[Path, typer.Argument(help="A .zip file written by `residuum pack`.")],
+    sample: Annotated[str, typer.Argument(help="The whole id of a sample, as it is in the data.")],
+    key: Annotated[Path, option("The key that was written with the pack.")],
+    out: Annotated[Path, option("The .json file to write.")] = Path("presence.json"),
+) -> None:
+    """Write the proof that one sample is in the request of a pack, which tells nothing of the others."""
+    from residuum.files import write_whole
+    from residuum.pack import prove_presence
+    from residuum.pack.hashing import canonical
+
+    proof = canonical(prove_presence(pack, sample, key=key))
+    try:
+        write_whole(out, proof)
+    except OSError as error:
+        raise InputError(f"cannot write {out}: {error.strerror}; choose another file with --out") from None
+    tell(f"{out}: check it with `residuum verify {pack} --presence {out}`")

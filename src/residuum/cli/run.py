@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from residuum.cli import options
+from residuum.cli.options import option
 from residuum.errors import InputError, plural, tell
 
 if TYPE_CHECKING:
@@ -28,20 +27,18 @@ ACCEPT = "Judge by a reference that is not comparable, and say so."
 def run_scenario(
     study: options.LongStudy,
     scenario: options.Scenario = "digits",
-    methods: Annotated[str | None, typer.Option(help=METHODS, autocompletion=options.names_like("methods"))] = None,
-    until: Annotated[str | None, typer.Option(help=UNTIL)] = None,
+    methods: Annotated[str | None, option(METHODS, autocompletion=options.names_like("methods"))] = None,
+    until: Annotated[str | None, option(UNTIL)] = None,
     measures: options.Measures = None,
-    references: Annotated[int | None, typer.Option(min=0, help=REFERENCES)] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; default runs/SCENARIO.")] = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch CIFAR-10 into the data root first.")] = False,
-    accept_reference: Annotated[bool, typer.Option("--accept-reference", help=ACCEPT)] = False,
-    request: Annotated[list[str] | None, typer.Option(help=options.FORGET)] = None,
-    requests: Annotated[Path | None, typer.Option(help=REQUESTS)] = None,
+    references: Annotated[int | None, option(REFERENCES, min=0)] = None,
+    out: Annotated[Path | None, option("Folder of the run; default runs/SCENARIO.")] = None,
+    download: Annotated[bool, option("Fetch CIFAR-10 into the data root first.", "--download")] = False,
+    accept_reference: Annotated[bool, option(ACCEPT, "--accept-reference")] = False,
+    request: Annotated[list[str] | None, option(options.FORGET)] = None,
+    requests: Annotated[Path | None, option(REQUESTS)] = None,
     gallery: options.Gallery = None,
     samples: options.SampleList = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what there is to do and what it costs, do nothing.")
-    ] = False,
+    dry_run: Annotated[bool, option("Say what there is to do and what it costs, do nothing.", "--dry-run")] = False,
     fail_if: options.FailIf = None,
     as_json: options.RecordJson = False,
 ) -> None:

@@ -8,13 +8,13 @@ import typer
 from rich.table import Table
 
 from residuum.cli import options
-from residuum.cli.options import DEFAULT_STORE, Json
+from residuum.cli.options import DEFAULT_STORE, Json, option
 from residuum.errors import InputError, plural, tell
 
 app = typer.Typer(help="List, verify, clean and forget finished stages.", no_args_is_help=True)
 
-Root = Annotated[Path, typer.Option("--store", help="Folder of finished stages.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, remove nothing.")]
+Root = Annotated[Path, option("Folder of finished stages.", "--store")]
+DryRun = Annotated[bool, option("Say what would be removed, remove nothing.", "--dry-run")]
 
 
 @app.command("ls")
@@ -64,9 +64,9 @@ def clean_store(store: Root = DEFAULT_STORE, dry_run: DryRun = False, as_json: J
 @app.command("forget")
 def forget_ids(
     ids: Annotated[list[str] | None, typer.Argument(help="Sample ids.")] = None,
-    id_file: Annotated[Path | None, typer.Option("--ids", help="Text file with one id a line.")] = None,
-    request: Annotated[list[str] | None, typer.Option(help=options.FORGET)] = None,
-    runs: Annotated[bool, typer.Option("--runs", help="Clean the folders of known runs too.")] = False,
+    id_file: Annotated[Path | None, option("Text file with one id a line.", "--ids")] = None,
+    request: Annotated[list[str] | None, option(options.FORGET)] = None,
+    runs: Annotated[bool, option("Clean the folders of known runs too.", "--runs")] = False,
     store: Root = DEFAULT_STORE,
     dry_run: DryRun = False,
     as_json: Json = False,

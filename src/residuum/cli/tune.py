@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from residuum.cli import options
+from residuum.cli.options import option
 from residuum.errors import InputError, plural
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ def sweep_method(
     study: options.LongStudy,
     scenario: options.Scenario,
     method: options.Method,
-    grid: Annotated[list[str], typer.Option(help="field=value,value,...; repeat for a product of fields.")],
-    out: Annotated[Path | None, typer.Option(help="Folder; default runs/SCENARIO-METHOD-sweep.")] = None,
+    grid: Annotated[list[str], option("field=value,value,...; repeat for a product of fields.")],
+    out: Annotated[Path | None, option("Folder; default runs/SCENARIO-METHOD-sweep.")] = None,
     as_json: options.RecordJson = False,
 ) -> None:
     """Run one method over a grid of settings; write its table and the plot's data beside the usual results."""
@@ -69,15 +70,15 @@ def tune_method(
     scenario: options.Scenario,
     method: options.Method,
     grid: Annotated[
-        list[str] | None, typer.Option(help="field=value,value,...; repeat for a product. Default: one for the method.")
+        list[str] | None, option("field=value,value,...; repeat for a product. Default: one for the method.")
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(help="Passes, or 150% of one re-training for each seed; default: the whole grid.")
+        str | None, option("Passes, or 150% of one re-training for each seed; default: the whole grid.")
     ] = None,
-    points: Annotated[float, typer.Option(help="Of validation accuracy that may be lost.")] = 2.0,
-    innocents: Annotated[int, typer.Option(help="Models trained briefly without the forgotten samples, per seed.")] = 2,
-    share: Annotated[float, typer.Option(help="Of re-training's epochs that such a model gets.")] = 0.25,
-    seeds: Annotated[str, typer.Option(help="Comma-separated seeds to average over.")] = SEEDS,
+    points: Annotated[float, option("Of validation accuracy that may be lost.")] = 2.0,
+    innocents: Annotated[int, option("Models trained briefly without the forgotten samples, per seed.")] = 2,
+    share: Annotated[float, option("Of re-training's epochs that such a model gets.")] = 0.25,
+    seeds: Annotated[str, option("Comma-separated seeds to average over.")] = SEEDS,
     as_json: options.Json = False,
 ) -> None:
     """Choose a method's settings without a re-trained model; exit with 1 where no setting fits."""

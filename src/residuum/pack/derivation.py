@@ -1,14 +1,17 @@
 """From counts to the record: everything of results.json that counts, seeds and metrics decide, derived once more."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from residuum.auditing import AuditResult, Counts, first_radius
+from residuum.auditing.own_measures import OWN_MEASURES
 from residuum.auditing.witnesses import WITNESSES, is_witness
+from residuum.errors import InputError
 from residuum.experiments.results import RowFacts, assembled_record
 from residuum.experiments.runner import Result
 from residuum.experiments.witnesses import with_witnesses
+from residuum.plugins import described_plugins
 from residuum.record import Audit, Results, Row
 from residuum.reporting.verdict import with_verdicts
 
@@ -151,3 +154,19 @@ def _same(one: Any, other: Any) -> bool:  # noqa: ANN401 (JSON values)
 def _short(value: Any) -> str:  # noqa: ANN401 (JSON values)
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def add_measures(record: Results, sources: Sequence[str]) -> list[str]:
+    """Add the functions, FILE.py:FUNCTION each, and return which of them stand in another file than the run used.
+
+    Refuse a record with a measure that is not there.
+    """
+    for source in sources:
+        OWN_MEASURES.named(source)
+    wanted = [spec for spec in record.scenario.settings.measures if not is_witness(spec)]
+    for name in wanted:
+        if name not in OWN_MEASURES:
+            raise InputError(f"measure {name} is none of Residuum's; give its function with --measures FILE.py:{name}")
+    now, then = described_plugins(wanted).get("measure", {}), record.scenario.plugins.get("measure", {})
+    other = [name for name in now if name in then and now[name].get("sha256") != then[name].get("sha256")]
+    return [f"measure {name}: its file is not the one that the run used" for name in other]

@@ -21,7 +21,7 @@ from residuum.metrics import accuracies
 from residuum.models import load_weights
 from residuum.pack.derivation import differences
 from residuum.pack.hashing import Pseudonyms
-from residuum.pack.process import process_facts
+from residuum.pack.manifest import process_facts
 from residuum.perturbations import PERTURBATIONS, Perturbation
 from residuum.record import Audit, Results
 from residuum.types import ResiduumWarning, Samples, Splits, child_seed

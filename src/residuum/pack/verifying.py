@@ -9,13 +9,10 @@ from typing import Any
 from residuum.auditing import Counts
 from residuum.errors import InputError, first_line
 from residuum.models import load_weights
-from residuum.pack.derivation import derived_record, differences
-from residuum.pack.hashing import Pseudonyms, canonical, code_sha256, listed, read_key, root_of, seal_of
+from residuum.pack.derivation import add_measures, derived_record, differences
+from residuum.pack.hashing import Pseudonyms, canonical, code_sha256, listed, merkle_root, read_key, root_of, seal_of
 from residuum.pack.manifest import conclusions
-from residuum.pack.merkle import merkle_root
-from residuum.pack.own_measures import add_measures
-from residuum.pack.presence import presence_differences
-from residuum.pack.reading import parsed_record, read_manifest, read_pack, unpack
+from residuum.pack.reading import parsed_record, presence_differences, read_manifest, read_pack, unpack
 from residuum.pack.spot_check import (
     Cells,
     Load,

@@ -1,0 +1,292 @@
+"""The record of a run, results.json: rows, seeds, settings and verdicts.
+
+Everything under `metrics` and `summary` is a percentage; epochs are counts.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, cast
+
+from pydantic import Field, ValidationError, model_validator
+
+from residuum.errors import InputError
+from residuum.record.audits import Audit, Below, FileName, Part, Values
+
+Kind = Literal["original", "retrain", "control", "method"]
+METRICS = ("retain_accuracy", "unlearn_accuracy", "test_accuracy", "mia_accuracy")
+
+
+class Metrics(Part):
+    """The literature's measures of one model, in per cent."""
+
+    retain_accuracy: float
+    unlearn_accuracy: float
+    test_accuracy: float
+    mia_accuracy: float
+    mia_entropy_accuracy: float | None = None
+    relearn_epochs: dict[str, Any] | None = None  # value (None beyond the cap), censored, threshold
+
+
+class WitnessValues(Part):
+    """What one of the other witnesses found in one model; what each has beside its value differs."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None  # over samples: not more than the reference, or the control, of the seed
+
+
+class WitnessRow(WitnessValues):
+    """What a witness found in a row: the mean over seeds with the ends of their intervals.
+
+    `p` is of "no more than re-trained models show" and `found` whether it is at most 5 %; `floor` is the range of what
+    so many `innocents` show. `note` says why there is no value.
+    """
+
+    meaning: str = ""
+    found: bool | None = None
+    floor: tuple[float, float] | None = None
+    innocents: int | None = None
+    note: str | None = None
+
+
+class SeedResult(Part):
+    """One row with one seed."""
+
+    metrics: Metrics | None = None
+    seconds: float = 0.0
+    passes: int = 0
+    audits: dict[Below, Audit] = {}
+    notes: dict[str, Any] = {}
+    warnings: list[str] = []
+    unchanged: bool = False  # the method left every weight as it was
+    witnesses: dict[str, WitnessValues] = {}
+
+
+class Spread(Part):
+    """A mean over n seeds with its standard deviation (ddof 0); None where it is not known."""
+
+    mean: float
+    std: float | None = None
+    n: int = 1
+
+
+class RelearnSummary(Part):
+    """The median re-learn time, None beyond the cap, and how many seeds were censored."""
+
+    median: float | None
+    censored: int
+    n: int
+
+
+class Summary(Part):
+    """One row over its seeds."""
+
+    retain_accuracy: Spread | None = None
+    unlearn_accuracy: Spread | None = None
+    test_accuracy: Spread | None = None
+    mia_accuracy: Spread | None = None
+    mia_entropy_accuracy: Spread | None = None
+    relearn_epochs: RelearnSummary | None = None
+    average_gap: float | None = None
+    average_gap_per_seed: float | None = None
+
+    def metric(self, name: str) -> Spread | None:
+        """Return one of the accuracies by its name."""
+        return cast(Spread | None, getattr(self, name))
+
+
+class OfMethod(Part):
+    """A row is known by its method."""
+
+    method: str
+
+    @property
+    def kind(self) -> Kind:
+        """What the row is.
+
+        >>> Row(method="control_2", per_seed={}).kind, Row(method="rurk", per_seed={}).kind
+        ('control', 'method')
+        """
+        baselines: dict[str, Kind] = {"original": "original", "retrain": "retrain", "control": "control"}
+        return baselines.get(re.sub(r"^control_\d+$", "control", self.method), "method")
+
+
+class Row(OfMethod):
+    """One line of the results: a method, its settings, and what came out, by seed."""
+
+    settings: dict[str, Any] = {}
+    fields_left_open: list[str] = []
+    summary: Summary = Summary()
+    per_seed: dict[str, SeedResult]
+    witnesses: dict[str, WitnessRow] = {}
+
+    @property
+    def judged(self) -> bool:
+        """Whether the row gets a verdict: re-trained models are what the others are judged by."""
+        return self.kind in ("original", "method")
+
+    def audits(self, perturbation: str) -> list[Audit]:
+        """Return the row's audits under a perturbation, one for each seed that has one."""
+        return [seed.audits[perturbation] for seed in self.per_seed.values() if perturbation in seed.audits]
+
+
+class NoiseFloor(Part):
+    """The range of r between re-trained models, over the radii; `pairs` comparisons were made."""
+
+    taus: list[float] = []
+    low: Values
+    high: Values
+    pairs: int
+
+
+class ForgetRequest(Part):
+    """What was to be forgotten: a class or a fraction of it, a random fraction, or a list of ids.
+
+    `listed` is the number of ids where the record does not name them.
+    """
+
+    forget_class: str | int | None = None
+    forget_fraction: float | None = None
+    forget_ids: list[str] | None = None
+    listed: int | None = None
+
+
+class _Chosen(Part):
+    name: str = ""
+    width: int | None = None
+    perturbations: list[str] = []
+
+
+class Settings(Part):
+    """The scenario's settings as far as a reader needs them; all others are kept beside these."""
+
+    data: _Chosen = _Chosen()
+    forget: ForgetRequest = ForgetRequest()
+    earlier: list[ForgetRequest] = []
+    model: _Chosen = _Chosen()
+    audit: _Chosen = _Chosen()
+    picture: dict[str, Any] | None = None
+    measures: list[str] = []
+    accept_reference: bool = False
+    stand_ins: bool = False  # briefly trained models took the place of re-trained ones
+
+    @property
+    def requests(self) -> list[ForgetRequest]:
+        """All requests, in the order in which they were made."""
+        return [*self.earlier, self.forget]
+
+
+class ScenarioRecord(Part):
+    """Which data, request and network the run was about."""
+
+    name: FileName
+    form: Literal["sample", "class"]
+    class_names: list[str] = []
+    public_data: bool = False
+    sizes: dict[str, int] = {}
+    settings: Settings = Settings()
+    plugins: dict[str, dict[str, dict[str, str]]] = {}  # by kind and name: hash of the file, or module
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+class Stored(Part):
+    """A record that stands in a file of its own, under a schema."""
+
+    SCHEMA: ClassVar[str]
+    FILE: ClassVar[str]
+    WHAT: ClassVar[str]
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read the record of this folder; one line says which file and which field is not as expected."""
+        path = folder / cls.FILE
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}; expected the folder of {cls.WHAT}") from None
+        except (ValueError, RecursionError):
+            raise InputError(f"{path}: expected JSON written by residuum run, got something else") from None
+        found = content.get("schema") if isinstance(content, dict) else None
+        if found != cls.SCHEMA:
+            raise InputError(f"{path}: expected schema {cls.SCHEMA!r}, got {found!r}")
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, first["loc"]))
+            raise InputError(f"{path}: {field}: {first['msg']}; expected a record written by residuum run") from None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the record as plain values, with what was given and nothing else."""
+        return self.model_dump(mode="json", exclude_unset=True, by_alias=True)
+
+    def text(self) -> str:
+        """Return the content of the file."""
+        return json.dumps(self.as_dict(), indent=1, allow_nan=False) + "\n"
+
+
+class VerdictRecord(Part):
+    """What was concluded of a row when the run was written; readers judge again from the numbers.
+
+    `level` is the ratio of shares right over all radii above 0 (in class form the difference) with its 95 % interval:
+    r, or under attacks that of the row and of re-train, each attacked itself. `explained` is what re-training
+    explains, and `smallest` the power statement: a level below it could well have been missed.
+    """
+
+    word: str
+    perturbation: str | None = None
+    level: tuple[float, float, float] | None = None
+    explained: tuple[float, float] | None = None
+    smallest: float | None = None
+    p_value: float | None = None
+
+
+class Results(Stored):
+    """results.json: everything known of a run."""
+
+    SCHEMA: ClassVar[str] = "residuum.results/1"
+    FILE: ClassVar[str] = "results.json"
+    WHAT: ClassVar[str] = "a finished run"
+
+    schema_: str = Field(SCHEMA, alias="schema")
+    created: str = ""
+    versions: dict[str, str] = {}
+    scenario: ScenarioRecord
+    seeds: list[int]
+    warnings: list[str] = []
+    notes: list[str] = []
+    noise_floor: dict[str, NoiseFloor] = {}
+    methods: dict[FileName, Row]
+    failed: dict[str, str] = {}  # rows without results, and why
+    verdicts: dict[str, VerdictRecord] = {}
+    files: dict[Below, str] = {}  # SHA-256 of everything else that the run wrote, by path below its folder
+
+    @model_validator(mode="after")
+    def _has_rows(self) -> Self:
+        if not self.methods:
+            raise ValueError("methods: expected at least one row")
+        return self
+
+    @property
+    def perturbations(self) -> list[str]:
+        """What was audited, in the order of the settings."""
+        audited = {name for row in self.methods.values() for seed in row.per_seed.values() for name in seed.audits}
+        ordered = [name for name in self.scenario.settings.audit.perturbations if name in audited]
+        return [*ordered, *sorted(audited - set(ordered))]
+
+    def rows_of(self, kind: Kind) -> list[str]:
+        """Return the labels of the rows of one kind."""
+        return [label for label, row in self.methods.items() if row.kind == kind]
+
+    def each_audit(self) -> Iterator[tuple[str, str, str, Audit]]:
+        """Yield label, seed, perturbation and audit of everything audited."""
+        for label, row in self.methods.items():
+            for seed, result in row.per_seed.items():
+                for perturbation, audit in result.audits.items():
+                    yield label, seed, perturbation, audit
