@@ -79,7 +79,7 @@ def test_several_conditions_and_runs_give_all_reasons(run, make_run):
     [
         ("resdual", "did you mean residual"),
         ("tests_accuracy<3", "did you mean test_accuracy"),
-        ("r>1.1.1", "expected a number"),
+        ("r>1.1.1", "expected a finite number"),
         ("r>>1", "unknown policy"),
         ("gd.warnings", "unknown policy"),
         ("", "unknown policy"),
