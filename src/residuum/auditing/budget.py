@@ -118,9 +118,11 @@ def seconds_per_pass(work: Work, prepared: PreparedModels) -> float:
     A few rows say how many make a batch that takes `ENOUGH` seconds; that one is measured, at most of usual size.
     """
     with workers() as pool:
-        first = seconds_of_rows(FEW, work, prepared, pool)
-        rows = min(work.rows, max(FEW, round(FEW * ENOUGH / first)))
-        return seconds_of_rows(rows, work, prepared, pool) / (rows * prepared.passes_per_row())
+        spent = min(seconds_of_rows(FEW, work, prepared, pool) for _ in range(2))  # the first finds nothing prepared
+        rows = min(work.rows, max(FEW, round(FEW * ENOUGH / spent)))
+        if rows > FEW:
+            spent = seconds_of_rows(rows, work, prepared, pool)
+    return spent / (rows * prepared.passes_per_row())
 
 
 def seconds_of_rows(rows: int, work: Work, prepared: PreparedModels, pool: Pool) -> float:
