@@ -11,7 +11,7 @@ import torch
 
 from residuum.data.dataset import Dataset
 from residuum.files import file_sha256
-from residuum.pack.hashing import Pseudonyms, code_sha256, merkle_root
+from residuum.pack.hashing import Pseudonyms, code_sha256, merkle_root, root_of
 from residuum.record import Results
 from residuum.reporting import gates, level_rule, verdict
 from residuum.reporting.run import Run
@@ -41,6 +41,33 @@ THREATS = [
 ]
 NEAR = 0.02  # root-mean-square difference of two inputs, as a share of their range
 ROWS = 512
+
+
+def manifest_of(
+    name: str,
+    record: Results,
+    *,
+    request: Mapping[str, Any],
+    models: Mapping[str, Any],
+    data: Mapping[str, Any],
+    files: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Return the manifest of a pack, without its seal."""
+    return {
+        "schema": SCHEMA,
+        "name": name,
+        "created": record.created,
+        "tool": tool(),
+        "request": request,
+        "models": models,
+        "data": data,
+        **conclusions(record),
+        "left_out": LEFT_OUT,
+        "non_claims": NON_CLAIMS,
+        "threat_model": THREATS,
+        "files": files,
+        "root": root_of(files),
+    }
 
 
 def thresholds() -> dict[str, float]:

@@ -16,18 +16,8 @@ from residuum.auditing import Counts
 from residuum.errors import InputError
 from residuum.files import write_whole
 from residuum.pack.derivation import Tables, add_measures, derived_record, load_tables
-from residuum.pack.hashing import Pseudonyms, canonical, key_at, listed, merkle_root, root_of, seal_of
-from residuum.pack.manifest import (
-    LEFT_OUT,
-    NON_CLAIMS,
-    SCHEMA,
-    THREATS,
-    conclusions,
-    models_of,
-    process_facts,
-    request_of,
-    tool,
-)
+from residuum.pack.hashing import Pseudonyms, canonical, key_at, listed, merkle_root, seal_of
+from residuum.pack.manifest import manifest_of, models_of, process_facts, request_of
 from residuum.record import Results
 from residuum.reporting.page import page_text
 from residuum.reporting.run import Run
@@ -87,30 +77,17 @@ def pack(
     tables = _tables(run)
     pack_name = name or secrets.token_hex(8)
     pseudonyms = Pseudonyms(key_at(key_file), pack_name)
-    with tempfile.TemporaryDirectory() as folder:
-        record = _private_run(run.record, tables, pseudonyms, Path(folder))
-        (Path(folder) / RECORD).write_text(record.text(), encoding="utf-8")
-        (Path(folder) / PAGE).write_bytes(page_of(record, Path(folder)))
-        files = [path for path in Path(folder).rglob("*") if path.is_file()]
-        contents = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+    record, contents = _private_run(run.record, tables, pseudonyms)
     forgotten = sorted({name for counts, _ in tables.values() for name in counts.ids})
-    hashes = listed(contents)
     root = merkle_root(pseudonyms(name) for name in forgotten)
-    manifest = {
-        "schema": SCHEMA,
-        "name": pack_name,
-        "created": record.created,
-        "tool": tool(),
-        "request": request_of(record, root, len(forgotten), {"received": received, "delete_by": delete_by}),
-        "models": models_of(run.record, run.folder),
-        "data": process_facts(record, splits, pseudonyms),
-        **conclusions(record),
-        "left_out": LEFT_OUT,
-        "non_claims": NON_CLAIMS,
-        "threat_model": THREATS,
-        "files": hashes,
-        "root": root_of(hashes),
-    }
+    manifest = manifest_of(
+        pack_name,
+        record,
+        request=request_of(record, root, len(forgotten), {"received": received, "delete_by": delete_by}),
+        models=models_of(run.record, run.folder),
+        data=process_facts(record, splits, pseudonyms),
+        files=listed(contents),
+    )
     seal = seal_of(manifest)
     contents[MANIFEST] = canonical(manifest | {"seal": seal})
     shown = {name for pair in tables.values() for counts in pair if counts is not None for name in counts.ids}
@@ -133,7 +110,18 @@ def _tables(run: Run) -> Tables:
     return tables
 
 
-def _private_run(record: Results, tables: Tables, pseudonyms: Pseudonyms, folder: Path) -> Results:
+def _private_run(record: Results, tables: Tables, pseudonyms: Pseudonyms) -> tuple[Results, dict[str, bytes]]:
+    """Return the record that follows from counts without ids, and the files of both and of their page."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        private = _with_private_counts(record, tables, pseudonyms, folder)
+        (folder / RECORD).write_text(private.text(), encoding="utf-8")
+        (folder / PAGE).write_bytes(page_of(private, folder))
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        return private, {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+def _with_private_counts(record: Results, tables: Tables, pseudonyms: Pseudonyms, folder: Path) -> Results:
     """Write the counts without ids into the folder, and return the record that follows from them."""
     content = private_record(record)
     (folder / "counts").mkdir()
