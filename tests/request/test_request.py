@@ -237,7 +237,7 @@ def test_measures_are_taken_on_request_and_refused_where_they_do_not_exist(case,
     row = run.rows["original"].per_seed["1"]
     assert list(row.witnesses) == ["tow", "certified"]
     assert row.audits["gaussian"].measures["best"].value[0] == 1.0
-    assert run.record.scenario.model_extra["plugins"]["measure"]["best"]["file"] == "mine.py"
+    assert run.record.scenario.plugins["measure"]["best"]["file"] == "mine.py"
     for measures, message in (
         (["rmia"], "rmia compares many re-trained models; expected one of recovery, worst_case"),
         (["recovry"], "recovery"),
