@@ -44,7 +44,7 @@ def calls(name):
 
 def test_arrays_are_never_unpickled():
     found = list(calls("np.load"))
-    assert len(found) >= 3
+    assert found
     assert all(words.get("allow_pickle") == "False" for _, words in found)
 
 
