@@ -18,6 +18,7 @@ from residuum.reporting.evidence import Finding, find
 from residuum.reporting.glossary import GAP
 from residuum.reporting.wording import estimate_words, figure_words
 
+NOT_RUN = "not run"
 NEAR = 0.25  # as share of the way from re-train's r = 1 to the original's
 
 
@@ -80,13 +81,14 @@ def explained_at_the_smallest(label: str) -> Check:
 
 
 def _side(known: Known, label: str, holds: Callable[[Finding], bool], column: int = 0) -> Answer:
-    finding = known.r(label)
-    if finding is None:
-        return Answer("not run", None)
-    bar = finding.bar(column)
-    return Answer(
-        f"{shown(label, finding, column % len(finding.judgement.value))}; {bar[0]:.2f} to {bar[1]:.2f}", holds(finding)
-    )
+    """Return the answer on one row; None where re-training explains even the original's r."""
+    finding, original = known.r(label), known.r("original")
+    if finding is None or original is None:
+        return Answer(NOT_RUN, None)
+    low, high = finding.bar(column)
+    words = shown(label, finding, column % len(finding.judgement.value))
+    blind = low <= original.value(column) <= high
+    return Answer(f"{words}; {low:.2f} to {high:.2f}", None if blind else holds(finding))
 
 
 def near_the_original(label: str) -> Check:
@@ -95,7 +97,7 @@ def near_the_original(label: str) -> Check:
     def answer(known: Known) -> Answer:
         row, original = known.r(label), known.r("original")
         if row is None or original is None:
-            return Answer("not run", None)
+            return Answer(NOT_RUN, None)
         moved = 1 - (row.value() - 1) / (original.value() - 1)
         return Answer(
             f"{shown(label, row)}, original {original.value():.2f}: {100 * moved:.0f} % of the way", moved <= NEAR
@@ -110,7 +112,7 @@ def among_the_best_gaps(label: str, places: int) -> Check:
     def answer(known: Known) -> Answer:
         gaps = known.gaps()
         if label not in gaps:
-            return Answer("not run", None)
+            return Answer(NOT_RUN, None)
         best = next(iter(gaps))
         place = list(gaps).index(label) + 1
         return Answer(
@@ -141,7 +143,7 @@ FINDINGS: dict[str, Check] = {
 
 def _at_most(known: Known, label: str, limit: float) -> Answer:
     gap = known.gaps().get(label)
-    return Answer("not run", None) if gap is None else Answer(f"{gap:.2f}", gap <= limit)
+    return Answer(NOT_RUN, None) if gap is None else Answer(f"{gap:.2f}", gap <= limit)
 
 
 def row_lines(known: Known) -> Iterator[str]:
@@ -161,10 +163,10 @@ def row_lines(known: Known) -> Iterator[str]:
 def finding_lines(known: Known) -> Iterator[str]:
     """Yield each finding with our number."""
     yield "| finding | ours [95 %]; what re-training explains | |\n|---|---|---|"
-    words = {True: "agrees", False: "does not", None: ""}
+    words = {True: "agrees", False: "does not", None: "cannot tell"}
     for text, check in FINDINGS.items():
         answer = check(known)
-        yield f"| {text} | {answer.shown} | {words[answer.holds]} |"
+        yield f"| {text} | {answer.shown} | {'' if answer.shown == NOT_RUN else words[answer.holds]} |"
 
 
 def main() -> None:
