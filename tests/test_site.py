@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from website import check
 
 import residuum
 from residuum.methods import BUILT_IN
@@ -26,21 +27,11 @@ def site(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def check():
-    sys.path.insert(0, str(ROOT))
-    try:
-        from website import check
-    finally:
-        sys.path.remove(str(ROOT))
-    return check
-
-
-def test_every_link_of_the_site_resolves_and_nothing_is_fetched(site, check):
+def test_every_link_of_the_site_resolves_and_nothing_is_fetched(site):
     assert list(check.problems(site)) == []
 
 
-def test_the_check_finds_what_is_wrong(check, tmp_path):
+def test_the_check_finds_what_is_wrong(tmp_path):
     away = '<script src="https://example.org/x.js"></script>'
     page = f'<a id="here" href="#there">x</a><img src="none.png">{away}<a href="b.html#no">'
     (tmp_path / "a.html").write_text(page)
@@ -67,7 +58,7 @@ def test_every_method_has_a_page_with_equation_cost_and_figures(site):
         assert text.count(f"<td>{method.name}</td>") == 2, method.name  # measured on both scenarios
 
 
-def test_every_public_name_has_its_documentation(site, check):
+def test_every_public_name_has_its_documentation(site):
     anchors = set().union(*(check.links(page).ids for page in (site / "api").glob("*.html")))
     homes = {name: home for name, home in residuum._HOMES.items() if home != "residuum"}
     assert {f"{home}.{name}" for name, home in homes.items()} - anchors == set()
