@@ -231,13 +231,13 @@ def test_the_recovery_radius_stands_beside_stand_ins_and_equals_the_witness_itse
 
 def test_measures_are_taken_on_request_and_refused_where_they_do_not_exist(case, tmp_path):
     own = tmp_path / "mine.py"
-    own.write_text("def best(counts, heldout):\n    return (counts.method_right / counts.draws).max(axis=0)\n")
+    own.write_text("def highest_share(counts, heldout):\n    return (counts.method_right / counts.draws).max(axis=0)\n")
     request, given = case.request(), {"controls": 2, "out": tmp_path / "run", **QUICK}
-    run = request.audit(case.model, case.net, measures=[f"{own}:best", "tow", "certified"], **given)
+    run = request.audit(case.model, case.net, measures=[f"{own}:highest_share", "tow", "certified"], **given)
     row = run.rows["original"].per_seed["1"]
     assert list(row.witnesses) == ["tow", "certified"]
-    assert row.audits["gaussian"].measures["best"].value[0] == 1.0
-    assert run.record.scenario.plugins["measure"]["best"]["file"] == "mine.py"
+    assert row.audits["gaussian"].measures["highest_share"].value[0] == 1.0
+    assert run.record.scenario.plugins["measure"]["highest_share"]["file"] == "mine.py"
     for measures, message in (
         (["rmia"], "rmia compares many re-trained models; expected one of recovery, worst_case"),
         (["recovry"], "recovery"),
