@@ -1,8 +1,10 @@
 """Files and folders that several processes share: whole or not at all, locked while written; .npz of fixed bytes."""
 
+import errno
 import hashlib
 import os
 import shutil
+import stat
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,9 +36,16 @@ def write_whole(path: str | Path, content: str | bytes | memoryview) -> None:
         aside.unlink(missing_ok=True)
 
 
+def regular_file(path: str | Path) -> Path:
+    """Return the path; an OSError for what is no regular file, because reading a named pipe would never end."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return Path(path)
+
+
 def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file's content in hexadecimal."""
-    with path.open("rb") as file:
+    with regular_file(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

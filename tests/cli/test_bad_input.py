@@ -95,6 +95,7 @@ def home(tmp_path_factory):
     (folder / "manifest.json").write_text("[]")
     (folder / "ids.json").write_text('{"schema": "residuum.manifest/1", "seen_ids": 3}')
     os.mkfifo(folder / "pipe")
+    os.mkfifo(folder / "pipe.toml")
     for name, mark in {"newer": '{"version": 99}', "marked": '{"version": "1"}'}.items():
         (folder / name / "train").mkdir(parents=True)
         (folder / name / "store.json").write_text(mark)
@@ -290,6 +291,9 @@ run tiny --init-from mlp.safetensors: another architecture
 run tiny --init-from nothing.safetensors: weights
 run tiny --init-from pipe: pipe
 run tiny --manifest manifest.json: --init-from
+run tiny --init-from mlp.safetensors --manifest pipe: regular file
+run pipe.toml: regular file
+verify pipe: regular file
 run tiny --init-from mlp.safetensors --manifest missing.json: missing.json
 run tiny --init-from mlp.safetensors --manifest manifest.json: manifest
 run tiny --init-from mlp.safetensors --manifest ids.json: expected a list of ids
@@ -356,6 +360,7 @@ report empty: empty
 report runs/good runs/good: expected different runs
 report runs/good --paper-file missing.json: missing.json
 report runs/good --paper-file folder: folder
+report runs/good --paper-file pipe: regular file
 report runs/good --paper-file binary: binary
 report runs/good --out empty: cannot write
 report runs/good --fail-if 'nobody.r > 1': nobody

@@ -1,10 +1,10 @@
 """Where data files may lie, how they are read, and one clear line when they cannot be."""
 
 import os
-import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from residuum.files import regular_file
 from residuum.types import InputError
 
 ROOT_VARIABLE = "RESIDUUM_DATA"
@@ -35,9 +35,7 @@ def find_folder(title: str, folders: Sequence[Path], marker: str, what_to_do: st
 def read_bytes(path: Path, *, regular: bool = True) -> bytes:
     """Return a file's content or an InputError that names the file; a named pipe only if it need not be `regular`."""
     try:
-        if regular:
-            refuse_irregular(path)
-        return path.read_bytes()
+        return (regular_file(path) if regular else path).read_bytes()
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
 
@@ -49,9 +47,3 @@ def read_lines(path: Path, holding: str) -> list[str]:
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not a UTF-8 text file with {holding} ({error.reason})") from error
     return [line for line in lines if line and not line.startswith("#")]
-
-
-def refuse_irregular(path: Path) -> None:
-    """Raise an OSError for what is no regular file: reading a named pipe would never end."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError("it is not a regular file")

@@ -18,8 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from residuum.data.files import refuse_irregular
-from residuum.files import file_sha256
+from residuum.files import file_sha256, regular_file
 from residuum.types import InputError
 
 if TYPE_CHECKING:
@@ -124,11 +123,11 @@ def opened(path: Path) -> Iterator[ImageFile]:
     import PIL.Image
 
     try:
-        refuse_irregular(path)
-        with PIL.Image.open(path) as image:
+        with PIL.Image.open(regular_file(path)) as image:
             yield image
     except Exception as error:  # decoders raise nearly anything on damaged files
-        reason = "it is not an image" if isinstance(error, PIL.UnidentifiedImageError) else error
+        unknown = isinstance(error, PIL.UnidentifiedImageError)
+        reason = "it is not an image" if unknown else getattr(error, "strerror", None) or error
         raise InputError(f"cannot use {path}: {reason}; replace the file or remove it") from error
 
 

@@ -24,6 +24,7 @@ from residuum.experiments.parsing import (
 from residuum.experiments.pretrained import KnownFile, Pretrained, find_manifest
 from residuum.experiments.scenario_table import SCENARIOS
 from residuum.experiments.settings import DEFAULT_PROFILE, ForgetSettings, Scenario, Strict, split_data
+from residuum.files import regular_file
 from residuum.methods import Method, first_problem, make_method, methods
 from residuum.models import MODELS
 from residuum.parallel import Compute
@@ -217,8 +218,8 @@ def scenario_tree(name: str, profile: str = DEFAULT_PROFILE) -> dict[str, Any]:
 def _file_tree(name: str, after: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return a file's values; `based_on` takes those of another scenario first, but for what that one forgets."""
     own = name.endswith(".toml") and name not in SCENARIOS
-    file = Path(name) if own else SCENARIOS.find(name)
     try:
+        file = regular_file(name) if own else SCENARIOS.find(name)
         tree = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot read {name}: {error.strerror}; expected a scenario's .toml file") from None

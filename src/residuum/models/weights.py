@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from residuum.files import write_whole
+from residuum.files import regular_file, write_whole
 from residuum.models.inference import head_of
 from residuum.models.layers import Classifier, Normalise
 from residuum.models.registry import build_model
@@ -183,7 +183,7 @@ class Manifest:
 def read_manifest(path: str | Path) -> Manifest:
     """Read a manifest (JSON with `schema` and either `seen_ids` or `unseen_ids`)."""
     try:
-        stored = json.loads(Path(path).read_text(encoding="utf-8"))
+        stored = json.loads(regular_file(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: expected a manifest in JSON, got {error}") from error
     lists = [key for key in ("seen_ids", "unseen_ids") if isinstance(stored, dict) and key in stored]

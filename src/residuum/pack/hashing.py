@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from residuum.errors import InputError
+from residuum.files import regular_file
 
 KEY_BYTES = 32
 PSEUDONYM_BYTES = 16
@@ -68,7 +69,7 @@ def _sources(folder: Traversable, prefix: str) -> Iterable[tuple[str, bytes]]:
 def read_key(path: Path | str) -> bytes:
     """Return the holder's key: at least 32 hexadecimal digits in a file."""
     try:
-        key = bytes.fromhex(Path(path).read_text(encoding="ascii").strip())
+        key = bytes.fromhex(regular_file(path).read_text(encoding="ascii").strip())
     except OSError as error:
         raise InputError(f"cannot read the key {path}: {error.strerror}; give the file written with the pack") from None
     except ValueError:

@@ -14,6 +14,7 @@ from residuum.auditing import Counts
 from residuum.data import load_dataset
 from residuum.errors import InputError
 from residuum.experiments.settings import DataSettings, ForgetSettings, split_data
+from residuum.files import regular_file
 from residuum.pack.hashing import Pseudonyms, canonical, merkle_path, read_key, root_by_path
 from residuum.pack.manifest import SCHEMA
 from residuum.pack.writing import MANIFEST, RECORD
@@ -30,7 +31,7 @@ MOST_BYTES = 4 * 2**30
 def read_pack(path: Path | str) -> dict[str, bytes]:
     """Return the content of every file of a pack; refuse anything but the files that a pack has."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(regular_file(path)) as archive:
             entries = archive.infolist()
             _refuse_strange(path, entries)
             return {entry.filename: archive.read(entry) for entry in entries}
@@ -148,7 +149,7 @@ def forgotten_ids(contents: Mapping[str, bytes]) -> set[str]:
 def presence_differences(manifest: Mapping[str, Any], file: Path | str) -> list[str]:
     """Return what is wrong with a proof of presence beside the manifest of its pack."""
     try:
-        content = Path(file).read_bytes()
+        content = regular_file(file).read_bytes()
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}; expected what `residuum prove` wrote") from None
     proof = read_json(content, str(file))

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 from pydantic import Field, ValidationError, model_validator
 
 from residuum.errors import InputError
+from residuum.files import regular_file
 from residuum.record.audits import Audit, Below, FileName, Part, Values
 
 Kind = Literal["original", "retrain", "control", "method"]
@@ -207,7 +208,7 @@ class Stored(Part):
         """Read the record of this folder; one line says which file and which field is not as expected."""
         path = folder / cls.FILE
         try:
-            content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+            content = json.loads(regular_file(path).read_text(encoding="utf-8"), parse_constant=_refuse_constant)
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}; expected the folder of {cls.WHAT}") from None
         except (ValueError, RecursionError):

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from residuum.errors import InputError
+from residuum.files import regular_file
 from residuum.record import Spread
 from residuum.reporting.run import Run
 
@@ -79,7 +80,7 @@ def load_published(path: Path = LITERATURE) -> Published:
     Without a file: the tables of the publication that defines residual knowledge, as printed.
     """
     try:
-        return Published.model_validate_json(path.read_bytes())
+        return Published.model_validate_json(regular_file(path).read_bytes())
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except ValidationError as error:
