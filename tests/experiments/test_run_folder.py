@@ -197,7 +197,9 @@ def test_a_record_from_before_the_hashes_is_still_read(runs, tmp_path):
     record = json.loads((tmp_path / "out" / "results.json").read_text())
     del record["files"]
     (tmp_path / "out" / "results.json").write_text(json.dumps(record))
+    (tmp_path / "out" / "report.html").unlink(missing_ok=True)
     write_report(tmp_path / "out")
+    assert (tmp_path / "out" / "report.html").stat().st_size > 0
 
 
 def test_a_folder_without_a_record_says_so(runs, tmp_path):
