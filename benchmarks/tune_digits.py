@@ -6,8 +6,10 @@
 Development seeds are 1 to 10 without 7, which is one of the seeds that are reported; no test image is looked at. Every
 method gets its grid (GRIDS, or for a single one --grid). `tune` chooses first, by models trained briefly without the
 forgotten samples. Then all settings are compared with re-train: the best is the one with the smallest mean over seeds
-and radii of |r - 1| among those whose mean validation accuracy is at most --points below re-train's. The last lines say
-how much worse tune's pick is than the best of its grid. --figure draws mean |r - 1| against cost: the best of each
+and radii of |r - 1| among those whose mean validation accuracy is at most --points below re-train's. Of soft_reset,
+which is meant to be cheap and whose weak side is accuracy, the demo has another: among settings of at most 30 % of the
+cost and within one standard error of the smallest distance of these, the one with the best validation accuracy. The
+last lines say how much worse tune's pick is than the best of its grid. --figure draws mean |r - 1| against cost: the best of each
 method, and the dial of soft_reset.
 """
 
@@ -17,7 +19,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from residuum import Experiment, tune
@@ -30,6 +32,7 @@ from residuum.experiments.store import Store
 from residuum.tuning import Scores, Tuning, planned, read_scores, scored, with_parents
 
 DRAWS = 40
+CHEAP = 0.3  # of re-training's passes
 INNOCENTS, EPOCHS = 2, 10  # tune's defaults here
 TICKS = (0, 1, 3, 10, 25, 50, 100, 400)  # per cent
 ROLES = ("retrain", "original", "control")
@@ -53,7 +56,7 @@ GRIDS = {  # one product of fields for each text
     "ntk": ["weight_decay=10 guard=2 double=true"],
     "cr": ["l2=3e-4,1e-3 std=0.3,1,10"],
     "rurk": ["lambda=0.03 tau=0.03,0.2 epochs=2,4", f"lambda=0.001,0.003,0.01 keep=0.3 penalty=ce,capped {SOFTENED}"],
-    "soft_reset": ["keep=0,0.2,0.3,0.4,0.6,0.8,1 epochs=5,10,20"],
+    "soft_reset": ["keep=0,0.2,0.3,0.4,0.6,0.8,1 epochs=5,10,20", "keep=0.2,0.3,0.4 share=0.3 batch_size=16,32,64"],
     "teacher": ["share=0.4 tau=0.1,0.3 epochs=4"],
     "salun": ["lr=1e-4,3e-4,0.01 epochs=3"],
     "amun": ["lr=0.01,0.03 epochs=10"],
@@ -113,6 +116,18 @@ def best(rows: dict[str, Any], least: float) -> str | None:
     return min(useful, key=lambda label: rows[label]["distance"], default=None)
 
 
+def within_an_error(rows: dict[str, Any], least: float) -> str | None:
+    """Return, of the cheap settings that cannot be told from the best of them, the one with the best accuracy."""
+    cheap = {label: row for label, row in rows.items() if row["cost"] <= CHEAP + 1e-9}
+    top = best(cheap, least)
+    if top is None:
+        return None
+    by_seed = [fmean(abs(value - 1) for value in own) for own in cheap[top]["r"]]
+    limit = cheap[top]["distance"] + stdev(by_seed) / len(by_seed) ** 0.5
+    near = [label for label, row in cheap.items() if row["validation"] >= least and row["distance"] <= limit]
+    return min(near, key=lambda label: (-cheap[label]["validation"], cheap[label]["distance"]))
+
+
 def line(label: str, row: dict[str, Any]) -> str:
     ratios = " ".join(f"{fmean(column):.2f}" for column in zip(*row["r"], strict=True))
     low, high = min(row["unlearn"]), max(row["unlearn"])
@@ -131,7 +146,8 @@ def draw(results: dict[str, Any], path: Path) -> None:
     mpl.rcParams["svg.hashsalt"] = "residuum"
     figure = Figure(figsize=(7.2, 4.2), layout="constrained")
     axes = figure.add_subplot()
-    dial = results.get("soft_reset", {"rows": {}})["rows"]
+    tried = results.get("soft_reset", {"rows": {}})["rows"]
+    dial = {label: row for label, row in tried.items() if " epochs " in label}
     shares = sorted({label.split()[2] for label in dial}, key=float)
     for share in shares:
         own = sorted((100 * row["cost"], row["distance"]) for label, row in dial.items() if label.split()[2] == share)
@@ -184,6 +200,9 @@ def main() -> None:
             print(line(label, row))
         own["best"] = best(own["rows"], least)
         print(f"best: {own['best']}")
+        if method == "soft_reset":
+            own["chosen"] = within_an_error(own["rows"], least)
+            print(f"chosen for the demo: {own['chosen']}")
         if own["picked"] and own["best"]:
             pick, top = (own["rows"][own[key]]["distance"] for key in ("picked", "best"))
             ratio = f"{pick:.3f} against {top:.3f}, {pick / top:.2f} times"

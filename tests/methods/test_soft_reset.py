@@ -168,6 +168,11 @@ def test_settings_left_none_are_the_originals_and_given_ones_are_kept(original, 
         unlearn(original, splits, SoftReset(epochs=0), seed=1)
 
 
+@pytest.mark.parametrize(("share", "epochs"), [(0.5, 3), (0.49, 2), (0.01, 1), (1, 6)])
+def test_a_share_is_a_length_in_the_originals_epochs_rounded_down(share, epochs, original, splits):
+    assert same(reset(original, splits, share=share), reset(original, splits, epochs=epochs))
+
+
 def test_the_initial_weights_can_be_walked_back_to(initial, original, splits):
     context = Context(3, initial=initial.state_dict(), recipe=RECIPE)
     start = unlearn(original, splits, SoftReset(keep=0, epochs=0, fresh="initial"), seed=3, context=context)

@@ -11,6 +11,7 @@ from torch import nn
 from residuum.auditing.witnesses.ensembles import INNOCENT
 from residuum.errors import MethodError, plural
 from residuum.experiments.experiment import Experiment
+from residuum.experiments.parsing import build_witness
 from residuum.experiments.pretrained import Pretrained
 from residuum.experiments.settings import (
     AuditStageSettings,
@@ -33,7 +34,10 @@ Fields = dict[str, Any]  # of settings, that several stages have in common
 
 @dataclass(frozen=True)
 class SeedPlan:
-    """The stages of one seed, by row label and by perturbation; `before` are the models of earlier requests."""
+    """The stages of one seed, by row label and by perturbation; `before` are the models of earlier requests.
+
+    `of_references` has, by witness and number, what those that attack models find in the further references.
+    """
 
     seed: int
     models: dict[str, Stage]
@@ -44,15 +48,17 @@ class SeedPlan:
     witnesses: dict[str, Stage] = field(default_factory=dict)
     margins: dict[str, Stage] = field(default_factory=dict)
     ensembles: dict[str, Stage] = field(default_factory=dict)
+    of_references: dict[str, dict[int, Stage]] = field(default_factory=dict)
 
     @property
     def stages(self) -> list[Stage]:
         """All stages, parents before children."""
         last = [self.picture] if self.picture else []
         first = [*self.before, *self.models.values(), *self.evaluations.values(), *self.audits.values(), *last]
-        trained = [stage.parents["model"] for stage in self.margins.values()]  # further references among them
-        others = (self.witnesses, self.margins, self.ensembles)
-        return [*first, *trained, *(stage for stages in others for stage in stages.values())]
+        others = (self.witnesses, self.margins, *self.of_references.values(), self.ensembles)
+        asked = [stage for stages in others for stage in stages.values()]
+        trained = [parent for stage in asked for parent in stage.parents.values() if parent.kind == "train"]
+        return [*first, *trained, *asked]  # further references among the trained
 
 
 Plans = Sequence[Sequence[SeedPlan]]
@@ -76,7 +82,7 @@ def plan(experiment: Experiment) -> list[SeedPlan]:
     shared = {"data": scenario.data, "fingerprint": dataset.fingerprint, "root": experiment.data_root}
     shared |= {"threads": scenario.threads, "compute": experiment.compute, "plugins": added_plugins()}
     plans = [_plan_seed(experiment, {**shared, "seed": seed}, start, pretrained) for seed in scenario.seeds]
-    return with_ensembles(experiment, plans, {**shared, "requests": scenario.requests}, start)
+    return with_references(experiment, plans, {**shared, "requests": scenario.requests}, start)
 
 
 class RowError(MethodError):
@@ -119,7 +125,8 @@ def _plan_seed(experiment: Experiment, shared: Fields, start: Fields, pretrained
         evaluations[label] = Stage(EvaluateSettings(**shared, name=label, relearn=relearn), parents)
     asked = {**shared, "labels": tuple(models), "pretrained": pretrained}
     audits = {spec: _audit_stage(experiment, spec, asked, models) for spec in experiment.scenario.audit.perturbations}
-    picture, witnesses = _picture_stage(experiment, shared, models), _witness_stages(experiment, shared, models)
+    witnesses = {spec: _witness_stage(experiment, spec, shared, models) for spec in experiment.witnesses("models")}
+    picture = _picture_stage(experiment, shared, models)
     return SeedPlan(shared["seed"], models, evaluations, audits, picture, before, witnesses)
 
 
@@ -152,35 +159,44 @@ def _audit_stage(experiment: Experiment, spec: str, shared: Fields, models: Mapp
     return Stage(AuditStageSettings(**settings), models)
 
 
-def _witness_stages(experiment: Experiment, shared: Fields, models: Mapping[str, Stage]) -> dict[str, Stage]:
-    """Return the stages of the witnesses that attack the models of one seed."""
+def _witness_stage(experiment: Experiment, spec: str, shared: Fields, models: Mapping[str, Stage]) -> Stage:
+    """Return the stage of a witness that attacks these models, of one seed."""
     audit = experiment.scenario.audit
-    fields = {"labels": tuple(models), "perturbation": audit.perturbations[0]}
-    return {
-        spec: Stage(WitnessSettings(**shared, **fields, name=spec, radii=audit.search_radii), models)
-        for spec in experiment.witnesses("models")
-    }
+    fields = {"labels": tuple(models), "perturbation": audit.perturbations[0], "radii": audit.search_radii}
+    return Stage(WitnessSettings(**shared, **fields, name=spec), models)
 
 
-def with_ensembles(experiment: Experiment, plans: Sequence[SeedPlan], shared: Fields, start: Fields) -> list[SeedPlan]:
-    """Return the plans, the last with the margins of all models and what they are compared for.
+def with_references(experiment: Experiment, plans: Sequence[SeedPlan], shared: Fields, start: Fields) -> list[SeedPlan]:
+    """Return the plans, the last with the margins of all models, what they are compared for, and further references.
 
-    Further references are trained from seeds of their own: all rows and seeds, and other runs, share them.
+    These are trained from seeds of their own: all rows and seeds, and other runs, share them.
     """
     specs, scenario = experiment.witnesses("margins"), experiment.scenario
+    recipe = scenario.training(INNOCENT)
+    references = {
+        number: Stage(TrainSettings(**shared, **start, seed=number, name=INNOCENT, recipe=recipe))
+        for number in range(scenario.references)
+    }
+    of_references = {
+        spec: {
+            number: _witness_stage(experiment, spec, {**shared, "seed": number}, {INNOCENT: stage})
+            for number, stage in references.items()
+        }
+        for spec in experiment.witnesses("models")
+        if not build_witness(spec).relative
+    }
+    last = replace(plans[-1], of_references=of_references)
     if not specs:
-        return list(plans)
+        return [*plans[:-1], last]
     models = {f"{own.seed}/{label}": stage for own in plans for label, stage in own.models.items()}
-    for number in range(scenario.references):
-        settings = TrainSettings(**shared, **start, seed=number, name=INNOCENT, recipe=scenario.training(INNOCENT))
-        models[f"{number}/{INNOCENT}"] = Stage(settings)
+    models |= {f"{number}/{INNOCENT}": stage for number, stage in references.items()}
     margins = {
         name: Stage(MarginsSettings(**shared, seed=stage.settings.seed, name=stage.name), {"model": stage})
         for name, stage in models.items()
     }
     fields = {**shared, "seed": scenario.seeds[0], "innocents": (*experiment.innocents, INNOCENT)}
     ensembles = {spec: Stage(EnsembleSettings(**fields, name=spec), margins) for spec in specs}
-    return [*plans[:-1], replace(plans[-1], margins=margins, ensembles=ensembles)]
+    return [*plans[:-1], replace(last, margins=margins, ensembles=ensembles)]
 
 
 def continued(seed_plan: SeedPlan, undecided: Undecided, draws: int) -> SeedPlan:

@@ -8,6 +8,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
+from residuum.auditing.witnesses.ensembles import INNOCENT
 from residuum.data.loaders import loaded_dataset
 from residuum.errors import MethodError
 from residuum.experiments.experiment import Experiment
@@ -228,6 +229,9 @@ def _gather(seed_plan: SeedPlan, store: Store) -> Iterable[Result]:
     shared = tuple(store.folder(stage) for stage in (*seed_plan.audits.values(), seed_plan.picture) if stage)
     witnesses = {spec: read_record(store.folder(stage))["values"] for spec, stage in seed_plan.witnesses.items()}
     ensembles = {spec: read_record(store.folder(stage)) for spec, stage in seed_plan.ensembles.items()}
+    for spec, stages in seed_plan.of_references.items():
+        values = {str(number): read_record(store.folder(stage))["values"] for number, stage in stages.items()}
+        ensembles[spec] = {"models": {INNOCENT: {number: found[INNOCENT] for number, found in values.items()}}}
     for label, stage in seed_plan.models.items():
         made = read_record(store.folder(stage))
         evaluated = read_record(store.folder(seed_plan.evaluations[label]))

@@ -1,6 +1,8 @@
 """Soft reset: mix the original's weights with fresh ones, then train on the retain set."""
 
-from typing import Annotated, ClassVar, Literal
+import dataclasses
+from math import floor
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -19,8 +21,10 @@ class SoftReset(AsTrained):
 
     A dial between fine-tuning (keep = 1, GD) and re-training for fewer epochs (keep = 0, which does not read w_o).
     `bn_stats="mix"` treats batch-norm means and variances alike, "reset" starts them at 0 and 1; either way they are
-    learned again. `fresh="draw"` mixes two basins, "initial" walks back on the original's own path: different
-    algorithms. Only S_r is read. A share keep^k of the first original is left after k requests: no certificate.
+    learned again. `share` in place of `epochs` is the length as a share of the original's epochs, rounded down, so that
+    one setting costs as much everywhere. `fresh="draw"` mixes two basins, "initial" walks back on the original's own
+    path: different algorithms. Only S_r is read. A share keep^k of the first original is left after k requests: no
+    certificate.
     Reference: Ash and Adams, "On Warm-Starting Neural Network Training", NeurIPS 2020 (shrink and perturb, there to
     generalise better).
 
@@ -32,8 +36,16 @@ class SoftReset(AsTrained):
     title: ClassVar[str] = "Soft reset"
 
     epochs: Annotated[int, Field(ge=0)] = 10
+    share: Annotated[float, Field(gt=0, le=1)] | None = None
     keep: Keep = 0.3
     bn_stats: Literal["mix", "reset"] = "mix"
+
+    def filled(self, context: Context) -> Self:
+        """Return the method with the original's values in place of None, and its own length."""
+        ready = super().filled(context)
+        if self.share is None:
+            return ready
+        return dataclasses.replace(ready, epochs=max(1, floor(self.share * context.training().epochs)))
 
     def soften(self, model: nn.Module, splits: Splits, context: Context) -> None:
         """Mix, and start batch-norm statistics anew if asked to."""

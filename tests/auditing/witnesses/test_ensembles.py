@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from residuum.auditing.witnesses.ensembles import Ensemble, ULiRA
+from residuum.auditing.witnesses.ensembles import Ensemble, KLoM, ULiRA
 from residuum.auditing.witnesses.from_records import tug_of_war
 from residuum.auditing.witnesses.ranking import Classes, rank
 from residuum.auditing.witnesses.scores import (
@@ -92,21 +92,31 @@ def test_a17_relabelled_innocents_have_one_half_within_their_interval_and_shifte
     assert found.left_out_auc > 0.7
 
 
-def test_u_lira_on_held_out_samples_tells_models_that_differ_everywhere_from_memory():
+@pytest.mark.parametrize(("witness", "models"), [(ULiRA(), 16), (KLoM(), 50)], ids=["ulira", "klom"])
+def test_models_that_differ_everywhere_are_not_said_to_remember(witness, models):
     rng = np.random.default_rng(10)
     kinds = {"innocent": (0, 0), "remembering": (2, 0), "less sure": (-2, -2)}  # shifts on forgotten, held-out samples
     margins = {
         (label, str(seed)): {
-            part: rng.normal(3 + by, 1, 20) for part, by in zip(("forget", "heldout"), shifts, strict=True)
+            part: rng.normal(3 + shifts[part != "forget"], 1, 20)
+            for part in ("forget", "heldout", "retain", "validation")
         }
         for label, shifts in kinds.items()
-        for seed in range(16)
+        for seed in range(models)
     }
     ensemble = Ensemble(margins, frozenset({"innocent"}), np.zeros(20, int), np.zeros(20, int))
-    rows = {label: ULiRA().of_row(ensemble, label, seed=1) for label in ("remembering", "less sure")}
-    assert all(row["found"] for row in rows.values())
-    assert rows["remembering"]["heldout_auc"] == pytest.approx(0.5, abs=0.1)
-    assert rows["less sure"]["heldout_auc"] > 0.8
+    rows = witness.of_ensemble(ensemble, seed=1)["rows"]
+    assert max(rows["remembering"]["p"], rows["less sure"]["p"]) <= 0.01
+    assert rows["remembering"]["found"]
+    assert not rows["less sure"]["found"]
+
+
+def test_u_lira_says_beside_its_value_what_held_out_samples_show():
+    rng = np.random.default_rng(11)
+    own, innocent = rng.normal(1, 1, (16, 20)), rng.normal(3, 1, (16, 20))
+    assert ULiRA().of_heldout(own, innocent) > 0.8
+    assert ULiRA().of_heldout(innocent[::2], innocent[1::2]) == pytest.approx(0.5, abs=0.1)
+    assert ULiRA().of_heldout(np.empty((0, 0)), innocent) is None
 
 
 def test_permuting_models_keeps_its_level():

@@ -95,7 +95,7 @@ class RecoveryRadius(ModelWitness):
     relative: ClassVar[bool] = False
 
     def of_models(self, scene: Scene) -> dict[str, Values]:
-        """Return AUC with interval, its difference from re-train with p, and p of fragility."""
+        """Return AUC with interval and, beside a reference, the difference from it with p, and p of fragility."""
         if not len(scene.heldout):
             return dict.fromkeys(scene.models, NO_HELDOUT)
         reach = self.tau_max or 2.5 * max(scene.radii)
@@ -111,11 +111,11 @@ class RecoveryRadius(ModelWitness):
         found = {}
         for label, ranking in rankings.items():
             low, high = ranking.interval()
-            more, more_low, more_high, p = ranking.minus(rankings[REFERENCE])
-            found[label] = {"value": ranking.auc, "low": low, "high": high, "p": p, "tau_max": reach} | {
-                "above_reference": [more, more_low, more_high],
-                "fragile_p": easier_to_push(pushes[label], pushes[REFERENCE]),
-            }
+            found[label] = {"value": ranking.auc, "low": low, "high": high, "tau_max": reach}
+            if REFERENCE in rankings:
+                *difference, p = ranking.minus(rankings[REFERENCE])
+                fragile = easier_to_push(pushes[label], pushes[REFERENCE])
+                found[label] |= {"p": p, "above_reference": difference, "fragile_p": fragile}
         return found
 
     def passes(self, forgotten: int, heldout: int, radii: int) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from residuum.auditing.intervals import Floats
 from residuum.auditing.witnesses.base import NO_HELDOUT, REFERENCE, Values, Witness
 from residuum.auditing.witnesses.calls import ERROR
-from residuum.auditing.witnesses.ranking import Classes, Labels, Ranking, rank
+from residuum.auditing.witnesses.ranking import HALF, Classes, Labels, Ranking, rank
 from residuum.auditing.witnesses.scores import C, klom, klom_of_chance, log_relative, quantiles, refuse_few
 from residuum.auditing.witnesses.ulira import FEWEST, crossed_auc, u_lira
 
@@ -27,6 +27,11 @@ class Ensemble:
     innocent_labels: frozenset[str]
     forgotten: Labels
     heldout: Labels
+
+    def rank(self, forgotten: Floats, heldout: Floats) -> Ranking:
+        """Return how these scores rank forgotten samples, of classes that were held out too, among held-out ones."""
+        kept = np.isin(self.forgotten, self.heldout)
+        return rank(forgotten[kept], heldout, Classes(self.forgotten[kept], self.heldout))
 
     @property
     def labels(self) -> list[str]:
@@ -83,17 +88,20 @@ class RMIA(EnsembleWitness):
 
     def ranking(self, ensemble: Ensemble, model: Model) -> Ranking:
         """Return how the forgotten samples rank by one model's relative probability."""
-        kept = np.isin(ensemble.forgotten, ensemble.heldout)  # classes that were held out too
-        forgotten, heldout = (
+        scores = (
             log_relative(ensemble.margins[model][part], ensemble.innocents(part, [model]), c=self.c)
             for part in ("forget", "heldout")
         )
-        return rank(forgotten[kept], heldout, Classes(ensemble.forgotten[kept], ensemble.heldout))
+        return ensemble.rank(*scores)
 
 
 @dataclass(frozen=True)
 class KLoM(EnsembleWitness):
-    """The 95th percentile over forgotten samples of KLoM between a row's seeds and the innocents; see `klom`."""
+    """The 95th percentile over forgotten samples of KLoM between a row's seeds and the innocents; see `klom`.
+
+    Found where models permuted at random seldom differ so much (p), and forgotten samples have larger values than
+    held-out ones of their class (`above_heldout`, the AUC with its interval): else the row differs everywhere.
+    """
 
     reference: bool = False
     permutations: int = 99
@@ -111,20 +119,23 @@ class KLoM(EnsembleWitness):
         if reason := refuse_few(len(own), len(innocent)):
             return {"value": None, "note": reason}
         parts = {
-            part: quantiles(klom(*ensemble.row_and_innocents(label, part), reference=self.reference))
-            for part in ("forget", "retain", "validation")
+            part: klom(*ensemble.row_and_innocents(label, part), reference=self.reference)
+            for part in ("forget", "heldout", "retain", "validation")
             if ensemble.of_row(label, part).size
         }
         p = self.permutation_p(own, innocent, rng)
+        ranking = ensemble.rank(parts["forget"], parts["heldout"]) if "heldout" in parts else None
+        above = [ranking.auc, *ranking.interval()] if ranking else None
         return {
-            "value": parts["forget"]["q95"],
+            "value": quantiles(parts["forget"])["q95"],
             "p": p,
-            "found": p <= ERROR,
+            "found": p <= ERROR and (above is None or above[1] > HALF),
+            "above_heldout": above,
             "models": [len(own), len(innocent)],
-            "mean": float(klom(own, innocent, reference=self.reference).mean()),
+            "mean": float(parts["forget"].mean()),
             "expected_of_nothing": float(klom_of_chance(own, innocent).mean()),
             "of_random_halves": self.of_halves(innocent, rng),
-            **{f"{part}_q95": values["q95"] for part, values in parts.items()},
+            **{f"{part}_q95": quantiles(values)["q95"] for part, values in parts.items()},
         }
 
     def of_halves(self, innocent: Floats, rng: np.random.Generator) -> float:
@@ -144,7 +155,11 @@ class KLoM(EnsembleWitness):
 
 @dataclass(frozen=True)
 class ULiRA(EnsembleWitness):
-    """AUC of the likelihood ratio between a row's seeds and the innocents, on forgotten samples; see `u_lira`."""
+    """AUC of the likelihood ratio between a row's seeds and the innocents, on forgotten samples; see `u_lira`.
+
+    Found where models permuted at random are seldom told apart so well (p), and its low end is above the AUC on
+    held-out samples: else the row differs everywhere, which is no memory.
+    """
 
     name: ClassVar[str] = "ulira"
     meaning: ClassVar[str] = "AUC: margins tell the row's models from innocent ones; memory if above held-out's"
@@ -159,18 +174,15 @@ class ULiRA(EnsembleWitness):
         if reason := refuse_few(len(own), len(innocent), FEWEST):
             return {"value": None, "note": reason}
         found = u_lira(own, innocent, seed=seed)
-        beside = {
-            "tpr": found.tpr,
-            "left_out_auc": found.left_out_auc,
-            "heldout_auc": self.of_heldout(*ensemble.row_and_innocents(label, "heldout")),
-            "models": [len(own), len(innocent)],
-        }
+        heldout = self.of_heldout(*ensemble.row_and_innocents(label, "heldout"))
+        beside = {"tpr": found.tpr, "left_out_auc": found.left_out_auc, "heldout_auc": heldout}
         return {
             "value": found.auc,
             "low": found.low,
             "high": found.high,
             "p": found.p,
-            "found": found.p <= ERROR,
+            "found": found.p <= ERROR and (heldout is None or found.low > heldout),
+            "models": [len(own), len(innocent)],
         } | beside
 
     def of_heldout(self, own: Floats, innocent: Floats) -> float | None:
