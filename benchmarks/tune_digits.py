@@ -9,8 +9,8 @@ forgotten samples. Then all settings are compared with re-train: the best is the
 and radii of |r - 1| among those whose mean validation accuracy is at most --points below re-train's. Of soft_reset,
 which is meant to be cheap and whose weak side is accuracy, the demo has another: among settings of at most 30 % of the
 cost and within one standard error of the smallest distance of these, the one with the best validation accuracy. The
-last lines say how much worse tune's pick is than the best of its grid. --figure draws mean |r - 1| against cost: the best of each
-method, and the dial of soft_reset.
+last lines say how much worse tune's pick is than the best of its grid. --figure draws mean |r - 1| against cost: the
+best of each method, and the dial of soft_reset.
 """
 
 from __future__ import annotations

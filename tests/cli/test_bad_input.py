@@ -96,9 +96,10 @@ def home(tmp_path_factory):
     (folder / "ids.json").write_text('{"schema": "residuum.manifest/1", "seen_ids": 3}')
     os.mkfifo(folder / "pipe")
     os.mkfifo(folder / "pipe.toml")
-    for name, mark in {"newer": '{"version": 99}', "marked": '{"version": "1"}'}.items():
+    for name, mark in {"newer": '{"version": 99}', "marked": '{"version": "1"}', "truth": '{"version": true}'}.items():
         (folder / name / "train").mkdir(parents=True)
         (folder / name / "store.json").write_text(mark)
+    (folder / "nested" / "store.json").mkdir(parents=True)
     return folder
 
 
@@ -252,6 +253,7 @@ run tiny --set audit.taus.gaussian=nan: taus
 run tiny --set audit.taus.gaussian=inf: taus
 run tiny --set audit.taus.gaussian=0,x: taus
 run tiny --set audit.taus.gaussian=: taus
+run tiny --set audit.taus.nobody=0,0.1: unknown perturbation 'nobody'
 run tiny --set audit.taus.gaussian=0.1,0.1: different finite radii
 run tiny --set audit.taus=3: taus
 run tiny --set audit.confidence=1: confidence
@@ -281,6 +283,8 @@ run tiny --store pipe: cannot write to the store
 run tiny --store %(long)s: cannot write to the store
 run tiny --store newer: update Residuum
 run tiny --store marked: remove the file
+run tiny --store truth: remove the file
+run tiny --store nested: remove the file
 run tiny --set references=1000000: references
 store forget a --store marked: remove the file
 run tiny --out runs/requests: another kind of run

@@ -23,7 +23,7 @@ from residuum.experiments.parsing import (
 )
 from residuum.experiments.pretrained import KnownFile, Pretrained, find_manifest
 from residuum.experiments.scenario_table import SCENARIOS
-from residuum.experiments.settings import DEFAULT_PROFILE, ForgetSettings, Scenario, Strict, split_data
+from residuum.experiments.settings import DEFAULT_PROFILE, AuditSettings, ForgetSettings, Scenario, Strict, split_data
 from residuum.files import regular_file
 from residuum.methods import Method, first_problem, make_method, methods
 from residuum.models import MODELS
@@ -306,18 +306,23 @@ def _check_names(scenario: Scenario) -> None:
         make_method(name, values)
     if scenario.train.epochs < 1:
         raise InputError("train.epochs: expected 1 or more, got 0: what was never trained has nothing to forget")
-    if len(set(scenario.audit.perturbations)) < len(scenario.audit.perturbations):
-        raise InputError(f"expected each perturbation once, got {', '.join(scenario.audit.perturbations)}")
-    for spec in scenario.audit.perturbations:
-        build_perturbation(spec)
-        if not scenario.audit.radii(spec):
-            name = spec.partition(":")[0]
-            raise InputError(f"expected radii for {name}; give --set audit.taus.{name}=0,0.01,...")
-    if (scenario.audit.draws is None) == (scenario.audit.half_width is None):
-        raise InputError("expected either draws or a half-width for the audit; set the other to none")
-    if scenario.audit.until is not None and scenario.audit.draws is None:
-        raise InputError("expected draws with audit.until=verdict, got a half-width; the draws are the most it makes")
+    _check_audit(scenario.audit)
     for spec in scenario.measures:
         check_measure(spec, scenario.audit)
     if not scenario.seeds or len(set(scenario.seeds)) != len(scenario.seeds):
         raise InputError(f"expected at least one seed and none twice, got {scenario.seeds}")
+
+
+def _check_audit(audit: AuditSettings) -> None:
+    if len(set(audit.perturbations)) < len(audit.perturbations):
+        raise InputError(f"expected each perturbation once, got {', '.join(audit.perturbations)}")
+    for spec in {**audit.taus, **dict.fromkeys(audit.perturbations)}:
+        build_perturbation(spec)
+    for spec in audit.perturbations:
+        if not audit.radii(spec):
+            name = spec.partition(":")[0]
+            raise InputError(f"expected radii for {name}; give --set audit.taus.{name}=0,0.01,...")
+    if (audit.draws is None) == (audit.half_width is None):
+        raise InputError("expected either draws or a half-width for the audit; set the other to none")
+    if audit.until is not None and audit.draws is None:
+        raise InputError("expected draws with audit.until=verdict, got a half-width; the draws are the most it makes")

@@ -227,7 +227,7 @@ class Store:
             place = next(path for path in (self.root.absolute(), *self.root.absolute().parents) if path.exists())
             if not place.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, f"{place} is no folder")
-            found = _version(self.root / MARK) if (self.root / MARK).is_file() else VERSION
+            found = _version(self.root / MARK) if (self.root / MARK).exists() else VERSION
         if found > VERSION:
             text = f"the store {self.root} has version {found}, this Residuum knows {VERSION}"
             raise InputError(f"{text}; update Residuum or choose another folder with --store")
@@ -235,11 +235,11 @@ class Store:
 
 def _version(mark: Path) -> int:
     try:
-        found = json.loads(mark.read_text(encoding="utf-8"))
+        found = json.loads(mark.read_text(encoding="utf-8")) if mark.is_file() else None
     except (ValueError, RecursionError):
         found = None
     version = found.get("version") if isinstance(found, dict) else None
-    if isinstance(version, int):
+    if isinstance(version, int) and not isinstance(version, bool):
         return version
     text = f'{mark}: expected {{"version": {VERSION}}}, got something else'
     raise InputError(f"{text}; if the folder is a store of yours, remove the file, else choose another with --store")
