@@ -20,13 +20,13 @@ from residuum.auditing import audit
 from residuum.auditing.predictor import Predictor
 from residuum.auditing.witnesses.attacks import transfer_matrix
 from residuum.auditing.witnesses.calls import ERROR, call
-from residuum.auditing.witnesses.ensembles import KLoM
+from residuum.auditing.witnesses.ensembles import KLoM, ULiRA
 from residuum.auditing.witnesses.from_records import certified_band
-from residuum.auditing.witnesses.ranking import Classes, rank
+from residuum.auditing.witnesses.ranking import HALF, Classes, rank
 from residuum.auditing.witnesses.recovery import recovery_radii
 from residuum.auditing.witnesses.scores import klom, klom_of_chance, log_relative, margins
 from residuum.auditing.witnesses.search import worst_case
-from residuum.auditing.witnesses.ulira import crossed_auc, permutation_p, u_lira
+from residuum.auditing.witnesses.ulira import u_lira
 from residuum.experiments import Experiment
 from residuum.models import forward
 from residuum.perturbations import FGSM
@@ -35,6 +35,8 @@ from residuum.types import child_seed
 SEEDS = 3
 OTHERS, ORIGINALS = 6, 2  # of each group
 SHIFT = 0.1
+REACH = 0.3
+ALONE = ("recovery", "depth", "rmia")  # of a model alone, not against a reference
 PERMUTATIONS = 39  # in a trial: enough for the level of 5 %, and a run makes more
 REFERENCES = 50  # innocents whose mean probability RMIA compares with
 
@@ -75,17 +77,24 @@ class Statistics:
         """Return the predictor of a model."""
         return Predictor(self.pool.model(name), self.forget.x)
 
-    def recovery(self, w: str) -> float:
-        """Return the area of the signed recovery radius."""
+    def radii(self, w: str) -> np.ndarray:
+        """Return the signed recovery radii of forgotten and held-out samples."""
 
-        def radii() -> np.ndarray:
+        def computed() -> np.ndarray:
             own = self.predictor(w)
             both = (self.forget, self.heldout)
-            return np.concatenate([recovery_radii(own, each, tau_max=0.3, signed=True).rho for each in both])
+            return np.concatenate([recovery_radii(own, each, tau_max=REACH, signed=True).rho for each in both])
 
-        rho = -self.kept(f"recovery/{w}", radii)
-        n = len(self.forget)
+        return self.kept(f"recovery/{w}", computed)
+
+    def recovery(self, w: str) -> float:
+        """Return the area of the signed recovery radius."""
+        rho, n = -self.radii(w), len(self.forget)
         return rank(rho[:n], rho[n:], self.classes).auc
+
+    def depth(self, w: str) -> float:
+        """Return the mean depth of the forgotten samples."""
+        return -float(self.radii(w)[: len(self.forget)].clip(-REACH, REACH).mean())
 
     def worst_case(self, w: str, a: str) -> float:
         """Return s(w, a) - s(a, w) at one radius, searched from the samples alone."""
@@ -142,7 +151,7 @@ def trial(statistics: Statistics, witness: str, kind: str, asked: argparse.Names
     controls = asked.controls
     value = getattr(statistics, witness)
     groups = [members_of(statistics.pool, int(group)) for group in rng.permutation(asked.groups)]
-    if witness in ("recovery", "rmia"):  # of a model alone: any innocent may stand in the row's place
+    if witness in ALONE:  # of a model alone: any innocent may stand in the row's place
         drawn = rng.permutation(sorted({name for reference, others, _ in groups for name in (reference, *others)}))
         originals = rng.permutation(sorted({name for _, _, own in groups for name in own}))
         row = [value(str(name)) for name in (originals if kind == "original" else drawn)[:SEEDS]]
@@ -171,12 +180,16 @@ def ensemble_trial(statistics: Statistics, witness: str, kind: str, rng: np.rand
         originals = rng.permutation([f"original-{j}" for j in range(50)])[: sizes[0]]
         drawn = [*originals, *drawn]
     n = len(statistics.forget)
-    phi = np.stack([statistics.margins(str(name))[:n] for name in drawn[: sum(sizes)]])
+    phi = np.stack([statistics.margins(str(name)) for name in drawn[: sum(sizes)]])
     own, innocent = phi[: sizes[0]], phi[sizes[0] :]
     if witness == "ulira":
-        p = permutation_p(phi, sizes[0], rng, PERMUTATIONS)
-        return crossed_auc(phi, np.arange(len(phi)) < sizes[0]), p <= ERROR
-    return float(klom(own, innocent).mean()), KLoM(permutations=PERMUTATIONS).permutation_p(own, innocent, rng) <= ERROR
+        found = u_lira(own[:, :n], innocent[:, :n], seed=int(rng.integers(2**31)), permutations=PERMUTATIONS)
+        more = found.low > (ULiRA().of_heldout(own[:, n:], innocent[:, n:]) or 0.0)
+        return found.auc, found.p <= ERROR and more
+    values = klom(own, innocent)
+    low, _ = rank(values[:n], values[n:], statistics.classes).interval()
+    p = KLoM(permutations=PERMUTATIONS).permutation_p(own[:, :n], innocent[:, :n], rng)
+    return float(values[:n].mean()), p <= ERROR and low > HALF
 
 
 class ScenarioPool(Pool):
@@ -211,7 +224,7 @@ def main() -> None:
     parser.add_argument("--scenario", default="digits")
     parser.add_argument("--controls", type=int, default=1)
     parser.add_argument("--groups", type=int, default=20)
-    parser.add_argument("--witnesses", default="rmia,certified,transfer,recovery,worst_case,ulira,klom")
+    parser.add_argument("--witnesses", default="rmia,certified,transfer,recovery,depth,worst_case,ulira,klom")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     if asked.scenario != "digits":

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LIBRARIES = ("torch", "numpy", "scikit-learn")  # that compute: results depend on their versions
 LEADER = "RESIDUUM_LEADER"  # the process id of the first of several processes that share the work
 RESUMES = "finished stages are in the store, and the same command resumes"
-REACH = 8  # seconds for the scheduler of a cluster to answer
+REACH = 6  # seconds for the scheduler of a cluster to answer
 ANSWER = 60  # seconds for its workers to come and to answer
 GRACE = 5.0  # seconds for a worker process to end before it is made to
 RETRIES = 3  # a stage whose worker died is given to another one this often

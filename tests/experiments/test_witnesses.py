@@ -30,7 +30,7 @@ SMALL = {
     "gd.epochs": 1,
     "references": 2,
 }
-MEASURES = "recovery,worst_case:restarts=1,transfer,certified:shift=0.2,tow,rmia,klom,ulira"
+MEASURES = "recovery,depth,worst_case:restarts=1,transfer,certified:shift=0.2,tow,rmia,klom,ulira"
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,7 @@ def test_every_row_has_every_witness_and_the_record_reads_back(finished, asked):
         assert list(record.methods[label].witnesses) == MEASURES.split(",")
     said = record.methods["gd"].witnesses
     assert said["recovery"].innocents == 6  # re-train and control of both seeds, and both further references
+    assert said["depth"].innocents == 6
     assert said["worst_case:restarts=1"].innocents == 2  # controls alone: their values are against re-train
     assert said["rmia"].innocents == 6
     assert said["tow"].found is None
@@ -135,7 +136,7 @@ def test_table_csv_and_page_show_them(finished, capsys):
     done, folder = finished
     page = (folder / "out" / "report.html").read_text(encoding="utf-8")
     assert "Other witnesses" in page
-    assert "8 further measures" in page
+    assert "9 further measures" in page
     with (folder / "out" / "table.csv").open(encoding="utf-8") as file:
         lines = {line["model"]: line for line in csv.DictReader(file)}
     assert float(lines["gd"]["tow"]) == done.record.methods["gd"].witnesses["tow"].value

@@ -239,7 +239,7 @@ def test_measures_are_taken_on_request_and_refused_where_they_do_not_exist(case,
     assert row.audits["gaussian"].measures["highest_share"].value[0] == 1.0
     assert run.record.scenario.plugins["measure"]["highest_share"]["file"] == "mine.py"
     for measures, message in (
-        (["rmia"], "rmia compares many re-trained models; expected one of recovery, worst_case"),
+        (["rmia"], "rmia compares many re-trained models; expected one of recovery, depth, worst_case"),
         (["recovry"], "recovery"),
         ("recovery", "expected a list of measures"),
     ):

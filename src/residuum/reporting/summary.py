@@ -182,7 +182,7 @@ def _metric_cell(value: Spread | None, reference: Spread | None) -> Cell:
     if value is None:
         return NOTHING
     gap = None if reference is None else abs(value.mean - reference.mean)
-    return Cell(value.mean, f"{value.mean:.2f}", std=value.std, gap=gap)
+    return Cell(value.mean, f"{value.mean:.2f}", std=value.std if value.n > 1 else None, gap=gap)
 
 
 def _membership_cell(run: Run, row: Row) -> dict[str, Cell]:
@@ -221,7 +221,8 @@ def _residual_cell(finding: Finding | None) -> Cell:
     if finding is None:
         return NOTHING
     note = f"{finding.perturbation}, all radii"
-    return Cell(finding.value(), f"{finding.value():.2f}", std=statistics.pstdev(finding.seeds), note=note)
+    std = statistics.pstdev(finding.seeds) if len(finding.seeds) > 1 else None
+    return Cell(finding.value(), f"{finding.value():.2f}", std=std, note=note)
 
 
 def _smallest_gap(rows: Sequence[RowSummary], key: str) -> float | None:

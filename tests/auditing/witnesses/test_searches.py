@@ -6,12 +6,13 @@ import torch
 from torch import nn
 
 from residuum.auditing.predictor import Predictor
-from residuum.auditing.witnesses.attacks import transfer_matrix
+from residuum.auditing.witnesses.attacks import Depth, transfer_matrix
+from residuum.auditing.witnesses.base import Scene
 from residuum.auditing.witnesses.ranking import Classes, rank
 from residuum.auditing.witnesses.recovery import easier_to_push, pushed_to, recovery_radii
 from residuum.auditing.witnesses.search import more_often, worst_case
 from residuum.perturbations import FGSM
-from residuum.types import Samples
+from residuum.types import Samples, Splits
 
 TAU = 0.4
 
@@ -24,10 +25,10 @@ def linear(seed, d=6):
     return net.eval()
 
 
-def points(n=40, d=6, seed=0, spread=0.1):
+def points(n=40, d=6, seed=0, spread=0.1, name="p"):
     source = torch.Generator().manual_seed(seed)
     x = 0.5 + spread * (2 * torch.rand(n, d, generator=source) - 1)
-    return Samples(x, torch.randint(2, (n,), generator=source), tuple(f"p{i}" for i in range(n)))
+    return Samples(x, torch.randint(2, (n,), generator=source), tuple(f"{name}{i}" for i in range(n)))
 
 
 def exact_rho(net, samples):
@@ -148,3 +149,17 @@ def test_a27_a28_equal_models_have_equal_rows_and_columns_and_radius_0_has_equal
     assert (p[:, :, 0] == p[0, :, 0]).all()
     assert not np.array_equal(p[0, :, 1], p[2, :, 1])
     assert np.array_equal(found.ratio("m", "m", "a"), np.ones(2))
+
+
+def test_depth_is_the_mean_distance_to_the_edge_of_the_labels_region_in_closed_form():
+    net, other = linear(1), linear(2)
+    forget, heldout = points(), points(n=60, seed=5, name="h")
+    splits = Splits(forget, forget, forget, forget, heldout, heldout, ("a", "b"))
+    found = Depth(tau_max=TAU).of_models(Scene({"retrain": other, "m": net}, splits, [0.1], seed=1))
+    for label, model in {"m": net, "retrain": other}.items():
+        assert found[label]["value"] == pytest.approx(-exact_rho(model, forget).mean(), abs=TAU / 256)
+        assert found[label]["heldout"] == pytest.approx(-exact_rho(model, heldout).mean(), abs=TAU / 256)
+    assert found["retrain"]["p"] == 1.0  # no sample is nearer or farther
+    alone = Depth(tau_max=0.02).of_models(Scene({"reference": net}, splits, [0.1], seed=1))["reference"]
+    assert alone["value"] == pytest.approx(-exact_rho(net, forget).clip(-0.02, 0.02).mean(), abs=0.02 / 256)
+    assert "p" not in alone

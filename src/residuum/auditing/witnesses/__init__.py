@@ -1,6 +1,6 @@
 """Other witnesses: attacks, searches and comparisons of many models that look for what an audit may miss."""
 
-from residuum.auditing.witnesses.attacks import RecoveryRadius, TransferMatrix, WorstCase
+from residuum.auditing.witnesses.attacks import Depth, RecoveryRadius, TransferMatrix, WorstCase
 from residuum.auditing.witnesses.base import Witness
 from residuum.auditing.witnesses.ensembles import RMIA, KLoM, ULiRA
 from residuum.auditing.witnesses.from_records import CertifiedBand, TugOfWar
@@ -10,6 +10,7 @@ from residuum.auditing.witnesses.from_records import CertifiedBand, TugOfWar
 
 KINDS: tuple[type[Witness], ...] = (
     RecoveryRadius,
+    Depth,
     WorstCase,
     TransferMatrix,
     CertifiedBand,

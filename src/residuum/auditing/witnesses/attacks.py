@@ -3,10 +3,11 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import nn
 
 from residuum.auditing.auditor import audit
@@ -65,6 +66,7 @@ def transfer_matrix(
 
 
 Booleans = NDArray[np.bool_]  # of shape (n, T)
+Reach = Annotated[float, Field(gt=0)] | None
 
 
 class ModelWitness(Witness):
@@ -88,7 +90,7 @@ class RecoveryRadius(ModelWitness):
     `tau_max` is 2.5 times the largest radius unless given.
     """
 
-    tau_max: float | None = None
+    tau_max: Reach = None
     signed: bool = True
     name: ClassVar[str] = "recovery"
     meaning: ClassVar[str] = "AUC: forgotten samples need smaller perturbations to be recognised than held-out ones"
@@ -98,7 +100,7 @@ class RecoveryRadius(ModelWitness):
         """Return AUC with interval and, beside a reference, the difference from it with p, and p of fragility."""
         if not len(scene.heldout):
             return dict.fromkeys(scene.models, NO_HELDOUT)
-        reach = self.tau_max or 2.5 * max(scene.radii)
+        reach = reach_of(self.tau_max, scene)
         pushed, labels = pushed_to(scene.splits.test, scene.forget, seed=scene.seed)
         rankings, pushes = {}, {}
         for label, predictor in scene.predictors.items():
@@ -121,6 +123,48 @@ class RecoveryRadius(ModelWitness):
     def passes(self, forgotten: int, heldout: int, radii: int) -> int:
         """Return the gradients and predictions of all searches."""
         return 2 * (HALVINGS + 1) * STEPS * (2 * forgotten + heldout)
+
+
+@dataclass(frozen=True)
+class Depth(ModelWitness):
+    """Mean over forgotten samples of how deep they lie in their label's region: -rho, signed, censored at `tau_max`.
+
+    What a model knows of the class counts too: `heldout` is the same of held-out samples of the forgotten classes.
+    Reference: Choquette-Choo et al., "Label-only membership inference attacks", ICML 2021 (distance to the boundary).
+    """
+
+    tau_max: Reach = None
+    name: ClassVar[str] = "depth"
+    meaning: ClassVar[str] = "forgotten samples lie deeper in their label's region; knowledge of the class included"
+    relative: ClassVar[bool] = False
+
+    def of_models(self, scene: Scene) -> dict[str, Values]:
+        """Return the mean with its interval over samples, that of held-out ones and, beside a reference, the sign p."""
+        reach, options = reach_of(self.tau_max, scene), {"signed": True, "bounds": scene.bounds}
+        depths = {
+            label: [
+                -recovery_radii(predictor, part, tau_max=reach, **options).rho.clip(-reach, reach)
+                for part in (scene.splits.forget, scene.heldout)
+                if len(part)
+            ]
+            for label, predictor in scene.predictors.items()
+        }
+        found = {}
+        for label, (own, *heldout) in depths.items():
+            beside = {"tau_max": reach, "heldout": float(heldout[0].mean()) if heldout else None}
+            found[label] = mean_interval(own) | beside
+            if REFERENCE in depths:
+                found[label]["p"] = easier_to_push(-own, -depths[REFERENCE][0])
+        return found
+
+    def passes(self, forgotten: int, heldout: int, radii: int) -> int:
+        """Return the gradients and predictions of all searches."""
+        return 2 * (HALVINGS + 1) * STEPS * (forgotten + heldout)
+
+
+def reach_of(tau_max: float | None, scene: Scene) -> float:
+    """Return how far a search goes: 2.5 times the largest radius unless given."""
+    return tau_max or 2.5 * max(scene.radii)
 
 
 @dataclass(frozen=True)
