@@ -18,6 +18,7 @@ from retrain_pool import Pool
 
 from residuum.auditing import audit
 from residuum.auditing.predictor import Predictor
+from residuum.auditing.witnesses import WITNESSES
 from residuum.auditing.witnesses.attacks import transfer_matrix
 from residuum.auditing.witnesses.calls import ERROR, call
 from residuum.auditing.witnesses.ensembles import KLoM, ULiRA
@@ -77,7 +78,7 @@ class Statistics:
         """Return the predictor of a model."""
         return Predictor(self.pool.model(name), self.forget.x)
 
-    def radii(self, w: str) -> np.ndarray:
+    def recovery_radii(self, w: str) -> np.ndarray:
         """Return the signed recovery radii of forgotten and held-out samples."""
 
         def computed() -> np.ndarray:
@@ -89,12 +90,12 @@ class Statistics:
 
     def recovery(self, w: str) -> float:
         """Return the area of the signed recovery radius."""
-        rho, n = -self.radii(w), len(self.forget)
+        rho, n = -self.recovery_radii(w), len(self.forget)
         return rank(rho[:n], rho[n:], self.classes).auc
 
     def depth(self, w: str) -> float:
         """Return the mean depth of the forgotten samples."""
-        return -float(self.radii(w)[: len(self.forget)].clip(-REACH, REACH).mean())
+        return -float(self.recovery_radii(w)[: len(self.forget)].clip(-REACH, REACH).mean())
 
     def worst_case(self, w: str, a: str) -> float:
         """Return s(w, a) - s(a, w) at one radius, searched from the samples alone."""
@@ -163,7 +164,8 @@ def trial(statistics: Statistics, witness: str, kind: str, asked: argparse.Names
             judged = rng.choice(originals) if kind == "original" else m
             row.append(value(str(judged), reference))
             innocents += [value(str(control), reference) for control in beside]
-    return bool(call(row, innocents, least=0.5 / len(statistics.forget)).found)
+    least = 0.5 / len(statistics.forget) if WITNESSES[witness].stepwise else 0.0
+    return bool(call(row, innocents, least=least).found)
 
 
 def members_of(pool: Pool, group: int) -> tuple[str, list[str], list[str]]:

@@ -178,5 +178,6 @@ def concluded(witness: Witness, own: Sequence[Values], innocents: Sequence[Value
     row = {"value": float(np.mean(values)), **ends}
     if not witness.calls:
         return row
-    said = call(values, [each["value"] for each in innocents], least=0.5 / samples)
+    least = 0.5 / samples if witness.stepwise else 0.0
+    said = call(values, [each["value"] for each in innocents], least=least)
     return row | {"p": said.p, "found": said.found, "floor": said.floor, "innocents": said.innocents}

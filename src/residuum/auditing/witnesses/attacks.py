@@ -137,6 +137,7 @@ class Depth(ModelWitness):
     name: ClassVar[str] = "depth"
     meaning: ClassVar[str] = "forgotten samples lie deeper in their label's region; knowledge of the class included"
     relative: ClassVar[bool] = False
+    stepwise: ClassVar[bool] = False
 
     def of_models(self, scene: Scene) -> dict[str, Values]:
         """Return the mean with its interval over samples, that of held-out ones and, beside a reference, the sign p."""

@@ -30,6 +30,7 @@ class Witness(ABC):
 
     `relative` numbers are against the seed's reference, so that only controls are innocents; others have every
     re-trained model. `calls` is False where the number is no evidence of memory. `reads` says what it is computed from.
+    `stepwise` numbers are shares of samples: innocents that differ by less than half a sample are not believed to.
     """
 
     name: ClassVar[str]
@@ -37,6 +38,7 @@ class Witness(ABC):
     reads: ClassVar[Literal["models", "counts", "metrics", "margins"]]
     relative: ClassVar[bool] = True
     calls: ClassVar[bool] = True
+    stepwise: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
