@@ -173,6 +173,11 @@ def test_a_share_is_a_length_in_the_originals_epochs_rounded_down(share, epochs,
     assert same(reset(original, splits, share=share), reset(original, splits, epochs=epochs))
 
 
+@pytest.mark.parametrize(("share", "size"), [(0.25, 8), (0.01, 1), (1, 32)])
+def test_batches_can_be_a_share_of_the_originals(share, size, original, splits):
+    assert same(reset(original, splits, batch_share=share), reset(original, splits, batch_size=size))
+
+
 def test_the_initial_weights_can_be_walked_back_to(initial, original, splits):
     context = Context(3, initial=initial.state_dict(), recipe=RECIPE)
     start = unlearn(original, splits, SoftReset(keep=0, epochs=0, fresh="initial"), seed=3, context=context)
