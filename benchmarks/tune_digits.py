@@ -6,11 +6,11 @@
 Development seeds are 1 to 10 without 7, which is one of the seeds that are reported; no test image is looked at. Every
 method gets its grid (GRIDS, or for a single one --grid). `tune` chooses first, by models trained briefly without the
 forgotten samples. Then all settings are compared with re-train: the best is the one with the smallest mean over seeds
-and radii of |r - 1| among those whose mean validation accuracy is at most --points below re-train's. soft_reset is meant
-to be cheap, and is as near to re-train as a second re-training with many settings; the demo has, among those of at most
-30 % of the cost whose distance is at most one standard error above the control's, the one with the best validation
-accuracy. The last lines say how much worse tune's pick is than the best of its grid. --figure draws mean |r - 1|
-against cost: the best of each method, and the dial of soft_reset.
+and radii of |r - 1| among those whose mean validation accuracy is at most --points below re-train's. soft_reset is
+meant to be cheap, and is as near to re-train as a second re-training with many settings; the demo has, among those of
+at most 30 % of the cost whose distance is at most one standard error above the control's, the one with the best
+validation accuracy. The last lines say how much worse tune's pick is than the best of its grid. --figure draws mean
+|r - 1| against cost: the best of each method, and the dial of soft_reset.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class SeedPlan:
         """All stages, parents before children."""
         last = [self.picture] if self.picture else []
         first = [*self.before, *self.models.values(), *self.evaluations.values(), *self.audits.values(), *last]
-        others = (self.witnesses, self.margins, *self.of_references.values(), self.ensembles)
+        others: list[Mapping[Any, Stage]] = [self.witnesses, self.margins, *self.of_references.values(), self.ensembles]
         asked = [stage for stages in others for stage in stages.values()]
         trained = [parent for stage in asked for parent in stage.parents.values() if parent.kind == "train"]
         return [*first, *trained, *asked]  # further references among the trained

@@ -22,9 +22,9 @@ class SoftReset(AsTrained):
     A dial between fine-tuning (keep = 1, GD) and re-training for fewer epochs (keep = 0, which does not read w_o).
     `bn_stats="mix"` treats batch-norm means and variances alike, "reset" starts them at 0 and 1; either way they are
     learned again. `share` in place of `epochs` is the length as a share of the original's epochs, rounded down, so that
-    one setting costs as much everywhere; `batch_share` in place of `batch_size` makes batches a share of the original's,
-    more steps for as many passes. `fresh="draw"` mixes two basins, "initial" walks back on the original's own
-    path: different algorithms. Only S_r is read. A share keep^k of the first original is left after k requests: no
+    one setting costs as much everywhere; `batch_share` in place of `batch_size` makes batches a share of the
+    original's: more steps, as many passes. `fresh="draw"` mixes two basins, "initial" walks back on the original's own path:
+    different algorithms. Only S_r is read. A share keep^k of the first original is left after k requests: no
     certificate.
     Reference: Ash and Adams, "On Warm-Starting Neural Network Training", NeurIPS 2020 (shrink and perturb, there to
     generalise better).
@@ -44,12 +44,13 @@ class SoftReset(AsTrained):
 
     def filled(self, context: Context) -> Self:
         """Return the method with the original's values in place of None, and shares of its length and batches."""
-        ready, changes = super().filled(context), {}
+        ready = super().filled(context)
         if self.share is not None:
-            changes["epochs"] = max(1, floor(self.share * context.training().epochs))
+            ready = dataclasses.replace(ready, epochs=max(1, floor(self.share * context.training().epochs)))
         if self.batch_share is not None:
-            changes["batch_size"] = max(1, round(self.batch_share * context.training().batch_size))
-        return dataclasses.replace(ready, **changes)
+            size = max(1, round(self.batch_share * context.training().batch_size))
+            ready = dataclasses.replace(ready, batch_size=size)
+        return ready
 
     def soften(self, model: nn.Module, splits: Splits, context: Context) -> None:
         """Mix, and start batch-norm statistics anew if asked to."""

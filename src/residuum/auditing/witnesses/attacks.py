@@ -110,7 +110,7 @@ class RecoveryRadius(ModelWitness):
                 for each, own, signed in sets
             ]
             rankings[label], pushes[label] = rank(-rho[0], -rho[1], scene.classes), rho[2]
-        found = {}
+        found: dict[str, Values] = {}
         for label, ranking in rankings.items():
             low, high = ranking.interval()
             found[label] = {"value": ranking.auc, "low": low, "high": high, "tau_max": reach}
@@ -141,10 +141,12 @@ class Depth(ModelWitness):
 
     def of_models(self, scene: Scene) -> dict[str, Values]:
         """Return the mean with its interval over samples, that of held-out ones and, beside a reference, the sign p."""
-        reach, options = reach_of(self.tau_max, scene), {"signed": True, "bounds": scene.bounds}
+        reach = reach_of(self.tau_max, scene)
         depths = {
             label: [
-                -recovery_radii(predictor, part, tau_max=reach, **options).rho.clip(-reach, reach)
+                -recovery_radii(predictor, part, tau_max=reach, signed=True, bounds=scene.bounds).rho.clip(
+                    -reach, reach
+                )
                 for part in (scene.splits.forget, scene.heldout)
                 if len(part)
             ]
