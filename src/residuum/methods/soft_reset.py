@@ -24,8 +24,8 @@ class SoftReset(AsTrained):
     learned again. `share` in place of `epochs` is the length as a share of the original's epochs, rounded down, so that
     one setting costs as much everywhere; `batch_share` in place of `batch_size` makes batches a share of the
     original's, for more steps in as many passes. `fresh="draw"` mixes two basins, "initial" walks back on the
-    original's own path: different algorithms. Only S_r is read. A share keep^k of the first original is left after k requests, so that
-    there is no certificate.
+    original's own path: different algorithms. Only S_r is read. A share keep^k of the first original is left after k
+    requests, so that there is no certificate.
     Reference: Ash and Adams, "On Warm-Starting Neural Network Training", NeurIPS 2020 (shrink and perturb, there to
     generalise better).
 
