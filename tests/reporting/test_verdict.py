@@ -117,6 +117,7 @@ CASES = {
     "re-train attacked, two controls": (lambda: run_of(1, seeds=1, controls=2, crafted="reference"), INCONCLUSIVE),
     "re-train attacked, three seeds": (lambda: run_of(0.95, crafted="reference"), FOUND),
     "the original could not have been seen": (lambda: run_of(0.8, original=0.81), INCONCLUSIVE),
+    "the original is plain at one radius only": (lambda: run_of(0.8, original=[0.86, 0.776]), NONE_FOUND),
     "every radius blind: all are always right": (lambda: run_of(1.0, base=0.99, original=1.0), INCONCLUSIVE),
     "every radius blind: the original knows less": (lambda: run_of(0.8, original=0.79), INCONCLUSIVE),
     "class: remembers": (lambda: run_of(0.4, base=0.01, form="class"), FOUND),

@@ -89,6 +89,12 @@ class Finding:
         j = self.judgement
         return float(j.value[0] - (j.low[0] + j.high[0]) / 2)
 
+    @property
+    def plain_at_a_radius(self) -> bool:
+        """Whether one radius alone shows more than re-training explains, so much that 80 % of such runs would find it."""
+        j = self.judgement
+        return bool((j.value - (j.low + j.high) / 2 >= j.detectable)[1:].any())
+
     def _natural(self, value: float, column: int = 0) -> float:
         """Return a difference of scores as a ratio, or in class form as it is."""
         scale = scale_of(self.quantity, self.form)

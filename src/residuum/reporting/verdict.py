@@ -127,12 +127,17 @@ def _judged(run: Run, label: str) -> Verdict:
 
 
 def must_detect(run: Run, row: Row, perturbation: str) -> float | None:
-    """Return the original's shift: "none found" by an audit that could not have seen the original says nothing."""
+    """Return the original's shift: "none found" by an audit that could not have seen the original says nothing.
+
+    None where the original is plain at one radius alone: the audit sees it, whatever the other radii average it to.
+    """
     original = next(iter(run.record.rows_of("original")), None)
     if original is None or row.kind == "original":
         return None
     finding = find(run, run.rows[original], perturbation)
-    return None if finding is None or finding.judgement.retrained < FEWEST_RETRAINED else max(finding.shift, 0.0)
+    if finding is None or finding.judgement.retrained < FEWEST_RETRAINED or finding.plain_at_a_radius:
+        return None
+    return max(finding.shift, 0.0)
 
 
 def _word(finding: Finding | None, losses: Sequence[str]) -> str:
