@@ -91,7 +91,7 @@ class Finding:
 
     @property
     def plain_at_a_radius(self) -> bool:
-        """Whether one radius alone shows so much more than re-training explains that 80 % of such runs would find it."""
+        """Whether one radius alone shows so much that at least 80 % of such runs would find it."""
         j = self.judgement
         return bool((j.value - (j.low + j.high) / 2 >= j.detectable)[1:].any())
 
