@@ -13,6 +13,8 @@ from residuum.models import build_model
 from residuum.reporting.figures import write_figures
 from residuum.training import Recipe, train
 
+torch.set_num_threads(1)  # more threads would not survive the forks of some tests, which would wait for them for ever
+
 # a change must not fail for a case that its author did not draw; at home every run tries new cases
 hypothesis.settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):

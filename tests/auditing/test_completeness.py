@@ -107,6 +107,23 @@ def test_exchanging_reference_and_original_flips_the_sign(counts_of, random_tabl
     assert all(low < value < high for low, value, high in zip(one["low"], one["value"], one["high"], strict=True))
 
 
+def test_the_relative_interval_agrees_with_resampling_in_a_loop(counts_of, random_table):
+    labels, held_labels = np.arange(40) % 3, np.arange(60) % 3
+    table, held = random_table(9), random_table(10, n=60)
+    found = nearer(counts_of(table, labels), counts_of(held, held_labels, prefix="h"), bootstrap_seed=7)
+    p = [[each @ PATTERNS[:, who] / each.sum(2) for who in (1, 2, 0)] for each in (table, held)]
+    d_forgotten, d_held = (np.abs(m - a) - np.abs(m - o) for m, a, o in p)
+    rng, differences = np.random.default_rng(1), []
+    for _ in range(2000):
+        drawn = rng.integers(40, size=40)
+        means = [d_held[rng.choice(np.flatnonzero(held_labels == c), 20)].mean(0) for c in range(3)]
+        mix = [(labels[drawn] == c).mean() for c in range(3)]
+        differences.append(d_forgotten[drawn].mean(0) - mix @ np.array(means))
+    low, high = np.quantile(differences, [0.025, 0.975], axis=0)
+    assert np.abs(np.array(found["low"]) - low).max() < 0.1 * (high - low).min()
+    assert np.abs(np.array(found["high"]) - high).max() < 0.1 * (high - low).min()
+
+
 def test_distances_agree_with_a_slow_loop(counts_of, random_table):
     labels, held_labels = np.arange(40) % 3, np.arange(50) % 3
     forgotten = counts_of(random_table(9), labels)

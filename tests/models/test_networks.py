@@ -87,6 +87,14 @@ def test_resnet50_and_vgg11_names():
     assert {"features.1.running_mean", "features.26.bias", "classifier.weight"} <= vgg.keys()
 
 
+def test_images_of_8_by_8_need_no_pooling():
+    model, x = build_model("cnn", (1, 8, 8), 10, width=2, seed=0), torch.rand(5, 1, 8, 8)
+    without = model(x)
+    assert isinstance(model.maxpool, torch.nn.Identity)
+    model.maxpool = torch.nn.AdaptiveMaxPool2d(8)
+    assert torch.equal(model(x), without)
+
+
 def test_stem_follows_the_image_size():
     small, large = (build_model("resnet50", (3, side, side), 10, width=2, seed=0) for side in (64, 65))
     assert (small.conv1.kernel_size, small.conv1.stride) == ((3, 3), (1, 1))

@@ -156,16 +156,19 @@ def _distances(counts: Counts) -> Floats:
 
 
 def _resampled_differences(twins: Twins, d_forgotten: Floats, d_heldout: Floats, seed: int) -> Floats:
-    rng, n = np.random.default_rng(seed), len(d_forgotten)
-    classes, of_forgotten = np.unique(twins.forgotten.labels, return_inverse=True)
-    rows = [np.flatnonzero(twins.heldout.labels == label) for label in classes]
-    found = np.empty((BOOTSTRAP_RESAMPLES, d_forgotten.shape[1]))
-    for resample in found:
-        drawn = rng.integers(n, size=n)
-        mix = np.bincount(of_forgotten[drawn], minlength=len(classes)) / n
-        means = [d_heldout[own[rng.integers(len(own), size=len(own))]].mean(0) for own in rows]
-        resample[:] = d_forgotten[drawn].mean(0) - mix @ np.array(means)
+    rng = np.random.default_rng(seed)
+    times = _resampled(rng, len(d_forgotten))
+    found = times @ d_forgotten
+    for label in np.unique(twins.forgotten.labels):
+        own = d_heldout[twins.heldout.labels == label]
+        mix = times[:, twins.forgotten.labels == label].sum(1, keepdims=True)
+        found -= mix * (_resampled(rng, len(own)) @ own)
     return found
+
+
+def _resampled(rng: np.random.Generator, n: int) -> Floats:
+    """Return the share that each of n samples has of each resample, shape (resamples, n)."""
+    return rng.multinomial(n, np.full(n, 1 / n), size=BOOTSTRAP_RESAMPLES) / n
 
 
 def _known(counts: Counts) -> Floats:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from residuum.auditing.counts import INTEGER_FIELDS, Counts, Integers
+from residuum.auditing.counts import INTEGER_FIELDS, METHOD, REFERENCE, Counts, Integers
 from residuum.auditing.crafting import BatchInvariance, Crafter
 from residuum.auditing.predictor import Predictor
 from residuum.auditing.stream import Group, Work, clean_groups, groups
@@ -134,13 +134,16 @@ def count_predictions(
 
 def add_outcome(sums: Mapping[str, Integers], group: Group, outcome: Outcome) -> None:
     """Add one batch of predictions of a model, paired with those of the reference, to its sums in place."""
+    n, rows = len(sums["draws"]), group.positions
     m, a = outcome.predicted == group.y, outcome.reference == group.y
-    events = (torch.ones_like(m), m, a, m & a, outcome.predicted == outcome.reference)
-    for field, happened in zip(INTEGER_FIELDS, events, strict=True):
-        np.add.at(sums[field][:, outcome.column], group.positions[happened].numpy(), 1)
-    if outcome.original is not None:
-        pattern = 4 * (outcome.original == group.y).int() + 2 * m.int() + a.int()
-        np.add.at(sums["joint"][:, outcome.column], (group.positions.numpy(), pattern.numpy()), 1)
+    before = torch.zeros_like(m) if outcome.original is None else outcome.original == group.y
+    patterns = 8 * rows + 4 * before.int() + 2 * m.int() + a.int()
+    joint = torch.bincount(patterns, minlength=8 * n).view(n, 8).numpy()
+    same = torch.bincount(rows[outcome.predicted == outcome.reference], minlength=n).numpy()
+    events = (joint.sum(1), joint @ METHOD, joint @ REFERENCE, joint @ (METHOD * REFERENCE), same)
+    found = dict(zip(INTEGER_FIELDS, events, strict=True)) | {"joint": joint}
+    for field, total in sums.items():
+        total[:, outcome.column] += found[field].astype(np.int32)
 
 
 def passes(work: Work, prepared: PreparedModels) -> int:

@@ -1,9 +1,9 @@
 """The predictor: a model prepared once, and near-ties decided in float64 by the plain model.
 
 A prediction is the argmax of the plain model in float64. Computing everything that way would be slow, so a fast
-float32 copy (batch-norm folded, channels last) answers wherever its two largest logits are far enough apart, and the
-float64 copy answers elsewhere. "Far enough" is 100 times the largest difference between both copies on a probe batch.
-Hence the counts do not depend on batch size, order, folding or the number of processes.
+float32 copy (batch-norm folded, wide convolutions with channels last) answers wherever its two largest logits are far
+enough apart, and the float64 copy answers elsewhere. "Far enough" is 100 times the largest difference between both
+copies on a probe batch. Hence the counts do not depend on batch size, order, folding or the number of processes.
 """
 
 import copy
@@ -18,6 +18,7 @@ from residuum.types import InputError
 SAFETY = 100.0
 EXACT_TIE = 1e-10  # relative; float64 logits this close are equal, and the smaller class index wins
 NO_ANSWER = -1  # the prediction of a model whose logits are NaN: never right
+PLANES = 4  # narrower convolutions are slower with channels last
 SAME_FUNCTION = 1e-3  # relative; a folded copy that deviates more has not been read correctly
 
 
@@ -73,11 +74,12 @@ def double_copy(plain: nn.Module, probe: Tensor) -> nn.Module | None:
 
 
 def fast_copy(plain: nn.Module, probe: Tensor, wanted: Tensor) -> nn.Module:
-    """Return the folded copy if it computes the same on the probe, else the plain model; channels last for images."""
+    """Return the folded copy if it computes the same on the probe, else the plain one; channels last if it is wide."""
     candidate = folded(plain)
     if candidate is None or not computes(candidate, probe, wanted):
         candidate = copy.deepcopy(plain)
-    if probe.ndim == 4:
+    planes = [module.out_channels for module in candidate.modules() if isinstance(module, nn.Conv2d)]
+    if probe.ndim == 4 and max(planes, default=0) >= PLANES:
         candidate = candidate.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return candidate.requires_grad_(False)
 

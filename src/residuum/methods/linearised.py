@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -23,6 +23,9 @@ class Solution(NamedTuple):
     passes: int
 
 
+Pull = tuple[Callable[[Tensor], tuple[Weights]], int]
+
+
 class Jacobian:
     """J, one row for each (sample, class): the gradient of that logit; batch-norm in eval mode.
 
@@ -41,6 +44,7 @@ class Jacobian:
     ) -> None:
         self.model, self.parts, self.batch_size, self.double = model, parts, batch_size, double
         whole = {**model.state_dict(), **(state or {})}
+        self.kept: list[Pull] = []
         self.logits, self.weights = functional(model, {name: self._cast(value) for name, value in whole.items()})
 
     def __len__(self) -> int:
@@ -69,12 +73,18 @@ class Jacobian:
         total = {name: torch.zeros_like(value) for name, value in self.weights.items()}
         start = 0
         with evaluating(self.model):
-            for x, _ in self._batches():
-                pull = vjp(self._at(x), self.weights)[1]
-                for name, value in pull(rows[start : start + len(x)])[0].items():
+            for pull, size in self._pulls():
+                for name, value in pull(rows[start : start + size])[0].items():
                     total[name] += value
-                start += len(x)
+                start += size
         return total
+
+    def _pulls(self) -> Iterable[Pull]:
+        """Return rows -> J^T rows of each batch, and its size; those of a single batch's samples are kept."""
+        pulls = self.kept or ((vjp(self._at(x), self.weights)[1], len(x)) for x, _ in self._batches())
+        if len(self) <= self.batch_size:
+            pulls = self.kept = list(pulls)
+        return pulls
 
     def times(self, step: Weights) -> Tensor:
         """Return J step, shape (n, classes)."""

@@ -55,8 +55,9 @@ def file_name(text: str) -> str:
 def save_figure(figure: Any, path: Path) -> list[Path]:  # noqa: ANN401 (a matplotlib figure)
     """Write both formats without a date."""
     svg, png = path.with_name(path.name + ".svg"), path.with_name(path.name + ".png")
+    figure.get_layout_engine().execute(figure)
+    figure.set_layout_engine(None)  # the places found serve both formats
     figure.savefig(svg, metadata={"Date": None, "Creator": "residuum"})
-    figure.set_layout_engine("none")  # the places found for the first format serve the second
     figure.savefig(png, dpi=160, metadata={"Software": "residuum"})
     return [svg, png]
 
