@@ -127,6 +127,20 @@ def test_every_sample_once_per_epoch_and_iterations_can_be_capped(splits):
     assert len(capped) == 9
 
 
+def test_an_incomplete_last_batch_can_be_left_out_but_never_a_single_one(splits):
+    def passes(size):
+        seen, steps = seen_batches(splits, Recipe(epochs=2, batch_size=size, drop_last=True), [("retain",)])
+        assert steps[-1] == (len(seen), len(seen))
+        return [batch for batch, _ in seen]
+
+    n = len(splits.retain)
+    first, second = passes(n - 1)
+    assert len(first) == len(second) == n - 1
+    assert {*first} != {*second}  # it is not always the same sample
+    assert [len(batch) for batch in passes(n // 2 - 1)] == [n // 2 - 1] * 4
+    assert [len(batch) for batch in passes(n + 1)] == [n] * 2
+
+
 def test_phases_may_change_with_the_epoch(splits):
     recipe = Recipe(epochs=2, batch_size=100)
     seen = []

@@ -28,18 +28,28 @@ class MiniBatches:
     """Shuffled mini-batches of one stream: one pass at a time, or endless and re-shuffled after every pass.
 
     Order and crops have generators of their own, fixed by `seed` and the stream's name. Crops are drawn for the whole
-    batch, so that a process's shard of it looks as it would in one process.
+    batch, so that a process's shard of it looks as it would in one process. `drop_last` leaves the samples of an
+    incomplete last batch, other ones in every pass, out of it; a single batch is never left out.
     """
 
     def __init__(
-        self, name: str, samples: Samples, size: int, *, augment: bool, seed: int, device: torch.device, team: Team
+        self,
+        name: str,
+        samples: Samples,
+        size: int,
+        *,
+        augment: bool,
+        seed: int,
+        device: torch.device,
+        team: Team,
+        drop_last: bool = False,
     ) -> None:
         self.samples, self.size, self.augment, self.device, self.team = samples, size, augment, device, team
         if len(samples) > size and size % team.size:
             raise InputError(f"expected batches that {team.size} processes can share, got batch_size {size}")
-        mine = sum(len(team.shard(batch)) for batch in torch.split(torch.arange(len(samples)), size))
+        self.count = max(len(samples) // size, 1) if drop_last and len(samples) else math.ceil(len(samples) / size)
+        mine = sum(len(team.shard(batch)) for batch in torch.split(torch.arange(len(samples)), size)[: self.count])
         team.log(f"{mine} of {len(samples)} samples of {name} in every pass")
-        self.count = math.ceil(len(samples) / size)
         crops = generator(child_seed(seed, f"{name}/augment"))
         self.generators = {"order": generator(child_seed(seed, name)), "crops": crops}
         self.cycled = self._cycled()
@@ -47,7 +57,7 @@ class MiniBatches:
     def one_pass(self) -> Iterator[Batch]:
         """Yield this process's shard of every batch, in a new order."""
         order = torch.randperm(len(self.samples), generator=self.generators["order"])
-        whole = torch.split(order, self.size)
+        whole = torch.split(order, self.size)[: self.count]
         for batch, (x, y, indices) in zip(whole, self.samples.batches(map(self.team.shard, whole)), strict=True):
             if self.augment:
                 x = cropped(x, self.team.shard(draw_crops(len(batch), x, self.generators["crops"])))  # noqa: PLW2901

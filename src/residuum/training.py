@@ -64,6 +64,7 @@ class Recipe:
     `optimiser="adamw"` takes AdamW's steps instead, with its decoupled weight decay; `momentum` is its beta_1.
     `schedule="cosine"` gives lr * (1 + cos(pi * epoch / schedule_epochs)) / 2, changed once per epoch
     (`schedule_epochs=None`: over the whole training). `bn_mode="eval"` freezes batch-norm statistics.
+    `drop_last` leaves an incomplete last batch out: of a few samples, it spoils statistics and steps of batch-norm.
     `sigma` adds noise xi ~ N(0, I) to every step: `noise="grad"` moves the weights by lr * sigma * xi,
     `noise="langevin"` by sqrt(2 * lr) * sigma * xi; with `noise_after_momentum=False` the kick goes through
     the momentum buffer, which amplifies it up to 1 / (1 - momentum) times. `radius` projects the weights
@@ -78,6 +79,7 @@ class Recipe:
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: NonNegative = 0.0
     batch_size: Annotated[int, Field(ge=1)] = 128
+    drop_last: bool = False
     schedule: Literal["constant", "cosine"] = "constant"
     schedule_epochs: Annotated[int, Field(ge=1)] | None = None
     clip: Positive | None = None
@@ -175,6 +177,7 @@ def fit(
     phases_of = phases if callable(phases) else lambda epoch: phases
     sizes = dict.fromkeys(streams, recipe.batch_size) | dict(batch_sizes or {})
     options: dict[str, Any] = {"augment": recipe.augment, "seed": seed, "device": device_of(model), "team": team}
+    options["drop_last"] = recipe.drop_last
     batches = {name: MiniBatches(name, part, sizes[name], **options) for name, part in streams.items()}
     noise_seed = child_seed(seed, "noise") if noise_seed is None else noise_seed
     noise = generator(noise_seed)

@@ -178,7 +178,7 @@ def test_overrides_come_after_the_profile():
     row = next(row for row in experiment.rows if row.method == "gd")
     assert (row.settings["lr"], row.settings["epochs"]) == (0.5, 10)
     assert experiment.scenario.train.epochs == 1
-    assert row.left_open == ["augment", "bn_mode"]
+    assert row.left_open == ["augment", "bn_mode", "drop_last"]
 
 
 def test_changes_reach_inside_and_leave_the_base_alone():
@@ -195,7 +195,7 @@ def test_tiny_takes_seconds_and_records_what_was_left_open(tmp_path):
     record = write_run(experiment, run_all([experiment], store=tmp_path / "store")[0], tmp_path / "out").as_dict()
     assert time.process_time() - start < 8
     assert record["scenario"]["settings"]["profile"] == "paper"
-    assert record["methods"]["gd"]["fields_left_open"] == ["augment", "bn_mode"]
+    assert record["methods"]["gd"]["fields_left_open"] == ["augment", "bn_mode", "drop_last"]
     assert "epochs" in record["methods"]["retrain"]["fields_left_open"]
     assert "init_from" not in record["scenario"]
 

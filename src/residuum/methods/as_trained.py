@@ -13,7 +13,7 @@ from residuum.methods.gd import GD
 from residuum.training import STRICT, NonNegative, Positive
 from residuum.types import InputError, Splits
 
-TAKEN = ("lr", "momentum", "weight_decay", "batch_size", "clip", "augment", "optimiser")
+TAKEN = ("lr", "momentum", "weight_decay", "batch_size", "drop_last", "clip", "augment", "optimiser")
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -29,6 +29,7 @@ class AsTrained(GD):
     momentum: Annotated[float, Field(ge=0, lt=1)] | None = None  # type: ignore[assignment]
     weight_decay: NonNegative | None = None  # type: ignore[assignment]
     batch_size: Annotated[int, Field(ge=1)] | None = None  # type: ignore[assignment]
+    drop_last: bool | None = None  # type: ignore[assignment]
     clip: Positive | None = None
     augment: bool | None = None  # type: ignore[assignment]
     optimiser: Literal["sgd", "adamw"] | None = None  # type: ignore[assignment]
