@@ -19,6 +19,10 @@ class InputError(ValueError):
     """Something the user gave cannot be used; the command line prints it as one line and exits with 2."""
 
 
+class DivergedError(InputError):
+    """A training's loss is not finite any more: its settings do not suit the model that it started from."""
+
+
 class LostProcessError(RuntimeError):
     """A process that shared the work is gone; the command line says so and exits with 1."""
 

@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
 from residuum.checkpoint import Checkpoint, Position
+from residuum.errors import DivergedError
 from residuum.minibatches import Batch as Batch  # noqa: PLC0414 (methods take it from here)
 from residuum.minibatches import MiniBatches
 from residuum.models import device_of, module_flags
 from residuum.parallel import SINGLE_PROCESS, Team
-from residuum.types import InputError, Samples, child_seed, generator
+from residuum.types import Samples, child_seed, generator
 
 Progress = Callable[[int, int], None]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -225,7 +226,7 @@ def _step(optimiser: Optimizer, loss: Tensor, recipe: Recipe, noise: torch.Gener
     loss.backward()  # type: ignore[no-untyped-call]
     value = _mean_loss(loss, optimiser, team)
     if not math.isfinite(value):
-        raise InputError(f"expected a finite loss, got {value} in {where}; lower lr or set clip")
+        raise DivergedError(f"expected a finite loss, got {value} in {where}; lower lr or set clip")
     weights = [p for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
     if recipe.clip is not None:
         torch.nn.utils.clip_grad_norm_(weights, recipe.clip)

@@ -8,10 +8,11 @@ from pydantic.dataclasses import dataclass
 from torch import nn
 from torch.nn import functional as F
 
+from residuum.errors import DivergedError
 from residuum.models import forward
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.training import STRICT, NonNegative, Recipe, TrainingPhase, cross_entropy, fit
-from residuum.types import Samples, Splits
+from residuum.types import Samples, Splits, warn
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -44,7 +45,7 @@ def relearn_time(
     """Return the smallest number of epochs t >= 0 with L(m_t, S_f) <= (1 + tolerance) * `original_loss`.
 
     The entry of results.json: `value` (None when the cap was reached first), `censored` and `threshold`. The model
-    itself stays as it is. A time beyond the cap is censored, never averaged.
+    itself stays as it is. A time beyond the cap is censored, never averaged; so is one whose training diverges.
 
     >>> from residuum import build_model, load_dataset, make_splits
     >>> splits = make_splits(load_dataset("iris"), forget_fraction=0.1, test_size=30)
@@ -63,6 +64,9 @@ def relearn_time(
 
     if not relearnt(-1):
         phases = [TrainingPhase(cross_entropy, "data")]
-        fit(learner, {"data": data}, recipe, phases, seed=seed, stop_after_epoch=relearnt, team=team)
+        try:
+            fit(learner, {"data": data}, recipe, phases, seed=seed, stop_after_epoch=relearnt, team=team)
+        except DivergedError as error:  # a model that was destroyed cannot always be trained again
+            warn(f"re-learning ended early and counts as beyond the cap: {error}")
     value = len(losses) - 1 if losses[-1] <= threshold else None
     return {"value": value, "censored": value is None, "threshold": threshold}
