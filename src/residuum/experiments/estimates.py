@@ -27,11 +27,11 @@ from residuum.training import Progress, Recipe, TrainingPhase, cross_entropy, fi
 from residuum.types import InputError, Samples, Splits
 
 ENOUGH = 0.05  # seconds of steps after the first, which finds nothing prepared, that are measured
-LONG = 1.0  # a first step that takes longer is enough by itself
+LONG = 4.0  # a first step that takes longer is enough by itself
 BACKWARD = 2.0  # a backward pass takes about twice as long as a forward pass
 SHORT = 3.0  # seconds of work that are done before worker processes are there
 FEW = 4  # samples of a batch that is tried first
-STEP = 0.25  # seconds of a step of training in a probe: larger networks are shown smaller batches
+STEP = 1.0  # seconds of a step of training in a probe: larger networks are shown smaller batches
 PROBED = 8  # batches of such a size in the data that methods are tried on: some look at all samples before a step
 READINGS = 3  # how often an evaluation shows retained and test samples to a model
 
@@ -193,13 +193,20 @@ class _Estimate:
         x, _ = samples.batch(torch.arange(FEW) % len(samples))
         for _ in range(2):  # the first finds nothing prepared
             start = time.perf_counter()
-            model(x).sum().backward()
+            with self.autocast():
+                model(x).sum().backward()
             spent = time.perf_counter() - start
         return max(FEW, round(FEW * STEP / spent))
 
     def train(self, recipe: Recipe, progress: Progress) -> None:
         phases = [TrainingPhase(cross_entropy, "train")]
-        fit(copy.deepcopy(self.models[0]), {"train": self.splits.train}, recipe, phases, seed=0, progress=progress)
+        with self.autocast():
+            fit(copy.deepcopy(self.models[0]), {"train": self.splits.train}, recipe, phases, seed=0, progress=progress)
+
+    def autocast(self) -> torch.autocast:
+        """Return the context of training and unlearning, whose precision is that of the run."""
+        compute = self.experiment.compute
+        return torch.autocast(compute.accelerator, torch.bfloat16, enabled=compute.precision == "bf16-mixed")
 
     def unlearning(self, settings: UnlearnSettings) -> float:
         """Return the time of a method: measured if it is one of ours and descends, else that of reading every label."""
@@ -214,7 +221,8 @@ class _Estimate:
 
         def work(progress: Progress) -> None:
             context = Context(0, initial=self.models[1].state_dict(), progress=progress, recipe=recipe)
-            unlearn(self.models[0], few, small, seed=0, context=context)
+            with self.autocast():
+                unlearn(self.models[0], few, small, seed=0, context=context)
 
         try:
             return seconds_to_the_end(work) / share
