@@ -2,8 +2,9 @@
 
     python benchmarks/reproduction.py RUN [RUN ...]
 
-RUN is the folder of a run, or one of docs/reproduction: a results.json is enough. Two tables in markdown for each: the
-rows with r, G, M, average gap and cost, and the findings. A finding about rows that were not run says so.
+RUN is the folder of a run, or one of docs/reproduction: a results.json is enough. Tables in markdown for each: the rows
+with r, G, M, average gap and cost; the published values beside ours; r at every radius; and the findings, but for those
+about rows that were not run.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from residuum.record import Spread
 from residuum.reporting import Run
 from residuum.reporting.evidence import Finding, find
 from residuum.reporting.glossary import GAP
+from residuum.reporting.published import METRICS, Comparison, compare, load_published
 from residuum.reporting.wording import estimate_words, figure_words
 
 NOT_RUN = "not run"
@@ -122,6 +125,18 @@ def among_the_best_gaps(label: str, places: int) -> Check:
     return answer
 
 
+def smallest_gap_of(label: str, *others: str) -> Check:
+    """Return whether the average gap of the row is the smallest of these."""
+
+    def answer(known: Known) -> Answer:
+        gaps = {row: gap for row, gap in known.gaps().items() if row in (label, *others)}
+        if label not in gaps or len(gaps) < 2:
+            return Answer(NOT_RUN, None)
+        return Answer(", ".join(f"{row} {gap:.2f}" for row, gap in gaps.items()), next(iter(gaps)) == label)
+
+    return answer
+
+
 FINDINGS: dict[str, Check] = {
     "original r > 1": told_above("original"),
     "GD near the original": near_the_original("gd"),
@@ -129,6 +144,7 @@ FINDINGS: dict[str, Check] = {
     "RURK near 1 at small radii": explained_at_the_smallest("rurk"),
     "RURK at or below 1 at larger radii": not_above_at_the_largest("rurk"),
     "RURK among the best average gaps": among_the_best_gaps("rurk", 3),
+    "FGSM search the best variant of RURK": smallest_gap_of("rurk:attack=fgsm", "rurk", "rurk:attack=pgd"),
     "NTK above 1 at larger radii": told_above("ntk"),
     "NGD above 1": told_above("ngd"),
     "SCRUB above 1": told_above("scrub"),
@@ -160,13 +176,49 @@ def row_lines(known: Known) -> Iterator[str]:
         yield f"| {label} | {' | '.join(words)} | {row.verdict.word if row.verdict else ''} |"
 
 
+def published_lines(run: Run) -> Iterator[str]:
+    """Yield the published accuracies beside ours, as mean and standard deviation over seeds."""
+    found: dict[str, dict[str, Comparison]] = {}
+    for entry in compare(run, load_published()):
+        found.setdefault(entry.label, {})[entry.metric] = entry
+    yield "| model | " + " | ".join(f"{metric.replace('_', ' ')} %" for metric in METRICS.values()) + " | |"
+    yield "|---" * (len(METRICS) + 2) + "|"
+    for label, entries in found.items():
+        cells = [_beside(entries[metric]) if metric in entries else "–" for metric in METRICS.values()]
+        doubt = next((entry.doubt for entry in entries.values() if entry.doubt), "")
+        yield f"| {label} | {' | '.join(cells)} | {doubt} |"
+
+
+def _beside(entry: Comparison) -> str:
+    mark = {"agrees": " =", "differs": " ≠"}.get(entry.mark, "")
+    return f"{_spread(entry.ours)}; {_spread(entry.theirs)}{mark}"
+
+
+def _spread(spread: Spread) -> str:
+    return f"{spread.mean:.1f}" + ("" if spread.std is None or spread.n < 2 else f" ± {spread.std:.1f}")
+
+
+def radius_lines(known: Known) -> Iterator[str]:
+    """Yield r of every row at every radius above 0, and what re-training explains there."""
+    found = {label: known.r(label) for label in known.rows}
+    rows = {label: finding for label, finding in found.items() if finding is not None}
+    taus = next(iter(rows.values())).taus
+    yield "| model | " + " | ".join(f"{255 * tau:.2g}/255" for tau in taus) + " |"
+    yield "|---" * (len(taus) + 1) + "|"
+    for label, finding in rows.items():
+        yield f"| {label} | " + " | ".join(f"{finding.value(k):.2f}" for k in range(1, len(taus) + 1)) + " |"
+    bars = [next(iter(rows.values())).bar(k) for k in range(1, len(taus) + 1)]
+    yield "| *re-training explains* | " + " | ".join(f"{low:.2f} to {high:.2f}" for low, high in bars) + " |"
+
+
 def finding_lines(known: Known) -> Iterator[str]:
     """Yield each finding with our number."""
     yield "| finding | ours [95 %]; what re-training explains | |\n|---|---|---|"
     words = {True: "agrees", False: "does not", None: "cannot tell"}
     for text, check in FINDINGS.items():
         answer = check(known)
-        yield f"| {text} | {answer.shown} | {'' if answer.shown == NOT_RUN else words[answer.holds]} |"
+        if answer.shown != NOT_RUN:
+            yield f"| {text} | {answer.shown} | {words[answer.holds]} |"
 
 
 def main() -> None:
@@ -174,7 +226,9 @@ def main() -> None:
         run = Run.load(Path(folder))
         for perturbation in run.perturbations:
             known = Known(run, perturbation)
-            print(f"\n## {run.name}, {perturbation}\n", *row_lines(known), "", *finding_lines(known), sep="\n")
+            parts = (row_lines(known), radius_lines(known), finding_lines(known))
+            print(f"\n## {run.name}, {perturbation}\n", *("\n".join(part) + "\n" for part in parts), sep="\n")
+        print(f"## {run.name}: ours; published\n", *published_lines(run), sep="\n")
 
 
 if __name__ == "__main__":
