@@ -137,18 +137,25 @@ def run_requests(
     return RequestsRun(folder, write_requests(steps, results, folder, with_verdicts, gallery=gallery))
 
 
-def plan_lines(experiment: Experiment, *, store: Path | str = STORE, requests: bool = False) -> list[str]:
+def plan_lines(
+    experiment: Experiment, *, store: Path | str = STORE, requests: bool = False, resources: Resources | None = None
+) -> list[str]:
     """Return what `run` (or `run_requests`) would do, without doing it: stages, requests, warnings and work left.
 
-    Nothing is written. A few steps of each kind of stage are measured to say how long the rest takes.
+    Nothing is written, no process started. A few steps of each kind of stage are measured to say how long the rest takes.
 
     >>> plan_lines(Experiment.create("tiny", methods="gd", seeds=[1]), store="no/store")[0]
     '9 stages: 0 finished, 9 to run'
     """
+    experiment = _computed_on(experiment, (resources or Resources()).team)
     steps, plans = _surviving(experiment.steps if requests else [experiment], lambda s: [plan(each) for each in s])
     todo = outline(plans, store)
     first, *others = _announced(steps, todo, work_left(steps, store, plans))
     return [first, *todo.lines, *others]
+
+
+def _computed_on(experiment: Experiment, team: Team) -> Experiment:
+    return experiment.model_copy(update={"compute": team.compute})
 
 
 def _announced(steps: Sequence[Experiment], todo: Outline, work: WorkLeft) -> list[str]:
@@ -175,7 +182,7 @@ def _computed(
             with suppress(RowError):  # that row is left out below
                 _plans(experiments)  # what is wrong is said once, before there are other processes to say it too
     team.launch()
-    steps = [experiment.model_copy(update={"compute": team.compute}) for experiment in experiments]
+    steps = [_computed_on(experiment, team) for experiment in experiments]
     if not team.leads:
         _surviving(steps, lambda left: run_all(left, store=store, team=team, judge=_go_on), team)
         team.end()

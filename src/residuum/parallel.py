@@ -46,8 +46,10 @@ class Team:
     device: torch.device = torch.device("cpu")
     compute: Compute = Compute()
 
-    def __init__(self, fabric: Fabric | None = None, precision: Precision = "32-true") -> None:
-        self._fabric, self._precision = fabric, precision
+    def __init__(self, fabric: Fabric | None = None, precision: Precision = "32-true", processes: int = 1) -> None:
+        self._fabric = fabric
+        if fabric is not None:
+            self.compute = Compute(processes, fabric.device.type, precision)
         self.log: Callable[[str], None] = lambda share: None
 
     def launch(self) -> None:
@@ -56,7 +58,6 @@ class Team:
             return
         self._connect(self._fabric)
         self.rank, self.size, self.device = self._fabric.global_rank, self._fabric.world_size, self._fabric.device
-        self.compute = Compute(self.size, self.device.type, self._precision)
         if self.size > 1:
             os.environ[RANK] = str(self.rank)
 
@@ -146,7 +147,8 @@ def make_team(devices: int | None, nodes: int = 1, precision: str = "32-true") -
         raise InputError(f"expected a precision of {' or '.join(get_args(Precision))}, got {precision!r}")
     if devices is None and nodes == 1 and precision == "32-true":
         return SINGLE_PROCESS
-    return Team(_make_fabric(devices or 1, nodes, precision), precision)  # type: ignore[arg-type]
+    fabric = _make_fabric(devices or 1, nodes, precision)
+    return Team(fabric, precision, (devices or 1) * nodes)  # type: ignore[arg-type]
 
 
 def _make_fabric(devices: int, nodes: int, precision: str) -> Fabric:

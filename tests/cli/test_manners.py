@@ -32,12 +32,13 @@ def test_a_dry_run_says_what_there_is_to_do_and_does_nothing(tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("precision", [[], ["--precision", "bf16-mixed"]])
 @pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
-def test_a_dry_run_knows_what_the_store_has(tmp_path, monkeypatch, capsys):
+def test_a_dry_run_knows_what_the_store_has(tmp_path, monkeypatch, capsys, precision):
     monkeypatch.chdir(tmp_path)
-    assert run_command([*TINY, "--workers", "1"]) == 0
+    assert run_command([*TINY, "--workers", "1", *precision]) == 0
     capsys.readouterr()
-    more = [text.replace("gd", "gd,ga") for text in TINY]
+    more = [*(text.replace("gd", "gd,ga") for text in TINY), *precision]
     assert run_command([*more, "--dry-run", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)["plan"]
     assert "train: 3 of 3 stages in the store" in plan

@@ -55,7 +55,7 @@ def run_scenario(
     options.check_conditions(fail_if, experiment.labels)
     name = experiment.scenario.name
     if dry_run:
-        lines = plan_lines(experiment, store=study.store, requests=bool(asked))
+        lines = plan_lines(experiment, store=study.store, requests=bool(asked), resources=resources)
         if as_json:
             options.print_json({"scenario": name, "plan": lines})
         else:
