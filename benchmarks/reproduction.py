@@ -176,10 +176,10 @@ def row_lines(known: Known) -> Iterator[str]:
         yield f"| {label} | {' | '.join(words)} | {row.verdict.word if row.verdict else ''} |"
 
 
-def published_lines(run: Run) -> Iterator[str]:
+def published_lines(known: Known) -> Iterator[str]:
     """Yield the published accuracies beside ours, as mean and standard deviation over seeds."""
     found: dict[str, dict[str, Comparison]] = {}
-    for entry in compare(run, load_published()):
+    for entry in compare(known.run, load_published()):
         found.setdefault(entry.label, {})[entry.metric] = entry
     yield "| model | " + " | ".join(f"{metric.replace('_', ' ')} %" for metric in METRICS.values()) + " | |"
     yield "|---" * (len(METRICS) + 2) + "|"
@@ -221,14 +221,19 @@ def finding_lines(known: Known) -> Iterator[str]:
             yield f"| {text} | {answer.shown} | {words[answer.holds]} |"
 
 
+TABLES: dict[str, Callable[[Run, str], Iterator[str]]] = {
+    "rows": lambda run, perturbation: row_lines(Known(run, perturbation)),
+    "radii": lambda run, perturbation: radius_lines(Known(run, perturbation)),
+    "findings": lambda run, perturbation: finding_lines(Known(run, perturbation)),
+    "published": lambda run, perturbation: published_lines(Known(run, perturbation)),
+}
+
+
 def main() -> None:
-    for folder in sys.argv[1:]:
-        run = Run.load(Path(folder))
+    for run in map(Run.load, map(Path, sys.argv[1:])):
         for perturbation in run.perturbations:
-            known = Known(run, perturbation)
-            parts = (row_lines(known), radius_lines(known), finding_lines(known))
-            print(f"\n## {run.name}, {perturbation}\n", *("\n".join(part) + "\n" for part in parts), sep="\n")
-        print(f"## {run.name}: ours; published\n", *published_lines(run), sep="\n")
+            for part, lines in TABLES.items():
+                print(f"\n## {run.name}, {perturbation}: {part}\n", *lines(run, perturbation), sep="\n")
 
 
 if __name__ == "__main__":

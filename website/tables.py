@@ -1,4 +1,4 @@
-"""The tables of measured.csv, and the pages that show them between the marks <!-- table NAME --> and <!-- end -->.
+"""The tables of measured.csv and docs/reproduction, and the pages that show them, <!-- table NAME --> to <!-- end -->.
 
 python -m website.tables
 
@@ -12,6 +12,9 @@ import re
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from pathlib import Path
+
+from benchmarks import reproduction
+from residuum import Run
 
 ROOT = Path(__file__).parents[1]
 MEASURED = Path(__file__).with_name("measured.csv")
@@ -67,14 +70,30 @@ TABLES: dict[str, Callable[[], str]] = {
     **{scenario: partial(results, scenario) for scenario in SCENARIOS},
     "class-or-samples": class_or_samples,
 }
-PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "reproduction.md")
+
+
+@cache
+def recorded(folder: str) -> Run:
+    """Return a run whose record is kept in docs/reproduction."""
+    return Run.load(ROOT / "docs" / "reproduction" / folder)
+
+
+def reproduced(folder: str, part: str, perturbation: str = "gaussian") -> str:
+    """Return a table of such a run: its rows, r at every radius, the findings, or published values beside ours."""
+    return "\n".join(reproduction.TABLES[part](recorded(folder), perturbation))
+
+
+def table(name: str) -> str:
+    """Return the table of this name, or FOLDER PART [PERTURBATION] of docs/reproduction."""
+    return TABLES[name]() if name in TABLES else reproduced(*name.split())
 
 
 def with_tables(page: str) -> str:
     """Return a page's text with every table as measured."""
     return re.sub(
-        r"(<!-- table ([\w-]+) -->\n).*?(\n<!-- end -->)",
-        lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}",
+        r"(<!-- table ([^>]+) -->\n).*?(\n<!-- end -->)",
+        lambda found: f"{found[1]}\n{table(found[2])}\n{found[3]}",
         page,
         flags=re.S,
     )
