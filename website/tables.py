@@ -14,6 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from benchmarks import reproduction
+
 from residuum import Run
 
 ROOT = Path(__file__).parents[1]

@@ -142,7 +142,7 @@ def plan_lines(
 ) -> list[str]:
     """Return what `run` (or `run_requests`) would do, without doing it: stages, requests, warnings and work left.
 
-    Nothing is written, no process started. A few steps of each kind of stage are measured to say how long the rest takes.
+    Nothing is written, no process started. A few steps of each kind of stage are measured to say how long all take.
 
     >>> plan_lines(Experiment.create("tiny", methods="gd", seeds=[1]), store="no/store")[0]
     '9 stages: 0 finished, 9 to run'
