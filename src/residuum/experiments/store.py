@@ -31,7 +31,7 @@ VERSION = 1
 WRITING = ".writing-"
 MARK, LOG = "store.json", "log.txt"
 LOCKS = "locks"
-ALONE = "alone"  # the lock of whoever removes what is finished
+EXCLUSIVE = "alone"  # the lock of whoever removes what is finished
 UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG)
 FINISHED, TO_DO = "finished", "to do"
 
@@ -178,7 +178,7 @@ class Store:
         with _clear_errors(self.root):
             self.prepare()
             mine = self.lock(f"run-{uuid4().hex}")
-            with acquired(self.lock(ALONE), f"a command that cleans the store {self.root}"):
+            with acquired(self.lock(EXCLUSIVE), f"a command that cleans the store {self.root}"):
                 mine.acquire()
         try:
             yield
@@ -197,7 +197,7 @@ class Store:
         with _clear_errors(self.root):
             self.prepare()
             try:
-                mine = self.lock(ALONE).acquire(blocking=False)
+                mine = self.lock(EXCLUSIVE).acquire(blocking=False)
             except Timeout:
                 raise InputError(f"another command is cleaning the store {self.root}; wait for its end") from None
             with mine:
@@ -205,7 +205,7 @@ class Store:
                 yield
 
     def _refuse_runs(self, locks: Iterable[Path]) -> None:
-        if any(self.busy(path.name) for path in locks if path.name != ALONE):
+        if any(self.busy(path.name) for path in locks if path.name != EXCLUSIVE):
             raise InputError(f"a run is using the store {self.root}; wait for its end or stop it, then try again")
 
     def remove(self, folders: Sequence[Path]) -> None:

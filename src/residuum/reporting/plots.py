@@ -86,7 +86,7 @@ class Column:
             else wording.estimate_words(finding.value(), *ends, self.form)
         )
 
-    def spoken(self, label: str) -> str:
+    def aria_label(self, label: str) -> str:
         """Return in words what the row's picture shows."""
         finding = self.findings[label]
         seeds = ", ".join(wording.amount(value, self.form) for value in finding.seeds)

@@ -54,7 +54,7 @@ function drawCurves(place, panel, peers) {
   const y = axisScale(low, high, box.bottom, box.top, log);
   const safe = (v) => (v === null || (log && v <= 0) ? null : y(v));
   const name = `${measure.title} over the radius of ${panel.perturbation}${several() ? `, run ${panel.run}` : ""}`;
-  const view = svg("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: "0", "aria-label": `${name}. ${spoken(entries, panel)} Arrow keys read values.` });
+  const view = svg("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: "0", "aria-label": `${name}. ${ariaText(entries, panel)} Arrow keys read values.` });
   const inside = frame(view, box, x, y, panel.taus.length <= 8 && width > 420 ? panel.taus : ticks(panel.taus[0], panel.taus[panel.taus.length - 1], width > 420 ? 6 : 4), log ? logTicks(low, high, 5) : ticks(low, high, 5), `radius: ${panel.axis}`, measure.axis);
   const xs = panel.taus.map(x), floor = panel.floors[state.measure], clip = `clip${DATA.panels.indexOf(panel)}`;
   view.append(svg("clipPath", { id: clip }, svg("rect", { x: box.left, y: box.top - 4, width: box.right - box.left + 4, height: box.bottom - box.top + 8 })));
@@ -97,7 +97,7 @@ function tagsOf(entries, safe, box) {
   const tags = entries.map(({ label, curve }) => ({ label, y: safe(curve.value[curve.value.length - 1]) })).filter((t) => t.y !== null);
   return spread(tags, 13, box.top, box.bottom).map((t) => svg("text", { x: box.right + 7, y: t.y + 4, class: `tag ${classOf(t.label)}` }, t.label.length > 15 ? `${t.label.slice(0, 14)}…` : t.label));
 }
-function spoken(entries, panel) {
+function ariaText(entries, panel) {
   const last = panel.taus.length - 1;
   return entries.length ? `At radius ${short(panel.taus[last])}: ${entries.map((e) => `${e.label} ${short(e.curve.value[last])}`).join(", ")}.` : "No method is shown.";
 }
