@@ -40,8 +40,9 @@ class Known:
         self.rows = {row.label: row for row in run.summary.rows}
 
     def r(self, label: str) -> Finding | None:
-        """Return what is known of r of a row."""
-        row = self.rows.get(label)
+        """Return what is known of r of a row: of this label, or the first with this method."""
+        named = (row for row in self.rows.values() if row.row.method == label)
+        row = self.rows.get(label) or next(named, None)
         return find(self.run, row.row, self.perturbation) if row else None
 
     def gaps(self) -> dict[str, float]:
