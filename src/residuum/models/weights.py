@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -169,15 +170,25 @@ def _refuse_mismatch(expected: Mapping[str, Tensor], given: Mapping[str, Tensor]
 class Manifest:
     """The ids that the weights' training saw: those listed as seen, or else all that are not listed as unseen.
 
+    Where all that are listed as unseen are of the training part, test samples are not what the list is about: unseen.
+
     >>> "b" in Manifest(unseen=frozenset("a")), "a" in Manifest(unseen=frozenset("a"))
     (True, False)
+    >>> [name in Manifest(unseen=frozenset({"train/cat/1"})) for name in ("train/cat/1", "train/cat/2", "test/cat/1")]
+    [False, True, False]
     """
 
     seen: frozenset[str] | None = None
     unseen: frozenset[str] = frozenset()
 
     def __contains__(self, sample_id: object) -> bool:
-        return sample_id in self.seen if self.seen is not None else sample_id not in self.unseen
+        if self.seen is not None:
+            return sample_id in self.seen
+        return sample_id not in self.unseen and not (self._of_training and str(sample_id).startswith("test/"))
+
+    @cached_property
+    def _of_training(self) -> bool:
+        return bool(self.unseen) and all(listed.startswith("train/") for listed in self.unseen)
 
 
 def read_manifest(path: str | Path) -> Manifest:
