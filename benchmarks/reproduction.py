@@ -9,6 +9,7 @@ about rows that were not run.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -61,7 +62,12 @@ Check = Callable[[Known], Answer]
 def shown(label: str, finding: Finding, column: int = 0) -> str:
     """Return r in words, at a radius (column 1 is the smallest above 0) or over all."""
     at = f" at {finding.taus[column - 1]:.3g}" if column else ""
-    return f"{label}{at} {estimate_words(finding.value(column), *finding.interval(column), finding.form)}"
+    return f"{label}{at} {known_part(estimate_words(finding.value(column), *finding.interval(column), finding.form))}"
+
+
+def known_part(words: str) -> str:
+    """Return a figure without the interval that a single seed does not have."""
+    return words.replace(" [nan, nan]", "")
 
 
 def told_above(label: str) -> Check:
@@ -91,6 +97,8 @@ def _side(known: Known, label: str, holds: Callable[[Finding], bool], column: in
         return Answer(NOT_RUN, None)
     low, high = finding.bar(column)
     words = shown(label, finding, column % len(finding.judgement.value))
+    if math.isnan(low):  # one seed with one control
+        return Answer(words, None)
     blind = low <= original.value(column) <= high
     return Answer(f"{words}; {low:.2f} to {high:.2f}", None if blind else holds(finding))
 
@@ -173,7 +181,7 @@ def row_lines(known: Known) -> Iterator[str]:
         ]
         parts = [find(known.run, row.row, known.perturbation, quantity) for quantity in ("r", "G", "M")]
         words = ["–" if value is None else f"{value:.1f}" for value in cells]
-        words += [figure_words(part)[0] if part else "–" for part in parts]
+        words += [known_part(figure_words(part)[0]) if part else "–" for part in parts]
         yield f"| {label} | {' | '.join(words)} | {row.verdict.word if row.verdict else ''} |"
 
 
@@ -209,7 +217,8 @@ def radius_lines(known: Known) -> Iterator[str]:
     for label, finding in rows.items():
         yield f"| {label} | " + " | ".join(f"{finding.value(k):.2f}" for k in range(1, len(taus) + 1)) + " |"
     bars = [next(iter(rows.values())).bar(k) for k in range(1, len(taus) + 1)]
-    yield "| *re-training explains* | " + " | ".join(f"{low:.2f} to {high:.2f}" for low, high in bars) + " |"
+    if not math.isnan(bars[0][0]):
+        yield "| *re-training explains* | " + " | ".join(f"{low:.2f} to {high:.2f}" for low, high in bars) + " |"
 
 
 def finding_lines(known: Known) -> Iterator[str]:
