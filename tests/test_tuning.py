@@ -166,6 +166,16 @@ def test_the_command_prints_a_line_to_paste(store, capsys):
     assert "cost: 3,420 passes, 150 % of one re-training" in out
 
 
+def test_trainings_of_another_precision_are_others(store, capsys):
+    asked = [*COMMAND, "--store", str(store), "--json"]
+    distances = []
+    for precision in ("32-true", "bf16-mixed"):
+        run_command([*asked, "--precision", precision])
+        distances.append(json.loads(capsys.readouterr().out)["distance"])
+    assert distances[0] != distances[1]
+    assert distances[0] == pytest.approx(distances[1], rel=0.5)
+
+
 def test_the_command_writes_json_and_exits_with_1_where_nothing_fits(store, capsys):
     keys = ["--grid", "lr=0", "--json", "--store", str(store)]
     assert run_command([*COMMAND, *keys]) == 1

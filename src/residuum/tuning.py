@@ -133,7 +133,7 @@ def tune(
         innocents: How many are trained for each seed.
         share: Of re-training's epochs that an innocent gets.
         store: Folder of finished stages; the same call again goes on from there.
-        resources: Worker processes or a cluster; default one process.
+        resources: Worker processes or a cluster, and the precision of trainings; default one process.
         progress: Say on standard error what is done.
 
     Example:
@@ -147,14 +147,17 @@ def tune(
     """
     splits, recipe = experiment.splits(), experiment.scenario.training("retrain")
     check_request(experiment, innocents, share, points)
+    resources = resources or Resources()
+    team = resources.team
+    team.launch()
+    experiment = experiment.model_copy(update={"compute": team.compute})
     epochs = max(1, round(share * recipe.epochs))
     stages, names = planned(experiment, innocents, epochs), [f".innocent {k}" for k in range(1, innocents + 1)]
     one_epoch = len(splits.retain) * len(stages)
     brief = innocents * epochs * one_epoch
     if budget is not None and budget <= brief:
         raise InputError(f"expected a budget above the {brief} passes of {innocents} innocents a seed, got {budget:g}")
-    resources = resources or Resources()
-    todo, workers = sum(map(len, stages)), min(resources.workers, len(stages))
+    todo, workers = sum(map(len, stages)), min(resources.workers, len(stages)) if resources.one_process else 1
     apart = resources.apart and any(methods().is_foreign(row.method) for row in experiment.rows)
     known_store = Store(Path(store))
     where = engine(workers, resources.cluster, apart=apart)
@@ -162,7 +165,7 @@ def tune(
 
         def scores(*labels: str) -> list[list[Scores]]:
             wanted = {stage.key: stage for own in stages for label in labels for stage in with_parents(own[label])}
-            run_stages(list(wanted.values()), known_store, executor=pool, report=report)
+            run_stages(list(wanted.values()), known_store, executor=pool, report=report, team=team)
             return [[read_scores(own[label], known_store) for label in labels] for own in stages]
 
         known = scores("original", *names)

@@ -170,8 +170,8 @@ def audit(
         needed = draws_needed(pilot.values(), half_width=half_width, max_draws=max_draws, confidence=confidence)
         ends = [max(last, int(total)) for (_, last), total in zip(work.spans, needed, strict=True)]
         rest = replace(work, spans=tuple((last, end) for (_, last), end in zip(work.spans, ends, strict=True)))
-        whole = tuple((first, end) for (first, _), end in zip(work.spans, ends, strict=True))
-        more, *of_twins = counted((samples, rest), *((own, replace(each, spans=whole)) for own, each in beside))
+        fewer = [(own, replace(each, spans=as_many(ends, len(samples), len(own)))) for own, each in beside]
+        more, *of_twins = counted((samples, rest), *fewer)
         counts = {name: found + more[name] for name, found in pilot.items()}
     if first_draw == 0:  # a continuation is judged together with its beginning
         warned += issue_warnings(result_warnings(counts, confidence, exact))
@@ -190,6 +190,15 @@ def audit(
         **({"seen": known} if (known := samples_seen(samples, seen or {})) else {}),
     }
     return AuditResult(counts, settings, warned, exact, *of_twins)
+
+
+def as_many(draws: Sequence[int], samples: int, twins: int) -> tuple[tuple[int, int], ...]:
+    """Return the spans of draws that show held-out twins as many inputs as the samples: fewer each where they are more.
+
+    >>> as_many([1, 10, 25], 100, 200)
+    ((0, 1), (0, 5), (0, 13))
+    """
+    return tuple((0, -(-many * samples // max(samples, twins))) for many in draws)
 
 
 @dataclass(frozen=True)

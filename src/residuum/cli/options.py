@@ -107,6 +107,7 @@ class Study:
     ] = None
     workers: Annotated[int, option("Processes; results do not depend on it.", min=1, max=1024)] = os.cpu_count() or 1
     cluster: Annotated[str | None, option("tcp://host:port of a dask scheduler; see docs/scale.md.")] = None
+    precision: Annotated[str, option("Of training and unlearning: 32-true or bf16-mixed.")] = "32-true"
 
     def overrides(self) -> dict[str, Any]:
         """Return the scenario's settings that these options change."""
@@ -134,7 +135,7 @@ class Study:
         """Return what stages are computed with."""
         from residuum.execution import Resources
 
-        return Resources(self.workers, self.cluster, apart=True)
+        return Resources(self.workers, self.cluster, precision=self.precision, apart=True)
 
     def start_workers(self, scenario: str, *, wanted: bool = True) -> None:
         """Let the server of local workers, if it will be wanted, load the libraries while this process does so too."""
@@ -157,7 +158,6 @@ class LongStudy(Study):
     nodes: Annotated[
         int, option("Machines that share each stage; start the command on all of them.", min=1, max=1024)
     ] = 1
-    precision: Annotated[str, option("Of training and unlearning: 32-true or bf16-mixed.")] = "32-true"
     yes: Annotated[bool, option("Start work that is estimated to take more than a month, too.", "--yes")] = False
 
     def overrides(self) -> dict[str, Any]:
