@@ -125,10 +125,19 @@ class Method(ABC):
 
 
 def first_problem(error: ValidationError) -> str:
-    """Return the first complaint of a pydantic error as one line: where, what was expected, what came."""
-    problem = error.errors()[0]
-    where = ".".join(str(part) for part in problem["loc"]) or "settings"
-    return f"{where}: {problem['msg'].removeprefix('Value error, ')}, got {problem['input']!r}"
+    """Return the first complaint of a pydantic error as one line: where, what was expected, what came.
+
+    A field with alternatives (a number or a word) has one complaint for each of them, named by a tag such as
+    "constrained-float": they are one complaint here.
+    """
+    problem, *others = error.errors()
+    place, tag = problem["loc"], ""
+    if len(place) > 1 and not str(place[-1]).isidentifier() and isinstance(place[-1], str):
+        place, tag = place[:-1], place[-1]
+    complaints = [problem, *(other for other in others if tag and other["loc"][:-1] == place)]
+    words = " or ".join(dict.fromkeys(each["msg"].removeprefix("Value error, ") for each in complaints))
+    where = ".".join(map(str, place)) or "settings"
+    return f"{where}: {words.replace(' or Input should be', ' or')}, got {problem['input']!r}"
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
