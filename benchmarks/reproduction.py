@@ -23,6 +23,7 @@ from residuum.reporting.published import METRICS, Comparison, compare, load_publ
 from residuum.reporting.wording import estimate_words, figure_words
 
 NOT_RUN = "not run"
+FLAT = 5.0  # points of unlearn accuracy
 NEAR = 0.25  # as share of the way from re-train's r = 1 to the original's
 
 
@@ -146,6 +147,34 @@ def smallest_gap_of(label: str, *others: str) -> Check:
     return answer
 
 
+def with_growing(*fields: str, holds: Callable[[list[float]], bool]) -> Check:
+    """Return whether this holds of RURK's unlearn accuracy over growing values of a setting, all others being equal."""
+
+    def answer(known: Known) -> Answer:
+        alike: dict[str, list[tuple[float, float]]] = {}
+        for row in known.rows.values():
+            if row.row.method == "rurk" and (accuracy := row.cells["unlearn_accuracy"].value) is not None:
+                rest = {key: value for key, value in row.row.settings.items() if key not in fields}
+                alike.setdefault(repr(rest), []).append((row.row.settings[fields[0]], accuracy))
+        found = sorted(set(max(alike.values(), key=len, default=[])))
+        if len(found) < 2:
+            return Answer(NOT_RUN, None)
+        words = ", ".join(f"{accuracy:.0f} at {value:g}" for value, accuracy in found)
+        return Answer(f"unlearn accuracy {words}", holds([accuracy for _, accuracy in found]))
+
+    return answer
+
+
+def rises(values: list[float]) -> bool:
+    """Return whether no value is below the one before, and the last is above the first."""
+    return values == sorted(values) and values[-1] > values[0]
+
+
+def is_flat(values: list[float]) -> bool:
+    """Return whether all values lie within so many points."""
+    return max(values) - min(values) <= FLAT
+
+
 FINDINGS: dict[str, Check] = {
     "original r > 1": told_above("original"),
     "GD near the original": near_the_original("gd"),
@@ -154,6 +183,9 @@ FINDINGS: dict[str, Check] = {
     "RURK at or below 1 at larger radii": not_above_at_the_largest("rurk"),
     "RURK among the best average gaps": among_the_best_gaps("rurk", 3),
     "FGSM search the best variant of RURK": smallest_gap_of("rurk:attack=fgsm", "rurk", "rurk:attack=pgd"),
+    "RURK's unlearn accuracy rises with tau": with_growing("tau", holds=rises),
+    "RURK's unlearn accuracy rises with lambda": with_growing("lambda_f", "lambda_a", holds=rises),
+    "RURK's unlearn accuracy is flat in v": with_growing("v", holds=is_flat),
     "NTK above 1 at larger radii": told_above("ntk"),
     "NGD above 1": told_above("ngd"),
     "SCRUB above 1": told_above("scrub"),

@@ -6,8 +6,7 @@ import pytest
 from residuum.auditing import Counts, audit, measure
 from residuum.auditing.budget import draws_needed, pilot_draws
 from residuum.auditing.measures import pooled_ratio
-from residuum.types import InputError, Samples
-from tests.auditing.conftest import make_samples
+from residuum.types import InputError
 
 REPEATS = 2000
 
@@ -137,20 +136,6 @@ def test_an_adaptive_audit_is_the_fixed_one_with_the_chosen_draws(networks, refe
             assert np.array_equal(fixed.counts[name].method_right[:, 0], adaptive.counts[name].method_right[:, t])
     assert adaptive.counts["m"].draws.tolist() == adaptive.counts["n"].draws.tolist()
     assert measure(adaptive.counts["m"], bootstrap_seed=0)["draws"] == chosen
-
-
-@pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
-def test_held_out_twins_are_shown_as_many_inputs_as_the_samples(networks, reference, samples):
-    twins = make_samples(n=60, seed=1)
-    twins = Samples(twins.x, twins.y, tuple(f"twin/{i:04d}" for i in range(60)))
-    asked = {"taus": [0.0, 0.2], "seed": 5, "heldout": twins}
-    adaptive = audit(networks, reference, samples, "gaussian", half_width=0.08, max_draws=400, **asked)
-    ours, theirs = adaptive.counts["m"].draws, adaptive.heldout["m"].draws
-    assert ours[:, 0].tolist() == [1] * len(ours)
-    assert theirs[:, 0].tolist() == [1] * len(theirs)
-    assert ours.sum(0)[1] <= theirs.sum(0)[1] < ours.sum(0)[1] + len(theirs)
-    fixed = audit(networks, reference, samples, "gaussian", draws=int(theirs[0, 1]), **asked)
-    assert np.array_equal(fixed.heldout["m"].method_right, adaptive.heldout["m"].method_right)
 
 
 def test_draws_or_half_width_but_not_both(networks, reference, samples):

@@ -140,16 +140,21 @@ def test_twins_change_no_other_count_and_no_batch_size_changes_theirs(
     assert of_part == first.heldout["m"].subset(of_part.ids)
 
 
-def test_draws_chosen_by_a_pilot_are_those_of_the_twins_too(networks, reference, samples, heldout):
+def test_a_pilot_lets_the_twins_be_shown_as_many_inputs_as_the_samples(networks, reference, samples, heldout):
     asked = {"taus": TAUS, "seed": 5, "heldout": heldout, "original": networks["n"]}
     calls = []
     chosen = audit(
         networks, reference, samples, "gaussian", half_width=0.3, max_draws=200, **asked,
         progress=lambda done, total: calls.append((done, total)),
     )  # fmt: skip
-    assert np.array_equal(chosen.counts["m"].draws[0], chosen.heldout["m"].draws[0])
+    ours, theirs = chosen.counts["m"].draws, chosen.heldout["m"].draws
+    assert len(theirs) > len(ours)
+    assert ours[:, 0].tolist() == [1] * len(ours)
+    assert (ours.sum(0) <= theirs.sum(0)).all()
+    assert (theirs.sum(0) < ours.sum(0) + len(theirs)).all()
     assert calls[-1][0] == calls[-1][1]
-    for k, draws in enumerate(chosen.counts["m"].draws[0]):
+    assert [done for done, _ in calls] == sorted(done for done, _ in calls)
+    for k, draws in enumerate(theirs[0]):
         again = audit(networks, reference, samples, "gaussian", draws=int(draws), **asked | {"taus": [TAUS[k]]})
         assert np.array_equal(again.heldout["m"].joint[:, 0], chosen.heldout["m"].joint[:, k])
 

@@ -171,7 +171,7 @@ def audit(
         ends = [max(last, int(total)) for (_, last), total in zip(work.spans, needed, strict=True)]
         rest = replace(work, spans=tuple((last, end) for (_, last), end in zip(work.spans, ends, strict=True)))
         fewer = [(own, replace(each, spans=as_many(ends, len(samples), len(own)))) for own, each in beside]
-        more, *of_twins = counted((samples, rest), *fewer)
+        more, *of_twins = counted((samples, rest), *fewer, before=passes(work, prepared))
         counts = {name: found + more[name] for name, found in pilot.items()}
     if first_draw == 0:  # a continuation is judged together with its beginning
         warned += issue_warnings(result_warnings(counts, confidence, exact))
@@ -210,10 +210,10 @@ class Counting:
     team: Team
     progress: Progress | None
 
-    def __call__(self, *shown: tuple[Samples, Work]) -> list[dict[str, Counts]]:
-        """Return the counts of all samples of each set, by the names of the models."""
-        sizes, found = [passes(work, self.prepared) for _, work in shown], []
-        for k, (samples, work) in enumerate(shown):
+    def __call__(self, *shown: tuple[Samples, Work], before: int = 0) -> list[dict[str, Counts]]:
+        """Return the counts of all samples of each set, by the names of the models; `before` passes were made."""
+        sizes, found = [before, *(passes(work, self.prepared) for _, work in shown)], []
+        for k, (samples, work) in enumerate(shown, start=1):
             report = self.progress and continued(self.progress, sum(sizes[:k]), sum(sizes))
             found.append(gather_counts(count_predictions(work, self.prepared, self.names, report), samples, self.team))
         return found
