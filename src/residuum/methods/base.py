@@ -131,10 +131,10 @@ def first_problem(error: ValidationError) -> str:
     "constrained-float": they are one complaint here.
     """
     problem, *others = error.errors()
-    place, tag = problem["loc"], ""
-    if len(place) > 1 and not str(place[-1]).isidentifier() and isinstance(place[-1], str):
-        place, tag = place[:-1], place[-1]
-    complaints = [problem, *(other for other in others if tag and other["loc"][:-1] == place)]
+    place = problem["loc"]
+    tagged = len(place) > 1 and isinstance(place[-1], str) and not place[-1].isidentifier()
+    place = place[:-1] if tagged else place
+    complaints = [problem, *(other for other in others if tagged and other["loc"][:-1] == place)]
     words = " or ".join(dict.fromkeys(each["msg"].removeprefix("Value error, ") for each in complaints))
     where = ".".join(map(str, place)) or "settings"
     return f"{where}: {words.replace(' or Input should be', ' or')}, got {problem['input']!r}"
