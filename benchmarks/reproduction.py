@@ -93,7 +93,7 @@ def explained_at_the_smallest(label: str) -> Check:
 
 
 def _side(known: Known, label: str, holds: Callable[[Finding], bool], column: int = 0) -> Answer:
-    """Return the answer on one row; None where re-training explains even the original's r."""
+    """Return the answer on one row; None where re-training explains it, and even the original's r."""
     finding, original = known.r(label), known.r("original")
     if finding is None or original is None:
         return Answer(NOT_RUN, None)
@@ -101,7 +101,8 @@ def _side(known: Known, label: str, holds: Callable[[Finding], bool], column: in
     words = shown(label, finding, column % len(finding.judgement.value))
     if math.isnan(low):  # one seed with one control
         return Answer(words, None)
-    blind = low <= original.value(column) <= high
+    told = column == 0 and finding.judgement.word in ("found", "over")
+    blind = low <= original.value(column) <= high and not told
     return Answer(f"{words}; {low:.2f} to {high:.2f}", None if blind else holds(finding))
 
 
@@ -112,10 +113,11 @@ def near_the_original(label: str) -> Check:
         row, original = known.r(label), known.r("original")
         if row is None or original is None:
             return Answer(NOT_RUN, None)
+        words = f"{shown(label, row)}, original {original.value():.2f}"
+        if original.value() <= 1:  # nothing to be near to
+            return Answer(words, None)
         moved = 1 - (row.value() - 1) / (original.value() - 1)
-        return Answer(
-            f"{shown(label, row)}, original {original.value():.2f}: {100 * moved:.0f} % of the way", moved <= NEAR
-        )
+        return Answer(f"{words}: {100 * moved:.0f} % of the way", moved <= NEAR)
 
     return answer
 
@@ -249,15 +251,23 @@ def _spread(spread: Spread) -> str:
 
 
 def radius_lines(known: Known) -> Iterator[str]:
-    """Yield r of every row at every radius above 0, and what re-training explains there."""
+    """Yield r of every row at every radius above 0, and what re-training explains there.
+
+    Where each model is attacked itself, the literature's r is in brackets: on the inputs crafted on the row.
+    """
     found = {label: known.r(label) for label in known.rows}
     rows = {label: finding for label, finding in found.items() if finding is not None}
-    taus = next(iter(rows.values())).taus
-    yield "| model | " + " | ".join(f"{255 * tau:.2g}/255" for tau in taus) + " |"
-    yield "|---" * (len(taus) + 1) + "|"
+    first = next(iter(rows.values()))
+    columns = range(1, len(first.taus) + 1)
+    yield "| model | " + " | ".join(f"{255 * tau:.2g}/255" for tau in first.taus) + " |"
+    yield "|---" * (len(first.taus) + 1) + "|"
     for label, finding in rows.items():
-        yield f"| {label} | " + " | ".join(f"{finding.value(k):.2f}" for k in range(1, len(taus) + 1)) + " |"
-    bars = [next(iter(rows.values())).bar(k) for k in range(1, len(taus) + 1)]
+        cells = [f"{finding.value(k):.2f}" for k in columns]
+        if finding.crafted_on == "unlearned":
+            same = known.rows[label].curve(known.perturbation, "pooled").value[-len(cells) :]
+            cells = [f"{cell} ({r:.2f})" for cell, r in zip(cells, same, strict=True)]
+        yield f"| {label} | " + " | ".join(cells) + " |"
+    bars = [first.bar(k) for k in columns]
     if not math.isnan(bars[0][0]):
         yield "| *re-training explains* | " + " | ".join(f"{low:.2f} to {high:.2f}" for low, high in bars) + " |"
 
