@@ -138,6 +138,11 @@ def among_the_best_gaps(label: str, places: int) -> Check:
     return answer
 
 
+def in_class_form(check: Check) -> Check:
+    """Return the check for runs that forget whole classes, and for no others."""
+    return lambda known: check(known) if known.run.form == "class" else Answer(NOT_RUN, None)
+
+
 def variants(known: Known, *fields: str) -> dict[Any, RowSummary]:
     """Return the rows of RURK that differ in these fields alone, by the first one's value; the most that there are."""
     alike: dict[str, dict[Any, RowSummary]] = {}
@@ -194,6 +199,8 @@ FINDINGS: dict[str, Check] = {
     "RURK at or below 1 at larger radii": not_above_at_the_largest("rurk"),
     "RURK among the best average gaps": among_the_best_gaps("rurk", 3),
     "FGSM search the best variant of RURK": best_search("fgsm"),
+    "EU-k has the smallest average gap in class form": in_class_form(among_the_best_gaps("eu_k", 1)),
+    "RURK has the second smallest": in_class_form(among_the_best_gaps("rurk", 2)),
     "RURK's unlearn accuracy rises with tau": with_growing("tau", holds=rises),
     "RURK's unlearn accuracy rises with lambda": with_growing("lambda_f", "lambda_a", holds=rises),
     "RURK's unlearn accuracy is flat in v": with_growing("v", holds=is_flat),
