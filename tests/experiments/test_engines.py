@@ -98,6 +98,14 @@ def wait_for_the_end_of(processes):
     raise AssertionError(f"{left} were still there")
 
 
+@pytest.fixture(autouse=True)
+def interrupts_are_heard():
+    """A shell has them ignored in what it starts in the background, and children inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def test_an_interrupt_stops_within_seconds_and_the_same_command_resumes(tmp_path):
     process, everyone = start_two_workers(tmp_path)
     start = time.monotonic()
