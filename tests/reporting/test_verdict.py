@@ -260,6 +260,17 @@ def shares(record, label, own):
         seed["audits"]["gaussian"] = audit(own, reference)
 
 
+def test_an_original_that_is_worse_on_test_samples_is_not_over_forgotten():
+    """Re-train without a whole class has fewer classes to confuse: its test accuracy is the higher one."""
+    run = run_of(0.95)
+    record = copy.deepcopy(run.record.as_dict())
+    measured(record, "original", test_accuracy=85.0)
+    record["methods"]["original"]["summary"]["test_accuracy"]["mean"] = 85.0
+    worse = Run(run.folder, "x", Results.model_validate(record))
+    assert all(gate.passed for gate in worse.gates)
+    assert judge(worse, "original").word == judge(run, "original").word == FOUND
+
+
 @pytest.mark.parametrize("name", GATES)
 def test_each_gate_fires_alone_on_a_doctored_record(name):
     run = run_of(0.95)

@@ -110,7 +110,8 @@ def run_gates(run: Run) -> list[Gate]:
 
 
 def _judged(run: Run, label: str) -> Verdict:
-    row, losses = run.rows[label], tuple(utility_losses(run, run.rows[label]))
+    row = run.rows[label]
+    losses = () if row.kind == "original" else tuple(utility_losses(run, row))  # it has not unlearned anything
     found = {name: find(run, row, name, must_detect=must_detect(run, row, name)) for name in run.perturbations}
     parts = {name: _word(finding, losses) for name, finding in found.items()}
     word = _overall_word(list(parts.values()))
