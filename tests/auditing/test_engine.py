@@ -1,6 +1,7 @@
 import copy
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from scipy.stats import norm
 from torch import nn
 
 from residuum.auditing import audit, estimate_cost
+from residuum.auditing.budget import DOUBTFUL, doubt_some
+from residuum.auditing.crafting import Crafter
 from residuum.perturbations import FGSM, PGD, Gaussian, block_generator
 from residuum.types import InputError, Samples
 
@@ -170,6 +173,36 @@ def test_cost_and_progress_count_the_twins(networks, reference, samples, heldout
     assert calls[-1] == (shown * (4 + 2 * 6), shown * (4 + 2 * 6))  # clean: 4 models; each radius: 2 x (m, a, o)
     assert calls == sorted(calls)
     assert estimate_cost(networks, reference, samples, FGSM(target="untargeted"), **asked).passes == calls[-1][1]
+
+
+@pytest.mark.parametrize("perturbation", ["gaussian", FGSM(target="random")], ids=str)
+def test_the_cost_of_a_half_width_is_that_of_the_most_draws(networks, reference, samples, heldout, perturbation):
+    calls = []
+    asked = {"taus": TAUS, "max_draws": 300, "seed": 5, "heldout": heldout, "original": networks["n"]}
+    audit(
+        networks, reference, samples, perturbation, half_width=1e-6, **asked,
+        progress=lambda done, total: calls.append((done, total)),
+    )  # fmt: skip
+    assert estimate_cost(networks, reference, samples, perturbation, **asked).passes == calls[-1][1]
+
+
+def test_the_measured_batch_is_aimed_once_for_all_radii(networks, reference, samples, monkeypatch):
+    aims, moves = [], []
+    aim, apply = Crafter.aim, Crafter.apply
+    monkeypatch.setattr(Crafter, "aim", lambda *given: aims.append(1) or aim(*given))
+    monkeypatch.setattr(Crafter, "apply", lambda *given: moves.append(given[1]) or apply(*given))
+    estimate_cost({"m": networks["m"]}, reference, samples, FGSM(), taus=[0, 0.1, 0.2, 0.3], draws=1)
+    assert len(moves) == 3 * len(aims)
+    assert set(moves) == {0.1, 0.2, 0.3}
+
+
+def test_predictors_of_fresh_networks_doubt_as_often_as_those_of_trained_ones():
+    gaps = torch.arange(101.0)
+    fresh = SimpleNamespace(half=nn.Identity(), half_logits=lambda x: torch.stack([x, 0 * x], 1), half_margin=1e9)
+    sure = SimpleNamespace(half=None, half_margin=0.0)
+    doubt_some(SimpleNamespace(predictors={1: fresh, 2: sure}), SimpleNamespace(x=gaps))
+    assert float((gaps < fresh.half_margin).float().mean()) == pytest.approx(DOUBTFUL, abs=0.01)
+    assert sure.half_margin == 0
 
 
 def test_held_out_samples_are_checked(networks, reference, samples, heldout):

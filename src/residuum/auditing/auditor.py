@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from residuum.auditing.budget import draws_needed, pilot_draws
+from residuum.auditing.budget import as_many, draws_needed, pilot_draws
 from residuum.auditing.completeness import completeness, nearer
 from residuum.auditing.counts import INTEGER_FIELDS, Counts, Integers
 from residuum.auditing.engine import CraftedOn, PreparedModels, Progress, count_predictions, passes, prepare_models
@@ -190,15 +190,6 @@ def audit(
         **({"seen": known} if (known := samples_seen(samples, seen or {})) else {}),
     }
     return AuditResult(counts, settings, warned, exact, *of_twins)
-
-
-def as_many(draws: Sequence[int], samples: int, twins: int) -> tuple[tuple[int, int], ...]:
-    """Return the spans of draws that show held-out twins as many inputs as the samples: fewer each where they are more.
-
-    >>> as_many([1, 10, 25], 100, 200)
-    ((0, 1), (0, 5), (0, 13))
-    """
-    return tuple((0, -(-many * samples // max(samples, twins))) for many in draws)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from residuum.types import Samples
 
 RESERVE = 1.1  # the pilot's variance is itself uncertain: ask for a little more than it says
 FEW = 8  # rows of the first trial of a cost
+DOUBTFUL = 0.15  # of inputs with noise of 8/255 that trained ResNets are asked for twice, in bfloat16 and in float32
 ENOUGH = 0.5  # seconds of the batch that is measured
 
 
@@ -58,6 +59,15 @@ def needed_by(pilot: Counts, half_width: float, confidence: float) -> NDArray[np
     return np.where(pilot.taus == 0, 0.0, needed)
 
 
+def as_many(draws: Sequence[int], samples: int, twins: int) -> tuple[tuple[int, int], ...]:
+    """Return the spans of draws that show held-out twins as many inputs as the samples: fewer each where they are more.
+
+    >>> as_many([1, 10, 25], 100, 200)
+    ((0, 1), (0, 5), (0, 13))
+    """
+    return tuple((0, -(-many * samples // max(samples, twins))) for many in draws)
+
+
 @dataclass(frozen=True)
 class Cost:
     """Predictions to make, and the seconds they are expected to take on this machine."""
@@ -83,15 +93,19 @@ def estimate_cost(
     perturbation: str | Perturbation | Callable[..., Tensor],
     *,
     taus: Sequence[float],
-    draws: int,
+    draws: int | None = None,
+    max_draws: int = 1000,
     seed: int = 0,
     crafted_on: CraftedOn = "unlearned",
     heldout: Samples | None = None,
     original: nn.Module | None = None,
+    trained: bool = True,
 ) -> Cost:
     """Return the cost of `audit` with these arguments: a batch is perturbed and shown, and its time scaled.
 
-    Crafting takes part in the time, not in the number of passes.
+    Without `draws`, that of an audit by half-width which needs `max_draws`. Crafting takes part in the time, not in the
+    number of passes. Networks that are not `trained` stand for ones that are: their own answers are near-ties, which
+    take longer.
     """
     chosen, radii = make_perturbation(perturbation), checked_radii(taus)
     few = samples.subset(range(min(2, len(samples))))  # they are shown in float64 to prepare the models: slow
@@ -106,10 +120,28 @@ def estimate_cost(
         original=original,
         invariance="free",
     )
-    work = make_work(samples, chosen, radii, (0, draws), seed=seed, classes=prepared.classes)
-    shown = [work] if heldout is None else [work, replace(work, samples=choose_heldout(heldout, samples))]
+    work = make_work(samples, chosen, radii, (0, draws or max_draws), seed=seed, classes=prepared.classes)
+    shown = [work] if heldout is None else [work, work_beside(work, choose_heldout(heldout, samples), draws)]
+    if not trained:
+        doubt_some(prepared, first_rows(FEW, work))
     total = sum(passes(each, prepared) for each in shown)
     return Cost(total, total * seconds_per_pass(work, prepared))
+
+
+def work_beside(work: Work, twins: Samples, draws: int | None) -> Work:
+    """Return the work of showing held-out twins: as many draws, or, where a half-width chooses them, as many inputs."""
+    shown = replace(work, samples=twins)
+    if draws is not None or work.enumerated is not None:
+        return shown
+    return replace(shown, spans=as_many(work.draws, len(work.samples), len(twins)))
+
+
+def doubt_some(prepared: PreparedModels, group: Group) -> None:
+    """Let the predictors doubt what they answer in bfloat16 as often as those of trained networks do."""
+    for predictor in prepared.predictors.values():
+        if predictor.half is not None:
+            top = predictor.half_logits(group.x).topk(2, dim=1).values
+            predictor.half_margin = float((top[:, 0] - top[:, 1]).quantile(DOUBTFUL))
 
 
 def seconds_per_pass(work: Work, prepared: PreparedModels) -> float:
@@ -122,14 +154,20 @@ def seconds_per_pass(work: Work, prepared: PreparedModels) -> float:
         rows = min(work.rows, max(FEW, round(FEW * ENOUGH / spent)))
         if rows > FEW:
             spent = seconds_of_rows(rows, work, prepared, pool)
-    return spent / (rows * prepared.passes_per_row())
+    return spent / (rows * len(first_rows(FEW, work).columns) * prepared.passes_per_row())
 
 
 def seconds_of_rows(rows: int, work: Work, prepared: PreparedModels, pool: Pool) -> float:
-    """Return the time of perturbing so many rows at the largest radius and showing them to the models."""
-    positions = torch.arange(rows) % len(work.samples)
-    randomness = work.perturbation.draw(block_generator(work.seed, "cost", 0), rows, work.samples.shape)
-    group = Group((work.taus.index(max(work.taus)),), positions, *work.samples.batch(positions), randomness)
+    """Return the time of perturbing so many rows and showing them to the models, at all radii above 0."""
+    group = first_rows(rows, work)
     start = time.perf_counter()
     predict_group(work, group, prepared, pool)
     return time.perf_counter() - start
+
+
+def first_rows(rows: int, work: Work) -> Group:
+    """Return a group of so many rows at all radii above 0, which share what an attack aims at."""
+    columns = tuple(t for t, tau in enumerate(work.taus) if tau > 0) or (0,)
+    positions = torch.arange(rows) % len(work.samples)
+    randomness = work.perturbation.draw(block_generator(work.seed, "cost", 0), rows, work.samples.shape)
+    return Group(columns, positions, *work.samples.batch(positions), randomness)

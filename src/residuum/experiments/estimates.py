@@ -251,10 +251,12 @@ class _Estimate:
             self.splits.forget,
             perturbation,
             taus=chosen.radii(settings.name),
-            draws=chosen.draws or chosen.max_draws,
+            draws=chosen.draws,
+            max_draws=chosen.max_draws,
             crafted_on=chosen.crafted_on,
             heldout=self.splits.heldout,
             original=original if each else None,  # else it is one of the rows
+            trained=False,
         )
         rows = len(settings.labels)
         times = rows if each else rows / 2  # the probe's two models against all rows
