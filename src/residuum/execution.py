@@ -60,6 +60,11 @@ class Resources:
         """Whether every stage is computed by one process, on the CPU and in 32 bits."""
         return self.team is SINGLE_PROCESS
 
+    @property
+    def side_by_side(self) -> bool:
+        """Whether stages may be computed side by side: each by a process of its own, which has no accelerator."""
+        return self.devices is None and self.nodes == 1 and self.team.compute.accelerator == "cpu"
+
     @cached_property
     def team(self) -> Team:
         """The processes that share each stage."""
@@ -194,7 +199,7 @@ def _computed(
         text = f"expected work of at most {resources.most_days:g} days, got {work}"
         raise InputError(f"{text}; lower draws, epochs or seeds, or start it all the same with --yes")
     apart = resources.apart and any(foreign_method(stage.settings) for stage in all_stages(plans))
-    one = not resources.one_process or (work.short and not steps[0].scenario.audit.until)
+    one = not resources.side_by_side or (work.short and not steps[0].scenario.audit.until)
     workers = 1 if one else resources.workers
     where = nullcontext(executor) if executor else engine(workers, resources.cluster, apart=apart and team.size == 1)
     with where as pool:  # a cluster that cannot be reached is said before anything else

@@ -157,7 +157,7 @@ def tune(
     brief = innocents * epochs * one_epoch
     if budget is not None and budget <= brief:
         raise InputError(f"expected a budget above the {brief} passes of {innocents} innocents a seed, got {budget:g}")
-    todo, workers = sum(map(len, stages)), min(resources.workers, len(stages)) if resources.one_process else 1
+    todo, workers = sum(map(len, stages)), min(resources.workers, len(stages)) if resources.side_by_side else 1
     apart = resources.apart and any(methods().is_foreign(row.method) for row in experiment.rows)
     known_store = Store(Path(store))
     where = engine(workers, resources.cluster, apart=apart)

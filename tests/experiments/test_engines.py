@@ -16,9 +16,11 @@ import pytest
 from residuum import engines
 from residuum.engines import Cluster, engine
 from residuum.errors import LostProcessError
+from residuum.execution import Resources
 from residuum.experiments import Experiment, plan, run_all, runner
 from residuum.experiments.planning import outline
 from residuum.experiments.results import results_record
+from residuum.parallel import make_team
 from residuum.types import InputError
 
 
@@ -37,6 +39,28 @@ def test_two_processes_give_the_same_record(finished, quick, tmp_path):
     with engine(workers=2) as executor:
         results = run_all([quick], store=tmp_path / "store", executor=executor)[0]
     assert without_times(results_record(quick, results).as_dict()) == without_times(finished[0])
+
+
+def test_two_processes_compute_in_the_precision_of_the_run(tmp_path):
+    plain = Experiment.create("tiny", methods="gd", seeds=[1, 2], overrides={"train.epochs": 2})
+    team = make_team(None, precision="bf16-mixed")
+    team.launch()
+    mixed = plain.model_copy(update={"compute": team.compute})
+    with engine(workers=2) as executor:
+        beside = run_all([mixed], store=tmp_path / "beside", executor=executor, team=team)[0]
+    alone = run_all([mixed], store=tmp_path / "alone", team=team)[0]
+    records = [without_times(results_record(mixed, found).as_dict()) for found in (beside, alone)]
+    assert records[0] == records[1]
+    models = [found[0].model.read_bytes() for found in (beside, alone)]
+    assert models[0] == models[1]
+    (exact, *_), *_ = run_all([plain], store=tmp_path / "plain")
+    assert exact.model.read_bytes() != models[0]
+
+
+def test_only_stages_that_share_nothing_run_side_by_side():
+    assert Resources().side_by_side
+    assert Resources(precision="bf16-mixed").side_by_side
+    assert not Resources(devices=1).side_by_side
 
 
 def test_a_worker_that_is_killed_is_said_in_one_line():

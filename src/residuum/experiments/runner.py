@@ -17,7 +17,7 @@ from residuum.experiments.settings import StageSettings, UnlearnSettings
 from residuum.experiments.stages import GALLERY, MODEL, PICTURE, read_record
 from residuum.experiments.store import Stage, Store
 from residuum.methods import methods
-from residuum.parallel import SINGLE_PROCESS, Team
+from residuum.parallel import SINGLE_PROCESS, Team, make_team
 from residuum.types import InputError
 
 Report = Callable[[Stage, int, int], None]
@@ -110,7 +110,7 @@ def run_stages(
     team: Team = SINGLE_PROCESS,
 ) -> None:
     """Compute the stages that the store lacks, parents before children; `report` is called with each."""
-    running = _run_here(stages, store, team) if executor is None else _run_on(executor, stages, store)
+    running = _run_here(stages, store, team) if executor is None else _run_on(executor, stages, store, team)
     with closing(running) as done:
         for number, stage in enumerate(done, start=1):
             if report:
@@ -137,7 +137,7 @@ def _agreed(team: Team) -> Iterator[None]:
         raise RowError(label, reason) from failed
 
 
-def _run_on(executor: Executor, stages: Sequence[Stage], store: Store) -> Generator[Stage, None, None]:
+def _run_on(executor: Executor, stages: Sequence[Stage], store: Store, team: Team) -> Generator[Stage, None, None]:
     """Give stages whose parents are finished to the executor, those that the most work waits for first; yield them."""
     store = Store(store.root.absolute())  # workers may have other working folders
     seconds = store.known_seconds()
@@ -157,7 +157,7 @@ def _run_on(executor: Executor, stages: Sequence[Stage], store: Store) -> Genera
         while graph.is_active():
             ready.update(graph.get_ready())
             for key in [key for key in ordered if key in ready][: room - len(running)]:
-                running[_submitted(executor, store, ordered[key])] = ordered[key]
+                running[_submitted(executor, store, ordered[key], team.compute.precision)] = ordered[key]
                 ready.remove(key)
             for future in _first_done(running, executor):
                 stage = running.pop(future)
@@ -170,12 +170,19 @@ def _run_on(executor: Executor, stages: Sequence[Stage], store: Store) -> Genera
             future.cancel()
 
 
-def _submitted(executor: Executor, store: Store, stage: Stage) -> "Future[Path]":
+def _submitted(executor: Executor, store: Store, stage: Stage, precision: str) -> "Future[Path]":
     """Give a stage to the executor; one whose method is not ours to a process of its own, where the executor can."""
     apart = getattr(executor, "submit_apart", None)
     submit = apart if apart and foreign_method(stage.settings) else executor.submit
-    future: Future[Path] = submit(store.compute, stage)
+    future: Future[Path] = submit(compute_alone, store, stage, precision)
     return future
+
+
+def compute_alone(store: Store, stage: Stage, precision: str) -> Path:
+    """Compute a stage in this process, a worker's, in the precision of the run; return its folder."""
+    team = make_team(None, precision=precision)
+    team.launch()
+    return store.compute(stage, team)
 
 
 def foreign_method(settings: StageSettings) -> str | None:
