@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+from itertools import pairwise
 from pathlib import Path
+from string import Template
 
 import pytest
 from typer.main import get_command
 from website import tables
 
 from residuum.cli import make_app, run_command
+from residuum.cli.options import parse_seeds, parse_setting
+from residuum.cli.tune import grid_points, row_text
+from residuum.experiments import Experiment
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(ROOT.glob("docs/**/*.md"))
@@ -22,13 +27,16 @@ def blocks(file):
 
 
 def command_lines(file, languages=("sh",)):
-    return [
-        shlex.split(line, comments=True)
-        for language, block in blocks(file)
-        if language in languages
-        for line in block.replace("\\\n", " ").splitlines()
-        if line.strip() and not line.startswith("#")
-    ]
+    """Return the words of each command; shell variables are those that the page has set before."""
+    found, known = [], {}
+    shown = [block for language, block in blocks(file) if language in languages]
+    for line in "\n".join(shown).replace("\\\n", " ").splitlines():
+        words = shlex.split(Template(line).safe_substitute(known), comments=True)
+        if words and (setting := re.fullmatch(r"([A-Z]+)=(.*)", words[0])):
+            known[setting[1]] = setting[2]
+        elif words:
+            found.append(words)
+    return found
 
 
 BLOCKS = blocks("README.md")
@@ -46,6 +54,8 @@ DOCUMENTED = [
     for command in command_lines(page, ("sh", ""))
     if command[0] == "residuum" and not {"...", "|", ">", "&&"} & set(command)
 ]
+
+STUDIES = [command[1:] for command in command_lines("docs/reproduction.md") if command[0] == "residuum"]
 
 
 def commands(program):
@@ -84,6 +94,30 @@ def test_documented_commands_are_understood(arguments):
         assert name in group.commands
         group = group.commands[name]
     group.make_context(name, list(rest))  # refuses unknown options, missing arguments and values of a wrong type
+
+
+def values(arguments, option):
+    return [value for name, value in pairwise(arguments) if name == option]
+
+
+@pytest.mark.parametrize("arguments", [own for own in STUDIES if own[0] == "run"], ids=" ".join)
+def test_studies_that_take_hours_have_the_rows_and_seeds_of_their_records(arguments):
+    overrides = dict(parse_setting(text) for text in values(arguments, "--set"))
+    (profile,) = values(arguments, "--profile") or ["cpu"]
+    (rows,), (seeds,) = values(arguments, "--methods"), values(arguments, "--seeds")
+    asked = Experiment.create(arguments[1], methods=rows, overrides=overrides, profile=profile)
+    for folder in values(arguments, "--out"):
+        record = tables.recorded(Path(folder).name).record
+        assert list(record.methods) == asked.labels
+        assert record.seeds == parse_seeds(seeds)
+
+
+@pytest.mark.parametrize("arguments", [own for own in STUDIES if own[0] == "tune"], ids=" ".join)
+def test_grids_of_studies_can_be_built(arguments):
+    (method,) = values(arguments, "--method")
+    points = grid_points(method, values(arguments, "--grid"))
+    rows = [row_text(method, point) for point in points]
+    assert len(Experiment.create(arguments[1], methods=rows, profile="paper").rows) == len(points) > 1
 
 
 @pytest.mark.parametrize("arguments", commands("make"), ids=" ".join)
