@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 
 import pytest
+import torch
 
 from residuum.experiments import Experiment, estimates, plan
 from residuum.experiments.estimates import WorkLeft, seconds_to_the_end, work_left
 from residuum.experiments.stages import printed_progress
 from residuum.methods import GD
+from residuum.parallel import Compute
 
 
 def work_of(experiment, store):
@@ -44,14 +46,15 @@ def test_long_work_of_every_kind_is_foreseen(changes, tmp_path):
     assert not work_of(experiment, tmp_path).short
 
 
-def test_the_time_to_the_end_is_the_steps_that_were_measured_times_all_steps():
+@pytest.mark.parametrize("size", [1, 10])
+def test_the_time_to_the_end_is_the_steps_that_were_measured_times_all_steps(size):
     done = []
 
     def work(progress):
         for step in range(1, 1001):
             time.sleep(0.005)
             done.append(step)
-            progress(step, 1000)
+            progress(size * step, size * 1000)
 
     assert 5 <= seconds_to_the_end(work) < 15
     assert len(done) < 50
@@ -74,6 +77,25 @@ def test_a_network_with_slow_steps_is_shown_few_samples_in_small_batches(monkeyp
     assert {few.train.ids[0], few.train.ids[-1]} == {whole.train.ids[0], whole.train.ids[-1]}
     assert gd.batch_size == scrub.batch_size == estimates.FEW
     assert gd.max_iters == round(90 * GD().batch_size / estimates.FEW * probed / len(whole.train))
+
+
+def test_methods_without_steps_are_tried_twice_on_single_samples_in_32_bits(monkeypatch, tmp_path):
+    seen = []
+
+    def tried(model, splits, method, **options):
+        seen.append((method.name, len(splits.train), torch.is_autocast_enabled("cpu"), method))
+
+    monkeypatch.setattr(estimates, "STEP", 0.0)
+    monkeypatch.setattr(estimates, "unlearn", tried)
+    plain = Experiment.create("tiny", methods="gd,fisher,ntk:memory_mib=8,early=ntk:max_iterations=3", seeds=[1])
+    mixed = plain.model_copy(update={"compute": Compute(precision="bf16-mixed")})
+    work_of(mixed, tmp_path)
+    assert [name for name, *_ in seen] == ["gd", *2 * ["fisher"], *4 * ["ntk"]]
+    assert [autocast for _, _, autocast, _ in seen] == [True, *6 * [False]]
+    assert seen[0][1] == estimates.PROBED * estimates.FEW > seen[1][1] == max(2, estimates.FEW // estimates.PIECES)
+    share = estimates.FEW / estimates.PIECES / len(plain.splits().train)
+    assert [method.max_iterations for *_, method in seen[3:]] == [estimates.ITERATIONS] * 2 + [3] * 2
+    assert seen[3][-1].memory_mib == pytest.approx(8 * share)  # as much too little as for all samples
 
 
 def test_a_method_that_fresh_weights_do_not_allow_is_estimated_all_the_same(tmp_path):
