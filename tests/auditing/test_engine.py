@@ -194,6 +194,10 @@ def test_the_measured_batch_is_aimed_once_for_all_radii(networks, reference, sam
     estimate_cost({"m": networks["m"]}, reference, samples, FGSM(), taus=[0, 0.1, 0.2, 0.3], draws=1)
     assert len(moves) == 3 * len(aims)
     assert set(moves) == {0.1, 0.2, 0.3}
+    moves.clear()
+    clean = estimate_cost({"m": networks["m"]}, reference, samples, FGSM(), taus=[0], draws=1)
+    assert clean.seconds > 0
+    assert moves == []
 
 
 def test_predictors_of_fresh_networks_doubt_as_often_as_those_of_trained_ones():

@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from residuum.auditing.counts import Counts
-from residuum.auditing.engine import CraftedOn, Pool, PreparedModels, passes, predict_group, prepare_models, workers
+from residuum.auditing.engine import (
+    CraftedOn,
+    PreparedModels,
+    clean_passes,
+    passes,
+    predict_group,
+    prepare_models,
+    workers,
+)
 from residuum.auditing.heldout import choose_heldout
 from residuum.auditing.intervals import normal_quantile, paired_variance
 from residuum.auditing.measures import pooled_ratio
@@ -124,8 +132,10 @@ def estimate_cost(
     shown = [work] if heldout is None else [work, work_beside(work, choose_heldout(heldout, samples), draws)]
     if not trained:
         doubt_some(prepared, first_rows(FEW, work))
-    total = sum(passes(each, prepared) for each in shown)
-    return Cost(total, total * seconds_per_pass(work, prepared))
+    clean, total = (sum(count(each, prepared) for each in shown) for count in (clean_passes, passes))
+    seconds = clean * seconds_per_pass(work, prepared, clean=True) if clean else 0.0
+    seconds += (total - clean) * seconds_per_pass(work, prepared, clean=False) if total > clean else 0.0
+    return Cost(total, seconds)
 
 
 def work_beside(work: Work, twins: Samples, draws: int | None) -> Work:
@@ -144,30 +154,29 @@ def doubt_some(prepared: PreparedModels, group: Group) -> None:
             predictor.half_margin = float((top[:, 0] - top[:, 1]).quantile(DOUBTFUL))
 
 
-def seconds_per_pass(work: Work, prepared: PreparedModels) -> float:
-    """Return the time of one prediction, crafting included.
+def seconds_per_pass(work: Work, prepared: PreparedModels, *, clean: bool) -> float:
+    """Return the time of one prediction of samples as they are, or of perturbed ones, crafting included.
 
     A few rows say how many make a batch that takes `ENOUGH` seconds; that one is measured, at most of usual size.
     """
+
+    def seconds_of(rows: int) -> tuple[float, int]:
+        group = first_rows(rows, work, clean=clean)
+        start = time.perf_counter()
+        _, made = predict_group(work, group, prepared, pool)
+        return time.perf_counter() - start, made
+
     with workers() as pool:
-        spent = min(seconds_of_rows(FEW, work, prepared, pool) for _ in range(2))  # the first finds nothing prepared
+        spent, made = min(seconds_of(FEW) for _ in range(2))  # the first finds nothing prepared
         rows = min(work.rows, max(FEW, round(FEW * ENOUGH / spent)))
         if rows > FEW:
-            spent = seconds_of_rows(rows, work, prepared, pool)
-    return spent / (rows * len(first_rows(FEW, work).columns) * prepared.passes_per_row())
+            spent, made = seconds_of(rows)
+    return spent / made
 
 
-def seconds_of_rows(rows: int, work: Work, prepared: PreparedModels, pool: Pool) -> float:
-    """Return the time of perturbing so many rows and showing them to the models, at all radii above 0."""
-    group = first_rows(rows, work)
-    start = time.perf_counter()
-    predict_group(work, group, prepared, pool)
-    return time.perf_counter() - start
-
-
-def first_rows(rows: int, work: Work) -> Group:
-    """Return a group of so many rows at all radii above 0, which share what an attack aims at."""
-    columns = tuple(t for t, tau in enumerate(work.taus) if tau > 0) or (0,)
+def first_rows(rows: int, work: Work, *, clean: bool = False) -> Group:
+    """Return a group of so many rows as they are, or at all radii above 0, which share what an attack aims at."""
+    columns = tuple(t for t, tau in enumerate(work.taus) if (tau == 0) == clean)
     positions = torch.arange(rows) % len(work.samples)
     randomness = work.perturbation.draw(block_generator(work.seed, "cost", 0), rows, work.samples.shape)
-    return Group(columns, positions, *work.samples.batch(positions), randomness)
+    return Group(columns, positions, *work.samples.batch(positions), randomness, clean=clean)

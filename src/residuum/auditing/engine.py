@@ -148,9 +148,14 @@ def add_outcome(sums: Mapping[str, Integers], group: Group, outcome: Outcome) ->
 
 def passes(work: Work, prepared: PreparedModels) -> int:
     """Return the number of predictions of the whole work (crafting not counted)."""
+    perturbed = sum(draws for draws, tau in zip(work.draws, work.taus, strict=True) if tau > 0)
+    return clean_passes(work, prepared) + len(work.samples) * perturbed * prepared.passes_per_row()
+
+
+def clean_passes(work: Work, prepared: PreparedModels) -> int:
+    """Return the number of predictions of the samples as they are: one of each model."""
     clean = sum(draws for draws, tau in zip(work.draws, work.taus, strict=True) if tau == 0)
-    perturbed = sum(work.draws) - clean
-    return len(work.samples) * (clean * len(prepared.predictors) + perturbed * prepared.passes_per_row())
+    return len(work.samples) * clean * len(prepared.predictors)
 
 
 def predict_group(work: Work, group: Group, prepared: PreparedModels, pool: Pool) -> tuple[list[Outcome], int]:
