@@ -110,14 +110,31 @@ def unlearned(splits, original, name, team):
     return {"weights": model.state_dict(), "notes": context.notes}
 
 
-def audited(splits, models, team):
-    """Return the counts under each perturbation, plain tensors."""
+class StoppingCheckpoint(Checkpoint):
+    """Stops the audit when the samples as they are and a first group of perturbed ones have been counted."""
+
+    saves = 0
+
+    def save(self, state):
+        super().save(state)
+        self.saves += 1
+        if self.saves == 2:
+            raise StopIteration
+
+
+def audited(splits, models, team, folder):
+    """Return the counts under each perturbation, plain tensors; every audit is stopped once and goes on."""
     asked = [("gaussian", {"draws": 13}), ("fgsm", {"draws": 1}), (PGD(steps=2), {"draws": 6})]
     asked.append(("gaussian", {"half_width": 0.03, "max_draws": 400}))
     found, twin = [], {"heldout": splits.test, "original": models["a"]}
-    for perturbation, how in asked:
+    for number, (perturbation, how) in enumerate(asked):
         how |= {"taus": [0, 0.05, 0.2], "seed": 11, "team": team, **twin}
-        result = audit(models, models["b"], splits.forget, perturbation, **how)
+        file = folder / f"audit-{team.size}-{number}.pt"
+        try:
+            audit(models, models["b"], splits.forget, perturbation, checkpoint=StoppingCheckpoint(file, every=0), **how)
+        except StopIteration:
+            assert len(list(folder.glob(f"{file.stem}-rank-{team.rank}-*.pt"))) == 1
+        result = audit(models, models["b"], splits.forget, perturbation, checkpoint=Checkpoint(file), **how)
         assert len(result.heldout["a"]) > 10  # else this would compare nothing
         for label, counts in [*result.counts.items(), *result.heldout.items()]:
             fields = {field: torch.from_numpy(value) for field, value in vars(counts).items() if field != "ids"}
@@ -139,7 +156,7 @@ def everything(team, folder):
         "resumed": resumed(splits, team, folder),
         "batch_norm": trained(splits, team, network="cnn"),
         "methods": {name: unlearned(splits, original, name, team) for name in methods()},
-        "counts": audited(splits, {"a": original, "b": other}, team),
+        "counts": audited(splits, {"a": original, "b": other}, team, folder),
         "logits": forward(original, splits.train, batch_size=4, team=team),
         "metrics": evaluate(original, splits, original_loss=1e-3, seed=2, team=team),
     }

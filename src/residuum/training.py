@@ -5,6 +5,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import repeat
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -15,7 +16,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
-from residuum.checkpoint import Checkpoint, Position
+from residuum.checkpoint import Checkpoint, Position, resume_training, training_state
 from residuum.errors import DivergedError
 from residuum.minibatches import Batch as Batch  # noqa: PLC0414 (methods take it from here)
 from residuum.minibatches import MiniBatches
@@ -189,7 +190,8 @@ def fit(
     total = steps if recipe.max_iters is None else min(steps, recipe.max_iters)
     generators = {"noise": noise}
     generators |= {f"{name}/{key}": g for name, stream in batches.items() for key, g in stream.generators.items()}
-    start = checkpoint.restore(model, optimiser, generators) if checkpoint else Position()
+    state = checkpoint.restore() if checkpoint else None
+    start = resume_training(state, model, optimiser, generators)
     done = start.steps
     with module_flags(model), counting_passes(model) as passes, torch.random.fork_rng(devices=[]):
         passes[0] = start.passes
@@ -214,7 +216,8 @@ def fit(
                         progress(done, total)
             team.average([buffer for buffer in model.buffers() if buffer.is_floating_point()])
             if checkpoint and team.leads:
-                checkpoint.save(Position(epoch + 1, done, passes[0]), model, optimiser, generators)
+                position = Position(epoch + 1, done, passes[0])
+                checkpoint.save(partial(training_state, position, model, optimiser, generators))
             if stop_after_epoch and stop_after_epoch(epoch):
                 break
     optimiser.zero_grad(set_to_none=True)

@@ -14,6 +14,7 @@ from torch import nn
 from residuum.auditing import audit, estimate_cost
 from residuum.auditing.budget import DOUBTFUL, doubt_some
 from residuum.auditing.crafting import Crafter
+from residuum.checkpoint import Checkpoint
 from residuum.perturbations import FGSM, PGD, Gaussian, block_generator
 from residuum.types import InputError, Samples
 
@@ -160,6 +161,41 @@ def test_a_pilot_lets_the_twins_be_shown_as_many_inputs_as_the_samples(networks,
     for k, draws in enumerate(theirs[0]):
         again = audit(networks, reference, samples, "gaussian", draws=int(draws), **asked | {"taus": [TAUS[k]]})
         assert np.array_equal(again.heldout["m"].joint[:, 0], chosen.heldout["m"].joint[:, k])
+
+
+class Stopped(Exception):
+    """As a kill, but the test goes on."""
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.6, 0.95])
+@pytest.mark.parametrize("how", [{"draws": 30}, {"half_width": 0.1, "max_draws": 200}])
+@pytest.mark.parametrize("perturbation", ["gaussian", PGD(steps=2)])
+def test_a_stopped_audit_goes_on_as_if_it_had_not(
+    networks, reference, samples, heldout, perturbation, how, share, tmp_path
+):
+    options = how | {"taus": TAUS, "seed": 5, "heldout": heldout, "original": networks["n"], "batch_size": 50}
+    asked, made, stopped, resumed = (networks, reference, samples, perturbation), [], [], []
+    whole = audit(*asked, **options, progress=lambda done, total: made.append(done))
+
+    def stop(done, total):
+        stopped.append(done)
+        if done >= share * made[-1]:
+            raise Stopped
+
+    options["checkpoint"] = Checkpoint(tmp_path / "audit.pt", every=0)
+    with pytest.raises(Stopped):
+        audit(*asked, **options, progress=stop)
+    again = audit(*asked, **options, progress=lambda done, total: resumed.append(done))
+    assert again.counts == whole.counts
+    assert again.heldout == whole.heldout
+    assert stopped + resumed == made
+
+
+def test_an_audit_does_not_go_on_from_another_one(networks, reference, samples, tmp_path):
+    options = {"taus": TAUS, "draws": 30, "checkpoint": Checkpoint(tmp_path / "audit.pt", every=0)}
+    audit(networks, reference, samples, "gaussian", seed=5, **options)
+    with pytest.raises(InputError, match="expected the checkpoint of the same audit"):
+        audit(networks, reference, samples, "gaussian", seed=6, **options)
 
 
 def test_cost_and_progress_count_the_twins(networks, reference, samples, heldout):

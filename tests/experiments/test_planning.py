@@ -107,8 +107,20 @@ def test_a_method_that_fresh_weights_do_not_allow_is_estimated_all_the_same(tmp_
 @pytest.mark.parametrize(("every", "lines"), [(0.0, 2), (1000.0, 0)])
 def test_progress_is_printed_at_most_so_often_with_the_time_left(every, lines, capsys):
     speak = printed_progress("audit gaussian (seed 7)", every=every)
-    for done in (1, 2, 3):
-        speak(done, 3)
+    for done in (1, 2, 3, 4):
+        speak(done, 4)
     said = capsys.readouterr().err.splitlines()
     assert len(said) == lines
     assert all(line.startswith("residuum: audit gaussian (seed 7): ") and "s left" in line for line in said)
+
+
+def test_the_time_left_of_a_resumed_stage_is_that_of_its_present_pace(monkeypatch, capsys):
+    clock = iter([0.0, 5.0, 40.0, 41.0, 71.0])
+    monkeypatch.setattr("residuum.experiments.stages.time.monotonic", lambda: next(clock))
+    speak = printed_progress("audit gaussian (seed 7)")
+    speak(9001, 10_000)  # 9,000 were made before
+    speak(9036, 10_000)
+    assert capsys.readouterr().err == "residuum: audit gaussian (seed 7): 90 %, about 964 s left\n"
+    speak(1, 100)  # the next of several counts
+    speak(4, 100)
+    assert capsys.readouterr().err == "residuum: audit gaussian (seed 7): 4 %, about 960 s left\n"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from residuum.checkpoint import Position
+from residuum.checkpoint import Position, resume_training, training_state
 from residuum.cli import run_command
 from residuum.experiments import Experiment, maintenance, run_all
 from residuum.experiments.forgetting import made_with
@@ -77,13 +78,15 @@ def state(seed):
 def saved(folder, *epochs):
     folder.mkdir(parents=True, exist_ok=True)
     for epoch in epochs:
-        SealedCheckpoint(folder / "training.pt", every=0).save(Position(epoch, epoch, epoch), *state(epoch))
+        kept = partial(training_state, Position(epoch, epoch, epoch), *state(epoch))
+        SealedCheckpoint(folder / "training.pt", every=0).save(kept)
     return next(folder.glob("training-*.pt"))
 
 
 def restored(folder):
     model, optimiser, generators = state(0)
-    position = SealedCheckpoint(folder / "training.pt").restore(model, optimiser, generators)
+    kept = SealedCheckpoint(folder / "training.pt").restore()
+    position = resume_training(kept, model, optimiser, generators)
     return position.epoch, model.weight.detach()
 
 
@@ -136,10 +139,10 @@ def test_a_stage_starts_again_from_a_damaged_checkpoint_and_gives_the_same_model
 ):
     save = SealedCheckpoint.save
 
-    def stopping(self, position, *rest):
+    def stopping(self, state):
         self.every = 0
-        save(self, position, *rest)
-        if position.epoch == 3:
+        save(self, state)
+        if state()["position"][0] == 3:
             raise Stopped
 
     undisturbed = finished[2]
@@ -200,3 +203,29 @@ def test_a_folder_overwritten_during_a_stage_and_put_back_leaves_nothing(images,
     assert maintenance.artefacts(tmp_path / "b") == []
     again = run_all([experiment], store=tmp_path / "b")[0]
     assert [r.model.read_bytes() for r in again] == [r.model.read_bytes() for r in sound]
+
+
+def test_a_stopped_audit_leaves_what_it_has_counted_and_goes_on(quick, finished, tmp_path, monkeypatch):
+    save, undisturbed, groups = SealedCheckpoint.save, finished[2], []
+
+    def noting(self, state):
+        self.every = 0
+        save(self, state)
+        if "sums" in state():
+            groups.append(state()["groups"])
+            if len(groups) == 3:
+                raise Stopped
+
+    monkeypatch.setattr(SealedCheckpoint, "save", noting)
+    with pytest.raises(Stopped):
+        run_all([quick], store=tmp_path)
+    (folder,) = (tmp_path / "scratch").iterdir()
+    assert len(list(folder.glob("audit-*.pt"))) == 2
+    assert maintenance.verify(tmp_path) == {}
+    assert made_with(tmp_path, [quick.splits().forget.ids[0]]).half == [folder]
+    results = run_all([quick], store=tmp_path)[0]
+    assert groups[:4] == [1, 2, 1, 2]  # of the forgotten samples, then of the held-out ones
+    assert [r.counts["gaussian"].read_bytes() for r in results] == [
+        r.counts["gaussian"].read_bytes() for r in undisturbed
+    ]
+    assert not any((tmp_path / "scratch").iterdir())

@@ -25,6 +25,7 @@ from residuum.auditing.sanity import (
     samples_seen,
 )
 from residuum.auditing.stream import Work, checked_radii, make_work, rows_for
+from residuum.checkpoint import Checkpoint
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.perturbations import Perturbation, make_perturbation, noise_check
 from residuum.types import InputError, Samples, child_seed
@@ -88,6 +89,7 @@ def audit(
     seen: Mapping[str, Container[str]] | None = None,
     batch_size: int | None = None,
     progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
     team: Team = SINGLE_PROCESS,
 ) -> AuditResult:
     """Count how often each model and the reference recognise perturbed samples.
@@ -119,6 +121,7 @@ def audit(
             a list: it is searched for every sample) or a `Manifest`.
         batch_size: Inputs at once (default: by their size); the counts do not depend on it.
         progress: Called with predictions made and predictions to make.
+        checkpoint: Saves how far the audit is (`residuum.checkpoint.Checkpoint`); the same call goes on from there.
         team: Processes that audit every size-th sample each; the counts are those of one process.
 
     >>> import torch
@@ -135,7 +138,7 @@ def audit(
         inner = at_layer(chosen, models, reference, samples, heldout, original, crafted_on)
         options: dict[str, Any] = {"confidence": confidence, "seed": seed, "half_width": half_width, "seen": seen}
         options |= {"max_draws": max_draws, "first_draw": first_draw, "batch_size": batch_size}
-        result = audit(**inner, taus=taus, draws=draws, progress=progress, team=team, **options)
+        result = audit(**inner, taus=taus, draws=draws, progress=progress, checkpoint=checkpoint, team=team, **options)
         return replace(result, settings=result.settings | {"still": 0} | chosen.settings())
     for rows in torch.split(torch.arange(len(samples)), rows_for(samples.shape)):
         chosen.check(samples.batch(rows)[0], [samples.ids[row] for row in rows])
@@ -155,7 +158,7 @@ def audit(
     )
     team.log(f"{len(team.rows(len(samples)))} of {len(samples)} samples")
     span = (first_draw, first_draw + (draws or pilot_draws(len(samples))))
-    counted = Counting(prepared, {name: id(model) for name, model in models.items()}, team, progress)
+    counted = Counting(prepared, {name: id(model) for name, model in models.items()}, team, progress, checkpoint)
 
     def work_on(shown: Samples) -> Work:
         share = shown if team.size == 1 else shown.subset(team.rows(len(shown)).numpy())
@@ -200,13 +203,17 @@ class Counting:
     names: Mapping[str, int]
     team: Team
     progress: Progress | None
+    checkpoint: Checkpoint | None
 
     def __call__(self, *shown: tuple[Samples, Work], before: int = 0) -> list[dict[str, Counts]]:
         """Return the counts of all samples of each set, by the names of the models; `before` passes were made."""
         sizes, found = [before, *(passes(work, self.prepared) for _, work in shown)], []
         for k, (samples, work) in enumerate(shown, start=1):
             report = self.progress and continued(self.progress, sum(sizes[:k]), sum(sizes))
-            found.append(gather_counts(count_predictions(work, self.prepared, self.names, report), samples, self.team))
+            part = f"rank-{self.team.rank}-of-{self.team.size}-part-{k}-after-{before}"
+            kept = self.checkpoint.of_part(part) if self.checkpoint else None
+            share = count_predictions(work, self.prepared, self.names, report, kept)
+            found.append(gather_counts(share, samples, self.team))
         return found
 
 

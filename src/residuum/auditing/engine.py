@@ -4,17 +4,19 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from residuum.auditing.counts import INTEGER_FIELDS, METHOD, REFERENCE, Counts, Integers
+from residuum.auditing.counts import Counts
 from residuum.auditing.crafting import BatchInvariance, Crafter
 from residuum.auditing.predictor import Predictor
 from residuum.auditing.stream import Group, Work, clean_groups, groups
+from residuum.auditing.tally import Outcome, Tally
+from residuum.checkpoint import Checkpoint
 from residuum.perturbations import Perturbation, block_generator
 from residuum.types import Samples
 
@@ -29,16 +31,6 @@ class Transfer(NamedTuple):
 
     source: int
     targets: tuple[int, ...]
-
-
-class Outcome(NamedTuple):
-    """What one model, the reference and, where it is known, the original predict for a group at the radius `column`."""
-
-    column: int
-    key: int
-    predicted: Tensor
-    reference: Tensor
-    original: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -112,38 +104,31 @@ def probe_batch(samples: Samples, perturbation: Perturbation, seed: int) -> Tens
 
 
 def count_predictions(
-    work: Work, prepared: PreparedModels, names: Mapping[str, int], progress: Progress | None = None
+    work: Work,
+    prepared: PreparedModels,
+    names: Mapping[str, int],
+    progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> dict[str, Counts]:
-    """Return the counts of every named model; `names` maps to the keys of predictors."""
-    shape = (len(work.samples), len(work.taus))
-    shapes = dict.fromkeys(INTEGER_FIELDS, shape) | ({} if prepared.original is None else {"joint": (*shape, 8)})
-    sums = {key: {field: np.zeros(size, np.int32) for field, size in shapes.items()} for key in names.values()}
-    done, total = 0, passes(work, prepared)
+    """Return the counts of every named model; `names` maps to the keys of predictors.
+
+    Goes on from the `checkpoint` of the same work, and saves there how far it is.
+    """
+    tally, total = Tally.begin(work, names, joint=prepared.original is not None), passes(work, prepared)
+    if checkpoint and (state := checkpoint.restore()):
+        tally.go_on(state)
     with workers() as pool:
         # a process of a team, or a twin of no class, may have no sample
-        for group in chain(clean_groups(work), groups(work)) if len(work.samples) else ():
+        stream = chain(clean_groups(work), groups(work)) if len(work.samples) else iter(())
+        for group in islice(stream, tally.groups, None):
             outcomes, spent = predict_group(work, group, prepared, pool)
-            for outcome in outcomes:
-                add_outcome(sums[outcome.key], group, outcome)
-            done += spent
+            tally.add(group, outcomes, spent)
+            if checkpoint is not None:
+                checkpoint.save(tally.state)
             if progress is not None:
-                progress(done, total)
+                progress(tally.passes, total)
     ids, labels = work.samples.ids, work.samples.y.numpy()
-    return {name: Counts.of(ids, labels, work.taus, **sums[key]) for name, key in names.items()}
-
-
-def add_outcome(sums: Mapping[str, Integers], group: Group, outcome: Outcome) -> None:
-    """Add one batch of predictions of a model, paired with those of the reference, to its sums in place."""
-    n, rows = len(sums["draws"]), group.positions
-    m, a = outcome.predicted == group.y, outcome.reference == group.y
-    before = torch.zeros_like(m) if outcome.original is None else outcome.original == group.y
-    patterns = 8 * rows + 4 * before.int() + 2 * m.int() + a.int()
-    joint = torch.bincount(patterns, minlength=8 * n).view(n, 8).numpy()
-    same = torch.bincount(rows[outcome.predicted == outcome.reference], minlength=n).numpy()
-    events = (joint.sum(1), joint @ METHOD, joint @ REFERENCE, joint @ (METHOD * REFERENCE), same)
-    found = dict(zip(INTEGER_FIELDS, events, strict=True)) | {"joint": joint}
-    for field, total in sums.items():
-        total[:, outcome.column] += found[field].astype(np.int32)
+    return {name: Counts.of(ids, labels, work.taus, **tally.sums[key]) for name, key in names.items()}
 
 
 def passes(work: Work, prepared: PreparedModels) -> int:

@@ -1,14 +1,11 @@
-"""What an unfinished stage keeps: the ids it may read and its training's checkpoint, each named by its own hash."""
+"""What an unfinished stage keeps: the ids it may read and how far it is, each in a file named by its own hash."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import nn
-from torch.optim import Optimizer
-
-from residuum.checkpoint import Checkpoint, Generators, Position
+from residuum.checkpoint import Checkpoint, State
 from residuum.errors import say
 
 IDS = "ids.txt"
@@ -54,30 +51,31 @@ def read_ids(folder: Path) -> frozenset[str] | None:
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Tell whether there is a training to go on with."""
-    return any(folder.glob("training-*"))
+    """Tell whether there is something to go on with."""
+    return any(folder.glob("*-*.pt"))
 
 
 @dataclass
 class SealedCheckpoint(Checkpoint):
     """A checkpoint that a stage goes on from only if every byte is as it was saved."""
 
-    def save(self, position: Position, model: nn.Module, optimiser: Optimizer, generators: Generators) -> None:
+    def save(self, state: Callable[[], State]) -> None:
         """Save the state, unless the last one is young; the one before is kept until this one is whole."""
-        super().save(position, model, optimiser, generators)
+        super().save(state)
         if self.path.is_file():
             newest = seal(self.path)
             for older in set(self._files()) - {newest}:
                 older.unlink()
 
-    def restore(self, model: nn.Module, optimiser: Optimizer, generators: Generators) -> Position:
-        """Put everything back as it was saved last and return where that is; a file that has changed is left out."""
+    def restore(self) -> State | None:
+        """Return the state that was saved last; a file that has changed is left out."""
         found = self._files()
         for path in (path for path in found if not is_sealed(path)):
-            say(f"{path} is not the checkpoint that was written and is left out; the training starts again")
+            say(f"{path} is not the checkpoint that was written and is left out; its work starts again")
             found.remove(path)
-        newest = max(found, key=lambda path: path.stat().st_mtime_ns, default=self.path)
-        return Checkpoint(newest).restore(model, optimiser, generators)
+        newest = max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
+        return Checkpoint(newest).restore() if newest else None
 
     def _files(self) -> list[Path]:
-        return sorted(self.path.parent.glob(f"{self.path.stem}*{self.path.suffix}"))
+        sealed = self.path.parent.glob(f"{self.path.stem}-*{self.path.suffix}")
+        return sorted([*sealed, *([self.path] if self.path.is_file() else [])])

@@ -72,7 +72,7 @@ def train_stage(settings: TrainSettings, parents: Folders, folder: Path, team: T
             settings.recipe,
             [TrainingPhase(cross_entropy, main_stream="train")],
             seed=seed,
-            checkpoint=Checkpoint(parents[SCRATCH] / "training.pt") if SCRATCH in parents else None,
+            checkpoint=_checkpoint(parents, "training"),
             progress=printed_progress(f"train {settings.name} (seed {settings.seed})", team),
             team=team,
         )
@@ -142,6 +142,7 @@ def audit_stage(settings: AuditStageSettings, parents: Folders, folder: Path, te
             heldout=splits.heldout,
             original=models["original"],
             progress=printed_progress(f"audit {settings.name} (seed {settings.seed})", team),
+            checkpoint=_checkpoint(parents, "audit"),
             seen={
                 "the retain set": set(splits.retain.ids),
                 **(settings.pretrained.seen() if settings.pretrained else {}),
@@ -288,13 +289,16 @@ def printed_progress(what: str, team: Team = SINGLE_PROCESS, every: float = 30.0
     """Return a callback by which the leader prints, at most once in `every` seconds, how much of it is left."""
     if not team.leads:
         return None
-    start = last = time.monotonic()
+    first: tuple[float, int] | None = None  # when and with what the count began: above 0 if the stage was resumed
+    last = time.monotonic()
 
     def print_line(done: int, total: int) -> None:
-        nonlocal last
+        nonlocal first, last
         now = time.monotonic()
-        if now - last >= every and 0 < done < total:
-            last, left = now, (now - start) / done * (total - done)
+        if first is None or done <= first[1]:  # a method may train twice
+            first = now, done
+        elif now - last >= every and done < total:
+            last, left = now, (now - first[0]) / (done - first[1]) * (total - done)
             say(f"{what}: {100 * done // total} %, about {left:.0f} s left")
 
     return print_line
@@ -315,6 +319,10 @@ def read_record(folder: Path) -> Record:
     """Return the record that a stage left in its folder."""
     record: Record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     return record
+
+
+def _checkpoint(parents: Folders, name: str) -> Checkpoint | None:
+    return Checkpoint(parents[SCRATCH] / f"{name}.pt") if SCRATCH in parents else None
 
 
 def _fresh_model(settings: TrainSettings, splits: Splits, seed: int) -> nn.Module:
