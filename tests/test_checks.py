@@ -14,11 +14,12 @@ from pydantic.dataclasses import dataclass
 from torch import nn
 
 from residuum import checks
-from residuum.checks import PROMISES, BrokenPromise, Trial, check_promises, state_hash
+from residuum.checks import PROMISES, BrokenPromise, Trial, check_promises
 from residuum.cli.listing import check_target
 from residuum.errors import MethodError
 from residuum.experiments.experiment import parse_row
 from residuum.methods import GD, Method, methods
+from residuum.models.weights import state_hash
 from residuum.plugin_checks import check_plugin
 from residuum.training import STRICT
 from residuum.types import InputError

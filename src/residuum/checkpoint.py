@@ -3,9 +3,9 @@
 import io
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -19,28 +19,40 @@ State = dict[str, Any]  # of tensors, numbers, names, and lists and dicts of the
 
 @dataclass
 class Checkpoint:
-    """A file with the state of a computation, written at most once in `every` seconds."""
+    """A file with the state of a computation, written at most once in `every` seconds.
+
+    `before` are the seconds that the computation had taken when the restored state was saved.
+    """
 
     path: Path
     every: float = 60.0
-    _saved: float = field(default_factory=time.monotonic)
+    before: float = field(default=0.0, init=False)
+    _begun: float = field(default_factory=time.monotonic, init=False)
+    _saved: float = field(default_factory=time.monotonic, init=False)
 
     def save(self, state: Callable[[], State]) -> None:
-        """Write the state aside and rename it, unless the last one is young."""
-        if time.monotonic() - self._saved < self.every:
+        """Write the state, unless the last one is young."""
+        now = time.monotonic()
+        if now - self._saved < self.every:
             return
         content = io.BytesIO()
-        torch.save(state(), content)
-        write_whole(self.path, content.getbuffer())  # torch's own writer does not say that a disk is full
+        torch.save(state() | {"seconds": self.before + now - self._begun}, content)
+        self._write(content.getbuffer())  # torch's own writer does not say that a disk is full
         self._saved = time.monotonic()
 
     def restore(self) -> State | None:
-        """Return the state that was saved last; None without a file."""
-        return torch.load(self.path, weights_only=True) if self.path.is_file() else None
+        """Return the state that was saved last; None without one."""
+        if (path := self._newest()) is None:
+            return None
+        state: State = torch.load(path, weights_only=True)
+        self.before = state.pop("seconds")
+        return state
 
-    def of_part(self, name: str) -> Self:
-        """Return the checkpoint of a part of the computation, in a file of its own."""
-        return replace(self, path=self.path.with_stem(f"{self.path.stem}-{name}"))
+    def _write(self, content: memoryview) -> None:
+        write_whole(self.path, content)
+
+    def _newest(self) -> Path | None:
+        return self.path if self.path.is_file() else None
 
 
 class Position(NamedTuple):

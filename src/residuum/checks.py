@@ -1,7 +1,6 @@
 """Promises that every method keeps, as functions that anyone can run on a method of their own."""
 
 import copy
-import hashlib
 import json
 import random
 import tempfile
@@ -23,6 +22,7 @@ from residuum.experiments.parsing import as_text, override
 from residuum.methods import Context, Method, make_method, methods
 from residuum.methods.guard import blamed, global_state, is_json, put_back, remove_hooks
 from residuum.models import build_model, check_model, forward, load_weights, save_weights
+from residuum.models.weights import state_hash
 from residuum.training import Recipe, train
 from residuum.types import InputError, ResiduumWarning, Samples, Splits
 
@@ -248,15 +248,6 @@ def fault_of(check: Callable[[], None]) -> str | None:
         cause = error.__cause__ if isinstance(error, MethodError) and error.__cause__ else error
         return f"{type(cause).__name__}: {cause}"
     return None
-
-
-def state_hash(state: Mapping[str, Tensor]) -> str:
-    """Return a hash of all tensors' names, types, shapes and bytes."""
-    digest = hashlib.blake2b(digest_size=16)
-    for name, value in state.items():
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.detach().contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def expect(true: bool, otherwise: str) -> None:

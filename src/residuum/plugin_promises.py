@@ -14,13 +14,14 @@ from torch import Tensor
 
 from residuum.auditing import Counts, audit
 from residuum.auditing.own_measures import OwnMeasure
-from residuum.checks import SEED, Trial, expect, global_generators, state_hash
+from residuum.checks import SEED, Trial, expect, global_generators
 from residuum.data import Dataset, make_splits
 from residuum.experiments.experiment import SCENARIOS, Experiment, load_scenario
 from residuum.experiments.parsing import as_text, build_perturbation
 from residuum.methods import GD
 from residuum.methods.guard import is_json
 from residuum.models import Classifier, build_model, forward, load_weights, save_weights
+from residuum.models.weights import state_hash
 from residuum.perturbations import Perturbation
 from residuum.training import Recipe, train
 from residuum.types import ResiduumWarning, Samples, generator

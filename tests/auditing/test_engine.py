@@ -14,6 +14,8 @@ from torch import nn
 from residuum.auditing import audit, estimate_cost
 from residuum.auditing.budget import DOUBTFUL, doubt_some
 from residuum.auditing.crafting import Crafter
+from residuum.auditing.stream import make_work
+from residuum.auditing.tally import Tally
 from residuum.checkpoint import Checkpoint
 from residuum.perturbations import FGSM, PGD, Gaussian, block_generator
 from residuum.types import InputError, Samples
@@ -192,10 +194,40 @@ def test_a_stopped_audit_goes_on_as_if_it_had_not(
 
 
 def test_an_audit_does_not_go_on_from_another_one(networks, reference, samples, tmp_path):
-    options = {"taus": TAUS, "draws": 30, "checkpoint": Checkpoint(tmp_path / "audit.pt", every=0)}
-    audit(networks, reference, samples, "gaussian", seed=5, **options)
+    kept = {"checkpoint": Checkpoint(tmp_path / "audit.pt", every=0), "taus": TAUS, "draws": 2, "seed": 5}
+    brighter = replace(samples, x=samples.x.clamp(min=0.5))
+    first = audit(networks, reference, samples, PGD(steps=2), **kept)
+    assert audit(networks, reference, samples, PGD(steps=2), **kept).counts == first.counts
+    for asked, changed in [
+        ((networks, reference, samples, PGD(steps=2)), {"seed": 6}),
+        ((networks, reference, samples, PGD(steps=2)), {"draws": 3}),
+        ((networks, reference, samples, PGD(steps=2)), {"crafted_on": "reference"}),
+        ((networks, reference, samples, PGD(steps=2)), {"original": networks["m"]}),
+        ((networks, reference, samples, PGD(steps=2)), {"heldout": samples.subset([])}),
+        ((networks, reference, samples, PGD(steps=3)), {}),
+        ((networks, networks["m"], samples, PGD(steps=2)), {}),
+        ((dict(zip(networks, reversed(networks.values()), strict=True)), reference, samples, PGD(steps=2)), {}),
+        ((networks, reference, brighter, PGD(steps=2)), {}),
+    ]:
+        with pytest.raises(InputError, match=r"expected the checkpoint of the same audit, got another's: .*audit\.pt"):
+            audit(*asked, **kept | changed)
+
+
+def test_an_audit_at_a_layer_does_not_go_on_from_one_at_another(networks, reference, samples, tmp_path):
+    kept = {"checkpoint": Checkpoint(tmp_path / "audit.pt", every=0), "taus": [0.1], "draws": 2, "seed": 5}
+    audit(networks, reference, samples, Gaussian(at="1"), **kept)
     with pytest.raises(InputError, match="expected the checkpoint of the same audit"):
-        audit(networks, reference, samples, "gaussian", seed=6, **options)
+        audit(networks, reference, samples, Gaussian(at="2"), **kept)
+
+
+def test_counts_of_draws_that_another_pilot_asked_for_are_not_gone_on_from(networks, samples):
+    few, many = (make_work(samples, Gaussian(), TAUS, (0, draws), seed=5, classes=4) for draws in (3, 4))
+    begun = Tally.begin(few, [1], joint=False)
+    begun.groups, begun.passes = 2, 60
+    same, other = (Tally.begin(work, [1], joint=False) for work in (few, many))
+    same.go_on(begun.state())
+    other.go_on(begun.state())
+    assert (same.groups, same.passes, other.groups, other.passes) == (2, 60, 0, 0)
 
 
 def test_cost_and_progress_count_the_twins(networks, reference, samples, heldout):

@@ -19,7 +19,7 @@ from residuum.cli import run_command
 from residuum.errors import LostProcessError
 from residuum.experiments import Experiment, forgetting, maintenance, plan, run_all
 from residuum.experiments.manifest import _module, broken_artefacts, code_fingerprint, import_closure
-from residuum.experiments.stages import STAGES
+from residuum.experiments.stages import SCRATCH, STAGES
 from residuum.experiments.store import Store
 from residuum.models import build_model, save_weights
 from residuum.types import InputError, ResiduumWarning
@@ -214,7 +214,7 @@ def test_a_full_disk_gives_one_clear_line_and_leaves_the_store_sound(toy, greed,
         store = Store(mount / "store")
         store.compute(stage())
 
-        monkeypatch.setitem(STAGES, "train", lambda settings, parents, folder, team: greed(folder, parents["scratch"]))
+        monkeypatch.setitem(STAGES, "train", lambda settings, parents, folder, team: greed(folder, parents[SCRATCH]))
         with pytest.raises(InputError, match="no space left for the store"):
             store.compute(stage(seed=2))
         monkeypatch.setitem(STAGES, "train", counting_stage)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from residuum.checkpoint import Position, resume_training, training_state
+from residuum.checkpoint import Checkpoint, Position, resume_training, training_state
 from residuum.cli import run_command
 from residuum.experiments import Experiment, maintenance, run_all
 from residuum.experiments.forgetting import made_with
@@ -211,8 +212,8 @@ def test_a_stopped_audit_leaves_what_it_has_counted_and_goes_on(quick, finished,
     def noting(self, state):
         self.every = 0
         save(self, state)
-        if "sums" in state():
-            groups.append(state()["groups"])
+        if "tallies" in state():
+            groups.append([tally["groups"] for tally in state()["tallies"]])
             if len(groups) == 3:
                 raise Stopped
 
@@ -220,12 +221,40 @@ def test_a_stopped_audit_leaves_what_it_has_counted_and_goes_on(quick, finished,
     with pytest.raises(Stopped):
         run_all([quick], store=tmp_path)
     (folder,) = (tmp_path / "scratch").iterdir()
-    assert len(list(folder.glob("audit-*.pt"))) == 2
+    assert len(list(folder.glob("audit-*.pt"))) == 1
     assert maintenance.verify(tmp_path) == {}
     assert made_with(tmp_path, [quick.splits().forget.ids[0]]).half == [folder]
     results = run_all([quick], store=tmp_path)[0]
-    assert groups[:4] == [1, 2, 1, 2]  # of the forgotten samples, then of the held-out ones
+    assert groups[:4] == [[1], [2], [2, 1], [2, 2]]  # of the forgotten samples, then of the held-out ones
     assert [r.counts["gaussian"].read_bytes() for r in results] == [
         r.counts["gaussian"].read_bytes() for r in undisturbed
     ]
     assert not any((tmp_path / "scratch").iterdir())
+
+
+def test_a_row_may_be_called_as_the_folder_of_checkpoints(tmp_path, monkeypatch):
+    save = SealedCheckpoint.save
+    monkeypatch.setattr(SealedCheckpoint, "save", lambda self, state: save(replace(self, every=0), state))
+    few = {"train.epochs": 1, "audit.draws": 2}
+    experiment = Experiment.create("tiny", methods="scratch=gd", seeds=[1], overrides=few)
+    run_all([experiment], store=tmp_path)
+    assert maintenance.verify(tmp_path) == {}
+
+
+def test_what_a_killed_save_left_is_never_sealed_later(tmp_path, capsys):
+    saved(tmp_path / "key", 1)
+    (tmp_path / "key" / "training.pt").write_bytes(b"half")
+    SealedCheckpoint(tmp_path / "key" / "training.pt").save(dict)  # not due
+    assert restored(tmp_path / "key")[0] == 1
+    saved(tmp_path / "key", 2)
+    assert restored(tmp_path / "key")[0] == 2
+    assert len(list((tmp_path / "key").iterdir())) == 1
+
+
+def test_a_checkpoint_knows_the_seconds_of_all_sessions(tmp_path):
+    for session in (1, 2, 3):
+        checkpoint = Checkpoint(tmp_path / "training.pt", every=0)
+        checkpoint.restore()
+        assert 100 * (session - 1) <= checkpoint.before < 100 * session
+        checkpoint._begun -= 100
+        checkpoint.save(dict)

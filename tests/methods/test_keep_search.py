@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from residuum.checks import state_hash
 from residuum.methods import GA, GD, RURK, CFk, Context, SoftReset, make_method, unlearn
 from residuum.methods import fresh as searching
 from residuum.methods.streams import error_rate
+from residuum.models.weights import state_hash
 from residuum.training import Recipe
 from residuum.types import InputError, ResiduumWarning
 

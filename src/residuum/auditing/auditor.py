@@ -25,6 +25,7 @@ from residuum.auditing.sanity import (
     samples_seen,
 )
 from residuum.auditing.stream import Work, checked_radii, make_work, rows_for
+from residuum.auditing.tally import Tallies, identity
 from residuum.checkpoint import Checkpoint
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.perturbations import Perturbation, make_perturbation, noise_check
@@ -121,7 +122,8 @@ def audit(
             a list: it is searched for every sample) or a `Manifest`.
         batch_size: Inputs at once (default: by their size); the counts do not depend on it.
         progress: Called with predictions made and predictions to make.
-        checkpoint: Saves how far the audit is (`residuum.checkpoint.Checkpoint`); the same call goes on from there.
+        checkpoint: A file that says how far the audit is (`residuum.checkpoint.Checkpoint`): the same call goes on from
+            there. Of a team, each process has its own.
         team: Processes that audit every size-th sample each; the counts are those of one process.
 
     >>> import torch
@@ -158,7 +160,13 @@ def audit(
     )
     team.log(f"{len(team.rows(len(samples)))} of {len(samples)} samples")
     span = (first_draw, first_draw + (draws or pilot_draws(len(samples))))
-    counted = Counting(prepared, {name: id(model) for name, model in models.items()}, team, progress, checkpoint)
+    tallies = None
+    if checkpoint is not None:
+        networks = [*models.values(), *(one for one in (reference, original, crafted_on) if isinstance(one, nn.Module))]
+        facts = [list(models), chosen.settings(), radii, span, half_width, max_draws, seed, source]
+        facts += [batch_size, team.rank, team.size]
+        tallies = Tallies(identity(facts, networks, [samples, *([] if twins is None else [twins])]), checkpoint)
+    counted = Counting(prepared, {name: id(model) for name, model in models.items()}, team, progress, tallies)
 
     def work_on(shown: Samples) -> Work:
         share = shown if team.size == 1 else shown.subset(team.rows(len(shown)).numpy())
@@ -203,16 +211,14 @@ class Counting:
     names: Mapping[str, int]
     team: Team
     progress: Progress | None
-    checkpoint: Checkpoint | None
+    tallies: Tallies | None
 
     def __call__(self, *shown: tuple[Samples, Work], before: int = 0) -> list[dict[str, Counts]]:
         """Return the counts of all samples of each set, by the names of the models; `before` passes were made."""
         sizes, found = [before, *(passes(work, self.prepared) for _, work in shown)], []
         for k, (samples, work) in enumerate(shown, start=1):
             report = self.progress and continued(self.progress, sum(sizes[:k]), sum(sizes))
-            part = f"rank-{self.team.rank}-of-{self.team.size}-part-{k}-after-{before}"
-            kept = self.checkpoint.of_part(part) if self.checkpoint else None
-            share = count_predictions(work, self.prepared, self.names, report, kept)
+            share = count_predictions(work, self.prepared, self.names, report, self.tallies)
             found.append(gather_counts(share, samples, self.team))
         return found
 

@@ -15,8 +15,7 @@ from residuum.auditing.counts import Counts
 from residuum.auditing.crafting import BatchInvariance, Crafter
 from residuum.auditing.predictor import Predictor
 from residuum.auditing.stream import Group, Work, clean_groups, groups
-from residuum.auditing.tally import Outcome, Tally
-from residuum.checkpoint import Checkpoint
+from residuum.auditing.tally import Outcome, Tallies, Tally
 from residuum.perturbations import Perturbation, block_generator
 from residuum.types import Samples
 
@@ -108,25 +107,27 @@ def count_predictions(
     prepared: PreparedModels,
     names: Mapping[str, int],
     progress: Progress | None = None,
-    checkpoint: Checkpoint | None = None,
+    tallies: Tallies | None = None,
 ) -> dict[str, Counts]:
     """Return the counts of every named model; `names` maps to the keys of predictors.
 
-    Goes on from the `checkpoint` of the same work, and saves there how far it is.
+    With `tallies` it goes on from where it was stopped.
     """
-    tally, total = Tally.begin(work, names, joint=prepared.original is not None), passes(work, prepared)
-    if checkpoint and (state := checkpoint.restore()):
-        tally.go_on(state)
+    tally, total = Tally.begin(work, names.values(), joint=prepared.original is not None), passes(work, prepared)
+    if tallies:
+        tallies.go_on(tally)
     with workers() as pool:
         # a process of a team, or a twin of no class, may have no sample
         stream = chain(clean_groups(work), groups(work)) if len(work.samples) else iter(())
         for group in islice(stream, tally.groups, None):
             outcomes, spent = predict_group(work, group, prepared, pool)
             tally.add(group, outcomes, spent)
-            if checkpoint is not None:
-                checkpoint.save(tally.state)
+            if tallies:
+                tallies.keep(tally)
             if progress is not None:
                 progress(tally.passes, total)
+    if tallies:
+        tallies.finish(tally)
     ids, labels = work.samples.ids, work.samples.y.numpy()
     return {name: Counts.of(ids, labels, work.taus, **tally.sums[key]) for name, key in names.items()}
 

@@ -55,7 +55,7 @@ def verify_store(store: Root = DEFAULT_STORE, as_json: Json = False) -> None:
 
 @app.command("gc")
 def clean_store(store: Root = DEFAULT_STORE, dry_run: DryRun = False, as_json: Json = False) -> None:
-    """Remove half-written folders and stages that the installed code would never use again."""
+    """Remove half-written folders, checkpoints, and stages that the installed code would never use again."""
     from residuum.experiments import maintenance
 
     _say_removed(maintenance.collect_garbage(store, dry_run=dry_run), dry_run, as_json)

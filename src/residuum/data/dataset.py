@@ -54,7 +54,7 @@ class Dataset:
         for samples in (self.train, self.test):
             digest.update(b"part")
             if samples is not None:
-                _add_samples(digest, samples)
+                add_samples(digest, samples)
         return digest.hexdigest()
 
     @classmethod
@@ -88,7 +88,8 @@ class Dataset:
         return cls(name, train, _checked_test(test, train, len(names), unbounded), names)
 
 
-def _add_samples(digest: "hashlib._Hash", samples: Samples) -> None:
+def add_samples(digest: "hashlib._Hash", samples: Samples) -> None:
+    """Add inputs, labels and ids to a hash."""
     digest.update(repr(tuple(samples.x.shape)).encode())
     if isinstance(samples.x, ImageFiles):
         digest.update(samples.x.fingerprint)

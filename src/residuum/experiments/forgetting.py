@@ -12,7 +12,6 @@ from residuum.experiments import scratch
 from residuum.experiments.known_runs import KnownRun, known_runs, runs_naming
 from residuum.experiments.maintenance import Artefact, artefacts, key_in, leftovers, strays
 from residuum.experiments.settings import ForgetSettings
-from residuum.experiments.stages import SCRATCH
 from residuum.experiments.store import Store
 from residuum.files import ASIDE
 from residuum.run_folder import noted_packs, remove_run
@@ -73,7 +72,7 @@ def _holds(artefact: Artefact, wanted: frozenset[str]) -> bool:
 
 
 def _may_hold(root: Path, folder: Path, wanted: frozenset[str]) -> bool:
-    known = scratch.read_ids(root / SCRATCH / key_in(folder))
+    known = scratch.read_ids(root / scratch.FOLDER / key_in(folder))
     return known is None or not wanted.isdisjoint(known)
 
 
@@ -160,7 +159,7 @@ def _runs_with(root: Path, doomed: Doomed, ids: Collection[str], place: Path | N
 def _described(root: Path, ids: Collection[str], doomed: Doomed, runs: Sequence[KnownRun]) -> Forgotten:
     known = frozenset[str]().union(*(artefact.ids or () for artefact in doomed.artefacts))
     named = (request.get("forget_ids") or () for artefact in doomed.artefacts for request in artefact.requests)
-    noted = (scratch.read_ids(root / SCRATCH / key_in(folder)) or () for folder in doomed.half)
+    noted = (scratch.read_ids(root / scratch.FOLDER / key_in(folder)) or () for folder in doomed.half)
     counted = (run.named for run in runs)
     unknown = sorted(set(ids) - known.union(*named, *noted, *counted))
     starts = (one.manifest.settings.get("init_from") for one in doomed.artefacts if one.manifest)

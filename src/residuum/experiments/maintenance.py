@@ -8,7 +8,7 @@ from typing import Any
 
 from residuum.experiments import scratch
 from residuum.experiments.manifest import MANIFEST, Manifest, broken_artefacts
-from residuum.experiments.stages import IDS, SCRATCH, STAGES, code_of
+from residuum.experiments.stages import IDS, STAGES, code_of
 from residuum.experiments.store import WRITING, Store
 from residuum.files import file_sha256
 from residuum.types import InputError
@@ -101,7 +101,7 @@ def _entries(root: Path) -> list[Path]:
 
 
 def _unfinished(root: Path) -> list[Path]:
-    return [path for path in sorted((root / SCRATCH).glob("*")) if path.is_dir()]
+    return [path for path in sorted((root / scratch.FOLDER).glob("*")) if path.is_dir()]
 
 
 def _is_whole(folder: Path) -> bool:

@@ -1,13 +1,14 @@
 """What an unfinished stage keeps: the ids it may read and how far it is, each in a file named by its own hash."""
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from residuum.checkpoint import Checkpoint, State
+from residuum.checkpoint import Checkpoint
 from residuum.errors import say
 
+FOLDER = "scratch"  # in a store: a folder for each unfinished stage, named by its key
 IDS = "ids.txt"
 
 
@@ -59,23 +60,21 @@ def has_checkpoint(folder: Path) -> bool:
 class SealedCheckpoint(Checkpoint):
     """A checkpoint that a stage goes on from only if every byte is as it was saved."""
 
-    def save(self, state: Callable[[], State]) -> None:
-        """Save the state, unless the last one is young; the one before is kept until this one is whole."""
-        super().save(state)
-        if self.path.is_file():
-            newest = seal(self.path)
-            for older in set(self._files()) - {newest}:
-                older.unlink()
+    def _write(self, content: memoryview) -> None:
+        """Write and seal the state; the one before is kept until this one is whole."""
+        super()._write(content)
+        newest = seal(self.path)
+        for older in set(self._sealed()) - {newest}:
+            older.unlink(missing_ok=True)
 
-    def restore(self) -> State | None:
-        """Return the state that was saved last; a file that has changed is left out."""
-        found = self._files()
-        for path in (path for path in found if not is_sealed(path)):
+    def _newest(self) -> Path | None:
+        """Return the file that was sealed last; one that has changed is left out, and one that never was sealed."""
+        found = self._sealed()
+        unsealed = [self.path] if self.path.is_file() else []
+        for path in [*unsealed, *(path for path in found if not is_sealed(path))]:
             say(f"{path} is not the checkpoint that was written and is left out; its work starts again")
-            found.remove(path)
-        newest = max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
-        return Checkpoint(newest).restore() if newest else None
+        whole = [path for path in found if is_sealed(path)]
+        return max(whole, key=lambda path: path.stat().st_mtime_ns, default=None)
 
-    def _files(self) -> list[Path]:
-        sealed = self.path.parent.glob(f"{self.path.stem}-*{self.path.suffix}")
-        return sorted([*sealed, *([self.path] if self.path.is_file() else [])])
+    def _sealed(self) -> list[Path]:
+        return sorted(self.path.parent.glob(f"{self.path.stem}-*{self.path.suffix}"))

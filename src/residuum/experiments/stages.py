@@ -53,7 +53,7 @@ Record = dict[str, Any]
 INITIAL, GALLERY, RECORD = "initial.safetensors", "gallery.npz", "record.json"
 IDS = "ids.txt"
 EARLIER = ".earlier"  # among the parents: the audit that this one continues; no row can be called so
-SCRATCH = "scratch"  # among the parents: a folder that outlives an interrupted stage, where the store offers one
+SCRATCH = ".scratch"  # among the parents, too: a folder that outlives an interrupted stage, where the store has one
 PICTURE = "picture.npz"
 
 
@@ -65,14 +65,15 @@ def train_stage(settings: TrainSettings, parents: Folders, folder: Path, team: T
     (folder / INITIAL).write_bytes(save(weights))  # so that a full disk is an OSError
     model.to(team.device)
     samples = splits.train if settings.name == "original" else splits.retain
-    with measured(settings.threads) as record:
+    checkpoint = _checkpoint(parents, "training")
+    with measured(settings.threads, checkpoint) as record:
         record["passes"] = fit(
             model,
             {"train": samples},
             settings.recipe,
             [TrainingPhase(cross_entropy, main_stream="train")],
             seed=seed,
-            checkpoint=_checkpoint(parents, "training"),
+            checkpoint=checkpoint,
             progress=printed_progress(f"train {settings.name} (seed {settings.seed})", team),
             team=team,
         )
@@ -129,7 +130,8 @@ def audit_stage(settings: AuditStageSettings, parents: Folders, folder: Path, te
     splits, taus = settings.splits(), settings.audit.radii(settings.name)
     models = {label: load_weights(parents[label] / MODEL).to(team.device) for label in settings.labels}
     perturbation, seed = build_perturbation(settings.name), child_seed(settings.seed, "audit")
-    with measured(settings.threads) as record:
+    checkpoint = _checkpoint(parents, f"audit-rank-{team.rank}-of-{team.size}")
+    with measured(settings.threads, checkpoint) as record:
         result = audit(
             {label: model for label, model in models.items() if label not in settings.decided},
             models["retrain"],
@@ -142,7 +144,7 @@ def audit_stage(settings: AuditStageSettings, parents: Folders, folder: Path, te
             heldout=splits.heldout,
             original=models["original"],
             progress=printed_progress(f"audit {settings.name} (seed {settings.seed})", team),
-            checkpoint=_checkpoint(parents, "audit"),
+            checkpoint=checkpoint,
             seen={
                 "the retain set": set(splits.retain.ids),
                 **(settings.pretrained.seen() if settings.pretrained else {}),
@@ -270,8 +272,11 @@ def code_of(kind: str, settings: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def measured(threads: int) -> Iterator[Record]:
-    """Run the body with `threads` torch threads; the yielded record gets its seconds and Residuum's warnings."""
+def measured(threads: int, checkpoint: Checkpoint | None = None) -> Iterator[Record]:
+    """Run the body with `threads` torch threads; the yielded record gets its seconds and Residuum's warnings.
+
+    Of a stage that went on from its checkpoint they are those of all its sessions.
+    """
     record: Record = {}
     with _ONE_AT_A_TIME, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ResiduumWarning)
@@ -281,7 +286,7 @@ def measured(threads: int) -> Iterator[Record]:
             yield record
         finally:
             torch.set_num_threads(before)
-    record["seconds"] = time.perf_counter() - start
+    record["seconds"] = time.perf_counter() - start + (checkpoint.before if checkpoint else 0.0)
     record["warnings"] = sorted({str(w.message) for w in caught if issubclass(w.category, ResiduumWarning)})
 
 
@@ -289,16 +294,16 @@ def printed_progress(what: str, team: Team = SINGLE_PROCESS, every: float = 30.0
     """Return a callback by which the leader prints, at most once in `every` seconds, how much of it is left."""
     if not team.leads:
         return None
-    first: tuple[float, int] | None = None  # when and with what the count began: above 0 if the stage was resumed
-    last = time.monotonic()
+    then, before = time.monotonic(), -1
 
     def print_line(done: int, total: int) -> None:
-        nonlocal first, last
+        nonlocal then, before
         now = time.monotonic()
-        if first is None or done <= first[1]:  # a method may train twice
-            first = now, done
-        elif now - last >= every and done < total:
-            last, left = now, (now - first[0]) / (done - first[1]) * (total - done)
+        if before < 0 or done <= before:  # it begins, or goes on from a checkpoint; or a method trains twice
+            then, before = now, done
+        elif now - then >= every and done < total:
+            left = (now - then) / (done - before) * (total - done)
+            then, before = now, done
             say(f"{what}: {100 * done // total} %, about {left:.0f} s left")
 
     return print_line

@@ -94,7 +94,8 @@ class Store:
         """Run the stage unless it is finished and sound, and return its folder.
 
         The lock is the operating system's and belongs to this key only: a second run waits for the first and finds its
-        artefacts, and a killed run leaves no lock behind. Of a team, the leader looks and writes, the others are told.
+        artefacts, and a killed run leaves no lock behind. Of a team, the leader looks and writes, the others are told;
+        each saves how far its own share is.
         """
         add_plugins(stage.settings.plugins)  # a worker process knows only its own
         target = self.folder(stage)
@@ -125,7 +126,7 @@ class Store:
         refuse_changed_files(dataset)
 
     def _scratch(self, stage: Stage) -> Path:
-        return self.root / SCRATCH / stage.key
+        return self.root / scratch.FOLDER / stage.key
 
     def known_seconds(self) -> dict[tuple[str, str], float]:
         """Return how long the newest finished stage of each kind and name took."""

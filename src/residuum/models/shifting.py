@@ -54,6 +54,10 @@ class ShiftedAt(nn.Module):
             _current.shift = None
         return logits
 
+    def extra_repr(self) -> str:
+        """Return what the weights do not tell."""
+        return f"layer={self.layer}, scale={self.scale}"
+
     def plain(self) -> nn.Module:
         """Return the model inside, without the hook."""
         model = copy.deepcopy(self.model)

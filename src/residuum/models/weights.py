@@ -1,6 +1,7 @@
 """Weights files: safetensors with the architecture in their metadata, and manifests of what they were trained on."""
 
 import copy
+import hashlib
 import io
 import json
 from collections.abc import Mapping
@@ -204,3 +205,12 @@ def read_manifest(path: str | Path) -> Manifest:
         raise InputError(f"{path}: {lists[0]}: expected a list of ids, got {type(stored[lists[0]]).__name__}")
     ids = frozenset(map(str, stored[lists[0]]))
     return Manifest(seen=ids) if lists[0] == "seen_ids" else Manifest(unseen=ids)
+
+
+def state_hash(state: Mapping[str, Tensor]) -> str:
+    """Return a hash of all tensors' names, types, shapes and bytes."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, value in state.items():
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
