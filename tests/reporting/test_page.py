@@ -6,6 +6,7 @@ import html
 import json
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -184,6 +185,17 @@ def test_a_long_name_leaves_room_for_the_plots(make_run, change, tmp_path):
     assert name not in (tmp_path / "trade_off_gaussian.svg").read_text()
 
 
+def test_figures_of_many_rows_have_room_and_say_how_many_are_left_out(make_run, tmp_path):
+    many = {f"method_{k}": replace(make_run.rows["gd"], unlearn=9.0 + k) for k in range(60)}
+    run = make_run(rows=make_run.rows | many)
+    for path in write_figures([run], tmp_path):
+        if path.suffix == ".svg":
+            drawn = path.read_text()
+            assert sum(f">{label}<" in drawn for label in run.rows if label not in ("retrain", "control")) == 16
+            assert f"without {len(run.rows) - 18} of larger gap" in drawn
+            assert ">method_59<" not in drawn
+
+
 def test_a_plot_of_many_rows_starts_with_few(demo, make_run):
     shown = demo.summary.first_shown()
     assert len(shown) == 4
@@ -206,6 +218,7 @@ def test_figures_have_no_date_and_plain_text(make_run, tmp_path):
     assert "dc:date" not in svg
     assert "rurk" in svg
     assert "<img" not in svg
+    assert not any("mathdefault" in path.read_text() for path in files if path.suffix == ".svg")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from residuum.reporting.run import Run
 from residuum.reporting.summary import COLOURS, Style, row_styles
 
 LINES = ("-", "--", ":")
+MOST = 16  # rows that a figure shows
 LONGEST = 28  # characters of a name in a legend: longer ones would leave no room for the plot
 GREY, INK = "#8d949c", "#1d2126"
 STYLE: dict[Any, Any] = {
@@ -86,7 +87,7 @@ def curves_figure(run: Run, perturbation: str, measures: Sequence[Measure], styl
     figure = Figure(figsize=(1.3 + 3.6 * len(measures), 3.1), layout="constrained")
     for k, measure in enumerate(measures, start=1):
         draw_curves(figure.add_subplot(1, len(measures), k), run, perturbation, measure, styles)
-    figure.axes[-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
+    _add_legend(figure.axes[-1], run)
     return figure
 
 
@@ -100,7 +101,7 @@ def draw_curves(axes: Any, run: Run, perturbation: str, measure: Measure, styles
         )
     if measure.neutral is not None:
         axes.axhline(measure.neutral, color=INK, lw=0.8, ls=":")
-    shown = summary.first_shown(most=16)
+    shown = summary.first_shown(MOST)
     for row in summary.audited(perturbation):
         if row.label not in shown:
             continue
@@ -122,7 +123,7 @@ def trade_off_figure(run: Run, perturbation: str, styles: Mapping[str, Style]) -
     points = run.summary.trade_off(perturbation)
     for axes, key in ((use, "y"), (price, "cost")):
         axes.axhline(neutral, color=INK, lw=0.8, ls=":")
-        for label in run.rows:
+        for label in _drawn(run):
             own, look = [p for p in points if p.label == label], row_look(styles[label])
             axes.scatter(
                 _floats([getattr(p, key) for p in own]),
@@ -138,8 +139,22 @@ def trade_off_figure(run: Run, perturbation: str, styles: Mapping[str, Style]) -
     use.set(xlabel="test accuracy, %", ylabel=f"{name} over all radii", title=title)
     price.set(xlabel="cost, % of re-training", title="Cost against forgetting")
     price.set_xscale("symlog", linthresh=1.0)
-    price.legend(*use.get_legend_handles_labels(), loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
+    price.xaxis.set_major_formatter("{x:g}")
+    _add_legend(price, run)
     return figure
+
+
+def _drawn(run: Run) -> list[str]:
+    """Return original, re-trained models and as many methods as a figure has room for, smallest gaps first chosen."""
+    shown = run.summary.first_shown(MOST)
+    return [label for label, row in run.rows.items() if label in shown or row.kind in ("retrain", "control")]
+
+
+def _add_legend(axes: Any, run: Run) -> None:  # noqa: ANN401 (matplotlib axes)
+    """Add the rows' names beside the plot, and how many are not in it."""
+    more = len(run.rows) - len(_drawn(run))
+    title = f"without {more} of larger gap" if more else None
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8, title=title, title_fontsize=8)
 
 
 def _short(label: str) -> str:
