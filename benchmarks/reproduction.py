@@ -4,20 +4,21 @@
 
 RUN is the folder of a run, or one of docs/reproduction: a results.json is enough. Tables in markdown for each: the rows
 with r, G, M, average gap and cost; the published values beside ours; r at every radius; and the findings, but for those
-about rows that were not run.
+about rows that were not run. Where a method has several rows, what each setting changes.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from residuum.experiments.parsing import as_text
 from residuum.record import Spread
 from residuum.reporting import Run
-from residuum.reporting.evidence import Finding, find
+from residuum.reporting.evidence import Finding, Quantity, find
 from residuum.reporting.glossary import GAP
 from residuum.reporting.published import METRICS, Comparison, compare, load_published
 from residuum.reporting.summary import RowSummary
@@ -25,6 +26,9 @@ from residuum.reporting.wording import estimate_words, figure_words
 
 NOT_RUN = "not run"
 FLAT = 5.0  # points of unlearn accuracy
+LEAST = 1.0  # points of accuracy: re-trained models that fit all retained samples do not differ
+RATIOS: tuple[Quantity, ...] = ("r", "M")
+ACCURACIES = ("unlearn_accuracy", "retain_accuracy", "test_accuracy")
 NEAR = 0.25  # as share of the way from re-train's r = 1 to the original's
 
 
@@ -51,11 +55,11 @@ class Known:
     def gaps(self) -> dict[str, float]:
         """Return the average gap of each method, smallest first."""
         found = {
-            label: row.cells[GAP.key].value
+            label: gap
             for label, row in self.rows.items()
-            if row.kind == "method" and row.cells[GAP.key].value is not None
+            if row.kind == "method" and (gap := row.cells[GAP.key].value) is not None
         }
-        return dict(sorted(found.items(), key=lambda pair: pair[1] or 0.0))
+        return dict(sorted(found.items(), key=lambda pair: pair[1]))
 
 
 Check = Callable[[Known], Answer]
@@ -226,13 +230,69 @@ def row_lines(known: Known) -> Iterator[str]:
     yield "| model | unlearn acc. % | retain acc. % | test acc. % | average gap | cost % | r | G | M | verdict |"
     yield "|---" * 10 + "|"
     for label, row in known.rows.items():
-        cells = [
-            row.cells[key].value for key in ("unlearn_accuracy", "retain_accuracy", "test_accuracy", GAP.key, "cost")
-        ]
-        parts = [find(known.run, row.row, known.perturbation, quantity) for quantity in ("r", "G", "M")]
-        words = ["–" if value is None else f"{value:.1f}" for value in cells]
-        words += [known_part(figure_words(part)[0]) if part else "–" for part in parts]
-        yield f"| {label} | {' | '.join(words)} | {row.verdict.word if row.verdict else ''} |"
+        cells = _figures(known, row, (*ACCURACIES, GAP.key, "cost"), ("r", "G", "M"))
+        yield f"| {label} | {' | '.join(cells)} | {row.verdict.word if row.verdict else ''} |"
+
+
+def _figures(known: Known, row: RowSummary, keys: Sequence[str], quantities: Sequence[Quantity]) -> list[str]:
+    values = [row.cells[key].value for key in keys]
+    parts = [find(known.run, row.row, known.perturbation, quantity) for quantity in quantities]
+    words = ["–" if value is None else f"{value:.1f}" for value in values]
+    return words + [known_part(figure_words(part)[0]) if part else "–" for part in parts]
+
+
+def change_lines(known: Known) -> Iterator[str]:
+    """Yield what each further row of a method changes: what differs from its first by more than re-training alone.
+
+    For accuracies that is how far the re-trained models lie apart; for r and M what they explain.
+    """
+    yield "| method | setting | unlearn acc. % | retain acc. % | test acc. % | average gap | r | M | changes |"
+    yield "|---" * 9 + "|"
+    alike: dict[str, list[RowSummary]] = {}
+    for row in known.rows.values():
+        alike.setdefault(row.row.method, []).append(row)
+    for method, (base, *others) in alike.items():
+        for row in (base, *others) if others and base.kind == "method" else ():
+            moved = "" if row is base else ", ".join(_moved(known, row, base)) or "nothing"
+            cells = [*_figures(known, row, (*ACCURACIES, GAP.key), RATIOS), moved]
+            yield f"| {method} | {_differences(row, base)} | {' | '.join(cells)} |"
+    for label, reason in known.run.record.failed.items():
+        yield f"| {label.replace(':', ' | ', 1)} {'| – ' * 6}| fails: {reason} |"
+
+
+def _range(known: Known, key: str) -> float:
+    """Return how far the re-trained models lie apart in an accuracy, a point at least."""
+    values = [row.cells[key].value or 0.0 for row in known.rows.values() if row.kind in ("retrain", "control")]
+    return max(LEAST, max(values) - min(values))
+
+
+def _differences(row: RowSummary, base: RowSummary) -> str:
+    """Return the settings in which a row differs from the first one of its method."""
+    own, others = row.row.settings, base.row.settings
+    return ", ".join(f"{field}={as_text(own[field])}" for field in own if own[field] != others.get(field)) or "–"
+
+
+def _moved(known: Known, row: RowSummary, base: RowSummary) -> Iterator[str]:
+    for key in ACCURACIES:
+        if abs((row.cells[key].value or 0.0) - (base.cells[key].value or 0.0)) > _range(known, key):
+            yield key.replace("_", " ")
+    for quantity in RATIOS:
+        own, other = (find(known.run, each.row, known.perturbation, quantity) for each in (row, base))
+        if own and other:
+            judged, step = own.judgement, own.judgement.value[0] - other.judgement.value[0]
+            if step < judged.low[0] or step > judged.high[0]:
+                yield quantity
+
+
+def same_rows_lines(runs: Mapping[str, Run], labels: Sequence[str], perturbation: str) -> Iterator[str]:
+    """Yield these rows of several runs that differ in one setting, which names them."""
+    yield "| setting | model | unlearn acc. % | retain acc. % | test acc. % | average gap | r | G | M |"
+    yield "|---" * 9 + "|"
+    for name, run in runs.items():
+        known = Known(run, perturbation)
+        for label in labels:
+            cells = _figures(known, known.rows[label], (*ACCURACIES, GAP.key), ("r", "G", "M"))
+            yield f"| {name} | {label} | {' | '.join(cells)} |"
 
 
 def published_lines(known: Known) -> Iterator[str]:
@@ -293,6 +353,7 @@ TABLES: dict[str, Callable[[Run, str], Iterator[str]]] = {
     "rows": lambda run, perturbation: row_lines(Known(run, perturbation)),
     "radii": lambda run, perturbation: radius_lines(Known(run, perturbation)),
     "findings": lambda run, perturbation: finding_lines(Known(run, perturbation)),
+    "changes": lambda run, perturbation: change_lines(Known(run, perturbation)),
     "published": lambda run, perturbation: published_lines(Known(run, perturbation)),
 }
 

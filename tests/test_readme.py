@@ -108,7 +108,7 @@ def test_studies_that_take_hours_have_the_rows_and_seeds_of_their_records(argume
     asked = Experiment.create(arguments[1], methods=rows, overrides=overrides, profile=profile)
     for folder in values(arguments, "--out"):
         record = tables.recorded(Path(folder).name).record
-        assert list(record.methods) == asked.labels
+        assert list(record.methods) == [label for label in asked.labels if label not in record.failed]
         assert record.seeds == parse_seeds(seeds)
 
 

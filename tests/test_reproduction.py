@@ -6,12 +6,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks import reproduction
 from numpy.testing import assert_allclose
 
+from residuum import Run
 from residuum.pack import verify
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reproduction"
 RUNS = sorted(path for path in FOLDER.iterdir() if path.is_dir())
+
+
+TRAINED = ("original", "retrain", "control", "control_2")
+ACCURACIES = ("unlearn accuracy", "retain accuracy", "test accuracy")
+
+
+def record_of(name):
+    return json.loads((FOLDER / name / "results.json").read_text(encoding="utf-8"))
 
 
 def point_values(record):
@@ -33,7 +43,7 @@ def point_values(record):
 def test_every_number_of_a_record_comes_out_of_its_counts(folder):
     found = verify(folder / "evidence.zip")
     assert found.sound, found.differences[:5]
-    record = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    record = record_of(folder.name)
     with zipfile.ZipFile(folder / "evidence.zip") as pack:
         packed = json.loads(pack.read("results.json"))
     wanted, values = point_values(record), point_values(packed)
@@ -56,3 +66,47 @@ def test_evidence_is_small_and_without_weights():
     files = [path for path in FOLDER.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 15e6
     assert {path.suffix for path in files} == {".json", ".svg", ".txt", ".zip"}
+
+
+def test_every_setting_that_the_publication_left_open_was_varied():
+    record = record_of("left-open")
+    settings = record["scenario"]["settings"]
+    groups = {group: set(fields) for group, fields in settings["left_open"].items()}
+    for field in groups.pop("train") - {"schedule", "drop_last"}:  # these at full width, in a table of the page
+        other = record_of(f"left-open-train-{field}")["scenario"]["settings"]
+        assert other["train"][field] != settings["train"][field]
+    assert groups.pop("audit") == {"target"}
+    assert {"fgsm:target=random", "fgsm:target=true"} <= record_of("small-cifar5-fgsm")["noise_floor"].keys()
+    groups.pop("relearn")
+    for method, fields in groups.items():
+        rows = [row["settings"] for row in record["methods"].values() if row["method"] == method]
+        same = {field for field in fields if all(row[field] == rows[0][field] for row in rows)}
+        assert {f"{method}:{field}" for field in same} <= {label.partition("=")[0] for label in record["failed"]}
+
+
+def test_a_setting_changes_an_accuracy_that_it_moves_by_more_than_re_trained_models_differ():
+    record = record_of("left-open")
+    rows = record["methods"]
+    means = {
+        label: np.array([row["summary"][name.replace(" ", "_")]["mean"] for name in ACCURACIES])
+        for label, row in rows.items()
+    }
+    apart = np.maximum(1.0, np.ptp([means[label] for label in ("retrain", "control", "control_2")], axis=0))
+    by_method = {}
+    for label, row in rows.items():
+        if label not in TRAINED:
+            by_method.setdefault(row["method"], []).append(label)
+    expected = [
+        (
+            method,
+            {name for name, far in zip(ACCURACIES, abs(means[label] - means[labels[0]]) > apart, strict=True) if far},
+        )
+        for method, labels in by_method.items()
+        for label in labels
+    ]
+    expected += [(label.partition(":")[0], set()) for label in record["failed"]]
+    lines = [line.split(" | ") for line in reproduction.TABLES["changes"](Run.load(FOLDER / "left-open"), "gaussian")]
+    found = [(line[0].strip("| "), {*line[-1].strip(" |").split(", ")} & {*ACCURACIES}) for line in lines[2:]]
+    assert found == expected
+    assert any(changed for _, changed in expected)
+    assert any("nothing" in line[-1] for line in lines)
