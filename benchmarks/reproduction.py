@@ -275,7 +275,7 @@ def _differences(row: RowSummary, base: RowSummary) -> str:
 def _moved(known: Known, row: RowSummary, base: RowSummary) -> Iterator[str]:
     for key in ACCURACIES:
         if abs((row.cells[key].value or 0.0) - (base.cells[key].value or 0.0)) > _range(known, key):
-            yield key.replace("_", " ")
+            yield key.removesuffix("_accuracy")
     for quantity in RATIOS:
         own, other = (find(known.run, each.row, known.perturbation, quantity) for each in (row, base))
         if own and other:

@@ -18,7 +18,7 @@ RUNS = sorted(path for path in FOLDER.iterdir() if path.is_dir())
 
 
 TRAINED = ("original", "retrain", "control", "control_2")
-ACCURACIES = ("unlearn accuracy", "retain accuracy", "test accuracy")
+ACCURACIES = ("unlearn", "retain", "test")
 
 
 def record_of(name):
@@ -90,7 +90,7 @@ def test_a_setting_changes_an_accuracy_that_it_moves_by_more_than_re_trained_mod
     record = record_of("left-open")
     rows = record["methods"]
     means = {
-        label: np.array([row["summary"][name.replace(" ", "_")]["mean"] for name in ACCURACIES])
+        label: np.array([row["summary"][f"{name}_accuracy"]["mean"] for name in ACCURACIES])
         for label, row in rows.items()
     }
     apart = np.maximum(1.0, np.ptp([means[label] for label in ("retrain", "control", "control_2")], axis=0))
