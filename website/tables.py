@@ -27,7 +27,6 @@ SCENARIOS = {
 HEAD = "| model | unlearn acc. % | test acc. % | cost % | r | G | M | verdict |\n|---|---|---|---|---|---|---|---|"
 COLUMNS = ("row", "unlearn_accuracy", "test_accuracy", "cost", "r", "G", "M", "verdict")
 PARTS = ("G", "M")
-TRAINED_OTHERWISE = ("momentum", "weight_decay", "augment")
 PARTS_HEAD = "| model | digits: G | digits: M | digits-random: G | digits-random: M |\n|---|---|---|---|---|"
 
 
@@ -72,7 +71,7 @@ def _line(cells: Iterable[str]) -> str:
 def trained_otherwise() -> str:
     """Return original, re-train and GD of the runs whose training differs in a setting that was left open."""
     runs = {"as above": recorded("left-open")}
-    for field in TRAINED_OTHERWISE:
+    for field in runs["as above"].record.scenario.settings.left_open["train"]:
         run = recorded(f"left-open-train-{field}")
         runs[f"{field}={as_text(run.record.scenario.settings.train[field])}"] = run
     return "\n".join(reproduction.same_rows_lines(runs, ("original", "retrain", "gd"), "gaussian"))
