@@ -284,17 +284,6 @@ def _moved(known: Known, row: RowSummary, base: RowSummary) -> Iterator[str]:
                 yield quantity
 
 
-def same_rows_lines(runs: Mapping[str, Run], labels: Sequence[str], perturbation: str) -> Iterator[str]:
-    """Yield these rows of several runs that differ in one setting, which names them."""
-    yield "| setting | model | unlearn acc. % | retain acc. % | test acc. % | average gap | r | G | M |"
-    yield "|---" * 9 + "|"
-    for name, run in runs.items():
-        known = Known(run, perturbation)
-        for label in labels:
-            cells = _figures(known, known.rows[label], (*ACCURACIES, GAP.key), ("r", "G", "M"))
-            yield f"| {name} | {label} | {' | '.join(cells)} |"
-
-
 def published_lines(known: Known) -> Iterator[str]:
     """Yield the published accuracies beside ours, as mean and standard deviation over seeds."""
     found: dict[str, dict[str, Comparison]] = {}
