@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -282,17 +282,6 @@ def _moved(known: Known, row: RowSummary, base: RowSummary) -> Iterator[str]:
             judged, step = own.judgement, own.judgement.value[0] - other.judgement.value[0]
             if step < judged.low[0] or step > judged.high[0]:
                 yield quantity
-
-
-def same_rows_lines(runs: Mapping[str, Run], labels: Sequence[str], perturbation: str) -> Iterator[str]:
-    """Yield these rows of several runs that differ in one setting, which names them."""
-    yield "| setting | model | unlearn acc. % | retain acc. % | test acc. % | average gap | r | G | M |"
-    yield "|---" * 9 + "|"
-    for name, run in runs.items():
-        known = Known(run, perturbation)
-        for label in labels:
-            cells = _figures(known, known.rows[label], (*ACCURACIES, GAP.key), ("r", "G", "M"))
-            yield f"| {name} | {label} | {' | '.join(cells)} |"
 
 
 def published_lines(known: Known) -> Iterator[str]:

@@ -36,7 +36,7 @@ CHEAP = 0.3  # of re-training's passes
 INNOCENTS, EPOCHS = 2, 10  # tune's defaults here
 TICKS = (0, 1, 3, 10, 25, 50, 100, 400)  # per cent
 ROLES = ("retrain", "original", "control")
-SOFTENED = "lr=0.05 batch_size=64 epochs=10 schedule_epochs=10 tau=0.3 spread=uniform cap=validation cap_per=sample"
+SOFTENED = "lr=0.05 batch_size=64 epochs=10 schedule_epochs=10 tau=0.3 spread=uniform cap=validation"
 GRIDS = {  # one product of fields for each text
     "gd": ["lr=0.01,0.1 epochs=10"],
     "ngd": ["lr=0.1 sigma=0.03,0.1 epochs=10"],

@@ -33,12 +33,10 @@ def test_every_method_keeps_every_promise(name, promise):
 
 VARIANTS = [
     "gd:keep=0.5",
-    "rurk:keep=auto",
-    "rurk:gate=falw:gate_tau=0.1",
     "rurk:penalty=capped:cap=validation",
-    "scrub:gate=falw:keep=0.5",
+    "scrub:keep=0.5",
+    "falw:gate_tau=0.1",
     "salun:order=joint:keep=0.5",
-    "regun:target=batch:drive=forget",
     "soft_reset:fresh=initial:bn_stats=reset",
 ]
 

@@ -33,7 +33,6 @@ SPECIAL = {
     "cr": {},
     "msg": {"layers": "all"},
 }
-REWIND = {"scrub": {"rewind": True, "msteps": 1}}
 
 
 def cut():
@@ -102,7 +101,7 @@ def resumed(splits, team, folder):
 
 def unlearned(splits, original, name, team):
     """Return the weights after one method."""
-    settings = SPECIAL.get(name, SETTINGS) | CHANCE_IN_THE_LOSS.get(name, {}) | REWIND.get(name, {})
+    settings = SPECIAL.get(name, SETTINGS) | CHANCE_IN_THE_LOSS.get(name, {})
     context = Context(
         5, initial=build_model("mlp", splits.train.shape, 3, seed=1).state_dict(), team=team, recipe=RECIPE
     )

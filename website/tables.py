@@ -16,7 +16,6 @@ from pathlib import Path
 from benchmarks import reproduction
 
 from residuum import Run
-from residuum.experiments.parsing import as_text
 
 ROOT = Path(__file__).parents[1]
 MEASURED = Path(__file__).with_name("measured.csv")
@@ -68,19 +67,9 @@ def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def trained_otherwise() -> str:
-    """Return original, re-train and GD of the runs whose training differs in a setting that was left open."""
-    runs = {"as above": recorded("left-open")}
-    for field in runs["as above"].record.scenario.settings.left_open["train"]:
-        run = recorded(f"left-open-train-{field}")
-        runs[f"{field}={as_text(run.record.scenario.settings.train[field])}"] = run
-    return "\n".join(reproduction.same_rows_lines(runs, ("original", "retrain", "gd"), "gaussian"))
-
-
 TABLES: dict[str, Callable[[], str]] = {
     **{scenario: partial(results, scenario) for scenario in SCENARIOS},
     "class-or-samples": class_or_samples,
-    "trained-otherwise": trained_otherwise,
 }
 PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "reproduction.md")
 

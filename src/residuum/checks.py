@@ -68,7 +68,7 @@ class Trial:
             warnings.simplefilter("ignore", ResiduumWarning)
             if reason := self.method.refusal(splits):
                 raise InputError(reason)
-            return self.method.unlearned(self.original, splits, context or self.context())
+            return self.method.edit(copy.deepcopy(self.original), splits, context or self.context())
 
 
 @cache

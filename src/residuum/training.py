@@ -68,9 +68,8 @@ class Recipe:
     (`schedule_epochs=None`: over the whole training). `bn_mode="eval"` freezes batch-norm statistics.
     `drop_last` leaves an incomplete last batch out: of a few samples, it spoils statistics and steps of batch-norm.
     `sigma` adds noise xi ~ N(0, I) to every step: `noise="grad"` moves the weights by lr * sigma * xi,
-    `noise="langevin"` by sqrt(2 * lr) * sigma * xi; with `noise_after_momentum=False` the kick goes through
-    the momentum buffer, which amplifies it up to 1 / (1 - momentum) times. `radius` projects the weights
-    onto the l2 ball around zero whenever they leave it.
+    `noise="langevin"` by sqrt(2 * lr) * sigma * xi, after momentum, which would amplify it up to
+    1 / (1 - momentum) times. `radius` projects the weights onto the l2 ball around zero whenever they leave it.
 
     >>> Recipe(lr=0.1, epochs=4, schedule="cosine").rate(2)
     0.05
@@ -90,7 +89,6 @@ class Recipe:
     augment: bool = False
     sigma: NonNegative = 0.0
     noise: Literal["grad", "langevin"] = "grad"
-    noise_after_momentum: bool = True
     radius: Positive | None = None
     optimiser: Literal["sgd", "adamw"] = "sgd"
 
@@ -236,14 +234,10 @@ def _step(optimiser: Optimizer, loss: Tensor, recipe: Recipe, noise: torch.Gener
     rate = optimiser.param_groups[0]["lr"]
     scale = recipe.sigma * (math.sqrt(2 / rate) if recipe.noise == "langevin" and rate else 1.0)
     kicks = [torch.randn(p.shape, generator=noise, dtype=p.dtype).to(p.device) for p in weights] if scale else []
-    if not recipe.noise_after_momentum:
-        for p, xi in zip(weights, kicks, strict=False):
-            p.grad.add_(xi, alpha=scale)
     optimiser.step()
-    if recipe.noise_after_momentum:
-        with torch.no_grad():
-            for p, xi in zip(weights, kicks, strict=False):
-                p.add_(xi, alpha=-rate * scale)
+    with torch.no_grad():
+        for p, xi in zip(weights, kicks, strict=False):
+            p.add_(xi, alpha=-rate * scale)
     if recipe.radius is not None:
         project(weights, recipe.radius)
 

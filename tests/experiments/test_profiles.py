@@ -33,7 +33,7 @@ PUBLISHED = {
     "ssd": {"dampening": 1.0, "alpha": (100, 100, 10, 10)},
     "fisher": {"alpha": None},
     "ntk": {"weight_decay": None, "scale": "predicted", "guard": None, "tolerance": None, "max_iterations": None},
-    "cr": {"l2": 0.1, "step_size": None, "sequential": None},
+    "cr": {"l2": 0.1, "step_size": None},
     "rurk": {**SHARED, "lr": 0.01, "weight_decay": 5e-4, "clip": 1.0, "tau": 0.03, "v": 1, "attack": "gaussian",
              "aim": "random_wrong_label", "penalty": "ce", "spread": "fixed", "keep": 1, "schedule": "cosine",
              "schedule_epochs": 200, "epochs": (2, None, 2, None),

@@ -1,4 +1,4 @@
-"""CR: exact on squared loss, second order on logistic loss, residual within its bound (T9)."""
+"""CR: second order on logistic loss, residual within its bound (T9)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from torch import nn
 
 from residuum.methods import CR, Context, make_method, unlearn
-from residuum.methods.cr import Objective, fit_heads, newton_removal, sequential_removal
+from residuum.methods.cr import Objective, fit_heads, newton_removal
 from residuum.models import build_model, forward, give_unit_head, head_features, head_of, load_weights, save_weights
 from residuum.theory import gaussian_epsilon, objective_epsilon, output_epsilon
 from residuum.types import InputError, ResiduumWarning, generator
@@ -52,9 +52,8 @@ def slow_removal(heads, x, y, forget, l2, offsets):
     return np.stack(after), np.array(bounds)
 
 
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
-def test_gradient_and_curvature_are_derivatives_of_the_value(loss):
-    every, _ = objective(loss=loss)
+def test_gradient_and_curvature_are_derivatives_of_the_value():
+    every, _ = objective()
     every = without(every, 10, 0.5)
     heads = torch.randn(3, 5, generator=generator(1), dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(every.value(heads).sum(), heads, create_graph=True)
@@ -79,17 +78,6 @@ def test_fit_is_the_minimiser_of_a_general_solver():
         assert np.allclose(heads[k].numpy(), minimize(value, np.zeros(5), tol=1e-9).x, atol=1e-5)
 
 
-def test_removal_on_squared_loss_is_the_exact_leave_out_minimiser():
-    every, _ = objective(loss="squared")
-    kept = without(every, 15)
-    heads = fit_heads(every)
-    after = newton_removal(heads, every, kept).heads
-    x, t = every.x[15:], every.signs[15:]
-    closed = torch.linalg.solve(x.T @ x + every.l2 * 45 * torch.eye(5, dtype=x.dtype), x.T @ t - every.offset.T).T
-    assert (after - closed).abs().max() < 1e-8
-    assert (heads - closed).abs().max() > 1e-2
-
-
 def test_removal_on_logistic_loss_is_of_second_order():
     every, _ = objective()
     heads = fit_heads(every)
@@ -106,10 +94,10 @@ def test_removal_on_logistic_loss_is_of_second_order():
 def test_measured_residual_never_exceeds_the_bound(count, l2):
     every, _ = objective(l2=l2)
     kept, heads = without(every, count), fit_heads(every)
-    for removal in (newton_removal(heads, every, kept), sequential_removal(heads, every, torch.arange(count))):
-        residual = kept.gradient(removal.heads).norm(dim=1)
-        assert bool((residual <= removal.bounds).all())
-        assert bool((residual < kept.gradient(heads).norm(dim=1)).all())
+    removal = newton_removal(heads, every, kept)
+    residual = kept.gradient(removal.heads).norm(dim=1)
+    assert bool((residual <= removal.bounds).all())
+    assert bool((residual < kept.gradient(heads).norm(dim=1)).all())
 
 
 def test_bound_counts_what_a_bad_fit_left():
@@ -150,18 +138,10 @@ def test_offset_must_be_part_of_the_gradient():
     assert (with_offset - exact).norm() < 0.3 * (heads - exact).norm() < (forgetting_it - exact).norm()
 
 
-def test_one_by_one_equals_one_step_on_squared_loss():
-    every, _ = objective(loss="squared")
-    heads = fit_heads(every)
-    once = newton_removal(heads, every, without(every, 4)).heads
-    assert torch.allclose(once, sequential_removal(heads, every, torch.arange(4)).heads, atol=1e-10)
-
-
 def test_nothing_to_forget_changes_nothing():
     every, _ = objective()
     heads = fit_heads(every)
     assert torch.allclose(newton_removal(heads, every, every).heads, heads, atol=1e-12)
-    assert torch.equal(sequential_removal(heads, every, torch.arange(0)).heads, heads)
 
 
 def test_step_size_scales_the_step():
@@ -233,7 +213,7 @@ def test_a_plain_model_keeps_its_record(tmp_path):
 
 
 def test_no_epsilon_without_a_full_step(original, splits):
-    for settings in ({"step_size": 0.5}, {"loss": "squared"}, {"std": 0}):
+    for settings in ({"step_size": 0.5}, {"std": 0}):
         context = Context(1)
         unlearn(original, splits, CR(**settings), seed=1, context=context)
         assert context.notes["epsilon"] is None

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from residuum.methods import GradientMethod, methods
-from residuum.methods.gate import ForgettingMethod
 from residuum.training import Recipe
 
 TEXT = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
 HOW_TO = (Path(__file__).parents[2] / "docs" / "add-a-method.md").read_text(encoding="utf-8")
-SHARED = {field.name for kind in (Recipe, ForgettingMethod) for field in dataclasses.fields(kind)}
+SHARED = {field.name for kind in (Recipe, GradientMethod) for field in dataclasses.fields(kind)}
 
 
 def section(name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ import torch.nn.functional as F
 
 from residuum.methods import GD, SCRUB, Context, make_method, unlearn
 from residuum.methods.scrub import distillation, teacher_of
-from residuum.methods.streams import error_rate
 from residuum.models import forward
 from residuum.training import Batch
 from residuum.types import InputError, generator
@@ -144,28 +142,6 @@ def test_passes_count_both_phases_and_small_forget_batches(original, splits):
 def test_rates_drop_after_the_named_epochs():
     method = SCRUB(epochs=6, lr=1.0, decay_epochs=(3, 5), decay_rate=0.1)
     assert [round(method.rate(epoch), 6) for epoch in range(6)] == [1, 1, 1, 0.1, 0.1, 0.01]
-
-
-def test_rewind_keeps_the_epoch_nearest_to_the_validation_error(original, splits):
-    settings = {"epochs": 6, "msteps": 6, "lr": 0.02, "forget_batch_size": 10, "decay_epochs": ()}
-    context = Context(seed=1)
-    kept = unlearn(original, splits, SCRUB(rewind=True, **settings), seed=1, context=context)
-    students = [unlearn(original, splits, SCRUB(**{**settings, "epochs": epoch}), seed=1) for epoch in range(1, 7)]
-    alike = splits.validation.subset(np.flatnonzero(splits.validation.y.numpy() == 2))
-    goal = error_rate(students[-1], alike)
-    errors = [error_rate(student, splits.forget) for student in students]
-    assert context.notes["forget_errors"] == errors
-    assert context.notes["validation_error"] == goal
-    chosen = context.notes["rewind_epoch"]
-    assert abs(errors[chosen - 1] - goal) == min(abs(error - goal) for error in errors)
-    assert states_equal(kept, students[chosen - 1])
-
-
-def test_rewind_without_validation_data_is_refused(original, class_splits, splits):
-    with pytest.raises(InputError, match="validation samples of the forgotten classes"):
-        unlearn(original, class_splits, SCRUB(rewind=True), seed=1)
-    with pytest.raises(InputError, match="validation_size"):
-        unlearn(original, replace(splits, validation=splits.validation.subset([])), SCRUB(rewind=True), seed=1)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from residuum.methods import SSD, Context, make_method, unlearn
-from residuum.methods.ssd import batch_importance, dampening_factor, sample_importance
+from residuum.methods.ssd import batch_importance, dampening_factor
 from residuum.types import InputError, ResiduumWarning, Samples, child_seed, generator
 
 IMPORTANCE = st.floats(0, 1e3, width=32)
@@ -62,26 +62,12 @@ def test_scaling_the_loss_changes_nothing(original, splits):
     assert any(bool((forget[name] > 2 * rest[name]).any()) for name in forget)
 
 
-@pytest.mark.parametrize("per_sample", [False, True])
-def test_no_weight_grows_and_buffers_stay(per_sample, original, splits):
-    after = unlearn(original, splits, SSD(alpha=0.5, dampening=3.0, per_sample=per_sample), seed=1)
+def test_no_weight_grows_and_buffers_stay(original, splits):
+    after = unlearn(original, splits, SSD(alpha=0.5, dampening=3.0), seed=1)
     for name, weight in weights(original).items():
         assert bool((weights(after)[name].abs() <= weight.abs()).all())
     assert any(not torch.equal(w, weights(after)[n]) for n, w in weights(original).items())
     assert all(torch.equal(a, b) for a, b in zip(original.buffers(), after.buffers(), strict=True))
-
-
-def test_per_sample_importance_equals_a_slow_loop_in_any_chunks(original, splits):
-    model = copy.deepcopy(original).eval()
-    slow = {name: torch.zeros_like(p) for name, p in weights(model).items()}
-    for x, y in zip(splits.forget.x, splits.forget.y, strict=True):
-        gradients = torch.autograd.grad(F.cross_entropy(model(x[None]), y[None]), list(model.parameters()))
-        for name, gradient in zip(slow, gradients, strict=True):
-            slow[name] += gradient**2 / len(splits.forget)
-    for memory_mib in (1e-6, 0.2, 256):
-        fast = sample_importance(model, splits.forget, memory_mib=memory_mib)
-        for name, value in slow.items():
-            assert torch.allclose(fast[name], value, rtol=1e-4, atol=1e-9)
 
 
 def test_batch_importance_squares_the_mean_gradient(original, splits):
@@ -90,12 +76,6 @@ def test_batch_importance_squares_the_mean_gradient(original, splits):
     whole = batch_importance(model, splits.forget, size=999, seed=0)
     for value, gradient in zip(whole.values(), gradients, strict=True):
         assert torch.allclose(value, gradient**2, rtol=1e-4, atol=1e-10)
-
-
-def test_batches_of_one_sample_give_the_per_sample_form(original, splits):
-    singles = batch_importance(original, splits.forget, size=1, seed=0)
-    fast = sample_importance(original, splits.forget, memory_mib=64)
-    assert all(torch.allclose(singles[name], fast[name], rtol=1e-4, atol=1e-9) for name in fast)
 
 
 def test_both_sets_have_batches_of_one_size(original, splits):

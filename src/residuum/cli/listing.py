@@ -67,8 +67,8 @@ def names_table(title: str, rows: dict[str, Entry], *, detailed: bool) -> Table:
 def written(settings: Mapping[str, Any]) -> str:
     """Return settings as a command takes them.
 
-    >>> written({"lr": 1e-5, "cap": None, "rewind": False, "decay_epochs": (3, 5)})
-    'lr=1e-05 cap=none rewind=false decay_epochs=3,5'
+    >>> written({"lr": 1e-5, "cap": None, "augment": False, "decay_epochs": (3, 5)})
+    'lr=1e-05 cap=none augment=false decay_epochs=3,5'
     """
     return " ".join(f"{key}={_text(value)}" for key, value in settings.items())
 

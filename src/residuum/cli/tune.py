@@ -28,7 +28,7 @@ GRIDS = {
     "gd": ["lr=0.01,0.03,0.1"],
     "neggrad": ["beta=0.001,0.01,0.03,0.1", "epochs=1,3", "cap=none,2.3"],
     "scrub": ["lr=0.0005,0.001,0.002", "epochs=3,5", "clip=none,1"],
-    "rurk": ["lambda=0.001,0.003,0.01,0.03", "penalty=ce,capped", "cap_per=sample", "spread=uniform"],
+    "rurk": ["lambda=0.001,0.003,0.01,0.03", "penalty=ce,capped", "spread=uniform"],
     "soft_reset": ["keep=0.1,0.3,0.5,0.7"],
 }
 

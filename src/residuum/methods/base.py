@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from pydantic import ValidationError
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.fresh import Parts, keeps_statistics, reinitialise, search_keep, soften, trainable_parts
+from residuum.methods.fresh import Parts, keeps_statistics, reinitialise, soften, trainable_parts
 from residuum.parallel import SINGLE_PROCESS, Team
-from residuum.training import STRICT, Batch, Fraction, Positive, Progress, Recipe, TrainingPhase, fit
+from residuum.training import STRICT, Batch, Fraction, Progress, Recipe, TrainingPhase, fit
 from residuum.types import InputError, ResiduumWarning, Splits, child_seed, unknown_name
 
 Phases = Callable[[int], Sequence[TrainingPhase]]
-Keep = Fraction | Literal["auto"]
 
 
 @dataclasses.dataclass
@@ -88,10 +86,6 @@ class Method(ABC):
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Return the unlearned model; `model` is a private copy of the original and may be changed."""
 
-    def unlearned(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
-        """Return what the method makes of a copy of `model`, which stays as it is."""
-        return self.edit(copy.deepcopy(model), splits, context)
-
     def refusal(self, splits: Splits) -> str | None:
         """Return why the method cannot carry out this request, if so; asked before anything is computed."""
         return None
@@ -145,40 +139,13 @@ class GradientMethod(Recipe, Method):
     """A method that descends a loss with the shared loop; subclasses write `loss`.
 
     `keep` < 1 softens the start, once before the loop: w <- keep * w + (1 - keep) * fresh, weights and batch-norm
-    statistics alike, with fresh ones from the network's own initialisation. "auto" looks for the smallest keep with
-    which validation accuracy comes back within a point of the original's; all trials together take at most
-    `keep_budget` of the passes of the original's training, or are one.
+    statistics alike, with fresh ones from the network's own initialisation.
     """
 
     accelerated: ClassVar[bool] = True
     main_stream: ClassVar[str] = "retain"
 
-    keep: Keep = 1.0
-    keep_budget: Positive = 0.75
-
-    @property
-    def kept(self) -> float:
-        """The share of the start that is kept: a number, which a search has put in the place of "auto"."""
-        if self.keep == "auto":
-            raise InputError(f"{self.name}: keep='auto' is searched by unlearn(); edit() takes a number")
-        return self.keep
-
-    @property
-    def parts_read(self) -> frozenset[str]:
-        """Validation samples as well, where they choose keep."""
-        return super().parts_read | ({"validation"} if self.keep == "auto" else set())
-
-    def refusal(self, splits: Splits) -> str | None:
-        """Return what the search for keep lacks."""
-        if self.keep == "auto" and not len(splits.validation):
-            return f"{self.name}: keep=auto needs validation samples; set data.validation_size, or give a number"
-        return super().refusal(splits)
-
-    def unlearned(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
-        """Return the unlearned copy, after a search for keep if it is left open."""
-        if self.keep == "auto":
-            return search_keep(self, model, splits, context)
-        return super().unlearned(model, splits, context)
+    keep: Fraction = 1.0
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
@@ -212,7 +179,7 @@ class GradientMethod(Recipe, Method):
 
         The streams are "retain" and "forget", and those in the options.
         """
-        if self.kept < 1:
+        if self.keep < 1:
             self.soften(model, splits, context)
         if prepare:
             prepare(model)
@@ -224,14 +191,14 @@ class GradientMethod(Recipe, Method):
         """Mix the copy's weights with fresh ones, and note how far each layer turned."""
         parts = self.softened_parts(model)
         self.refuse_frozen_statistics(parts)
-        if cosines := soften(parts, self.kept, lambda fresh: self.renew(fresh, splits, context)):
+        if cosines := soften(parts, self.keep, lambda fresh: self.renew(fresh, splits, context)):
             context.notes["cosines"] = cosines
 
     def refuse_frozen_statistics(self, parts: Parts) -> None:
         """Refuse to keep batch-norm statistics that do not belong to the softened weights."""
         if self.bn_mode == "eval" and keeps_statistics(parts):
             raise InputError(
-                f"{self.name}: expected bn_mode='train' with keep={self.kept:g}, got 'eval': mixed batch-norm "
+                f"{self.name}: expected bn_mode='train' with keep={self.keep:g}, got 'eval': mixed batch-norm "
                 "statistics are not those of the mixed weights, so they must be learned again"
             )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,8 +16,7 @@ from residuum.theory import finite_or_none, objective_epsilon
 from residuum.training import STRICT, NonNegative, Positive
 from residuum.types import InputError, Splits, generator, warn
 
-Loss = Literal["logistic", "squared"]
-CURVATURE_CHANGE = {"logistic": 0.25, "squared": 0.0}  # Lipschitz constant of the second derivative of the loss
+CURVATURE_CHANGE = 0.25  # Lipschitz constant of the second derivative of the logistic loss
 COVERS = "head only: the features have seen the forget set"
 NEWTON_STEPS = 100
 USELESS = 10.0  # an observer may be 22,000 times as sure after seeing the model
@@ -27,10 +26,10 @@ USELESS = 10.0  # an observer may be 22,000 times as sure after seeing the model
 class CR(Method):
     """Certified removal: w_k <- w_k + step_size * H_r^{-1} sum_{S_f} (dloss/dw + l2 w), one-vs-rest heads.
 
-    The heads minimise J_k(w; S) = sum_i [loss(y_ik w.x_i) + l2/2 |w|^2] + b_k.w, b_k ~ N(0, std^2 I), on the original's
-    features x_i scaled to length one, without bias; they replace its last linear layer. What a Newton step leaves is
+    The heads minimise J_k(w; S) = sum_i [log(1 + exp(-y_ik w.x_i)) + l2/2 |w|^2] + b_k.w, b_k ~ N(0, std^2 I), on the
+    original's features x_i scaled to length one, without bias; they replace its head. What a Newton step leaves is
     bounded, |dJ(w_new; S_r)/dw| <= |dJ(w; S)/dw| + |X_r| |Delta| |X_r Delta| / 4, and the perturbation b hides it up to
-    (epsilon, delta), noted for `step_size=1` and the logistic loss with what it assumes: the literature's way from
+    (epsilon, delta), noted for `step_size=1` with what it assumes: the literature's way from
     residual to epsilon is not proved (docs/theory.md). It covers the heads only: the features have seen the forget set.
     Above `budget` the heads are fitted again on the retain set. The literature's lambda may be `l2` or `step_size`.
     Reference: Guo et al., "Certified Data Removal from Machine Learning Models", ICML 2020.
@@ -47,8 +46,6 @@ class CR(Method):
     std: NonNegative = 10.0
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-4
     budget: Positive | None = None
-    sequential: bool = False
-    loss: Loss = "logistic"
 
     def refusal(self, splits: Splits) -> str | None:
         """Refuse to remove a whole class."""
@@ -64,10 +61,7 @@ class CR(Method):
         every, forget = self.objective(model, splits, context.noise_seed)
         kept = every._replace(weights=torch.where(forget, 0.0, every.weights))
         heads = fit_heads(every)
-        if self.sequential:
-            removal = sequential_removal(heads, every, forget.nonzero().flatten(), step_size=self.step_size)
-        else:
-            removal = newton_removal(heads, every, kept, step_size=self.step_size)
+        removal = newton_removal(heads, every, kept, step_size=self.step_size)
         facts = self.certificate(removal, kept)
         if self.budget is not None and (facts["epsilon"] is None or facts["epsilon"] > self.budget):
             refitted = fit_heads(kept)
@@ -84,7 +78,7 @@ class CR(Method):
         labels = torch.cat([part.y for part in parts])
         signs = 2.0 * F.one_hot(labels, splits.classes).double() - 1
         noise = torch.randn(splits.classes, x.shape[1], generator=generator(noise_seed), dtype=torch.float64)
-        every = Objective(x, signs, self.l2, self.std * noise, torch.ones_like(x[:, 0]), self.loss)
+        every = Objective(x, signs, self.l2, self.std * noise, torch.ones_like(x[:, 0]))
         return every, torch.arange(len(x)) >= len(splits.retain)
 
     def certificate(self, removal: Removal, kept: Objective) -> dict[str, Any]:
@@ -93,8 +87,8 @@ class CR(Method):
         facts: dict[str, Any] = {"covers": COVERS, "residual": float(residual.norm()), "epsilon": None}
         constants = {"l2": self.l2, "std": self.std, "retained": int(kept.weights.sum())}
         facts |= {"delta": self.delta, "constants": constants}
-        if self.step_size != 1 or self.loss != "logistic" or not self.std:
-            return facts | {"epsilon_missing": "needs step_size = 1, the logistic loss and std > 0"}
+        if self.step_size != 1 or not self.std:
+            return facts | {"epsilon_missing": "needs step_size = 1 and std > 0"}
         bound = float(removal.bounds.norm())
         exact, printed = (objective_epsilon(bound, self.std, self.delta, printed=form) for form in (False, True))
         if exact.value > USELESS:
@@ -105,10 +99,10 @@ class CR(Method):
 
 
 class Objective(NamedTuple):
-    """J_k(w) = sum_i weights_i [loss(y_ik w.x_i) + l2/2 |w|^2] + b_k.w, for every class k at once.
+    """J_k(w) = sum_i weights_i [log(1 + exp(-y_ik w.x_i)) + l2/2 |w|^2] + b_k.w, for every class k at once.
 
     `x` (n, d) with rows of length at most one, `signs` (n, classes) of -1 and +1, `offset` b (classes, d), `weights`
-    (n,), where 0 leaves a sample out; all float64. Losses: log(1 + exp(-m)) or (1 - m)^2 / 2.
+    (n,), where 0 leaves a sample out; all float64.
     """
 
     x: Tensor
@@ -116,26 +110,28 @@ class Objective(NamedTuple):
     l2: float
     offset: Tensor
     weights: Tensor
-    loss: Loss = "logistic"
 
     def value(self, heads: Tensor) -> Tensor:
         """Return J_k (classes,)."""
         margins = self.signs * (self.x @ heads.T)
-        losses = F.softplus(-margins) if self.loss == "logistic" else (1 - margins) ** 2 / 2
-        return self.weights @ losses + self._ridge / 2 * heads.square().sum(1) + (self.offset * heads).sum(1)
+        return (
+            self.weights @ F.softplus(-margins) + self._ridge / 2 * heads.square().sum(1) + (self.offset * heads).sum(1)
+        )
 
     def gradient(self, heads: Tensor) -> Tensor:
         """Return dJ_k/dw (classes, d)."""
         margins = self.signs * (self.x @ heads.T)
-        slopes = -torch.sigmoid(-margins) if self.loss == "logistic" else margins - 1
-        return (self.weights[:, None] * slopes * self.signs).T @ self.x + self._ridge * heads + self.offset
+        return (
+            (self.weights[:, None] * -torch.sigmoid(-margins) * self.signs).T @ self.x
+            + self._ridge * heads
+            + self.offset
+        )
 
     def curvature(self, heads: Tensor) -> Tensor:
         """Return d2J_k/dw2 (classes, d, d)."""
         s = torch.sigmoid(self.x @ heads.T)
-        second = s * (1 - s) if self.loss == "logistic" else torch.ones_like(s)
         ridge = self._ridge * torch.eye(self.x.shape[1], dtype=self.x.dtype)
-        return torch.stack([(self.x.T * (self.weights * column)) @ self.x + ridge for column in second.T])
+        return torch.stack([(self.x.T * (self.weights * column)) @ self.x + ridge for column in (s * (1 - s)).T])
 
     @property
     def _ridge(self) -> float:
@@ -176,25 +172,11 @@ def _damping(objective: Objective, heads: Tensor, move: Tensor) -> Tensor:
 def newton_removal(heads: Tensor, every: Objective, kept: Objective, *, step_size: float = 1.0) -> Removal:
     """Return w + step_size * H_kept^{-1} (dJ_every/dw - dJ_kept/dw).
 
-    Bound: |dJ_every/dw| + c |X_kept|_2 |Delta| |X_kept Delta|, the first term being what fitting left, c = 1/4 for
-    the logistic loss and 0 for the squared loss, where the step is exact.
+    Bound: |dJ_every/dw| + c |X_kept|_2 |Delta| |X_kept Delta|, the first term being what fitting left, c = 1/4 the
+    Lipschitz constant of the second derivative of the logistic loss.
     """
     slope = every.gradient(heads)
     move = torch.linalg.solve(kept.curvature(heads), slope - kept.gradient(heads))
     rows = kept.x * kept.weights.sqrt()[:, None]
     bent = float(torch.linalg.matrix_norm(rows, 2)) * move.norm(dim=1) * (rows @ move.T).norm(dim=0)
-    return Removal(heads + step_size * move, slope.norm(dim=1) + CURVATURE_CHANGE[every.loss] * bent)
-
-
-def sequential_removal(heads: Tensor, every: Objective, forget: Tensor, *, step_size: float = 1.0) -> Removal:
-    """Take the samples at the positions `forget` out one after the other; the bounds of the steps add up."""
-    total = every.gradient(heads).norm(dim=1)
-    before = every
-    for position in forget.tolist():
-        weights = before.weights.clone()
-        weights[position] = 0
-        after = before._replace(weights=weights)
-        step = newton_removal(heads, before, after, step_size=step_size)
-        total = total + step.bounds - before.gradient(heads).norm(dim=1)
-        heads, before = step.heads, after
-    return Removal(heads, total)
+    return Removal(heads + step_size * move, slope.norm(dim=1) + CURVATURE_CHANGE * bent)

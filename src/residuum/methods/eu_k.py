@@ -4,9 +4,8 @@ from typing import ClassVar
 
 from pydantic.dataclasses import dataclass
 
-from residuum.methods.base import Keep
 from residuum.methods.tail import TailMethod
-from residuum.training import STRICT
+from residuum.training import STRICT, Fraction
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -25,4 +24,4 @@ class EUk(TailMethod):
     name: ClassVar[str] = "eu_k"
     title: ClassVar[str] = "EU-k"
 
-    keep: Keep = 0.0
+    keep: Fraction = 0.0

@@ -3,18 +3,17 @@
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from pydantic import field_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.base import Keep
-from residuum.methods.gate import ForgettingMethod
-from residuum.methods.streams import mean_cross_entropy
+from residuum.methods.base import GradientMethod
 from residuum.training import STRICT, Batch, NonNegative, Positive
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class GA(ForgettingMethod):
+class GA(GradientMethod):
     """Gradient ascent on the forget set: w <- w + lr * grad L(w, S_f), by descending -L(w, S_f).
 
     Negating the loss, not the step, lets weight decay still shrink the weights. With `bn_mode="train"` every
@@ -38,11 +37,11 @@ class GA(ForgettingMethod):
 
     @field_validator("keep")
     @classmethod
-    def _whole(cls, keep: Keep) -> Keep:
+    def _whole(cls, keep: float) -> float:
         if keep != 1:
             raise ValueError("expected 1, because no retain data would repair a softened start")
         return keep
 
     def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
         """Return -L(w, S_f)."""
-        return -mean_cross_entropy(model(batch.x), batch.y, batch.weight)
+        return -F.cross_entropy(model(batch.x), batch.y)

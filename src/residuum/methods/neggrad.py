@@ -7,13 +7,12 @@ import torch.nn.functional as F
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.gate import ForgettingMethod
-from residuum.methods.streams import mean_cross_entropy
+from residuum.methods.base import GradientMethod
 from residuum.training import STRICT, Batch, NonNegative, Positive
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class NegGrad(ForgettingMethod):
+class NegGrad(GradientMethod):
     """NegGrad+: minimise L(w, S_r) - beta * min(L(w, S_f), cap), one forget batch beside each retain batch.
 
     The literature's alpha form, alpha * L_r - (1 - alpha) * L_f, is beta = (1 - alpha) / alpha with the rate
@@ -44,5 +43,5 @@ class NegGrad(ForgettingMethod):
         retain = F.cross_entropy(model(batch.x), batch.y)
         if paired is None:
             return retain
-        forget = mean_cross_entropy(model(paired.x), paired.y, paired.weight)
+        forget = F.cross_entropy(model(paired.x), paired.y)
         return retain - self.beta * (forget if self.cap is None else forget.clamp(max=self.cap))

@@ -9,15 +9,14 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.base import Context, Phases
-from residuum.methods.gate import ForgettingMethod
+from residuum.methods.base import Context, GradientMethod, Phases
 from residuum.methods.streams import joined, mean_cross_entropy, random_labels
 from residuum.training import STRICT, Batch, Loss, NonNegative, TrainingPhase
 from residuum.types import Splits, child_seed, generator
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class RandomLabels(ForgettingMethod):
+class RandomLabels(GradientMethod):
     """Minimise CE(h(x), y') over S_f, y' drawn anew in every epoch, and L(w, S_r).
 
     `order="alternate"`: in each epoch one pass over S_f, then one over S_r, with one optimiser. "joint": both sets
@@ -41,11 +40,11 @@ class RandomLabels(ForgettingMethod):
         noise = generator(child_seed(seed, f"labels {epoch}"))
         return random_labels(splits.forget.y, splits.classes, self.labels, noise)
 
-    def passes_of(self, splits: Splits, seed: int) -> Phases:
+    def passes_of(self, splits: Splits, context: Context) -> Phases:
         """Return the passes of each epoch."""
 
         def phases(epoch: int) -> Sequence[TrainingPhase]:
-            drawn = self.drawn_labels(splits, seed, epoch)
+            drawn = self.drawn_labels(splits, context.noise_seed, epoch)
             if self.order == "joint":
                 return [TrainingPhase(taught(torch.cat([splits.retain.y, drawn])), "joint")]
             return [TrainingPhase(taught(drawn), "forget"), TrainingPhase(self.loss)]
@@ -60,8 +59,7 @@ class RandomLabels(ForgettingMethod):
     def teach(self, model: nn.Module, splits: Splits, context: Context, **options: Any) -> None:  # noqa: ANN401
         """Descend with these options; in the joint stream the retained samples come first."""
         streams = {"joint": joined(splits.retain, splits.forget)} if self.order == "joint" else {}
-        phases = self.passes_of(splits, context.noise_seed)
-        self.descend(model, splits, context, phases, streams=streams, **options)
+        self.descend(model, splits, context, self.passes_of(splits, context), streams=streams, **options)
 
 
 def taught(labels: Tensor) -> Loss:

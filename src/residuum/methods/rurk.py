@@ -11,16 +11,8 @@ from pydantic import Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.base import Context
-from residuum.methods.gate import ForgettingMethod
-from residuum.methods.streams import (
-    held_out_alike,
-    lacks_held_out,
-    mean_cross_entropy,
-    noisy_copies,
-    random_labels,
-    rows_by_class,
-)
+from residuum.methods.base import Context, GradientMethod
+from residuum.methods.streams import held_out_alike, lacks_held_out, noisy_copies, random_labels, rows_by_class
 from residuum.models import InputSpace, evaluating, forward
 from residuum.perturbations import FGSM, PGD, UNIT, Bounds, Gaussian, Perturbation
 from residuum.perturbations.gradient import Target
@@ -29,7 +21,7 @@ from residuum.types import Splits
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class RURK(ForgettingMethod):
+class RURK(GradientMethod):
     """Robust unlearning against residual knowledge: forget perturbed copies of the forgotten samples as well.
 
     Minimise L(w, S_r) - lambda_f * L(w, S_f) - lambda_a * (1/v) sum_j L(w, S_f + perturbation_j), with v fresh
@@ -38,12 +30,10 @@ class RURK(ForgettingMethod):
     `aim="min_loss"` searches x' that lowers the loss of the true label y, the paper's definition of vulnerable;
     "random_wrong_label" is what its text does: draw y' != y, search x' that raises the loss of y', and *add*
     lambda_a * CE(h(x'), y'); "untargeted" searches x' that raises the loss of y, a negative control.
-    `spread="uniform"` draws the Gaussian's radius from [0, tau] for each copy. `recognised_only` averages over the x'
-    that are still predicted as y.
-    Cross-entropy has no upper bound: what is subtracted can be bounded, in both terms. `penalty="capped"` subtracts
-    min(CE, cap), of the batch or (`cap_per="sample"`) of each sample; `cap` is a number, "classes" (log C, as sure as
-    guessing) or "validation" (the original's mean loss on validation samples of the class); None: no cap.
-    "margin" adds mean max(0, z_y - max_{k != y} z_k + kappa) instead, which ends when y is no longer recognised.
+    `spread="uniform"` draws the Gaussian's radius from [0, tau] for each copy.
+    Cross-entropy has no upper bound, but what is subtracted can be bounded in both terms: `penalty="capped"` subtracts
+    min(CE, cap) of each sample. `cap` is a number, "classes" (log C, as sure as guessing) or "validation" (the
+    original's mean loss on validation samples of the class); None: no cap.
     `bounds` are those of the data (None: none), unless the model is wrapped and has its own.
     lambda_a = 0 is NegGrad+ with beta = lambda_f; both zero is GD. The paper's algorithm box ascends this loss,
     which would unlearn the retain set; its objective, and this file, descend. `sigma`, `noise` and `radius` give
@@ -71,12 +61,9 @@ class RURK(ForgettingMethod):
     aim: Literal["min_loss", "random_wrong_label", "untargeted"] = "min_loss"
     attack_steps: Annotated[int, Field(ge=1)] = 10
     attack_rate: Positive = 2 / 255
-    recognised_only: bool = False
     spread: Literal["fixed", "uniform"] = "fixed"
-    penalty: Literal["ce", "capped", "margin"] = "ce"
+    penalty: Literal["ce", "capped"] = "ce"
     cap: Literal["classes", "validation"] | NonNegative | None = "classes"
-    cap_per: Literal["batch", "sample"] = "batch"
-    kappa: Annotated[float, Field(allow_inf_nan=False)] = 0.0
     bounds: Bounds = UNIT
 
     @field_validator("cap", mode="before")
@@ -106,7 +93,7 @@ class RURK(ForgettingMethod):
         return self.penalty == "capped" and self.cap == "validation"
 
     def refusal(self, splits: Splits) -> str | None:
-        """Return what a gate or caps lack."""
+        """Return what the caps lack."""
         own = lacks_held_out(splits, f"{self.name}: cap=validation") if self.caps_by_validation else None
         return own or super().refusal(splits)
 
@@ -135,39 +122,20 @@ class RURK(ForgettingMethod):
         """Return the objective on one retain batch and one forget batch."""
         loss = F.cross_entropy(model(batch.x), batch.y)
         if paired is not None and self.lambda_f:
-            loss = loss - self.lambda_f * self.forgotten(model(paired.x), paired.y, paired.weight, caps)
+            loss = loss - self.lambda_f * forget_loss(model(paired.x), paired.y, caps)
         if paired is not None and self.lambda_a:
             loss = loss + self.lambda_a * self.vulnerable_loss(model, paired, noise, caps)
         return loss
 
-    def forgotten(self, logits: Tensor, y: Tensor, weight: Tensor | None, caps: Tensor | None = None) -> Tensor:
-        """Return what is to grow: the loss of y, up to the cap, or minus the margin by which y is recognised."""
-        if self.penalty == "margin":
-            return -_mean((margins(logits, y) + self.kappa).clamp(min=0), weight)
-        if caps is None:
-            return mean_cross_entropy(logits, y, weight)
-        limits = caps[y.cpu()].to(logits)
-        if self.cap_per == "batch":
-            return mean_cross_entropy(logits, y, weight).clamp(max=_mean(limits, weight))
-        return _mean(torch.minimum(F.cross_entropy(logits, y, reduction="none"), limits), weight)
-
     def vulnerable_loss(
         self, model: nn.Module, batch: Batch, noise: torch.Generator, caps: Tensor | None = None
-    ) -> Tensor | float:
+    ) -> Tensor:
         """Return what is added, times lambda_a: -CE(h(x'), y), or +CE(h(x'), y') for a wrong label y'."""
         x, y = batch.x.repeat(self.v, *[1] * (batch.x.ndim - 1)), batch.y.repeat(self.v)
-        weight = None if batch.weight is None else batch.weight.repeat(self.v)
-        relabelled = self.attack != "gaussian" and self.aim == "random_wrong_label"
-        labels = wrong_labels(model, x, y, noise) if relabelled else y
-        moved = self.perturbed(model, x, labels, noise)
-        if self.recognised_only:
-            kept = predictions(model, moved).eq(y)
-            moved, labels, weight = moved[kept], labels[kept], None if weight is None else weight[kept]
-        if not len(moved):
-            return 0.0
-        if relabelled:
-            return mean_cross_entropy(model(moved), labels, weight)
-        return -self.forgotten(model(moved), labels, weight, caps)
+        if self.attack != "gaussian" and self.aim == "random_wrong_label":
+            labels = wrong_labels(model, x, y, noise)
+            return F.cross_entropy(model(self.perturbed(model, x, labels, noise)), labels)
+        return -forget_loss(model(self.perturbed(model, x, y, noise)), y, caps)
 
     def perturbed(self, model: nn.Module, x: Tensor, labels: Tensor, noise: torch.Generator) -> Tensor:
         """Return one perturbed copy of each input."""
@@ -188,25 +156,11 @@ class RURK(ForgettingMethod):
         return PGD(**units, target=target, alpha=self.attack_rate, steps=self.attack_steps)
 
 
-def margins(logits: Tensor, y: Tensor) -> Tensor:
-    """Return z_y - max_{k != y} z_k of logits (n, classes): positive where y is recognised.
-
-    >>> margins(torch.tensor([[3.0, 1.0], [3.0, 1.0]]), torch.tensor([0, 1])).tolist()
-    [2.0, -2.0]
-    """
-    own = F.one_hot(y, logits.shape[1]).bool()
-    return logits[own] - logits.masked_fill(own, -torch.inf).amax(1)
-
-
-def _mean(values: Tensor, weight: Tensor | None) -> Tensor:
-    return values.mean() if weight is None else (weight * values).mean()
-
-
-@torch.no_grad()
-def predictions(model: nn.Module, x: Tensor) -> Tensor:
-    """Return the predicted labels in eval mode."""
-    with evaluating(model):
-        return model(x).argmax(1)  # type: ignore[no-any-return]
+def forget_loss(logits: Tensor, y: Tensor, caps: Tensor | None) -> Tensor:
+    """Return mean_i min(CE_i, caps[y_i]) of logits (n, classes): what is to grow; without caps the plain mean."""
+    if caps is None:
+        return F.cross_entropy(logits, y)
+    return torch.minimum(F.cross_entropy(logits, y, reduction="none"), caps[y.cpu()].to(logits)).mean()
 
 
 @torch.no_grad()

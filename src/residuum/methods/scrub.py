@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -10,27 +10,24 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.base import Context, Phases
-from residuum.methods.gate import ForgettingMethod
-from residuum.methods.streams import error_rate, held_out_alike
+from residuum.methods.base import Context, GradientMethod, Phases
 from residuum.models import forward
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.training import STRICT, Batch, NonNegative, Positive, TrainingPhase
-from residuum.types import InputError, Samples, Splits
+from residuum.types import Samples, Splits
 
 Teacher = Callable[[str, Batch], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class SCRUB(ForgettingMethod):
+class SCRUB(GradientMethod):
     """SCRUB: in each of the first `msteps` epochs climb KL_T(t||s) on S_f, in every epoch descend on S_r.
 
     The descent is on gamma * CE(s, y) + alpha * KL_T(t||s), KL_T = T^2/B * sum_i KL(softmax(t_i/T) || softmax(s_i/T)),
     teacher t = the original in eval mode; both phases share one optimiser. The rate is multiplied by `decay_rate` after
     each of `decay_epochs`. At s = t the KL has zero gradient: with `bn_mode="eval"` and no weight decay the first climb
     does nothing, and the method leaves that point only because batch statistics make s differ from t.
-    `rewind` keeps the epoch whose error on S_f is closest to the last epoch's error on validation data of the same
-    classes. `forget_batch_size=None`: as the retain batches.
+    `forget_batch_size=None`: as the retain batches.
     Reference: Kurmanji et al., "Towards Unbounded Machine Unlearning", NeurIPS 2023.
 
     >>> SCRUB(epochs=5, lr=0.1, decay_epochs=(3,)).rate(2), round(SCRUB(lr=0.1, decay_epochs=(3,)).rate(3), 9)
@@ -50,7 +47,6 @@ class SCRUB(ForgettingMethod):
     decay_epochs: tuple[Annotated[int, Field(ge=1)], ...] = (3, 5, 9)
     decay_rate: Positive = 0.1
     forget_batch_size: Annotated[int, Field(ge=1)] | None = None
-    rewind: bool = False
 
     def rate(self, epoch: int) -> float:
         """Return the learning rate of an epoch, counted from 0; `decay_epochs` are the last ones before a drop."""
@@ -61,22 +57,19 @@ class SCRUB(ForgettingMethod):
         return self.gamma * F.cross_entropy(model(batch.x), batch.y)
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
-        """Alternate climb and descent on the copy, and rewind if asked to."""
+        """Alternate climb and descent on the copy."""
         streams = {"forget": splits.forget} if self.msteps else {}
         streams |= {"retain": splits.retain} if self.alpha else {}
         phases = self.alternation(teacher_of(model, streams, context.team, copied=self.augment))
-        history = _History(model, splits, context.team) if self.rewind else None
         sizes = {} if self.forget_batch_size is None else {"forget": self.forget_batch_size}
-        self.descend(model, splits, context, phases, batch_sizes=sizes, stop_after_epoch=history and history.keep)
-        if history:
-            context.notes |= history.rewind()
+        self.descend(model, splits, context, phases, batch_sizes=sizes)
         return model
 
     def alternation(self, teacher: Teacher) -> Phases:
         """Return the passes of each epoch: the climb while it lasts, then the descent."""
 
         def climb(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
-            return -distillation(teacher("forget", batch), model(batch.x), self.temperature, batch.weight)
+            return -distillation(teacher("forget", batch), model(batch.x), self.temperature)
 
         def descent(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
             if not self.alpha:
@@ -88,12 +81,10 @@ class SCRUB(ForgettingMethod):
         return lambda epoch: [TrainingPhase(climb, "forget")] * (epoch < self.msteps) + [TrainingPhase(descent)]
 
 
-def distillation(teacher: Tensor, student: Tensor, temperature: float, weight: Tensor | None = None) -> Tensor:
-    """Return T^2 * mean_i w_i KL(softmax(t_i / T) || softmax(s_i / T)) of logits (n, classes)."""
+def distillation(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
+    """Return T^2 * mean_i KL(softmax(t_i / T) || softmax(s_i / T)) of logits (n, classes)."""
     log_s, t = F.log_softmax(student / temperature, 1), F.softmax(teacher / temperature, 1)
-    if weight is None:
-        return F.kl_div(log_s, t, reduction="batchmean") * temperature**2
-    return (weight * F.kl_div(log_s, t, reduction="none").sum(1)).mean() * temperature**2
+    return F.kl_div(log_s, t, reduction="batchmean") * temperature**2
 
 
 def teacher_of(
@@ -108,32 +99,3 @@ def teacher_of(
         return lambda stream, batch: cached[stream][batch.indices].to(batch.x.device)
     frozen = copy.deepcopy(model).eval().requires_grad_(False)
     return lambda stream, batch: frozen(batch.x)
-
-
-class _History:
-    """The student after each epoch, with its error on the forget set."""
-
-    def __init__(self, model: nn.Module, splits: Splits, team: Team) -> None:
-        self.model, self.forget, self.alike, self.team = model, splits.forget, held_out_alike(splits), team
-        if not len(self.alike):
-            raise InputError(
-                "scrub: rewind needs validation samples of the forgotten classes, and there are none; "
-                "set data.validation_size, or rewind=false (class form has none at all)"
-            )
-        self.states: list[dict[str, Tensor]] = []
-        self.errors: list[float] = []
-
-    def keep(self, epoch: int) -> bool:
-        """Note the student after an epoch; never ends the training."""
-        self.states.append({name: value.clone() for name, value in self.model.state_dict().items()})
-        self.errors.append(error_rate(self.model, self.forget, self.team))
-        return False
-
-    def rewind(self) -> dict[str, Any]:
-        """Load the chosen epoch into the model and return what was compared; of equal epochs the last is taken."""
-        goal = error_rate(self.model, self.alike, self.team)
-        if not self.states:
-            return {"rewind_epoch": 0, "validation_error": goal}
-        chosen = min(reversed(range(len(self.errors))), key=lambda epoch: abs(self.errors[epoch] - goal))
-        self.model.load_state_dict(self.states[chosen])
-        return {"rewind_epoch": chosen + 1, "forget_errors": self.errors, "validation_error": goal}

@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from residuum.methods.as_trained import AsTrained
-from residuum.methods.base import Context, Keep
-from residuum.training import STRICT
+from residuum.methods.base import Context
+from residuum.training import STRICT, Fraction
 from residuum.types import Splits
 
 
@@ -39,7 +39,7 @@ class SoftReset(AsTrained):
     epochs: Annotated[int, Field(ge=0)] = 10
     share: Annotated[float, Field(gt=0, le=1)] | None = None
     batch_share: Annotated[float, Field(gt=0, le=1)] | None = None
-    keep: Keep = 0.3
+    keep: Fraction = 0.3
     bn_stats: Literal["mix", "reset"] = "mix"
 
     def filled(self, context: Context) -> Self:

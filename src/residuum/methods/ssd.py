@@ -10,10 +10,10 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from residuum.methods.base import Context, Method
-from residuum.methods.gradients import Weights, chunks, squared_gradients, summed
+from residuum.methods.gradients import Weights, summed
 from residuum.models import device_of, evaluating
 from residuum.parallel import SINGLE_PROCESS, Team
-from residuum.training import STRICT, NonNegative, Positive
+from residuum.training import STRICT, NonNegative
 from residuum.types import Samples, Splits, child_seed, generator, warn
 
 
@@ -26,9 +26,8 @@ class SSD(Method):
     the squared gradient of the batch-mean loss, averaged over batches: it depends on the batch size, so with
     `batching="equal"` both sets use batches of the same size, min(batch_size, |S_f|), equal up to one sample. With
     "reference", as in the reference code, both are cut into batches of `batch_size` and a smaller last one: published
-    alphas are meant for that, and weights count for more on a set smaller than a batch. `per_sample=True` squares the
-    gradient of each sample instead, the empirical Fisher information. No training; `dampening` is the literature's
-    lambda.
+    alphas are meant for that, and weights count for more on a set smaller than a batch. No training;
+    `dampening` is the literature's lambda.
     Reference: Foster, Schoepf, Brintrup, "Fast Machine Unlearning without Retraining through Selective Synaptic
     Dampening", AAAI 2024.
 
@@ -43,10 +42,8 @@ class SSD(Method):
     alpha: NonNegative = 10.0
     dampening: NonNegative = 1.0
     reference: Literal["full", "retain"] = "full"
-    per_sample: bool = False
     batching: Literal["equal", "reference"] = "equal"
     batch_size: Annotated[int, Field(ge=1)] = 128
-    memory_mib: Positive = 256.0
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Dampen the copy."""
@@ -64,13 +61,11 @@ class SSD(Method):
         if not dampened:
             warn(f"no weight was dampened, the model is the original; lower alpha (now {self.alpha:g})")
         context.notes |= {"dampened_weights": dampened, "weights": sum(v.numel() for v in forget.values())}
-        context.notes |= {} if self.per_sample else {"batch_size": size}
+        context.notes |= {"batch_size": size}
         return model
 
     def importance(self, model: nn.Module, samples: Samples, size: int, context: Context) -> Weights:
         """Return the diagonal importance of every weight on some samples."""
-        if self.per_sample:
-            return sample_importance(model, samples, memory_mib=self.memory_mib, team=context.team)
         seed = child_seed(context.batch_seed, "ssd")
         equal = self.batching == "equal"
         return batch_importance(model, samples, size=size, seed=seed, equal=equal, team=context.team)
@@ -104,13 +99,4 @@ def batch_importance(
             gradients = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
             for name, gradient in zip(weights, gradients, strict=True):
                 total[name] += gradient.square() / len(batches)
-    return summed(total, team)
-
-
-def sample_importance(model: nn.Module, samples: Samples, *, memory_mib: float, team: Team = SINGLE_PROCESS) -> Weights:
-    """Return mean_i (d CE(sample i) / dw)^2."""
-    total = {name: torch.zeros_like(p) for name, p in model.named_parameters() if p.requires_grad}
-    for rows in chunks(model, samples, memory_mib)[team.rank :: team.size]:
-        for name, value in squared_gradients(model, *samples.batch(rows)).items():
-            total[name] += value / len(samples)
     return summed(total, team)

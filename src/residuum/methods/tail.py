@@ -62,7 +62,7 @@ class TailMethod(GD):
 
     def refuse_frozen_statistics(self, parts: Parts) -> None:
         """Refuse mixed ones; those of an entirely fresh tail are as a fresh network's."""
-        if self.kept:
+        if self.keep:
             super().refuse_frozen_statistics(parts)
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
