@@ -10,7 +10,7 @@ from rich.console import Console
 
 from residuum.record import RelearnSummary
 from residuum.reporting.summary import relearn_text
-from residuum.reporting.terminal import metrics_tables, prevalence_tables, residual_tables, run_tables, verdict_table
+from residuum.reporting.terminal import metrics_tables, run_tables, verdict_table
 
 
 def printed(tables, width=200):
@@ -32,39 +32,12 @@ def test_verdicts_are_the_pages_in_the_same_words(make_run):
     assert "Of 2 methods: residual knowledge found in 1" in text
 
 
-def test_tables_show_mean_deviation_gap_cost_and_floor(make_run):
+def test_metrics_show_mean_deviation_gap_and_cost(make_run):
     run = make_run()
     text, gd = printed(metrics_tables(run, 200)), run.rows["gd"].summary
     gap = abs(gd.test_accuracy.mean - run.rows["retrain"].summary.test_accuracy.mean)
     assert f"{gd.test_accuracy.mean:.2f} ± {gd.test_accuracy.std:.2f} ({gap:.2f})" in lines_of(text, "gd")[0]
     assert " 25.0 " in lines_of(text, "gd")[0]
-    text, audits = printed(residual_tables(run, "gaussian", 200)), run.rows["gd"].audits("gaussian")
-    known = [audit.residual_knowledge for audit in audits]
-    mean, low, high = sum(r.pooled[2] for r in known) / 3, min(r.low[2] for r in known), max(r.high[2] for r in known)
-    assert f"{mean:.2f} [{low:.2f}, {high:.2f}]" in lines_of(text, "gd")[0]
-    floor = run.record.noise_floor["gaussian"]
-    assert f"[{floor.low[1]:.2f}, {floor.high[1]:.2f}]" in lines_of(text, "noise floor")[0]
-
-
-def test_prevalence_is_shown_in_per_cent_and_left_out_where_chance_plays_no_part(make_run):
-    run = make_run()
-    text = printed(prevalence_tables(run, "gaussian", 200))
-    shares = [audit.prevalence_significant[2] for audit in run.rows["gd"].audits("gaussian")]
-    cells = [cell.strip() for cell in lines_of(text, "gd")[0].split("│")[2:5]]
-    assert cells[0] == "–"
-    assert cells[2] == f"{100 * sum(shares) / 3:.1f}"
-
-
-def test_a_ratio_that_does_not_exist_is_a_dash(make_run, change):
-    def without_ratio(record):
-        knowledge = record["methods"]["gd"]["per_seed"]["2"]["audits"]["gaussian"]["residual_knowledge"]
-        for end in ("pooled", "low", "high"):
-            knowledge[end][1] = None
-
-    run = change(make_run(), without_ratio)
-    cells = lines_of(printed(residual_tables(run, "gaussian", 200)), "gd")[0].split("│")
-    assert cells[3].strip() == "–"
-    assert "[" in cells[4]
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])
