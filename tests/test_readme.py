@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+import tomllib
 from itertools import pairwise
 from pathlib import Path
 from string import Template
@@ -66,7 +67,33 @@ def commands(program):
 
 def test_every_command_is_known_to_these_tests():
     assert {command[0] for command in COMMANDS} == {"make", "pip", "residuum"}
-    assert commands("pip") == [["install", "residuum"]]  # `make release-check` installs what would be there
+    assert commands("make") == [["demo"], ["test"]]
+    assert commands("pip") == [["install", "-c", "constraints-cpu.txt", "."]]
+
+
+def test_the_readme_opens_with_what_works_in_a_fresh_clone():
+    assert COMMANDS[:2] == [["make", "demo"], ["make", "test"]]
+    assert next(language for language, _ in BLOCKS) == "sh"
+
+
+def test_nothing_promises_a_package_index():
+    """Nothing is published: `pip install residuum`, or an extra of it, would find nothing or another package."""
+    folders = ("docs", "notebooks", "website", "examples", "src", ".ci", ".github")
+    endings = {".md", ".py", ".ipynb", ".j2", ".html", ".yml", ".toml", ".sh", ""}
+    inside = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in endings]
+    texts = {path: path.read_text(encoding="utf-8") for path in (*ROOT.glob("*.md"), *inside) if path.is_file()}
+    assert len(texts) > 200
+    promise = re.compile(
+        r"pip3? install[^\n#`]*(?<![\w./-])residuum\b(?!'s)|(?<!\w)residuum\[|pypi\.org/project/residuum"
+    )
+    assert {str(path): promise.findall(text) for path, text in texts.items() if promise.search(text)} == {}
+
+
+def test_the_table_of_extras_names_those_that_exist():
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("| extra | adds |")[2].partition("\n\n")[0]
+    named = re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in table.splitlines() if "|" in line))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert sorted(named) == sorted(project["optional-dependencies"])
 
 
 @pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
@@ -74,7 +101,10 @@ def test_every_command_is_known_to_these_tests():
 def test_python_examples_run(block, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
-    assert capsys.readouterr().out.strip()
+    printed = capsys.readouterr().out.strip()
+    shown = re.search(re.escape(block) + r"```\n[^`]*```text\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
+    assert printed
+    assert shown is None or printed == shown[1].strip()
 
 
 @pytest.mark.parametrize("arguments", commands("residuum"), ids=" ".join)

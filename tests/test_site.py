@@ -13,7 +13,7 @@ from website import check
 import residuum
 from residuum.methods import BUILT_IN
 
-pytest.importorskip("mkdocs", reason="the site is built with residuum[docs]")
+pytest.importorskip("mkdocs", reason="the site is built with the extra docs")
 ROOT = Path(__file__).parents[1]
 
 
