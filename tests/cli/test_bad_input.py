@@ -89,7 +89,6 @@ def home(tmp_path_factory):
     (folder / "text.npz").write_text("no zip")
     np.savez(folder / "odd.npz", z=np.zeros(3))
     np.savez(folder / "objects.npz", x=np.array([{}], dtype=object), y=np.zeros(1))
-    np.savez(folder / "pair.npz", unlearned=np.array(["a", "b"]), retrained=np.array(["a", "b"]))
     save_weights(build_model("mlp", (4,), 3, seed=0), folder / "mlp.safetensors")
     save_file({}, folder / "nothing.safetensors")
     (folder / "manifest.json").write_text("[]")
@@ -373,28 +372,13 @@ report runs/good --fail-if 'nobody.r > 1': nobody
 report runs/good --fail-if 'r > 1e999': finite
 run tiny --fail-if 'r > 1e999': finite
 report runs/requests: requests.json
-# checks, lists, bounds
+# checks, lists
 check nobody: unknown method
 check no.such:Method: cannot load
 check os:path: --kind
 check '': unknown method
 check :: cannot load
 list nothing: unknown list
-bound sphere --dimension 1 --tau 0.1: dimension
-bound sphere --dimension x --tau 0.1: dimension
-bound sphere --dimension 3 --tau nan: tau
-bound indistinguishability --eps -1 --delta 0.1: eps
-bound residual --ratio -1 --accuracy 0.5: ratio
-bound renyi --alpha 1 --divergence 1 --delta 0.1: alpha
-bound renyi --alpha 2 --divergence 1 --divergence 2 --delta 0.1: as many divergences as orders
-bound readout missing.npz: missing.npz
-bound readout folder: folder
-bound readout text.npz: text.npz
-bound readout odd.npz: unlearned is not a file
-bound readout pair.npz: pair.npz
-bound empirical objects.npz --delta 0.1: objects.npz
-bound empirical pair.npz --delta 0.1: pair.npz
-bound langevin --n 0 --removed 1 --steps 1 --learn-steps 1 --l2 1 --sigma 1 --delta 0.1: n
 store nothing: No such command
 store ls --store missing: missing
 """
