@@ -59,14 +59,6 @@ RECORDS = {
     "metrics": changed("methods", "gd", "per_seed", "131", "metrics", to=3),
     "nan": json.dumps(RUN).replace('"passes": ', '"seconds": NaN, "passes": ', 1),
 }
-PAPERS = {
-    "paper-list": "[]",
-    "paper-empty": "",
-    "paper-text": '{"tables": "none"}',
-    "paper-deep": "[" * 100_000,
-    "paper-numbers": '{"tables": {"t": {"results": {"digits": {"GD": {"test_acc": "high"}}}}}}',
-    "paper-other": '{"tables": {"t": {"results": 3}}}',
-}
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +72,6 @@ def home(tmp_path_factory):
     (folder / "runs" / "good" / "results.json").write_text(json.dumps(RUN))
     (folder / "runs" / "requests").mkdir()
     (folder / "runs" / "requests" / "requests.json").write_text('{"schema": "residuum.requests/1", "seeds": []}')
-    for name, text in PAPERS.items():
-        (folder / f"{name}.json").write_text(text)
     (folder / "folder").mkdir()
     (folder / "empty").write_text("")
     (folder / "binary").write_bytes(b"\xff\xfe\x00\x80")
@@ -363,10 +353,6 @@ report missing: missing
 report folder: folder
 report empty: empty
 report runs/good runs/good: expected different runs
-report runs/good --paper-file missing.json: missing.json
-report runs/good --paper-file folder: folder
-report runs/good --paper-file pipe: regular file
-report runs/good --paper-file binary: binary
 report runs/good --out empty: cannot write
 report runs/good --fail-if 'nobody.r > 1': nobody
 report runs/good --fail-if 'r > 1e999': finite
@@ -392,8 +378,6 @@ def table():
             yield command, said
     for name in RECORDS:
         yield f"report runs/{name}", f"runs/{name}"
-    for name in PAPERS:
-        yield f"report runs/good --paper-file {name}.json", f"{name}.json"
 
 
 TABLE = list(table())
