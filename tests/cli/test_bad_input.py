@@ -171,8 +171,6 @@ run tiny --set model.width=0: width
 run tiny --set model.width=1000000: width
 run tiny --set model.width=99999999999999999999: width
 run tiny --set model.name=resnet18 --set model.width=100000: width
-run tiny --set picture=3: picture
-run tiny --set picture.radius=0: picture
 run tiny --set accept_reference=maybe: accept_reference
 run tiny --set earlier=3: earlier
 run tiny --set left_open=3: left_open

@@ -5,7 +5,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from residuum.decision_regions import Answers, write_figure
 from residuum.errors import InputError
 from residuum.files import locked, write_whole
 from residuum.record import Requests
@@ -68,15 +67,7 @@ def _write_runs(runs: list[Run], gallery: bool | None, samples: bool | None, out
     with _writing_to(target):
         (target / SAMPLES).unlink(missing_ok=True)  # ids that are not wanted any more
         files = [_write(target / name, text) for name, text in texts.items()]
-        files += write_figures(runs, target / "figures")
-        return [*files, *(path for run in runs for path in _write_picture(run, target / "figures"))]
-
-
-def _write_picture(run: Run, folder: Path) -> list[Path]:
-    if run.record.scenario.settings.picture is None:
-        return []
-    answers = [Answers.load(run.folder / "pictures" / f"{seed}.npz") for seed in run.seeds]
-    return write_figure(answers, folder, run.record.scenario.name)
+        return [*files, *write_figures(runs, target / "figures")]
 
 
 def _write_requests(folder: Path, target: Path, **options: Any) -> list[Path]:  # noqa: ANN401 (those of write_report)
