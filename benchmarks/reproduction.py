@@ -1,6 +1,6 @@
 """The findings of the literature, each as a check on runs of ours: our number, its interval, and whether it agrees.
 
-    python benchmarks/reproduction.py RUN [RUN ...]
+    python -m benchmarks.reproduction RUN [RUN ...]
 
 RUN is the folder of a run, or one of docs/reproduction: a results.json is enough. Tables in markdown for each: the rows
 with r, G, M, average gap and cost; the published values beside ours; r at every radius; and the findings, but for those
@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.published import METRICS, Comparison, compare, load_published
+
 from residuum.experiments.parsing import as_text
 from residuum.record import Spread
 from residuum.reporting import Run
 from residuum.reporting.evidence import Finding, Quantity, find
 from residuum.reporting.glossary import GAP
-from residuum.reporting.published import METRICS, Comparison, compare, load_published
 from residuum.reporting.summary import RowSummary
 from residuum.reporting.wording import estimate_words, figure_words
 

@@ -29,7 +29,6 @@ from residuum.experiments.store import Store
 from residuum.models import build_model, load_weights
 from residuum.models.weights import RECORD, read_manifest
 from residuum.record import Requests, Results
-from residuum.reporting.published import LITERATURE, load_published
 from residuum.reporting.verdict import parse_condition
 from residuum.types import InputError
 
@@ -228,7 +227,6 @@ FILES = {
     "manifest.json": (lambda: json_bytes(MANIFEST), read_manifest),
     "results.json": (lambda: json_bytes(json.loads(GOLDEN.read_text())), record(Results, "results.json")),
     "requests.json": (lambda: json_bytes(request_tree()), record(Requests, "requests.json")),
-    "paper.json": (lambda: json_bytes(json.loads(LITERATURE.read_text())), load_published),
     "own.toml": (lambda: damaged(SCENARIO.read_bytes()), lambda file: load_scenario(str(file))),
 }
 WRITTEN = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+import tomllib
 from itertools import pairwise
 from pathlib import Path
 from string import Template
@@ -17,6 +18,7 @@ from residuum.cli import make_app, run_command
 from residuum.cli.options import parse_seeds, parse_setting
 from residuum.cli.tune import grid_points, row_text
 from residuum.experiments import Experiment
+from residuum.methods import BUILT_IN
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(ROOT.glob("docs/**/*.md"))
@@ -66,7 +68,33 @@ def commands(program):
 
 def test_every_command_is_known_to_these_tests():
     assert {command[0] for command in COMMANDS} == {"make", "pip", "residuum"}
-    assert commands("pip") == [["install", "residuum"]]  # `make release-check` installs what would be there
+    assert commands("make") == [["demo"], ["test"]]
+    assert commands("pip") == [["install", "-c", "constraints-cpu.txt", "."]]
+
+
+def test_the_readme_opens_with_what_works_in_a_fresh_clone():
+    assert COMMANDS[:2] == [["make", "demo"], ["make", "test"]]
+    assert next(language for language, _ in BLOCKS) == "sh"
+
+
+def test_nothing_promises_a_package_index():
+    """Nothing is published: `pip install residuum`, or an extra of it, would find nothing or another package."""
+    folders = ("docs", "notebooks", "website", "examples", "src", ".ci", ".github")
+    endings = {".md", ".py", ".ipynb", ".j2", ".html", ".yml", ".toml", ".sh", ""}
+    inside = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in endings]
+    texts = {path: path.read_text(encoding="utf-8") for path in (*ROOT.glob("*.md"), *inside) if path.is_file()}
+    assert len(texts) > 200
+    promise = re.compile(
+        r"pip3? install[^\n#`]*(?<![\w./-])residuum\b(?!'s)|(?<!\w)residuum\[|pypi\.org/project/residuum"
+    )
+    assert {str(path): promise.findall(text) for path, text in texts.items() if promise.search(text)} == {}
+
+
+def test_the_table_of_extras_names_those_that_exist():
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("| extra | adds |")[2].partition("\n\n")[0]
+    named = re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in table.splitlines() if "|" in line))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert sorted(named) == sorted(project["optional-dependencies"])
 
 
 @pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
@@ -74,7 +102,10 @@ def test_every_command_is_known_to_these_tests():
 def test_python_examples_run(block, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
-    assert capsys.readouterr().out.strip()
+    printed = capsys.readouterr().out.strip()
+    shown = re.search(re.escape(block) + r"```\n[^`]*```text\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
+    assert printed
+    assert shown is None or printed == shown[1].strip()
 
 
 @pytest.mark.parametrize("arguments", commands("residuum"), ids=" ".join)
@@ -153,3 +184,104 @@ def test_tables_show_what_was_measured(page):
     text = page.read_text(encoding="utf-8")
     assert len(re.findall(r"^\| ", text, re.M)) > 20
     assert text == tables.with_tables(text)
+
+
+def text_of(file):
+    return (ROOT / file).read_text(encoding="utf-8")
+
+
+def first_number(cell):
+    return float(cell.split()[0])
+
+
+CLEAN = "no residual knowledge found at this precision"
+
+
+def clean_methods(scenario):
+    lines = {row: tables.measured()[scenario, row] for row in tables.labels(scenario)}
+    return {row for row, line in lines.items() if line["verdict"] == CLEAN}
+
+
+@pytest.mark.parametrize("method", [method.name for method in BUILT_IN])
+def test_what_methods_leave_behind_is_what_was_measured(method):
+    section = re.search(rf"^## {method}\n(.*?)(?=^## |\Z)", text_of("docs/methods.md"), re.M | re.S)[1]
+    said = re.search(
+        r"\*Left behind\* on digits: r ([\d.]+), M ([\d.]+); on digits-random: r ([\d.]+), M ([\d.]+)", section
+    )
+    measured = [tables.measured()[scenario, method] for scenario in tables.SCENARIOS]
+    assert [float(number) for number in said.groups()] == [first_number(line[key]) for line in measured for key in "rM"]
+    (cost,) = re.findall(r"; cost (under 1|\d+) % of re-training", section)
+    assert cost == ("under 1" if 0 < float(measured[0]["cost"]) < 1 else f"{float(measured[0]['cost']):.0f}")
+
+
+def test_pages_name_the_methods_in_which_nothing_was_found():
+    both = clean_methods("digits") & clean_methods("digits-random")
+    named = re.search(
+        r"^In (\w+) methods nothing was found on either scenario: (.*?)\.", text_of("docs/results.md"), re.M
+    )
+    assert set(re.findall(r"`(\w+)`", named[2])) == both
+    assert named[1] == {4: "four"}[len(both)]
+    newer = {"teacher", "salun", "amun", "msg", "ct", "falw", "regun"}
+    assert newer & both == {"teacher"}
+    assert newer & (clean_methods("digits") ^ clean_methods("digits-random")) == {"msg", "falw"}
+    assert "on both scenarios, MSG and FaLW on digits only" in text_of("docs/digits-settings.md")
+
+
+def test_soft_reset_costs_and_loses_what_the_results_page_says():
+    lines = [(tables.measured()[name, "soft_reset"], tables.measured()[name, "retrain"]) for name in tables.SCENARIOS]
+    cost, lost = re.search(
+        r"at (\d+) % of re-training's cost and within ([\d.]+) points", text_of("docs/results.md")
+    ).groups()
+    assert {float(row["cost"]) for row, _ in lines} == {float(cost)}
+    assert round(
+        max(float(reference["test_accuracy"]) - float(row["test_accuracy"]) for row, reference in lines), 1
+    ) == float(lost)
+
+
+def test_the_settings_of_soft_reset_in_the_readme_are_those_measured():
+    (row,) = Experiment.create("digits", methods="soft_reset").rows
+    (text,) = re.findall(r'"soft_reset:([^"]+)"', text_of("README.md"))
+    for setting in text.split(":"):
+        name, value = setting.split("=")
+        assert row.settings[name] == float(value), setting
+    assert f"`soft_reset:{text}`" in text_of("docs/methods.md")
+
+
+def test_the_rate_of_false_alarms_is_the_largest_of_the_table():
+    table = re.search(r"^\| called anything but clean.*?\n\n", text_of("docs/audit.md"), re.M | re.S)[0]
+    rates = [float(cell) for line in table.splitlines()[2:] for cell in line.split("|")[3:-1]]
+    (said,) = re.findall(r"anything but clean or inconclusive in at most ([\d.]+) % of runs", text_of("docs/report.md"))
+    assert float(said) == max(rates)
+
+
+def test_the_number_of_methods_is_that_of_the_package():
+    assert len(BUILT_IN) == 20
+    assert "Residuum has twenty unlearning methods" in text_of("README.md")
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda page: page.stem)
+def test_tests_that_a_page_names_exist(page):
+    files = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
+    for name in re.findall(r"`(?:tests/[\w/]*)?(test_\w+\.py)`", page.read_text(encoding="utf-8")):
+        assert name in files, name
+    for name in re.findall(r"`(test_\w+_\w+_\w+)`", page.read_text(encoding="utf-8")):
+        assert any(f"def {name}(" in text for text in files.values()), name
+
+
+def test_what_the_first_request_forgets_is_what_the_command_prints(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    command = command_lines("docs/requests.md")[0]
+    assert run_command([*command[1:], "--dry-run"]) == 0
+    (said,) = re.findall(r"^residuum: (request 1 forgets .*)$", text_of("docs/requests.md"), re.M)
+    assert said in capsys.readouterr().out.splitlines()
+
+
+def test_gates_are_linked_where_they_are_explained():
+    assert "([the gates](report.md#a-fair-reference))" in text_of("docs/ci-gate.md")
+    section = text_of("docs/report.md").partition("### A fair reference\n")[2].partition("\n## ")[0]
+    assert "| gate | refused when |" in section
+
+
+def test_notebooks_standardize_with_constants_as_the_guide_asks():
+    assert "Standardise with constants that were fixed before training" in text_of("docs/tables.md")
+    assert not [path for path in (ROOT / "notebooks").glob("*.ipynb") if ".mean(0)" in path.read_text(encoding="utf-8")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from website import check
 import residuum
 from residuum.methods import BUILT_IN
 
-pytest.importorskip("mkdocs", reason="the site is built with residuum[docs]")
+pytest.importorskip("mkdocs", reason="the site is built with the extra docs")
 ROOT = Path(__file__).parents[1]
 
 
@@ -25,6 +26,12 @@ def site(tmp_path_factory):
     done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, env=quiet, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
+
+
+def test_no_page_is_twice_in_the_navigation():
+    pages = re.findall(r"[\w./-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2])
+    assert len(pages) > 20
+    assert sorted(pages) == sorted(set(pages))
 
 
 def test_every_link_of_the_site_resolves_and_nothing_is_fetched(site):

@@ -182,7 +182,7 @@ def _cluster(address: str) -> Iterator[Executor]:
         from distributed import CancelledError, Client, KilledWorker
         from distributed.comm import CommClosedError
     except ImportError:
-        raise InputError("--cluster needs dask.distributed; install residuum[dist]") from None
+        raise InputError('--cluster needs dask.distributed; run pip install ".[dist]" in a clone') from None
     try:
         client = Client(address, timeout=REACH)
     except (OSError, ValueError) as error:

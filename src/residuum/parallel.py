@@ -156,7 +156,9 @@ def _make_fabric(devices: int, nodes: int, precision: str) -> Fabric:
         from lightning_fabric import Fabric
         from lightning_fabric.strategies.ddp import DDPStrategy
     except ImportError:
-        raise InputError("--devices, --nodes and --precision need lightning-fabric; install residuum[dist]") from None
+        raise InputError(
+            '--devices, --nodes and --precision need lightning-fabric; run pip install ".[dist]" in a clone'
+        ) from None
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     os.environ.setdefault("USE_LIBUV", "0")  # with it, some builds of torch abort when the processes disconnect
     strategy = DDPStrategy(timeout=_connection()) if devices * nodes > 1 else "auto"

@@ -10,7 +10,7 @@ PACKS = "packs.txt"  # where evidence packs of the run were written to, a path a
 REPORT = ("report.html", "table.tex", "table.csv", "samples.csv", "figures")
 # beside its record, by kind: what a run wrote, and what reports made of it
 BESIDE: dict[type[Stored], tuple[str, ...]] = {
-    Results: ("counts", "gallery", "models", "pictures", "sweep.csv", *REPORT),
+    Results: ("counts", "gallery", "models", "sweep.csv", *REPORT),
     Requests: ("request-*", "index.html", "requests.csv"),
 }
 

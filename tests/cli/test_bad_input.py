@@ -59,14 +59,6 @@ RECORDS = {
     "metrics": changed("methods", "gd", "per_seed", "131", "metrics", to=3),
     "nan": json.dumps(RUN).replace('"passes": ', '"seconds": NaN, "passes": ', 1),
 }
-PAPERS = {
-    "paper-list": "[]",
-    "paper-empty": "",
-    "paper-text": '{"tables": "none"}',
-    "paper-deep": "[" * 100_000,
-    "paper-numbers": '{"tables": {"t": {"results": {"digits": {"GD": {"test_acc": "high"}}}}}}',
-    "paper-other": '{"tables": {"t": {"results": 3}}}',
-}
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +72,6 @@ def home(tmp_path_factory):
     (folder / "runs" / "good" / "results.json").write_text(json.dumps(RUN))
     (folder / "runs" / "requests").mkdir()
     (folder / "runs" / "requests" / "requests.json").write_text('{"schema": "residuum.requests/1", "seeds": []}')
-    for name, text in PAPERS.items():
-        (folder / f"{name}.json").write_text(text)
     (folder / "folder").mkdir()
     (folder / "empty").write_text("")
     (folder / "binary").write_bytes(b"\xff\xfe\x00\x80")
@@ -89,7 +79,6 @@ def home(tmp_path_factory):
     (folder / "text.npz").write_text("no zip")
     np.savez(folder / "odd.npz", z=np.zeros(3))
     np.savez(folder / "objects.npz", x=np.array([{}], dtype=object), y=np.zeros(1))
-    np.savez(folder / "pair.npz", unlearned=np.array(["a", "b"]), retrained=np.array(["a", "b"]))
     save_weights(build_model("mlp", (4,), 3, seed=0), folder / "mlp.safetensors")
     save_file({}, folder / "nothing.safetensors")
     (folder / "manifest.json").write_text("[]")
@@ -182,8 +171,6 @@ run tiny --set model.width=0: width
 run tiny --set model.width=1000000: width
 run tiny --set model.width=99999999999999999999: width
 run tiny --set model.name=resnet18 --set model.width=100000: width
-run tiny --set picture=3: picture
-run tiny --set picture.radius=0: picture
 run tiny --set accept_reference=maybe: accept_reference
 run tiny --set earlier=3: earlier
 run tiny --set left_open=3: left_open
@@ -364,37 +351,18 @@ report missing: missing
 report folder: folder
 report empty: empty
 report runs/good runs/good: expected different runs
-report runs/good --paper-file missing.json: missing.json
-report runs/good --paper-file folder: folder
-report runs/good --paper-file pipe: regular file
-report runs/good --paper-file binary: binary
 report runs/good --out empty: cannot write
 report runs/good --fail-if 'nobody.r > 1': nobody
 report runs/good --fail-if 'r > 1e999': finite
 run tiny --fail-if 'r > 1e999': finite
 report runs/requests: requests.json
-# checks, lists, bounds
+# checks, lists
 check nobody: unknown method
 check no.such:Method: cannot load
 check os:path: --kind
 check '': unknown method
 check :: cannot load
 list nothing: unknown list
-bound sphere --dimension 1 --tau 0.1: dimension
-bound sphere --dimension x --tau 0.1: dimension
-bound sphere --dimension 3 --tau nan: tau
-bound indistinguishability --eps -1 --delta 0.1: eps
-bound residual --ratio -1 --accuracy 0.5: ratio
-bound renyi --alpha 1 --divergence 1 --delta 0.1: alpha
-bound renyi --alpha 2 --divergence 1 --divergence 2 --delta 0.1: as many divergences as orders
-bound readout missing.npz: missing.npz
-bound readout folder: folder
-bound readout text.npz: text.npz
-bound readout odd.npz: unlearned is not a file
-bound readout pair.npz: pair.npz
-bound empirical objects.npz --delta 0.1: objects.npz
-bound empirical pair.npz --delta 0.1: pair.npz
-bound langevin --n 0 --removed 1 --steps 1 --learn-steps 1 --l2 1 --sigma 1 --delta 0.1: n
 store nothing: No such command
 store ls --store missing: missing
 """
@@ -408,8 +376,6 @@ def table():
             yield command, said
     for name in RECORDS:
         yield f"report runs/{name}", f"runs/{name}"
-    for name in PAPERS:
-        yield f"report runs/good --paper-file {name}.json", f"{name}.json"
 
 
 TABLE = list(table())

@@ -97,7 +97,7 @@ def test_only_a_follower_may_leave_with_0(monkeypatch):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_output_that_cannot_be_written_is_no_success(tmp_path):
     with open("/dev/full", "w") as full:
-        program = [sys.executable, "-m", "residuum", "bound", "sphere", "--dimension", "3", "--tau", "0.1"]
+        program = [sys.executable, "-m", "residuum", "list", "methods"]
         options = {"text": True, "env": os.environ | {"TMPDIR": str(tmp_path)}}
         done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, check=False, **options)
     assert done.returncode == 1

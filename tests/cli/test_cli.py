@@ -229,7 +229,7 @@ def test_the_module_runs_as_a_program():
 ANSWERED_AT_ONCE = [
     *(["--help"], ["--version"], ["--wrong"], ["wrong"], ["run", "--help"], ["run", "--sedes", "1"]),
     *(["sweep", "--help"], ["report", "--help"], ["list", "--wrong"], ["check", "--help"], ["store", "--help"]),
-    *(["store", "gc", "--wrong"], ["bound", "--help"], ["bound", "--wrong"]),
+    *(["store", "gc", "--help"], ["store", "gc", "--wrong"]),
 ]
 TIMED = """
 import sys, time

@@ -71,7 +71,6 @@ def test_own_data_stay_private_unless_asked_for(folder):
 
 def test_bad_input(folder, tmp_path):
     assert isinstance(call(tmp_path / "nowhere").exception, InputError)
-    assert isinstance(call(folder, "--paper-file", tmp_path / "missing.json").exception, InputError)
     assert not (folder / "report.html").exists()
     (tmp_path / "taken").write_text("a file")
     assert "choose another folder" in str(call(folder, "--out", tmp_path / "taken" / "x").exception)

@@ -59,7 +59,6 @@ LINES = [
     "verify e.zip", "verify e.zip --models run", "verify e.zip --models nowhere", "pack run --out two.zip",
     "report run --fail-if rurk.retain_accuracy>=0", "check gd --json", "store list --store store",
     "run tiny --methods rukr", "verify nothing.zip", "run tiny --set train.epochs=many",
-    "bound indistinguishability --epsilon 0.5 --delta 0.001",
 ]  # fmt: skip
 
 

@@ -38,6 +38,10 @@ def mean_pooled(demo, row):
     return [statistics.fmean(values) for values in zip(*(k["pooled"] for k in knowledge(demo, row)), strict=True)]
 
 
+def test_the_page_has_less_than_a_megabyte(demo_folder):
+    assert (demo_folder / "report.html").stat().st_size < 1_000_000
+
+
 def test_the_reported_seeds_are_the_literatures(demo):
     assert demo["seeds"] == [131, 42, 7]
 

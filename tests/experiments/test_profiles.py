@@ -59,7 +59,7 @@ def test_every_scenario_has_both_profiles_and_names_what_exists(name, profile):
 
 
 def test_the_wanted_scenarios_are_there():
-    small = "tiny digits digits-random iris-figure fashion-mnist small-cifar5 small-cifar5-class vgg11"
+    small = "tiny digits digits-random fashion-mnist small-cifar5 small-cifar5-class vgg11"
     assert {*small.split(), "cifar10", "cifar10-class", "imagenet100"} <= set(SCENARIOS)
 
 
@@ -144,18 +144,6 @@ def test_the_run_says_first_that_pretrained_weights_are_missing(tmp_path, capsys
     assert record.warnings[0].startswith("tiny is meant for weights pre-trained on digits")
     said = capsys.readouterr().err
     assert said.index("warning: tiny is meant for") < said.index("[1/")
-
-
-def test_the_paper_profile_of_the_picture_has_what_is_published_and_lists_the_rest():
-    experiment = Experiment.create("iris-figure", profile="paper")
-    scenario, gd = experiment.scenario, experiment.rows[0]
-    assert (scenario.model.name, scenario.model.width, scenario.data.name) == ("mlp", 100, "iris")
-    assert [row.method for row in experiment.rows] == ["gd"]
-    forgotten = experiment.splits().forget
-    assert (len(forgotten), len(set(forgotten.y.tolist()))) == (7, 3)
-    assert gd.settings | PUBLISHED["gd"] == gd.settings
-    assert {"lr", "weight_decay", "epochs"} <= set(gd.left_open)
-    assert {"lr", "epochs", "batch_size"} <= set(scenario.left_open["train"])
 
 
 def test_epochs_of_retrain_are_its_own():

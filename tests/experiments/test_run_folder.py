@@ -41,7 +41,7 @@ def runs(tmp_path_factory):
 def whole_run(folder):
     """Return the seeds of the run in a folder after checking that every file is there and what it was."""
     record = Results.load(folder)
-    there = {name for name in hashes(folder) if name.split("/")[0] in ("counts", "models", "gallery", "pictures")}
+    there = {name for name in hashes(folder) if name.split("/")[0] in ("counts", "models", "gallery")}
     assert there == record.files.keys()
     check_files(folder, record)
     return record.seeds

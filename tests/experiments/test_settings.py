@@ -9,9 +9,17 @@ import pytest
 from residuum.experiments import SCENARIOS, Experiment, load_scenario
 from residuum.experiments.experiment import parse_row
 from residuum.experiments.parsing import build_perturbation, field_type, override, read_as
-from residuum.experiments.settings import Scenario
+from residuum.experiments.settings import Scenario, Strict
 from residuum.perturbations import FGSM, PGD
 from residuum.types import InputError
+
+
+class Part(Strict):
+    radius: float = 0.1
+
+
+class Holder(Strict):
+    part: Part | None = None
 
 
 def test_every_scenario_loads_and_its_rows_can_be_built():
@@ -157,5 +165,5 @@ def test_the_type_of_a_field_decides_what_a_text_means():
     for expected, options in kinds.items():
         assert all(read_as(kind, str(expected).lower()) == expected for kind in options)
     assert read_as(Literal["predicted"] | float, "0.5") == 0.5
-    assert field_type(Scenario, ["picture", "radius"]) != Any  # reached through "PictureSettings | None"
+    assert field_type(Holder, ["part", "radius"]) != Any  # reached through "Part | None"
     assert field_type(Scenario, ["audit", "taus", "gaussian"]) == Any

@@ -20,7 +20,6 @@ from residuum.reporting.gallery import gallery_of
 from residuum.reporting.glossary import MEASURES
 from residuum.reporting.page import page_text, script_json
 from residuum.reporting.plots import panels
-from residuum.reporting.published import compare, load_published
 from residuum.reporting.run import load_runs
 from residuum.reporting.summary import row_styles
 from residuum.types import InputError
@@ -130,20 +129,6 @@ def test_runs_without_control_or_metrics_still_make_a_page(make_run, change):
     run = change(make_run(), bare)
     text = page_text([run], [gallery_of(run, None)])
     assert "no second re-trained model (control)" in text
-
-
-def test_published_values_stand_beside_ours(make_run, tmp_path):
-    paper = tmp_path / "paper.json"
-    row = {m: {"mean": 50.0, "std": 1.0} for m in ("retain_acc", "unlearn_acc", "test_acc", "mia_acc")}
-    methods = {"Re-train": row, "GD": row | {"avg_gap": {"mean": 9.0}}}
-    paper.write_text(json.dumps({"tables": {"main": {"results": {"digits": methods}}}}))
-    run = make_run()
-    published = load_published(paper)
-    text = page_text([run], [], [compare(run, published)])
-    assert "† its printed average gap is 9, its own columns give 0.00" in text
-    assert "≠ differs" in text
-    other = make_run(name="other")
-    assert "no published values for scenario other" in page_text([other], [], [compare(other, published)])
 
 
 def test_curves_are_the_record_and_means_over_seeds(make_run):

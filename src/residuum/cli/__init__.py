@@ -29,7 +29,7 @@ COMMANDS = {
 }
 DEBUG = "--debug"
 COMPLETION = "_RESIDUUM_COMPLETE"
-GROUPS = {"bound": "residuum.cli.bound:app", "store": "residuum.cli.store:app"}
+GROUPS = {"store": "residuum.cli.store:app"}
 
 
 def main(arguments: list[str] | None = None) -> None:

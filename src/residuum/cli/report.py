@@ -21,8 +21,6 @@ def report_runs(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Folders of finished runs; several are compared.")
     ],
-    paper: Annotated[bool, option("Show the literature's values beside ours.", "--paper")] = False,
-    paper_file: Annotated[Path | None, option("JSON file of other published values.")] = None,
     gallery: options.Gallery = None,
     samples: options.SampleList = None,
     out: Annotated[Path | None, option("Folder to write to; default: the run's own.")] = None,
@@ -35,7 +33,7 @@ def report_runs(
 
     for run in loaded_runs(list(runs)) if fail_if else []:
         options.check_conditions(fail_if, run.rows)
-    found = write_report(list(runs), paper=paper_file or paper, gallery=gallery, samples=samples, out=out)
+    found = write_report(list(runs), gallery=gallery, samples=samples, out=out)
     files = [str(path) for path in found]
     typer.echo(json.dumps(files, indent=1) if as_json else "\n".join(files))
     options.exit_if_failed(loaded_runs(list(runs)) if fail_if else [], fail_if)

@@ -93,15 +93,11 @@ def more_overrides(
 
 
 def print_run(run: Run, seconds: float) -> None:
-    """Print verdicts, tables, warnings, the caption of the picture if there is one, and where the files are."""
+    """Print verdicts, tables, warnings, and where the files are."""
     from residuum.reporting.terminal import print_lines, print_tables, run_tables
 
-    name, figures = run.record.scenario.name, run.folder / "figures"
     print_tables(partial(run_tables, run))
     print_lines(f"warning: {text}" for text in run.record.warnings)
-    if run.record.scenario.settings.picture:
-        print_lines([f"picture: {(figures / f'{name}.txt').read_text(encoding='utf-8').strip()}"])
-        print_lines([f"{figures}: {name}.svg, .png and .html"])
     print_lines([f"{run.folder}: results.json, report.html, table.tex and table.csv after {seconds:.0f} s"])
 
 

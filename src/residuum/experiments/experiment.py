@@ -91,8 +91,6 @@ class Experiment(Strict):
             chosen = chosen.after(_checked_requests(requests, given))
         specs = methods.split(",") if isinstance(methods, str) else methods
         rows = [parse_row(spec, chosen.methods, chosen.left_open) for spec in (chosen.rows if specs is None else specs)]
-        if chosen.picture and not rows:
-            raise InputError("expected at least one method for the picture, got none; give --methods gd")
         root, weights, seen = (Path(path) if path else None for path in (data_root, init_from, manifest))
         created = cls(scenario=chosen, rows=rows, data_root=root, init_from=weights)
         _check_labels(created.labels)

@@ -13,13 +13,7 @@ from residuum.errors import MethodError, plural
 from residuum.experiments.experiment import Experiment
 from residuum.experiments.parsing import build_witness
 from residuum.experiments.pretrained import Pretrained
-from residuum.experiments.settings import (
-    AuditStageSettings,
-    EvaluateSettings,
-    PictureStageSettings,
-    TrainSettings,
-    UnlearnSettings,
-)
+from residuum.experiments.settings import AuditStageSettings, EvaluateSettings, TrainSettings, UnlearnSettings
 from residuum.experiments.stages import EARLIER
 from residuum.experiments.store import Stage, Store
 from residuum.experiments.witnesses import EnsembleSettings, MarginsSettings, WitnessSettings
@@ -43,7 +37,6 @@ class SeedPlan:
     models: dict[str, Stage]
     evaluations: dict[str, Stage]
     audits: dict[str, Stage]
-    picture: Stage | None = None
     before: tuple[Stage, ...] = ()
     witnesses: dict[str, Stage] = field(default_factory=dict)
     margins: dict[str, Stage] = field(default_factory=dict)
@@ -53,8 +46,7 @@ class SeedPlan:
     @property
     def stages(self) -> list[Stage]:
         """All stages, parents before children."""
-        last = [self.picture] if self.picture else []
-        first = [*self.before, *self.models.values(), *self.evaluations.values(), *self.audits.values(), *last]
+        first = [*self.before, *self.models.values(), *self.evaluations.values(), *self.audits.values()]
         others: list[Mapping[Any, Stage]] = [self.witnesses, self.margins, *self.of_references.values(), self.ensembles]
         asked = [stage for stages in others for stage in stages.values()]
         trained = [parent for stage in asked for parent in stage.parents.values() if parent.kind == "train"]
@@ -126,8 +118,7 @@ def _plan_seed(experiment: Experiment, shared: Fields, start: Fields, pretrained
     asked = {**shared, "labels": tuple(models), "pretrained": pretrained}
     audits = {spec: _audit_stage(experiment, spec, asked, models) for spec in experiment.scenario.audit.perturbations}
     witnesses = {spec: _witness_stage(experiment, spec, shared, models) for spec in experiment.witnesses("models")}
-    picture = _picture_stage(experiment, shared, models)
-    return SeedPlan(shared["seed"], models, evaluations, audits, picture, before, witnesses)
+    return SeedPlan(shared["seed"], models, evaluations, audits, before, witnesses)
 
 
 def _plan_models(
@@ -214,15 +205,6 @@ def _next_round(before: Stage, rows: Sequence[str], taus: Sequence[float], draws
         "decided": tuple(label for label in last.labels if label not in rows),
     }
     return Stage(last.model_copy(update=changes), {**before.parents, EARLIER: before})
-
-
-def _picture_stage(experiment: Experiment, shared: Fields, models: Mapping[str, Stage]) -> Stage | None:
-    if experiment.scenario.picture is None:
-        return None
-    row = experiment.rows[0].label
-    labels = ("retrain", row, "control")
-    settings = PictureStageSettings(**shared, name=row, labels=labels, picture=experiment.scenario.picture)
-    return Stage(settings, {label: models[label] for label in labels})
 
 
 @dataclass(frozen=True)

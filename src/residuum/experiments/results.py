@@ -281,5 +281,6 @@ def _sources(result: Result, with_gallery: bool) -> dict[str, Path]:
     found = {counts_path(result, name): source for name, source in result.counts.items()}
     found |= {counts_path(result, f"{name}.heldout"): source for name, source in result.heldout.items()}
     found |= {f"models/{result.seed}/{result.label}.safetensors": result.model}
-    pictures = {"gallery": result.gallery if with_gallery else None, "pictures": result.picture}
-    return found | {f"{what}/{result.seed}.npz": source for what, source in pictures.items() if source}
+    if with_gallery and result.gallery:
+        found[f"gallery/{result.seed}.npz"] = result.gallery
+    return found

@@ -14,7 +14,7 @@ from residuum.errors import MethodError
 from residuum.experiments.experiment import Experiment
 from residuum.experiments.planning import Plans, RowError, SeedPlan, Undecided, all_stages, continued, plan, row_named
 from residuum.experiments.settings import StageSettings, UnlearnSettings
-from residuum.experiments.stages import GALLERY, MODEL, PICTURE, read_record
+from residuum.experiments.stages import GALLERY, MODEL, read_record
 from residuum.experiments.store import Stage, Store
 from residuum.methods import methods
 from residuum.parallel import SINGLE_PROCESS, Team, make_team
@@ -46,7 +46,6 @@ class Result:
     heldout: dict[str, Path]
     gallery: Path | None
     notes: dict[str, Any]
-    picture: Path | None = None
     artefacts: tuple[Path, ...] = ()
     witnesses: dict[str, dict[str, Any]] = field(default_factory=dict)
     ensembles: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -232,8 +231,7 @@ def longest_path_first(stages: Iterable[Stage], seconds: Mapping[str, float | No
 def _gather(seed_plan: SeedPlan, store: Store) -> Iterable[Result]:
     audits = {name: read_record(store.folder(stage)) for name, stage in seed_plan.audits.items()}
     gallery = store.folder(next(iter(seed_plan.audits.values()))) / GALLERY
-    picture = store.folder(seed_plan.picture) / PICTURE if seed_plan.picture else None
-    shared = tuple(store.folder(stage) for stage in (*seed_plan.audits.values(), seed_plan.picture) if stage)
+    shared = tuple(store.folder(stage) for stage in seed_plan.audits.values())
     witnesses = {spec: read_record(store.folder(stage))["values"] for spec, stage in seed_plan.witnesses.items()}
     ensembles = {spec: read_record(store.folder(stage)) for spec, stage in seed_plan.ensembles.items()}
     for spec, stages in seed_plan.of_references.items():
@@ -260,7 +258,6 @@ def _gather(seed_plan: SeedPlan, store: Store) -> Iterable[Result]:
             gallery=gallery if gallery.is_file() else None,
             notes=made.get("notes", {}),
             artefacts=(store.folder(stage), store.folder(seed_plan.evaluations[label]), *shared),
-            picture=picture,
             witnesses={spec: found[label] for spec, found in witnesses.items() if label in found},
             ensembles=ensembles,
         )

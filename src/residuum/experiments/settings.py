@@ -111,20 +111,6 @@ class AuditSettings(Strict):
         return list(dict.fromkeys(-(-self.draws // part) for part in (8, 4, 2, 1)))
 
 
-class PictureSettings(Strict):
-    """The tutorial picture of the first row: all seeds are counted, the first one is drawn.
-
-    A sample shows a contrast if both models agree on it and differ on at least the share `least` of its `copies` with
-    Gaussian noise of this `radius`; the drawing has the first `shown` of them. `resolution` is points along a side.
-    """
-
-    radius: Annotated[float, Field(gt=0)] = 0.1
-    copies: Annotated[int, Field(ge=1, le=1000)] = 100
-    shown: Annotated[int, Field(ge=1)] = 20
-    least: Annotated[float, Field(gt=0, le=1)] = 0.1
-    resolution: Annotated[int, Field(ge=5, le=200)] = 31
-
-
 class Scenario(Strict):
     """A data set, a deletion request, a network, and how everything is trained, unlearned and audited.
 
@@ -148,7 +134,6 @@ class Scenario(Strict):
     pretrained_on: str | None = None
     relearn: Relearning = Relearning()
     audit: AuditSettings = AuditSettings()
-    picture: PictureSettings | None = None
     methods: dict[str, dict[str, Any]] = {}
     left_open: dict[str, list[str]] = {}
     rows: Texts = ()
@@ -270,14 +255,6 @@ class ScoreSettings(StageSettings):
     taus: tuple[float, ...]
     draws: int
     level: bool
-
-
-class PictureStageSettings(StageSettings):
-    """Ask the models of these labels, the reference first, about the tutorial picture."""
-
-    kind = "picture"
-    labels: tuple[str, ...]
-    picture: PictureSettings
 
 
 @lru_cache(maxsize=2)

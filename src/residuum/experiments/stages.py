@@ -18,7 +18,6 @@ from safetensors.torch import load_file, save
 from torch import nn
 
 from residuum.auditing import AuditResult, Counts, audit, first_radius, make_gallery, of_unaffected_classes
-from residuum.decision_regions.querying import query_models
 from residuum.errors import MethodError, say
 from residuum.experiments.manifest import code_fingerprint
 from residuum.experiments.parsing import build_perturbation
@@ -26,7 +25,6 @@ from residuum.experiments.scratch import SealedCheckpoint as Checkpoint
 from residuum.experiments.settings import (
     AuditStageSettings,
     EvaluateSettings,
-    PictureStageSettings,
     ScoreSettings,
     TrainSettings,
     UnlearnSettings,
@@ -54,7 +52,6 @@ INITIAL, GALLERY, RECORD = "initial.safetensors", "gallery.npz", "record.json"
 IDS = "ids.txt"
 EARLIER = ".earlier"  # among the parents: the audit that this one continues; no row can be called so
 SCRATCH = ".scratch"  # among the parents, too: a folder that outlives an interrupted stage, where the store has one
-PICTURE = "picture.npz"
 
 
 def train_stage(settings: TrainSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
@@ -187,16 +184,6 @@ def audit_record(result: AuditResult, label: str, splits: Splits) -> Record:
     return found | {"heldout": found["heldout"] | {"left_out": left_out}}
 
 
-def picture_stage(settings: PictureStageSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
-    """Ask one seed's re-train, unlearned model and control about the plane and about copies of the forget samples."""
-    splits = settings.splits()
-    models = {label: load_weights(parents[label] / MODEL) for label in settings.labels}
-    with measured(settings.threads) as record:
-        picture = query_models(models, splits, seed=settings.seed, **settings.picture.model_dump())
-    picture.save(folder / PICTURE)
-    write_record(folder, record, splits.train)
-
-
 def score_stage(settings: ScoreSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
     """Measure how often one model is right on perturbed copies, at each radius, and its validation accuracy."""
     splits, model = settings.splits(), load_weights(parents["model"] / MODEL).to(team.device)
@@ -236,7 +223,6 @@ STAGES: dict[str, Callable[..., None]] = {
     "evaluate": evaluate_stage,
     "audit": audit_stage,
     "score": score_stage,
-    "picture": picture_stage,
     "margins": margins_stage,
     "witness": witness_stage,
     "ensemble": witness_stage,
@@ -247,7 +233,6 @@ MODULES = {
     "evaluate": ("residuum.metrics", "residuum.data"),
     "audit": ("residuum.auditing", "residuum.models", "residuum.data"),
     "score": ("residuum.auditing", "residuum.metrics", "residuum.models", "residuum.data"),
-    "picture": ("residuum.decision_regions.querying", "residuum.models", "residuum.data"),
     "margins": ("residuum.auditing.witnesses.scores", "residuum.models", "residuum.data"),
     "witness": ("residuum.auditing.witnesses.attacks", "residuum.models", "residuum.data"),
     "ensemble": ("residuum.auditing.witnesses.ensembles", "residuum.data"),

@@ -45,7 +45,7 @@ class Stage:
 
     @property
     def kind(self) -> str:
-        """What is done: train, unlearn, evaluate, audit or picture."""
+        """What is done: train, unlearn, evaluate, audit and so on."""
         return self.settings.kind
 
     @property

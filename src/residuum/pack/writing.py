@@ -185,7 +185,6 @@ def private_record(record: Results) -> dict[str, Any]:
     for request in [settings.get("forget") or {}, *settings.get("earlier", [])]:
         if request.get("forget_ids") is not None:
             request |= {"forget_ids": None, "listed": True}
-    settings |= {"picture": None} if settings.get("picture") else {}
     _forget_file_names(scenario)
     noted = [content, *(result for row in content["methods"].values() for result in row["per_seed"].values())]
     for part in [*noted, *content["methods"].values()]:

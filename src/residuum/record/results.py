@@ -169,7 +169,6 @@ class Settings(Part):
     earlier: list[ForgetRequest] = []
     model: _Chosen = _Chosen()
     audit: _Chosen = _Chosen()
-    picture: dict[str, Any] | None = None
     measures: list[str] = []
     accept_reference: bool = False
     stand_ins: bool = False  # briefly trained models took the place of re-trained ones

@@ -15,7 +15,6 @@ from residuum.reporting.gallery import GalleryPage
 from residuum.reporting.glossary import COLUMNS
 from residuum.reporting.level_rule import FEWEST_RETRAINED
 from residuum.reporting.plots import picture_of, plot_data, taken_measures
-from residuum.reporting.published import Comparison
 from residuum.reporting.run import Run
 from residuum.reporting.samples import ALPHA, SampleList
 from residuum.reporting.summary import COLOURS, found_words, row_styles, value_text, witnesses_of
@@ -28,12 +27,7 @@ TEMPLATES = files("residuum.reporting") / "templates"
 SCRIPTS = ("plot.js", "charts.js", "page.js")
 
 
-def page_text(
-    runs: Sequence[Run],
-    galleries: Sequence[GalleryPage] = (),
-    published: Sequence[list[Comparison]] | None = None,
-    samples: Sequence[SampleList] = (),
-) -> str:
+def page_text(runs: Sequence[Run], galleries: Sequence[GalleryPage] = (), samples: Sequence[SampleList] = ()) -> str:
     """Return the whole page: the same runs give the same text."""
     script, style = "\n".join(_file(name) for name in SCRIPTS), stylesheet()
     return rendered(
@@ -53,7 +47,6 @@ def page_text(
         value_text=value_text,
         found_words=found_words,
         limits_p=ALPHA,
-        published=list(zip(runs, published, strict=True)) if published is not None else None,
         styles=row_styles(runs),
         picture_of=picture_of,
         figure=figure,

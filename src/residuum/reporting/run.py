@@ -108,7 +108,7 @@ class Run:
             import pandas as pd
         except ImportError:
             raise InputError(
-                "expected pandas for a data frame, it is not installed; install residuum[pandas]"
+                'expected pandas for a data frame, it is not installed; run pip install ".[pandas]" in a clone'
             ) from None
         tables = {"results": csv_lines, "audits": audit_lines}
         if table not in tables:

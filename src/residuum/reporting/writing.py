@@ -5,7 +5,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from residuum.decision_regions import Answers, write_figure
 from residuum.errors import InputError
 from residuum.files import locked, write_whole
 from residuum.record import Requests
@@ -13,7 +12,6 @@ from residuum.reporting.exports import csv_table, csv_text, latex_table
 from residuum.reporting.figures import write_figures
 from residuum.reporting.gallery import gallery_of
 from residuum.reporting.page import page_text
-from residuum.reporting.published import Published, compare, load_published
 from residuum.reporting.request_report import index_text, requests_csv
 from residuum.reporting.run import Run, load_runs
 from residuum.reporting.samples import SAMPLES, samples_of
@@ -22,7 +20,6 @@ from residuum.reporting.samples import SAMPLES, samples_of
 def write_report(
     runs: Run | Path | str | Sequence[Run | Path | str],
     *,
-    paper: Path | str | bool | None = None,
     gallery: bool | None = None,
     samples: bool | None = None,
     out: Path | str | None = None,
@@ -30,23 +27,22 @@ def write_report(
     """Write report.html, table.tex, table.csv, samples.csv and figures/*.svg|png from stored results; return the files.
 
     `runs` is a run or its folder (with results.json), or several, which are then compared on one page. The files are
-    written beside results.json; for several runs into `comparison` beside the first, or wherever `out` says. `paper`
-    shows published values beside ours: True those of the literature, a path those of a file (docs/report.md has the
-    format). `gallery` shows pictures of forgotten samples, `samples` lists them by their ids, on the page and in
-    samples.csv; None means for data sets with a public name only. No model is loaded. The folder of a sequence of
-    requests gets index.html and requests.csv, and every request's run its own report; `out` then has the same folders.
+    written beside results.json; for several runs into `comparison` beside the first, or wherever `out` says.
+    `gallery` shows pictures of forgotten samples, `samples` lists them by their ids, on the page and in samples.csv;
+    None means for data sets with a public name only. No model is loaded. The folder of a sequence of requests gets
+    index.html and requests.csv, and every request's run its own report; `out` then has the same folders.
     """
     given = [runs] if isinstance(runs, Run | Path | str) else list(runs)
     folders = [each.folder if isinstance(each, Run) else Path(each) for each in given]
     if len(folders) == 1 and (folders[0] / Requests.FILE).is_file():
         target = folders[0] if out is None else Path(out)
         with locked(folders[0]):
-            return _write_requests(folders[0], target, paper=paper, gallery=gallery, samples=samples)
+            return _write_requests(folders[0], target, gallery=gallery, samples=samples)
     with ExitStack() as stack:
         # in one order everywhere: no two reports can wait for each other
         for folder in sorted({folder.resolve() for folder in folders if folder.is_dir()}):
             stack.enter_context(locked(folder))
-        return _write_runs(load_runs(folders), paper, gallery, samples, out)
+        return _write_runs(load_runs(folders), gallery, samples, out)
 
 
 def loaded_runs(folders: Sequence[Path]) -> list[Run]:
@@ -56,15 +52,11 @@ def loaded_runs(folders: Sequence[Path]) -> list[Run]:
     return load_runs(folders)
 
 
-def _write_runs(
-    runs: list[Run], paper: Path | str | bool | None, gallery: bool | None, samples: bool | None, out: Path | str | None
-) -> list[Path]:
-    published = _published(paper)
+def _write_runs(runs: list[Run], gallery: bool | None, samples: bool | None, out: Path | str | None) -> list[Path]:
     galleries = [gallery_of(run, gallery) for run in runs]
     lists = [samples_of(run, samples) for run in runs]
-    compared = None if published is None else [compare(run, published) for run in runs]
     texts = {
-        "report.html": page_text(runs, galleries, compared, lists),
+        "report.html": page_text(runs, galleries, lists),
         "table.tex": latex_table(runs),
         "table.csv": csv_table(runs),
         **({SAMPLES: csv_text(lines)} if (lines := [line for each in lists for line in each.csv_lines()]) else {}),
@@ -75,21 +67,7 @@ def _write_runs(
     with _writing_to(target):
         (target / SAMPLES).unlink(missing_ok=True)  # ids that are not wanted any more
         files = [_write(target / name, text) for name, text in texts.items()]
-        files += write_figures(runs, target / "figures")
-        return [*files, *(path for run in runs for path in _write_picture(run, target / "figures"))]
-
-
-def _published(paper: Path | str | bool | None) -> Published | None:
-    if not paper:
-        return None
-    return load_published() if paper is True else load_published(Path(paper))
-
-
-def _write_picture(run: Run, folder: Path) -> list[Path]:
-    if run.record.scenario.settings.picture is None:
-        return []
-    answers = [Answers.load(run.folder / "pictures" / f"{seed}.npz") for seed in run.seeds]
-    return write_figure(answers, folder, run.record.scenario.name)
+        return [*files, *write_figures(runs, target / "figures")]
 
 
 def _write_requests(folder: Path, target: Path, **options: Any) -> list[Path]:  # noqa: ANN401 (those of write_report)

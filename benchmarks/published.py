@@ -1,4 +1,7 @@
-"""Published values beside ours: which cells agree, which differ, and which published rows contradict themselves."""
+"""Published values beside ours: which cells agree, which differ, and which published rows contradict themselves.
+
+published.json has the tables of the publication that defines residual knowledge, as printed.
+"""
 
 import math
 import statistics
@@ -7,10 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ValidationError
+from pydantic import BaseModel, BeforeValidator
 
-from residuum.errors import InputError
-from residuum.files import regular_file
 from residuum.record import Spread
 from residuum.reporting.run import Run
 
@@ -69,24 +70,14 @@ class Table(BaseModel):
 
 
 class Published(BaseModel):
-    """A file of published values; docs/report.md has the format."""
+    """All tables, by name."""
 
     tables: dict[str, Table]
 
 
-def load_published(path: Path = LITERATURE) -> Published:
-    """Read published values: {"tables": {TABLE: {"caption", "results": {SCENARIO: {METHOD: {METRIC: {...}}}}}}}.
-
-    Without a file: the tables of the publication that defines residual knowledge, as printed.
-    """
-    try:
-        return Published.model_validate_json(regular_file(path).read_bytes())
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "the file"
-        raise InputError(f"{path}: expected published values as in docs/report.md; {field}: {first['msg']}") from None
+def load_published() -> Published:
+    """Return the tables of published.json."""
+    return Published.model_validate_json(LITERATURE.read_bytes())
 
 
 def compare(run: Run, published: Published) -> list[Comparison]:
