@@ -1,6 +1,5 @@
 """The one gradient loop: original, re-train, control and every gradient method go through `fit`."""
 
-import copy
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from residuum.checkpoint import Checkpoint, Position, resume_training, training_
 from residuum.errors import DivergedError
 from residuum.minibatches import Batch as Batch  # noqa: PLC0414 (methods take it from here)
 from residuum.minibatches import MiniBatches
-from residuum.models import device_of, module_flags
+from residuum.models import device_of, module_flags, private_copy
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.types import Samples, child_seed, generator
 
@@ -134,7 +133,7 @@ def train(
     >>> end(points.x).argmax(1).tolist()
     [0, 1]
     """
-    trained = copy.deepcopy(model)
+    trained = private_copy(model)
     fit(trained, {"train": samples}, recipe, [TrainingPhase(cross_entropy, "train")], seed=seed, progress=progress)
     return trained
 

@@ -1,6 +1,5 @@
 """AMUN: fine-tune on the nearest inputs that the original misreads, with the labels it gives them."""
 
-import copy
 import dataclasses
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from residuum.methods.base import Context
 from residuum.methods.gd import GD
 from residuum.methods.streams import joined
-from residuum.models import device_of, evaluating, space_of
+from residuum.models import device_of, evaluating, private_copy, space_of
 from residuum.models.inference import rows_at_once
 from residuum.perturbations.gradient import loss_gradient
 from residuum.training import STRICT, Positive
@@ -83,7 +82,7 @@ def nearest_errors(model: nn.Module, samples: Samples, eps: float, max_doublings
 
     An error counts when float64 agrees: near the boundary float32 may not.
     """
-    exact, device = copy.deepcopy(model).double().eval(), device_of(model)
+    exact, device = private_copy(model).double().eval(), device_of(model)
     found = []
     with evaluating(model):
         for x, y, _ in samples.batches(torch.split(torch.arange(len(samples)), rows_at_once(samples.shape))):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import warnings
 from abc import ABC, abstractmethod
@@ -15,6 +14,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from residuum.methods.fresh import Parts, keeps_statistics, reinitialise, search_keep, soften, trainable_parts
+from residuum.models import private_copy
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.training import STRICT, Batch, Fraction, Positive, Progress, Recipe, TrainingPhase, fit
 from residuum.types import InputError, ResiduumWarning, Splits, child_seed, unknown_name
@@ -90,7 +90,7 @@ class Method(ABC):
 
     def unlearned(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Return what the method makes of a copy of `model`, which stays as it is."""
-        return self.edit(copy.deepcopy(model), splits, context)
+        return self.edit(private_copy(model), splits, context)
 
     def refusal(self, splits: Splits) -> str | None:
         """Return why the method cannot carry out this request, if so; asked before anything is computed."""

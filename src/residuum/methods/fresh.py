@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from residuum.methods.streams import error_rate
-from residuum.models import device_of
+from residuum.models import device_of, private_copy
 from residuum.models.layers import Normalise, initialise
 from residuum.types import InputError, ResiduumWarning, Splits, generator
 
@@ -127,7 +126,7 @@ def search_keep(method: GradientMethod, model: nn.Module, splits: Splits, contex
     low, high, trials, best = 0.0, 1.0, [], None
     while best is None or (high - low > FINEST and context.passes + trials[-1]["passes"] <= budget):
         keep, own = (low + high) / 2, dataclasses.replace(context, passes=0, notes={})
-        tried = dataclasses.replace(method, keep=keep).edit(copy.deepcopy(model), splits, own)
+        tried = dataclasses.replace(method, keep=keep).edit(private_copy(model), splits, own)
         reached = 1 - error_rate(tried, splits.validation, context.team)
         trials.append({"keep": keep, "validation_accuracy": round(100 * reached, 4), "passes": own.passes})
         context.passes += own.passes

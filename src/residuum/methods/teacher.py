@@ -1,6 +1,5 @@
 """Teacher: a briefly trained model that never saw the forget samples shows how to answer near them."""
 
-import copy
 import dataclasses
 import warnings
 from typing import Annotated, ClassVar
@@ -15,7 +14,7 @@ from residuum.methods.as_trained import AsTrained
 from residuum.methods.base import Context, Phases
 from residuum.methods.fresh import trainable_parts
 from residuum.methods.streams import error_rate, noisy_copies
-from residuum.models import space_of
+from residuum.models import private_copy, space_of
 from residuum.training import STRICT, Batch, NonNegative, TrainingPhase, cross_entropy, fit
 from residuum.types import ResiduumWarning, Splits, child_seed
 
@@ -65,7 +64,7 @@ class Teacher(AsTrained):
 
     def innocent(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Return the teacher."""
-        teacher = copy.deepcopy(model)
+        teacher = private_copy(model)
         own = dataclasses.replace(context, seed=child_seed(context.batch_seed, "teacher"))
         self.renew(trainable_parts(teacher), splits, own)
         recipe = context.training()
