@@ -408,6 +408,9 @@ def test_bad_requests_are_refused(networks, reference, samples):
             run(**arguments)
     with pytest.raises(InputError, match=r"labels in 0\.\.3"):
         run(networks, reference, Samples(samples.x, samples.y + 1, samples.ids))
+    for many in ({"draws": 2**31}, {"draws": None, "half_width": 0.1, "max_draws": 2**40}):
+        with pytest.raises(InputError, match="expected at most 2147483647 draws of each sample"):
+            run(networks, reference, samples, **many)
     with pytest.raises(InputError, match="expected one of the audited models"):
         run(networks, reference, samples).measures("nobody")
 
@@ -444,9 +447,12 @@ class Stateful(nn.Module):
         return self.net(self.kept)
 
 
-def of_the_user(model, x, y, generator, tau, network=Stateful(9)):
+OF_THE_USER = Stateful(9)
+
+
+def of_the_user(model, x, y, generator, tau):
     with torch.no_grad():
-        return (x + tau * network(x).mean().sign()).clamp(0, 1)
+        return (x + tau * OF_THE_USER(x).mean().sign()).clamp(0, 1)
 
 
 @pytest.mark.parametrize("attack", [FGSM(), PGD(steps=2), of_the_user])
