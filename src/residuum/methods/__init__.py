@@ -69,8 +69,9 @@ def unlearn(
 ) -> nn.Module:
     """Return an unlearned copy of `model`, which stays as it is.
 
-    `method` is a name ("rurk") or a configured method (`RURK(tau=0.03)`); `context`, when given, collects the
-    number of passes and the method's notes, `unchanged` among them if what it returns is the original, bit for bit.
+    `method` is a name ("rurk") or a configured method (`RURK(tau=0.03)`); `context`, when given, has the same seed and
+    collects the number of passes and the method's notes, `unchanged` among them if what it returns is the original,
+    bit for bit.
     A method that raises, returns no usable model or writes into `splits` is a MethodError that names it.
 
     >>> from residuum import build_model, load_dataset, make_splits
@@ -83,6 +84,8 @@ def unlearn(
     if reason := why_refused(chosen, splits):
         raise InputError(reason)
     context = context or Context(seed)
+    if context.seed != seed:
+        raise InputError(f"expected one seed, got seed={seed} and Context({context.seed}); give both the same")
     with guarded(chosen, splits) as own:
         answer = chosen.unlearned(model, own, context)
     result = check_answer(chosen, model, answer, splits, context)

@@ -110,11 +110,23 @@ def _attack(model: nn.Module, exact: nn.Module, x: Tensor, y: Tensor, eps: float
 
 
 def _step(model: nn.Module, moved: Tensor, x: Tensor, y: Tensor, eps: float) -> Tensor:
-    """Return the inputs after one step uphill, within the l2 ball around x and the bounds of the inputs."""
-    uphill = nn.functional.normalize(loss_gradient(model, moved, y).flatten(1), dim=1)
-    away = moved + STEP * eps * uphill.view_as(x) - x
+    """Return the inputs after one step uphill, within the l2 ball around x and the bounds of the inputs.
+
+    Ball and step are in the units of each feature, `InputSpace.scale`.
+    """
+    space, gradient = space_of(model), loss_gradient(model, moved, y)
+    scale = space.scale_of(x.shape[1:])
+    if scale is None:
+        away = moved + STEP * eps * _directions(gradient) - x
+    else:
+        scale = scale.to(x)
+        away = (moved - x) / scale.where(scale > 0, 1) + STEP * eps * _directions(gradient * scale)
     length = torch.linalg.vector_norm(away.flatten(1), dim=1).clamp(min=1e-12).view(-1, *[1] * (x.ndim - 1))
-    return space_of(model).moved(x, away * (eps / length).clamp(max=1))
+    return space.moved(x, away * (eps / length).clamp(max=1))
+
+
+def _directions(gradient: Tensor) -> Tensor:
+    return nn.functional.normalize(gradient.flatten(1), dim=1).view_as(gradient)
 
 
 def _labels(exact: nn.Module, x: Tensor) -> Tensor:

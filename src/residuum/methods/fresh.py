@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from residuum.methods.streams import error_rate
 from residuum.models import device_of, private_copy
 from residuum.models.layers import Normalise, initialise
-from residuum.types import InputError, ResiduumWarning, Splits, generator
+from residuum.types import InputError, Splits, generator, warn
 
 Parts = Mapping[str, nn.Module]
 
@@ -30,7 +29,7 @@ def reinitialise(parts: Iterable[nn.Module], seed: int) -> None:
             initialise(module, ours)
         elif callable(reset := getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))):
             with torch.random.fork_rng(devices=[]):  # foreign layers draw from the global generator
-                torch.manual_seed(int(torch.randint(2**62, (), generator=ours)))
+                torch.default_generator.manual_seed(int(torch.randint(2**62, (), generator=ours)))
                 reset()
         else:
             kind = type(module).__name__
@@ -135,6 +134,6 @@ def search_keep(method: GradientMethod, model: nn.Module, splits: Splits, contex
             best = keep, tried, own.notes
     if high == 1:
         text = f"no keep tried brought validation accuracy back to {100 * least:.1f} %; raise epochs or keep_budget"
-        warnings.warn(f"{method.name}: {text}", ResiduumWarning, stacklevel=2)
+        warn(f"{method.name}: {text}")
     context.notes |= {**best[2], "keep": best[0], "keep_trials": trials}
     return best[1]

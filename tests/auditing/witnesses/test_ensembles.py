@@ -196,3 +196,26 @@ def test_a21_unknown_samples_stay_finite_and_no_reference_is_refused():
         log_relative(np.zeros(2), np.zeros((0, 2)))
     with pytest.raises(InputError, match="c < 1"):
         log_relative(np.zeros(2), np.zeros((1, 2)), c=1.0)
+
+
+@pytest.mark.parametrize(("unlearned", "innocent"), [(4, 20), (4, 50), (4, 4)])
+def test_the_interval_covers_one_half_with_few_models_beside_many(unlearned, innocent):
+    rng, trials, covered = np.random.default_rng(0), 1500, 0
+    for _ in range(trials):  # models of one law: each has a shift of its own on top of the samples' noise
+        one, other = (rng.normal(0, 1, (k, 1)) + rng.normal(0, 1, (k, 15)) for k in (unlearned, innocent))
+        _, low, high = clustered_auc(one, other, 0.95)
+        covered += low <= 0.5 <= high
+    assert covered / trials >= 0.945
+
+
+def test_klom_permutes_with_the_count_that_it_reports():
+    rng = np.random.default_rng(0)
+    own, innocent = rng.normal(0.3, 1, (50, 6)), rng.normal(0, 1, (50, 6))
+    own[0] += 60  # the published count loses the largest margin
+    witness = KLoM(reference=True)
+    models, order = np.concatenate([own, innocent]), np.random.default_rng(4)
+    value = klom(own, innocent, reference=True).mean()
+    mixed = (models[order.permutation(100)] for _ in range(99))
+    larger = sum(klom(part[:50], part[50:], reference=True).mean() >= value for part in mixed)
+    assert witness.permutation_p(own, innocent, np.random.default_rng(4)) == (1 + larger) / 100
+    assert KLoM().permutation_p(own, innocent, np.random.default_rng(4)) != (1 + larger) / 100
