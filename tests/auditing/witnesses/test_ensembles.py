@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from residuum.auditing.witnesses.ensembles import Ensemble, KLoM, ULiRA
-from residuum.auditing.witnesses.from_records import tug_of_war
 from residuum.auditing.witnesses.ranking import Classes, rank
 from residuum.auditing.witnesses.scores import (
     bin_edges,
@@ -159,13 +158,6 @@ def test_with_64_models_every_sample_has_variances_of_its_own():
     assert len(set(shared[0])) == 1
     with pytest.raises(InputError, match="at least 8 models of each kind, got 7 and 64"):
         u_lira(wide[:7], narrow, seed=0)
-
-
-def test_a18_tug_of_war_of_the_reference_with_itself_is_1():
-    a = {"retain_accuracy": 99.0, "test_accuracy": 95.0, "unlearn_accuracy": 8.0, "mia_accuracy": 30.0}
-    assert tug_of_war(a, a) == {"tow": 1.0, "tow_mia": 1.0}
-    m = {"retain_accuracy": 89.0, "test_accuracy": 85.0, "unlearn_accuracy": 18.0, "mia_accuracy": 50.0}
-    assert tug_of_war(m, a) == pytest.approx({"tow": 0.9**3, "tow_mia": 0.8 * 0.81})
 
 
 def test_a19_the_score_ranks_as_the_relative_probability():
