@@ -16,13 +16,10 @@ import numpy as np
 import torch
 from retrain_pool import Pool
 
-from residuum.auditing import audit
 from residuum.auditing.predictor import Predictor
 from residuum.auditing.witnesses import WITNESSES
-from residuum.auditing.witnesses.attacks import transfer_matrix
 from residuum.auditing.witnesses.calls import ERROR, call
 from residuum.auditing.witnesses.ensembles import KLoM, ULiRA
-from residuum.auditing.witnesses.from_records import certified_band
 from residuum.auditing.witnesses.ranking import HALF, Classes, rank
 from residuum.auditing.witnesses.recovery import recovery_radii
 from residuum.auditing.witnesses.scores import klom, klom_of_chance, log_relative, margins
@@ -30,12 +27,9 @@ from residuum.auditing.witnesses.search import worst_case
 from residuum.auditing.witnesses.ulira import u_lira
 from residuum.experiments import Experiment
 from residuum.models import forward
-from residuum.perturbations import FGSM
-from residuum.types import child_seed
 
 SEEDS = 3
 OTHERS, ORIGINALS = 6, 2  # of each group
-SHIFT = 0.1
 REACH = 0.3
 ALONE = ("recovery", "depth", "rmia")  # of a model alone, not against a reference
 PERMUTATIONS = 39  # in a trial: enough for the level of 5 %, and a run makes more
@@ -66,7 +60,6 @@ class Statistics:
         self.classes = Classes(self.forget.y.numpy(), self.heldout.y.numpy())
         taus = pool.experiment.scenario.audit.taus
         self.radii = [tau for tau in taus["pgd"] if tau > 0]
-        self.sigmas = [tau for tau in taus["gaussian"] if tau > 0]
 
     @property
     def innocents(self) -> list[str]:
@@ -107,28 +100,6 @@ class Statistics:
 
         there, back = self.kept(f"worst_case_once/{w}-{a}", shares)
         return float(there.mean() - back.mean())
-
-    def transfer(self, w: str, a: str) -> float:
-        """Return P[w, w] - P[w, a] under FGSM towards the true label, the mean over radii."""
-
-        def matrix() -> np.ndarray:
-            models = {"w": self.pool.model(w), "a": self.pool.model(a)}
-            found = transfer_matrix(models, self.forget, FGSM(target="true"), taus=self.radii, seed=1)
-            return found.matrix()
-
-        p = self.kept(f"transfer/{w}-{a}", matrix)
-        return float((p[0, 0] - p[0, 1]).mean())
-
-    def certified(self, w: str, a: str) -> float:
-        """Return the largest certified low end of r."""
-
-        def low() -> np.ndarray:
-            models = {"w": self.pool.model(w)}
-            asked = {"taus": self.sigmas, "draws": 100, "seed": child_seed(int(a.split("-")[1]), "audit")}
-            counts = audit(models, self.pool.model(a), self.forget, "gaussian", **asked).counts["w"]
-            return certified_band(counts, shift=SHIFT).low
-
-        return float(self.kept(f"certified/{w}-{a}", low).max())
 
     def margins(self, w: str) -> np.ndarray:
         """Return the margins of forgotten and held-out samples."""
@@ -226,7 +197,7 @@ def main() -> None:
     parser.add_argument("--scenario", default="digits")
     parser.add_argument("--controls", type=int, default=1)
     parser.add_argument("--groups", type=int, default=20)
-    parser.add_argument("--witnesses", default="rmia,certified,transfer,recovery,depth,worst_case,ulira,klom")
+    parser.add_argument("--witnesses", default="rmia,recovery,depth,worst_case,ulira,klom")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     if asked.scenario != "digits":

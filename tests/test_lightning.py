@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -65,3 +66,11 @@ def test_the_callback_logs_what_an_audit_gives(tmp_path):
     assert len(logged) == 2  # one line for each validation
     pooled = whole.measures("m")["residual_knowledge"]["pooled"]
     assert [float(logged[-1][f"residual_knowledge/{tau:g}"]) for tau in TAUS] == pytest.approx(pooled)
+
+
+def test_the_sanity_check_before_training_runs_no_audit():
+    from residuum.lightning import ResidualKnowledgeCallback
+
+    callback = ResidualKnowledgeCallback(nn.Identity(), [], TAUS)
+    callback.on_validation_end(SimpleNamespace(sanity_checking=True, loggers=[]), Classifier())
+    assert callback.measures == {}

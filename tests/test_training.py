@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -12,9 +13,19 @@ import torch.nn.functional as F
 from torch import nn
 
 from residuum.checkpoint import Checkpoint
+from residuum.methods.fresh import reinitialise
 from residuum.minibatches import cropped, draw_crops
 from residuum.models import build_model
-from residuum.training import Recipe, TrainingPhase, counting_passes, cross_entropy, fit, project, train
+from residuum.training import (
+    Recipe,
+    TrainingPhase,
+    counting_passes,
+    cross_entropy,
+    fit,
+    generators_kept,
+    project,
+    train,
+)
 from residuum.types import InputError, child_seed, generator
 
 
@@ -227,3 +238,27 @@ def test_a_training_stopped_at_an_epoch_goes_on_as_if_it_had_not(splits, same_we
 def test_a_young_checkpoint_is_not_written_again(tmp_path):
     Checkpoint(tmp_path / "training.pt", every=1000).save(dict)
     assert not (tmp_path / "training.pt").exists()
+
+
+def test_generators_of_other_devices_are_neither_seeded_nor_lost(splits, monkeypatch):
+    seeded = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    train(build_model("cnn", splits.train.shape, 3, width=2, seed=0), splits.train, Recipe(epochs=1), seed=1)
+    layer = nn.GRU(2, 2)  # a layer that draws its weights from torch's generator
+    reinitialise([layer], seed=1)
+    assert seeded == []
+
+
+def test_the_generator_of_the_models_own_device_is_seeded_and_put_back(monkeypatch):
+    state = {"cuda": 7}
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(torch.cuda, "manual_seed", lambda seed: state.update(cuda=seed))
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: state["cuda"])
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda value, device: state.update(cuda=value))
+    before = torch.get_rng_state()
+    with generators_kept(torch.device("cuda", 0)) as reseed:
+        reseed(11)
+        assert state == {"cuda": 11}
+        assert torch.initial_seed() == 11
+    assert state == {"cuda": 7}
+    assert torch.equal(torch.get_rng_state(), before)

@@ -12,6 +12,7 @@ from residuum.auditing import audit
 from residuum.cli import run_command
 from residuum.experiments.store import Store
 from residuum.models import load_weights
+from residuum.perturbations import PERTURBATIONS
 from residuum.tuning import Scores, Tried, Tuning, distance, planned, raised
 from residuum.types import InputError, child_seed
 
@@ -204,3 +205,33 @@ def test_wrong_input_is_one_line_and_code_2(arguments, words, store, capsys):
 def test_a_method_without_a_grid_of_its_own_needs_one(capsys):
     assert run_command(["tune", "tiny", "--method", "fisher"]) == 2
     assert "expected --grid field=value,value,... for fisher" in capsys.readouterr().err
+
+
+PLUG_IN = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from residuum.perturbations import Gaussian
+
+
+@dataclass(frozen=True)
+class Mine(Gaussian):
+    name: ClassVar[str] = "mine"
+
+    def apply(self, *given):
+        return super().apply(*given)
+"""
+
+
+def test_a_plug_in_s_perturbation_is_part_of_the_keys_of_scores(tmp_path, monkeypatch):
+    keys = []
+    for k, text in enumerate((PLUG_IN, PLUG_IN.replace("apply(*given)\n", "apply(*given) * 0\n"))):
+        file = tmp_path / str(k) / "mine.py"
+        file.parent.mkdir()
+        file.write_text(text)
+        with monkeypatch.context() as patch:
+            patch.setattr(PERTURBATIONS, "data", dict(PERTURBATIONS.data))
+            patch.setattr(PERTURBATIONS, "sources", dict(PERTURBATIONS.sources))
+            asked = {"audit.perturbations": f"{file}:Mine", "audit.taus.mine": "0,0.1"}
+            keys.append(planned(experiment(["gd"], seeds=[1], **asked), 2, 3)[0]["gd"].key)
+    assert keys[0] != keys[1]

@@ -31,7 +31,9 @@ class ResidualKnowledgeCallback(Callback):
         self.measures: dict[str, Any] = {}
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Count on all batches, and log r of each radius where it exists."""
+        """Count on all batches, and log r of each radius where it exists; not in the sanity check before training."""
+        if trainer.sanity_checking:
+            return
         with evaluating(pl_module):
             metric = ResidualKnowledge(pl_module, self.reference, taus=self.taus, **self.options)
             for x, y in self.forgotten:

@@ -1,6 +1,5 @@
 """The one gradient loop: original, re-train, control and every gradient method go through `fit`."""
 
-import copy
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from residuum.checkpoint import Checkpoint, Position, resume_training, training_
 from residuum.errors import DivergedError
 from residuum.minibatches import Batch as Batch  # noqa: PLC0414 (methods take it from here)
 from residuum.minibatches import MiniBatches
-from residuum.models import device_of, module_flags
+from residuum.models import device_of, module_flags, private_copy
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.types import Samples, child_seed, generator
 
@@ -132,7 +131,7 @@ def train(
     >>> end(points.x).argmax(1).tolist()
     [0, 1]
     """
-    trained = copy.deepcopy(model)
+    trained = private_copy(model)
     fit(trained, {"train": samples}, recipe, [TrainingPhase(cross_entropy, "train")], seed=seed, progress=progress)
     return trained
 
@@ -191,10 +190,10 @@ def fit(
     state = checkpoint.restore() if checkpoint else None
     start = resume_training(state, model, optimiser, generators)
     done = start.steps
-    with module_flags(model), counting_passes(model) as passes, torch.random.fork_rng(devices=[]):
+    with module_flags(model), counting_passes(model) as passes, generators_kept(device_of(model)) as reseed:
         passes[0] = start.passes
         for epoch in range(start.epoch, recipe.epochs):
-            torch.manual_seed(child_seed(seed, f"dropout/{epoch}"))  # layers of the user's draw from torch's generator
+            reseed(child_seed(seed, f"dropout/{epoch}"))  # layers of the user's draw from torch's generators
             for group in optimiser.param_groups:
                 group["lr"] = recipe.rate(epoch)
             for phase in phases_of(epoch):
@@ -264,6 +263,30 @@ def project(weights: Sequence[Tensor], radius: float) -> None:
     if norm > radius:
         for w in weights:
             w.mul_(radius / norm)
+
+
+@contextmanager
+def generators_kept(device: torch.device) -> Iterator[Callable[[int], None]]:
+    """Give a function that seeds torch's generators of the CPU and of the device, and restore both on exit.
+
+    `torch.manual_seed` would seed those of all other devices, too.
+    """
+    mps = torch.mps.get_rng_state() if device.type == "mps" else None
+
+    def reseed(seed: int) -> None:
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        elif mps is not None:
+            torch.mps.manual_seed(seed)
+
+    try:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            yield reseed
+    finally:
+        if mps is not None:
+            torch.mps.set_rng_state(mps)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from residuum.auditing.completeness import completeness, nearer
+from residuum.auditing.completeness import _distances, _resampled_differences, completeness, nearer
 from residuum.auditing.heldout import match_classes
 
 Z = 1.959963984540054
@@ -145,3 +145,13 @@ def test_distances_agree_with_a_slow_loop(counts_of, random_table):
     assert found["value"][1] == pytest.approx(np.mean(of_forgotten) - mixed)
     assert nearer(forgotten, heldout.rows(np.arange(9)), bootstrap_seed=7) is None
     assert match_classes(forgotten, heldout).weights.sum() == pytest.approx(1)
+
+
+def test_the_ends_are_the_25th_lowest_and_25th_highest_of_1000_resamples(counts_of, random_table):
+    table, held = counts_of(random_table(9)), counts_of(random_table(10), prefix="h")
+    twins = match_classes(table, held)
+    resampled = _resampled_differences(twins, *(_distances(part) for part in (twins.forgotten, twins.heldout)), 7)
+    ranked = np.sort(resampled, axis=0)
+    found = nearer(table, held, bootstrap_seed=7)
+    assert found["low"] == ranked[24].tolist()
+    assert found["high"] == ranked[974].tolist()

@@ -1,7 +1,7 @@
 import copy
 import json
+import time
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +12,6 @@ from scipy.stats import norm
 from torch import nn
 
 from residuum.auditing import audit, estimate_cost
-from residuum.auditing.budget import DOUBTFUL, doubt_some
 from residuum.auditing.crafting import Crafter
 from residuum.auditing.stream import make_work
 from residuum.auditing.tally import Tally
@@ -268,15 +267,6 @@ def test_the_measured_batch_is_aimed_once_for_all_radii(networks, reference, sam
     assert moves == []
 
 
-def test_predictors_of_fresh_networks_doubt_as_often_as_those_of_trained_ones():
-    gaps = torch.arange(101.0)
-    fresh = SimpleNamespace(half=nn.Identity(), half_logits=lambda x: torch.stack([x, 0 * x], 1), half_margin=1e9)
-    sure = SimpleNamespace(half=None, half_margin=0.0)
-    doubt_some(SimpleNamespace(predictors={1: fresh, 2: sure}), SimpleNamespace(x=gaps))
-    assert float((gaps < fresh.half_margin).float().mean()) == pytest.approx(DOUBTFUL, abs=0.01)
-    assert sure.half_margin == 0
-
-
 def test_held_out_samples_are_checked(networks, reference, samples, heldout):
     with pytest.raises(InputError, match="not forgotten"):
         audit(networks, reference, samples, "gaussian", taus=TAUS, draws=3, seed=5, heldout=samples)
@@ -418,6 +408,9 @@ def test_bad_requests_are_refused(networks, reference, samples):
             run(**arguments)
     with pytest.raises(InputError, match=r"labels in 0\.\.3"):
         run(networks, reference, Samples(samples.x, samples.y + 1, samples.ids))
+    for many in ({"draws": 2**31}, {"draws": None, "half_width": 0.1, "max_draws": 2**40}):
+        with pytest.raises(InputError, match="expected at most 2147483647 draws of each sample"):
+            run(networks, reference, samples, **many)
     with pytest.raises(InputError, match="expected one of the audited models"):
         run(networks, reference, samples).measures("nobody")
 
@@ -437,6 +430,42 @@ def test_several_threads_give_the_same_counts(whole, networks, reference, sample
         torch.set_num_threads(threads)
     assert run(networks, reference, samples, FGSM(), draws=30).counts == attacked
     assert torch.get_num_threads() == threads
+
+
+class Stateful(nn.Module):
+    """Keeps what it is asked about on itself while it computes, and gives other threads time to overwrite it."""
+
+    def __init__(self, seed):
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.net = nn.Sequential(nn.Flatten(), nn.Linear(36, 16), nn.ReLU(), nn.Linear(16, 4))
+
+    def forward(self, x):
+        self.kept = x
+        time.sleep(0.002)
+        return self.net(self.kept)
+
+
+OF_THE_USER = Stateful(9)
+
+
+def of_the_user(model, x, y, generator, tau):
+    with torch.no_grad():
+        return (x + tau * OF_THE_USER(x).mean().sign()).clamp(0, 1)
+
+
+@pytest.mark.parametrize("attack", [FGSM(), PGD(steps=2), of_the_user])
+def test_no_network_is_called_from_two_threads_at_the_same_time(attack, samples):
+    models, threads = {name: Stateful(seed) for seed, name in enumerate("abcd")}, torch.get_num_threads()
+    options = {"taus": [0, 0.05, 0.2], "draws": 2, "seed": 1, "original": Stateful(8)}
+    one = audit(models, Stateful(7), samples, attack, **options)
+    try:
+        torch.set_num_threads(4)
+        several = audit(models, Stateful(7), samples, attack, **options)
+    finally:
+        torch.set_num_threads(threads)
+    assert several.counts == one.counts
 
 
 def test_inputs_are_asked_for_in_batches(networks, reference, samples):

@@ -27,7 +27,7 @@ def home(tmp_path_factory):
     """A small run with a measure, and its pack."""
     folder = tmp_path_factory.mktemp("home")
     quick = ["--methods", "gd,rurk", "--seeds", "1", "--draws", "5", "--workers", "1", "--no-gallery"]
-    more = ["--measures", "tow,certified", "--set", "relearn.epochs=1"]
+    more = ["--measures", "depth,rmia", "--set", "relearn.epochs=1"]
     assert run_command(["run", "tiny", *quick, *more, "--out", f"{folder}/run", "--store", f"{folder}/store"]) == 0
     assert run_command(["pack", f"{folder}/run", "--out", f"{folder}/e.zip"]) == 0
     return folder
@@ -50,7 +50,7 @@ def words(text):
     return {word for word in re.findall(r"\w+", text) if word.isalpha()} - {"continued"}
 
 
-RUN = "run tiny --methods gd,rurk --seeds 1 --draws 5 --workers 1 --no-gallery --measures tow,certified"
+RUN = "run tiny --methods gd,rurk --seeds 1 --draws 5 --workers 1 --no-gallery --measures depth,rmia"
 LINES = [
     f"{RUN} --set relearn.epochs=1 --out again --store store",
     f"{RUN} --set relearn.epochs=1 --out other --store store --dry-run",

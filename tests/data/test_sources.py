@@ -7,6 +7,7 @@ import torch
 from PIL import Image
 from torch.utils.data import TensorDataset
 
+from residuum.data import Dataset
 from residuum.data.sources import Columns, matched_ids, read_source
 from residuum.types import InputError, Samples
 
@@ -165,3 +166,18 @@ def test_ids_are_matched_by_path_by_name_and_by_stem():
 
 def test_positions_are_ids_where_nothing_else_is():
     assert matched_ids([2, 0], read_source((X, Y)).samples) == ("2", "0")
+
+
+def test_images_with_the_channels_last_are_refused_as_by_from_arrays(tmp_path):
+    x, y = np.zeros((3, 8, 8, 3), np.uint8), [0, 1, 1]
+    with pytest.raises(InputError, match="with the channels last") as refused:
+        Dataset.from_arrays(x, y)
+    np.savez(tmp_path / "last.npz", x=x, y=y)
+    for given in ((x, y), (torch.from_numpy(x), y), tmp_path / "last.npz"):
+        with pytest.raises(InputError, match="with the channels last") as also:
+            read_source(given)
+        assert str(also.value).endswith(str(refused.value))
+    photos = Items([(Image.fromarray(image), label) for image, label in zip(x, y, strict=True)])
+    with pytest.raises(InputError, match=r"got \(8, 8, 3\) with the channels last; give the data set transform="):
+        read_source(photos)
+    assert read_source((x.transpose(0, 3, 1, 2), y)).samples.shape == (3, 8, 8)

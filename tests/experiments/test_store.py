@@ -17,7 +17,7 @@ from residuum.auditing.heldout import choose_heldout
 from residuum.checkpoint import Checkpoint
 from residuum.cli import run_command
 from residuum.errors import LostProcessError
-from residuum.experiments import Experiment, forgetting, maintenance, plan, run_all
+from residuum.experiments import Experiment, forgetting, maintenance, manifest, plan, run_all
 from residuum.experiments.manifest import _module, broken_artefacts, code_fingerprint, import_closure
 from residuum.experiments.stages import SCRATCH, STAGES
 from residuum.experiments.store import Store
@@ -60,8 +60,29 @@ def test_a_method_s_own_file_counts_and_another_method_s_does_not():
     assert "residuum.perturbations.gradient" in closure
     assert "residuum.methods.ga" not in closure
     assert "residuum.auditing" not in closure
-    fingerprint = code_fingerprint(forget_code, ("residuum.methods.rurk",))
-    assert fingerprint != code_fingerprint(forget_code, ("residuum.methods.ga",))
+    fingerprint = code_fingerprint(("residuum.methods.rurk",))
+    assert fingerprint != code_fingerprint(("residuum.methods.ga",))
+
+
+DECIDING = [
+    "experiments.witnesses", "experiments.stages", "auditing.heldout", "auditing.witnesses.scores", "methods",
+    "methods.guard", "metrics.membership", "models.inference", "data.splits", "perturbations.base",
+]  # fmt: skip
+
+
+def test_all_code_that_decides_results_is_part_of_every_key(stage, monkeypatch):
+    original = manifest._module
+    keys = {kind: stage(kind, "x").key for kind in STAGES}
+    for name in DECIDING:
+        changed = {f"residuum.{name}": ("another", original(f"residuum.{name}")[1])}
+        monkeypatch.setattr(manifest, "_module", lambda asked, changed=changed: changed.get(asked) or original(asked))
+        code_fingerprint.cache_clear()
+        assert [kind for kind in STAGES if stage(kind, "x").key == keys[kind]] == [], name
+
+
+def test_what_only_shows_results_is_part_of_no_key():
+    closure = import_closure(["residuum.experiments.stages"])
+    assert not [name for name in closure if name.startswith(("residuum.reporting", "residuum.cli", "residuum.pack"))]
 
 
 SOURCE = '''"""A method."""
@@ -94,11 +115,11 @@ def test_a_reworded_comment_or_docstring_changes_no_fingerprint_and_a_constant_d
     monkeypatch.syspath_prepend(tmp_path)
     module.write_text(SOURCE)
     assert "residuum.types" in import_closure(["my_method"])
-    before = code_fingerprint(forget_code, ("my_method",))
+    before = code_fingerprint(("my_method",))
     assert old in SOURCE
     module.write_text(SOURCE.replace(old, new))
     forget_code()
-    assert (code_fingerprint(forget_code, ("my_method",)) == before) == same
+    assert (code_fingerprint(("my_method",)) == before) == same
 
 
 @pytest.mark.parametrize("damage", ["flip", "remove", "add", "manifest"])

@@ -11,7 +11,7 @@ from torch import nn
 
 from residuum.methods import AMUN, GD, Context, unlearn
 from residuum.methods.amun import nearest_errors
-from residuum.models import forward
+from residuum.models import forward, wrap
 from residuum.types import Samples
 
 LOOP = {"epochs": 2, "lr": 0.05, "weight_decay": 1e-3, "batch_size": 32}
@@ -106,3 +106,24 @@ def test_neighbours_of_forgotten_samples_are_misread_afterwards(original, splits
     after = unlearn(original, splits, AMUN(epochs=10, lr=0.03, batch_size=32), seed=3).eval()
     given = after(found.x).argmax(1).eq(found.y).double().mean()
     assert given > 0.5
+
+
+@pytest.mark.parametrize(("scale", "radius"), [(1.0, 1.28), (0.5, 2.56), (0.1, 10.24)])
+def test_the_radius_is_in_the_units_of_the_features(scale, radius):
+    net = nn.Linear(2, 2)
+    net.weight.data, net.bias.data = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), torch.zeros(2)
+    model = wrap(net, bounds=None, scale=scale)
+    found = nearest_errors(model, Samples(torch.tensor([[1.0, 0.0]]), torch.tensor([0]), ("a",)), 0.04, 12)
+    assert found.eps.item() == pytest.approx(radius)  # the first doubling of 0.04 beyond the boundary, at 1 / scale
+    assert -0.2 <= found.x[0, 0].item() < 0  # a step behind the boundary, not far beyond
+
+
+def test_features_of_scale_0_are_left_alone():
+    torch.manual_seed(0)
+    model = wrap(nn.Linear(3, 2), bounds=None, scale=[1.0, 0.5, 2.0], categorical=[1])
+    x = torch.rand(8, 3)
+    found = nearest_errors(model, Samples(x, model(x).argmax(1), tuple("abcdefgh")), 0.04, 12)
+    assert found.eps.isfinite().all()
+    assert torch.equal(found.x[:, 1], x[:, 1])
+    away = ((found.x - x) / torch.tensor([1.0, 1.0, 2.0])).norm(dim=1)
+    assert (away <= found.eps * (1 + 1e-5)).all()

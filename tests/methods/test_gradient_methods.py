@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+import warnings
 
 import pytest
 import torch
@@ -195,3 +196,17 @@ def test_same_seed_same_result_other_seed_other_result(method, original, splits,
 def test_wrong_hyper_parameters_are_refused(name, settings, message):
     with pytest.raises(InputError, match=message):
         make_method(name, settings)
+
+
+def test_a_seed_that_contradicts_the_context_is_refused(original, splits):
+    with pytest.raises(InputError, match=r"expected one seed, got seed=1 and Context\(5\); give both the same"):
+        unlearn(original, splits, GD(epochs=1), seed=1, context=Context(5))
+
+
+def test_a_warning_of_a_method_is_shown_once(original, splits):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.resetwarnings()
+        for k in range(2):
+            warnings.filterwarnings("default", message=f"a library touches the filters {k}")
+            Context(1).training()
+    assert sum("how the original was trained is not known" in str(one.message) for one in caught) <= 1

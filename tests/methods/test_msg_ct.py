@@ -124,3 +124,20 @@ def test_a_softened_start_is_softened_before_weights_are_drawn_or_turned(origina
     assert torch.equal(turned.conv2.weight, soft.conv2.weight.transpose(2, 3))
     drawn = unlearn(original, splits, MSG(epochs=0, keep=0.5), seed=3)
     assert int(drawn.conv2.weight.ne(soft.conv2.weight).sum()) == round(0.3 * soft.conv2.weight.numel())
+
+
+def test_frozen_layers_are_left_alone(original, splits):
+    frozen = copy.deepcopy(original)
+    frozen.conv1.requires_grad_(False)
+    context = Context(3)
+    after = unlearn(frozen, splits, MSG(epochs=1, lr=0.01, share=0.5), seed=3, context=context)
+    assert torch.equal(after.conv1.weight, original.conv1.weight)
+    assert not torch.equal(after.conv2.weight, original.conv2.weight)
+    assert context.notes["redrawn_weights"] == sum(round(0.5 * getattr(original, c).weight.numel()) for c in CONVS)
+    for layer in (frozen.conv2, frozen.conv3):
+        layer.requires_grad_(False)
+    with pytest.raises(InputError, match="msg: expected a layer with weights to train, got 3 frozen; set layers=all"):
+        unlearn(frozen, splits, MSG(), seed=3)
+
+
+CONVS = ("conv2", "conv3")

@@ -139,3 +139,11 @@ def test_a_poor_teacher_is_noticed(original, splits):
 def test_as_long_as_training_is_refused(share):
     with pytest.raises(InputError, match=r"teacher: share: expected less than 1.*re-train instead, got"):
         Teacher.configured({"share": share})
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05])
+def test_the_teacher_is_trained_for_one_epoch_at_least(share, original, splits):
+    context = Context(3, recipe=RECIPE)
+    Teacher(share=share).innocent(original, splits, context)
+    assert round(share * RECIPE.epochs) == 0
+    assert context.passes == len(splits.retain)

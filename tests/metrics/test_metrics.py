@@ -134,3 +134,26 @@ def test_evaluate_gathers_everything_and_changes_nothing(original, splits, same_
 def test_evaluate_refuses_a_model_with_the_wrong_number_of_classes(splits):
     with pytest.raises(InputError, match="classes"):
         evaluate(nn.Sequential(nn.Flatten(), nn.Linear(36, 5)), splits)
+
+
+def test_the_attacker_is_fitted_on_10000_samples_at_most_chosen_by_seed_and_says_so(monkeypatch):
+    fitted = []
+    fit = SVC.fit
+    monkeypatch.setattr(SVC, "fit", lambda self, x, y: fitted.append((len(x), y.sum(), x.sum())) or fit(self, x, y))
+    rng = np.random.default_rng(0)
+    seen, unseen, asked = rng.beta(6, 1, 16_001), rng.beta(1, 1, 4_000), rng.random(50)
+    text = "the membership attack is fitted on 10,000 of 20,001 samples, chosen by seed"
+    for seed in (1, 1, 2):
+        with pytest.warns(ResiduumWarning, match=text):
+            attack_failure(seen, unseen, asked, seed=seed)
+    assert [size[:2] for size in fitted] == [(10_000, 8_000)] * 3  # both kinds in proportion
+    assert fitted[0] == fitted[1] != fitted[2]
+
+
+def test_evaluate_chooses_the_attackers_samples_by_its_seed(original, splits, monkeypatch):
+    seeds = []
+    monkeypatch.setattr("residuum.metrics.membership_accuracy", lambda *_, seed, **options: seeds.append(seed) or 0.0)
+    for seed in (1, 1, 2):
+        evaluate(original, splits, seed=seed)
+    assert len(set(seeds[:4])) == 1
+    assert seeds[0] != seeds[4]

@@ -31,6 +31,8 @@ from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.perturbations import Perturbation, make_perturbation, noise_check
 from residuum.types import InputError, Samples, child_seed
 
+MOST_DRAWS = 2**31 - 1  # counts are int32
+
 
 @dataclass(frozen=True)
 class AuditResult:
@@ -136,6 +138,8 @@ def audit(
     """
     chosen, radii = make_perturbation(perturbation), checked_radii(taus)
     check_request(models, samples, draws, half_width, first_draw, batch_size)
+    if (most := first_draw + (draws or max_draws)) > MOST_DRAWS:
+        raise InputError(f"expected at most {MOST_DRAWS} draws of each sample, which the counts can hold, got {most}")
     if chosen.at is not None:
         inner = at_layer(chosen, models, reference, samples, heldout, original, crafted_on)
         options: dict[str, Any] = {"confidence": confidence, "seed": seed, "half_width": half_width, "seen": seen}

@@ -33,7 +33,6 @@ from residuum.types import Samples
 
 RESERVE = 1.1  # the pilot's variance is itself uncertain: ask for a little more than it says
 FEW = 8  # rows of the first trial of a cost
-DOUBTFUL = 0.15  # of inputs with noise of 8/255 that trained ResNets are asked for twice, in bfloat16 and in float32
 ENOUGH = 0.5  # seconds of the batch that is measured
 
 
@@ -107,13 +106,11 @@ def estimate_cost(
     crafted_on: CraftedOn = "unlearned",
     heldout: Samples | None = None,
     original: nn.Module | None = None,
-    trained: bool = True,
 ) -> Cost:
     """Return the cost of `audit` with these arguments: a batch is perturbed and shown, and its time scaled.
 
     Without `draws`, that of an audit by half-width which needs `max_draws`. Crafting takes part in the time, not in the
-    number of passes. Networks that are not `trained` stand for ones that are: their own answers are near-ties, which
-    take longer.
+    number of passes.
     """
     chosen, radii = make_perturbation(perturbation), checked_radii(taus)
     few = samples.subset(range(min(2, len(samples))))  # they are shown in float64 to prepare the models: slow
@@ -130,8 +127,6 @@ def estimate_cost(
     )
     work = make_work(samples, chosen, radii, (0, draws or max_draws), seed=seed, classes=prepared.classes)
     shown = [work] if heldout is None else [work, work_beside(work, choose_heldout(heldout, samples), draws)]
-    if not trained:
-        doubt_some(prepared, first_rows(FEW, work))
     clean, total = (sum(count(each, prepared) for each in shown) for count in (clean_passes, passes))
     seconds = clean * seconds_per_pass(work, prepared, clean=True) if clean else 0.0
     seconds += (total - clean) * seconds_per_pass(work, prepared, clean=False) if total > clean else 0.0
@@ -144,14 +139,6 @@ def work_beside(work: Work, twins: Samples, draws: int | None) -> Work:
     if draws is not None or work.enumerated is not None:
         return shown
     return replace(shown, spans=as_many(work.draws, len(work.samples), len(twins)))
-
-
-def doubt_some(prepared: PreparedModels, group: Group) -> None:
-    """Let the predictors doubt what they answer in bfloat16 as often as those of trained networks do."""
-    for predictor in prepared.predictors.values():
-        if predictor.half is not None:
-            top = predictor.half_logits(group.x).topk(2, dim=1).values
-            predictor.half_margin = float((top[:, 0] - top[:, 1]).quantile(DOUBTFUL))
 
 
 def seconds_per_pass(work: Work, prepared: PreparedModels, *, clean: bool) -> float:

@@ -10,7 +10,14 @@ import numpy as np
 
 from residuum.auditing.counts import METHOD, ORIGINAL, REFERENCE, Counts
 from residuum.auditing.heldout import Twins, match_classes
-from residuum.auditing.intervals import BOOTSTRAP_RESAMPLES, UNSEEN, Floats, normal_quantile, total_over_draws
+from residuum.auditing.intervals import (
+    BOOTSTRAP_RESAMPLES,
+    UNSEEN,
+    Floats,
+    bootstrap_tail,
+    normal_quantile,
+    total_over_draws,
+)
 from residuum.auditing.measures import exact_radii, interval, json_numbers
 from residuum.types import InputError
 
@@ -144,7 +151,7 @@ def nearer(
     d_forgotten, d_heldout = (_distances(counts) for counts in (twins.forgotten, twins.heldout))
     of_forgotten, of_heldout = d_forgotten.mean(0), twins.weights @ d_heldout
     resampled = _resampled_differences(twins, d_forgotten, d_heldout, bootstrap_seed)
-    tail = (1 - confidence) / 2
+    tail = bootstrap_tail(confidence)
     low, high = np.quantile(resampled, [tail, 1 - tail], axis=0, method="inverted_cdf")
     ends = {"forgotten": json_numbers(of_forgotten), "heldout": json_numbers(of_heldout)}
     return interval(of_forgotten - of_heldout, low, high) | ends

@@ -27,7 +27,7 @@ class Crafter:
     def __init__(
         self, predictor: Predictor, perturbation: Perturbation, probe: Tensor, known: BatchInvariance | None = None
     ) -> None:
-        self.model, self.device = predictor.fast, predictor.device
+        self.model, self.device, self.lock = predictor.fast, predictor.device, predictor.lock
         self.perturbation = perturbation
         free = perturbation.rowwise or not perturbation.crafted
         known = "free" if free else known
@@ -37,7 +37,8 @@ class Crafter:
         """Return what all radii share."""
         if not self.perturbation.crafted:
             return randomness
-        found = [(self.perturbation.aim(self.model, *part), size) for part, size in self.split(x, y, randomness)]
+        with self.lock:
+            found = [(self.perturbation.aim(self.model, *part), size) for part, size in self.split(x, y, randomness)]
         return stack([aimed.rows(slice(0, size)).to("cpu") for aimed, size in found])
 
     def apply(self, tau: float, x: Tensor, y: Tensor, aimed: Randomness) -> Tensor:
@@ -45,7 +46,8 @@ class Crafter:
         at = self.perturbation.with_radius(tau)
         if not self.perturbation.crafted:
             return at.apply(self.model, x, y, aimed)
-        return torch.cat([at.apply(self.model, *part)[:size].cpu() for part, size in self.split(x, y, aimed)])
+        with self.lock:
+            return torch.cat([at.apply(self.model, *part)[:size].cpu() for part, size in self.split(x, y, aimed)])
 
     def split(self, x: Tensor, y: Tensor, randomness: Randomness) -> list[tuple[Part, int]]:
         """Return the batch in parts that may be computed together where the model is, each with its wanted rows."""

@@ -16,7 +16,7 @@ from residuum.auditing.crafting import BatchInvariance, Crafter
 from residuum.auditing.predictor import Predictor
 from residuum.auditing.stream import Group, Work, clean_groups, groups
 from residuum.auditing.tally import Outcome, Tallies, Tally
-from residuum.perturbations import Perturbation, block_generator
+from residuum.perturbations import FGSM, PGD, Perturbation, block_generator
 from residuum.types import Samples
 
 CraftedOn = Literal["unlearned", "reference"] | nn.Module
@@ -145,15 +145,19 @@ def clean_passes(work: Work, prepared: PreparedModels) -> int:
 
 
 def predict_group(work: Work, group: Group, prepared: PreparedModels, pool: Pool) -> tuple[list[Outcome], int]:
-    """Return a group's outcomes and number of predictions; transfers run in parallel, or the models of a single one."""
+    """Return a group's outcomes and number of predictions; transfers run in parallel, or the models of each one.
+
+    Transfers share the reference and the original, whose predictors take one thread at a time. A perturbation that is
+    not ours may keep a network of its own, so it is never called from two threads.
+    """
     if group.clean:
         keys = {key for _, targets in prepared.transfers for key in targets}
         return predict(prepared, keys, [group.x], group.columns, pool), len(group.x) * len(prepared.predictors)
-    if len(prepared.transfers) == 1:
-        found = [predict_transfer(work, group, prepared, prepared.transfers[0], pool)]
+    transfers = prepared.transfers
+    if pool and len(transfers) > 1 and type(work.perturbation) in (FGSM, PGD):
+        found = list(pool.map(lambda transfer: predict_transfer(work, group, prepared, transfer, None), transfers))
     else:
-        each = pool.map if pool else map
-        found = list(each(lambda transfer: predict_transfer(work, group, prepared, transfer, None), prepared.transfers))
+        found = [predict_transfer(work, group, prepared, transfer, pool) for transfer in transfers]
     return list(chain(*found)), len(group.x) * len(group.columns) * prepared.passes_per_row()
 
 

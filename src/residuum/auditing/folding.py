@@ -1,12 +1,13 @@
 """Fold batch-norm into the convolution before it: the same function with fewer passes over memory."""
 
-import copy
 import operator
 from typing import Any
 
 from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import fuse_conv_bn_eval
+
+from residuum.models import private_copy
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRACE_ERRORS = (RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError, NotImplementedError)
@@ -22,7 +23,7 @@ def folded(model: nn.Module) -> nn.Module | None:
         return None
     tracer = BatchNormTracer()
     try:
-        graph = tracer.trace(copy.deepcopy(model))
+        graph = tracer.trace(private_copy(model))
     except TRACE_ERRORS:
         return None
     traced = fx.GraphModule(tracer.root, graph)

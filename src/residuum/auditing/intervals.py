@@ -85,6 +85,17 @@ def discoveries(p: Floats, level: float = 0.05) -> NDArray[np.bool_]:
     return found
 
 
+def bootstrap_tail(confidence: float) -> float:
+    """Return the share of resamples below a percentile interval: rank 25 of 1000 for 0.95.
+
+    (1 - 0.95) / 2 is a little more than 0.025, which would be rank 26.
+
+    >>> bootstrap_tail(0.95)
+    0.025
+    """
+    return round((1 - confidence) / 2, 12)
+
+
 def bootstrap_ratio(p_m: Floats, p_a: Floats, *, confidence: float, seed: int) -> tuple[Floats, Floats]:
     """Return the percentile interval of sum p_m / sum p_a over resampled samples; NaN where it does not exist.
 
@@ -99,6 +110,6 @@ def bootstrap_ratio(p_m: Floats, p_a: Floats, *, confidence: float, seed: int) -
     top, bottom = np.split(sums, 2, axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = top / bottom
-    tail = round((1 - confidence) / 2, 12)  # (1 - 0.95) / 2 is a little more than 0.025: rank 26 of 1000, not 25
+    tail = bootstrap_tail(confidence)
     low, high = np.quantile(np.where(bottom > 0, ratios, np.inf), [tail, 1 - tail], axis=0, method="inverted_cdf")
     return np.where(np.isfinite(low), low, np.nan), np.where(np.isfinite(high), high, np.nan)

@@ -3,56 +3,46 @@
 A prediction is the argmax of the plain model in float64. Computing everything that way would be slow, so a fast
 float32 copy (batch-norm folded, wide convolutions with channels last) answers wherever its two largest logits are far
 enough apart, and the float64 copy answers elsewhere. "Far enough" is 100 times the largest difference between both
-copies on a probe batch. Hence the counts do not depend on batch size, order, folding or the number of processes.
-Where a processor has fast bfloat16, a wide network has a third copy, asked first: with it "far enough" is 10 times
-the largest difference, whose typical size is a fifth of the largest, so that an error would be one of fifty times it.
+copies on a probe batch. Hence the counts do not depend on batch size, order, folding or the number of processes, nor
+on how fast the machine is.
 """
 
-import copy
-import time
+import threading
 
 import torch
 from torch import Tensor, nn
 
 from residuum.auditing.folding import folded
-from residuum.models import device_of
+from residuum.models import device_of, private_copy
 from residuum.types import InputError
 
-SAFETY, HALF_SAFETY = 100.0, 10.0
+SAFETY = 100.0
 EXACT_TIE = 1e-10  # relative; float64 logits this close are equal, and the smaller class index wins
 NO_ANSWER = -1  # the prediction of a model whose logits are NaN: never right
 PLANES = 4  # narrower convolutions are slower with channels last
-WIDE = 128  # networks with fewer planes gain nothing from bfloat16
-GAIN = 1.5  # bfloat16 that is less than so much faster is not worth asking twice
 SAME_FUNCTION = 1e-3  # relative; a folded copy that deviates more has not been read correctly
 
 
 class Predictor:
     """Predicts classes with private copies of `model`; the model itself is not touched.
 
-    `probe` is a batch on which the copies are compared. Inputs and answers are on the CPU, wherever the model is.
+    `probe` is a batch on which the copies are compared. Inputs and answers are on the CPU, wherever the model is. A
+    network may keep tensors on itself between its layers, so whoever calls one of the copies holds the `lock`.
     """
 
     def __init__(self, model: nn.Module, probe: Tensor) -> None:
-        self.device = device_of(model)
-        self.plain = copy.deepcopy(model).eval().requires_grad_(False)
+        self.device, self.lock = device_of(model), threading.Lock()
+        self.plain = private_copy(model).eval().requires_grad_(False)
         self.exact = double_copy(self.plain, probe.to(self.device))
         wanted = self.exact_logits(probe)
         self.classes = wanted.shape[1]
         self.fast = fast_copy(self.plain, probe.to(self.device), wanted)
         self.margin = SAFETY * deviation(self.logits(probe), wanted)
-        self.half = half_copy(self.fast, probe) if self.device.type == "cpu" else None
-        self.half_margin = HALF_SAFETY * deviation(self.half_logits(probe), wanted) if self.half else 0.0
 
     def logits(self, x: Tensor) -> Tensor:
         """Return the fast copy's logits, shape (rows, classes)."""
         with torch.inference_mode():
             return checked_logits(self.fast(x.to(self.device)), len(x))
-
-    def half_logits(self, x: Tensor) -> Tensor:
-        """Return the bfloat16 copy's logits, which must exist."""
-        with torch.inference_mode():
-            return checked_logits(self.half(x.bfloat16()).float(), len(x))  # type: ignore[misc]
 
     def exact_logits(self, x: Tensor) -> Tensor:
         """Return the plain model's logits in float64."""
@@ -65,21 +55,18 @@ class Predictor:
         """Return the predicted classes, int64 of shape (rows,)."""
         if self.classes == 1:
             return torch.zeros(len(x), dtype=torch.int64)
-        answer, doubtful = torch.empty(len(x), dtype=torch.int64), torch.arange(len(x))
-        quick = ((self.half_logits, self.half_margin), (self.logits, self.margin))
-        for logits, margin in quick if self.half else quick[1:]:
-            top = logits(x[doubtful]).topk(2, dim=1)
-            answer[doubtful] = top.indices[:, 0]
-            doubtful = doubtful[~(top.values[:, 0] - top.values[:, 1] >= margin)]
-            if not len(doubtful):
-                return answer
-        answer[doubtful] = decide(self.exact_logits(x[doubtful]))
+        with self.lock:
+            top = self.logits(x).topk(2, dim=1)
+            answer = top.indices[:, 0]
+            doubtful = (~(top.values[:, 0] - top.values[:, 1] >= self.margin)).nonzero().flatten()
+            if len(doubtful):
+                answer[doubtful] = decide(self.exact_logits(x[doubtful]))
         return answer
 
 
 def double_copy(plain: nn.Module, probe: Tensor) -> nn.Module | None:
     """Return the model in float64, or None where its code insists on float32 (then rows are decided one by one)."""
-    exact = copy.deepcopy(plain).double()
+    exact = private_copy(plain).double()
     try:
         with torch.inference_mode():
             exact(probe[:1].double())
@@ -92,38 +79,15 @@ def fast_copy(plain: nn.Module, probe: Tensor, wanted: Tensor) -> nn.Module:
     """Return the folded copy if it computes the same on the probe, else the plain one; channels last if it is wide."""
     candidate = folded(plain)
     if candidate is None or not computes(candidate, probe, wanted):
-        candidate = copy.deepcopy(plain)
+        candidate = private_copy(plain)
     if probe.ndim == 4 and max(conv_planes(candidate), default=0) >= PLANES:
         candidate = candidate.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return candidate.requires_grad_(False)
 
 
-def half_copy(fast: nn.Module, probe: Tensor) -> nn.Module | None:
-    """Return a wide network in bfloat16 if it runs and is faster here, else None."""
-    if max(conv_planes(fast), default=0) < WIDE:
-        return None
-    half = copy.deepcopy(fast).to(torch.bfloat16)
-    try:
-        gain = seconds(fast, probe) / seconds(half, probe.bfloat16())
-    except RuntimeError:  # a layer without bfloat16, or one that insists on float32
-        return None
-    return half if gain >= GAIN else None
-
-
 def conv_planes(model: nn.Module) -> list[int]:
     """Return the width of each convolution."""
     return [module.out_channels for module in model.modules() if isinstance(module, nn.Conv2d)]
-
-
-def seconds(model: nn.Module, x: Tensor) -> float:
-    """Return how long the model takes, the smaller of two times: the first finds nothing prepared."""
-    spent = []
-    for _ in range(2):
-        start = time.perf_counter()
-        with torch.inference_mode():
-            model(x)
-        spent.append(time.perf_counter() - start)
-    return min(spent)
 
 
 def computes(candidate: nn.Module, probe: Tensor, wanted: Tensor) -> bool:

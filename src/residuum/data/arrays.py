@@ -56,6 +56,12 @@ def _refuse_bad_shape(values: Tensor, name: str) -> None:
         raise InputError(f"{name} must be (n, features) or (n, channels, height, width), got shape {shape}{hint}")
     if values.numel() == 0:
         raise InputError(f"{name} is empty (shape {shape}); at least one sample is needed")
+    refuse_channels_last(values, name)
+
+
+def refuse_channels_last(values: Tensor, name: str) -> None:
+    """Refuse images (n, height, width, channels)."""
+    shape = tuple(values.shape)
     if values.ndim == 4 and shape[1] > 4 >= shape[3]:
         hint = f"with the channels last; use {name}.transpose(0, 3, 1, 2)"
         raise InputError(f"{name} must be (n, channels, height, width), got shape {shape} {hint}")

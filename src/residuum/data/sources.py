@@ -13,7 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from residuum.data.arrays import as_tensor, checked_ids, checked_labels, refuse_bad_labels, refuse_nonfinite
+from residuum.data.arrays import (
+    as_tensor,
+    checked_ids,
+    checked_labels,
+    refuse_bad_labels,
+    refuse_channels_last,
+    refuse_nonfinite,
+)
 from residuum.data.dataset import Dataset, checked_class_names, memory, read_npz
 from residuum.data.files import read_bytes
 from residuum.data.ids import Ids, read_ids, refuse_repeats
@@ -91,6 +98,7 @@ def own_samples(x: Any, y: Any, ids: Iterable[Any] | None = None) -> Samples:  #
     values, labels = as_tensor(x, "x"), checked_labels(y, "y")
     if values.ndim < 2 or values.numel() == 0:
         raise InputError(f"x must hold one input a row, (n, ...), got shape {tuple(values.shape)}")
+    refuse_channels_last(values, "x")
     if len(labels) != len(values):
         raise InputError(f"x has {len(values)} samples but y has {len(labels)} labels; give one per sample")
     if values.dtype == torch.uint8 and values.ndim > 2:
@@ -211,6 +219,9 @@ def _from_items(items: Any, ids: Iterable[Any] | None, columns: Columns, name: s
     (first, label, parts), (again, _, _) = _item(items[0], columns, name), _item(items[0], columns, name)
     if not torch.equal(first, again):
         raise InputError(f"{name}: item 0 is another input each time; give the data set without random augmentation")
+    if first.ndim == 3 and first.shape[0] > 4 >= first.shape[2]:
+        text = f"{name}: expected images (channels, height, width), got {tuple(first.shape)} with the channels last"
+        raise InputError(f"{text}; give the data set transform=ToTensor()")
     needed = first.numel() * 4 * len(items)
     if needed > memory() / 2:
         raise InputError(f"{name}: its inputs need {needed / 2**30:.3g} GiB of memory; give a folder of images instead")

@@ -272,7 +272,6 @@ class _Estimate:
             crafted_on=chosen.crafted_on,
             heldout=self.splits.heldout,
             original=original if each else None,  # else it is one of the rows
-            trained=False,
         )
         rows = len(settings.labels)
         times = rows if each else rows / 2  # the probe's two models against all rows

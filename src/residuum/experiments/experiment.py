@@ -108,7 +108,7 @@ class Experiment(Strict):
         return self.labels[1 : len(self.labels) - len(self.rows)]
 
     def witnesses(self, reads: str | None = None) -> list[str]:
-        """Return the other witnesses among the measures, those that read "models", "counts", "metrics" or "margins"."""
+        """Return the other witnesses among the measures, those that read "models" or "margins"."""
         known = [spec for spec in self.scenario.measures if is_witness(spec)]
         return [spec for spec in known if reads in (None, build_witness(spec).reads)]
 

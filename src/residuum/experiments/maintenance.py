@@ -49,7 +49,7 @@ class Artefact:
         if self.manifest is None:
             return False
         try:
-            return self.manifest.code == code_of(self.manifest.kind, self.manifest.settings)
+            return self.manifest.code == code_of(self.manifest.settings)
         except (InputError, KeyError):
             return False  # made by a method or a stage that is no longer installed
 

@@ -6,12 +6,11 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from textwrap import dedent
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
@@ -19,15 +18,18 @@ from pydantic import BaseModel, ConfigDict
 from residuum.engines import LIBRARIES
 from residuum.files import file_sha256
 
+TYPES_ONLY = "TYPE_CHECKING"
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
 
 @cache  # a process runs the code that it loaded, whatever happens to the files meanwhile
-def code_fingerprint(function: Callable[..., Any], modules: tuple[str, ...]) -> str:
-    """Return the hash of a function's own code, of all Residuum modules that `modules` import, and of LIBRARIES.
+def code_fingerprint(modules: tuple[str, ...]) -> str:
+    """Return the hash of these modules, of all Residuum modules that they import, and of LIBRARIES.
 
     Comments, docstrings and layout do not count. A module outside Residuum (a third party's method) counts with its own
     file and what it imports of Residuum.
     """
-    digest = hashlib.sha256(meaning(ast.parse(dedent(inspect.getsource(function)))).encode())
+    digest = hashlib.sha256()
     for name in sorted(import_closure(modules)):
         digest.update(f"{name}\0{_module(name)[0]}".encode())
     for library in LIBRARIES:
@@ -35,17 +37,26 @@ def code_fingerprint(function: Callable[..., Any], modules: tuple[str, ...]) -> 
     return digest.hexdigest()
 
 
-def meaning(tree: ast.Module) -> str:
-    r"""Return a syntax tree as text, without comments and layout, after removing its docstrings in place.
+def meaning(source: str) -> tuple[str, set[str]]:
+    r"""Return a source as text without comments, layout and docstrings, and the modules that it imports, late ones too.
+
+    What it imports for type checkers only does not run.
 
     >>> documented = "def f(x):\n    'Double x.'\n    return 2 * x  # or x + x"
-    >>> meaning(ast.parse(documented)) == meaning(ast.parse("def f(x): return 2 * x"))
+    >>> meaning(documented) == meaning("def f(x): return 2 * x")
     True
     """
+    tree, imported = ast.parse(source), set()
+    tree.body = [node for node in tree.body if not (isinstance(node, ast.If) and ast.unparse(node.test) == TYPES_ONLY)]
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, DOCUMENTED):
             del node.body[: ast.get_docstring(node, clean=False) is not None]
-    return ast.dump(tree)
+        elif isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            whole = node.module == "residuum"
+            imported |= {f"residuum.{alias.name}" for alias in node.names} if whole else {node.module}
+    return ast.dump(tree), imported
 
 
 def import_closure(modules: Iterable[str]) -> set[str]:
@@ -58,20 +69,10 @@ def import_closure(modules: Iterable[str]) -> set[str]:
 
 @cache
 def _module(name: str) -> tuple[str, tuple[str, ...]]:
-    """Return a module's meaning, and the Residuum modules that its import statements name, late ones included."""
-    tree = ast.parse(_source(name).read_text(encoding="utf-8"))
-    named = (target for node in ast.walk(tree) for target in _targets(node))
-    imported = {target for target in named if target.startswith("residuum.") and find_spec(target)}
-    return meaning(tree), tuple(sorted(imported))
-
-
-def _targets(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom) and node.module == "residuum":
-        yield from (f"residuum.{alias.name}" for alias in node.names)
-    elif isinstance(node, ast.ImportFrom) and node.module:
-        yield node.module
+    """Return the hash of a module's meaning, and the Residuum modules that its import statements name."""
+    text, imported = meaning(_source(name).read_text(encoding="utf-8"))
+    known = hashlib.sha256(text.encode()).hexdigest()
+    return known, tuple(sorted(target for target in imported if target.startswith("residuum.") and find_spec(target)))
 
 
 def _source(name: str) -> Path:

@@ -216,7 +216,6 @@ def witness_stage(
     write_record(folder, record, splits.forget, splits.heldout, splits.test, splits.retain, splits.validation)
 
 
-# by kind: the function, and what it runs beside itself; the key of a stage follows the imports from there
 STAGES: dict[str, Callable[..., None]] = {
     "train": train_stage,
     "unlearn": unlearn_stage,
@@ -227,33 +226,24 @@ STAGES: dict[str, Callable[..., None]] = {
     "witness": witness_stage,
     "ensemble": witness_stage,
 }
-MODULES = {
-    "train": ("residuum.training", "residuum.models", "residuum.data"),
-    "unlearn": ("residuum.methods.base", "residuum.data"),
-    "evaluate": ("residuum.metrics", "residuum.data"),
-    "audit": ("residuum.auditing", "residuum.models", "residuum.data"),
-    "score": ("residuum.auditing", "residuum.metrics", "residuum.models", "residuum.data"),
-    "margins": ("residuum.auditing.witnesses.scores", "residuum.models", "residuum.data"),
-    "witness": ("residuum.auditing.witnesses.attacks", "residuum.models", "residuum.data"),
-    "ensemble": ("residuum.auditing.witnesses.ensembles", "residuum.data"),
-}
-
 _ONE_AT_A_TIME = threading.Lock()  # torch's thread count and the warnings filter belong to the whole process
 
 
-def code_of(kind: str, settings: Mapping[str, Any]) -> str:
+def code_of(settings: Mapping[str, Any]) -> str:
     """Return the fingerprint of the code that decides a stage's result, given what its settings say (`content`).
 
-    The file of its method, network or perturbation counts too: it may be a plug-in's.
+    It is all code that any stage imports: a stage that is computed again in vain costs less than an old number. The
+    file of its method, network or perturbation counts too, which may be a plug-in's.
     """
     own: list[object] = []
     if "method" in settings:
         own.append(methods().find(settings["method"]))
     if "model" in settings:
         own.append(MODELS.find(settings["model"]["name"]).network)
-    if "audit" in settings:
-        own.append(PERTURBATIONS.find(settings["name"].partition(":")[0]))
-    return code_fingerprint(STAGES[kind], (*MODULES[kind], *(thing.__module__ for thing in own)))
+    perturbation = settings.get("perturbation", settings["name"] if "audit" in settings else None)
+    if perturbation is not None:
+        own.append(PERTURBATIONS.find(perturbation.partition(":")[0]))
+    return code_fingerprint((__name__, *(thing.__module__ for thing in own)))
 
 
 @contextmanager

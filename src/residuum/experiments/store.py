@@ -65,7 +65,7 @@ class Stage:
             "kind": self.kind,
             "settings": (settings := self.settings.content()),
             "parents": {name: parent.key for name, parent in self.parents.items()},
-            "code": code_of(self.kind, settings),
+            "code": code_of(settings),
         }
 
     @property

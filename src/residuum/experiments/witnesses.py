@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from residuum.auditing import Counts
 from residuum.auditing.heldout import choose_heldout
 from residuum.auditing.witnesses.attacks import ModelWitness
-from residuum.auditing.witnesses.base import REFERENCE, Scene, Values, Witness
+from residuum.auditing.witnesses.base import Scene, Values, Witness
 from residuum.auditing.witnesses.calls import call
 from residuum.auditing.witnesses.ensembles import INNOCENT, Ensemble, EnsembleWitness
-from residuum.auditing.witnesses.from_records import CertifiedBand, TugOfWar
 from residuum.auditing.witnesses.scores import margins
 from residuum.experiments.parsing import build_perturbation, build_witness
 from residuum.experiments.settings import StageSettings
@@ -130,7 +128,8 @@ def witness_rows(
     whole = next((r.ensembles[spec] for own in by_label.values() for r in own if spec in r.ensembles), {})
     models = whole.get("models", {})
     per_seed = {
-        label: models.get(label) or values_of(witness, spec, by_label[label], by_label[REFERENCE]) for label in by_label
+        label: models.get(label) or {str(r.seed): r.witnesses[spec] for r in by_label[label] if r.witnesses.get(spec)}
+        for label in by_label
     }
     further = list(models.get(INNOCENT, {}).values())
     innocents = [*([] if witness.relative else record.rows_of("retrain")), *record.rows_of("control")]
@@ -141,28 +140,6 @@ def witness_rows(
         values = {seed: WitnessValues.model_validate(each) for seed, each in own.items()}
         found[label] = values, WitnessRow.model_validate({"meaning": witness.meaning, **row})
     return found
-
-
-def values_of(
-    witness: Witness, spec: str, results: Sequence[Result], references: Sequence[Result]
-) -> dict[str, Values]:
-    """Return the values of one row, by seed, of a witness that looks at one seed."""
-    found: dict[str, Values] = {}
-    beside = {reference.seed: reference for reference in references}
-    for result in results:
-        values = result.witnesses.get(spec)
-        if isinstance(witness, CertifiedBand):
-            values = witness.of_counts(Counts.load(result.counts[gaussian(list(result.counts))]))
-        if isinstance(witness, TugOfWar) and result.seed in beside:
-            values = witness.of_metrics(result.metrics, beside[result.seed].metrics)
-        if values:
-            found[str(result.seed)] = values
-    return found
-
-
-def gaussian(perturbations: Sequence[str]) -> str:
-    """Return the first perturbation that is Gaussian noise."""
-    return next(spec for spec in perturbations if spec.partition(":")[0] == "gaussian")
 
 
 def concluded(witness: Witness, own: Sequence[Values], innocents: Sequence[Values], samples: int) -> Row:
@@ -176,8 +153,6 @@ def concluded(witness: Witness, own: Sequence[Values], innocents: Sequence[Value
         if all(each.get(name) is not None for each in own)
     }
     row = {"value": float(np.mean(values)), **ends}
-    if not witness.calls:
-        return row
     least = 0.5 / samples if witness.stepwise else 0.0
     said = call(values, [each["value"] for each in innocents], least=least)
     return row | {"p": said.p, "found": said.found, "floor": said.floor, "innocents": said.innocents}

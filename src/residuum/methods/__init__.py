@@ -1,6 +1,5 @@
 """Ways to make a trained classifier forget; one file each, one table of all."""
 
-import copy
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -30,7 +29,7 @@ from residuum.methods.scrub import SCRUB
 from residuum.methods.soft_reset import SoftReset
 from residuum.methods.ssd import SSD
 from residuum.methods.teacher import Teacher
-from residuum.models import check_model
+from residuum.models import check_model, private_copy
 from residuum.plugins import Table
 from residuum.types import InputError, Splits
 
@@ -70,8 +69,9 @@ def unlearn(
 ) -> nn.Module:
     """Return an unlearned copy of `model`, which stays as it is.
 
-    `method` is a name ("rurk") or a configured method (`RURK(tau=0.03)`); `context`, when given, collects the
-    number of passes and the method's notes, `unchanged` among them if what it returns is the original, bit for bit.
+    `method` is a name ("rurk") or a configured method (`RURK(tau=0.03)`); `context`, when given, has the same seed and
+    collects the number of passes and the method's notes, `unchanged` among them if what it returns is the original,
+    bit for bit.
     A method that raises, returns no usable model or writes into `splits` is a MethodError that names it.
 
     >>> from residuum import build_model, load_dataset, make_splits
@@ -84,8 +84,10 @@ def unlearn(
     if reason := why_refused(chosen, splits):
         raise InputError(reason)
     context = context or Context(seed)
+    if context.seed != seed:
+        raise InputError(f"expected one seed, got seed={seed} and Context({context.seed}); give both the same")
     with guarded(chosen, splits) as own:
-        answer = chosen.edit(copy.deepcopy(model), own, context)
+        answer = chosen.edit(private_copy(model), own, context)
     result = check_answer(chosen, model, answer, splits, context)
     if same_bits(result, model):
         context.notes["unchanged"] = True

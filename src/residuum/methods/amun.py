@@ -1,6 +1,5 @@
 """AMUN: fine-tune on the nearest inputs that the original misreads, with the labels it gives them."""
 
-import copy
 import dataclasses
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from residuum.methods.base import Context
 from residuum.methods.gd import GD
 from residuum.methods.streams import joined
-from residuum.models import device_of, evaluating, space_of
+from residuum.models import device_of, evaluating, private_copy, space_of
 from residuum.models.inference import rows_at_once
 from residuum.perturbations.gradient import loss_gradient
 from residuum.training import STRICT, Positive
@@ -83,7 +82,7 @@ def nearest_errors(model: nn.Module, samples: Samples, eps: float, max_doublings
 
     An error counts when float64 agrees: near the boundary float32 may not.
     """
-    exact, device = copy.deepcopy(model).double().eval(), device_of(model)
+    exact, device = private_copy(model).double().eval(), device_of(model)
     found = []
     with evaluating(model):
         for x, y, _ in samples.batches(torch.split(torch.arange(len(samples)), rows_at_once(samples.shape))):
@@ -111,11 +110,23 @@ def _attack(model: nn.Module, exact: nn.Module, x: Tensor, y: Tensor, eps: float
 
 
 def _step(model: nn.Module, moved: Tensor, x: Tensor, y: Tensor, eps: float) -> Tensor:
-    """Return the inputs after one step uphill, within the l2 ball around x and the bounds of the inputs."""
-    uphill = nn.functional.normalize(loss_gradient(model, moved, y).flatten(1), dim=1)
-    away = moved + STEP * eps * uphill.view_as(x) - x
+    """Return the inputs after one step uphill, within the l2 ball around x and the bounds of the inputs.
+
+    Ball and step are in the units of each feature, `InputSpace.scale`.
+    """
+    space, gradient = space_of(model), loss_gradient(model, moved, y)
+    scale = space.scale_of(x.shape[1:])
+    if scale is None:
+        away = moved + STEP * eps * _directions(gradient) - x
+    else:
+        scale = scale.to(x)
+        away = (moved - x) / scale.where(scale > 0, 1) + STEP * eps * _directions(gradient * scale)
     length = torch.linalg.vector_norm(away.flatten(1), dim=1).clamp(min=1e-12).view(-1, *[1] * (x.ndim - 1))
-    return space_of(model).moved(x, away * (eps / length).clamp(max=1))
+    return space.moved(x, away * (eps / length).clamp(max=1))
+
+
+def _directions(gradient: Tensor) -> Tensor:
+    return nn.functional.normalize(gradient.flatten(1), dim=1).view_as(gradient)
 
 
 def _labels(exact: nn.Module, x: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, ClassVar
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from residuum.methods.fresh import Parts, keeps_statistics, reinitialise, soften, trainable_parts
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.training import STRICT, Batch, Fraction, Progress, Recipe, TrainingPhase, fit
-from residuum.types import InputError, ResiduumWarning, Splits, child_seed, unknown_name
+from residuum.types import InputError, Splits, child_seed, unknown_name, warn
 
 Phases = Callable[[int], Sequence[TrainingPhase]]
 
@@ -62,7 +61,7 @@ class Context:
             text = (
                 "how the original was trained is not known, so GD's values serve; pass context=Context(seed, recipe=)"
             )
-            warnings.warn(text, ResiduumWarning, stacklevel=2)
+            warn(text)
         return self.recipe or Recipe(weight_decay=1e-4)
 
 

@@ -1,6 +1,5 @@
 """CT: turn every convolution kernel over its diagonal, then fine-tune on the retain set."""
 
-import warnings
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from residuum.methods.base import Context
 from residuum.methods.gd import GD
 from residuum.training import STRICT, NonNegative
-from residuum.types import InputError, ResiduumWarning, Splits
+from residuum.types import InputError, Splits, warn
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -41,7 +40,7 @@ class CT(GD):
         """Turn the copy's kernels and train."""
         kernels = spatial_kernels(model)
         if not kernels:
-            warnings.warn("ct: no kernel to transpose, so the method is GD", ResiduumWarning, stacklevel=2)
+            warn("ct: no kernel to transpose, so the method is GD")
         self.descend(model, splits, context, self.phases, prepare=lambda _: transpose(kernels))
         return model
 

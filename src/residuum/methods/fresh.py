@@ -26,7 +26,7 @@ def reinitialise(parts: Iterable[nn.Module], seed: int) -> None:
             initialise(module, ours)
         elif callable(reset := getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))):
             with torch.random.fork_rng(devices=[]):  # foreign layers draw from the global generator
-                torch.manual_seed(int(torch.randint(2**62, (), generator=ours)))
+                torch.default_generator.manual_seed(int(torch.randint(2**62, (), generator=ours)))
                 reset()
         else:
             kind = type(module).__name__

@@ -23,7 +23,8 @@ class MSG(GD):
     R' are as many retain samples as there are to forget; g is taken in eval mode. In each convolution
     (`layers="conv"`; "all": linear layers too) the round(share * size) weights with the smallest |g| are drawn again as
     in a fresh network, and the gradients of its other weights are multiplied by `damp`; biases, batch-norm and the
-    other layers train as usual. Then `epochs` on S_r, the rate rising linearly to the middle and falling again.
+    other layers train as usual, and frozen layers stay as they are. Then `epochs` on S_r, the rate rising linearly to
+    the middle and falling again.
     Reference: "kgltop2" (Kookmin) of the NeurIPS 2023 unlearning challenge, in Cadet et al., "Deep Unlearn:
     Benchmarking Machine Unlearning", 2024.
 
@@ -63,18 +64,21 @@ class MSG(GD):
             for layer, new in zip(layers, fresh, strict=True):
                 layer.weight.copy_(torch.where(small[layer.weight], new.weight, layer.weight))
 
-        factors = {p: torch.where(mask, 1.0, self.damp).to(p) for p, mask in small.items() if p.requires_grad}
+        factors = {p: torch.where(mask, 1.0, self.damp).to(p) for p, mask in small.items()}
         with scaled_gradients(factors):
             self.descend(model, splits, context, self.phases, prepare=redraw)
         return model
 
     def layers_of(self, model: nn.Module) -> list[nn.Conv2d | nn.Linear]:
-        """Return the layers whose weights are drawn again."""
+        """Return the layers whose weights are drawn again; frozen ones are left alone."""
         kinds = (nn.Conv2d,) if self.layers == "conv" else (nn.Conv2d, nn.Linear)
-        found = [module for module in model.modules() if isinstance(module, kinds)]
-        if not found:
+        layers = [module for module in model.modules() if isinstance(module, kinds)]
+        if not layers:
             raise InputError(f"msg: expected a network with convolutions, got {type(model).__name__}; set layers=all")
-        return found
+        trainable = [layer for layer in layers if layer.weight.requires_grad]
+        if not trainable:
+            raise InputError(f"msg: expected a layer with weights to train, got {len(layers)} frozen; set layers=all")
+        return trainable
 
     def small_gradients(
         self, model: nn.Module, layers: list[nn.Conv2d | nn.Linear], splits: Splits, context: Context
@@ -83,8 +87,7 @@ class MSG(GD):
         some = a_sample_of(splits.retain, len(splits.forget), child_seed(context.batch_seed, "msg"))
         retain, forget = (summed_gradient(model, part, self.gradient_batch_size) for part in (some, splits.forget))
         context.passes += len(some) + len(splits.forget)
-        weights = [layer.weight for layer in layers if layer.weight in retain]
-        sizes = [(p, (retain[p] - forget[p]).abs()) for p in weights]
+        sizes = [(layer.weight, (retain[layer.weight] - forget[layer.weight]).abs()) for layer in layers]
         return {p: first_by_rank(g, round(self.share * g.numel()), largest=False) for p, g in sizes}
 
 

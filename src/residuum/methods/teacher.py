@@ -1,8 +1,6 @@
 """Teacher: a briefly trained model that never saw the forget samples shows how to answer near them."""
 
-import copy
 import dataclasses
-import warnings
 from typing import Annotated, ClassVar
 
 import torch
@@ -15,9 +13,9 @@ from residuum.methods.as_trained import AsTrained
 from residuum.methods.base import Context, Phases
 from residuum.methods.fresh import trainable_parts
 from residuum.methods.streams import error_rate, noisy_copies
-from residuum.models import space_of
+from residuum.models import private_copy, space_of
 from residuum.training import STRICT, Batch, NonNegative, TrainingPhase, cross_entropy, fit
-from residuum.types import ResiduumWarning, Splits, child_seed
+from residuum.types import Splits, child_seed, warn
 
 MUCH_WORSE = 0.03  # of validation samples
 
@@ -26,10 +24,10 @@ MUCH_WORSE = 0.03  # of validation samples
 class Teacher(AsTrained):
     """Innocent teacher: minimise L(w, S_r) + weight * CE(softmax t(x'), s(x')), x' = clamp(x + u N(0, I)), x in S_f.
 
-    The teacher t is trained from fresh weights on S_r with the original's recipe for `share` of its epochs, then frozen
-    in eval mode; the student s starts at the original. u ~ U[0, tau] for each sample and step. Images of S_f are read,
-    their labels never. A teacher much worse than the original makes the student forget too much, with a warning; the
-    validation set serves for that warning only.
+    The teacher t is trained from fresh weights on S_r with the original's recipe for `share` of its epochs, at least
+    one, then frozen in eval mode; the student s starts at the original. u ~ U[0, tau] for each sample and step. Images
+    of S_f are read, their labels never. A teacher much worse than the original makes the student forget too much, with
+    a warning; the validation set serves for that warning only.
 
     >>> Teacher().share
     0.25
@@ -65,11 +63,11 @@ class Teacher(AsTrained):
 
     def innocent(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Return the teacher."""
-        teacher = copy.deepcopy(model)
+        teacher = private_copy(model)
         own = dataclasses.replace(context, seed=child_seed(context.batch_seed, "teacher"))
         self.renew(trainable_parts(teacher), splits, own)
         recipe = context.training()
-        recipe = dataclasses.replace(recipe, epochs=round(self.share * recipe.epochs))
+        recipe = dataclasses.replace(recipe, epochs=max(1, round(self.share * recipe.epochs)))
         phases = [TrainingPhase(cross_entropy)]
         context.passes += fit(teacher, {"retain": splits.retain}, recipe, phases, seed=own.seed, team=context.team)
         return teacher.eval().requires_grad_(False)
@@ -85,7 +83,7 @@ class Teacher(AsTrained):
                 f"teacher: its validation accuracy is {100 * (errors[0] - errors[1]):.1f} points below the original's, "
                 f"so the student forgets too much; raise share (now {self.share:g})"
             )
-            warnings.warn(text, ResiduumWarning, stacklevel=2)
+            warn(text)
 
     def lessons(self, teacher: nn.Module) -> Phases:
         """Return the passes of each epoch: one over S_r, with a forget batch beside each of its batches."""

@@ -9,7 +9,7 @@ from residuum.metrics.membership import attack_failure, membership_accuracy
 from residuum.metrics.relearn import Relearning, mean_loss, relearn_time
 from residuum.models import check_model
 from residuum.parallel import SINGLE_PROCESS, Team
-from residuum.types import Splits
+from residuum.types import Splits, child_seed
 
 
 def evaluate(
@@ -34,10 +34,10 @@ def evaluate(
     time = None
     if original_loss is not None:
         time = relearn_time(model, original_loss, splits, relearning, seed=seed, team=team)
-    logits = logits_of_parts(model, splits, team)
+    logits, attack_seed = logits_of_parts(model, splits, team), child_seed(seed, "membership")
     return {
         **accuracies(model, splits, logits=logits),
-        "mia_accuracy": membership_accuracy(model, splits, feature="true_prob", logits=logits),
-        "mia_entropy_accuracy": membership_accuracy(model, splits, feature="entropy", logits=logits),
+        "mia_accuracy": membership_accuracy(model, splits, feature="true_prob", seed=attack_seed, logits=logits),
+        "mia_entropy_accuracy": membership_accuracy(model, splits, feature="entropy", seed=attack_seed, logits=logits),
         "relearn_epochs": time,
     }

@@ -13,6 +13,7 @@ from residuum.types import Splits, warn
 Feature = Literal["true_prob", "entropy"]
 Array = npt.NDArray[np.float64]
 # What the attacker knows as seen, what as unseen, and what it is asked about.
+MOST_TRAINED = 10_000  # samples that the attacker is fitted on: an SVC takes time quadratic in them
 ATTACK_PARTS = {"sample": ("retain", "test", "forget"), "class": ("retain", "forget", "forgotten_test")}
 
 
@@ -22,7 +23,7 @@ def membership_accuracy(
     *,
     feature: Feature = "true_prob",
     balance: bool = False,
-    max_train: int | None = None,
+    max_train: int | None = MOST_TRAINED,
     seed: int = 0,
     logits: Mapping[str, Tensor] | None = None,
 ) -> float:
@@ -31,7 +32,8 @@ def membership_accuracy(
     The attacker is SVC(C=3, gamma="auto", kernel="rbf") on one feature of the softmax: the probability of the
     true label, or the entropy. Sample form: trained on retain = seen, test = unseen, asked about the forget set.
     Class form: trained on retain = seen, forget = unseen, asked about held-out images of the forgotten class.
-    Closeness to re-train is the goal, not a high value. `max_train` subsamples the attacker's training data.
+    Closeness to re-train is the goal, not a high value. Of more than `max_train` samples the attacker is fitted on so
+    many, chosen by `seed` with both kinds in proportion, and the default says so in a warning; None takes all.
     `logits` are those of `logits_of_parts`, where they are known already.
 
     Reference: Golatkar, Achille, Soatto, CVPR 2020 (entropy; there the complement is reported).
@@ -55,7 +57,13 @@ def softmax_feature(logits: Tensor, labels: Tensor, feature: Feature) -> Array:
 
 
 def attack_failure(
-    seen: Array, unseen: Array, asked: Array, *, balance: bool = False, max_train: int | None = None, seed: int = 0
+    seen: Array,
+    unseen: Array,
+    asked: Array,
+    *,
+    balance: bool = False,
+    max_train: int | None = MOST_TRAINED,
+    seed: int = 0,
 ) -> float:
     """Fit the attacker on features of seen and unseen samples; return 100 * share of `asked` called unseen."""
     from sklearn.svm import SVC
@@ -65,8 +73,11 @@ def attack_failure(
         fewest = min(len(seen), len(unseen))
         seen, unseen = _at_most(seen, fewest, rng), _at_most(unseen, fewest, rng)
     if max_train is not None and len(seen) + len(unseen) > max_train:
-        share = max_train / (len(seen) + len(unseen))
-        seen, unseen = (_at_most(part, max(1, round(share * len(part))), rng) for part in (seen, unseen))
+        total = len(seen) + len(unseen)
+        if max_train == MOST_TRAINED:  # unless the caller asked for fewer
+            warn(f"the membership attack is fitted on {max_train:,} of {total:,} samples, chosen by seed")
+        fewer = min(max(1, round(max_train * len(seen) / total)), max_train - 1)
+        seen, unseen = _at_most(seen, fewer, rng), _at_most(unseen, max_train - fewer, rng)
     attacker = SVC(C=3, gamma="auto", kernel="rbf")
     attacker.fit(np.concatenate([seen, unseen])[:, None], np.repeat([1, 0], [len(seen), len(unseen)]))
     called_unseen = attacker.predict(asked[:, None]) == 0

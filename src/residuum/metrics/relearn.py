@@ -1,6 +1,5 @@
 """Re-learn time: how many epochs until the unlearned model knows the forget set again."""
 
-import copy
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -9,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from residuum.errors import DivergedError
-from residuum.models import forward
+from residuum.models import forward, private_copy
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.training import STRICT, NonNegative, Recipe, TrainingPhase, cross_entropy, fit
 from residuum.types import Samples, Splits, warn
@@ -54,7 +53,7 @@ def relearn_time(
     0
     """
     recipe = recipe or Relearning()
-    learner, threshold = copy.deepcopy(model), (1 + recipe.tolerance) * original_loss
+    learner, threshold = private_copy(model), (1 + recipe.tolerance) * original_loss
     data = splits.forget if recipe.data == "forget" else splits.train
     losses: list[float] = []
 

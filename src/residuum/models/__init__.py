@@ -9,6 +9,7 @@ from residuum.models.inference import (
     head_features,
     head_of,
     module_flags,
+    private_copy,
 )
 from residuum.models.layers import Classifier, Normalise, give_unit_head
 from residuum.models.registry import MODELS, build_model

@@ -1,8 +1,11 @@
 """Ask any `nn.Module` for its logits without changing it, and try one before anything is measured with it."""
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from math import prod
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +13,7 @@ from torch import Tensor, nn
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.types import InputError, Samples, warn
 
+Model = TypeVar("Model", bound=nn.Module)
 PROBE = 16  # samples that are tried
 
 
@@ -43,7 +47,25 @@ def rows_at_once(shape: tuple[int, ...]) -> int:
 
 def device_of(model: nn.Module) -> torch.device:
     """Return where the model's first parameter or buffer is; that is where its inputs must be."""
-    return next((value.device for value in model.state_dict().values()), torch.device("cpu"))
+    return next((value.device for value in chain(model.parameters(), model.buffers())), torch.device("cpu"))
+
+
+def private_copy(model: Model) -> Model:
+    """Return a deep copy of a model; tensors that a forward pass left on its modules are copied without their history.
+
+    >>> layer = nn.Linear(2, 1)
+    >>> layer.last = layer(torch.ones(1, 2))
+    >>> private_copy(layer).last.requires_grad
+    False
+    """
+    left = (value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor))
+    known = {id(value): value.detach().clone() for value in left if not value.is_leaf}
+    try:
+        return copy.deepcopy(model, known)
+    except (RuntimeError, TypeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        text = f"expected a network that can be copied, got {type(model).__name__} ({reason})"
+        raise InputError(f"{text}; let its forward pass keep no lists or dictionaries of tensors on self") from error
 
 
 def forward(

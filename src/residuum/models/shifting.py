@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from residuum.models.inference import device_of, evaluating
+from residuum.models.inference import device_of, evaluating, private_copy
 from residuum.models.wrapping import InputSpace
 from residuum.types import InputError, LazyInputs, Samples, unknown_name
 
@@ -36,7 +35,7 @@ class ShiftedAt(nn.Module):
 
     def __init__(self, model: nn.Module, layer: str, samples: Samples, unit: Literal["raw", "std"] = "raw") -> None:
         super().__init__()
-        self.model, self.layer, self.shape = copy.deepcopy(model), layer, samples.shape
+        self.model, self.layer, self.shape = private_copy(model), layer, samples.shape
         outputs = _outputs(self.model, layer, samples)
         self.inside, self.size = tuple(outputs.shape[1:]), prod(outputs.shape[1:])
         self.scale = float(outputs.double().std()) if unit == "std" else 1.0
@@ -60,7 +59,7 @@ class ShiftedAt(nn.Module):
 
     def plain(self) -> nn.Module:
         """Return the model inside, without the hook."""
-        model = copy.deepcopy(self.model)
+        model = private_copy(self.model)
         hooks = model.get_submodule(self.layer)._forward_hooks
         for key in [key for key, hook in hooks.items() if hook is _add_shift]:
             del hooks[key]

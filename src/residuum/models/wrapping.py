@@ -6,7 +6,6 @@ keys of its weights stay hers.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from residuum.bounds import UNIT, Bounds, checked_bounds, clamped
+from residuum.models.inference import private_copy
 from residuum.models.weights import load_state
 from residuum.types import InputError, unknown_name
 
@@ -116,7 +116,7 @@ def wrap(
     """
     if not isinstance(module, nn.Module):
         raise InputError(f"expected a network (nn.Module) to wrap, got {module!r}; build it first, as HerNet()")
-    model = copy.deepcopy(module).eval()
+    model = private_copy(module).eval()
     names = tuple(batch or ())
     integers = tokens or bool(names)
     space = InputSpace(
@@ -143,7 +143,7 @@ def wrap_like(module: nn.Module, model: nn.Module) -> nn.Module:
     adapter = getattr(model, "adapter", None)
     if adapter is None or getattr(module, "adapter", None) is not None:
         return module
-    other = copy.deepcopy(module).eval()
+    other = private_copy(module).eval()
     other.register_forward_pre_hook(adapter.before, with_kwargs=True)
     other.register_forward_hook(adapter.after)
     other.input_space, other.adapter, other.fresh_network = space_of(model), adapter, None  # type: ignore[assignment]

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from residuum.auditing.witnesses.ensembles import Ensemble, KLoM, ULiRA
-from residuum.auditing.witnesses.from_records import tug_of_war
 from residuum.auditing.witnesses.ranking import Classes, rank
 from residuum.auditing.witnesses.scores import (
     bin_edges,
@@ -161,13 +160,6 @@ def test_with_64_models_every_sample_has_variances_of_its_own():
         u_lira(wide[:7], narrow, seed=0)
 
 
-def test_a18_tug_of_war_of_the_reference_with_itself_is_1():
-    a = {"retain_accuracy": 99.0, "test_accuracy": 95.0, "unlearn_accuracy": 8.0, "mia_accuracy": 30.0}
-    assert tug_of_war(a, a) == {"tow": 1.0, "tow_mia": 1.0}
-    m = {"retain_accuracy": 89.0, "test_accuracy": 85.0, "unlearn_accuracy": 18.0, "mia_accuracy": 50.0}
-    assert tug_of_war(m, a) == pytest.approx({"tow": 0.9**3, "tow_mia": 0.8 * 0.81})
-
-
 def test_a19_the_score_ranks_as_the_relative_probability():
     rng = np.random.default_rng(7)
     innocent, margins = rng.normal(2, 1, (4, 80)), rng.normal(2.5, 1.5, 80)
@@ -196,3 +188,26 @@ def test_a21_unknown_samples_stay_finite_and_no_reference_is_refused():
         log_relative(np.zeros(2), np.zeros((0, 2)))
     with pytest.raises(InputError, match="c < 1"):
         log_relative(np.zeros(2), np.zeros((1, 2)), c=1.0)
+
+
+@pytest.mark.parametrize(("unlearned", "innocent"), [(4, 20), (4, 50), (4, 4)])
+def test_the_interval_covers_one_half_with_few_models_beside_many(unlearned, innocent):
+    rng, trials, covered = np.random.default_rng(0), 1500, 0
+    for _ in range(trials):  # models of one law: each has a shift of its own on top of the samples' noise
+        one, other = (rng.normal(0, 1, (k, 1)) + rng.normal(0, 1, (k, 15)) for k in (unlearned, innocent))
+        _, low, high = clustered_auc(one, other, 0.95)
+        covered += low <= 0.5 <= high
+    assert covered / trials >= 0.945
+
+
+def test_klom_permutes_with_the_count_that_it_reports():
+    rng = np.random.default_rng(0)
+    own, innocent = rng.normal(0.3, 1, (50, 6)), rng.normal(0, 1, (50, 6))
+    own[0] += 60  # the published count loses the largest margin
+    witness = KLoM(reference=True)
+    models, order = np.concatenate([own, innocent]), np.random.default_rng(4)
+    value = klom(own, innocent, reference=True).mean()
+    mixed = (models[order.permutation(100)] for _ in range(99))
+    larger = sum(klom(part[:50], part[50:], reference=True).mean() >= value for part in mixed)
+    assert witness.permutation_p(own, innocent, np.random.default_rng(4)) == (1 + larger) / 100
+    assert KLoM().permutation_p(own, innocent, np.random.default_rng(4)) != (1 + larger) / 100

@@ -1,24 +1,10 @@
 """Other witnesses: attacks, searches and comparisons of many models that look for what an audit may miss."""
 
-from residuum.auditing.witnesses.attacks import Depth, RecoveryRadius, TransferMatrix, WorstCase
+from residuum.auditing.witnesses.attacks import Depth, RecoveryRadius, WorstCase
 from residuum.auditing.witnesses.base import Witness
 from residuum.auditing.witnesses.ensembles import RMIA, KLoM, ULiRA
-from residuum.auditing.witnesses.from_records import CertifiedBand, TugOfWar
 
-"""Other witnesses: attacks, searches and comparisons of many models that look for what an audit may miss."""
-
-
-KINDS: tuple[type[Witness], ...] = (
-    RecoveryRadius,
-    Depth,
-    WorstCase,
-    TransferMatrix,
-    CertifiedBand,
-    TugOfWar,
-    RMIA,
-    KLoM,
-    ULiRA,
-)
+KINDS: tuple[type[Witness], ...] = (RecoveryRadius, Depth, WorstCase, RMIA, KLoM, ULiRA)
 WITNESSES: dict[str, type[Witness]] = {kind.name: kind for kind in KINDS}
 
 

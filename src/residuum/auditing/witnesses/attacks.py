@@ -1,69 +1,18 @@
-"""Witnesses that attack: the recovery radius, the worst case, and who recognises what was crafted on whom."""
+"""Witnesses that attack: the recovery radius, the depth and the worst case."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import nn
 
-from residuum.auditing.auditor import audit
 from residuum.auditing.intervals import Floats, normal_quantile, wilson_interval
-from residuum.auditing.witnesses.base import NO_HELDOUT, ORIGINAL, REFERENCE, Scene, Values, Witness
+from residuum.auditing.witnesses.base import NO_HELDOUT, REFERENCE, Scene, Values, Witness
 from residuum.auditing.witnesses.ranking import rank
 from residuum.auditing.witnesses.recovery import HALVINGS, easier_to_push, pushed_to, recovery_radii
 from residuum.auditing.witnesses.search import RESTARTS, STEPS, Objective, more_often, worst_case
-from residuum.perturbations import FGSM, Perturbation
-from residuum.types import Samples
-
-
-class Transfers(NamedTuple):
-    """Shares right of each sample, (crafted on, shown to, n, T), and the names of both axes."""
-
-    names: tuple[str, ...]
-    shares: Floats
-
-    def matrix(self) -> Floats:
-        """Return P[c, w] at each radius, shape (names, names, T)."""
-        means: Floats = self.shares.mean(2)
-        return means
-
-    def ratio(self, crafted: str, shown: str, reference: str) -> Floats:
-        """Return P[c, w] / P[c, a] at each radius, NaN where the reference is never right."""
-        c, w, a = (self.names.index(name) for name in (crafted, shown, reference))
-        p = self.matrix()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio: Floats = np.where(p[c, a] > 0, p[c, w] / p[c, a], np.nan)
-        return ratio
-
-
-def transfer_matrix(
-    models: Mapping[str, nn.Module],
-    samples: Samples,
-    attack: Perturbation,
-    *,
-    taus: Sequence[float],
-    draws: int = 1,
-    seed: int,
-) -> Transfers:
-    """Craft the attack on each model and show it to all of them.
-
-    P[c, w] is the share of samples on which w is right where c was attacked. Crafted towards the true label,
-    P[m, m] / P[m, a] is above 1 by construction: compare it with P[a', a'] / P[a', a] of a control a'. The original o
-    shares weights with m: P[o, m] - P[o, a'] > 0 shows lineage, not memory. FGSM without random targets is exact.
-    """
-    names = tuple(models)
-    first = models[names[0]]
-    found = [
-        audit(models, first, samples, attack, taus=taus, draws=draws, seed=seed, crafted_on=models[source]).counts
-        for source in names
-    ]
-    shares = [[counts[name].method_right / counts[name].draws for name in names] for counts in found]
-    return Transfers(names, np.array(shares))
-
 
 Booleans = NDArray[np.bool_]  # of shape (n, T)
 Reach = Annotated[float, Field(gt=0)] | None
@@ -208,35 +157,6 @@ class WorstCase(ModelWitness):
     def passes(self, forgotten: int, heldout: int, radii: int) -> int:
         """Return the gradients and predictions of all searches, in both directions."""
         return 2 * 4 * STEPS * self.restarts * radii * forgotten
-
-
-@dataclass(frozen=True)
-class TransferMatrix(ModelWitness):
-    """P[m, m] - P[m, a], what FGSM towards the true label crafted on m does for m more than for a; mean over radii."""
-
-    name: ClassVar[str] = "transfer"
-    meaning: ClassVar[str] = "attacks crafted on the model help it more than re-train"
-
-    def of_models(self, scene: Scene) -> dict[str, Values]:
-        """Return the difference with its interval over samples, the matrix of m, a, o and a', and the lineage."""
-        attack = FGSM(target="true", bounds=scene.bounds)
-        found = transfer_matrix(scene.models, scene.splits.forget, attack, taus=scene.radii, seed=scene.seed)
-        place, control, p = {label: k for k, label in enumerate(found.names)}, scene.controls[0], found.matrix()
-        a, values = place[REFERENCE], {}
-        for label, m in place.items():
-            if label == REFERENCE:
-                continue
-            kept = list(dict.fromkeys([label, REFERENCE, ORIGINAL, control]))
-            values[label] = mean_interval((found.shares[m, m] - found.shares[m, a]).mean(1)) | {
-                "radii": list(scene.radii),
-                "matrix": {c: {w: p[place[c], place[w]].tolist() for w in kept} for c in kept},
-                "lineage": (p[place[ORIGINAL], m] - p[place[ORIGINAL], place[control]]).tolist(),
-            }
-        return values
-
-    def passes(self, forgotten: int, heldout: int, radii: int) -> int:
-        """Return one gradient and, for four models, one prediction at each radius."""
-        return forgotten * (2 + 4 * radii)
 
 
 def mean_interval(values: Floats, confidence: float = 0.95) -> Values:

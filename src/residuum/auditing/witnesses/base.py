@@ -21,7 +21,7 @@ from residuum.types import Samples, Splits
 
 Values = dict[str, Any]  # value, low, high, and what stands beside them in the record
 NO_HELDOUT: Values = {"value": None, "note": "expected at least 10 held-out samples of a forgotten class, got fewer"}
-REFERENCE, ORIGINAL = "retrain", "original"
+REFERENCE = "retrain"
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,14 @@ class Witness(ABC):
     """A measure of one model with one number, larger where the model seems to remember.
 
     `relative` numbers are against the seed's reference, so that only controls are innocents; others have every
-    re-trained model. `calls` is False where the number is no evidence of memory. `reads` says what it is computed from.
-    `stepwise` numbers are shares of samples: innocents that differ by less than half a sample are not believed to.
+    re-trained model. `reads` says what it is computed from. `stepwise` numbers are shares of samples: innocents that
+    differ by less than half a sample are not believed to.
     """
 
     name: ClassVar[str]
     meaning: ClassVar[str]
-    reads: ClassVar[Literal["models", "counts", "metrics", "margins"]]
+    reads: ClassVar[Literal["models", "margins"]]
     relative: ClassVar[bool] = True
-    calls: ClassVar[bool] = True
     stepwise: ClassVar[bool] = True
 
 

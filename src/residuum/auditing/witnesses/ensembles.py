@@ -146,10 +146,10 @@ class KLoM(EnsembleWitness):
     def permutation_p(self, own: Floats, innocent: Floats, rng: np.random.Generator) -> float:
         """Return the share of permutations of the models, this one included, whose mean KLoM is as large."""
         models, k = np.concatenate([own, innocent]), len(own)
-        value, larger = klom(own, innocent).mean(), 0
+        value, larger = klom(own, innocent, reference=self.reference).mean(), 0
         for _ in range(self.permutations):
             mixed = models[rng.permutation(len(models))]
-            larger += int(klom(mixed[:k], mixed[k:]).mean() >= value)
+            larger += int(klom(mixed[:k], mixed[k:], reference=self.reference).mean() >= value)
         return (1 + larger) / (1 + self.permutations)
 
 

@@ -59,9 +59,10 @@ def u_lira(
     """Return how well the log ratio of two Gaussians tells unlearned margins (K, n) from innocent ones (N, n).
 
     Fitted on half of the models and scored on the others, so that no model is scored by a fit that saw it; the interval
-    is DeLong's with whole models as clusters and t with K/2 + N/2 - 2 degrees of freedom. p permutes which models are
-    unlearned. `left_out_auc` uses all models: each pair of an unlearned and an innocent one is scored by a fit without
-    both (leaving out only one of them biases it). At least 8 of each kind; TPR needs 16 and 100 innocent scores.
+    is DeLong's with whole models as clusters and t with min(K, N)/2 - 1 degrees of freedom: nearly all variance comes
+    from the fewer models. p permutes which models are unlearned. `left_out_auc` uses all models: each pair of an
+    unlearned and an innocent one is scored by a fit without both (leaving out only one of them biases it). At least 8
+    of each kind; TPR needs 16 and 100 innocent scores.
 
     Reference: Hayes et al., "Inexact unlearning needs more careful evaluations to avoid a false sense of privacy",
     2024.
@@ -88,7 +89,7 @@ def clustered_auc(one: Floats, other: Floats, confidence: float) -> tuple[float,
     by_model, by_other = _shares_above(one, other), 1 - _shares_above(other, one)
     auc = float(by_model.mean())
     se = np.sqrt(by_model.var(ddof=1) / len(one) + by_other.var(ddof=1) / len(other))
-    half = float(stdtrit(len(one) + len(other) - 2, (1 + confidence) / 2) * se)
+    half = float(stdtrit(min(len(one), len(other)) - 1, (1 + confidence) / 2) * se)
     return auc, max(auc - half, 0.0), min(auc + half, 1.0)
 
 
