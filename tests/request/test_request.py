@@ -176,6 +176,38 @@ def test_her_own_data_set_reaches_her_training_function(case):
     assert len(seen[0]) == 276
 
 
+@pytest.mark.parametrize("innocents", [False, True])
+def test_each_model_has_references_of_its_own_architecture(case, innocents):
+    def network(width):
+        return wrap(nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 10)))
+
+    def sizes(made):
+        return [sum(p.numel() for p in each.model.parameters()) for each in made]
+
+    request = case.request(retrain=None, recipe=Recipe(epochs=1, lr=0.05))
+    small, large = network(4), network(16)
+    of_small = request.references(small, 2, innocents=innocents)
+    of_large = request.references(large, 2, innocents=innocents)
+    assert [sizes(of_small), sizes(of_large)] == [[sum(p.numel() for p in m.parameters())] * 2 for m in (small, large)]
+    assert request.references(large, 2, innocents=innocents)[0].model is of_large[0].model
+
+
+def test_a_surrogate_is_trained_again_for_a_model_whose_weights_changed(case):
+    request = case.request(retrain=None, recipe=Recipe(epochs=20, lr=0.05))
+    model = wrap(HerNet())
+    (before,) = request.references(model, 1, innocents=True)
+    model.load_state_dict(case.net.state_dict())
+    (after,) = request.references(model, 1, innocents=True)
+    assert after.passes > before.passes
+
+
+def test_a_retrained_model_is_wrapped_as_the_model_it_is_compared_with(case):
+    request = case.request(retrain=lambda samples, seed: copy.deepcopy(case.net))
+    x, _ = case.train.batch(torch.arange(9))
+    for model in (case.model, wrap(case.net, mean=0.1, std=1.0)):
+        assert torch.equal(request.references(model, 1)[0].model(x), model(x))
+
+
 def test_what_is_missing_is_said(case):
     request = case.request(retrain=None, held_out=None)
     with pytest.raises(InputError, match="give held_out="):

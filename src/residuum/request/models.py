@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from residuum.methods.fresh import reinitialise, trainable_parts
 from residuum.metrics import accuracy
-from residuum.models import save_state, wrap_like
+from residuum.models import save_state
 from residuum.training import Recipe, TrainingPhase, cross_entropy, fit
 from residuum.types import InputError, Samples, child_seed
 
@@ -65,13 +65,13 @@ def role(number: int) -> str:
     return ROLES[number] if number < len(ROLES) else f"control_{number}"
 
 
-def retrained(model: nn.Module, retrain: Retrain, samples: Any, seed: int) -> Made:  # noqa: ANN401 (as the user gave them)
-    """Return what the user's training function makes of the retained samples."""
+def retrained(retrain: Retrain, samples: Any, seed: int) -> Made:  # noqa: ANN401 (as the user gave them)
+    """Return what the user's training function makes of the retained samples, not wrapped yet."""
     start = time.perf_counter()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed % 2**63)
         made = retrain(samples, seed)
-    return Made(wrap_like(made, model), "retrain", seconds=time.perf_counter() - start)
+    return Made(made, "retrain", seconds=time.perf_counter() - start)
 
 
 def trained_by(recipe: Recipe, model: nn.Module, samples: Samples, seed: int) -> Made:

@@ -18,7 +18,8 @@ from residuum.data.sources import Columns, matched_ids, read_source
 from residuum.experiments.experiment import parse_row
 from residuum.experiments.stages import measured
 from residuum.methods import Context, Method, make_method, unlearn
-from residuum.models import ShiftedAt, check_model, space_of, with_shift
+from residuum.models import ShiftedAt, check_model, space_of, with_shift, wrap_like
+from residuum.models.weights import state_hash
 from residuum.request.checking import Check, as_many_names, checked, class_names_of, prefixed, renumbered
 from residuum.request.models import Made, Retrain, Unlearned, retrained, stand_in, trained_by
 from residuum.training import Recipe
@@ -87,7 +88,7 @@ class Request:
         self.validation = self._other(validation, "validation", options)
         self.forget_ids = matched_ids(forget, self.source.samples)
         self.retrain, self.recipe, self.name = retrain, recipe, name or self.source.name
-        self._retrained: dict[tuple[int, int, bool], Made] = {}
+        self._retrained: dict[tuple[object, ...], tuple[object, Made]] = {}
         if len(self.forget_ids) == len(self.source.samples):
             raise InputError(
                 f"the request asks for all {len(self.forget_ids)} training samples; nothing would be retained"
@@ -214,18 +215,31 @@ class Request:
         return [self._trained(model, seed, each, innocents) for each in range(known, number)]
 
     def _trained(self, model: nn.Module, seed: int, number: int, innocents: bool) -> Made:
-        key, own = (seed, number, innocents), child_seed(seed, "retrain" if number == 0 else f"control_{number}")
-        if key in self._retrained:
-            return self._retrained[key]
-        if innocents:
-            made = stand_in(model, self.splits.retain, self.recipe, own)
-        elif self.retrain is not None:
-            made = retrained(model, self.retrain, self._retained_items(), own)
-        else:
+        """Return a retrained model or a surrogate, trained once for everything that decides it.
+
+        The user's function does not see the model. A recipe and a surrogate copy its architecture and its frozen
+        weights, and a surrogate stops at its accuracy, so that those belong to one model.
+        """
+        child = child_seed(seed, "retrain" if number == 0 else f"control_{number}")
+        by_function = self.retrain is not None and not innocents
+        maker = self.retrain if by_function else model
+        key: tuple[object, ...] = (child, innocents, id(maker))
+        if not by_function:
+            flags = tuple(weights.requires_grad for weights in model.parameters())
+            key = (*key, self.recipe, state_hash(model.state_dict()), flags, id(getattr(model, "fresh_network", None)))
+        _, made = self._retrained.get(key, (None, None))
+        if made is None and by_function:
+            assert self.retrain is not None
+            made = retrained(self.retrain, self._retained_items(), child)
+        elif made is None and innocents:
+            made = stand_in(model, self.splits.retain, self.recipe, child)
+        elif made is None:
             assert self.recipe is not None
-            made = trained_by(self.recipe, model, self.splits.retain, own)
-        check_model(made.model, self.splits.retain, self.fitted(model).classes)
-        return self._retrained.setdefault(key, made)
+            made = trained_by(self.recipe, model, self.splits.retain, child)
+        wrapped = replace(made, model=wrap_like(made.model, model))
+        check_model(wrapped.model, self.splits.retain, self.fitted(model).classes)
+        self._retrained[key] = maker, made  # its maker stays, so that no other object gets its id
+        return wrapped
 
     def _retained_items(self) -> Any:  # noqa: ANN401 (as the user gave them)
         """Return the retained samples as the training function expects them: a part of her own data set, if any."""
