@@ -16,6 +16,7 @@ from residuum.auditing import Counts
 from residuum.auditing.witnesses.attacks import RecoveryRadius
 from residuum.auditing.witnesses.base import Scene
 from residuum.cli import run_command
+from residuum.metrics import accuracy
 from residuum.perturbations import block_generator
 from residuum.reporting.wording import verdict_sentence
 from residuum.types import child_seed
@@ -108,7 +109,7 @@ def test_counts_are_those_of_an_independent_loop(case, proof):
 def test_unlearning_leaves_the_model_and_saves_her_own_keys(case, request_, tmp_path):
     model = case.model
     before = copy.deepcopy(model.state_dict())
-    done = request_.unlearn(model, "soft_reset:epochs=1", seed=1)
+    done = request_.unlearn(model, "gd:epochs=1", seed=1)
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     done.save(tmp_path / "new.safetensors")
     done.save(tmp_path / "new.pt")
@@ -119,6 +120,59 @@ def test_unlearning_leaves_the_model_and_saves_her_own_keys(case, request_, tmp_
     assert torch.equal(again(x), done(x))
     with pytest.raises(InputError, match=r"\.safetensors, \.pt"):
         done.save(tmp_path / "new.txt")
+
+
+def trained_further(samples, seed, model=None):
+    """Her training, which also takes a network to start from; it normalises its inputs itself."""
+    torch.manual_seed(seed)
+    net = model or HerNet()
+    assert net.training
+    optimiser = torch.optim.AdamW(net.parameters(), lr=3e-3)
+    for _ in range(40):
+        for rows in torch.randperm(len(samples)).split(64):
+            x, y = samples.batch(rows)
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(net((x - MEAN) / STD), y).backward()
+            optimiser.step()
+    return net.eval()
+
+
+def test_a_soft_reset_of_a_model_trained_by_adamw_follows_her_own_training_function(case):
+    request, seen = case.request(), []
+    with pytest.raises(InputError, match=r"give recipe=, or a retrain= function that takes model= to start from"):
+        request.unlearn(case.model, "soft_reset")
+    with pytest.raises(InputError, match=r"teacher trains as the model was trained, .*: give recipe=$"):
+        case.request(retrain=trained_further).unlearn(case.model, "teacher")
+
+    def retrain(samples, seed, model=None):
+        seen.append((samples, copy.deepcopy(model)))
+        return trained_further(samples, seed, model)
+
+    request = case.request(retrain=retrain)
+    done = request.unlearn(case.model, "soft_reset", seed=1)
+    ((samples, start),) = seen
+    assert set(samples.ids) == set(case.train.ids) - set(case.ids)
+    weights, old = start.fc.weight.detach(), case.net.fc.weight.detach()
+    turned = torch.cosine_similarity(weights.flatten(), old.flatten(), 0).item()
+    assert done.notes["cosines"]["fc"] == pytest.approx(turned, abs=1e-5)
+    assert not torch.equal(weights, old)
+    assert not hasattr(start, "adapter")
+    assert accuracy(done.model, case.held_out) > accuracy(case.model, case.held_out) - 3
+    again = request.unlearn(case.model, "soft_reset", seed=1).model.state_dict()
+    assert all(torch.equal(value, again[key]) for key, value in done.model.state_dict().items())
+
+
+@pytest.mark.parametrize(("row", "setting"), [("lr=0.1", "lr"), ("epochs=3", "epochs"), ("keep=auto", "keep=auto")])
+def test_settings_that_her_training_function_cannot_take_are_refused(case, row, setting):
+    with pytest.raises(InputError, match=f"soft_reset: .*{setting}.* recipe="):
+        case.request(retrain=trained_further).unlearn(case.model, f"soft_reset:{row}")
+
+
+def test_a_soft_reset_by_recipe_keeps_a_model_trained_by_adamw_alive(case):
+    recipe = Recipe(epochs=40, lr=3e-3, optimiser="adamw", batch_size=64)
+    done = case.request(recipe=recipe).unlearn(case.model, "soft_reset", seed=1)
+    assert done.passes == 12 * 276
+    assert accuracy(done.model, case.held_out) > accuracy(case.model, case.held_out) - 3
 
 
 def test_the_same_seed_gives_the_same_weights_even_with_dropout(case, request_):

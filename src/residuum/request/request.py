@@ -17,11 +17,21 @@ from residuum.data.ids import Ids
 from residuum.data.sources import Columns, matched_ids, read_source
 from residuum.experiments.experiment import parse_row
 from residuum.experiments.stages import measured
-from residuum.methods import Context, Method, make_method, unlearn
+from residuum.methods import Context, Method, SoftReset, make_method, unlearn
+from residuum.methods.as_trained import AsTrained
 from residuum.models import ShiftedAt, check_model, space_of, with_shift, wrap_like
 from residuum.models.weights import state_hash
 from residuum.request.checking import Check, as_many_names, checked, class_names_of, prefixed, renumbered
-from residuum.request.models import Made, Retrain, Unlearned, retrained, stand_in, trained_by
+from residuum.request.models import (
+    Made,
+    Retrain,
+    Unlearned,
+    retrained,
+    soft_reset_by,
+    stand_in,
+    takes_model,
+    trained_by,
+)
 from residuum.training import Recipe
 from residuum.types import InputError, Samples, Splits, child_seed
 
@@ -40,7 +50,8 @@ class Request:
         held_out: Samples like those that no model was trained on, in any of these kinds; an audit needs them.
         validation: Held-out samples that methods may read; only some methods need them.
         retrain: Your training function, `retrain(samples, seed) -> model`: trains a new network on the samples it is
-            given, map-style and as in `data`, the way the model was trained.
+            given, map-style and as in `data`, the way the model was trained. If it has a parameter `model` as well,
+            `soft_reset` gives it the softened network to train instead of a new one, where there is no recipe.
         recipe: How the model was trained, if there is no such function: re-trains, and settings of methods, follow it.
         ids: Ids of the samples of `data`, where it does not name them; else the row number.
         class_names: Names of the classes in the order of the model's outputs, where the data do not have them.
@@ -170,8 +181,12 @@ class Request:
         if not isinstance(chosen, Method):
             raise InputError(f"expected a method or its name, got {method!r}")
         context = Context(seed, recipe=self.recipe)
+        function = self._training_function(chosen)
         with measured(1) as record:
-            made = unlearn(*self._movable(model, splits, chosen), chosen, seed=seed, context=context)
+            if function is not None and isinstance(chosen, SoftReset):
+                made = soft_reset_by(function, chosen, model, splits, self._retained_items(), context)
+            else:
+                made = unlearn(*self._movable(model, splits, chosen), chosen, seed=seed, context=context)
         made = made.plain() if isinstance(made, ShiftedAt) else made
         unchanged = bool(context.notes.pop("unchanged", False))
         return Unlearned(
@@ -186,6 +201,16 @@ class Request:
             warnings=tuple(record["warnings"]),
             unchanged=unchanged,
         )
+
+    def _training_function(self, method: Method) -> Retrain | None:
+        """Return the user's function where it must train a soft reset; refuse a method that lacks the recipe."""
+        if self.recipe is not None or not isinstance(method, AsTrained) or not method.needs_recipe:
+            return None
+        softened = isinstance(method, SoftReset)
+        if softened and takes_model(self.retrain):
+            return self.retrain
+        other = ", or a retrain= function that takes model= to start from" if softened else ""
+        raise InputError(f"{method.name} trains as the model was trained, which is not known: give recipe={other}")
 
     def _movable(self, model: nn.Module, splits: Splits, method: Method) -> tuple[nn.Module, Splits]:
         """Return model and splits such that the method can move inputs: token ids cannot be, their embedding can."""
