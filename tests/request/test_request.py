@@ -19,7 +19,7 @@ from residuum.cli import run_command
 from residuum.metrics import accuracy
 from residuum.perturbations import block_generator
 from residuum.reporting.wording import verdict_sentence
-from residuum.types import child_seed
+from residuum.types import ResiduumWarning, child_seed
 
 QUICK = {"draws": 30, "taus": [0, 0.05, 0.1]}
 STAND_INS = ("retrain", "control", "control_2")
@@ -160,6 +160,128 @@ def test_a_soft_reset_of_a_model_trained_by_adamw_follows_her_own_training_funct
     assert accuracy(done.model, case.held_out) > accuracy(case.model, case.held_out) - 3
     again = request.unlearn(case.model, "soft_reset", seed=1).model.state_dict()
     assert all(torch.equal(value, again[key]) for key, value in done.model.state_dict().items())
+
+
+def test_unlearning_says_accuracy_before_and_after(case, request_):
+    done = request_.unlearn(case.model, "gd:epochs=1", seed=1)
+    parts = {"retain": request_.splits.retain, "held_out": request_.splits.test}
+    assert done.before == {name: accuracy(case.model, part) for name, part in parts.items()}
+    assert done.after == {name: accuracy(done.model, part) for name, part in parts.items()}
+    assert f"retain accuracy {done.before['retain']:.1f} % before, {done.after['retain']:.1f} % after" in str(done)
+    assert done.warnings == ()
+    alone = case.request(held_out=None).unlearn(case.model, "gd:epochs=1", seed=1)
+    assert list(alone.before) == list(alone.after) == ["retain"]
+
+
+@pytest.mark.parametrize(
+    ("row", "advice"),
+    [
+        ("soft_reset:keep=0.1:epochs=1", "try soft_reset:epochs=2, or soft_reset:keep=0.4"),
+        ("soft_reset:keep=0.1:share=0.05", "try soft_reset:share=0.1, or soft_reset:keep=0.4"),
+        ("ga:lr=1:epochs=2", "try gentler settings .*, or soft_reset"),
+    ],
+)
+def test_a_loss_of_accuracy_is_a_warning_that_says_what_to_try(case, row, advice):
+    request = case.request(recipe=Recipe(epochs=20, lr=1e-3, optimiser="adamw", batch_size=64))
+    with pytest.warns(
+        ResiduumWarning, match=rf"lost \d+\.\d points of retain accuracy .* held-out .*; {advice}"
+    ) as heard:
+        done = request.unlearn(case.model, row, seed=1)
+    assert heard[-1].filename == __file__
+    assert done.warnings == tuple(str(warning.message) for warning in heard)
+    assert done.before["retain"] - done.after["retain"] > 3
+
+
+def test_warnings_of_a_method_are_shown_in_the_words_of_a_request(case):
+    request = case.request(validation=case.held_out)
+    with pytest.warns(ResiduumWarning, match=r"GD's values serve; give its recipe: recipe=$"):
+        request.unlearn(case.model, "gd:keep=auto:epochs=40:lr=0.05", seed=1)
+
+
+def test_a_forgotten_class_is_no_loss_of_held_out_accuracy(case):
+    threes = [str(k) for k in range(300) if case.train.y[k] == 3]
+    recipe = Recipe(epochs=40, lr=3e-3, optimiser="adamw", batch_size=64)
+    request = Request(case.train, forget=threes, held_out=case.held_out, recipe=recipe)
+    done = request.unlearn(case.model, "soft_reset", seed=1)
+    others = case.held_out.subset(torch.nonzero(case.held_out.y != 3).flatten().tolist())
+    assert done.after["held_out"] == accuracy(done.model, others)
+    assert accuracy(done.model, case.held_out) < done.before["held_out"] - 3
+
+
+def test_earlier_requests_are_forgotten_as_well_and_not_judged(case, tmp_path):
+    first, second = case.ids[:12], case.ids[12:]
+    recipe = Recipe(epochs=40, lr=3e-3, optimiser="adamw", batch_size=64)
+    seen = []
+
+    def retrain(samples, seed):
+        seen.append(set(samples.ids))
+        return her_training(samples, seed)
+
+    request = case.request(retrain=retrain, recipe=recipe, forget=second, earlier=first)
+    splits = request.splits
+    assert set(splits.forget.ids) == set(second)
+    assert set(splits.retain.ids) == set(case.train.ids) - set(case.ids)
+    assert set(splits.train.ids) == set(case.train.ids) - set(first)
+    assert repr(request).startswith("Request(forget 12 of 300 training samples, 12 forgotten earlier,")
+    once = case.request(recipe=recipe).unlearn(case.model, "neggrad:epochs=1", seed=1)
+    both = request.unlearn(case.model, "neggrad:epochs=1", seed=1)
+    assert all(torch.equal(value, both.model.state_dict()[key]) for key, value in once.model.state_dict().items())
+    run = request.audit(case.model, both, controls=1, out=tmp_path, **QUICK)
+    assert seen == [set(splits.retain.ids)] * 2
+    assert set(Counts.load(tmp_path / "counts" / "1" / "original" / "gaussian.npz").ids) == set(second)
+    assert run.record.scenario.sizes == {"retain": 276, "forget": 12, "validation": 0, "test": 600}
+    assert any(note.startswith("12 samples of earlier requests") for note in run.record.notes)
+
+
+def test_her_own_data_set_without_earlier_samples_reaches_her_training_function(case):
+    x, y = case.train.batch(torch.arange(300))
+    sizes = []
+
+    def retrain(samples, seed):
+        sizes.append(len(samples))
+        return HerNet()
+
+    Request(TensorDataset(x, y), forget=case.ids[12:], earlier=case.ids[:12], retrain=retrain).references(case.model, 1)
+    assert sizes == [276]
+
+
+@pytest.mark.parametrize("suffix", [None, ".safetensors", ".pt"])
+def test_samples_that_were_unlearned_are_not_retained_again_in_silence(case, suffix, tmp_path):
+    first, second = case.ids[:12], case.ids[12:]
+    done = case.request(forget=first).unlearn(case.model, "gd:epochs=1", seed=1)
+    model = done.model
+    if suffix:
+        path = done.save(tmp_path / f"new{suffix}")
+        model = wrap(HerNet(), path, mean=MEAN, std=STD)
+    again = "the model has unlearned 12 samples that this request retains"
+    with pytest.warns(ResiduumWarning, match=again):
+        wrong = case.request(forget=second).unlearn(model, "gd:epochs=1", seed=1)
+    assert again in wrong.warnings[0]
+    right = case.request(forget=second, earlier=first).unlearn(model, "gd:epochs=1", seed=1)
+    assert right.warnings == ()
+    with pytest.warns(ResiduumWarning, match="unlearned 24 samples"):
+        Request(case.train, forget=["0"], held_out=case.held_out).unlearn(right.model, "gd:epochs=1", seed=1)
+    if suffix == ".pt":
+        with pytest.warns(ResiduumWarning, match=again):
+            run = case.request(forget=second).audit(model, wrong, controls=1, out=tmp_path / "run", **QUICK)
+        assert any(again in text for text in run.record.warnings)
+
+
+def test_a_note_that_is_none_is_refused(case, tmp_path):
+    path = case.request().unlearn(case.model, "gd:epochs=1", seed=1).save(tmp_path / "new.pt")
+    for text in ("[]", "{", '{"schema": "residuum.unlearned/1", "salt": "", "hashes": []}'):
+        (tmp_path / "new.pt.unlearned.json").write_text(text)
+        with pytest.raises(InputError, match=r"new\.pt\.unlearned\.json: expected the note of an unlearning"):
+            wrap(HerNet(), path)
+
+
+def test_earlier_ids_are_checked(case):
+    with pytest.raises(InputError, match=r"^earlier: 'nobody' is not among the 300 training samples"):
+        case.request(earlier=["nobody"])
+    with pytest.raises(InputError, match=r"^earlier: '\d+' is among the ids of this request as well"):
+        case.request(earlier=case.ids[:1])
+    with pytest.raises(InputError, match="this and earlier requests ask for all 2 training samples"):
+        Request((torch.zeros(2, 3), [0, 1]), forget=["0"], earlier=["1"])
 
 
 @pytest.mark.parametrize(("row", "setting"), [("lr=0.1", "lr"), ("epochs=3", "epochs"), ("keep=auto", "keep=auto")])

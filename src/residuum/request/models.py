@@ -18,6 +18,7 @@ from residuum.methods import Context, SoftReset
 from residuum.methods.fresh import reinitialise, trainable_parts
 from residuum.metrics import accuracy
 from residuum.models import check_model, save_state, wrap_like
+from residuum.models.unlearned import write_note
 from residuum.training import Recipe, TrainingPhase, cross_entropy, fit
 from residuum.types import InputError, Samples, Splits, child_seed
 
@@ -43,10 +44,23 @@ class Made:
 
 @dataclass(frozen=True)
 class Unlearned(Made):
-    """An unlearned model, wrapped as the original was, and how it was made; calling it asks the model."""
+    """An unlearned model, wrapped as the original was, and how it was made; calling it asks the model.
+
+    `before` and `after` hold accuracy in per cent on the `retain` set and on `held_out` samples of its classes.
+    """
 
     label: str = ""
     seed: int = 0
+    before: Mapping[str, float] = field(default_factory=dict)
+    after: Mapping[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Say which accuracy it had and has."""
+        parts = [
+            f"{name.replace('_', '-')} accuracy {self.before[name]:.1f} % before, {self.after[name]:.1f} % after"
+            for name in self.before
+        ]
+        return f"{self.label}: {'; '.join(parts)}"
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the model's logits."""
@@ -54,8 +68,13 @@ class Unlearned(Made):
         return logits
 
     def save(self, path: Path | str) -> Path:
-        """Write the weights under the keys of your own state dict: .safetensors, or .pt; return the path."""
+        """Write the weights under the keys of your own state dict: .safetensors, or .pt; return the path.
+
+        A note beside them, PATH.unlearned.json, holds hashes of the forgotten ids. `wrap(..., weights=PATH)` reads it,
+        so that a later request that retains these samples again gets a warning.
+        """
         save_state(self.model, path)
+        write_note(self.model, path)
         return Path(path)
 
 
