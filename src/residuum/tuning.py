@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean as mean
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -210,7 +210,8 @@ def planned(experiment: Experiment, innocents: int, epochs: int) -> list[dict[st
 
     An innocent is a soft reset that keeps nothing, with a seed of its own.
     """
-    method = SoftReset(keep=0, epochs=epochs, fresh="draw" if experiment.init_from is None else "initial")
+    fresh: Literal["draw", "initial"] = "draw" if experiment.init_from is None else "initial"
+    method = SoftReset(keep=0, epochs=epochs, batch_share=None, fresh=fresh)
     brief = Row(label=".innocent", method=method.name, settings=method.settings)
     found = []
     for own in plan(experiment.model_copy(update={"rows": [*experiment.rows, brief]})):

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -52,6 +53,17 @@ def train(samples, seed):
     return net
 
 
+def train_on(samples, seed, model=None):
+    torch.manual_seed(seed)
+    net = model or HerNet(3)
+    optimiser = torch.optim.AdamW(net.parameters(), lr=0.02)
+    for _ in range(30):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(net(samples.x), samples.y).backward()
+        optimiser.step()
+    return net
+
+
 def forgetful(samples, seed):
     return None
 
@@ -81,6 +93,7 @@ def folder(tmp_path_factory):
         rows = [",".join(map(str, [f"{name}-{k}", *x[k], y[k]])) for k in range(n)]
         (home / f"{name}.csv").write_text("\n".join(["id,a,b,c,d,e,f,label", *rows]) + "\n")
     (home / "ids.txt").write_text("# two people\ntrain-3\ntrain-40\n")
+    (home / "later.txt").write_text("train-7\n")
     made = {}
     exec(compile(NET, "net.py", "exec"), made)
     x, y = table(90, 1)
@@ -148,6 +161,51 @@ def test_weights_are_unlearned_under_her_own_keys(folder, monkeypatch, capsys):
     assert run_command([*arguments("unlearn", UNLEARN | {"--out": "new.pt"}), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["method"] == "gd"
     assert torch.equal(torch.load("new.pt", weights_only=True)["fc.bias"], load_file("new.safetensors")["fc.bias"])
+
+
+def test_accuracy_is_printed_before_and_after_with_what_to_try_where_it_is_lost(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert run_command(arguments("unlearn", UNLEARN | {"--held-out": "held.npz"})) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"gd:epochs=1: retain accuracy [\d.]+ % before, [\d.]+ % after; held-out accuracy [\d.]+ %", out)
+    assert "warning" not in out
+    harsh = UNLEARN | {"--method": "soft_reset:keep=0:epochs=0", "--recipe": "optimiser=adamw,epochs=30,lr=0.02"}
+    assert run_command(arguments("unlearn", harsh)) == 0
+    said = capsys.readouterr()
+    assert re.search(r"warning: soft_reset lost [\d.]+ points of retain accuracy .*; try soft_reset:epochs=2", said.out)
+    assert not said.err
+    assert run_command([*arguments("unlearn", harsh), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    before, after = facts["accuracy"]["retain"]
+    assert before - after > 3
+    assert "points of retain accuracy" in facts["warnings"][-1]
+
+
+def test_a_soft_reset_is_trained_by_her_own_function(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    given = UNLEARN | {"--method": "soft_reset", "--retrain": "net.py:train_on"}
+    assert run_command(arguments("unlearn", given)) == 0
+    out = capsys.readouterr().out
+    assert "trained by your function" in out
+    assert "warning" not in out
+
+
+def test_earlier_requests_are_given_by_a_file_and_missed_where_they_are_not(folder, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(folder)
+    assert run_command(arguments("unlearn", UNLEARN | {"--out": "first.pt"})) == 0
+    assert "train-3" not in (folder / "first.pt.unlearned.json").read_text()
+    second = UNLEARN | {"--weights": "first.pt", "--forget": "later.txt", "--out": "second.pt"}
+    capsys.readouterr()
+    assert run_command(arguments("unlearn", second)) == 0
+    assert "warning: the model has unlearned 2 samples that this request retains" in capsys.readouterr().out
+    assert run_command(arguments("unlearn", second | {"--earlier": "ids.txt"})) == 0
+    out = capsys.readouterr().out
+    assert "forget 1 of 90 training samples, 2 forgotten earlier" in out
+    assert "warning" not in out
+    audit = AUDIT | {"--forget": "later.txt", "--earlier": "ids.txt", "--unlearned": "second.pt"}
+    assert run_command(arguments("audit", audit | {"--out": str(tmp_path / "run")})) == 0
+    record = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert record["scenario"]["sizes"] == {"retain": 87, "forget": 1, "validation": 0, "test": 60}
 
 
 def test_models_made_elsewhere_are_audited_without_training(folder, monkeypatch, capsys):
@@ -232,6 +290,11 @@ BAD = [
     ("unlearn", {"--method": "rukr"}, "did you mean rurk"),
     ("unlearn", {"--method": "gd:lr=-1"}, "lr"),
     ("unlearn", {"--method": "falw"}, "validation"),
+    ("unlearn", {"--method": "soft_reset"}, "give --recipe, or a --retrain function that takes model= to start from"),
+    ("unlearn", {"--method": "soft_reset", "--retrain": "net.py:train"}, "give --recipe, or a --retrain function"),
+    ("unlearn", {"--method": "teacher"}, "which is not known: give --recipe"),
+    ("unlearn", {"--earlier": "ids.txt"}, "earlier: 'train-3' is among the ids of this request as well"),
+    ("unlearn", {"--earlier": "stranger.txt"}, "earlier: 'nobody' is not among the 90"),
     ("unlearn", {"--out": "new.zip"}, ".safetensors or .pt"),
     ("unlearn", {"--out": "nowhere/new.pt"}, "folder that exists"),
     ("unlearn", {"--bounds": "0,1"}, "give wrap(..., bounds=)"),

@@ -19,7 +19,7 @@ from residuum.methods.scrub import teacher_of
 from residuum.models import build_model, forward
 from residuum.models.weights import state_hash
 from residuum.training import Batch, Recipe, TrainingPhase, cross_entropy, fit
-from residuum.types import InputError, ResiduumWarning, Samples, generator
+from residuum.types import InputError, Samples, generator
 
 RECIPE = Recipe(epochs=6, lr=0.05, batch_size=32, weight_decay=1e-3, clip=1.0)
 LOOP = {"epochs": 2, "lr": 0.05, "weight_decay": 1e-3, "batch_size": 32, "clip": 1.0, "schedule": "cosine"}
@@ -165,8 +165,25 @@ def test_settings_left_none_are_the_originals_and_given_ones_are_kept(original, 
     filled = SoftReset(lr=0.2).filled(Context(1, recipe=RECIPE))
     taken = {"momentum": 0.9, "weight_decay": 1e-3, "batch_size": 32, "clip": 1.0, "augment": False}
     assert {**taken, "lr": 0.2}.items() <= filled.settings.items()
-    with pytest.warns(ResiduumWarning, match="GD's values serve"):
+
+
+def test_the_defaults_are_the_settings_that_were_validated():
+    settings = SoftReset().settings
+    assert (settings["keep"], settings["share"], settings["batch_share"]) == (0.2, 0.3, "auto")
+    assert SoftReset(epochs=4).share is SoftReset(batch_size=8).batch_share is None
+
+
+def test_batches_are_a_quarter_of_the_originals_and_its_own_with_batch_norm(original, splits):
+    assert same(reset(original, splits), reset(original, splits, batch_size=32))
+    plain = build_model("mlp", splits.train.shape, 3, width=8, seed=1)
+    assert same(reset(plain, splits), reset(plain, splits, batch_size=8))
+
+
+def test_an_unknown_recipe_is_asked_for_and_never_replaced_by_another(original, splits):
+    with pytest.raises(InputError, match=r"soft_reset trains as the original was trained, .*Context\(seed, recipe=\)"):
         unlearn(original, splits, SoftReset(epochs=0), seed=1)
+    whole = {**LOOP, "momentum": 0.9, "optimiser": "sgd"}
+    assert same(unlearn(original, splits, SoftReset(**whole), seed=3), reset(original, splits))
 
 
 @pytest.mark.parametrize(("share", "epochs"), [(0.5, 3), (0.49, 2), (0.01, 1), (1, 6)])
@@ -206,7 +223,7 @@ def test_initial_weights_must_be_known_and_the_models_own(original, splits):
 
 
 def test_statistics_are_mixed_or_reset(original, splits):
-    mixed, anew = (reset(original, splits, epochs=0, bn_stats=kind).bn1 for kind in ("mix", "reset"))
+    mixed, anew = (reset(original, splits, keep=0.3, epochs=0, bn_stats=kind).bn1 for kind in ("mix", "reset"))
     assert torch.equal(mixed.running_var, 0.3 * original.bn1.running_var + 0.7 * torch.ones(4))
     assert anew.running_var.eq(1).all()
     assert anew.running_mean.eq(0).all()

@@ -46,8 +46,8 @@ class Case:
         return wrap(self.net, mean=MEAN, std=STD)
 
     def request(self, **options):
-        given = {"held_out": self.held_out, "retrain": her_training} | options
-        return Request(self.train, forget=self.ids, **given)
+        given = {"forget": self.ids, "held_out": self.held_out, "retrain": her_training} | options
+        return Request(self.train, **given)
 
 
 @pytest.fixture(scope="session")

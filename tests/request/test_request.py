@@ -16,9 +16,10 @@ from residuum.auditing import Counts
 from residuum.auditing.witnesses.attacks import RecoveryRadius
 from residuum.auditing.witnesses.base import Scene
 from residuum.cli import run_command
+from residuum.metrics import accuracy
 from residuum.perturbations import block_generator
 from residuum.reporting.wording import verdict_sentence
-from residuum.types import child_seed
+from residuum.types import ResiduumWarning, child_seed
 
 QUICK = {"draws": 30, "taus": [0, 0.05, 0.1]}
 STAND_INS = ("retrain", "control", "control_2")
@@ -108,7 +109,7 @@ def test_counts_are_those_of_an_independent_loop(case, proof):
 def test_unlearning_leaves_the_model_and_saves_her_own_keys(case, request_, tmp_path):
     model = case.model
     before = copy.deepcopy(model.state_dict())
-    done = request_.unlearn(model, "soft_reset:epochs=1", seed=1)
+    done = request_.unlearn(model, "gd:epochs=1", seed=1)
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     done.save(tmp_path / "new.safetensors")
     done.save(tmp_path / "new.pt")
@@ -119,6 +120,181 @@ def test_unlearning_leaves_the_model_and_saves_her_own_keys(case, request_, tmp_
     assert torch.equal(again(x), done(x))
     with pytest.raises(InputError, match=r"\.safetensors, \.pt"):
         done.save(tmp_path / "new.txt")
+
+
+def trained_further(samples, seed, model=None):
+    """Her training, which also takes a network to start from; it normalises its inputs itself."""
+    torch.manual_seed(seed)
+    net = model or HerNet()
+    assert net.training
+    optimiser = torch.optim.AdamW(net.parameters(), lr=3e-3)
+    for _ in range(40):
+        for rows in torch.randperm(len(samples)).split(64):
+            x, y = samples.batch(rows)
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(net((x - MEAN) / STD), y).backward()
+            optimiser.step()
+    return net.eval()
+
+
+def test_a_soft_reset_of_a_model_trained_by_adamw_follows_her_own_training_function(case):
+    request, seen = case.request(), []
+    with pytest.raises(InputError, match=r"give recipe=, or a retrain= function that takes model= to start from"):
+        request.unlearn(case.model, "soft_reset")
+    with pytest.raises(InputError, match=r"teacher trains as the model was trained, .*: give recipe=$"):
+        case.request(retrain=trained_further).unlearn(case.model, "teacher")
+
+    def retrain(samples, seed, model=None):
+        seen.append((samples, copy.deepcopy(model)))
+        return trained_further(samples, seed, model)
+
+    request = case.request(retrain=retrain)
+    done = request.unlearn(case.model, "soft_reset", seed=1)
+    ((samples, start),) = seen
+    assert set(samples.ids) == set(case.train.ids) - set(case.ids)
+    weights, old = start.fc.weight.detach(), case.net.fc.weight.detach()
+    turned = torch.cosine_similarity(weights.flatten(), old.flatten(), 0).item()
+    assert done.notes["cosines"]["fc"] == pytest.approx(turned, abs=1e-5)
+    assert not torch.equal(weights, old)
+    assert not hasattr(start, "adapter")
+    assert accuracy(done.model, case.held_out) > accuracy(case.model, case.held_out) - 3
+    again = request.unlearn(case.model, "soft_reset", seed=1).model.state_dict()
+    assert all(torch.equal(value, again[key]) for key, value in done.model.state_dict().items())
+
+
+def test_unlearning_says_accuracy_before_and_after(case, request_):
+    done = request_.unlearn(case.model, "gd:epochs=1", seed=1)
+    parts = {"retain": request_.splits.retain, "held_out": request_.splits.test}
+    assert done.before == {name: accuracy(case.model, part) for name, part in parts.items()}
+    assert done.after == {name: accuracy(done.model, part) for name, part in parts.items()}
+    assert f"retain accuracy {done.before['retain']:.1f} % before, {done.after['retain']:.1f} % after" in str(done)
+    assert done.warnings == ()
+    alone = case.request(held_out=None).unlearn(case.model, "gd:epochs=1", seed=1)
+    assert list(alone.before) == list(alone.after) == ["retain"]
+
+
+@pytest.mark.parametrize(
+    ("row", "advice"),
+    [
+        ("soft_reset:keep=0.1:epochs=1", "try soft_reset:epochs=2, or soft_reset:keep=0.4"),
+        ("soft_reset:keep=0.1:share=0.05", "try soft_reset:share=0.1, or soft_reset:keep=0.4"),
+        ("ga:lr=1:epochs=2", "try gentler settings .*, or soft_reset"),
+    ],
+)
+def test_a_loss_of_accuracy_is_a_warning_that_says_what_to_try(case, row, advice):
+    request = case.request(recipe=Recipe(epochs=20, lr=1e-3, optimiser="adamw", batch_size=64))
+    with pytest.warns(
+        ResiduumWarning, match=rf"lost \d+\.\d points of retain accuracy .* held-out .*; {advice}"
+    ) as heard:
+        done = request.unlearn(case.model, row, seed=1)
+    assert heard[-1].filename == __file__
+    assert done.warnings == tuple(str(warning.message) for warning in heard)
+    assert done.before["retain"] - done.after["retain"] > 3
+
+
+def test_warnings_of_a_method_are_shown_in_the_words_of_a_request(case):
+    request = case.request(validation=case.held_out)
+    with pytest.warns(ResiduumWarning, match=r"GD's values serve; give its recipe: recipe=$"):
+        request.unlearn(case.model, "gd:keep=auto:epochs=40:lr=0.05", seed=1)
+
+
+def test_a_forgotten_class_is_no_loss_of_held_out_accuracy(case):
+    threes = [str(k) for k in range(300) if case.train.y[k] == 3]
+    recipe = Recipe(epochs=40, lr=3e-3, optimiser="adamw", batch_size=64)
+    request = Request(case.train, forget=threes, held_out=case.held_out, recipe=recipe)
+    done = request.unlearn(case.model, "soft_reset", seed=1)
+    others = case.held_out.subset(torch.nonzero(case.held_out.y != 3).flatten().tolist())
+    assert done.after["held_out"] == accuracy(done.model, others)
+    assert accuracy(done.model, case.held_out) < done.before["held_out"] - 3
+
+
+def test_earlier_requests_are_forgotten_as_well_and_not_judged(case, tmp_path):
+    first, second = case.ids[:12], case.ids[12:]
+    recipe = Recipe(epochs=40, lr=3e-3, optimiser="adamw", batch_size=64)
+    seen = []
+
+    def retrain(samples, seed):
+        seen.append(set(samples.ids))
+        return her_training(samples, seed)
+
+    request = case.request(retrain=retrain, recipe=recipe, forget=second, earlier=first)
+    splits = request.splits
+    assert set(splits.forget.ids) == set(second)
+    assert set(splits.retain.ids) == set(case.train.ids) - set(case.ids)
+    assert set(splits.train.ids) == set(case.train.ids) - set(first)
+    assert repr(request).startswith("Request(forget 12 of 300 training samples, 12 forgotten earlier,")
+    once = case.request(recipe=recipe).unlearn(case.model, "neggrad:epochs=1", seed=1)
+    both = request.unlearn(case.model, "neggrad:epochs=1", seed=1)
+    assert all(torch.equal(value, both.model.state_dict()[key]) for key, value in once.model.state_dict().items())
+    run = request.audit(case.model, both, controls=1, out=tmp_path, **QUICK)
+    assert seen == [set(splits.retain.ids)] * 2
+    assert set(Counts.load(tmp_path / "counts" / "1" / "original" / "gaussian.npz").ids) == set(second)
+    assert run.record.scenario.sizes == {"retain": 276, "forget": 12, "validation": 0, "test": 600}
+    assert any(note.startswith("12 samples of earlier requests") for note in run.record.notes)
+
+
+def test_her_own_data_set_without_earlier_samples_reaches_her_training_function(case):
+    x, y = case.train.batch(torch.arange(300))
+    sizes = []
+
+    def retrain(samples, seed):
+        sizes.append(len(samples))
+        return HerNet()
+
+    Request(TensorDataset(x, y), forget=case.ids[12:], earlier=case.ids[:12], retrain=retrain).references(case.model, 1)
+    assert sizes == [276]
+
+
+@pytest.mark.parametrize("suffix", [None, ".safetensors", ".pt"])
+def test_samples_that_were_unlearned_are_not_retained_again_in_silence(case, suffix, tmp_path):
+    first, second = case.ids[:12], case.ids[12:]
+    done = case.request(forget=first).unlearn(case.model, "gd:epochs=1", seed=1)
+    model = done.model
+    if suffix:
+        path = done.save(tmp_path / f"new{suffix}")
+        model = wrap(HerNet(), path, mean=MEAN, std=STD)
+    again = "the model has unlearned 12 samples that this request retains"
+    with pytest.warns(ResiduumWarning, match=again):
+        wrong = case.request(forget=second).unlearn(model, "gd:epochs=1", seed=1)
+    assert again in wrong.warnings[0]
+    right = case.request(forget=second, earlier=first).unlearn(model, "gd:epochs=1", seed=1)
+    assert right.warnings == ()
+    with pytest.warns(ResiduumWarning, match="unlearned 24 samples"):
+        Request(case.train, forget=["0"], held_out=case.held_out).unlearn(right.model, "gd:epochs=1", seed=1)
+    if suffix == ".pt":
+        with pytest.warns(ResiduumWarning, match=again):
+            run = case.request(forget=second).audit(model, wrong, controls=1, out=tmp_path / "run", **QUICK)
+        assert any(again in text for text in run.record.warnings)
+
+
+def test_a_note_that_is_none_is_refused(case, tmp_path):
+    path = case.request().unlearn(case.model, "gd:epochs=1", seed=1).save(tmp_path / "new.pt")
+    for text in ("[]", "{", '{"schema": "residuum.unlearned/1", "salt": "", "hashes": []}'):
+        (tmp_path / "new.pt.unlearned.json").write_text(text)
+        with pytest.raises(InputError, match=r"new\.pt\.unlearned\.json: expected the note of an unlearning"):
+            wrap(HerNet(), path)
+
+
+def test_earlier_ids_are_checked(case):
+    with pytest.raises(InputError, match=r"^earlier: 'nobody' is not among the 300 training samples"):
+        case.request(earlier=["nobody"])
+    with pytest.raises(InputError, match=r"^earlier: '\d+' is among the ids of this request as well"):
+        case.request(earlier=case.ids[:1])
+    with pytest.raises(InputError, match="this and earlier requests ask for all 2 training samples"):
+        Request((torch.zeros(2, 3), [0, 1]), forget=["0"], earlier=["1"])
+
+
+@pytest.mark.parametrize(("row", "setting"), [("lr=0.1", "lr"), ("epochs=3", "epochs"), ("keep=auto", "keep=auto")])
+def test_settings_that_her_training_function_cannot_take_are_refused(case, row, setting):
+    with pytest.raises(InputError, match=f"soft_reset: .*{setting}.* recipe="):
+        case.request(retrain=trained_further).unlearn(case.model, f"soft_reset:{row}")
+
+
+def test_a_soft_reset_by_recipe_keeps_a_model_trained_by_adamw_alive(case):
+    recipe = Recipe(epochs=40, lr=3e-3, optimiser="adamw", batch_size=64)
+    done = case.request(recipe=recipe).unlearn(case.model, "soft_reset", seed=1)
+    assert done.passes == 12 * 276
+    assert accuracy(done.model, case.held_out) > accuracy(case.model, case.held_out) - 3
 
 
 def test_the_same_seed_gives_the_same_weights_even_with_dropout(case, request_):
@@ -174,6 +350,38 @@ def test_her_own_data_set_reaches_her_training_function(case):
     assert len(seen) == 2
     assert isinstance(seen[0], Subset)
     assert len(seen[0]) == 276
+
+
+@pytest.mark.parametrize("innocents", [False, True])
+def test_each_model_has_references_of_its_own_architecture(case, innocents):
+    def network(width):
+        return wrap(nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 10)))
+
+    def sizes(made):
+        return [sum(p.numel() for p in each.model.parameters()) for each in made]
+
+    request = case.request(retrain=None, recipe=Recipe(epochs=1, lr=0.05))
+    small, large = network(4), network(16)
+    of_small = request.references(small, 2, innocents=innocents)
+    of_large = request.references(large, 2, innocents=innocents)
+    assert [sizes(of_small), sizes(of_large)] == [[sum(p.numel() for p in m.parameters())] * 2 for m in (small, large)]
+    assert request.references(large, 2, innocents=innocents)[0].model is of_large[0].model
+
+
+def test_a_surrogate_is_trained_again_for_a_model_whose_weights_changed(case):
+    request = case.request(retrain=None, recipe=Recipe(epochs=20, lr=0.05))
+    model = wrap(HerNet())
+    (before,) = request.references(model, 1, innocents=True)
+    model.load_state_dict(case.net.state_dict())
+    (after,) = request.references(model, 1, innocents=True)
+    assert after.passes > before.passes
+
+
+def test_a_retrained_model_is_wrapped_as_the_model_it_is_compared_with(case):
+    request = case.request(retrain=lambda samples, seed: copy.deepcopy(case.net))
+    x, _ = case.train.batch(torch.arange(9))
+    for model in (case.model, wrap(case.net, mean=0.1, std=1.0)):
+        assert torch.equal(request.references(model, 1)[0].model(x), model(x))
 
 
 def test_what_is_missing_is_said(case):

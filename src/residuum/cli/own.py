@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -24,6 +26,10 @@ SUFFIXES = (".safetensors", ".pt", ".pth")
 MODEL = "FILE.py:NAME or PACKAGE.MODULE:NAME of your network's class, or of a function that returns it."
 DATA = "What it was trained on: a folder of class folders of images, an .npz or a .csv file."
 FORGET = "Text file with one id a line: a path below the folder, a file's name or its stem, or an id of the table."
+EARLIER = "Ids of earlier requests, as --forget: forgotten as well, never retained, and not judged by the audit."
+RETRAIN = (
+    "FILE.py:NAME of your training function (samples, seed) -> network; soft_reset wants (samples, seed, model=...)."
+)
 HELD_OUT = "Samples that no model was trained on, as --data."
 MEAN = "With --std, the normalisation the network expects; comma-separated, one for each channel or feature."
 BATCH = "Names of the arguments that parts of an input are given as, e.g. input_ids,attention_mask."
@@ -41,6 +47,7 @@ class OwnModel:
     weights: Annotated[Path, option("Its state dict, .safetensors or .pt, as it was trained.")]
     data: Annotated[Path, option(DATA)]
     forget: Annotated[Path, option(FORGET)]
+    earlier: Annotated[Path | None, option(EARLIER)] = None
     validation: Annotated[Path | None, option(VALIDATION)] = None
     mean: Annotated[Text, option(MEAN)] = None
     std: Annotated[Text, option("See --mean.")] = None
@@ -66,6 +73,7 @@ class OwnModel:
         return Request(
             self.data,
             self.forget,
+            earlier=self.earlier,
             held_out=held_out,
             validation=self.validation,
             retrain=None if retrain is None else loaded(retrain, "--retrain", "a function"),
@@ -103,28 +111,48 @@ def unlearn_model(
     out: Annotated[Path, option("File of the unlearned weights, .safetensors or .pt, under your own keys.")],
     method: Annotated[str, option("NAME[:key=value...]; see `residuum list methods`.")] = "soft_reset",
     held_out: Annotated[Path | None, option(HELD_OUT)] = None,
+    retrain: Annotated[str | None, option(RETRAIN)] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Unlearn samples from a network of your own; write its weights."""
+    """Unlearn samples from a network of your own; write its weights, and print accuracy before and after."""
+    from residuum.errors import ResiduumWarning
+
     if out.suffix not in SUFFIXES:
         raise InputError(f"--out: expected a file that ends in {' or '.join(SUFFIXES)}, got {out}")
     if not out.parent.is_dir() or out.is_dir():
         raise InputError(f"--out: expected a file in a folder that exists, got {out}")
-    request = own.request(held_out)
-    original = own.networks(request.splits.classes)(own.weights)
-    found = request.check(original)
-    done = request.unlearn(original, method, seed=own.seed)
+    try:
+        request = own.request(held_out, retrain)
+        original = own.networks(request.splits.classes)(own.weights)
+        check = request.check(original)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResiduumWarning)  # printed below
+            done = request.unlearn(original, method, seed=own.seed)
+    except InputError as error:
+        raise InputError(in_options(str(error))) from None
     done.save(out)
-    warnings = [*found.problems, *done.warnings]
+    texts = [in_options(text) for text in (*check.problems, *done.warnings)]
     if as_json:
         facts = {"out": str(out), "method": done.method, "settings": dict(done.settings), "seed": own.seed}
         facts |= {"seconds": done.seconds, "passes": done.passes, "unchanged": done.unchanged}
-        options.print_json(facts | {"warnings": warnings})
+        facts |= {"accuracy": {name: [done.before[name], done.after[name]] for name in done.before}}
+        options.print_json(facts | {"warnings": texts})
         return
-    changed = "no weight was changed" if done.unchanged else f"{done.passes} passes over single samples"
+    passes = f"{done.passes} passes over single samples" if done.passes else "trained by your function"
+    changed = "no weight was changed" if done.unchanged else passes
     made = f"{out}: {done.label} in {done.seconds:.0f} s, {changed}; now audit it: residuum audit --unlearned {out} ..."
-    lines = [f"{request}: {str(found).splitlines()[0]}", *(f"warning: {text}" for text in warnings), made]
+    lines = [f"{request}: {str(check).splitlines()[0]}", str(done), *(f"warning: {text}" for text in texts), made]
     tell("\n".join(lines))
+
+
+def in_options(text: str) -> str:
+    """Return a sentence about parameters of `Request` as one about options.
+
+    >>> in_options("give recipe=, or a retrain= function that takes model= to start from")
+    'give --recipe, or a --retrain function that takes model= to start from'
+    """
+    names = "recipe|retrain|held_out|validation|earlier"
+    return re.sub(rf"\b({names})=(?![\w(])", lambda match: f"--{match[1].replace('_', '-')}", text)
 
 
 @options.with_options

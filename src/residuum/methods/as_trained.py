@@ -10,10 +10,11 @@ from torch import nn
 from residuum.methods.base import Context
 from residuum.methods.fresh import Parts, restart
 from residuum.methods.gd import GD
-from residuum.training import STRICT, NonNegative, Positive
+from residuum.training import STRICT, NonNegative, Positive, Recipe
 from residuum.types import InputError, Splits
 
-TAKEN = ("lr", "momentum", "weight_decay", "batch_size", "drop_last", "clip", "augment", "optimiser")
+NEEDED = ("lr", "momentum", "weight_decay", "batch_size", "optimiser")  # no value of these suits every network
+TAKEN = (*NEEDED, "drop_last", "clip", "augment")
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -22,7 +23,8 @@ class AsTrained(GD):
 
     `fresh="draw"`: fresh weights come from the network's own initialisation. "initial": they are those the original
     started from, if they have not seen the forget samples: always so for a random start, for loaded weights only
-    with a manifest that says so.
+    with a manifest that says so. Without the recipe, settings left None are refused: another network's values can
+    destroy this one.
     """
 
     lr: NonNegative | None = None  # type: ignore[assignment]
@@ -36,11 +38,18 @@ class AsTrained(GD):
     schedule: Literal["constant", "cosine"] = "cosine"
     fresh: Literal["draw", "initial"] = "draw"
 
+    @property
+    def needs_recipe(self) -> bool:
+        """Whether a setting is left to the original's recipe."""
+        return any(getattr(self, key) is None for key in NEEDED)
+
     def filled(self, context: Context) -> Self:
         """Return the method with the original's values in place of None."""
-        lacking = [key for key in TAKEN if getattr(self, key) is None]
-        recipe = context.training() if lacking else None
-        return dataclasses.replace(self, **{key: getattr(recipe, key) for key in lacking})
+        if context.recipe is None and self.needs_recipe:
+            how = f"{self.name} trains as the original was trained, which is not known"
+            raise InputError(f"{how}; give its recipe: context=Context(seed, recipe=)")
+        recipe = context.recipe or Recipe()
+        return dataclasses.replace(self, **{key: getattr(recipe, key) for key in TAKEN if getattr(self, key) is None})
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Run the shared loop on the copy."""

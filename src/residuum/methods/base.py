@@ -58,9 +58,7 @@ class Context:
     def training(self) -> Recipe:
         """Return the recipe of the original; where it is not known, GD's values, with a warning."""
         if self.recipe is None:
-            text = (
-                "how the original was trained is not known, so GD's values serve; pass context=Context(seed, recipe=)"
-            )
+            text = "how the original was trained is not known, so GD's values serve; give its recipe: recipe="
             warn(text)
         return self.recipe or Recipe(weight_decay=1e-4)
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from residuum.bounds import UNIT, Bounds, checked_bounds, clamped
 from residuum.models.inference import private_copy
+from residuum.models.unlearned import read_note
 from residuum.models.weights import load_state
 from residuum.types import InputError, unknown_name
 
@@ -129,6 +130,7 @@ def wrap(
     )
     if weights is not None:
         load_state(model, weights)
+        read_note(model, weights)
     adapter = Adapter(*_constants(mean, std), names, integers, logits)
     model.register_forward_pre_hook(adapter.before, with_kwargs=True)
     model.register_forward_hook(adapter.after)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,11 +11,14 @@ from torch import Tensor, nn
 
 from residuum.data.sources import Source
 from residuum.errors import plural
+from residuum.methods import Method, SoftReset
+from residuum.metrics import accuracy
 from residuum.models import are_probabilities, evaluating, forward, space_of
 from residuum.types import InputError, Samples, Splits
 
 MOST = 2000  # samples that are looked at
 GAIN = 10.0  # points of accuracy that another reading of the inputs must add to be worth a word
+LOST = 3.0  # points of accuracy that unlearning may cost without a warning
 LOW = 50.0  # per cent right on training data below which a model does not look trained on them, for two classes or more
 
 
@@ -47,15 +50,47 @@ def checked(model: nn.Module, splits: Splits) -> Check:
     """Return the check of a model on the splits of a request."""
     train, held = _first(splits.train), _first(splits.test) if len(splits.test) else None
     logits = forward(model, train)
-    accuracy = _share(logits, train)
-    problems = [*_modes(model), *_outputs(logits), *_order(logits, train, splits.class_names, accuracy)]
-    problems += [*_normalisation(model, train, accuracy), *_level(accuracy, splits)]
+    right = _share(logits, train)
+    problems = [*_modes(model), *_outputs(logits), *_order(logits, train, splits.class_names, right)]
+    problems += [*_normalisation(model, train, right), *_level(right, splits)]
     known = None if held is None else _share(forward(model, held), held)
-    if known is not None and known > accuracy + GAIN:
+    if known is not None and known > right + GAIN:
         problems.append(
-            f"it is right on held-out samples more often than on training data: {known:.1f} % against {accuracy:.1f} %"
+            f"it is right on held-out samples more often than on training data: {known:.1f} % against {right:.1f} %"
         )
-    return Check(accuracy, _share(forward(model, splits.forget), splits.forget), known, tuple(problems))
+    return Check(right, _share(forward(model, splits.forget), splits.forget), known, tuple(problems))
+
+
+def accuracies(model: nn.Module, splits: Splits) -> dict[str, float]:
+    """Return accuracy in per cent on retained samples and, if there are any, on held-out samples of their classes.
+
+    Where a whole class is forgotten, its held-out samples do not count: a retrained model is wrong on them as well.
+    """
+    rows = np.flatnonzero(np.isin(splits.test.y.numpy(), splits.retain.y.numpy()))
+    parts = {"retain": splits.retain, "held_out": splits.test.subset(rows)}
+    return {name: accuracy(model, part) for name, part in parts.items() if len(part)}
+
+
+def loss_warnings(
+    method: Method, before: Mapping[str, float], after: Mapping[str, float], *, by_function: bool
+) -> list[str]:
+    """Return what to say where unlearning cost more accuracy than it should, with what to try."""
+    lost = {name: before[name] - after[name] for name in before if before[name] - after[name] > LOST}
+    if not lost:
+        return []
+    points = " and ".join(
+        f"{points:.1f} points of {name.replace('_', '-')} accuracy ({before[name]:.1f} to {after[name]:.1f} %)"
+        for name, points in lost.items()
+    )
+    if isinstance(method, SoftReset):
+        keep = min(1.0, method.kept + 0.3) if method.keep != "auto" else 0.5
+        longer = f"share={min(1.0, 2 * method.share):g}" if method.share else f"epochs={2 * max(1, method.epochs)}"
+        advice = f"{method.name}:{longer}, or {method.name}:keep={keep:g}"
+        if by_function:
+            advice = f"more epochs in your training function where it gets a model, or {method.name}:keep={keep:g}"
+    else:
+        advice = "gentler settings (a smaller lr, fewer epochs), or soft_reset"
+    return [f"{method.name} lost {points}; try {advice}"]
 
 
 def _first(samples: Samples) -> Samples:

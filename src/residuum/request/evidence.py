@@ -12,6 +12,7 @@ from torch import nn
 
 from residuum.auditing import AuditResult, audit
 from residuum.auditing.witnesses import is_witness
+from residuum.errors import plural
 from residuum.experiments.parsing import build_perturbation
 from residuum.experiments.results import RowFacts, assembled_record, claim_folder, write_files
 from residuum.experiments.runner import Result
@@ -94,8 +95,11 @@ def audited(
             rows={label: RowFacts(made.method, made.settings) for label, made in rows.items()},
             seeds=[plan.seed],
             perturbations=list(plan.perturbations),
-            warnings=_weaker(trained.values()) if plan.innocents else (),
-            notes=["re-learn time was not measured"],
+            warnings=[
+                *(_weaker(trained.values()) if plan.innocents else ()),
+                *request.returning(*(made.model for made in models.values())),
+            ],
+            notes=["re-learn time was not measured", *_left_out(request)],
         )
         record = with_witnesses(record, [spec for spec in plan.measures if is_witness(spec)], results)
         record = write_files(with_verdicts(record), results, out)
@@ -188,6 +192,14 @@ def _weaker(made: Collection[Made]) -> list[str]:
     return [
         f"no re-trained model: {len(made)} briefly trained stand-ins took its place ({cost}); all of this is weaker"
     ]
+
+
+def _left_out(request: Request) -> list[str]:
+    """Return what the record says of samples of earlier requests."""
+    if not request.earlier_ids:
+        return []
+    number = plural(len(request.earlier_ids), "sample")
+    return [f"{number} of earlier requests: no retrained model saw them, and this audit does not judge them"]
 
 
 def _results(rows: Mapping[str, Made], plan: AuditPlan, folder: Path) -> Iterator[Result]:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from residuum.methods import Context, SoftReset
 from residuum.methods.fresh import reinitialise, trainable_parts
 from residuum.metrics import accuracy
-from residuum.models import save_state, wrap_like
+from residuum.models import check_model, save_state, wrap_like
+from residuum.models.unlearned import write_note
 from residuum.training import Recipe, TrainingPhase, cross_entropy, fit
-from residuum.types import InputError, Samples, child_seed
+from residuum.types import InputError, Samples, Splits, child_seed
 
-Retrain = Callable[[Any, int], nn.Module]
+Retrain = Callable[..., nn.Module]
 QUICK = Recipe(epochs=20, lr=1e-3, optimiser="adamw", batch_size=64)  # of stand-ins, where no recipe is given
 NEAR = 1.0  # points of accuracy on the retained samples below the original's at which a stand-in is trained enough
 ROLES = ("retrain", "control")
@@ -40,10 +44,23 @@ class Made:
 
 @dataclass(frozen=True)
 class Unlearned(Made):
-    """An unlearned model, wrapped as the original was, and how it was made; calling it asks the model."""
+    """An unlearned model, wrapped as the original was, and how it was made; calling it asks the model.
+
+    `before` and `after` hold accuracy in per cent on the `retain` set and on `held_out` samples of its classes.
+    """
 
     label: str = ""
     seed: int = 0
+    before: Mapping[str, float] = field(default_factory=dict)
+    after: Mapping[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Say which accuracy it had and has."""
+        parts = [
+            f"{name.replace('_', '-')} accuracy {self.before[name]:.1f} % before, {self.after[name]:.1f} % after"
+            for name in self.before
+        ]
+        return f"{self.label}: {'; '.join(parts)}"
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the model's logits."""
@@ -51,8 +68,13 @@ class Unlearned(Made):
         return logits
 
     def save(self, path: Path | str) -> Path:
-        """Write the weights under the keys of your own state dict: .safetensors, or .pt; return the path."""
+        """Write the weights under the keys of your own state dict: .safetensors, or .pt; return the path.
+
+        A note beside them, PATH.unlearned.json, holds hashes of the forgotten ids. `wrap(..., weights=PATH)` reads it,
+        so that a later request that retains these samples again gets a warning.
+        """
         save_state(self.model, path)
+        write_note(self.model, path)
         return Path(path)
 
 
@@ -65,13 +87,65 @@ def role(number: int) -> str:
     return ROLES[number] if number < len(ROLES) else f"control_{number}"
 
 
-def retrained(model: nn.Module, retrain: Retrain, samples: Any, seed: int) -> Made:  # noqa: ANN401 (as the user gave them)
-    """Return what the user's training function makes of the retained samples."""
+def retrained(retrain: Retrain, samples: Any, seed: int) -> Made:  # noqa: ANN401 (as the user gave them)
+    """Return what the user's training function makes of the retained samples, not wrapped yet."""
     start = time.perf_counter()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed % 2**63)
         made = retrain(samples, seed)
-    return Made(wrap_like(made, model), "retrain", seconds=time.perf_counter() - start)
+    return Made(made, "retrain", seconds=time.perf_counter() - start)
+
+
+def takes_model(retrain: Retrain | None) -> bool:
+    """Tell whether a training function has a parameter `model`, for a network to start from.
+
+    >>> takes_model(lambda samples, seed: None), takes_model(lambda samples, seed, model=None: None)
+    (False, True)
+    """
+    try:
+        parameter = inspect.signature(retrain).parameters.get("model") if retrain else None
+    except (TypeError, ValueError):  # a function without a signature
+        return False
+    return parameter is not None and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+
+
+def soft_reset_by(
+    retrain: Retrain,
+    method: SoftReset,
+    model: nn.Module,
+    splits: Splits,
+    samples: Any,  # noqa: ANN401 (as the user gave them)
+    context: Context,
+) -> nn.Module:
+    """Return a copy of the model, softened and then trained on the retained samples by the user's function.
+
+    The function decides how it trains, so that settings of training are refused.
+    """
+    plain = SoftReset(keep=method.keep, fresh=method.fresh, bn_stats=method.bn_stats).settings
+    changed = [key for key, value in method.settings.items() if value != plain[key]]
+    if changed:
+        raise InputError(f"soft_reset: your training function decides {changed[0]}; leave it out, or give recipe=")
+    start = copy.deepcopy(model)
+    if method.keep < 1:
+        method.soften(start, splits, context)
+    made = retrained(partial(retrain, model=unwrapped(start).train()), samples, context.batch_seed)
+    result = wrap_like(made.model, model)
+    check_model(result, splits.retain, splits.classes)
+    return result
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return a copy of the network without what `wrap` put before and after it, as its training function expects it."""
+    network = copy.deepcopy(model)
+    adapter = getattr(network, "adapter", None)
+    if adapter is None:
+        return network
+    for hooks in (network._forward_pre_hooks, network._forward_hooks):
+        for key in [key for key, hook in hooks.items() if getattr(hook, "__self__", None) is adapter]:
+            del hooks[key]
+            network._forward_pre_hooks_with_kwargs.pop(key, None)
+    del network.input_space, network.adapter, network.fresh_network
+    return network
 
 
 def trained_by(recipe: Recipe, model: nn.Module, samples: Samples, seed: int) -> Made:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -15,12 +16,34 @@ from torch import nn
 from residuum.bounds import refuse_outside
 from residuum.data.ids import Ids
 from residuum.data.sources import Columns, matched_ids, read_source
+from residuum.errors import ResiduumWarning, plural
 from residuum.experiments.experiment import parse_row
 from residuum.experiments.stages import measured
-from residuum.methods import Context, Method, make_method, unlearn
-from residuum.models import ShiftedAt, check_model, space_of, with_shift
-from residuum.request.checking import Check, as_many_names, checked, class_names_of, prefixed, renumbered
-from residuum.request.models import Made, Retrain, Unlearned, retrained, stand_in, trained_by
+from residuum.methods import Context, Method, SoftReset, make_method, unlearn
+from residuum.methods.as_trained import AsTrained
+from residuum.models import ShiftedAt, check_model, space_of, with_shift, wrap_like
+from residuum.models.unlearned import mark_unlearned, unlearned_ids
+from residuum.models.weights import state_hash
+from residuum.request.checking import (
+    Check,
+    accuracies,
+    as_many_names,
+    checked,
+    class_names_of,
+    loss_warnings,
+    prefixed,
+    renumbered,
+)
+from residuum.request.models import (
+    Made,
+    Retrain,
+    Unlearned,
+    retrained,
+    soft_reset_by,
+    stand_in,
+    takes_model,
+    trained_by,
+)
 from residuum.training import Recipe
 from residuum.types import InputError, Samples, Splits, child_seed
 
@@ -36,10 +59,14 @@ class Request:
             (x, y) or (x, y, ids) of arrays or tensors, a data frame, or a map-style torch data set without
             augmentation.
         forget: Ids to forget, in a list or a text file with one a line: ids as they are, file names or their stems.
+        earlier: Ids that earlier requests asked to forget, as `forget`, where `data` still hold them. They are not
+            retained: methods forget them together with this request's, and retrained models do not see them. The audit
+            judges this request's samples alone.
         held_out: Samples like those that no model was trained on, in any of these kinds; an audit needs them.
         validation: Held-out samples that methods may read; only some methods need them.
         retrain: Your training function, `retrain(samples, seed) -> model`: trains a new network on the samples it is
-            given, map-style and as in `data`, the way the model was trained.
+            given, map-style and as in `data`, the way the model was trained. If it has a parameter `model` as well,
+            `soft_reset` gives it the softened network to train instead of a new one, where there is no recipe.
         recipe: How the model was trained, if there is no such function: re-trains, and settings of methods, follow it.
         ids: Ids of the samples of `data`, where it does not name them; else the row number.
         class_names: Names of the classes in the order of the model's outputs, where the data do not have them.
@@ -64,6 +91,7 @@ class Request:
         data: Any,  # noqa: ANN401 (see above)
         forget: Ids,
         *,
+        earlier: Ids | None = None,
         held_out: Any = None,  # noqa: ANN401 (as data)
         validation: Any = None,  # noqa: ANN401 (as data)
         retrain: Retrain | None = None,
@@ -86,12 +114,12 @@ class Request:
         self.held_out = self._other(held_out, "held_out", options)
         self.validation = self._other(validation, "validation", options)
         self.forget_ids = matched_ids(forget, self.source.samples)
+        self.earlier_ids = () if earlier is None else _earlier_ids(earlier, self.source.samples, self.forget_ids)
         self.retrain, self.recipe, self.name = retrain, recipe, name or self.source.name
-        self._retrained: dict[tuple[int, int, bool], Made] = {}
-        if len(self.forget_ids) == len(self.source.samples):
-            raise InputError(
-                f"the request asks for all {len(self.forget_ids)} training samples; nothing would be retained"
-            )
+        self._retrained: dict[tuple[object, ...], tuple[object, Made]] = {}
+        if len(self.forget_ids) + len(self.earlier_ids) == len(self.source.samples):
+            asks = "the request asks" if not self.earlier_ids else "this and earlier requests ask"
+            raise InputError(f"{asks} for all {len(self.source.samples)} training samples; nothing would be retained")
 
     def _other(self, given: Any, what: str, options: Mapping[str, Any]) -> Samples | None:  # noqa: ANN401 (as data)
         """Return other samples than the training data, under ids of their own."""
@@ -107,14 +135,21 @@ class Request:
 
     @cached_property
     def splits(self) -> Splits:
-        """Training data as retained and forgotten samples, beside the held-out ones as test set; nothing is cut."""
-        train, wanted = self.source.samples, set(self.forget_ids)
-        chosen = np.array([name in wanted for name in train.ids])
+        """Training data as retained and forgotten samples, beside the held-out ones as test set; nothing is cut.
+
+        Samples of earlier requests are in none of them.
+        """
+        return self._splits(frozenset(self.forget_ids), without=frozenset(self.earlier_ids))
+
+    def _splits(self, forget: frozenset[str], without: frozenset[str] = frozenset()) -> Splits:
+        every = self.source.samples
+        train = every.subset([row for row, name in enumerate(every.ids) if name not in without]) if without else every
+        rows = np.array([name in forget for name in train.ids])
         none = train.subset([])
         return Splits(
             train=train,
-            retain=train.subset(np.flatnonzero(~chosen)),
-            forget=train.subset(np.flatnonzero(chosen)),
+            retain=train.subset(np.flatnonzero(~rows)),
+            forget=train.subset(np.flatnonzero(rows)),
             validation=none if self.validation is None else self.validation,
             test=none if self.held_out is None else self.held_out,
             forgotten_test=none,
@@ -128,7 +163,9 @@ class Request:
     def __repr__(self) -> str:
         s = self.splits
         held = f", {len(s.test)} held out" if len(s.test) else ""
-        return f"Request(forget {len(s.forget)} of {len(s.train)} training samples{held}, {s.classes} classes)"
+        before = f", {len(self.earlier_ids)} forgotten earlier" if self.earlier_ids else ""
+        total = len(self.source.samples)
+        return f"Request(forget {len(s.forget)} of {total} training samples{before}{held}, {s.classes} classes)"
 
     def check(self, model: nn.Module) -> Check:
         """Return what was found of the model on the data, and what does not fit: print it, or ask `.problems`.
@@ -159,22 +196,36 @@ class Request:
         refuse_outside(first.batch(torch.arange(len(first)))[0], space.bounds, "expected inputs", hint, first.ids)
 
     def unlearn(self, model: nn.Module, method: str | Method = "soft_reset", *, seed: int = 1) -> Unlearned:
-        """Return what a method makes of the model, which stays as it is.
+        """Return what a method makes of the model, which stays as it is, with its accuracy before and after.
 
-        `method` is a name, NAME:key=value..., or a configured method such as `RURK(tau=0.02)`.
+        `method` is a name, NAME:key=value..., or a configured method such as `RURK(tau=0.02)`. Samples of earlier
+        requests are forgotten as well. What the method warns of, and a loss of more than three points of accuracy,
+        are Python warnings and in the result's `warnings`.
         """
-        splits = self.fitted(model)
+        judged = self.fitted(model)
+        everything = self._splits(frozenset({*self.forget_ids, *self.earlier_ids}))
+        splits = replace(everything, class_names=judged.class_names)
         row = parse_row(method) if isinstance(method, str) else None
         chosen = make_method(row.method, row.settings) if row else method
         if not isinstance(chosen, Method):
             raise InputError(f"expected a method or its name, got {method!r}")
         context = Context(seed, recipe=self.recipe)
+        function = self._training_function(chosen)
         with measured(1) as record:
-            made = unlearn(*self._movable(model, splits, chosen), chosen, seed=seed, context=context)
-        made = made.plain() if isinstance(made, ShiftedAt) else made
+            if function is not None and isinstance(chosen, SoftReset):
+                made = soft_reset_by(function, chosen, model, splits, self._retained_items(), context)
+            else:
+                made = unlearn(*self._movable(model, splits, chosen), chosen, seed=seed, context=context)
+        made = (made.plain() if isinstance(made, ShiftedAt) else made).eval()
+        mark_unlearned(made, model, splits.forget.ids)
+        before, after = accuracies(model, judged), accuracies(made, judged)
+        texts = [*self.returning(model), *record["warnings"]]
+        texts += loss_warnings(chosen, before, after, by_function=function is not None)
+        for text in texts:
+            warnings.warn(text, ResiduumWarning, stacklevel=2)
         unchanged = bool(context.notes.pop("unchanged", False))
         return Unlearned(
-            made.eval(),
+            made,
             method=chosen.name,
             settings=chosen.settings,
             label=row.label if row else chosen.name,
@@ -182,9 +233,32 @@ class Request:
             seconds=record["seconds"],
             passes=context.passes,
             notes=context.notes,
-            warnings=tuple(record["warnings"]),
+            warnings=tuple(texts),
             unchanged=unchanged,
+            before=before,
+            after=after,
         )
+
+    def returning(self, *models: nn.Module) -> list[str]:
+        """Return what to say where one of the models has unlearned samples that this request retains."""
+        noted = [ids for model in models if (ids := unlearned_ids(model)) is not None]
+        again = sum(any(name in ids for ids in noted) for name in self.splits.retain.ids)
+        if not again:
+            return []
+        which = plural(again, "sample")
+        return [
+            f"the model has unlearned {which} that this request retains, to be learned again; give them as earlier="
+        ]
+
+    def _training_function(self, method: Method) -> Retrain | None:
+        """Return the user's function where it must train a soft reset; refuse a method that lacks the recipe."""
+        if self.recipe is not None or not isinstance(method, AsTrained) or not method.needs_recipe:
+            return None
+        softened = isinstance(method, SoftReset)
+        if softened and takes_model(self.retrain):
+            return self.retrain
+        other = ", or a retrain= function that takes model= to start from" if softened else ""
+        raise InputError(f"{method.name} trains as the model was trained, which is not known: give recipe={other}")
 
     def _movable(self, model: nn.Module, splits: Splits, method: Method) -> tuple[nn.Module, Splits]:
         """Return model and splits such that the method can move inputs: token ids cannot be, their embedding can."""
@@ -214,18 +288,31 @@ class Request:
         return [self._trained(model, seed, each, innocents) for each in range(known, number)]
 
     def _trained(self, model: nn.Module, seed: int, number: int, innocents: bool) -> Made:
-        key, own = (seed, number, innocents), child_seed(seed, "retrain" if number == 0 else f"control_{number}")
-        if key in self._retrained:
-            return self._retrained[key]
-        if innocents:
-            made = stand_in(model, self.splits.retain, self.recipe, own)
-        elif self.retrain is not None:
-            made = retrained(model, self.retrain, self._retained_items(), own)
-        else:
+        """Return a retrained model or a surrogate, trained once for everything that decides it.
+
+        The user's function does not see the model. A recipe and a surrogate copy its architecture and its frozen
+        weights, and a surrogate stops at its accuracy, so that those belong to one model.
+        """
+        child = child_seed(seed, "retrain" if number == 0 else f"control_{number}")
+        by_function = self.retrain is not None and not innocents
+        maker = self.retrain if by_function else model
+        key: tuple[object, ...] = (child, innocents, id(maker))
+        if not by_function:
+            flags = tuple(weights.requires_grad for weights in model.parameters())
+            key = (*key, self.recipe, state_hash(model.state_dict()), flags, id(getattr(model, "fresh_network", None)))
+        _, made = self._retrained.get(key, (None, None))
+        if made is None and by_function:
+            assert self.retrain is not None
+            made = retrained(self.retrain, self._retained_items(), child)
+        elif made is None and innocents:
+            made = stand_in(model, self.splits.retain, self.recipe, child)
+        elif made is None:
             assert self.recipe is not None
-            made = trained_by(self.recipe, model, self.splits.retain, own)
-        check_model(made.model, self.splits.retain, self.fitted(model).classes)
-        return self._retrained.setdefault(key, made)
+            made = trained_by(self.recipe, model, self.splits.retain, child)
+        wrapped = replace(made, model=wrap_like(made.model, model))
+        check_model(wrapped.model, self.splits.retain, self.fitted(model).classes)
+        self._retrained[key] = maker, made  # its maker stays, so that no other object gets its id
+        return wrapped
 
     def _retained_items(self) -> Any:  # noqa: ANN401 (as the user gave them)
         """Return the retained samples as the training function expects them: a part of her own data set, if any."""
@@ -233,10 +320,8 @@ class Request:
             return self.splits.retain
         from torch.utils.data import Subset
 
-        wanted = set(self.forget_ids)
-        return Subset(
-            self.source.items, [row for row, name in enumerate(self.source.samples.ids) if name not in wanted]
-        )
+        apart = {*self.forget_ids, *self.earlier_ids}
+        return Subset(self.source.items, [row for row, name in enumerate(self.source.samples.ids) if name not in apart])
 
     def audit(
         self,
@@ -283,4 +368,17 @@ class Request:
             seed=seed,
         )
         models = compared_models(model, unlearned)
+        for text in self.returning(*(made.model for made in models.values())):
+            warnings.warn(text, ResiduumWarning, stacklevel=2)
         return audited(self, models, plan, Path(out), reference=reference, controls=controls)
+
+
+def _earlier_ids(earlier: Ids, samples: Samples, forget: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the ids of earlier requests; refuse one that this request names as well, and one that is not there."""
+    try:
+        ids = matched_ids(earlier, samples)
+    except InputError as error:
+        raise InputError(f"earlier: {str(error).removeprefix('forget: ')}") from None
+    if both := next((name for name in ids if name in set(forget)), None):
+        raise InputError(f"earlier: {both!r} is among the ids of this request as well; leave it out of one of the two")
+    return ids
