@@ -11,7 +11,7 @@ import torch
 
 from residuum.data.dataset import Dataset
 from residuum.files import file_sha256
-from residuum.pack.hashing import Pseudonyms, code_sha256, merkle_root, root_of
+from residuum.pack.hashing import Pseudonyms, code_sha256, ids_root, root_of
 from residuum.record import Results
 from residuum.reporting import gates, level_rule, verdict
 from residuum.reporting.run import Run
@@ -182,8 +182,8 @@ def data_fingerprint(splits: Splits) -> str:
 
 
 def id_set(samples: Samples, pseudonyms: Pseudonyms) -> dict[str, Any]:
-    """Return size and Merkle root of a set of samples."""
-    return {"size": len(samples), "ids_hmac_root": merkle_root(map(pseudonyms, samples.ids))}
+    """Return the size of a set of samples and the root of its pseudonyms."""
+    return {"size": len(samples), "ids_hmac_root": ids_root(map(pseudonyms, samples.ids))}
 
 
 def near_duplicates(forgotten: Samples, retained: Samples) -> dict[str, Any]:

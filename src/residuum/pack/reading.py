@@ -2,7 +2,6 @@
 
 import json
 import re
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,12 +9,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from residuum.auditing import Counts
 from residuum.data import load_dataset
 from residuum.errors import InputError
 from residuum.experiments.settings import DataSettings, ForgetSettings, split_data
 from residuum.files import regular_file
-from residuum.pack.hashing import Pseudonyms, canonical, merkle_path, read_key, root_by_path
+from residuum.pack.hashing import canonical
 from residuum.pack.manifest import SCHEMA
 from residuum.pack.writing import MANIFEST, RECORD
 from residuum.record import Results
@@ -23,7 +21,6 @@ from residuum.types import Splits
 
 MEMBER = re.compile(r"(?:counts/\d{4}(?:-heldout)?\.npz|results\.json|report\.html|manifest\.json)")
 OBJECTS = ("files", "models", "data", "tool", "request")  # of the manifest, that are read by name
-PRESENCE = "residuum.presence/1"
 MOST_FILES = 20_002
 MOST_BYTES = 4 * 2**30
 
@@ -116,50 +113,3 @@ def splits_of(record: Results, root: Path | None = None) -> Splits:
     except (ValidationError, KeyError):
         raise InputError("the record does not say how its data were cut: give splits=... in Python") from None
     return split_data(load_dataset(data.name, root=root, size=data.size), data, wanted)
-
-
-def prove_presence(pack: Path | str, sample_id: str, *, key: Path | str) -> dict[str, Any]:
-    """Return the proof that a sample is among those of a pack's request: its pseudonym and the path to the root.
-
-    Whoever has the pack, its manifest or only the root can check it with `root_by_path`. That the pseudonym is this
-    sample's is known to the holder of the key alone.
-    """
-    contents = read_pack(pack)
-    manifest = read_manifest(contents[MANIFEST])
-    pseudonym, listed = Pseudonyms(read_key(key), str(manifest.get("name")))(sample_id), forgotten_ids(contents)
-    if pseudonym not in listed:
-        raise InputError(f"{sample_id!r} is not in the request of this pack, or the key is another one's")
-    return {
-        "schema": PRESENCE,
-        "pack": manifest.get("name"),
-        "seal": manifest.get("seal"),
-        "pseudonym": pseudonym,
-        "path": merkle_path(listed, pseudonym),
-    }
-
-
-def forgotten_ids(contents: Mapping[str, bytes]) -> set[str]:
-    """Return the pseudonyms of all forgotten samples in a pack."""
-    with tempfile.TemporaryDirectory() as folder:
-        unpack(contents, Path(folder))
-        files = [path for path in Path(folder, "counts").iterdir() if not path.stem.endswith("-heldout")]
-        return {name for path in files for name in Counts.load(path).ids}
-
-
-def presence_differences(manifest: Mapping[str, Any], file: Path | str) -> list[str]:
-    """Return what is wrong with a proof of presence beside the manifest of its pack."""
-    try:
-        content = regular_file(file).read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror}; expected what `residuum prove` wrote") from None
-    proof = read_json(content, str(file))
-    if proof.get("schema") != PRESENCE:
-        raise InputError(f"{file}: expected schema {PRESENCE!r}, got {proof.get('schema')!r}")
-    if proof.get("pack") != manifest.get("name") or proof.get("seal") != manifest.get("seal"):
-        return [f"{file}: a proof for another pack"]
-    try:
-        found = root_by_path(proof["pseudonym"], proof["path"])
-    except (KeyError, TypeError, ValueError):
-        return [f"{file}: no pseudonym with a path of hashes"]
-    stated = manifest.get("request", {}).get("ids_hmac_root")
-    return [] if found == stated else [f"{file}: its path does not lead to the root of the request"]

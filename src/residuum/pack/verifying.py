@@ -10,9 +10,9 @@ from residuum.auditing import Counts
 from residuum.errors import InputError, first_line
 from residuum.models import load_weights
 from residuum.pack.derivation import add_measures, derived_record, differences
-from residuum.pack.hashing import Pseudonyms, canonical, code_sha256, listed, merkle_root, read_key, root_of, seal_of
+from residuum.pack.hashing import Pseudonyms, canonical, code_sha256, ids_root, listed, read_key, root_of, seal_of
 from residuum.pack.manifest import conclusions
-from residuum.pack.reading import parsed_record, presence_differences, read_manifest, read_pack, unpack
+from residuum.pack.reading import parsed_record, read_manifest, read_pack, unpack
 from residuum.pack.spot_check import (
     Cells,
     Load,
@@ -53,7 +53,6 @@ def verify(
     number: int = 0,
     load: Load | None = None,
     measures: Sequence[str] = (),
-    presence: Path | str | None = None,
 ) -> Verification:
     """Recompute everything that an evidence pack states, and name each difference.
 
@@ -69,15 +68,11 @@ def verify(
         number: named by the verifier after the pack was written; it picks the cells.
         load: returns the model of a weights file; needed for networks that are none of Residuum's.
         measures: FILE.py:FUNCTION of each measure of the holder's own.
-        presence: file of a proof that one sample is in the request, as `prove_presence` returns it.
     """
     contents = read_pack(pack)
     manifest = read_manifest(contents[MANIFEST])
     found = list(_hash_differences(manifest, contents))
     checked = ["hashes of all files", "every number, floor, gate and verdict from the counts"]
-    if presence is not None:
-        found += presence_differences(manifest, presence)
-        checked.append("that one sample is in the request")
     with tempfile.TemporaryDirectory() as folder:
         unpack(contents, Path(folder))
         found += _number_differences(manifest, contents, Path(folder), measures)
@@ -159,7 +154,7 @@ def _derived_differences(
 
 def _request_differences(manifest: Mapping[str, Any], record: Results, folder: Path) -> list[str]:
     ids = {name for *_, audit in record.each_audit() for name in Counts.load(folder / audit.counts).ids}
-    facts = {"form": record.scenario.form, "size": len(ids), "ids_hmac_root": merkle_root(ids)}
+    facts = {"form": record.scenario.form, "size": len(ids), "ids_hmac_root": ids_root(ids)}
     stated = {name: manifest.get("request", {}).get(name) for name in facts}
     rows = {f"{label}/{seed}": row.settings for label, row in record.methods.items() for seed in row.per_seed}
     recipes = {name: model.get("recipe") for name, model in manifest.get("models", {}).items()}

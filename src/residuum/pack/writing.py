@@ -16,7 +16,7 @@ from residuum.auditing import Counts
 from residuum.errors import InputError
 from residuum.files import write_whole
 from residuum.pack.derivation import Tables, add_measures, derived_record, load_tables
-from residuum.pack.hashing import Pseudonyms, canonical, key_at, listed, merkle_root, seal_of
+from residuum.pack.hashing import Pseudonyms, canonical, ids_root, key_at, listed, seal_of
 from residuum.pack.manifest import manifest_of, models_of, process_facts, request_of
 from residuum.record import Results
 from residuum.reporting.page import page_text
@@ -79,7 +79,7 @@ def pack(
     pseudonyms = Pseudonyms(key_at(key_file), pack_name)
     record, contents = _private_run(run.record, tables, pseudonyms)
     forgotten = sorted({name for counts, _ in tables.values() for name in counts.ids})
-    root = merkle_root(pseudonyms(name) for name in forgotten)
+    root = ids_root(pseudonyms(name) for name in forgotten)
     manifest = manifest_of(
         pack_name,
         record,
