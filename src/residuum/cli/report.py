@@ -1,6 +1,7 @@
 """What is made of stored runs: `residuum report`, `card`, `log`, and evidence: `pack`, `verify`."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -77,6 +78,9 @@ def pack_run(
     received: Annotated[str | None, option("When the request was received.")] = None,
     delete_by: Annotated[str | None, option("When the pack is to be deleted.")] = None,
     measures: OwnMeasures = None,
+    names: Annotated[
+        bool, option('Keep the names of classes of your own data; "class 0", ... otherwise.', "--names")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Write the evidence of a run: counts, record and page without ids, images or paths, and a manifest over them."""
@@ -87,7 +91,7 @@ def pack_run(
     done = Run.load(run)
     splits = splits_of(done.record, data_root) if data else None
     dates = {"received": received, "delete_by": delete_by}
-    packed = pack(done, out, key=key, splits=splits, measures=own.split(measures) or (), **dates)
+    packed = pack(done, out, key=key, splits=splits, measures=own.split(measures) or (), names=names, **dates)
     found = {"file": packed.file, "key": packed.key, "seal": packed.seal}
     if as_json:
         options.print_json({name: str(value) for name, value in found.items()})
@@ -103,26 +107,42 @@ def verify_pack(
     data_root: options.DataRoot = None,
     key: Annotated[Path | None, option("The holder's key: compare ids with the data.")] = None,
     cells: Annotated[int, option("How many cells are counted again, with models, data and key.", min=1)] = 20,
-    number: Annotated[int, option("Your number, chosen now: it picks the cells.", min=0)] = 0,
+    number: Annotated[
+        int | None, option("Picks the cells; default: drawn at random and printed, to repeat the check.", min=0)
+    ] = None,
     measures: OwnMeasures = None,
+    accept_page: Annotated[
+        bool, option("Accept a page that cannot be checked because other code made it.", "--accept-page")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Recompute every hash and number of a pack, name each difference, and exit with 1 if there is one."""
     from residuum.pack import verify
-    from residuum.pack.reading import read_record, splits_of
+    from residuum.pack.reading import parsed_record, read_pack, splits_of
+    from residuum.pack.writing import RECORD
 
-    splits = splits_of(read_record(pack), data_root) if data else None
+    contents = read_pack(pack)
+    splits = splits_of(parsed_record(contents[RECORD]), data_root) if data else None
     found = verify(
-        pack, models=models, splits=splits, key=key, cells=cells, number=number, measures=own.split(measures) or ()
+        contents,
+        models=models,
+        splits=splits,
+        key=key,
+        cells=cells,
+        number=number,
+        measures=own.split(measures) or (),
+        accept_page=accept_page,
     )
     wrong = found.differences
     if as_json:
-        options.print_json({"differences": wrong, "checked": found.checked, "not_checked": found.not_checked})
+        options.print_json({**asdict(found), "sound": found.sound})
     else:
-        looked_at = {"checked": found.checked, "not checked": found.not_checked}
+        open_page = [] if found.page else found.not_checked[:1]
+        looked_at = {"checked": found.checked, "not checked": found.not_checked[len(open_page) :]}
         lines = [f"{how}: {text}" for how, texts in looked_at.items() for text in texts]
-        tell("\n".join([*wrong, *lines]))
-    if wrong:
-        tell(f"{pack}: {plural(len(wrong), 'difference')}", err=True)
+        tell("\n".join([*(f"not checked: {text}" for text in open_page), *wrong, *lines]))
+    if wrong or not found.page:
+        named = [plural(len(wrong), "difference")] if wrong else []
+        tell(f"{pack}: {', '.join([*named, *([] if found.page else ['the page was not checked'])])}", err=True)
         raise typer.Exit(1)
     tell(f"{pack}: everything that was checked agrees", err=True)

@@ -1,8 +1,7 @@
-"""Canonical JSON, hashes of files and code, and pseudonyms under a key."""
+"""Hashes of files and code, and pseudonyms under a key."""
 
 import hashlib
 import hmac
-import json
 import os
 import secrets
 from collections.abc import Iterable, Mapping
@@ -12,20 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from residuum.errors import InputError
-from residuum.files import regular_file
+from residuum.files import canonical, regular_file
 
 KEY_BYTES = 32
 PSEUDONYM_BYTES = 16
-
-
-def canonical(value: Any) -> bytes:  # noqa: ANN401 (any JSON value)
-    """Return JSON with sorted keys, without spaces, in UTF-8 and without NaN: equal values give equal bytes.
-
-    >>> canonical({"b": 1.0, "a": [None, "ü"]}).decode()
-    '{"a":[null,"ü"],"b":1.0}'
-    """
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.encode()
+SOURCES = (".py", ".html", ".j2", ".js", ".css")  # what decides numbers and pages
 
 
 def sha256(content: bytes) -> str:
@@ -57,7 +47,7 @@ def _sources(folder: Traversable, prefix: str) -> Iterable[tuple[str, bytes]]:
     for entry in folder.iterdir():
         if entry.is_dir():
             yield from _sources(entry, f"{prefix}{entry.name}/")
-        elif entry.name.endswith(".py"):
+        elif entry.name.endswith(SOURCES):
             yield f"{prefix}{entry.name}", entry.read_bytes()
 
 
@@ -77,10 +67,14 @@ def read_key(path: Path | str) -> bytes:
 def key_at(path: Path | str) -> bytes:
     """Return the key in this file; make one there, readable by its owner alone, if there is none."""
     if not Path(path).exists():
+        made = False
         try:
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+                made = True
                 file.write(secrets.token_hex(KEY_BYTES) + "\n")
         except OSError as error:
+            if made:  # an empty key, because the disk is full, would be refused the next time
+                Path(path).unlink(missing_ok=True)
             raise InputError(f"cannot write the key {path}: {error.strerror}; choose another with --key") from None
     return read_key(path)
 
