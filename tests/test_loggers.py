@@ -11,6 +11,7 @@ import pytest
 from residuum.cli import run_command
 from residuum.errors import InputError
 from residuum.loggers import LOGGERS, MLflowLogger, TensorBoardLogger, WandbLogger, log_run, logged_rows, make_logger
+from residuum.record import sealed
 from residuum.reporting import Run
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "digits.json").read_text(encoding="utf-8"))
@@ -19,7 +20,7 @@ GOLDEN = json.loads((Path(__file__).parent / "golden" / "digits.json").read_text
 @pytest.fixture
 def run(tmp_path):
     (tmp_path / "digits").mkdir()
-    (tmp_path / "digits" / "results.json").write_text(json.dumps(GOLDEN))
+    (tmp_path / "digits" / "results.json").write_text(json.dumps(sealed(GOLDEN)))
     return Run.load(tmp_path / "digits")
 
 

@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 import torch
 
-from residuum.auditing import Counts
+from residuum.auditing import Counts, audit
 from residuum.checkpoint import Checkpoint
+from residuum.cli import run_command
 from residuum.data import load_dataset
 from residuum.errors import traceback_kept
+from residuum.files import read_arrays, write_arrays
 from residuum.models import load_weights
-from residuum.types import InputError
+from residuum.types import InputError, Samples
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -117,3 +119,19 @@ def test_a_log_is_for_its_owner_only(tmp_path, monkeypatch):
 
 def test_the_document_names_this_file():
     assert "tests/test_security.py" in (ROOT / "SECURITY.md").read_text()
+
+
+def test_a_small_file_of_arrays_that_unfolds_to_much_is_refused_before_memory_is_reserved(tmp_path):
+    write_arrays(tmp_path / "gallery.npz", {"images": np.zeros(2**27, np.uint8)})
+    assert (tmp_path / "gallery.npz").stat().st_size < 2**20
+    with pytest.raises(InputError, match=r"0.125 GiB out of .* times the size of the file"):
+        read_arrays(tmp_path / "gallery.npz", ["images"], "a gallery")
+
+
+def test_more_draws_than_counts_can_hold_are_refused(tmp_path, capsys):
+    assert run_command(["run", "tiny", "--draws", "2147483648", "--out", str(tmp_path / "out")]) == 2
+    assert "2147483648" in capsys.readouterr().err
+    samples = Samples(torch.rand(2, 3), torch.zeros(2, dtype=torch.int64), ("a", "b"))
+    model = torch.nn.Linear(3, 2)
+    with pytest.raises(InputError, match="expected at most 2147483647 draws of each sample, got 2147483648"):
+        audit({"m": model}, model, samples, "gaussian", taus=[0.1], draws=2**31, seed=1)

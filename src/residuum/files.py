@@ -2,21 +2,37 @@
 
 import errno
 import hashlib
+import json
+import math
 import os
 import shutil
 import stat
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
 from filelock import BaseFileLock, FileLock, Timeout
 from numpy.typing import ArrayLike, NDArray
 
-from residuum.errors import InputError, LostProcessError, say
+from residuum.errors import InputError, LostProcessError, first_line, say
+
+MOST_BYTES = 4 * 2**30  # of arrays in one file, and of all files in one archive
+MOST_RATIO = 200  # of bytes unpacked to bytes packed, beyond the first SMALL ones
+SMALL = 64 * 2**20
+
+
+def canonical(value: Any) -> bytes:  # noqa: ANN401 (any JSON value)
+    """Return JSON with sorted keys, without spaces, in UTF-8 and without NaN: equal values give equal bytes.
+
+    >>> canonical({"b": 1.0, "a": [None, "ü"]}).decode()
+    '{"a":[null,"ü"],"b":1.0}'
+    """
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode()
 
 
 def write_whole(path: str | Path, content: str | bytes | memoryview) -> None:
@@ -64,12 +80,47 @@ def read_arrays(
 ) -> dict[str, NDArray[np.generic]]:
     """Return the named arrays of a file that `write_arrays` made; `what` names it in the error."""
     try:
-        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            return {name: archive[name] for name in [*names, *(name for name in optional if name in archive)]}
+        with zipfile.ZipFile(regular_file(path)) as archive:
+            there = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+            members = {name: there[name] for name in [*names, *(name for name in optional if name in there)]}
+            refuse_inflated(sum(promised_bytes(archive, m) for m in members.values()), os.stat(path).st_size)
+            return {name: _read_array(archive, member) for name, member in members.items()}
     except FileNotFoundError:
         raise
-    except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path}: expected {what} written by residuum, got {error}") from error
+    except Exception as error:  # a damaged file may raise anything
+        found = str(error) if isinstance(error, InputError) else first_line(error)
+        raise InputError(f"{path}: expected {what} written by residuum, got {found}") from error
+
+
+def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[np.generic]:
+    with archive.open(member) as file:
+        array: NDArray[np.generic] = np.lib.format.read_array(file, allow_pickle=False)
+        return array
+
+
+def promised_bytes(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
+    """Return the bytes that an array's header asks for; numpy would reserve them before it looks at the rest."""
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+        promised, there = math.prod(shape) * dtype.itemsize, member.file_size - file.tell()
+    if promised != there and not dtype.hasobject:
+        raise ValueError(f"the header of {member.filename} promises {promised} bytes, but {there} follow")
+    return promised
+
+
+def refuse_inflated(unpacked: int, packed: int) -> None:
+    """Refuse content that is too large, or much larger than the file that it comes out of.
+
+    >>> refuse_inflated(1000, 10)
+    >>> refuse_inflated(2**30, 2**10)
+    Traceback (most recent call last):
+    residuum.errors.InputError: 1 GiB out of 0.001 MiB; expected at most 4 GiB and 200 times the size of the file
+    """
+    if unpacked > MOST_BYTES or unpacked > max(SMALL, MOST_RATIO * packed):
+        limits = f"expected at most {MOST_BYTES // 2**30} GiB and {MOST_RATIO} times the size of the file"
+        raise InputError(f"{unpacked / 2**30:.3g} GiB out of {packed / 2**20:.1g} MiB; {limits}")
 
 
 LOCK = ".lock"

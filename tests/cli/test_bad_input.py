@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from residuum.cli import run_command
 from residuum.files import LOCK
 from residuum.models import build_model, save_weights
+from residuum.record import sealed
 
 LONG = "n" * 300
 RUN = json.loads((Path(__file__).parents[1] / "golden" / "tiny.json").read_text())
@@ -69,7 +70,7 @@ def home(tmp_path_factory):
         (folder / "runs" / name).mkdir(parents=True)
         (folder / "runs" / name / "results.json").write_text(text)
     (folder / "runs" / "good").mkdir()
-    (folder / "runs" / "good" / "results.json").write_text(json.dumps(RUN))
+    (folder / "runs" / "good" / "results.json").write_text(json.dumps(sealed(RUN)))
     (folder / "runs" / "requests").mkdir()
     (folder / "runs" / "requests" / "requests.json").write_text('{"schema": "residuum.requests/1", "seeds": []}')
     (folder / "folder").mkdir()

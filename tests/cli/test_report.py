@@ -9,6 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from residuum.cli.report import report_runs
+from residuum.record import sealed
 from residuum.types import InputError
 
 app = typer.Typer()
@@ -39,7 +40,7 @@ def folder(tmp_path):
         "noise_floor": {"gaussian": floor},
         "methods": {name: {"method": name, "summary": {}, **row} for name in ("retrain", "control", "gd")},
     }
-    (tmp_path / "results.json").write_text(json.dumps(record))
+    (tmp_path / "results.json").write_text(json.dumps(sealed(record)))
     return tmp_path
 
 

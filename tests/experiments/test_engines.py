@@ -26,7 +26,9 @@ from residuum.types import InputError
 
 def without_times(value):
     if isinstance(value, dict):
-        return {k: without_times(v) for k, v in value.items() if k not in ("created", "seconds", "files")}
+        return {
+            k: without_times(v) for k, v in value.items() if k not in ("created", "seconds", "files", "record_sha256")
+        }
     return value
 
 

@@ -30,7 +30,9 @@ LABELS = ["original", "retrain", "control", "gd", "loud"]
 
 def without_times(value):
     if isinstance(value, dict):
-        return {k: without_times(v) for k, v in value.items() if k not in ("created", "seconds", "files")}
+        return {
+            k: without_times(v) for k, v in value.items() if k not in ("created", "seconds", "files", "record_sha256")
+        }
     return value
 
 

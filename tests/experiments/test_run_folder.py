@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from residuum.cli import run_command
-from residuum.files import ASIDE, locked
-from residuum.record import Results
+from residuum.files import ASIDE, locked, write_arrays
+from residuum.record import Results, sealed
 from residuum.reporting import write_report
-from residuum.run_folder import check_files, hashes
+from residuum.run_folder import check_counts, check_files, hashes
 from residuum.types import InputError
 
 FORK = multiprocessing.get_context("fork")
@@ -196,7 +196,7 @@ def test_a_record_from_before_the_hashes_is_still_read(runs, tmp_path):
     shutil.copytree(runs / "new", tmp_path / "out")
     record = json.loads((tmp_path / "out" / "results.json").read_text())
     del record["files"]
-    (tmp_path / "out" / "results.json").write_text(json.dumps(record))
+    (tmp_path / "out" / "results.json").write_text(json.dumps(sealed(record)))
     (tmp_path / "out" / "report.html").unlink(missing_ok=True)
     write_report(tmp_path / "out")
     assert (tmp_path / "out" / "report.html").stat().st_size > 0
@@ -254,3 +254,79 @@ def test_a_sequence_that_points_out_of_its_folder_is_refused(runs, tmp_path, cap
     capsys.readouterr()
     assert run_command(["report", str(tmp_path / "out")]) == 2
     assert "requests.0.folder" in capsys.readouterr().err
+
+
+def edited(folder, change, *, mend):
+    """Edit the record of a run; a careful editor also mends its hash."""
+    record = json.loads((folder / "results.json").read_text())
+    change(record)
+    (folder / "results.json").write_text(json.dumps(sealed(record) if mend else record))
+
+
+def audit_in(record, label):
+    return record["methods"][label]["per_seed"]["3"]["audits"]["gaussian"]
+
+
+def point_at_the_control(record):
+    audit_in(record, "gd")["counts"] = audit_in(record, "control")["counts"]
+
+
+def exchange_counts(record):
+    gd, control = audit_in(record, "gd"), audit_in(record, "control")
+    gd["counts"], control["counts"] = control["counts"], gd["counts"]
+
+
+def fewer_draws(record):
+    audit_in(record, "gd")["settings"]["draws"] -= 1
+
+
+def other_settings(record):
+    record["scenario"]["settings"]["audit"]["draws"] += 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (point_at_the_control, "expected counts of its own for every row, got counts/3/control/gaussian.npz twice"),
+        (exchange_counts, "expected the counts that its numbers come from"),
+        (fewer_draws, "as its settings say"),
+        (other_settings, "as the run's settings say"),
+    ],
+)
+def test_a_record_whose_rows_do_not_have_their_own_counts_is_refused(change, said, runs, tmp_path, capsys):
+    out = shutil.copytree(runs / "new", tmp_path / "out")
+    edited(out, change, mend=True)
+    for arguments in (["report", str(out)], ["report", str(out), "--fail-if", "gd.residual"]):
+        assert run_command(arguments) == 2
+        assert said in capsys.readouterr().err
+    assert run_command(["pack", str(out), "--out", str(tmp_path / "pack.zip")]) == 2
+    assert not (tmp_path / "pack.zip").exists()
+
+
+def test_a_record_that_was_edited_is_refused(runs, tmp_path, capsys):
+    def rosier(record):
+        record["methods"]["gd"]["per_seed"]["3"]["metrics"]["test_accuracy"] = 99.0
+
+    def without_hash(record):
+        del record["record_sha256"]
+
+    for number, change in enumerate((rosier, without_hash)):
+        out = shutil.copytree(runs / "new", tmp_path / str(number))
+        edited(out, change, mend=False)
+        for command in (["report", str(out)], ["pack", str(out), "--out", str(tmp_path / "pack.zip")]):
+            assert run_command(command) == 2
+            said = capsys.readouterr().err
+            assert "expected the record as it was written, got one that was edited" in said
+            assert len(said.splitlines()) == 1
+
+
+def test_answers_of_the_reference_that_differ_between_rows_are_refused(runs, tmp_path):
+    out = shutil.copytree(runs / "new", tmp_path / "out")
+    record = Results.load(out)
+    path = out / record.methods["gd"].per_seed["3"].audits["gaussian"].counts
+    with np.load(path) as stored:
+        arrays = {name: stored[name].copy() for name in stored}
+    arrays["reference_right"] = arrays["draws"] - arrays["reference_right"]
+    write_arrays(path, arrays, compress=False)
+    with pytest.raises(InputError, match="expected the reference's answers of the other rows"):
+        check_counts(out, record)

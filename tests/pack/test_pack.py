@@ -24,9 +24,11 @@ from residuum import Run
 from residuum.auditing import Counts
 from residuum.cli import run_command
 from residuum.pack import pack, verify
-from residuum.pack.hashing import Pseudonyms, canonical, listed, merkle_root, read_key, root_of, seal_of
+from residuum.pack.hashing import Pseudonyms, canonical, ids_root, listed, read_key, root_of, seal_of
 from residuum.pack.manifest import LEFT_OUT, NON_CLAIMS, data_fingerprint, near_duplicates
 from residuum.pack.reading import splits_of
+from residuum.pack.verifying import STATED
+from residuum.record import sealed
 from residuum.run_folder import noted_packs
 from residuum.types import InputError, Samples
 
@@ -39,7 +41,8 @@ def made(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     options = ["--methods", "gd", "--seeds", "1", "--draws", "10", "--workers", "1", "--no-gallery"]
     arguments = ["--out", f"{folder}/run", "--store", f"{folder}/store"]
-    assert run_command(["run", "tiny", *options, *arguments, "--set", "relearn.epochs=1"]) == 0
+    more = ["--set", "relearn.epochs=1", "--set", "data.test_size=200"]  # with held-out samples
+    assert run_command(["run", "tiny", *options, *arguments, *more]) == 0
     assert run_command(["pack", f"{folder}/run", "--out", f"{folder}/evidence.zip", "--data"]) == 0
     return folder
 
@@ -85,7 +88,7 @@ def with_count(content: bytes) -> bytes:
 def with_json(members: dict[str, bytes], name: str, change) -> dict[str, bytes]:
     value = json.loads(members[name])
     change(value)
-    return members | {name: canonical(value) if name == "manifest.json" else json.dumps(value).encode()}
+    return members | {name: canonical(value) if name == "manifest.json" else json.dumps(sealed(value)).encode()}
 
 
 ODD = {
@@ -126,8 +129,13 @@ def test_a_record_that_contradicts_itself_is_a_difference(made, tmp_path):
 def test_a_sound_pack_agrees(made):
     assert made / "evidence.zip" in noted_packs(made / "run")
     found = verify(made / "evidence.zip")
+    assert found.sound
     assert found.differences == []
-    assert len(found.not_checked) == 2
+    assert found.not_checked == [
+        "the weights (give --models)",
+        "ids, accuracies and counts (give --models, the data and --key)",
+        *STATED,
+    ]
 
 
 def test_with_models_data_and_key_everything_is_checked(made, capsys):
@@ -135,7 +143,12 @@ def test_with_models_data_and_key_everything_is_checked(made, capsys):
     assert run_command(["verify", f"{made}/evidence.zip", *more]) == 0
     printed = capsys.readouterr()
     assert "6 cells of the counts, picked by 7" in printed.out
-    assert "not checked" not in printed.out
+    open_points = [line for line in printed.out.splitlines() if line.startswith("not checked: ")]
+    record = Run.load(made / "run").record
+    tables = [audit for *_, audit in record.each_audit()]
+    cells = sum((audit.samples + audit.heldout.samples) * len(audit.taus) for audit in tables)
+    other_cells = f"the other cells of the counts: the pack has {cells}"
+    assert open_points == [f"not checked: {text}" for text in (other_cells, *STATED)]
     assert "everything that was checked agrees" in printed.err
 
 
@@ -248,40 +261,41 @@ def test_one_altered_or_missing_weights_file_is_named(made, tmp_path, capsys):
     assert "control/1: no weights at" in printed
 
 
-def test_counts_that_were_invented_together_with_all_numbers_are_found_by_counting_again(made, tmp_path):
+def never_right(counts):
+    """Say that the model was never right, and leave the answers of the others as they were."""
+    joint = np.zeros_like(counts.joint)
+    for pattern in range(8):
+        joint[..., pattern & 5] += counts.joint[..., pattern]
+    nothing = dict.fromkeys(("method_right", "both_right", "same_prediction"), np.zeros_like(counts.draws))
+    return replace(counts, joint=joint, **nothing)
+
+
+def invented(made, tmp_path, part):
+    """Pack a run whose counts of one row were invented, together with everything that rests on them."""
     run = shutil.copytree(made / "run", tmp_path / "run")
     record = Run.load(run).record
     audit = record.methods["gd"].per_seed["1"].audits["gaussian"]
-    counts = Counts.load(run / audit.counts)
-    draws = counts.draws
-    joint = np.zeros((*draws.shape, 8), np.int32)
-    joint[..., 7] = draws
-    Counts.of(
-        counts.ids,
-        counts.labels,
-        counts.taus,
-        draws=draws,
-        method_right=draws,
-        reference_right=draws,
-        both_right=draws,
-        same_prediction=draws,
-        joint=joint,
-    ).save(run / audit.counts)
-    content = json.loads((run / "results.json").read_text())
-    content["files"] = {}
-    (run / "results.json").write_text(json.dumps(content))
+    path = run / (audit.counts if part == "forgotten" else audit.heldout.counts)
+    never_right(Counts.load(path)).save(path)
     (tmp_path / "lie.key").write_text("ab" * 32)  # key and name decide the order of samples, and so which are picked
-    lie = pack(run, tmp_path / "lie.zip", name="lie")
+    return record, pack(Run(run, "tiny", record), tmp_path / "lie.zip", name="lie")
+
+
+@pytest.mark.parametrize("part", ["forgotten", "held-out"])
+def test_counts_that_were_invented_together_with_all_numbers_are_found_by_counting_again(made, tmp_path, part):
+    record, lie = invented(made, tmp_path, part)
     assert verify(lie.file).sound
-    found = verify(lie.file, models=run, splits=splits_of(record), key=lie.key, cells=20, number=3)
-    assert any("when counted again" in text for text in found.differences)
+    found = verify(lie.file, models=made / "run", splits=splits_of(record), key=lie.key, cells=40, number=3)
+    wrong = [text for text in found.differences if "when counted again" in text]
+    assert wrong
+    assert all(("held-out sample" in text) is (part == "held-out") for text in wrong)
 
 
 def test_invented_accuracies_are_found_with_models_and_data(made, tmp_path):
     run = shutil.copytree(made / "run", tmp_path / "run")
     content = json.loads((run / "results.json").read_text())
     content["methods"]["gd"]["per_seed"]["1"]["metrics"]["test_accuracy"] = 100.0
-    (run / "results.json").write_text(json.dumps(content))
+    (run / "results.json").write_text(json.dumps(sealed(content)))
     lie = pack(run, tmp_path / "lie.zip")
     assert verify(lie.file).sound
     splits = splits_of(Run.load(run).record)
@@ -350,17 +364,8 @@ def test_pseudonyms_and_root_by_hand(made):
     own = hmac.new(key, manifest["name"].encode(), hashlib.sha256).digest()
     splits = splits_of(Run.load(made / "run").record)
     names = sorted(hmac.new(own, i.encode(), hashlib.sha256).hexdigest()[:32] for i in splits.forget.ids)
-    nodes = [hashlib.sha256(b"\x00" + bytes.fromhex(name)).digest() for name in names]
-
-    def root(part):
-        if len(part) == 1:
-            return part[0]
-        half = 1
-        while half * 2 < len(part):
-            half *= 2
-        return hashlib.sha256(b"\x01" + root(part[:half]) + root(part[half:])).digest()
-
-    assert manifest["request"]["ids_hmac_root"] == root(nodes).hex() == merkle_root(names)
+    root = hashlib.sha256(b"".join(name.encode() + b"\n" for name in names)).hexdigest()
+    assert manifest["request"]["ids_hmac_root"] == root == ids_root(names)
     assert manifest["request"]["size"] == len(names) == 10
     assert Pseudonyms(key, manifest["name"])(splits.forget.ids[0]) in names
 
@@ -374,7 +379,7 @@ def test_names_paths_and_ids_of_own_data_are_left_out(made, tmp_path):
     content["scenario"]["settings"]["forget"] = {"forget_ids": list(ids)}
     content["scenario"]["init_from"] = {"weights": {"file": "ann.safetensors", "sha256": "ab"}, "manifest": None}
     content["warnings"] = ["/home/ann/store/x: broken", "a plain warning"]
-    (run / "results.json").write_text(json.dumps(content))
+    (run / "results.json").write_text(json.dumps(sealed(content)))
     members = contents(pack(run, tmp_path / "own.zip").file)
     assert verify(tmp_path / "own.zip").sound
     for name in ("results.json", "manifest.json", "report.html"):
@@ -390,7 +395,7 @@ def test_a_label_that_names_a_sample_is_refused_and_nothing_is_written(made, tmp
     content = json.loads((run / "results.json").read_text())
     first = next(iter(content["methods"]["gd"]["per_seed"]["1"]["audits"]["gaussian"]["first_radius"]))
     content["methods"]["gd"]["settings"]["comment"] = f"for {first}"
-    (run / "results.json").write_text(json.dumps(content))
+    (run / "results.json").write_text(json.dumps(sealed(content)))
     with pytest.raises(InputError, match="the pack would hold the id"):
         pack(run, tmp_path / "leak.zip")
     assert not (tmp_path / "leak.zip").exists()
@@ -448,26 +453,10 @@ def test_a_run_packs_itself(made, tmp_path):
     assert models["gd/1"]["architecture"]["name"] == "cnn"
 
 
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
-def test_a_detached_signature_is_checked(made, tmp_path, capsys):
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "id"], check=True)
-    public = (tmp_path / "id.pub").read_text().split()
-    (tmp_path / "signers").write_text(f"auditor {public[0]} {public[1]}\n")
-    file = tmp_path / "signed.zip"
-    assert run_command(["pack", f"{made}/run", "--out", str(file), "--sign", str(tmp_path / "id")]) == 0
-    check = ["verify", str(file), "--signers", str(tmp_path / "signers")]
-    assert run_command(check) == 0
-    shutil.copy(made / "evidence.zip", file)
-    assert run_command(check) == 1
-    assert "the signature is not one of this file" in capsys.readouterr().out
-
-
 def test_the_guides_commands(made, tmp_path, monkeypatch, capsys):
     guide = (Path(__file__).parents[2] / "docs" / "evidence.md").read_text(encoding="utf-8")
-    commands = [
-        line for line in guide.splitlines() if line.startswith(("residuum pack", "residuum verify", "residuum prove"))
-    ]
-    assert len(commands) == 5
+    commands = [line for line in guide.splitlines() if line.startswith(("residuum pack", "residuum verify"))]
+    assert len(commands) == 3
     shutil.copytree(made / "run", tmp_path / "runs" / "tiny")
     monkeypatch.chdir(tmp_path)
     for line in commands:
@@ -513,7 +502,7 @@ def test_an_altered_witness_is_named_without_models(witnessed, tmp_path, name, p
     record = json.loads(members["results.json"])
     row = record["methods"]["gd"]
     (row["per_seed"]["1"] if place == "seed" else row)["witnesses"][name]["value"] += 0.25
-    members["results.json"] = canonical(record)
+    members["results.json"] = canonical(sealed(record))
     found = verify(rewritten(tmp_path / "w.zip", members, reseal=True))
     where = f"methods.gd.witnesses.{name}.value"  # which follows from the seeds
     assert any(text.startswith(where) for text in found.differences), found.differences
@@ -523,7 +512,7 @@ def test_an_invented_search_is_found_with_models_and_data(witnessed, tmp_path):
     run = shutil.copytree(witnessed / "more", tmp_path / "run")
     record = json.loads((run / "results.json").read_text())
     record["methods"]["gd"]["per_seed"]["1"]["witnesses"]["depth"]["value"] -= 0.2
-    (run / "results.json").write_text(json.dumps(record))
+    (run / "results.json").write_text(json.dumps(sealed(record)))
     packed = pack(run, tmp_path / "w.zip")
     assert verify(packed.file).sound
     found = verify(packed.file, models=run, splits=splits_of(Run.load(run).record), key=packed.key, cells=1)
@@ -538,7 +527,7 @@ def test_lists_of_samples_that_a_witness_has_are_left_out(made, tmp_path):
     worst = list(seed["audits"]["gaussian"]["first_radius"])
     seed["witnesses"] = {"rmia": {"value": 0.5, "worst": worst, "by_id": {worst[0]: 1.0}}}
     content["methods"]["gd"]["witnesses"] = {"rmia": {"value": 0.5, "meaning": "a witness"}}
-    (run / "results.json").write_text(json.dumps(content))
+    (run / "results.json").write_text(json.dumps(sealed(content)))
     packed = pack(run, tmp_path / "w.zip")
     assert verify(packed.file).sound
     kept = json.loads(contents(packed.file)["results.json"])["methods"]["gd"]
@@ -568,34 +557,6 @@ def test_a_measure_of_ones_own_is_recomputed_from_its_file(witnessed, tmp_path):
     assert residuum(*again, f"{tmp_path}/own.py:best").returncode == 2
 
 
-def test_one_sample_is_shown_alone(made, tmp_path, capsys):
-    splits = splits_of(Run.load(made / "run").record)
-    words = [f"{made}/evidence.zip", "--key", f"{made}/evidence.key", "--out", f"{tmp_path}/one.json"]
-    assert run_command(["prove", words[0], splits.forget.ids[3], *words[1:]]) == 0
-    assert run_command(["verify", words[0], "--presence", f"{tmp_path}/one.json"]) == 0
-    assert "that one sample is in the request" in capsys.readouterr().out
-    proof = json.loads((tmp_path / "one.json").read_text())
-    node = hashlib.sha256(b"\x00" + bytes.fromhex(proof["pseudonym"])).digest()
-    for side, other in proof["path"]:
-        pair = bytes.fromhex(other) + node if side == "left" else node + bytes.fromhex(other)
-        node = hashlib.sha256(b"\x01" + pair).digest()
-    assert node.hex() == json.loads(contents(made / "evidence.zip")["manifest.json"])["request"]["ids_hmac_root"]
-    assert len(proof["path"]) <= 4
-    assert splits.forget.ids[3] not in json.dumps(proof)
-    for changed, said in (
-        ({"pseudonym": "00" * 16}, "does not lead to the root"),
-        ({"path": [["left", "zz"]]}, "no pseudonym with a path"),
-        ({"seal": "0"}, "for another pack"),
-    ):
-        (tmp_path / "other.json").write_text(json.dumps(proof | changed))
-        assert run_command(["verify", words[0], "--presence", f"{tmp_path}/other.json"]) == 1
-        captured = capsys.readouterr()
-        assert said in captured.out
-        assert captured.err.endswith(": 1 difference\n")
-    assert run_command(["prove", words[0], splits.retain.ids[0], *words[1:]]) == 2
-    assert "is not in the request of this pack" in capsys.readouterr().err
-
-
 def test_the_data_are_known_again_by_their_fingerprint(made, tmp_path):
     splits = splits_of(Run.load(made / "run").record)
     key, manifest = read_key(made / "evidence.key"), json.loads(contents(made / "evidence.zip")["manifest.json"])
@@ -620,3 +581,271 @@ def test_near_duplicates_by_a_slow_loop():
     slow = sum(min(float((a - b).pow(2).mean().sqrt()) for b in retained) <= limit for a in x[:10])
     assert found == {"identical": 2, "near": slow, "limit": 0.02}
     assert slow == 6
+
+
+def full_check(made, **more):
+    given = {"models": made / "run", "splits": splits_of(Run.load(made / "run").record), "key": made / "evidence.key"}
+    return verify(made / "evidence.zip", **given, **more)
+
+
+def test_nobody_can_know_before_which_cells_are_counted_again(made, capsys):
+    first, second = full_check(made, cells=1), full_check(made, cells=1)
+    assert first.number != second.number
+    assert any(f"picked by {first.number}" in text for text in first.checked)
+    more = ["--models", f"{made}/run", "--data", "--key", f"{made}/evidence.key", "--cells", "1"]
+    assert run_command(["verify", f"{made}/evidence.zip", *more, "--number", str(first.number)]) == 0
+    assert f"picked by {first.number}" in capsys.readouterr().out
+
+
+def test_the_reference_s_own_row_is_counted_again(made):
+    from residuum.pack.reading import parsed_record
+    from residuum.pack.spot_check import Cells, counted_tables
+
+    record = parsed_record(contents(made / "evidence.zip")["results.json"])
+    tables = counted_tables(Cells(record, Path(), Path(), None, None))
+    assert ("retrain", True) in {(label, path == audit.counts) for label, _, _, audit, path in tables}
+    assert ("retrain", False) in {(label, path == audit.counts) for label, _, _, audit, path in tables}
+
+
+def forged_page(made, tmp_path, **tool):
+    members = contents(made / "evidence.zip") | {"report.html": b"<h1>Certified: everything was forgotten</h1>"}
+    members = with_json(members, "manifest.json", lambda manifest: manifest["tool"].update(tool))
+    return rewritten(tmp_path / "forged.zip", members, reseal=True)
+
+
+def test_a_forged_page_is_never_sound_whatever_code_the_forger_names(made, tmp_path, capsys):
+    forged = forged_page(made, tmp_path, code_sha256="0" * 64)
+    assert not verify(forged).sound
+    assert run_command(["verify", str(forged)]) == 1
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[0].startswith("not checked: report.html: the pack says that other code made it")
+    assert "the page was not checked" in printed.err
+    assert run_command(["verify", str(forged), "--accept-page"]) == 0
+    assert "not checked: report.html" in capsys.readouterr().out
+    assert (
+        "report.html: not the page of results.json" in verify(forged_page(made, tmp_path), accept_page=True).differences
+    )
+
+
+def test_a_page_that_other_code_made_alike_is_checked(made, tmp_path):
+    members = with_json(
+        contents(made / "evidence.zip"), "manifest.json", lambda manifest: manifest["tool"].update(code_sha256="0" * 64)
+    )
+    found = verify(rewritten(tmp_path / "other.zip", members, reseal=True))
+    assert found.sound
+    assert "the page" in found.checked
+
+
+def certificate(place):
+    def add(content):
+        part = content
+        for step in place:
+            part = part[step]
+        part["certificate"] = "granted under Art. 17"
+
+    return add
+
+
+AUDIT = ("methods", "gd", "per_seed", "1", "audits", "gaussian")
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("manifest.json", ()),
+        ("manifest.json", ("tool",)),
+        ("manifest.json", ("request",)),
+        ("manifest.json", ("data",)),
+        ("manifest.json", ("models", "gd/1")),
+        ("manifest.json", ("gates", 0)),
+        ("results.json", ()),
+        ("results.json", ("scenario",)),
+        ("results.json", ("scenario", "settings")),
+        ("results.json", ("scenario", "settings", "audit")),
+        ("results.json", ("versions",)),
+        ("results.json", ("methods", "gd")),
+        ("results.json", ("methods", "gd", "per_seed", "1", "metrics")),
+        ("results.json", AUDIT),
+        ("results.json", (*AUDIT, "settings")),
+    ],
+)
+def test_a_key_that_residuum_does_not_write_is_a_difference(made, tmp_path, name, place):
+    members = with_json(contents(made / "evidence.zip"), name, certificate(place))
+    found = verify(rewritten(tmp_path / "more.zip", members, reseal=True)).differences
+    assert any("certificate" in text for text in found), found
+
+
+@pytest.mark.parametrize("field", ["non_claims", "threat_model", "left_out", "created"])
+def test_texts_that_every_pack_has_are_compared(made, tmp_path, field):
+    members = with_json(
+        contents(made / "evidence.zip"), "manifest.json", lambda manifest: manifest.update({field: ["a certificate"]})
+    )
+    found = verify(rewritten(tmp_path / "other.zip", members, reseal=True)).differences
+    assert any(text.startswith(f"manifest.json.{field}") for text in found)
+
+
+def test_spot_checks_that_a_difference_prevents_are_listed(made, tmp_path):
+    members = with_json(contents(made / "evidence.zip"), "results.json", number)
+    forged = rewritten(tmp_path / "forged.zip", members, reseal=True)
+    splits = splits_of(Run.load(made / "run").record)
+    found = verify(forged, models=made / "run", splits=splits, key=made / "evidence.key")
+    assert "accuracies and counts from the models, because of the differences above" in found.not_checked
+    assert found.number is None
+
+
+def private(made, tmp_path, **request):
+    """Return the run as one of own data, whose classes are people."""
+    run = shutil.copytree(made / "run", tmp_path / "run")
+    content = json.loads((run / "results.json").read_text())
+    people = [f"Person Number{k}" for k in range(len(content["scenario"]["class_names"]))]
+    content["scenario"] |= {"public_data": False, "class_names": people}
+    content["scenario"]["settings"]["forget"] = request
+    content["warnings"] = ["few held-out samples of Person Number3", "a plain warning"]
+    (run / "results.json").write_text(json.dumps(sealed(content)))
+    return run, people
+
+
+def test_classes_of_own_data_have_no_names_in_a_pack(made, tmp_path):
+    run, people = private(made, tmp_path, forget_class="Person Number8", forget_fraction=0.5)
+    packed = pack(run, tmp_path / "own.zip")
+    members = contents(packed.file)
+    assert not [name for name in members for person in people if person.encode() in members[name]]
+    record = json.loads(members["results.json"])
+    assert record["scenario"]["class_names"] == [f"class {k}" for k in range(len(people))]
+    assert record["scenario"]["settings"]["forget"]["forget_class"] in record["scenario"]["class_names"]
+    assert record["warnings"] == ["a text that names a file or a sample is left out", "a plain warning"]
+    assert verify(packed.file).sound
+    allowed = contents(pack(run, tmp_path / "named.zip", names=True).file)
+    assert json.loads(allowed["results.json"])["scenario"]["class_names"] == people
+    assert run_command(["pack", str(run), "--out", str(tmp_path / "by-option.zip"), "--names"]) == 0
+    assert people[0].encode() in contents(tmp_path / "by-option.zip")["results.json"]
+
+
+def test_a_row_that_is_called_after_a_class_of_own_data_is_refused(made, tmp_path):
+    run, _ = private(made, tmp_path, forget_fraction=0.5)
+    content = json.loads((run / "results.json").read_text())
+    content["methods"] = {
+        {"gd": "without Person Number8"}.get(label, label): row for label, row in content["methods"].items()
+    }
+    content |= {"verdicts": {}, "files": {}}
+    (run / "results.json").write_text(json.dumps(sealed(content)))
+    with pytest.raises(InputError, match="names the class 'Person Number8'"):
+        pack(run, tmp_path / "own.zip")
+
+
+def test_classes_of_public_data_keep_their_names(made):
+    packed = json.loads(contents(made / "evidence.zip")["results.json"])
+    assert packed["scenario"]["class_names"] == list(Run.load(made / "run").record.scenario.class_names)
+
+
+def test_the_page_of_a_pack_says_how_many_ids_were_listed(made, tmp_path):
+    ids = Run.load(made / "run").record.methods["gd"].per_seed["1"].audits["gaussian"].first_radius
+    run, _ = private(made, tmp_path, forget_ids=list(ids))
+    members = contents(pack(run, tmp_path / "own.zip").file)
+    assert json.loads(members["results.json"])["scenario"]["settings"]["forget"]["listed"] == len(ids) == 10
+    assert b"a list of 10 ids" in members["report.html"]
+
+
+def npz(arrays, compression):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", compression) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array)
+    return stream.getvalue()
+
+
+def bomb(made, target, content, compression=zipfile.ZIP_DEFLATED):
+    members = contents(made / "evidence.zip")
+    with zipfile.ZipFile(target, "w", compression) as archive:
+        for name, old in (members | {counts_file(members, "gd"): content}).items():
+            archive.writestr(name, old)
+    return target
+
+
+def test_a_small_pack_that_unfolds_to_gigabytes_is_refused(made, tmp_path, capsys):
+    zeros = np.zeros(2**26, np.int32)  # 256 MiB, 260 KiB when compressed
+    inner = bomb(made, tmp_path / "inner.zip", npz({"ids": zeros}, zipfile.ZIP_DEFLATED))
+    outer = bomb(made, tmp_path / "outer.zip", npz({"ids": zeros}, zipfile.ZIP_STORED))
+    for file, said in ((inner, "expected arrays that are not compressed"), (outer, "times the size of the file")):
+        assert file.stat().st_size < 2**20
+        assert run_command(["verify", str(file)]) == 2
+        err = capsys.readouterr().err
+        assert said in err
+        assert len(err.splitlines()) == 1
+
+
+def test_a_header_that_promises_more_than_follows_is_refused_before_memory_is_reserved(made, tmp_path):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive, archive.open("ids.npy", "w") as member:
+        np.lib.format.write_array_header_1_0(member, {"descr": "<i4", "fortran_order": False, "shape": (2**40,)})
+    with zipfile.ZipFile(stream, "a") as archive:
+        for name in ("labels", "taus", "draws", "method_right", "reference_right", "both_right", "same_prediction"):
+            with archive.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, np.zeros(1, np.int32))
+    (tmp_path / "counts.npz").write_bytes(stream.getvalue())
+    with pytest.raises(InputError, match="promises 4398046511104 bytes, but 0 follow"):
+        Counts.load(tmp_path / "counts.npz")
+
+
+def test_counts_that_are_a_pipe_are_not_waited_for(made, tmp_path):
+    import os
+
+    os.mkfifo(tmp_path / "counts.npz")
+    with pytest.raises(InputError, match="not a regular file"):
+        Counts.load(tmp_path / "counts.npz")
+
+
+def test_flipped_bytes_anywhere_are_one_line_or_a_difference(made, tmp_path, capsys):
+    whole = (made / "evidence.zip").read_bytes()
+    for place in np.random.default_rng(3).integers(len(whole), size=40).tolist():
+        changed = bytearray(whole)
+        changed[place] ^= 0xFF
+        (tmp_path / "flipped.zip").write_bytes(changed)
+        code = run_command(["verify", str(tmp_path / "flipped.zip")])
+        printed = capsys.readouterr()
+        assert code == 2 or (code == 0 and verify(tmp_path / "flipped.zip").sound) or "difference" in printed.err
+        assert len(printed.err.splitlines()) == 1
+        assert "traceback" not in printed.err
+
+
+def test_a_full_temporary_folder_is_one_line(made, tmp_path, monkeypatch, capsys):
+    import errno
+    import tempfile
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    for arguments in (["verify", f"{made}/evidence.zip"], ["pack", f"{made}/run", "--out", f"{tmp_path}/p.zip"]):
+        assert run_command(arguments) == 2
+        err = capsys.readouterr().err
+        assert "cannot write to the temporary folder: No space left on device; free some space" in err
+        assert len(err.splitlines()) == 1
+
+
+def test_more_draws_than_the_settings_say_are_a_difference(made, tmp_path):
+    members = contents(made / "evidence.zip")
+    record = json.loads(members["results.json"])
+    for row in record["methods"].values():
+        audit = row["per_seed"]["1"]["audits"]["gaussian"]
+        with np.load(io.BytesIO(members[audit["counts"]])) as stored:
+            arrays = {name: stored[name].copy() for name in stored}
+        for name in ("draws", "method_right", "reference_right", "both_right", "same_prediction", "joint"):
+            arrays[name][:, 1:] *= 7
+        members[audit["counts"]] = npz(arrays, zipfile.ZIP_STORED)
+        audit["draws"] = [draws * (7 if k else 1) for k, draws in enumerate(audit["draws"])]
+    members["results.json"] = json.dumps(sealed(record)).encode()
+    found = verify(rewritten(tmp_path / "forged.zip", members, reseal=True)).differences
+    assert "original, seed 1, gaussian: expected 10 draws, as its settings say, got 70; run it again" in found
+
+
+def test_a_pack_is_unzipped_once(made, monkeypatch):
+    from residuum.pack import reading
+
+    opened, read = [], reading.zipfile.ZipFile.read
+    monkeypatch.setattr(
+        reading.zipfile.ZipFile, "read", lambda self, *given: opened.append(given[0].filename) or read(self, *given)
+    )
+    assert run_command(["verify", f"{made}/evidence.zip", "--data", "--key", f"{made}/evidence.key"]) == 0
+    assert opened.count("results.json") == 1

@@ -14,7 +14,7 @@ from residuum.auditing.counts import Counts
 from residuum.auditing.measures import measure, noise_floor
 from residuum.data import DATASETS
 from residuum.metrics.accuracy import summarise
-from residuum.record import Results
+from residuum.record import Results, sealed
 from residuum.reporting.run import Run, load_runs
 
 TAUS = [0.0, 0.1, 0.2]
@@ -171,7 +171,7 @@ def write_made(made, folder):
         },
         "methods": methods,
     }
-    (folder / "results.json").write_text(json.dumps(record, allow_nan=False))
+    (folder / "results.json").write_text(json.dumps(sealed(record), allow_nan=False))
     return folder
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from residuum.cli.run import print_run
+from residuum.record import sealed
 from residuum.reporting import Run
 
 RUN = json.loads((Path(__file__).parents[1] / "golden" / "tiny.json").read_text())
@@ -51,7 +52,7 @@ CASES = {
 def test_what_is_missing_is_a_dash(case, form, tmp_path, capsys):
     record = json.loads(json.dumps(CASES[case]()))
     record["scenario"]["form"] = form
-    (tmp_path / "results.json").write_text(json.dumps(record))
+    (tmp_path / "results.json").write_text(json.dumps(sealed(record)))
     run = Run.load(tmp_path)
     print_run(run, 1.0)
     run.report()

@@ -137,9 +137,7 @@ def audit(
     [0.0, 0.0]
     """
     chosen, radii = make_perturbation(perturbation), checked_radii(taus)
-    check_request(models, samples, draws, half_width, first_draw, batch_size)
-    if (most := first_draw + (draws or max_draws)) > MOST_DRAWS:
-        raise InputError(f"expected at most {MOST_DRAWS} draws of each sample, which the counts can hold, got {most}")
+    check_request(models, samples, draws, half_width, max_draws, first_draw, batch_size)
     if chosen.at is not None:
         inner = at_layer(chosen, models, reference, samples, heldout, original, crafted_on)
         options: dict[str, Any] = {"confidence": confidence, "seed": seed, "half_width": half_width, "seen": seen}
@@ -253,7 +251,13 @@ def summed_rows(share: Integers, rows: Tensor, n: int, team: Team) -> Integers:
 
 
 def check_request(
-    models: Sized, samples: Sized, draws: int | None, half_width: float | None, first_draw: int, batch_size: int | None
+    models: Sized,
+    samples: Sized,
+    draws: int | None,
+    half_width: float | None,
+    max_draws: int,
+    first_draw: int,
+    batch_size: int | None,
 ) -> None:
     """Refuse an audit of nothing, or one that does not say how many draws it wants."""
     if len(models) == 0:
@@ -264,6 +268,8 @@ def check_request(
         raise InputError(f"expected either draws or half_width, got draws={draws} and half_width={half_width}")
     if half_width is not None and (half_width <= 0 or first_draw):
         raise InputError(f"expected half_width > 0 and first_draw 0 with it, got {half_width} and {first_draw}")
+    if (most := first_draw + (draws or max_draws)) > MOST_DRAWS:
+        raise InputError(f"expected at most {MOST_DRAWS} draws of each sample, got {most}")
     if (draws is not None and draws < 1) or first_draw < 0 or (batch_size is not None and batch_size < 1):
         raise InputError(
             f"expected draws >= 1, first_draw >= 0, batch_size >= 1, got {draws}, {first_draw}, {batch_size}"

@@ -24,7 +24,6 @@ COMMANDS = {
     "log": "residuum.cli.report:log_stored_run",
     "card": "residuum.cli.report:write_card",
     "pack": "residuum.cli.report:pack_run",
-    "prove": "residuum.cli.report:prove_sample",
     "verify": "residuum.cli.report:verify_pack",
 }
 DEBUG = "--debug"

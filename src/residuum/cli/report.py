@@ -1,6 +1,7 @@
-"""What is made of stored runs: `residuum report`, `card`, `log`, and evidence: `pack`, `prove`, `verify`."""
+"""What is made of stored runs: `residuum report`, `card`, `log`, and evidence: `pack`, `verify`."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +9,7 @@ import typer
 
 from residuum.cli import options, own
 from residuum.cli.options import option
-from residuum.errors import InputError, plural, tell
+from residuum.errors import plural, tell
 
 Folder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
 OwnMeasures = Annotated[
@@ -75,28 +76,26 @@ def pack_run(
     received: Annotated[str | None, option("When the request was received.")] = None,
     delete_by: Annotated[str | None, option("When the pack is to be deleted.")] = None,
     measures: OwnMeasures = None,
-    sign: Annotated[Path | None, option("SSH key to sign with: writes PACK.sig (needs ssh-keygen).")] = None,
+    names: Annotated[
+        bool, option('Keep the names of classes of your own data; "class 0", ... otherwise.', "--names")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Write the evidence of a run: counts, record and page without ids, images or paths, and a manifest over them."""
     from residuum.pack import pack
-    from residuum.pack.hashing import sign_file
     from residuum.pack.reading import splits_of
     from residuum.reporting import Run
 
     done = Run.load(run)
     splits = splits_of(done.record, data_root) if data else None
     dates = {"received": received, "delete_by": delete_by}
-    packed = pack(done, out, key=key, splits=splits, measures=own.split(measures) or (), **dates)
-    signature = None if sign is None else sign_file(packed.file, sign)
-    found = {"file": packed.file, "key": packed.key, "seal": packed.seal, "signature": signature}
+    packed = pack(done, out, key=key, splits=splits, measures=own.split(measures) or (), names=names, **dates)
+    found = {"file": packed.file, "key": packed.key, "seal": packed.seal}
     if as_json:
-        options.print_json({name: value and str(value) for name, value in found.items()})
+        options.print_json({name: str(value) for name, value in found.items()})
         return
     tell(f"{packed.file}: check it with `residuum verify {packed.file}`; seal {packed.seal}")
     tell(f"{packed.key}: your key; keep it, and never give it away with the pack")
-    if signature is not None:
-        tell(f"{signature}: signature")
 
 
 def verify_pack(
@@ -106,57 +105,42 @@ def verify_pack(
     data_root: options.DataRoot = None,
     key: Annotated[Path | None, option("The holder's key: compare ids with the data.")] = None,
     cells: Annotated[int, option("How many cells are counted again, with models, data and key.", min=1)] = 20,
-    number: Annotated[int, option("Your number, chosen now: it picks the cells.", min=0)] = 0,
-    measures: OwnMeasures = None,
-    presence: Annotated[
-        Path | None, option("Written by `residuum prove`: check that one sample is in the request.")
+    number: Annotated[
+        int | None, option("Picks the cells; default: drawn at random and printed, to repeat the check.", min=0)
     ] = None,
-    signers: Annotated[Path | None, option("Allowed signers (ssh-keygen): check PACK.sig.")] = None,
+    measures: OwnMeasures = None,
+    accept_page: Annotated[
+        bool, option("Accept a page that cannot be checked because other code made it.", "--accept-page")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Recompute every hash and number of a pack, name each difference, and exit with 1 if there is one."""
     from residuum.pack import verify
-    from residuum.pack.hashing import signature_problem
-    from residuum.pack.reading import read_record, splits_of
+    from residuum.pack.reading import parsed_record, read_pack, splits_of
+    from residuum.pack.writing import RECORD
 
-    splits = splits_of(read_record(pack), data_root) if data else None
+    contents = read_pack(pack)
+    splits = splits_of(parsed_record(contents[RECORD]), data_root) if data else None
     found = verify(
-        pack,
+        contents,
         models=models,
         splits=splits,
         key=key,
         cells=cells,
         number=number,
         measures=own.split(measures) or (),
-        presence=presence,
+        accept_page=accept_page,
     )
-    wrong = [*found.differences, *([] if signers is None else signature_problem(pack, signers))]
+    wrong = found.differences
     if as_json:
-        options.print_json({"differences": wrong, "checked": found.checked, "not_checked": found.not_checked})
+        options.print_json({**asdict(found), "sound": found.sound})
     else:
-        looked_at = {"checked": found.checked, "not checked": found.not_checked}
+        open_page = [] if found.page else found.not_checked[:1]
+        looked_at = {"checked": found.checked, "not checked": found.not_checked[len(open_page) :]}
         lines = [f"{how}: {text}" for how, texts in looked_at.items() for text in texts]
-        tell("\n".join([*wrong, *lines]))
-    if wrong:
-        tell(f"{pack}: {plural(len(wrong), 'difference')}", err=True)
+        tell("\n".join([*(f"not checked: {text}" for text in open_page), *wrong, *lines]))
+    if wrong or not found.page:
+        named = [plural(len(wrong), "difference")] if wrong else []
+        tell(f"{pack}: {', '.join([*named, *([] if found.page else ['the page was not checked'])])}", err=True)
         raise typer.Exit(1)
     tell(f"{pack}: everything that was checked agrees", err=True)
-
-
-def prove_sample(
-    pack: Annotated[Path, typer.Argument(help="A .zip file written by `residuum pack`.")],
-    sample: Annotated[str, typer.Argument(help="The whole id of a sample, as it is in the data.")],
-    key: Annotated[Path, option("The key that was written with the pack.")],
-    out: Annotated[Path, option("The .json file to write.")] = Path("presence.json"),
-) -> None:
-    """Write the proof that one sample is in the request of a pack, which tells nothing of the others."""
-    from residuum.files import write_whole
-    from residuum.pack import prove_presence
-    from residuum.pack.hashing import canonical
-
-    proof = canonical(prove_presence(pack, sample, key=key))
-    try:
-        write_whole(out, proof)
-    except OSError as error:
-        raise InputError(f"cannot write {out}: {error.strerror}; choose another file with --out") from None
-    tell(f"{out}: check it with `residuum verify {pack} --presence {out}`")

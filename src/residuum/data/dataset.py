@@ -1,7 +1,6 @@
 """A data set: checked samples, classes by name or position, the constants of normalisation, and any as one `.npz`."""
 
 import hashlib
-import math
 import operator
 import os
 import sys
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from residuum.data.arrays import Array, checked_samples
 from residuum.data.ids import ONE_LINE, as_texts, is_one_line, refuse_repeats
 from residuum.data.images import ImageFiles
+from residuum.files import promised_bytes
 from residuum.types import InputError, Samples, unknown_name
 
 
@@ -199,7 +199,7 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
         raise InputError(f"{path} does not exist; give the path of an .npz file with arrays x and y")
     try:
         with zipfile.ZipFile(path) as archive:
-            needed = sum(_promised_bytes(archive, member) for member in archive.infolist())
+            needed = sum(promised_bytes(archive, member) for member in archive.infolist())
         if needed > memory():
             raise ValueError(f"its arrays need {needed / 2**30:.3g} GiB, this machine has {memory() / 2**30:.3g}")  # noqa: TRY301
         with np.load(path, allow_pickle=False) as file:
@@ -208,18 +208,6 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
         raise InputError(f"{path} is truncated, not an .npz file, or holds Python objects ({error})") from error
     _refuse_wrong_names(path, set(arrays))
     return arrays
-
-
-def _promised_bytes(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
-    """Return the bytes that an array's header asks for; numpy would reserve them before it looks at the rest."""
-    with archive.open(member) as file:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(file)
-        promised, there = math.prod(shape) * dtype.itemsize, member.file_size - file.tell()
-    if promised != there and not dtype.hasobject:
-        raise ValueError(f"the header of {member.filename} promises {promised} bytes, but {there} follow")
-    return promised
 
 
 def memory() -> int:

@@ -76,7 +76,7 @@ class AuditSettings(Strict):
 
     perturbations: Texts = ("gaussian",)
     taus: dict[str, Radii] = {}
-    draws: Annotated[int, Field(ge=1, lt=2**31)] | None = 100
+    draws: Annotated[int, Field(ge=1, lt=2**31)] | None = 100  # counts are int32
     half_width: Annotated[float, Field(gt=0)] | None = None
     max_draws: Annotated[int, Field(ge=1, lt=2**31)] = 1000
     until: Literal["verdict"] | None = None

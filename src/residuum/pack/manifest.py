@@ -11,7 +11,7 @@ import torch
 
 from residuum.data.dataset import Dataset
 from residuum.files import file_sha256
-from residuum.pack.hashing import Pseudonyms, code_sha256, merkle_root, root_of
+from residuum.pack.hashing import Pseudonyms, code_sha256, ids_root, root_of
 from residuum.record import Results
 from residuum.reporting import gates, level_rule, verdict
 from residuum.reporting.run import Run
@@ -24,6 +24,7 @@ LEFT_OUT = [
     "which class a sample belongs to: classes are numbered in an order of the key",
     "weights: their hashes take their place",
     "paths, names of files, hosts and users, and names of data that are not public",
+    "names of classes of data that are not public, unless the holder allows them",
     "the holder's key",
 ]
 NON_CLAIMS = [
@@ -34,10 +35,11 @@ NON_CLAIMS = [
     "'no residual knowledge found' means: less than the smallest level given as power, no more",
 ]
 THREATS = [
-    "found: mistakes, later edits, swapped files and, with models and data, wrong counts",
-    "not found: a holder who invents counts and models together, trains a bad reference on purpose, audits another "
-    "model than the one that is served, or hides audits that failed; hashes of the models deposited before the audit "
-    "narrow this",
+    "found: mistakes, swapped files, edits after the seal was deposited and, with models, data and key, wrong "
+    "accuracies, and wrong counts among those that a spot check counts again",
+    "not found: a holder who invents counts, where models, data or key are not at hand, or counts and models together; "
+    "who trains a bad reference on purpose, audits another model than the one that is served, or hides audits that "
+    "failed; hashes of the models deposited before the audit narrow this",
 ]
 NEAR = 0.02  # root-mean-square difference of two inputs, as a share of their range
 ROWS = 512
@@ -125,7 +127,7 @@ def models_of(record: Results, folder: Path) -> dict[str, dict[str, Any]]:
             file = folder / "models" / seed / f"{label}.safetensors"
             found[f"{label}/{seed}"] = {
                 "weights_sha256": file_sha256(file) if file.is_file() else None,
-                "architecture": _architecture(file),
+                "architecture": architecture(file),
                 "recipe": row.settings,
                 "seed": int(seed),
                 "parent": f"original/{seed}" if row.kind == "method" else None,
@@ -133,7 +135,7 @@ def models_of(record: Results, folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _architecture(file: Path) -> Any:  # noqa: ANN401 (a JSON value)
+def architecture(file: Path) -> Any:  # noqa: ANN401 (a JSON value)
     """Return the architecture in the header of a weights file, without loading the weights."""
     if not file.is_file():
         return None
@@ -162,9 +164,7 @@ def process_facts(record: Results, splits: Splits | None, pseudonyms: Pseudonyms
     `fingerprint_hmac` is of data and key: nobody else can tell by it which data these were. `trained_on` has for
     each set the size and the root of its pseudonyms; pre-training is known by its manifest's hash.
     """
-    known = {"name": record.scenario.settings.data.name, "public": record.scenario.public_data}
-    facts: dict[str, Any] = {**known, "sizes": record.scenario.sizes}
-    facts["pretrained"] = (record.scenario.model_extra or {}).get("init_from")
+    facts = data_facts(record)
     if splits is None:
         return facts
     sets = {"original": splits.train, "reference": splits.retain, "held_out": splits.heldout}
@@ -176,14 +176,21 @@ def process_facts(record: Results, splits: Splits | None, pseudonyms: Pseudonyms
     }
 
 
+def data_facts(record: Results) -> dict[str, Any]:
+    """Return what the record alone says of the data."""
+    known = {"name": record.scenario.settings.data.name, "public": record.scenario.public_data}
+    pretrained = (record.scenario.model_extra or {}).get("init_from")
+    return {**known, "sizes": record.scenario.sizes, "pretrained": pretrained}
+
+
 def data_fingerprint(splits: Splits) -> str:
     """Return one hash over inputs, labels and ids of the samples that models were trained and tested on."""
     return Dataset("", splits.train, splits.test, splits.class_names).fingerprint
 
 
 def id_set(samples: Samples, pseudonyms: Pseudonyms) -> dict[str, Any]:
-    """Return size and Merkle root of a set of samples."""
-    return {"size": len(samples), "ids_hmac_root": merkle_root(map(pseudonyms, samples.ids))}
+    """Return the size of a set of samples and the root of its pseudonyms."""
+    return {"size": len(samples), "ids_hmac_root": ids_root(map(pseudonyms, samples.ids))}
 
 
 def near_duplicates(forgotten: Samples, retained: Samples) -> dict[str, Any]:

@@ -1,31 +1,30 @@
 """Read a pack that may come from anybody: nothing is written where its names say, nothing is run, sizes are limited."""
 
+import io
 import json
+import os
 import re
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from residuum.auditing import Counts
 from residuum.data import load_dataset
-from residuum.errors import InputError
+from residuum.errors import InputError, first_line
 from residuum.experiments.settings import DataSettings, ForgetSettings, split_data
-from residuum.files import regular_file
-from residuum.pack.hashing import Pseudonyms, canonical, merkle_path, read_key, root_by_path
+from residuum.files import canonical, refuse_inflated, regular_file
 from residuum.pack.manifest import SCHEMA
-from residuum.pack.writing import MANIFEST, RECORD
+from residuum.pack.writing import MANIFEST, RECORD, temporary_space
 from residuum.record import Results
 from residuum.types import Splits
 
 MEMBER = re.compile(r"(?:counts/\d{4}(?:-heldout)?\.npz|results\.json|report\.html|manifest\.json)")
 OBJECTS = ("files", "models", "data", "tool", "request")  # of the manifest, that are read by name
-PRESENCE = "residuum.presence/1"
 MOST_FILES = 20_002
-MOST_BYTES = 4 * 2**30
 
 
 def read_pack(path: Path | str) -> dict[str, bytes]:
@@ -34,13 +33,26 @@ def read_pack(path: Path | str) -> dict[str, bytes]:
         with zipfile.ZipFile(regular_file(path)) as archive:
             entries = archive.infolist()
             _refuse_strange(path, entries)
-            return {entry.filename: archive.read(entry) for entry in entries}
+            contents = {entry.filename: archive.read(entry) for entry in entries}
+        for name, content in contents.items():
+            if name.endswith(".npz"):
+                _refuse_compressed(path, name, content)
+    except InputError:
+        raise
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}; expected a pack written by residuum pack") from None
-    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: expected a pack written by residuum pack, got {error}") from None
+    except Exception as error:  # a damaged archive may raise anything
+        raise InputError(f"{path}: expected a pack written by residuum pack, got {first_line(error)}") from None
+    return contents
+
+
+def _refuse_compressed(path: Path | str, name: str, content: bytes) -> None:
+    """Refuse counts that are not stored as they are: the limit on the pack's own files then covers them too."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        stored = [entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist()]
+        sizes = [entry.file_size == entry.compress_size for entry in archive.infolist()]
+    if not all(stored) or not all(sizes):
+        raise InputError(f"{path}: expected arrays that are not compressed in {name}, as residuum pack writes them")
 
 
 def _refuse_strange(path: Path | str, entries: list[zipfile.ZipInfo]) -> None:
@@ -50,8 +62,12 @@ def _refuse_strange(path: Path | str, entries: list[zipfile.ZipInfo]) -> None:
         raise InputError(f"{path}: expected the files of a pack only, got {strange!r}; nothing was unpacked")
     if len(set(names)) < len(names):
         raise InputError(f"{path}: a file stands in it twice; nothing was unpacked")
-    if len(names) > MOST_FILES or sum(entry.file_size for entry in entries) > MOST_BYTES:
-        raise InputError(f"{path}: expected at most {MOST_FILES} files and {MOST_BYTES // 2**30} GiB, got more")
+    if len(names) > MOST_FILES:
+        raise InputError(f"{path}: expected at most {MOST_FILES} files, got {len(names)}")
+    try:
+        refuse_inflated(sum(entry.file_size for entry in entries), os.stat(path).st_size)
+    except InputError as error:
+        raise InputError(f"{path}: it unpacks to {error}") from None
     if MANIFEST not in names:
         raise InputError(f"{path}: expected a pack with {MANIFEST}, got a .zip file without one")
     if RECORD not in names:
@@ -72,8 +88,11 @@ def read_json(content: bytes, what: str) -> dict[str, Any]:
 
 def parsed_record(content: bytes) -> Results:
     """Return the record of a pack."""
+    value = read_json(content, RECORD)
+    if value.get("schema") != Results.SCHEMA:
+        raise InputError(f"{RECORD}: expected schema {Results.SCHEMA!r}, got {value.get('schema')!r:.60}")
     try:
-        return Results.model_validate(read_json(content, RECORD))
+        return Results.model_validate(value)
     except ValidationError as error:
         first = error.errors()[0]
         raise InputError(f"{RECORD}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
@@ -92,16 +111,16 @@ def read_manifest(content: bytes) -> dict[str, Any]:
     return manifest
 
 
-def unpack(contents: Mapping[str, bytes], folder: Path) -> None:
-    """Write the files of a pack, whose names `read_pack` has checked, into an empty folder."""
-    (folder / "counts").mkdir()
-    for path, content in contents.items():
-        (folder / path).write_bytes(content)
-
-
-def read_record(path: Path | str) -> Results:
-    """Return the record of the run in a pack."""
-    return parsed_record(read_pack(path).get(RECORD, b""))
+@contextmanager
+def unpacked(contents: Mapping[str, bytes]) -> Iterator[Path]:
+    """Yield a temporary folder with the files of a pack, whose names `read_pack` has checked."""
+    with ExitStack() as stack:
+        with temporary_space():
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            (folder / "counts").mkdir()
+            for path, content in contents.items():
+                (folder / path).write_bytes(content)
+        yield folder
 
 
 def splits_of(record: Results, root: Path | None = None) -> Splits:
@@ -116,50 +135,3 @@ def splits_of(record: Results, root: Path | None = None) -> Splits:
     except (ValidationError, KeyError):
         raise InputError("the record does not say how its data were cut: give splits=... in Python") from None
     return split_data(load_dataset(data.name, root=root, size=data.size), data, wanted)
-
-
-def prove_presence(pack: Path | str, sample_id: str, *, key: Path | str) -> dict[str, Any]:
-    """Return the proof that a sample is among those of a pack's request: its pseudonym and the path to the root.
-
-    Whoever has the pack, its manifest or only the root can check it with `root_by_path`. That the pseudonym is this
-    sample's is known to the holder of the key alone.
-    """
-    contents = read_pack(pack)
-    manifest = read_manifest(contents[MANIFEST])
-    pseudonym, listed = Pseudonyms(read_key(key), str(manifest.get("name")))(sample_id), forgotten_ids(contents)
-    if pseudonym not in listed:
-        raise InputError(f"{sample_id!r} is not in the request of this pack, or the key is another one's")
-    return {
-        "schema": PRESENCE,
-        "pack": manifest.get("name"),
-        "seal": manifest.get("seal"),
-        "pseudonym": pseudonym,
-        "path": merkle_path(listed, pseudonym),
-    }
-
-
-def forgotten_ids(contents: Mapping[str, bytes]) -> set[str]:
-    """Return the pseudonyms of all forgotten samples in a pack."""
-    with tempfile.TemporaryDirectory() as folder:
-        unpack(contents, Path(folder))
-        files = [path for path in Path(folder, "counts").iterdir() if not path.stem.endswith("-heldout")]
-        return {name for path in files for name in Counts.load(path).ids}
-
-
-def presence_differences(manifest: Mapping[str, Any], file: Path | str) -> list[str]:
-    """Return what is wrong with a proof of presence beside the manifest of its pack."""
-    try:
-        content = regular_file(file).read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror}; expected what `residuum prove` wrote") from None
-    proof = read_json(content, str(file))
-    if proof.get("schema") != PRESENCE:
-        raise InputError(f"{file}: expected schema {PRESENCE!r}, got {proof.get('schema')!r}")
-    if proof.get("pack") != manifest.get("name") or proof.get("seal") != manifest.get("seal"):
-        return [f"{file}: a proof for another pack"]
-    try:
-        found = root_by_path(proof["pseudonym"], proof["path"])
-    except (KeyError, TypeError, ValueError):
-        return [f"{file}: no pseudonym with a path of hashes"]
-    stated = manifest.get("request", {}).get("ids_hmac_root")
-    return [] if found == stated else [f"{file}: its path does not lead to the root of the request"]

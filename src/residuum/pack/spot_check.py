@@ -21,12 +21,13 @@ from residuum.metrics import accuracies
 from residuum.models import load_weights
 from residuum.pack.derivation import differences
 from residuum.pack.hashing import Pseudonyms
-from residuum.pack.manifest import process_facts
+from residuum.pack.manifest import architecture, process_facts
 from residuum.perturbations import PERTURBATIONS, Perturbation
 from residuum.record import Audit, Results
 from residuum.types import ResiduumWarning, Samples, Splits, child_seed
 
 WITNESS_TOLERANCE = 0.01
+MOST_DRAWS = 10**7  # of one cell: a forged number must not keep a verifier busy for ever
 Load = Callable[[Path], nn.Module]
 
 
@@ -45,6 +46,8 @@ def check_models(manifest: Mapping[str, Any], folder: Path) -> Iterator[str]:
             yield f"{name}: no weights at {file}"
         elif file_sha256(file) != model.get("weights_sha256"):
             yield f"{name}: the weights are not those that were audited"
+        elif architecture(file) != model.get("architecture"):
+            yield f"{name}: the weights have another architecture than the manifest says"
 
 
 def check_ids(
@@ -79,20 +82,44 @@ class Cells:
 
 def check_cells(cells: Cells, many: int, number: int) -> Iterator[str]:
     """Yield the cells, picked by a number that the verifier names, whose counts come out differently."""
-    audits = [each for each in cells.record.each_audit() if each[0] != "retrain"]
+    tables = counted_tables(cells)
     rng = np.random.default_rng(number)
-    order = {cells.pseudonyms(name): row for row, name in enumerate(cells.splits.forget.ids)}
-    for place in sorted(rng.integers(len(audits), size=many).tolist()):
-        label, seed, name, found = audits[place]
-        counts = Counts.load(cells.folder / found.counts)
+    shown = {True: cells.splits.heldout, False: cells.splits.forget}
+    order = {held_out: {cells.pseudonyms(i): k for k, i in enumerate(part.ids)} for held_out, part in shown.items()}
+    for place in sorted(rng.integers(len(tables), size=many).tolist()):
+        label, seed, name, found, path = tables[place]
+        held_out, counts = path != found.counts, Counts.load(cells.folder / path)
         row, column = int(rng.integers(len(counts))), int(rng.integers(len(counts.taus)))
-        sample = cells.splits.forget.subset([order[counts.ids[row]]])
-        again = recounted(cells, label, seed, found, sample, float(counts.taus[column]), int(counts.draws[row, column]))
-        for field in INTEGER_FIELDS:
-            stated, now = int(getattr(counts, field)[row, column]), int(getattr(again, field)[0, 0])
+        sample_id, tau, draws = counts.ids[row], float(counts.taus[column]), int(counts.draws[row, column])
+        where = f"{label}, seed {seed}, {name}, {'held-out ' if held_out else ''}sample {sample_id[:8]}, radius {tau:g}"
+        if sample_id not in order[held_out]:
+            yield f"{where}: the data have no such sample"
+            continue
+        if draws > MOST_DRAWS:
+            yield f"{where}: expected at most {MOST_DRAWS} draws, which can be counted again, got {draws}"
+            continue
+        sample = shown[held_out].subset([order[held_out][sample_id]])
+        again = recounted(cells, label, seed, found, sample, tau, draws)
+        for field in (*INTEGER_FIELDS, "joint"):
+            stated, now = (
+                None if (a := getattr(c, field)) is None else a[k].tolist()
+                for c, k in ((counts, (row, column)), (again, (0, 0)))
+            )
             if stated != now:
-                where = f"{label}, seed {seed}, {name}, sample {counts.ids[row][:8]}, radius {counts.taus[column]:g}"
                 yield f"{where}: {field} is {stated} in the pack, {now} when counted again"
+
+
+def counted_tables(cells: Cells) -> list[tuple[str, str, str, Audit, str]]:
+    """Return label, seed, perturbation, audit and path of all counts, of forgotten and of held-out samples."""
+    audits = list(cells.record.each_audit())
+    forgotten = [(*each, each[3].counts) for each in audits]
+    held_out = [(*each, each[3].heldout.counts) for each in audits if each[3].heldout and each[3].heldout.samples]
+    return [*forgotten, *(each for each in held_out if each[4])]
+
+
+def counted_cells(cells: Cells) -> int:
+    """Return how many cells the counts have."""
+    return sum(Counts.load(cells.folder / path).draws.size for *_, path in counted_tables(cells))
 
 
 def check_accuracies(cells: Cells) -> Iterator[str]:

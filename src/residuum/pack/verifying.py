@@ -1,18 +1,22 @@
 """Check a pack: hashes, then every number again from the counts, then, with models and data, a sample of the counts."""
 
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import json
+import secrets
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from residuum.auditing import Counts
+from residuum.auditing.witnesses import WITNESSES, is_witness
 from residuum.errors import InputError, first_line
+from residuum.experiments.results import LIBRARIES
+from residuum.experiments.settings import AuditSettings, DataSettings, ForgetSettings, ModelSettings, Scenario
 from residuum.models import load_weights
 from residuum.pack.derivation import add_measures, derived_record, differences
-from residuum.pack.hashing import Pseudonyms, canonical, code_sha256, listed, merkle_root, read_key, root_of, seal_of
-from residuum.pack.manifest import conclusions
-from residuum.pack.reading import parsed_record, presence_differences, read_manifest, read_pack, unpack
+from residuum.pack.hashing import Pseudonyms, canonical, code_sha256, ids_root, listed, read_key, root_of, seal_of
+from residuum.pack.manifest import LEFT_OUT, NON_CLAIMS, THREATS, conclusions, data_facts, tool
+from residuum.pack.reading import parsed_record, read_manifest, read_pack, unpacked
 from residuum.pack.spot_check import (
     Cells,
     Load,
@@ -21,90 +25,189 @@ from residuum.pack.spot_check import (
     check_ids,
     check_models,
     check_witnesses,
+    counted_cells,
     model_witnesses,
 )
 from residuum.pack.writing import MANIFEST, PAGE, RECORD, page_of
-from residuum.perturbations import noise_check
-from residuum.record import Results
+from residuum.perturbations import PERTURBATIONS, noise_check
+from residuum.record import Results, sealed
+from residuum.run_folder import check_counts
 from residuum.types import Splits
+
+MANIFEST_KEYS = [
+    "schema",
+    "name",
+    "created",
+    "tool",
+    "request",
+    "models",
+    "data",
+    "audit",
+    "gates",
+    "thresholds",
+    "verdict",
+    "power",
+    "floor",
+    "left_out",
+    "non_claims",
+    "threat_model",
+    "files",
+    "root",
+    "seal",
+]
+REQUEST_KEYS = ["form", "size", "ids_hmac_root", "received", "completed", "delete_pack_by"]
+MODEL_KEYS = ["weights_sha256", "architecture", "recipe", "seed", "parent"]
+DATA_KEYS = [
+    "name",
+    "public",
+    "sizes",
+    "pretrained",
+    "fingerprint_hmac",
+    "trained_on",
+    "forgotten_among_retained",
+    "near_duplicates",
+]
+AUDIT_KEYS = [
+    "name",
+    "crafted_on",
+    "draws",
+    "half_width",
+    "max_draws",
+    "first_draw",
+    "enumerated",
+    "confidence",
+    "seed",
+    "bootstrap_seed",
+    "noise_check",
+    "heldout_chosen_from",
+    "seen",
+]
+STATED = [
+    "what the holder states: dates, versions, recipes, warnings, notes, seconds and passes",
+    "membership attacks and re-learn times of single models",
+    "rows, seeds and audits that the holder left out, and whether these models are the ones that are served",
+]
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What a check of a pack found: every difference, and what was and was not looked at."""
+    """What a check of a pack found: every difference, and what was and was not looked at.
+
+    `number` picked the cells that were counted again. `page` tells whether report.html is the page of the record, or
+    was accepted without a check.
+    """
 
     differences: list[str]
     checked: list[str]
     not_checked: list[str]
+    number: int | None = None
+    page: bool = True
 
     @property
     def sound(self) -> bool:
-        """Whether nothing differs."""
-        return not self.differences
+        """Whether nothing differs, the page included."""
+        return self.page and not self.differences
 
 
 def verify(
-    pack: Path | str,
+    pack: Path | str | Mapping[str, bytes],
     *,
     models: Path | str | None = None,
     splits: Splits | None = None,
     key: Path | str | None = None,
     cells: int = 20,
-    number: int = 0,
+    number: int | None = None,
     load: Load | None = None,
     measures: Sequence[str] = (),
-    presence: Path | str | None = None,
+    accept_page: bool = False,
 ) -> Verification:
     """Recompute everything that an evidence pack states, and name each difference.
 
     From the pack alone: every hash and the root, all measures, intervals, floors, power, gates and verdicts from counts
-    and recorded seeds, the rules that counts obey, the check values of the noise, and the page.
+    and recorded seeds, the rules that counts obey, the check values of the noise, the constant texts, and the page.
 
     Args:
-        pack: the .zip file.
+        pack: the .zip file, or its content as `read_pack` returns it.
         models: folder of the run, or its folder `models`: hashes of the weights are compared.
         splits: the data; with the key, pseudonyms are compared, and with models too, counts are counted again.
         key: the holder's key.
-        cells: how many cells (row, seed, perturbation, sample, radius) are counted again.
-        number: named by the verifier after the pack was written; it picks the cells.
+        cells: how many cells (row, seed, perturbation, forgotten or held-out sample, radius) are counted again.
+        number: picks the cells; drawn at random unless it is given, so that no holder can know it before.
         load: returns the model of a weights file; needed for networks that are none of Residuum's.
         measures: FILE.py:FUNCTION of each measure of the holder's own.
-        presence: file of a proof that one sample is in the request, as `prove_presence` returns it.
+        accept_page: take a pack whose page cannot be checked, because another version of Residuum made it, for sound.
     """
-    contents = read_pack(pack)
+    contents = pack if isinstance(pack, Mapping) else read_pack(pack)
     manifest = read_manifest(contents[MANIFEST])
     found = list(_hash_differences(manifest, contents))
     checked = ["hashes of all files", "every number, floor, gate and verdict from the counts"]
-    if presence is not None:
-        found += presence_differences(manifest, presence)
-        checked.append("that one sample is in the request")
-    with tempfile.TemporaryDirectory() as folder:
-        unpack(contents, Path(folder))
-        found += _number_differences(manifest, contents, Path(folder), measures)
+    with unpacked(contents) as folder:
+        wrong, page = _number_differences(manifest, contents, folder, measures)
+        found += wrong
+        skipped = list(_unchecked_page(page, manifest))
+        if page is False and not skipped:
+            found.append(f"{PAGE}: not the page of {RECORD}")
+        checked += ["the page"] if page else []
         if models is None:
-            skipped = ["the weights (give --models)"]
+            skipped.append("the weights (give --models)")
         else:
-            found, skipped = [*found, *check_models(manifest, Path(models))], []
+            found += check_models(manifest, Path(models))
             checked.append("hashes of the weights")
+        picked: int | None = None
         if splits is None or key is None:
-            skipped.append("ids and counts of single samples (give --models, the data and --key)")
-            return Verification(list(dict.fromkeys(found)), checked, skipped)
+            skipped.append("ids, accuracies and counts (give --models, the data and --key)")
+        else:
+            record = parsed_record(contents[RECORD])
+            pseudonyms = Pseudonyms(read_key(key), str(manifest.get("name")))
+            found += check_ids(manifest, record, folder, splits, pseudonyms)
+            checked.append("pseudonyms of all samples, and near-duplicates")
+            if "trained_on" not in manifest["data"]:
+                skipped.append("what the models were trained on: the pack does not say it")
+            if models is None:
+                skipped.append("accuracies and counts (give --models)")
+            elif load is None and _has_unknown_networks(manifest):
+                skipped.append("accuracies and counts: the networks are the holder's own; give load= in Python")
+            elif found:
+                skipped.append("accuracies and counts from the models, because of the differences above")
+            else:
+                picked = secrets.randbelow(2**31) if number is None else number
+                chosen = Cells(record, folder, Path(models), splits, pseudonyms, load or load_weights)
+                found += [
+                    *check_accuracies(chosen),
+                    *check_cells(chosen, cells, picked),
+                    *check_witnesses(chosen, picked),
+                ]
+                checked.append(f"all accuracies, and {cells} cells of the counts, picked by {picked}")
+                checked += [f"{spec}, of one seed picked by {picked}" for spec in model_witnesses(record)]
+                skipped.append(f"the other cells of the counts: the pack has {counted_cells(chosen)}")
+        skipped += [*STATED, *_open_witnesses(contents, picked)]
+    return Verification(list(dict.fromkeys(found)), checked, skipped, picked, page is True or accept_page)
+
+
+def _unchecked_page(page: bool | None, manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why the page was not checked: it is another one than here, and other code made it, or no page can be made.
+
+    What code made it is the holder's word, so a page that is not checked is never sound without being accepted.
+    """
+    if page is None:
+        yield f"{PAGE}: no page can be made of this record"
+    elif not page and manifest["tool"].get("code_sha256") != code_sha256():
+        yield f"{PAGE}: the pack says that other code made it, so it may say anything; accept it with --accept-page"
+
+
+def _open_witnesses(contents: Mapping[str, bytes], picked: int | None) -> Iterator[str]:
+    """Yield the probes whose values were taken over."""
+    try:
         record = parsed_record(contents[RECORD])
-        pseudonyms = Pseudonyms(read_key(key), str(manifest.get("name")))
-        found += check_ids(manifest, record, Path(folder), splits, pseudonyms)
-        checked.append("pseudonyms of all samples, and near-duplicates")
-        if models is not None and load is None and _has_unknown_networks(manifest):
-            skipped.append("counts of single samples: the networks are the holder's own; give load= in Python")
-        elif models is not None and not found:
-            chosen = Cells(record, Path(folder), Path(models), splits, pseudonyms, load or load_weights)
-            found += _computed_differences(chosen, cells, number)
-            checked.append(f"all accuracies, and {cells} cells of the counts, picked by {number}")
-            checked += [f"{spec}, of one seed picked by {number}" for spec in model_witnesses(record)]
-    return Verification(list(dict.fromkeys(found)), checked, skipped)
-
-
-def _computed_differences(chosen: Cells, cells: int, number: int) -> list[str]:
-    return [*check_accuracies(chosen), *check_cells(chosen, cells, number), *check_witnesses(chosen, number)]
+    except InputError:
+        return
+    names = dict.fromkeys(name for row in record.methods.values() for name in row.witnesses)
+    for name in names:
+        reads = WITNESSES[name.partition(":")[0]].reads if is_witness(name) else None
+        if reads == "margins":
+            yield f"{name}: it rests on models that no pack has"
+        elif reads == "models":
+            yield name if picked is None else f"{name}, of the other seeds"
 
 
 def _has_unknown_networks(manifest: Mapping[str, Any]) -> bool:
@@ -129,37 +232,104 @@ def _hash_differences(manifest: Mapping[str, Any], contents: Mapping[str, bytes]
 
 def _number_differences(
     manifest: Mapping[str, Any], contents: Mapping[str, bytes], folder: Path, measures: Sequence[str]
-) -> list[str]:
+) -> tuple[list[str], bool | None]:
+    """Return what differs, and whether the page is that of the record; None where no page can be made."""
     try:
-        record = Results.load(folder)
+        record = parsed_record(contents[RECORD])
     except InputError as error:
-        return [str(error).replace(f"{folder}/", "")]
+        return [str(error)], None
     found = add_measures(record, measures)
+    page: bool | None = None
     try:
-        return found + _derived_differences(manifest, contents, record, folder)
+        found += _statement_differences(manifest, record)
+        if json.loads(contents[RECORD]) != sealed(json.loads(contents[RECORD])):
+            found.append(f"{RECORD}: its own hash is not that of its content")
+        found += _derived_differences(manifest, record, folder)
+        page = contents.get(PAGE) == page_of(record, folder)
+        check_counts(folder, record)
     except (InputError, FileNotFoundError) as error:
-        return [*found, str(error).replace(f"{folder}/", "")]
+        return [*found, str(error).replace(f"{folder}/", "").replace(f"{folder}: ", "")], page
     except Exception as error:  # a record may contradict itself in any way, and that is the finding
-        return [*found, f"{RECORD}: its numbers cannot be derived ({first_line(error)})"]
+        return [*found, f"{RECORD}: its numbers cannot be derived ({first_line(error)})"], page
+    return found, page
 
 
-def _derived_differences(
-    manifest: Mapping[str, Any], contents: Mapping[str, bytes], record: Results, folder: Path
-) -> list[str]:
+def _derived_differences(manifest: Mapping[str, Any], record: Results, folder: Path) -> list[str]:
     derived = derived_record(record, folder)
-    found = differences(record.as_dict(), derived.as_dict())
-    stated = {name: manifest.get(name) for name in conclusions(derived)}
-    found += differences(stated, conclusions(derived), MANIFEST)
+    stated, again = ({**each.as_dict(), "record_sha256": None} for each in (record, derived))
+    found = differences(stated, again)
+    concluded = {name: manifest.get(name) for name in conclusions(derived)}
+    found += differences(concluded, conclusions(derived), MANIFEST)
     found += _request_differences(manifest, derived, folder)
     found += _noise_differences(derived)
-    if contents.get(PAGE) != page_of(record, folder) and manifest.get("tool", {}).get("code_sha256") == code_sha256():
-        found.append(f"{PAGE}: not the page of {RECORD}")
-    return found
+    return [*found, *_reference_differences(derived, folder)]
+
+
+def _statement_differences(manifest: Mapping[str, Any], record: Results) -> list[str]:
+    """Return unknown keys, changed constant texts, and facts that the record says otherwise."""
+    known = {"created": record.created, "left_out": LEFT_OUT, "non_claims": NON_CLAIMS, "threat_model": THREATS}
+    found = differences({name: manifest.get(name) for name in known}, known, MANIFEST, "expected")
+    facts = data_facts(record)
+    stated = {name: manifest["data"].get(name) for name in facts}
+    found += differences(stated, facts, f"{MANIFEST}.data", f"{RECORD} gives")
+    completed = {"completed": manifest["request"].get("completed")}
+    found += differences(completed, {"completed": record.created}, f"{MANIFEST}.request", f"{RECORD} gives")
+    for name, model in manifest["models"].items():
+        label, _, seed = name.rpartition("/")
+        row = record.methods.get(label)
+        parent = f"original/{seed}" if row is not None and row.kind == "method" else None
+        lineage = {key: model.get(key) for key in ("seed", "parent")}
+        wanted = {"seed": int(seed) if seed.isdigit() else None, "parent": parent}
+        found += differences(lineage, wanted, f"{MANIFEST}.models.{name}", f"{RECORD} gives")
+    return [*found, *_unknown_keys(manifest, record)]
+
+
+def _unknown_keys(manifest: Mapping[str, Any], record: Results) -> Iterator[str]:
+    """Yield every key that residuum pack does not write: nobody checks what it says."""
+
+    def strangers(keys: Collection[str], allowed: Collection[str], where: str) -> Iterator[str]:
+        yield from (f"{where}.{key}: no key that residuum pack writes" for key in sorted(set(keys) - set(allowed)))
+
+    yield from strangers(manifest, MANIFEST_KEYS, MANIFEST)
+    yield from strangers(manifest["tool"], tool(), f"{MANIFEST}.tool")
+    yield from strangers(manifest["request"], REQUEST_KEYS, f"{MANIFEST}.request")
+    yield from strangers(manifest["data"], DATA_KEYS, f"{MANIFEST}.data")
+    for name, model in manifest["models"].items():
+        yield from strangers(model, MODEL_KEYS, f"{MANIFEST}.models.{name}")
+    settings = record.scenario.settings
+    parts: list[tuple[Any, Collection[str]]] = [
+        (record, {"compute"}),
+        (record.scenario, {"init_from"}),
+        (settings, Scenario.model_fields),
+        (settings.data, DataSettings.model_fields),
+        (settings.model, ModelSettings.model_fields),
+        (settings.audit, AuditSettings.model_fields),
+        *((request, ForgetSettings.model_fields) for request in settings.requests),
+        *((one.metrics, ()) for row in record.methods.values() for one in row.per_seed.values() if one.metrics),
+    ]
+    for *_, audit in record.each_audit():
+        name = (audit.settings.model_extra or {}).get("name")
+        if name in PERTURBATIONS:  # a plug-in that is not installed has settings of its own
+            options = {field.name for field in fields(PERTURBATIONS.find(str(name)))}
+            parts.append((audit.settings, {*AUDIT_KEYS, *options}))
+    for part, allowed in parts:
+        yield from strangers(part.model_extra or {}, allowed, f"{RECORD}: {type(part).__name__.lstrip('_')}")
+    yield from strangers(record.versions, {"python", *LIBRARIES}, f"{RECORD}: versions")
+    yield from strangers(record.scenario.sizes, {"retain", "forget", "validation", "test"}, f"{RECORD}: sizes")
+
+
+def _reference_differences(record: Results, folder: Path) -> Iterator[str]:
+    """Yield where the row of the reference is not counted as the reference is, beside itself."""
+    for seed, one in record.methods["retrain"].per_seed.items() if "retrain" in record.methods else ():
+        for name, audit in one.audits.items():
+            counts = Counts.load(folder / audit.counts)
+            if (counts.method_right != counts.reference_right).any():
+                yield f"retrain, seed {seed}, {name}: its counts as a row are not those of the reference"
 
 
 def _request_differences(manifest: Mapping[str, Any], record: Results, folder: Path) -> list[str]:
     ids = {name for *_, audit in record.each_audit() for name in Counts.load(folder / audit.counts).ids}
-    facts = {"form": record.scenario.form, "size": len(ids), "ids_hmac_root": merkle_root(ids)}
+    facts = {"form": record.scenario.form, "size": len(ids), "ids_hmac_root": ids_root(ids)}
     stated = {name: manifest.get("request", {}).get(name) for name in facts}
     rows = {f"{label}/{seed}": row.settings for label, row in record.methods.items() for seed in row.per_seed}
     recipes = {name: model.get("recipe") for name, model in manifest.get("models", {}).items()}

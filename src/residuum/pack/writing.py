@@ -5,7 +5,8 @@ import re
 import secrets
 import tempfile
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from residuum.auditing import Counts
+from residuum.data.dataset import class_index
 from residuum.errors import InputError
 from residuum.files import write_whole
 from residuum.pack.derivation import Tables, add_measures, derived_record, load_tables
-from residuum.pack.hashing import Pseudonyms, canonical, key_at, listed, merkle_root, seal_of
+from residuum.pack.hashing import Pseudonyms, canonical, ids_root, key_at, listed, seal_of
 from residuum.pack.manifest import manifest_of, models_of, process_facts, request_of
 from residuum.record import Results
 from residuum.reporting.page import page_text
@@ -29,6 +31,7 @@ STAMP = (2000, 1, 1, 0, 0, 0)  # of every member: when a pack was zipped is nobo
 OWN_DATA = "own data"
 LEFT_OUT_TEXT = "a text that names a file or a sample is left out"
 PATH = re.compile(r"(?:[A-Za-z]:)?(?:[/\\][\w.+ -]+){2,}|~[/\\]|\.\.[/\\]")
+NAME = re.compile(r"(?=.*[^\W\d_]).{2,}", re.DOTALL)  # of a class: one letter, or a number, names nobody
 SHORT_ID = 6  # an id of fewer characters, such as a row's number, is in any file by chance
 
 
@@ -51,6 +54,7 @@ def pack(
     received: str | None = None,
     delete_by: str | None = None,
     measures: Sequence[str] = (),
+    names: bool = False,
 ) -> Packed:
     """Write the evidence of a run to a .zip file that `residuum verify` can check, and that names nobody.
 
@@ -64,6 +68,8 @@ def pack(
         received: when the request was received.
         delete_by: when the pack is to be deleted: counts per person remain personal data.
         measures: FILE.py:FUNCTION of each measure of your own, where this process has not used it yet.
+        names: whether the classes of data that are not public keep their names; "class 0", ... by default, because a
+            class may be a person.
 
     Returns:
         The file, the key's file, and the seal: a hash to publish or deposit, by which a later pack is known for one.
@@ -77,9 +83,9 @@ def pack(
     tables = _tables(run)
     pack_name = name or secrets.token_hex(8)
     pseudonyms = Pseudonyms(key_at(key_file), pack_name)
-    record, contents = _private_run(run.record, tables, pseudonyms)
+    record, contents = _private_run(run.record, tables, pseudonyms, names)
     forgotten = sorted({name for counts, _ in tables.values() for name in counts.ids})
-    root = merkle_root(pseudonyms(name) for name in forgotten)
+    root = ids_root(pseudonyms(name) for name in forgotten)
     manifest = manifest_of(
         pack_name,
         record,
@@ -110,23 +116,35 @@ def _tables(run: Run) -> Tables:
     return tables
 
 
-def _private_run(record: Results, tables: Tables, pseudonyms: Pseudonyms) -> tuple[Results, dict[str, bytes]]:
+@contextmanager
+def temporary_space() -> Iterator[None]:
+    """Say in one line that the temporary folder is full, or cannot be written to."""
+    try:
+        yield
+    except OSError as error:
+        text = "cannot write to the temporary folder"
+        raise InputError(f"{text}: {error.strerror}; free some space there, or set TMPDIR to another folder") from None
+
+
+def _private_run(
+    record: Results, tables: Tables, pseudonyms: Pseudonyms, names: bool
+) -> tuple[Results, dict[str, bytes]]:
     """Return the record that follows from counts without ids, and the files of both and of their page."""
-    with tempfile.TemporaryDirectory() as name:
+    with temporary_space(), tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        private = _with_private_counts(record, tables, pseudonyms, folder)
+        private = _with_private_counts(record, tables, pseudonyms, folder, names)
         (folder / RECORD).write_text(private.text(), encoding="utf-8")
         (folder / PAGE).write_bytes(page_of(private, folder))
         files = [path for path in folder.rglob("*") if path.is_file()]
         return private, {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-def _with_private_counts(record: Results, tables: Tables, pseudonyms: Pseudonyms, folder: Path) -> Results:
+def _with_private_counts(record: Results, tables: Tables, pseudonyms: Pseudonyms, folder: Path, names: bool) -> Results:
     """Write the counts without ids into the folder, and return the record that follows from them."""
-    content = private_record(record)
     (folder / "counts").mkdir()
     every = {int(label) for pair in tables.values() for counts in pair if counts is not None for label in counts.labels}
-    numbers = class_numbers(every, pseudonyms)
+    numbers = class_numbers(every | set(range(len(record.scenario.class_names))), pseudonyms)
+    content = private_record(record, None if names or record.scenario.public_data else numbers)
     for number, ((label, seed, perturbation), pair) in enumerate(tables.items()):
         audit: dict[str, Any] = content["methods"][label]["per_seed"][seed]["audits"][perturbation]
         for counts, entry, suffix in zip(pair, (audit, audit.get("heldout")), ("", "-heldout"), strict=True):
@@ -173,28 +191,77 @@ def private_counts(counts: Counts, pseudonyms: Pseudonyms, numbers: Mapping[int,
     return Counts(tuple(ids), labels, counts.taus, **fields).rows(order)
 
 
-def private_record(record: Results) -> dict[str, Any]:
-    """Return the record's content without ids, names of data and files, and paths."""
+def private_record(record: Results, numbers: Mapping[int, int] | None) -> dict[str, Any]:
+    """Return the record's content without ids, names of data and files, and paths.
+
+    With the `numbers` of the classes, without the names of these too.
+    """
     content = record.as_dict()
     content.pop("files", None)  # the manifest has those of the pack
     scenario = content["scenario"]
-    settings = scenario.setdefault("settings", {})
-    if not record.scenario.public_data:
-        scenario["name"] = OWN_DATA
-        settings["data"] = {**settings.get("data", {}), "name": OWN_DATA}
-    for request in [settings.get("forget") or {}, *settings.get("earlier", [])]:
-        if request.get("forget_ids") is not None:
-            request |= {"forget_ids": None, "listed": True}
+    _forget_data(scenario, record)
     _forget_file_names(scenario)
+    names = [] if numbers is None else [name for name in record.scenario.class_names if NAME.fullmatch(name)]
+    if numbers is not None:
+        _forget_class_names(scenario, numbers)
+        _refuse_named_rows(record, names)
     noted = [content, *(result for row in content["methods"].values() for result in row["per_seed"].values())]
     for part in [*noted, *content["methods"].values()]:
         for name, found in part.get("witnesses", {}).items():
             part["witnesses"][name] = {key: value for key, value in found.items() if not _names_things(value)}
     for part in noted:
-        for name in ("warnings", "notes"):
-            if isinstance(part.get(name), list):
-                part[name] = [without_paths(text) for text in part[name]]
+        for name in {"warnings", "notes"} & part.keys():
+            part[name] = _without_names(part[name], names)
     return content
+
+
+def _forget_data(scenario: dict[str, Any], record: Results) -> None:
+    """Leave out the names of data that are not public, what describes them, and ids."""
+    settings = scenario.setdefault("settings", {})
+    if not record.scenario.public_data:
+        scenario["name"] = OWN_DATA
+        settings["data"] = {**settings.get("data", {}), "name": OWN_DATA}
+        settings |= {"description": ""} if settings.get("description") else {}
+        for things in scenario.get("plugins", {}).values():
+            if record.scenario.settings.data.name in things:
+                used = things.pop(record.scenario.settings.data.name)
+                things[OWN_DATA] = {what: text for what, text in used.items() if what == "sha256"}
+    for request in [settings.get("forget") or {}, *settings.get("earlier", [])]:
+        if request.get("forget_ids") is not None:
+            request |= {"forget_ids": None, "listed": len(request["forget_ids"])}
+    settings |= {"picture": None} if settings.get("picture") else {}
+
+
+def _forget_class_names(scenario: dict[str, Any], numbers: Mapping[int, int]) -> None:
+    """Put "class 0", "class 1", ... in the place of the names of classes, in the order of the pack's numbers."""
+    names = scenario.get("class_names") or [str(label) for label in sorted(numbers)]
+    settings = scenario["settings"]
+    for request in [settings.get("forget") or {}, *settings.get("earlier", [])]:
+        if request.get("forget_class") is not None:
+            request["forget_class"] = f"class {numbers[class_index(request['forget_class'], names)]}"
+    scenario["class_names"] = [f"class {number}" for number in range(len(scenario.get("class_names", [])))]
+    if settings["data"].get("classes"):
+        settings["data"]["classes"] = [f"class {number}" for number in range(len(settings["data"]["classes"]))]
+
+
+def _refuse_named_rows(record: Results, names: Sequence[str]) -> None:
+    for label, row in record.methods.items():
+        if row.kind == "method" and (named := _named_class(label, names)):
+            raise InputError(f"row {label!r} names the class {named!r}; rename the row, or allow it with --names")
+
+
+def _named_class(text: str, names: Iterable[str]) -> str | None:
+    """Return the class whose name stands in a text, as a word of its own."""
+    return next((name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)), None)
+
+
+def _without_names(value: Any, names: Sequence[str]) -> Any:  # noqa: ANN401 (JSON values)
+    """Return warnings or notes with a remark in the place of each text that names a path or one of these classes."""
+    if isinstance(value, dict):
+        return {key: _without_names(part, names) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_without_names(part, names) for part in value]
+    return LEFT_OUT_TEXT if isinstance(value, str) and _named_class(value, names) else _without_path(value)
 
 
 def _names_things(value: object) -> bool:
@@ -209,13 +276,13 @@ def _forget_file_names(scenario: dict[str, Any]) -> None:
             found.pop("file", None)
 
 
-def without_paths(text: str) -> str:
-    """Return the text, or a note in its place if it names a path.
+def _without_path(value: Any) -> Any:  # noqa: ANN401 (JSON values)
+    """Return the value, or a remark in its place if it is a text that names a path.
 
-    >>> without_paths("5 draws are few"), without_paths("/home/ann/store: broken")
+    >>> _without_path("5 draws are few"), _without_path("/home/ann/store: broken")
     ('5 draws are few', 'a text that names a file or a sample is left out')
     """
-    return LEFT_OUT_TEXT if PATH.search(text) else text
+    return LEFT_OUT_TEXT if isinstance(value, str) and PATH.search(value) else value
 
 
 def refuse_leaks(contents: dict[str, bytes], ids: Iterable[str], folder: Path) -> None:

@@ -19,4 +19,5 @@ from residuum.record.results import (
     VerdictRecord,
     WitnessRow,
     WitnessValues,
+    sealed,
 )

@@ -3,16 +3,17 @@
 Everything under `metrics` and `summary` is a percentage; epochs are counts.
 """
 
+import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, cast
 
 from pydantic import Field, ValidationError, model_validator
 
 from residuum.errors import InputError
-from residuum.files import regular_file
+from residuum.files import canonical, regular_file
 from residuum.record.audits import Audit, Below, FileName, Part, Values
 
 Kind = Literal["original", "retrain", "control", "method"]
@@ -195,12 +196,25 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record's content with `record_sha256`, the hash of all the rest, by which an edit is noticed.
+
+    >>> first, second = sealed({"r": 1.0}), sealed({"r": 1.1, "record_sha256": "of something else"})
+    >>> sealed(first) == first, first["record_sha256"] == second["record_sha256"]
+    (True, False)
+    """
+    rest = {name: value for name, value in content.items() if name != "record_sha256"}
+    return rest | {"record_sha256": hashlib.sha256(canonical(rest)).hexdigest()}
+
+
 class Stored(Part):
-    """A record that stands in a file of its own, under a schema."""
+    """A record that stands in a file of its own, under a schema, with its own hash."""
 
     SCHEMA: ClassVar[str]
     FILE: ClassVar[str]
     WHAT: ClassVar[str]
+
+    record_sha256: str = ""
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -208,6 +222,7 @@ class Stored(Part):
         path = folder / cls.FILE
         try:
             content = json.loads(regular_file(path).read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+            canonical(content)  # refuses texts that are none
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}; expected the folder of {cls.WHAT}") from None
         except (ValueError, RecursionError):
@@ -216,15 +231,18 @@ class Stored(Part):
         if found != cls.SCHEMA:
             raise InputError(f"{path}: expected schema {cls.SCHEMA!r}, got {found!r}")
         try:
-            return cls.model_validate(content)
+            record = cls.model_validate(content)
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(map(str, first["loc"]))
             raise InputError(f"{path}: {field}: {first['msg']}; expected a record written by residuum run") from None
+        if content != sealed(content):
+            raise InputError(f"{path}: expected the record as it was written, got one that was edited; run it again")
+        return record
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the record as plain values, with what was given and nothing else."""
-        return self.model_dump(mode="json", exclude_unset=True, by_alias=True)
+        """Return the record as plain values, with what was given and its hash, and nothing else."""
+        return sealed(self.model_dump(mode="json", exclude_unset=True, by_alias=True))
 
     def text(self) -> str:
         """Return the content of the file."""

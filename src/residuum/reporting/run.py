@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from residuum.errors import InputError, plural
 from residuum.record import Results, Row
-from residuum.run_folder import check_files
+from residuum.run_folder import check_counts, check_files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -136,6 +136,7 @@ def load_runs(folders: Sequence[Path | str]) -> list[Run]:
     records = [Results.load(home) for home in homes]
     for home, record in zip(homes, records, strict=True):
         check_files(home, record)
+        check_counts(home, record)
     return [Run(*each) for each in zip(homes, _unique_names(homes, records), records, strict=True)]
 
 

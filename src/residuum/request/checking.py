@@ -83,7 +83,7 @@ def loss_warnings(
         for name, points in lost.items()
     )
     if isinstance(method, SoftReset):
-        keep = min(1.0, method.kept + 0.3) if method.keep != "auto" else 0.5
+        keep = min(1.0, method.keep + 0.3)
         longer = f"share={min(1.0, 2 * method.share):g}" if method.share else f"epochs={2 * max(1, method.epochs)}"
         advice = f"{method.name}:{longer}, or {method.name}:keep={keep:g}"
         if by_function:
