@@ -83,8 +83,13 @@ def key_at(path: Path | str) -> bytes:
     """Return the key in this file; make one there, readable by its owner alone, if there is none."""
     if not Path(path).exists():
         try:
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-                file.write(secrets.token_hex(KEY_BYTES) + "\n")
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                with open(handle, "w", encoding="ascii") as file:
+                    file.write(secrets.token_hex(KEY_BYTES) + "\n")
+            except BaseException:  # a full disk: half a key would be refused the next time
+                Path(path).unlink(missing_ok=True)
+                raise
         except OSError as error:
             raise InputError(f"cannot write the key {path}: {error.strerror}; choose another with --key") from None
     return read_key(path)

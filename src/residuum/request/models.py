@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from residuum.methods.fresh import reinitialise, trainable_parts
 from residuum.metrics import accuracy
 from residuum.models import save_state, wrap_like
+from residuum.run_folder import WEIGHTS, note_written
 from residuum.training import Recipe, TrainingPhase, cross_entropy, fit
 from residuum.types import InputError, Samples, child_seed
 
@@ -53,6 +54,7 @@ class Unlearned(Made):
     def save(self, path: Path | str) -> Path:
         """Write the weights under the keys of your own state dict: .safetensors, or .pt; return the path."""
         save_state(self.model, path)
+        note_written(Path(path), WEIGHTS)
         return Path(path)
 
 
