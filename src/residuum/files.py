@@ -39,7 +39,7 @@ def write_whole(path: str | Path, content: str | bytes | memoryview) -> None:
 def regular_file(path: str | Path) -> Path:
     """Return the path; an OSError for what is no regular file, because reading a named pipe would never end."""
     if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(errno.EINVAL, "it is not a regular file")
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return Path(path)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
@@ -264,7 +265,7 @@ def _described(root: Path | None, ids: Collection[str], doomed: Doomed, runs: Se
     return Forgotten(doomed.titles, [str(run.folder) for run in runs if run.touched], out_of_reach, unknown)
 
 
-def _copies(folders: Collection[Path]) -> Iterator[str]:
+def _copies(folders: AbstractSet[Path]) -> Iterator[str]:
     """Yield what was written outside of runs' folders and may hold such samples."""
     for copy in written_places():
         if copy.what == OWN_RUN:

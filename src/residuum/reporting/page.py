@@ -117,7 +117,7 @@ def file_hashes(run: Run) -> dict[str, str]:
     try:
         return {path.relative_to(run.folder).as_posix(): file_sha256(path) for path in paths}
     except OSError as error:
-        raise InputError(f"cannot read the files of {run.folder}: {error}; give the run's command again") from None
+        raise InputError(f"cannot read {error.filename}: {error.strerror}; give the run's command again") from None
 
 
 def script_json(value: Any) -> str:  # noqa: ANN401 (any JSON value)
