@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from uuid import uuid4
 
 import hypothesis
 import pytest
@@ -19,6 +20,20 @@ torch.set_num_threads(1)  # more threads would not survive the forks of some tes
 hypothesis.settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     hypothesis.settings.load_profile("ci")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_notes_at_home(tmp_path_factory):
+    """Keep notes of what was written away from the developer's own; fixtures of modules write some, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def own_notes(no_notes_at_home, tmp_path_factory, monkeypatch):
+    """Let no test find what another one noted."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "states" / uuid4().hex))
 
 
 @pytest.fixture(autouse=True, scope="session")

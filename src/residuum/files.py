@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def write_whole(path: str | Path, content: str | bytes | memoryview) -> None:
 def regular_file(path: str | Path) -> Path:
     """Return the path; an OSError for what is no regular file, because reading a named pipe would never end."""
     if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(errno.EINVAL, "it is not a regular file")
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return Path(path)
 
 
@@ -127,6 +127,7 @@ LOCK = ".lock"
 SILENT = 10.0  # seconds of waiting for a lock before it is said
 PATIENCE = 24 * 3600.0  # seconds after which whoever has the lock is taken to be stuck
 ASIDE = ".aside-"  # begins the names of what is being written or removed; whoever has the lock may clear it
+WORKING = ".working-"  # begins the names of folders that a process works in; each is locked as long as that lives
 
 
 def acquired(lock: BaseFileLock, holder: str) -> AbstractContextManager[object]:
@@ -152,52 +153,123 @@ def locked(folder: Path) -> Iterator[None]:
     if not os.access(folder, os.W_OK):
         yield
         return
-    with acquired(FileLock(folder / LOCK), f"another command that writes to {folder}"):
+    try:
+        lock = acquired(FileLock(folder / LOCK), f"another command that writes to {folder}")
+    except OSError as error:
+        text = f"cannot lock {folder / LOCK}: {error.strerror}"
+        raise InputError(f"{text}; expected a file, remove what is there") from None
+    with lock:
         yield
 
 
 @contextmanager
-def rewritten(folder: Path, last: str, others: Iterable[str]) -> Iterator[Path]:
-    """Yield an empty folder; what the caller writes there takes the place of `last` and all `others` in `folder`.
+def working_folder(parent: Path) -> Iterator[Path]:
+    """Yield an empty folder below `parent`, which is removed at the end, or by `clear_aside` after a kill."""
+    folder = parent / f"{WORKING}{uuid4().hex}"
+    with locked(parent):  # nobody may take the folder for a dead process's before it is locked
+        clear_aside(parent)
+        folder.mkdir()
+        lock = FileLock(folder / LOCK)
+        lock.acquire()
+    try:
+        yield folder
+    finally:
+        lock.release()
+        remove(folder)
 
-    `last` goes first and comes last: a process that is killed at any moment leaves the old files, the new ones, or a
-    folder without `last`. `others` are patterns. The caller has the lock.
+
+def is_worked_in(folder: Path) -> bool:
+    """Tell whether the process that made a working folder still lives."""
+    if not (folder / LOCK).is_file():
+        return False
+    try:
+        with FileLock(folder / LOCK).acquire(blocking=False):
+            return False
+    except Timeout:
+        return True
+
+
+@contextmanager
+def rewritten(folder: Path, last: str, old: Sequence[str]) -> Iterator[Path]:
+    """Yield an empty folder; what the caller writes there takes the place of the `old` files in `folder`.
+
+    The file `last` goes first and comes last: a process that is killed at any moment leaves the old files, the new
+    ones, or a folder with `last` aside. Other files stay; one that is in the way is an error. The caller has the lock.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as name:
-    ...     for text in ("old", "new"):
-    ...         with rewritten(Path(name), "index", ["part-*"]) as aside:
-    ...             for file in ("index", f"part-{text}"):
+    ...     for text, old in (("old", []), ("new", ["index", "part/old"])):
+    ...         with rewritten(Path(name), "index", old) as aside:
+    ...             (aside / "part").mkdir()
+    ...             for file in ("index", f"part/{text}"):
     ...                 (aside / file).touch()
-    ...     sorted(path.name for path in Path(name).iterdir())
-    ['index', 'part-new']
+    ...     sorted(path.relative_to(name).as_posix() for path in Path(name).rglob("*"))
+    ['index', 'part', 'part/new']
     """
+    if not (folder / last).exists():
+        remove_files(folder, (last, *old))  # a killed process left them; what is aside says so and has to go later
     clear_aside(folder)
     aside = folder / f"{ASIDE}{uuid4().hex}"
     aside.mkdir()
     try:
         yield aside
-        remove_named(folder, last, others)
+        _refuse_others(folder, aside, set(old))
+        remove_files(folder, (last, *old))
         for path in sorted(aside.iterdir(), key=lambda path: path.name == last):
-            path.rename(folder / path.name)
+            _put(path, folder / path.name)
     finally:
         clear_aside(folder)
 
 
-def remove_named(folder: Path, last: str, others: Iterable[str]) -> None:
-    """Remove `last`, then what fits the patterns `others`; all of it is renamed away before any of it is removed."""
+def _refuse_others(folder: Path, aside: Path, replaced: Collection[str]) -> None:
+    for path in sorted(aside.rglob("*")):
+        name = path.relative_to(aside).as_posix()
+        target = folder / name
+        merged = path.is_dir() and target.is_dir() and not target.is_symlink()
+        if os.path.lexists(target) and not merged and name not in replaced:
+            raise InputError(f"{target} is in the way, and no run wrote it; move it, or choose another --out")
+
+
+def _put(source: Path, target: Path) -> None:
+    if source.is_dir() and target.is_dir():
+        for path in sorted(source.iterdir()):
+            _put(path, target / path.name)
+    else:
+        source.rename(target)
+
+
+def remove_files(folder: Path, names: Sequence[str]) -> None:
+    """Remove files by their paths below a folder, and folders that this empties.
+
+    All are renamed away, the first one first, before any is removed, the first one last: as long as something is left,
+    the first is in the folder or in one of those aside.
+    """
     aside = folder / f"{ASIDE}{uuid4().hex}"
     aside.mkdir()
-    for pattern in (last, *others):
-        for path in sorted(folder.glob(pattern)):
-            path.rename(aside / path.name)
+    for name in names:
+        if os.path.lexists(folder / name):
+            (aside / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).rename(aside / name)
+            _remove_empty((folder / name).parent, folder)
+    for path in aside.iterdir():
+        if path.name != names[0]:
+            remove(path)
     remove(aside)
 
 
+def _remove_empty(folder: Path, top: Path) -> None:
+    while folder != top and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent
+
+
 def clear_aside(folder: Path) -> None:
-    """Remove what killed processes left aside."""
+    """Remove what killed processes left aside, or worked in."""
     for path in folder.glob(f"{ASIDE}*"):
         remove(path)
+    for path in folder.glob(f"{WORKING}*"):
+        if not is_worked_in(path):
+            remove(path)
 
 
 def remove(path: Path) -> None:

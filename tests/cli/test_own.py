@@ -1,8 +1,11 @@
 """`residuum unlearn` and `residuum audit` on a network and data of the user's own; what is wrong is one line."""
 
 import json
+import multiprocessing
+import os
 import pickle
 import re
+import signal
 
 import numpy as np
 import pytest
@@ -10,7 +13,10 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+from residuum.auditing.counts import INTEGER_FIELDS, Counts
 from residuum.cli import run_command
+from residuum.files import clear_aside, locked, working_folder
+from residuum.request import evidence
 
 NET = """
 import torch
@@ -219,6 +225,82 @@ def test_models_made_elsewhere_are_audited_without_training(folder, monkeypatch,
         "1": record["methods"]["same"]["per_seed"]["1"]
         | {"audits": record["methods"]["original"]["per_seed"]["1"]["audits"]}
     }
+
+
+def test_an_audit_into_a_folder_of_others_leaves_it_as_it_is(folder, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(folder)
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "best.pt").write_text("mine")
+    assert run_command(arguments("audit", AUDIT | {"--out": str(tmp_path)})) == 2
+    said = capsys.readouterr().err
+    assert "has models that no run of residuum wrote; choose another folder with --out" in said
+    assert len(said.splitlines()) == 1
+    assert [path.name for path in tmp_path.rglob("*")] == ["models", "best.pt"]
+
+
+def die(*arguments, **options):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_audit(out):
+    """Audit until all counts and weights are written, but for the run, and be killed."""
+    evidence.write_files = die
+    run_command(arguments("audit", AUDIT | {"--out": str(out)}))
+
+
+def left_by_a_killed_audit(out):
+    process = multiprocessing.get_context("fork").Process(target=killed_audit, args=(out,))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    return [path for path in out.rglob("*.npz") if b"train-3" in path.read_bytes().replace(b"\0", b"")]
+
+
+def test_what_a_killed_audit_left_is_cleared_by_the_next_and_by_forget(folder, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(folder)
+    assert left_by_a_killed_audit(tmp_path / "run")
+    assert not (tmp_path / "run" / "results.json").exists()
+    assert run_command(arguments("audit", AUDIT | {"--out": str(tmp_path / "run")})) == 0
+    known = {"counts", "models", "results.json", "report.html", "table.tex", "table.csv", ".lock"}
+    assert {path.name for path in (tmp_path / "run").iterdir()} <= known
+    assert left_by_a_killed_audit(tmp_path / "killed")
+    monkeypatch.chdir(tmp_path)  # neither a store nor runs are here
+    assert run_command(["store", "forget", "train-3", "train-333"]) == 2
+    assert "(there is no store) was made with 1 id of those given: train-333" in capsys.readouterr().err
+    assert run_command(["store", "forget", "train-3"]) == 0
+    said = capsys.readouterr().out
+    for name in ("run", "killed"):
+        assert f"holds such samples (--runs cleans it): {tmp_path / name}" in said
+    assert run_command(["store", "forget", "train-3", "--runs"]) == 0
+    assert f"cleaned the run: {tmp_path / 'killed'}" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+    assert run_command(["store", "forget", "train-3", "--runs"]) == 2
+
+
+def test_forgetting_waits_for_no_audit_under_way(folder, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "runs" / "request"
+    with working_folder(out) as place:
+        Counts.of(["p"], [0], [0.1], **{name: [[1]] for name in INTEGER_FIELDS}).save(place / "counts-gaussian.npz")
+        assert run_command(["store", "forget", "p", "--runs"]) == 2
+        assert f"an audit is writing to {out}; wait for its end" in capsys.readouterr().err
+        assert run_command(["store", "forget", "p"]) == 0
+        with locked(out):
+            clear_aside(out)
+        assert place.is_dir()
+    assert [path.name for path in out.iterdir()] == [".lock"]
+
+
+def test_weights_that_were_unlearned_are_named_when_their_samples_are_forgotten(folder, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(folder)
+    assert run_command(arguments("unlearn", UNLEARN | {"--out": str(tmp_path / "new.pt")})) == 0
+    assert run_command(arguments("audit", AUDIT | {"--out": str(tmp_path / "run")})) == 0
+    capsys.readouterr()
+    assert run_command(["store", "forget", "train-3", "--runs", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["runs"] == [str(tmp_path / "run")]
+    assert f"{tmp_path / 'new.pt'}, unlearned weights that may have been trained on them" in told["unreachable"]
+    assert [path.name for path in tmp_path.iterdir()] == ["new.pt"]
 
 
 def test_an_audit_fails_on_what_it_was_told_not_to_accept(folder, monkeypatch, capsys, tmp_path):

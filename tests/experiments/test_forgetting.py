@@ -20,8 +20,9 @@ from residuum.experiments.forgetting import forget
 from residuum.experiments.known_runs import known_runs
 from residuum.experiments.scratch import write_ids
 from residuum.files import ASIDE
-from residuum.run_folder import note_pack
-from residuum.types import InputError
+from residuum.reporting import Run, write_report
+from residuum.run_folder import hashes, note_pack
+from residuum.types import InputError, ResiduumWarning
 
 FORK = multiprocessing.get_context("fork")
 
@@ -182,6 +183,19 @@ def test_unknown_ids_are_said_and_files_are_read_only_when_asked(chain, tmp_path
     assert store.has(stranger)
 
 
+def test_one_unknown_id_among_others_leaves_everything_as_it_is(chain, capsys):
+    store, reader, *_ = chain
+    before = sorted(store.root.rglob("*"))
+    for more in ([], ["--runs"], ["--dry-run"]):
+        assert run_command(["store", "forget", "b", "nobody", *more, "--store", str(store.root)]) == 2
+        said = capsys.readouterr()
+        assert "was made with 1 id of those given: nobody; nothing was removed" in said.err
+        assert said.out == ""
+    assert store.has(reader)
+    assert {path for path in store.root.rglob("*") if path.parent.name != "locks"} <= set(before)
+    assert not (store.root / "forgetting.json").exists()
+
+
 def test_without_permission_there_is_one_line(chain, capsys, monkeypatch):
     (store, reader, *_), rename = chain, Path.rename
 
@@ -234,7 +248,7 @@ def test_runs_that_hold_a_sample_are_named_and_cleaned_on_request(copied, capsys
     assert f"holds such samples (--runs cleans it): {folder / 'class'}" in said
     assert f"holds such samples (--runs cleans it): {folder / 'ids'}" in said
     assert has_bytes(folder / "store", sample_id.encode()) == []
-    assert run_command(["store", "forget", sample_id, "--runs", *where]) == 2  # the store knows nothing of it any more
+    assert run_command(["store", "forget", sample_id, "--runs", *where]) == 0  # by now only the runs know of it
     assert f"cleaned the run: {folder / 'class'}" in capsys.readouterr().out
     assert [path.name for path in (folder / "class").iterdir() if path.name != ".lock"] == ["mine.txt"]
     assert not (folder / "ids").exists()
@@ -261,6 +275,99 @@ def test_runs_of_models_made_elsewhere_and_packs_are_found_too(copied, capsys, m
     assert f"out of reach: {folder / 'evidence.zip'}" in capsys.readouterr().out
     assert has_bytes(folder, sample_id.encode()) == []
     assert [*(folder / "runs").iterdir()] == []
+
+
+def test_a_copied_store_leaves_the_runs_of_the_original_alone(copied, tmp_path_factory, capsys, monkeypatch):
+    folder, sample_id = copied
+    backup = tmp_path_factory.mktemp("backup")
+    (folder / "runs").mkdir()
+    for name in ("class", "ids"):
+        (folder / name).rename(folder / "runs" / name)
+        note = next(path for path in (folder / "store" / "runs").iterdir() if f"/{name}" in path.read_text())
+        note.write_text(note.read_text().replace(f"{folder}/{name}", f"{folder}/runs/{name}"))
+    shutil.copytree(folder, backup, dirs_exist_ok=True)
+    before = hashes(folder)
+    monkeypatch.chdir(backup)
+    assert run_command(["store", "forget", sample_id, "--runs", "--store", "store"]) == 0
+    said = capsys.readouterr().out
+    assert hashes(folder) == before
+    assert f"out of reach: {folder / 'runs' / 'class'}, a run of the store {folder / 'store'}: forget it there" in said
+    assert f"cleaned the run: {backup / 'runs' / 'class'}" in said
+    assert has_bytes(backup, sample_id.encode()) == []
+
+
+@pytest.mark.parametrize("with_record", [False, True])
+def test_a_planted_note_removes_nothing(copied, with_record, tmp_path_factory, capsys):
+    folder, sample_id = copied
+    victim = tmp_path_factory.mktemp("victim")
+    for name in ("models/1/best.safetensors", "figures/a.svg", "request-2024/letter.txt", "index.html", "report.html"):
+        (victim / name).parent.mkdir(parents=True, exist_ok=True)
+        (victim / name).write_text("mine")
+    if with_record:
+        record = {"schema": "residuum.results/1", "files": {"models/1/best.safetensors": "0" * 64}}
+        (victim / "results.json").write_text(json.dumps(record))
+    before = hashes(victim)
+    note = next((folder / "store" / "runs").iterdir())
+    planted = json.loads(note.read_text()) | {"folder": str(victim)}
+    (note.parent / "planted.json").write_text(json.dumps(planted))
+    (note.parent / "old.json").write_text(json.dumps({"folder": str(victim), "stages": planted["stages"]}))
+    for text in ("3", "[]", '{"folder": 3}', '{"folder": "x", "stages": 3}'):
+        (note.parent / "damaged.json").write_text(text)
+        assert run_command(["store", "forget", sample_id, "--runs", "--store", str(folder / "store"), "--dry-run"]) == 0
+    assert run_command(["store", "forget", sample_id, "--runs", "--store", str(folder / "store")]) == 0
+    assert hashes(victim) == before
+    assert f"out of reach: {victim}, " in capsys.readouterr().out
+
+
+def test_runs_made_with_a_retained_sample_are_known_by_what_they_copied(copied, capsys, monkeypatch):
+    folder, _ = copied
+    monkeypatch.chdir(folder)
+    sample_id = Experiment.create("tiny").splits().retain.ids[0]  # no counts of any run name it
+    (folder / "runs").mkdir()
+    shutil.copytree(folder / "class", folder / "runs" / "copy")
+    assert run_command(["store", "forget", sample_id, "--store", "store"]) == 0
+    said = capsys.readouterr().out
+    for name in ("class", "ids", "runs/copy"):
+        assert f"holds such samples (--runs cleans it): {folder / name}" in said
+    assert run_command(["store", "forget", sample_id, "--runs", "--store", "store"]) == 0  # the store has forgotten it
+    said = capsys.readouterr().out
+    assert f"not known, but some of the above cannot tell its samples: {sample_id}" in said
+    assert not (folder / "class").exists()
+    assert not (folder / "ids").exists()
+
+
+def test_reports_and_cards_that_were_written_elsewhere_are_named(copied, tmp_path_factory, capsys, monkeypatch):
+    (folder, sample_id), elsewhere = copied, tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.chdir(elsewhere)
+    (elsewhere / "samples.csv").write_text("mine")
+    assert run_command(["report", str(folder / "class"), "--out", ".", "--no-samples"]) == 0
+    assert Path("samples.csv").read_text() == "mine"
+    assert run_command(["report", str(folder / "class"), "--out", "pages"]) == 0
+    assert run_command(["report", str(folder / "class"), "--out", "pages", "--no-samples"]) == 0
+    assert not Path("pages/samples.csv").exists()  # those were ours
+    assert run_command(["report", str(folder / "class"), str(folder / "ids" / "request-1"), "--out", "both"]) == 0
+    assert run_command(["report", str(folder / "ids"), "--out", "sequence"]) == 0
+    assert run_command(["card", str(folder / "class"), "gd", "card"]) == 0
+    Run.load(folder / "class").report(page="page.html")
+    capsys.readouterr()
+    assert run_command(["store", "forget", sample_id, "--runs", "--store", str(folder / "store")]) == 0
+    said = capsys.readouterr().out
+    for name, what, run in (
+        ("pages", "report", "class"),
+        ("both", "report", "ids/request-1"),
+        ("sequence", "report", "ids"),
+        ("card", "model card", "class"),
+        ("page.html", "report", "class"),
+    ):
+        assert f"out of reach: {elsewhere / name}, the {what} of {folder / run}" in said
+    assert sample_id in Path("both/report.html").read_text()  # named, and left
+
+
+def test_a_folder_for_notes_that_cannot_be_written_is_a_warning(copied, tmp_path, monkeypatch):
+    (tmp_path / "state").write_text("a file")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with pytest.warns(ResiduumWarning, match="store forget will not name it; set XDG_STATE_HOME"):
+        write_report(copied[0] / "class", out=tmp_path / "pages")
 
 
 def test_a_request_means_the_samples_that_a_run_forgot_for_it(copied, capsys):

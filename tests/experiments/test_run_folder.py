@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from residuum.cli import run_command
+from residuum.experiments import claim_folder
 from residuum.files import ASIDE, locked, write_arrays
-from residuum.record import Results, sealed
+from residuum.record import Requests, Results, sealed
 from residuum.reporting import write_report
-from residuum.run_folder import check_counts, check_files, hashes
+from residuum.run_folder import check_counts, check_files, hashes, remove_run, run_files
 from residuum.types import InputError
 
 FORK = multiprocessing.get_context("fork")
@@ -74,6 +75,76 @@ def test_a_new_run_leaves_nothing_of_the_old_one_and_nothing_else_is_touched(run
     assert names == {path.name for path in (runs / "new").iterdir()} | {"mine.txt"}
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["models/best.pt", "figures/a.svg", "counts/x", "gallery/1.jpg", "pictures/me.png", "sweep.csv", "report.html",
+     "table.csv", "samples.csv", "index.html", "requests.csv", "request-2024/letter.txt", "results.json",
+     "requests.json"],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", [Results, Requests])
+def test_a_folder_with_files_of_others_is_refused_and_left_as_it_is(name, kind, tmp_path):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(InputError, match=r"that no run of residuum wrote; choose another folder|another kind of run"):
+        claim_folder(tmp_path, kind)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / name]
+    assert (tmp_path / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize("more", [[], ["--request", "class=8,fraction=0.5"]])
+def test_a_run_into_a_folder_of_others_ends_with_one_line(runs, more, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("models/best.pt", "index.html"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text("mine")
+    assert run_tiny(runs, Path(), "--seeds", "3", *more) == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    assert len(said) == 1
+    assert ". has index.html, models that no run of residuum wrote; choose another folder with --out" in said[0]
+    assert {path.name: path.read_text() for path in tmp_path.rglob("*") if path.is_file()} == {
+        "best.pt": "mine", "index.html": "mine"
+    }  # fmt: skip
+
+
+def test_only_files_that_the_record_lists_are_replaced(runs, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(runs / "old", out)
+    mine = ["models/best.pt", "models/1/best.pt", "figures/own.svg", "counts/notes.txt", "request-2024/x", "index.html"]
+    for name in mine:
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_text("mine")
+    changed(out, ("files", "mine.txt"), "0" * 64)  # a record that lists what no run writes
+    (out / "mine.txt").write_text("mine")
+    assert run_tiny(runs, out, "--seeds", "3") == 0
+    assert [(out / name).read_text() for name in [*mine, "mine.txt"]] == ["mine"] * 7
+    files = {name for name in hashes(out) if name.split("/")[0] in ("counts", "models", "gallery")}
+    assert files == Results.load(out).files.keys() | set(mine[:2]) | {"counts/notes.txt"}
+
+
+def test_a_file_in_the_way_of_a_new_run_is_neither_lost_nor_is_the_old_run(runs, tmp_path, capsys):
+    out = tmp_path / "out"
+    shutil.copytree(runs / "old", out)
+    (out / "models" / "3").mkdir()
+    (out / "models" / "3" / "gd.safetensors").write_text("mine")
+    assert run_tiny(runs, out, "--seeds", "3") == 2
+    assert "gd.safetensors is in the way, and no run wrote it" in capsys.readouterr().err
+    assert (out / "models" / "3" / "gd.safetensors").read_text() == "mine"
+    assert Results.load(out).seeds == [1, 2]
+    check_files(out, Results.load(out))
+
+
+def test_links_lead_no_removal_out_of_the_folder(runs, tmp_path):
+    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    shutil.copytree(runs / "old", out)
+    (out / "models").rename(elsewhere)
+    (out / "models").symlink_to(elsewhere)
+    before = hashes(elsewhere)
+    assert run_tiny(runs, out, "--seeds", "3") == 2
+    remove_run(out)
+    assert hashes(elsewhere) == before
+    assert [path.name for path in out.iterdir() if path.name != ".lock"] == ["models"]
+
+
 def dying(arguments, moment):
     left = iter(range(moment))
 
@@ -94,7 +165,9 @@ def quiet(arguments):
 def test_a_run_killed_while_it_rewrites_its_folder_leaves_the_old_run_the_new_one_or_none(runs, tmp_path):
     seen, out = set(), tmp_path / "out"
     arguments = [*QUICK, "--seeds", "3", "--store", str(runs / "store"), "--out", str(out)]
-    for moment in (0, 1, 2, 6, 10, 12):  # the record is written, goes, its files go, new ones come, the record comes
+    old = len(run_files(runs / "old"))
+    # the record is written, goes, its files go, new ones come, the record comes
+    for moment in (0, 1, 2, old, old + 2, old + 4):
         shutil.copytree(runs / "old", out)
         process = FORK.Process(target=dying, args=(arguments, moment))
         process.start()
@@ -330,3 +403,27 @@ def test_answers_of_the_reference_that_differ_between_rows_are_refused(runs, tmp
     write_arrays(path, arrays, compress=False)
     with pytest.raises(InputError, match="expected the reference's answers of the other rows"):
         check_counts(out, record)
+@pytest.mark.parametrize("hashed", [True, False])
+@pytest.mark.parametrize("what", ["folder", "loop", "pipe"])
+def test_counts_that_are_no_file_are_refused_at_once(what, hashed, runs, tmp_path, capsys):
+    out = tmp_path / "out"
+    shutil.copytree(runs / "new", out)
+    if not hashed:
+        record = json.loads((out / "results.json").read_text())
+        record.pop("files")
+        (out / "results.json").write_text(json.dumps(sealed(record)))
+    counts = out / "counts" / "3" / "gd" / "gaussian.npz"
+    counts.unlink()
+    {"folder": counts.mkdir, "loop": lambda: counts.symlink_to(counts), "pipe": lambda: os.mkfifo(counts)}[what]()
+    assert run_command(["report", str(out)]) == 2
+    said = capsys.readouterr().err
+    assert "gaussian.npz" in said
+    assert len(said.splitlines()) == 1
+
+
+def test_a_lock_that_is_a_folder_is_one_line(runs, tmp_path, capsys):
+    shutil.copytree(runs / "new", tmp_path / "out")
+    (tmp_path / "out" / ".lock").unlink()
+    (tmp_path / "out" / ".lock").mkdir()
+    assert run_command(["report", str(tmp_path / "out")]) == 2
+    assert "expected a file, remove what is there" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import subprocess
 from concurrent.futures import ProcessPoolExecutor
 
@@ -261,6 +262,63 @@ def test_half_written_folders_of_dead_runs_are_garbage_and_those_of_living_runs_
     assert not dead.exists()
     assert alive.exists()
     assert store.has(stage())
+
+
+def test_a_finished_stage_is_kept_although_its_scratch_was_taken_away(toy, monkeypatch):
+    stage, store, _ = toy
+    counting_stage = STAGES["train"]
+
+    def robbed(settings, parents, folder, team):
+        counting_stage(settings, parents, folder, team)
+        store.remove([parents[SCRATCH]])  # by somebody who listed it before this stage began
+
+    monkeypatch.setitem(STAGES, "train", robbed)
+    store.compute(stage())
+    assert store.has(stage())
+    assert broken_artefacts(store.folder(stage())) == []
+
+
+def test_garbage_is_not_collected_while_a_run_may_be_about_to_use_it(toy, capsys):
+    stage, store, _ = toy
+    store.compute(stage())
+    checkpoint = store.root / "scratch" / stage(seed=2).key / "training.pt"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.write_bytes(b"hours of training")
+    with store.in_use():
+        assert run_command(["store", "gc", "--store", str(store.root)]) == 2
+        assert "a run is using the store" in capsys.readouterr().err
+        assert run_command(["store", "gc", "--dry-run", "--store", str(store.root)]) == 0
+        assert checkpoint.exists()
+    assert run_command(["store", "gc", "--store", str(store.root)]) == 0
+    assert not checkpoint.exists()
+    assert store.has(stage())
+
+
+def test_what_was_finished_since_it_was_listed_is_no_garbage(toy, monkeypatch):
+    stage, store, _ = toy
+    half, listed = store.folder(stage()), maintenance.leftovers
+    half.mkdir(parents=True)
+
+    def slow(root):
+        found = listed(root)
+        store.compute(stage())
+        return found
+
+    monkeypatch.setattr(maintenance, "leftovers", slow)
+    assert maintenance.collect_garbage(store.root) == []
+    assert store.has(stage())
+
+
+def test_a_store_that_is_removed_while_a_stage_writes_is_one_clear_line(toy, monkeypatch):
+    stage, store, _ = toy
+
+    def writing(settings, parents, folder, team):
+        shutil.rmtree(store.root)
+        (folder / "value.txt").write_text("1")
+
+    monkeypatch.setitem(STAGES, "train", writing)
+    with pytest.raises(InputError, match="was removed while it was in use; give the command again"):
+        store.compute(stage())
 
 
 def test_artefacts_of_other_code_are_garbage(toy, monkeypatch):

@@ -24,7 +24,7 @@ from residuum import Run
 from residuum.auditing import Counts
 from residuum.cli import run_command
 from residuum.pack import pack, verify
-from residuum.pack.hashing import Pseudonyms, canonical, ids_root, listed, read_key, root_of, seal_of
+from residuum.pack.hashing import Pseudonyms, canonical, ids_root, key_at, listed, read_key, root_of, seal_of
 from residuum.pack.manifest import LEFT_OUT, NON_CLAIMS, data_fingerprint, near_duplicates
 from residuum.pack.reading import splits_of
 from residuum.pack.verifying import STATED
@@ -115,6 +115,18 @@ def test_a_record_of_another_shape_is_named(made, tmp_path, capsys):
     odd = rewritten(tmp_path / "odd.zip", members, reseal=False)
     assert run_command(["verify", str(odd), "--data", "--key", str(made / "evidence.key")]) == 2
     assert "results.json: methods: " in capsys.readouterr().err
+
+
+def test_a_full_disk_leaves_no_empty_key(tmp_path, monkeypatch):
+    def full(size):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("residuum.pack.hashing.secrets.token_hex", full)
+        with pytest.raises(InputError, match=r"cannot write the key .*No space left"):
+            key_at(tmp_path / "evidence.key")
+    assert list(tmp_path.iterdir()) == []
+    assert len(key_at(tmp_path / "evidence.key")) == 32
 
 
 def test_a_record_that_contradicts_itself_is_a_difference(made, tmp_path):

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from residuum.cli import options
 from residuum.cli.options import DEFAULT_STORE, Json, option
-from residuum.errors import InputError, plural, tell
+from residuum.errors import plural, tell
 
 app = typer.Typer(help="List, verify, clean and forget finished stages.", no_args_is_help=True)
 
@@ -78,17 +78,15 @@ def forget_ids(
 
     wanted = {*(ids or []), *(read_ids(id_file) if id_file else [])}
     wanted = wanted.union(*(forgetting.requested_ids(store, parse_request(text)) for text in request or []))
-    found = forgetting.forget(store, wanted, runs=runs, dry_run=dry_run, place=options.RUNS)
+    root = None if store == DEFAULT_STORE and not store.exists() else store  # models made elsewhere need no store
+    found = forgetting.forget(root, wanted, runs=runs, dry_run=dry_run, place=options.RUNS)
     where = {"runs": found.runs, "unreachable": found.unreachable, "unknown": found.unknown}
     _say_removed(found.removed, dry_run, as_json, **where)
     if not as_json:
         done = f"{'would clean' if dry_run else 'cleaned'} the run" if runs else "holds such samples (--runs cleans it)"
         lines = [f"{done}: {folder}" for folder in found.runs]
+        lines += [f"not known, but some of the above cannot tell its samples: {name}" for name in found.unknown]
         tell("\n".join([*lines, *(f"out of reach: {what}" for what in found.unreachable)]))
-    if found.unknown:
-        names = ", ".join([*found.unknown[:10], *(["..."] if len(found.unknown) > 10 else [])])
-        many = f"nothing in the store {store} was made with {plural(len(found.unknown), 'id')} of those given"
-        raise InputError(f"{many}: {names}; check how they are written")
 
 
 def _say_removed(titles: list[str], dry_run: bool, as_json: bool, **more: list[str]) -> None:

@@ -2,81 +2,122 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from residuum.auditing import Counts
+from residuum.experiments.manifest import Manifest
 from residuum.experiments.runner import Result
-from residuum.files import write_whole
-from residuum.record import Results
+from residuum.files import ASIDE, WORKING, write_whole
+from residuum.record import Requests, Results
+from residuum.run_folder import half_written
 from residuum.types import InputError
 
 RUNS = "runs"
+PICTURES = {"gallery", "pictures"}  # folders of .npz files that are no counts
 
 
 @dataclass(frozen=True)
-class KnownRun:
-    """The folder of a run and the keys of the stages that it was made from; `note` is where a store keeps this.
+class Note:
+    """What a store knows of a run: its folder, the stages it was made from, the hashes of what it copied.
 
-    A run that no store knows, of models made elsewhere, has no note; `named` are those of the ids looked for in it.
+    `store` is where the store was when the run was written: a copy of the store has not written it.
     """
 
-    note: Path | None
+    file: Path
     folder: Path
-    stages: frozenset[str] = frozenset()
-    named: frozenset[str] = frozenset()
+    store: str
+    stages: frozenset[str]
+    copies: frozenset[str]
 
 
 @contextmanager
 def noted(folder: Path, results: Sequence[Result]) -> Iterator[None]:
     """Note that a folder gets what came of these results; afterwards, that it has nothing else. It is locked."""
-    artefacts = [artefact for result in results for artefact in result.artefacts]
+    artefacts = {artefact for result in results for artefact in result.artefacts}
     if not artefacts:  # models that were made elsewhere
         yield
         return
-    store, keys = artefacts[0].parents[1], {artefact.name for artefact in artefacts}
-    note = store / RUNS / f"{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:32]}.json"
-    note.parent.mkdir(parents=True, exist_ok=True)
-    before = _read(note)
-    _write(note, folder, keys | (before.stages if before else set()))
+    store, keys = min(artefacts).parents[1], {artefact.name for artefact in artefacts}
+    manifests = (Manifest.read(artefact) for artefact in artefacts)
+    copies = {digest for manifest in manifests if manifest for digest in manifest.files.values()}
+    name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:32]
+    file = store / RUNS / f"{name}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    before = _read(file)
+    _write(file, folder, keys | (before.stages if before else set()), copies | (before.copies if before else set()))
     yield
-    _write(note, folder, keys)
+    _write(file, folder, keys, copies)
 
 
-def _write(note: Path, folder: Path, keys: AbstractSet[str]) -> None:
-    write_whole(note, json.dumps({"folder": str(folder.resolve()), "stages": sorted(keys)}, indent=1))
+def _write(file: Path, folder: Path, keys: AbstractSet[str], copies: AbstractSet[str]) -> None:
+    where = {"folder": str(folder.resolve()), "store": store_path(file.parents[1])}
+    write_whole(file, json.dumps(where | {"stages": sorted(keys), "copies": sorted(copies)}, indent=1))
 
 
-def known_runs(store: Path) -> list[KnownRun]:
-    """Return the runs whose folders still exist."""
-    found = [_read(note) for note in sorted((store / RUNS).glob("*.json"))]
-    return [run for run in found if run and run.folder.is_dir()]
+def store_path(root: Path) -> str:
+    """Return the path by which notes know their store."""
+    return str(root.resolve())
 
 
-def runs_naming(place: Path, ids: Collection[str]) -> list[KnownRun]:
-    """Return the runs below a folder whose counts are of one of these samples, or cannot be read."""
-    found = []
-    for file in sorted(place.rglob(Results.FILE)):
-        named = _ids_counted(file.parent)
-        if named is None or not named.isdisjoint(ids):
-            found.append(KnownRun(None, file.parent.resolve(), named=(named or frozenset()) & set(ids)))
-    return found
+def known_runs(root: Path) -> list[Note]:
+    """Return the notes of runs whose folders still exist."""
+    notes = [_read(file) for file in sorted((root / RUNS).glob("*.json"))]
+    return [note for note in notes if note and note.folder.is_dir()]
 
 
-def _ids_counted(folder: Path) -> frozenset[str] | None:
+def _read(file: Path) -> Note | None:
     try:
-        files = [audit.counts for *_, audit in Results.load(folder).each_audit()]
-        return frozenset(name for file in files for name in Counts.load(folder / file).ids)
-    except (InputError, OSError):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        stages, copies = (frozenset(map(str, content.get(name, ()))) for name in ("stages", "copies"))
+        return Note(file, Path(content["folder"]), str(content.get("store")), stages, copies)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
-def _read(note: Path) -> KnownRun | None:
-    try:
-        content = json.loads(note.read_text(encoding="utf-8"))
-        return KnownRun(note, Path(content["folder"]), frozenset(map(str, content["stages"])))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
+def run_folders(place: Path) -> set[Path]:
+    """Return the folders below a place that have a run, or part of one; for a sequence of requests, that of all."""
+    files = [path for name in (Results.FILE, Requests.FILE) for path in place.rglob(name)]
+    homes = {path.parent for path in files}
+    homes |= {path for kind in (ASIDE, WORKING) for path in place.rglob(f"{kind}*") if half_written(path.parent)}
+    return {_home(path, place) for path in homes}
+
+
+def _home(folder: Path, place: Path) -> Path:
+    parts = folder.relative_to(place).parts
+    half = next((k for k, name in enumerate(parts) if name.startswith((ASIDE, WORKING))), len(parts))
+    home = place.joinpath(*parts[:half])
+    return (home.parent if (home.parent / Requests.FILE).is_file() else home).resolve()
+
+
+@dataclass(frozen=True)
+class Named:
+    """Which samples the counts and records of a run name, and whether all of these could be read."""
+
+    ids: frozenset[str]
+    whole: bool
+
+
+def named_in(folder: Path) -> Named:
+    """Return whom the run in a folder, or in folders of its requests, or what is half-written there, names."""
+    ids: set[str] = set()
+    whole = True
+    for home in (folder, *sorted(folder.glob("request-*"))):
+        half = (path for place in half_written(home) for path in place.rglob("*.npz"))
+        files = {*home.glob("counts/**/*.npz"), *(path for path in half if not PICTURES & set(path.parts))}
+        if (home / Results.FILE).exists():
+            try:
+                record = Results.load(home)
+                files |= {home / audit.counts for *_, audit in record.each_audit()}
+                ids |= {name for each in record.scenario.settings.requests for name in each.forget_ids or ()}
+            except InputError:
+                whole = False
+        for file in sorted(files):
+            try:
+                ids |= set(Counts.load(file).ids)
+            except (InputError, OSError):
+                whole = False
+    return Named(frozenset(ids), whole)

@@ -1,10 +1,13 @@
 """Looking after a store: list it, verify it, and clear out what nobody can use."""
 
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from filelock import Timeout
 
 from residuum.experiments import scratch
 from residuum.experiments.manifest import MANIFEST, Manifest, broken_artefacts
@@ -124,9 +127,20 @@ def verify(root: Path) -> dict[str, list[str]]:
 
 
 def collect_garbage(root: Path, *, dry_run: bool = False) -> list[str]:
-    """Remove half-written folders and artefacts that the installed code would never use; return what they were."""
-    half, stale = leftovers(root), [artefact for artefact in artefacts(root) if not artefact.current]
-    if not dry_run:
-        with Store(root).alone(runs=True):
-            Store(root).remove([*half, *(artefact.folder for artefact in stale)])
-    return [*(f"half-written {key_in(folder)}" for folder in half), *(artefact.title for artefact in stale)]
+    """Remove half-written folders and artefacts that the installed code would never use; return what they were.
+
+    A run that is under way is an error: it could be about to use them. What a single stage is working on stays.
+    """
+    artefacts(root)  # a store that does not exist is not made
+    store, removed = Store(root), []
+    with nullcontext() if dry_run else store.alone(stages=True):
+        half = {folder: f"half-written {key_in(folder)}" for folder in leftovers(root)}
+        stale = {artefact.folder: artefact.title for artefact in artefacts(root) if not artefact.current}
+        if dry_run:
+            return [*half.values(), *stale.values()]
+        for folder, title in (half | stale).items():
+            with suppress(Timeout), store.lock(key_in(folder)).acquire(blocking=False):  # else somebody began with it
+                if folder.exists() and (folder in stale or not _is_whole(folder)):
+                    store.remove([folder])
+                    removed.append(title)
+    return removed

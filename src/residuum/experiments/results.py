@@ -26,7 +26,7 @@ from residuum.metrics import summarise
 from residuum.parallel import Compute
 from residuum.plugins import described_plugins
 from residuum.record import NoiseFloor, Requests, Results, Row, ScenarioRecord, SeedResult, Stored
-from residuum.run_folder import BESIDE, hashes
+from residuum.run_folder import hashes, refuse_foreign, run_files
 from residuum.types import InputError
 
 Floors = dict[str, list[float]]  # by perturbation
@@ -218,11 +218,15 @@ def _notes(rows: dict[str, Row]) -> list[str]:
 
 
 def claim_folder(out: Path, kind: type[Stored] = Results) -> None:
-    """Create the run's folder, or say in one line why it cannot be: one folder has one kind of record."""
+    """Create the run's folder, or say in one line why it cannot be: one folder has one kind of record.
+
+    A folder with files of others where the run would write its own is refused.
+    """
     other = Requests.FILE if kind is Results else Results.FILE
     try:
         if (out / other).exists():
             raise InputError(f"{out} has a {other}, so it holds another kind of run; choose another folder with --out")
+        refuse_foreign(out)
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out):
             pass
@@ -258,7 +262,7 @@ def write_files(record: Results, results: Sequence[Result], out: Path, *, galler
 def replaced_run(out: Path, kind: type[Stored], results: Sequence[Result]) -> Iterator[Path]:
     """Yield an empty folder, whose content then replaces the run in `out`; the store knows of it from here on."""
     try:
-        with locked(out), noted(out, results), rewritten(out, kind.FILE, BESIDE[kind]) as aside:
+        with locked(out), noted(out, results), rewritten(out, kind.FILE, run_files(out)) as aside:
             yield aside
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror}; free some space or choose another --out") from error

@@ -32,6 +32,7 @@ WRITING = ".writing-"
 MARK, LOG = "store.json", "log.txt"
 LOCKS = "locks"
 EXCLUSIVE = "alone"  # the lock of whoever removes what is finished
+RUN = "run-"  # begins the names of the locks of runs under way
 UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG)
 FINISHED, TO_DO = "finished", "to do"
 
@@ -144,13 +145,13 @@ class Store:
             scratch.write_ids(unfinished, all_ids(stage.settings.dataset()))
             self._call(stage, aside, team)
             Manifest.describe(aside, stage.content, title=stage.title, name=stage.name).write(aside)
-            shutil.rmtree(unfinished)
-            shutil.rmtree(target, ignore_errors=True)
+            if target.exists():  # without a manifest: nothing that was finished
+                remove(target.rename(self.root / f"{ASIDE}{uuid4().hex}"))
             os.rename(aside, target)
             self._log("finished", stage)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-            if not scratch.has_checkpoint(unfinished):
+            if self.has(stage) or not scratch.has_checkpoint(unfinished):
                 shutil.rmtree(unfinished, ignore_errors=True)
 
     def _log(self, event: str, stage: Stage, details: str = "") -> None:
@@ -178,7 +179,7 @@ class Store:
         """Hold off `alone` while a run is under way, between its stages too; wait for one that has begun."""
         with _clear_errors(self.root):
             self.prepare()
-            mine = self.lock(f"run-{uuid4().hex}")
+            mine = self.lock(f"{RUN}{uuid4().hex}")
             with acquired(self.lock(EXCLUSIVE), f"a command that cleans the store {self.root}"):
                 mine.acquire()
         try:
@@ -188,10 +189,10 @@ class Store:
             Path(mine.lock_file).unlink(missing_ok=True)
 
     @contextmanager
-    def alone(self, *, runs: bool = False) -> Iterator[None]:
-        """Keep other cleaners and new runs away; without `runs`, a run that is under way is an error.
+    def alone(self, *, stages: bool = False) -> Iterator[None]:
+        """Keep other cleaners and new runs away; a run that is under way is an error, for it could use what is removed.
 
-        It could bring back what is removed.
+        With `stages`, single stages that are computed now are none.
         """
         if not any((self.root / name).exists() for name in (MARK, *STAGES)):
             raise InputError(f"expected a store, got {self.root}, which holds no stages; name it with --store")
@@ -202,7 +203,7 @@ class Store:
             except Timeout:
                 raise InputError(f"another command is cleaning the store {self.root}; wait for its end") from None
             with mine:
-                self._refuse_runs(() if runs else (self.root / LOCKS).iterdir())
+                self._refuse_runs((self.root / LOCKS).glob(f"{RUN}*" if stages else "*"))
                 yield
 
     def _refuse_runs(self, locks: Iterable[Path]) -> None:
@@ -274,6 +275,8 @@ def _clear_errors(root: Path) -> Iterator[None]:
             text = f"no space left for the store {root}; free some, or choose another with --store"
         elif isinstance(error, OSError) and code in UNWRITABLE:
             text = f"cannot write to the store {root}: {error.strerror}; choose another with --store"
+        elif code == errno.ENOENT and not (root / MARK).exists():
+            text = f"the store {root} was removed while it was in use; give the command again"
         else:
             raise
         raise InputError(text) from error

@@ -16,6 +16,7 @@ from residuum.reporting.glossary import COLUMNS, MEASURES, METRICS, Column
 from residuum.reporting.page import rendered
 from residuum.reporting.run import Run
 from residuum.reporting.summary import Cell, RowSummary, csv_cells
+from residuum.run_folder import CARD_OF, note_written
 
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -193,6 +194,7 @@ def write_model(run: Run, label: str, folder: Path | str, *, seed: int | None = 
         target.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(weights, target / WEIGHTS)
         write_whole(target / CARD, text)
+        note_written(target, CARD_OF, run.folder)
     except OSError as error:
         raise InputError(f"cannot write to {target}: {error.strerror}; choose another folder") from None
     return [target / WEIGHTS, target / CARD]

@@ -10,6 +10,8 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from residuum.errors import InputError
+from residuum.files import file_sha256
 from residuum.reporting import gates, level_rule, verdict, wording
 from residuum.reporting.gallery import GalleryPage
 from residuum.reporting.glossary import COLUMNS
@@ -105,7 +107,10 @@ def file_hashes(run: Run) -> dict[str, str]:
         *sorted(run.folder.glob("counts/**/*.npz")),
         *sorted(run.folder.glob("gallery/*.npz")),
     ]
-    return {path.relative_to(run.folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+    try:
+        return {path.relative_to(run.folder).as_posix(): file_sha256(path) for path in paths}
+    except OSError as error:
+        raise InputError(f"cannot read {error.filename}: {error.strerror}; give the run's command again") from None
 
 
 def script_json(value: Any) -> str:  # noqa: ANN401 (any JSON value)

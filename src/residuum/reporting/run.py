@@ -94,7 +94,7 @@ class Run:
         from residuum.reporting.writing import copy_page, write_report
 
         files = write_report(self, **options)
-        return files if page is None else [copy_page(files[0], Path(page)), *files]
+        return files if page is None else [copy_page(files[0], Path(page), self.folder), *files]
 
     def pack(self, file: Path | str, **options: Any) -> Any:  # noqa: ANN401 (those, and the result, of residuum.pack.pack)
         """Write the evidence that `residuum verify` checks, without ids, images or paths; options as `pack.pack`."""

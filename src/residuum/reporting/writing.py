@@ -15,6 +15,7 @@ from residuum.reporting.page import page_text
 from residuum.reporting.request_report import index_text, requests_csv
 from residuum.reporting.run import Run, load_runs
 from residuum.reporting.samples import SAMPLES, samples_of
+from residuum.run_folder import REPORT_OF, note_written, was_noted
 
 
 def write_report(
@@ -65,7 +66,10 @@ def _write_runs(runs: list[Run], gallery: bool | None, samples: bool | None, out
         Path(out) if out is not None else runs[0].folder if len(runs) == 1 else runs[0].folder.parent / "comparison"
     )
     with _writing_to(target):
-        (target / SAMPLES).unlink(missing_ok=True)  # ids that are not wanted any more
+        if any(was_noted(target, run.folder) for run in runs):
+            (target / SAMPLES).unlink(missing_ok=True)  # ids that are not wanted any more
+        for run in runs:
+            note_written(target, REPORT_OF, run.folder)
         files = [_write(target / name, text) for name, text in texts.items()]
         return [*files, *write_figures(runs, target / "figures")]
 
@@ -78,14 +82,16 @@ def _write_requests(folder: Path, target: Path, **options: Any) -> list[Path]:  
         "requests.csv": requests_csv(record),
     }
     with _writing_to(target):
+        note_written(target, REPORT_OF, folder)
         files = [_write(target / name, text) for name, text in texts.items()]
     reports = [write_report(folder / step, out=target / step, **options) for step in steps]
     return [*files, *(path for report in reports for path in report)]
 
 
-def copy_page(page: Path, target: Path) -> Path:
-    """Write a copy of a page, whole or not at all; return where it is."""
+def copy_page(page: Path, target: Path, run: Path) -> Path:
+    """Write a copy of a run's page, whole or not at all; return where it is."""
     with _writing_to(target.parent):
+        note_written(target, REPORT_OF, run)
         write_whole(target, page.read_bytes())
     return target
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from residuum.experiments.results import RowFacts, assembled_record, claim_folde
 from residuum.experiments.runner import Result
 from residuum.experiments.stages import audit_record, measured
 from residuum.experiments.witnesses import with_witnesses
+from residuum.files import working_folder
 from residuum.metrics import evaluate
 from residuum.models import InputSpace, save_weights, space_of, wrap_like
 from residuum.perturbations import Perturbation, Substitution, make_perturbation
@@ -27,6 +27,7 @@ from residuum.reporting.run import Run
 from residuum.reporting.verdict import with_verdicts
 from residuum.request.measures import audit_settings, chosen_measures, found_in_models
 from residuum.request.models import Made, Unlearned, role
+from residuum.run_folder import OWN_RUN, note_written
 from residuum.types import InputError, Splits, child_seed
 
 if TYPE_CHECKING:
@@ -83,12 +84,13 @@ def audited(
     """Return the run over the original, the first of the models, re-trained ones, and the others, unlearned."""
     original, *unlearned = models.items()
     claim_folder(out)
+    note_written(out, OWN_RUN)
     trained = reference_rows(request, original[1].model, reference, controls, plan.innocents, plan.seed)
     how = _trained_how(request, reference, plan.innocents)
     baselines = {label: replace(made, settings=how) for label, made in (original, *trained.items())}
     rows = baselines | dict(unlearned)
-    with tempfile.TemporaryDirectory(dir=out) as folder:
-        results = list(_results(rows, plan, Path(folder)))
+    with working_folder(out) as folder:
+        results = list(_results(rows, plan, folder))
         record = assembled_record(
             results,
             scenario=_scenario(request, original[1].model, plan),

@@ -19,6 +19,7 @@ from residuum.methods.fresh import reinitialise, trainable_parts
 from residuum.metrics import accuracy
 from residuum.models import check_model, save_state, wrap_like
 from residuum.models.unlearned import write_note
+from residuum.run_folder import WEIGHTS, note_written
 from residuum.training import Recipe, TrainingPhase, cross_entropy, fit
 from residuum.types import InputError, Samples, Splits, child_seed
 
@@ -75,6 +76,7 @@ class Unlearned(Made):
         """
         save_state(self.model, path)
         write_note(self.model, path)
+        note_written(Path(path), WEIGHTS)
         return Path(path)
 
 
