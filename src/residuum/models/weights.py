@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from residuum.files import regular_file, write_whole
 from residuum.models.inference import head_of
 from residuum.models.layers import Classifier, Normalise
-from residuum.models.registry import build_model
+from residuum.models.registry import MODELS, build_model
 from residuum.types import InputError
 
 MANIFEST_SCHEMA = "residuum.manifest/1"
@@ -46,6 +46,8 @@ def save_weights(model: nn.Module, path: Path | str, metadata: Mapping[str, str]
 def load_weights(path: Path | str) -> Classifier:
     """Return the model that `save_weights` wrote, rebuilt from the architecture in the file.
 
+    The file names one of `MODELS`: add a network of your own first, with `MODELS.add("FILE.py:NAME")`.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save_weights(build_model("mlp", (4,), 3, seed=1), f"{folder}/model.safetensors")
@@ -57,8 +59,9 @@ def load_weights(path: Path | str) -> Classifier:
     if not isinstance(architecture, dict):
         raise InputError(f"{path} does not say its architecture; build the model with build_model and use init_from")
     try:
+        MODELS.find(architecture["name"])  # build_model imports FILE.py:NAME, and this name comes out of a file
         model = build_model(**architecture, seed=0)
-    except (TypeError, ValueError, RuntimeError, ArithmeticError, AttributeError) as error:
+    except (TypeError, ValueError, RuntimeError, ArithmeticError, AttributeError, KeyError) as error:
         raise InputError(f"{path} holds an architecture that cannot be built: {error}") from error
     _refuse_mismatch(model.state_dict(), tensors, path)
     model.load_state_dict(tensors)
