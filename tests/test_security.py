@@ -9,8 +9,10 @@ import pickle
 import re
 import shutil
 import stat
+import subprocess
 import sys
 import tempfile
+import tomllib
 import zipfile
 from functools import cache
 from pathlib import Path
@@ -18,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from packaging.version import Version
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -30,6 +33,7 @@ from residuum.experiments.manifest import Manifest
 from residuum.files import file_sha256
 from residuum.methods import methods
 from residuum.models import build_model, load_weights, save_weights
+from residuum.models.weights import read_state
 from residuum.pack.hashing import canonical, listed, root_of, seal_of
 from residuum.types import InputError
 
@@ -341,6 +345,47 @@ def test_listing_imports_nothing_from_the_folder_it_runs_in(ran, tmp_path):
     assert run_command(["list"]) == 0
     assert run_command(["list", "scenarios", "--json"]) == 0
     assert not ran.exists()
+
+
+@pytest.mark.parametrize("version", ["2.4.1", "2.5.1+cu124"])
+def test_a_torch_that_runs_code_from_weights_is_refused(version, tmp_path, monkeypatch):
+    torch.save({"a": torch.zeros(1)}, tmp_path / "w.pt")
+    assert list(read_state(tmp_path / "w.pt")) == ["a"]
+    monkeypatch.setattr(torch, "__version__", type(torch.__version__)(version))
+    for read in (read_state, lambda path: Checkpoint(path).restore()):
+        with pytest.raises(InputError, match=r"CVE-2025-32434.*update to torch 2\.6"):
+            read(tmp_path / "w.pt")
+
+
+def test_the_oldest_torch_promised_runs_nothing_from_weights():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (bound,) = [text for text in project["dependencies"] if text.startswith("torch>=")]
+    assert Version(bound.removeprefix("torch>=")) >= Version("2.6")
+
+
+def test_matplotlib_obeys_nothing_in_the_shared_temporary_folder(tmp_path):
+    (tmp_path / "matplotlibrc").write_text("figure.facecolor: red\n")
+    text = (
+        "import os, pathlib, stat; from residuum.reporting import figures\n"
+        "figures.write_figures([], pathlib.Path('f'))\n"
+        "import matplotlib; folder = os.environ['MPLCONFIGDIR']\n"
+        "print(matplotlib.rcParams['figure.facecolor'], oct(stat.S_IMODE(os.stat(folder).st_mode)), folder)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "MPLCONFIGDIR"}
+    where = tmp_path / "work"
+    where.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", text],
+        env=environment | {"TMPDIR": str(tmp_path)},
+        cwd=where,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    color, mode, folder = done.stdout.split()
+    assert (color, mode) == ("white", "0o700")
+    assert Path(folder) != tmp_path
+    assert not Path(folder).exists()
 
 
 def test_a_header_that_promises_more_than_there_is_reserves_nothing(tmp_path):

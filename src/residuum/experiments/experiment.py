@@ -175,11 +175,7 @@ class Experiment(Strict):
 
 
 def load_scenario(
-    name: str,
-    overrides: Mapping[str, Any] | None = None,
-    *,
-    profile: str = DEFAULT_PROFILE,
-    import_code: bool = True,
+    name: str, overrides: Mapping[str, Any] | None = None, *, profile: str = DEFAULT_PROFILE, import_code: bool = True
 ) -> Scenario:
     """Return a named scenario in one of its profiles, with overrides such as {"train.epochs": 5, "rurk.tau": 0.02}.
 

@@ -23,6 +23,7 @@ from residuum.types import InputError
 
 MANIFEST_SCHEMA = "residuum.manifest/1"
 PICKLED = (".pt", ".pth", ".bin", ".ckpt")
+SAFE_TORCH = "2.6"
 CHECKPOINT = ("state_dict", "model_state_dict", "model")
 RECORD = "residuum"  # one metadata key holds everything: safetensors writes several keys in random order
 Model = TypeVar("Model", bound=nn.Module)
@@ -126,6 +127,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
         return _read(path)[1]
     if not path.is_file():
         raise InputError(f"{path} does not exist; give the path of a state dict")
+    refuse_unsafe_torch(path)
     try:
         stored = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file may raise anything
@@ -141,6 +143,13 @@ def read_state(path: Path) -> dict[str, Tensor]:
         raise InputError(f"{path} holds no state dict but a {type(stored).__name__}; save model.state_dict()")
     parallel = all(name.startswith("module.") for name in inner)
     return {name.removeprefix("module.") if parallel else name: value for name, value in inner.items()}
+
+
+def refuse_unsafe_torch(path: Path) -> None:
+    """Refuse to read a pickled file with a torch whose `weights_only=True` runs code from it (CVE-2025-32434)."""
+    if torch.__version__ < SAFE_TORCH:
+        text = f"torch {torch.__version__} can run code from {path} (CVE-2025-32434)"
+        raise InputError(f"{text}; update to torch {SAFE_TORCH} or newer")
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
