@@ -35,6 +35,7 @@ from residuum.methods import methods
 from residuum.models import build_model, load_weights, save_weights
 from residuum.models.weights import read_state
 from residuum.pack.hashing import canonical, listed, root_of, seal_of
+from residuum.record import Results
 from residuum.types import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -249,6 +250,16 @@ def test_no_command_imports_a_name_out_of_a_record(where, name, made, ran, tmp_p
     assert not ran.exists()
 
 
+@pytest.mark.parametrize("seed", ["../../elsewhere", "/etc", ".hidden", ""])
+def test_a_seed_in_a_record_is_no_path(seed, made, tmp_path):
+    record = json.loads((made / "run" / "results.json").read_text())
+    for row in record["methods"].values():
+        renamed(row["per_seed"], "1", seed)
+    (tmp_path / "results.json").write_text(json.dumps(record))
+    with pytest.raises(InputError, match="expected a name that can name a file"):
+        Results.load(tmp_path)
+
+
 def resealed(folder, content):
     """Describe a stage's folder anew, as whoever may write to a store can do; its content may be another one's."""
     described = Manifest.describe(folder, content, title="t", name="n")
@@ -421,6 +432,15 @@ def test_a_log_is_for_its_owner_only(tmp_path, monkeypatch):
     traceback_kept(ValueError("private"))
     (log,) = tmp_path.iterdir()
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+def test_the_document_lists_every_place_that_imports_by_name():
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    for path in SOURCES:
+        if re.search(r"\b(import_module|resolve_name|spec_from_file_location)\(", path.read_text(encoding="utf-8")):
+            where = path.relative_to(ROOT / "src" / "residuum").as_posix()
+            named = {"__init__.py": "residuum/__init__.py", "plugins.py": "plugins.load_plugin"}.get(where, where)
+            assert named in text or f"`{where.split('/')[0]}`" in text, where
 
 
 def test_the_document_names_this_file():
