@@ -17,7 +17,7 @@ test: $(READY) lint  ## what every change must pass
 test-long: $(READY)  ## what takes minutes
 	$(BIN)/pytest -q -n 2 --dist worksteal -m long
 
-# PyPI has torch 2.4 for Linux with CUDA only: about 5 GB, once
+# PyPI has torch 2.6 for Linux with CUDA only: about 5 GB, once. Older ones run code from .pt files (CVE-2025-32434)
 OLDEST = build/oldest
 OLD_TESTS = auditing data metrics models perturbations methods pack test_plugins.py test_training.py
 test-oldest: $(OLDEST)/.ready  ## the fast tests of everything that computes, on the oldest libraries that are promised

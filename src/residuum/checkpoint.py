@@ -12,6 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from residuum.files import write_whole
+from residuum.models.weights import refuse_unsafe_torch
 
 Generators = Mapping[str, torch.Generator]
 State = dict[str, Any]  # of tensors, numbers, names, and lists and dicts of them
@@ -44,6 +45,7 @@ class Checkpoint:
         """Return the state that was saved last; None without one."""
         if (path := self._newest()) is None:
             return None
+        refuse_unsafe_torch(path)
         state: State = torch.load(path, weights_only=True)
         self.before = state.pop("seconds")
         return state

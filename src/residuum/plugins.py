@@ -1,7 +1,8 @@
 """Plug-ins: things of a user's own beside ours, by an entry point of an installed package or by `FILE.py:NAME`.
 
 There is one table of each kind (methods, perturbations, data sets, models, measures, scenarios); all are `Table`s, and
-`load_plugin` is the one place where code that is not ours is imported.
+`load_plugin` is the one place where code that is not ours is imported. Names that come out of a file are looked up in
+the tables (`Table.find`) and never imported.
 """
 
 import hashlib
@@ -168,15 +169,27 @@ class Table(UserDict[str, Thing], Generic[Thing]):
     def named(self, spec: str) -> str:
         """Return `NAME[:key=value...]` for a text that may begin with a source, which is then in the table.
 
+        This imports code. Give it what the user wrote, never a text out of a record, a pack, a store or weights: `find`
+        those.
+
         >>> table = Table("shape", "residuum.shapes", {"square": 4}, accept=len)
         >>> table.named("string:digits:size=3"), table["digits"]
         ('digits:size=3', 10)
         >>> del TABLES["residuum.shapes"]
         """
+        source = self.source_in(spec)
+        return spec if source is None else self.add(source) + spec.removeprefix(source)
+
+    def source_in(self, spec: str) -> str | None:
+        """Return the source that a text begins with, importing nothing; None where it begins with a name.
+
+        >>> table = Table("shape", "residuum.shapes", {"square": 4}, accept=len)
+        >>> table.source_in("mine.py:Shape:size=3"), table.source_in("square:size=3")
+        ('mine.py:Shape', None)
+        >>> del TABLES["residuum.shapes"]
+        """
         first, *rest = spec.split(":")
-        if not rest or "=" in rest[0] or first in self:
-            return spec
-        return ":".join([self.add(f"{first}:{rest[0]}"), *rest[1:]])
+        return f"{first}:{rest[0]}" if rest and "=" not in rest[0] and first not in self else None
 
     @contextmanager
     def having(self, name: str, thing: Thing) -> Iterator[None]:

@@ -37,6 +37,12 @@ CODES = {
     "a false end": (SystemExit(0), 1, "error: the program was left before it was done", True),
     "an end of file": (EOFError("cut"), 1, "unexpected end of a file or connection: cut", True),
     "an interrupt": (KeyboardInterrupt(), 130, "interrupted; the same command resumes", False),
+    "another user's file": (
+        PermissionError(13, "Permission denied", "s/x"),
+        2,
+        "error: you may not use s/x; ask",
+        False,
+    ),
     "a closed pipe": (BrokenPipeError(32, "Broken pipe"), 1, "nobody reads the output", False),
 }
 

@@ -46,6 +46,21 @@ def test_a_finished_stage_never_runs_again(toy):
     assert log.read_text() == "1\n"
 
 
+@pytest.mark.parametrize("mask", [0o002, 0o027])
+def test_folders_and_files_of_a_store_follow_the_umask(mask, toy):
+    stage, store, _ = toy
+    before = os.umask(mask)
+    try:
+        store.compute(stage())
+    finally:
+        os.umask(before)
+    made = [store.folder(stage()).parent, *store.folder(stage()).rglob("*"), *store.root.rglob("*")]
+    assert store.folder(stage()) in made
+    for path in made:
+        usual = 0o777 if path.is_dir() else 0o666
+        assert path.stat().st_mode & 0o777 == usual & ~mask, path
+
+
 def test_another_setting_parent_or_code_is_another_key(toy, monkeypatch):
     stage, _, _ = toy
     keys = {stage().key, stage(seed=2).key, stage(extra=1).key, stage(parents={"original": stage(seed=2)}).key}

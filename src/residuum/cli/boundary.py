@@ -69,6 +69,9 @@ def _answered(error: BaseException) -> int:
     if isinstance(error, InputError | COMMAND_LINE_ERROR):
         _say(f"error: {error.format_message() if isinstance(error, COMMAND_LINE_ERROR) else error}")  # type: ignore[attr-defined]
         return REFUSED
+    if isinstance(error, PermissionError) and error.filename:
+        _say(f"error: you may not use {error.filename}; ask its owner for the permission, or choose another folder")
+        return REFUSED
     _say(f"error: {_what_failed(error)}")
     return FAILED
 

@@ -51,7 +51,8 @@ def run_scenario(
     if download:
         fetch_cifar10(study.data_root, one_process=resources.one_process)
     overrides = more_overrides(study, until, measures, references, accept_reference)
-    experiment = study.experiment(scenario, methods, study.seeds, overrides=overrides, requests=asked)
+    more: dict[str, Any] = {"overrides": overrides, "requests": asked, "import_code": not dry_run}
+    experiment = study.experiment(scenario, methods, study.seeds, **more)
     options.check_conditions(fail_if, experiment.labels)
     name = experiment.scenario.name
     if dry_run:

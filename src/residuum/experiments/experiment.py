@@ -29,6 +29,7 @@ from residuum.methods import Method, first_problem, make_method, methods
 from residuum.models import MODELS
 from residuum.parallel import Compute
 from residuum.perturbations import PERTURBATIONS
+from residuum.plugins import Table
 from residuum.record import refuse_no_file_name
 from residuum.types import InputError, Splits, unknown_name
 
@@ -77,6 +78,7 @@ class Experiment(Strict):
         data_root: Path | str | None = None,
         init_from: Path | str | None = None,
         manifest: Path | str | None = None,
+        import_code: bool = True,
     ) -> Self:
         """Return the experiment of a named scenario; `overrides` has dotted keys such as "rurk.tau".
 
@@ -84,12 +86,15 @@ class Experiment(Strict):
         "class=8,fraction=0.5" or the fields of `ForgetSettings`; the experiment is that of the last, `steps` has all.
         `init_from` is a weights file: all models start from it, but for the head, which is fresh from the seed.
         `manifest` says which samples these weights have seen (default: the .json beside them, if it is one).
+        `import_code=False` refuses a scenario file that names code; what the other arguments name is imported.
         """
         given = {**(overrides or {}), **({"seeds": list(seeds)} if seeds is not None else {})}
-        chosen = load_scenario(scenario, given, profile=profile)
+        chosen = load_scenario(scenario, given, profile=profile, import_code=import_code)
         if requests is not None:
             chosen = chosen.after(_checked_requests(requests, given))
         specs = methods.split(",") if isinstance(methods, str) else methods
+        if specs is None and not import_code and "rows" not in given:
+            _refuse_code(scenario, {"rows": [_labeled(spec)[1] for spec in chosen.rows]})
         rows = [parse_row(spec, chosen.methods, chosen.left_open) for spec in (chosen.rows if specs is None else specs)]
         root, weights, seen = (Path(path) if path else None for path in (data_root, init_from, manifest))
         created = cls(scenario=chosen, rows=rows, data_root=root, init_from=weights)
@@ -167,13 +172,22 @@ class Experiment(Strict):
         return split_data(dataset or self.dataset(), self.scenario.data, self.scenario.requests, combined=combined)
 
 
-def load_scenario(name: str, overrides: Mapping[str, Any] | None = None, *, profile: str = DEFAULT_PROFILE) -> Scenario:
-    """Return a named scenario in one of its profiles, with overrides such as {"train.epochs": 5, "rurk.tau": 0.02}."""
+def load_scenario(
+    name: str, overrides: Mapping[str, Any] | None = None, *, profile: str = DEFAULT_PROFILE, import_code: bool = True
+) -> Scenario:
+    """Return a named scenario in one of its profiles, with overrides such as {"train.epochs": 5, "rurk.tau": 0.02}.
+
+    With `import_code=False`, code that the file names is refused, and code that the overrides name is imported.
+    """
     complete = _validated(scenario_tree(name, profile)).model_dump()
     usual = complete["data"]["name"]
     for key, value in (overrides or {}).items():
         override(complete, key, value)
-    scenario = _with_plugins(_validated(complete))
+    scenario = _validated(complete)
+    if not import_code:
+        named = {key: specs for key, specs in _specs(scenario).items() if key not in (overrides or {})}
+        _refuse_code(name, named)
+    scenario = _with_plugins(scenario)
     _check_names(scenario)
     return scenario if complete["data"]["name"] == usual else _named_by_data(scenario)
 
@@ -183,6 +197,27 @@ def _named_by_data(scenario: Scenario) -> Scenario:
     data = scenario.data.name
     name = f"{scenario.name}-on-{re.sub(r'[^A-Za-z0-9._-]+', '_', Path(data).stem)}"
     return scenario.model_copy(update={"name": name, "description": f"settings of {scenario.name} on {data}"})
+
+
+def _specs(scenario: Scenario) -> dict[str, Sequence[str]]:
+    """Return by setting the texts of a scenario that `_with_plugins` may import."""
+    data, model, audit = scenario.data, scenario.model, scenario.audit
+    of_data = [data.name] if ".py:" in data.name else []
+    names = {"data.name": of_data, "model.name": [model.name], "audit.perturbations": audit.perturbations}
+    return {**names, "measures": scenario.measures}
+
+
+def _refuse_code(file: str, named: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a scenario file of the user's own that names code; an installed one may, as its package may."""
+    if file in SCENARIOS:
+        return
+    tables: dict[str, Table[Any]] = {"data.name": DATASETS, "model.name": MODELS, "audit.perturbations": PERTURBATIONS}
+    tables |= {"measures": OWN_MEASURES, "rows": methods()}
+    for key, specs in named.items():
+        if source := next(filter(None, map(tables[key].source_in, specs)), None):
+            how = f"--methods {source}" if key == "rows" else f"--set {key}={source}"
+            text = f"{file}: {key} names code, {source}, which a dry run does not import from a file"
+            raise InputError(f"{text}; if you trust it, leave --dry-run out or add {how}")
 
 
 def _with_plugins(scenario: Scenario) -> Scenario:
@@ -279,8 +314,7 @@ def parse_row(
     >>> parse_row("rurk:v=2:tau=0.1").label
     'rurk:tau=0.1:v=2'
     """
-    head, equals, tail = spec.strip().partition("=")
-    label, text = (head, tail) if equals and ":" not in head else (None, spec.strip())
+    label, text = _labeled(spec)
     name, given = split_spec(methods().named(text))
     if name in (*BASELINES, "control_2"):
         raise InputError(f"{name} always runs; remove it from --methods. Known: {', '.join(sorted(methods()))}")
@@ -288,6 +322,12 @@ def parse_row(
     own_label = ":".join([name, *(f"{key}={value}" for key, value in given.items())])
     unpublished = list((left_open or {}).get(name, []))
     return Row(label=label or own_label, method=name, settings=method.settings, left_open=unpublished)
+
+
+def _labeled(spec: str) -> tuple[str | None, str]:
+    """Return the label, if there is one, and the rest of `[LABEL=]NAME[:key=value...]`."""
+    head, equals, tail = spec.strip().partition("=")
+    return (head, tail) if equals and ":" not in head else (None, spec.strip())
 
 
 def _check_labels(labels: Sequence[str]) -> None:

@@ -143,12 +143,12 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
 
 
 def build_perturbation(spec: str) -> Perturbation:
-    """Return the perturbation of `NAME[:key=value...]`.
+    """Return the perturbation of `NAME[:key=value...]`; a source has to be in the table already.
 
     >>> build_perturbation("fgsm:target=true").target
     'true'
     """
-    name, given = split_spec(PERTURBATIONS.named(spec))
+    name, given = split_spec(spec)
     return cast(Perturbation, _with_fields(PERTURBATIONS.find(name), name, given))
 
 

@@ -137,7 +137,8 @@ class Store:
 
     def _run(self, stage: Stage, target: Path, team: Team) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f"{WRITING}{stage.key}-", dir=target.parent))
+        aside = target.parent / f"{WRITING}{stage.key}-{uuid4().hex}"
+        aside.mkdir()  # by the umask, which mkdtemp ignores: others may share the store
         unfinished = self._scratch(stage)
         unfinished.mkdir(parents=True, exist_ok=True)
         self._log("started", stage)

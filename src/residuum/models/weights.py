@@ -18,11 +18,12 @@ from torch import Tensor, nn
 from residuum.files import regular_file, write_whole
 from residuum.models.inference import head_of
 from residuum.models.layers import Classifier, Normalise
-from residuum.models.registry import build_model
+from residuum.models.registry import MODELS, build_model
 from residuum.types import InputError
 
 MANIFEST_SCHEMA = "residuum.manifest/1"
 PICKLED = (".pt", ".pth", ".bin", ".ckpt")
+SAFE_TORCH = "2.6"
 CHECKPOINT = ("state_dict", "model_state_dict", "model")
 RECORD = "residuum"  # one metadata key holds everything: safetensors writes several keys in random order
 Model = TypeVar("Model", bound=nn.Module)
@@ -46,6 +47,8 @@ def save_weights(model: nn.Module, path: Path | str, metadata: Mapping[str, str]
 def load_weights(path: Path | str) -> Classifier:
     """Return the model that `save_weights` wrote, rebuilt from the architecture in the file.
 
+    The file names one of `MODELS`: add a network of your own first, with `MODELS.add("FILE.py:NAME")`.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save_weights(build_model("mlp", (4,), 3, seed=1), f"{folder}/model.safetensors")
@@ -57,8 +60,9 @@ def load_weights(path: Path | str) -> Classifier:
     if not isinstance(architecture, dict):
         raise InputError(f"{path} does not say its architecture; build the model with build_model and use init_from")
     try:
+        MODELS.find(architecture["name"])  # build_model imports FILE.py:NAME, and this name comes out of a file
         model = build_model(**architecture, seed=0)
-    except (TypeError, ValueError, RuntimeError, ArithmeticError, AttributeError) as error:
+    except (TypeError, ValueError, RuntimeError, ArithmeticError, AttributeError, KeyError) as error:
         raise InputError(f"{path} holds an architecture that cannot be built: {error}") from error
     _refuse_mismatch(model.state_dict(), tensors, path)
     model.load_state_dict(tensors)
@@ -123,6 +127,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
         return _read(path)[1]
     if not path.is_file():
         raise InputError(f"{path} does not exist; give the path of a state dict")
+    refuse_unsafe_torch(path)
     try:
         stored = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file may raise anything
@@ -138,6 +143,13 @@ def read_state(path: Path) -> dict[str, Tensor]:
         raise InputError(f"{path} holds no state dict but a {type(stored).__name__}; save model.state_dict()")
     parallel = all(name.startswith("module.") for name in inner)
     return {name.removeprefix("module.") if parallel else name: value for name, value in inner.items()}
+
+
+def refuse_unsafe_torch(path: Path) -> None:
+    """Refuse to read a pickled file with a torch whose `weights_only=True` runs code from it (CVE-2025-32434)."""
+    if torch.__version__ < SAFE_TORCH:
+        text = f"torch {torch.__version__} can run code from {path} (CVE-2025-32434)"
+        raise InputError(f"{text}; update to torch {SAFE_TORCH} or newer")
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from residuum.data import load_dataset
+from residuum.data import DATASETS, load_dataset
 from residuum.errors import InputError, first_line
 from residuum.experiments.settings import DataSettings, ForgetSettings, split_data
 from residuum.files import canonical, refuse_inflated, regular_file
@@ -134,4 +134,5 @@ def splits_of(record: Results, root: Path | None = None) -> Splits:
         wanted = tuple(ForgetSettings.model_validate(request) for request in requests)
     except (ValidationError, KeyError):
         raise InputError("the record does not say how its data were cut: give splits=... in Python") from None
+    DATASETS.find(data.name)  # load_dataset imports FILE.py:NAME and reads paths, and this name comes out of a file
     return split_data(load_dataset(data.name, root=root, size=data.size), data, wanted)

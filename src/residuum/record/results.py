@@ -122,7 +122,7 @@ class Row(OfMethod):
     settings: dict[str, Any] = {}
     fields_left_open: list[str] = []
     summary: Summary = Summary()
-    per_seed: dict[str, SeedResult]
+    per_seed: dict[FileName, SeedResult]
     witnesses: dict[str, WitnessRow] = {}
 
     @property

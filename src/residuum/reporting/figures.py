@@ -1,7 +1,9 @@
 """Static figures for a paper: the same curves as on the page, as SVG and PNG with the same bytes every time."""
 
+import atexit
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,7 +33,8 @@ STYLE: dict[Any, Any] = {
 
 def write_figures(runs: Sequence[Run], folder: Path) -> list[Path]:
     """Write residual knowledge, the other measures and the trade-off of each perturbation; return the files."""
-    os.environ.setdefault("MPLCONFIGDIR", tempfile.gettempdir())
+    if "MPLCONFIGDIR" not in os.environ:
+        os.environ["MPLCONFIGDIR"] = _private_folder()
     import matplotlib as mpl
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -42,6 +45,16 @@ def write_figures(runs: Sequence[Run], folder: Path) -> list[Path]:
             for name, figure in run_figures(run, styles):
                 files += save_figure(figure, folder / f"{prefix}{name}")
     return files
+
+
+def _private_folder() -> str:
+    """Return a new folder for matplotlib's font list and settings, which nobody else can write to; it goes at the end.
+
+    A settings file of the user's own would change the figures.
+    """
+    folder = tempfile.mkdtemp(prefix="residuum-matplotlib-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def file_name(text: str) -> str:

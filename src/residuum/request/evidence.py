@@ -20,7 +20,7 @@ from residuum.experiments.witnesses import with_witnesses
 from residuum.files import working_folder
 from residuum.metrics import evaluate
 from residuum.models import InputSpace, save_weights, space_of, wrap_like
-from residuum.perturbations import Perturbation, Substitution, make_perturbation
+from residuum.perturbations import PERTURBATIONS, Perturbation, Substitution, make_perturbation
 from residuum.plugins import described_plugins
 from residuum.record import ScenarioRecord
 from residuum.reporting.run import Run
@@ -114,7 +114,7 @@ def chosen_perturbations(given: Any, model: nn.Module, splits: Splits) -> dict[s
     listed = given if isinstance(given, list | tuple) else ["gaussian" if given is None else given]
     found: dict[str, Perturbation] = {}
     for each in listed:
-        chosen = build_perturbation(each) if isinstance(each, str) else make_perturbation(each)
+        chosen = build_perturbation(PERTURBATIONS.named(each)) if isinstance(each, str) else make_perturbation(each)
         if isinstance(each, str) and not isinstance(chosen, Substitution):
             chosen = _at_home(chosen, space, splits)
         found[each if isinstance(each, str) else str(chosen.settings()["name"])] = chosen
