@@ -109,3 +109,21 @@ def test_markup_in_a_name_is_printed_as_it_is(monkeypatch, capsys):
     monkeypatch.setattr("residuum.cli.listing.catalogue", lambda kind: {"[/x]": Entry(":smile: [/i]")})
     assert run_command(["list", "models"]) == 0
     assert ":smile: [/i]" in capsys.readouterr().out
+
+
+WINDOWS = """
+import signal, sys, os
+for name in ("SIGCHLD", "SIGKILL", "pthread_sigmask", "sigwaitinfo", "SIG_BLOCK"):
+    delattr(signal, name)
+for name in ("fork", "sched_getaffinity", "getuid"):
+    delattr(os, name)
+sys.modules |= {"fcntl": None, "pwd": None, "resource": None}
+from residuum.cli import run_command
+sys.exit(run_command(["list", "models"]))
+"""
+
+
+def test_the_command_line_needs_nothing_that_windows_lacks():
+    done = subprocess.run([sys.executable, "-c", WINDOWS], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "cnn" in done.stdout

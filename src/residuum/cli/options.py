@@ -135,7 +135,7 @@ class Study:
         """Return what stages are computed with."""
         from residuum.execution import Resources
 
-        return Resources(self.workers, self.cluster, precision=self.precision, apart=True)
+        return Resources(self.workers, self.cluster, precision=self.precision)
 
     def start_workers(self, scenario: str, *, wanted: bool = True) -> None:
         """Let the server of local workers, if it will be wanted, load the libraries while this process does so too."""
@@ -176,7 +176,7 @@ class LongStudy(Study):
         from residuum.execution import MOST_DAYS, Resources
 
         days = math.inf if self.yes else MOST_DAYS
-        return Resources(self.workers, self.cluster, self.devices, self.nodes, self.precision, days, apart=True)
+        return Resources(self.workers, self.cluster, self.devices, self.nodes, self.precision, days)
 
 
 def looks_long(scenario: str) -> bool:
