@@ -56,6 +56,7 @@ RECORDS = {
     "curve-short": changed(*AUDIT, "residual_knowledge", "pooled", to=[1.0]),
     "draws-list": changed(*AUDIT, "draws", to=[[]]),
     "form": changed("scenario", "form", to="neither"),
+    "no-results": changed("methods", "gd", "per_seed", to={}),
     "metrics": changed("methods", "gd", "per_seed", "131", "metrics", to=3),
     "nan": json.dumps(RUN).replace('"passes": ', '"seconds": NaN, "passes": ', 1),
 }

@@ -63,6 +63,9 @@ def _answered(error: BaseException) -> int:
     if isinstance(error, InputError | COMMAND_LINE_ERROR):
         _say(f"error: {error.format_message() if isinstance(error, COMMAND_LINE_ERROR) else error}")  # type: ignore[attr-defined]
         return REFUSED
+    if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+        _say(f"error: {error.strerror}: {str(error.filename)[:80]!r}; give the path of a file or folder")
+        return REFUSED
     _say(f"error: {_what_failed(error)}")
     return FAILED
 
@@ -106,4 +109,5 @@ def debugging(wanted: bool) -> Iterator[None]:
 def _say(message: str) -> None:
     rank = os.environ.get(RANK)
     who = "residuum" if rank is None else f"residuum rank {rank}"
-    tell(f"{who}: {' '.join(message.split())}", err=True)
+    shown = " ".join(message.split()).encode("utf-8", "backslashreplace").decode()  # a path may hold any bytes
+    tell(f"{who}: {shown}", err=True)

@@ -21,6 +21,7 @@ from residuum.perturbations import PERTURBATIONS, Perturbation
 from residuum.types import InputError, unknown_name
 
 NOTHING = ("none", "null")
+NO_LAYER = [("at", text) for text in NOTHING]  # no layer, rather than one of that name
 
 
 def override(tree: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401 (texts and plain values)
@@ -156,6 +157,7 @@ def build_perturbation(spec: str) -> Perturbation:
     'true'
     """
     name, given = split_spec(PERTURBATIONS.named(spec))
+    given = {key: value for key, value in given.items() if (key, value.lower()) not in NO_LAYER}
     return cast(Perturbation, _with_fields(PERTURBATIONS.find(name), name, given))
 
 
