@@ -1,8 +1,8 @@
 """What the guards cost: whole runs with and without them in turn, and the time spent in them.
 
-Guards are the private splits and the state put back around a method, the check of what it returns, and the second look
-at the files that a stage read. Runs have one process, where they can be taken away for the comparison; CPU time (user
-and system) is fair on a machine that others use too. What follows -- are options of `residuum run`.
+Guards are the private splits of a method, the check of what it returns, and the second look at the files that a stage
+read. Runs have one process, where they can be taken away for the comparison; CPU time (user and system) is fair on a
+machine that others use too. What follows -- are options of `residuum run`.
 
     python benchmarks/guards.py --pairs 4 -- digits --seeds 131
 """

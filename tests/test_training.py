@@ -26,7 +26,7 @@ from residuum.training import (
     project,
     train,
 )
-from residuum.types import InputError, child_seed, generator
+from residuum.types import InputError, Samples, child_seed, generator
 
 
 def hand_written(model, samples, recipe, seed):
@@ -262,3 +262,9 @@ def test_the_generator_of_the_models_own_device_is_seeded_and_put_back(monkeypat
         assert torch.initial_seed() == 11
     assert state == {"cuda": 7}
     assert torch.equal(torch.get_rng_state(), before)
+def test_batch_norm_with_a_last_batch_of_one_says_what_to_do():
+    net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    samples = Samples(torch.rand(5, 2), torch.tensor([0, 1, 0, 1, 0]), tuple("abcde"))
+    with pytest.raises(InputError, match="batch of one sample, such as the last one; give drop_last=true"):
+        train(net, samples, Recipe(epochs=1, batch_size=2), seed=1)
+    train(net, samples, Recipe(epochs=1, batch_size=2, drop_last=True), seed=1)

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import random
 import tempfile
 import warnings
@@ -20,7 +21,7 @@ from residuum.errors import MethodError
 from residuum.experiments.experiment import parse_row
 from residuum.experiments.parsing import as_text, override
 from residuum.methods import Context, Method, make_method, methods
-from residuum.methods.guard import blamed, global_state, is_json, put_back, remove_hooks
+from residuum.methods.guard import blamed, is_json, remove_hooks
 from residuum.models import build_model, check_model, forward, load_weights, save_weights
 from residuum.models.weights import state_hash
 from residuum.training import Recipe, train
@@ -28,6 +29,13 @@ from residuum.types import InputError, ResiduumWarning, Samples, Splits
 
 SEED = 5
 RECIPE = Recipe(epochs=10, lr=0.05, batch_size=16)
+# settings of the whole process that a method must leave alone: how to read and how to restore each
+STATE: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
+    "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "torch's gradient switch": (torch.is_grad_enabled, torch._C._set_grad_enabled),
+    "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
+    "the current folder": (os.getcwd, os.chdir),
+}
 
 
 class BrokenPromise(AssertionError):  # noqa: N818 (the name of what happened)
@@ -55,12 +63,12 @@ class Trial:
         return Context(SEED, self.initial, recipe=RECIPE)
 
     def run(self, splits: Splits | None = None, context: Context | None = None) -> nn.Module:
-        """Return the unlearned model; what the method changes of the process's state is put back."""
-        before = global_state()
+        """Return the unlearned model; settings of the process that the method changes are restored."""
+        before = _global_state()
         try:
             return self.edited(splits or self.splits, context)
         finally:
-            put_back(before)
+            _restored(before)
 
     def edited(self, splits: Splits, context: Context | None = None) -> nn.Module:
         """Return the unlearned model, and leave everything as the method leaves it."""
@@ -115,8 +123,8 @@ def leaves_global_generators_alone(trial: Trial) -> None:
 
 def leaves_global_state_alone(trial: Trial) -> None:
     """Threads, default type, gradient switch, current folder stay as they are, and no hook stays on the result."""
-    before, result = global_state(), trial.edited(trial.splits)
-    expect(not (changes := put_back(before)), f"it changed {', '.join(changes)}")
+    before, result = _global_state(), trial.edited(trial.splits)
+    expect(not (changes := _restored(before)), f"it changed {', '.join(changes)}")
     expect(not (layers := remove_hooks(trial.original, result)), f"it left a hook on {', '.join(layers)}")
 
 
@@ -265,6 +273,18 @@ def global_generators() -> tuple[bytes, bytes, object, object]:
     """Return the states of the global generators of torch, numpy and random."""
     state = np.random.get_state(legacy=False)["state"]
     return torch.get_rng_state().numpy().tobytes(), state["key"].tobytes(), state["pos"], random.getstate()
+
+
+def _global_state() -> dict[str, Any]:
+    return {what: read() for what, (read, _) in STATE.items()}
+
+
+def _restored(before: Mapping[str, Any]) -> list[str]:
+    """Restore the settings of the process that changed, and return words on each change."""
+    changes = {what: now for what, now in _global_state().items() if now != before[what]}
+    for what in changes:
+        STATE[what][1](before[what])
+    return [f"{what} ({before[what]} to {now})" for what, now in changes.items()]
 
 
 def _spoilt(splits: Splits, part: str) -> Splits:

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import version
 from multiprocessing import forkserver, resource_tracker
@@ -19,7 +19,7 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
-from residuum.errors import InputError, LostProcessError
+from residuum.errors import InputError, LostProcessError, first_line
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -37,13 +37,10 @@ PRELOADED += ["torch._dynamo", "torch._decomp.decompositions_for_jvp"]  # for gr
 METHOD = "forkserver" if sys.platform == "linux" else "spawn"  # the libraries of other systems do not like to be forked
 
 
-def engine(
-    workers: int = 1, cluster: str | None = None, *, apart: bool = False
-) -> AbstractContextManager[Executor | None]:
+def engine(workers: int = 1, cluster: str | None = None) -> AbstractContextManager[Executor | None]:
     """Return the context of an executor for `run`: a cluster's, a pool of `workers` processes, or None for one worker.
 
-    With `apart`, one worker is a process too, so that code that crashes there leaves this one alone. Leaving the block
-    by an interrupt or an error stops the local processes at once; finished stages are in the store.
+    Leaving the block by an interrupt or an error stops the local processes at once; finished stages are in the store.
 
     >>> with engine(workers=1) as executor:
     ...     executor is None
@@ -51,7 +48,7 @@ def engine(
     """
     if cluster is not None:
         return _cluster(cluster)
-    return nullcontext() if workers == 1 and not apart else _pool(workers)
+    return nullcontext() if workers == 1 else _pool(workers)
 
 
 class Pool(ProcessPoolExecutor):
@@ -60,21 +57,6 @@ class Pool(ProcessPoolExecutor):
     def __init__(self, workers: int) -> None:
         super().__init__(workers, mp_context=worker_context(), initializer=_follow_the_parent)
         self.workers = workers
-        self._waiting = ThreadPoolExecutor(workers)
-
-    def submit_apart(self, fn: Callable[..., Any], /, *args: Any) -> "Future[Any]":  # noqa: ANN401 (as Executor)
-        """Give a call to a process of its own: if that dies, this call alone is a BrokenExecutor."""
-        return self._waiting.submit(_called_alone, fn, *args)
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Stop all processes."""
-        self._waiting.shutdown(wait, cancel_futures=cancel_futures)
-        super().shutdown(wait, cancel_futures=cancel_futures)
-
-
-def _called_alone(fn: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 (as Executor)
-    with ProcessPoolExecutor(1, mp_context=worker_context(), initializer=_follow_the_parent) as alone:
-        return alone.submit(fn, *args).result()
 
 
 def worker_context() -> BaseContext:
@@ -185,8 +167,9 @@ def _cluster(address: str) -> Iterator[Executor]:
         raise InputError('--cluster needs dask.distributed; run pip install ".[dist]" in a clone') from None
     try:
         client = Client(address, timeout=REACH)
-    except (OSError, ValueError) as error:
-        text = f"cannot reach a scheduler at {address} ({error}); expected tcp://host:port of a running one"
+    except (OSError, ValueError, MemoryError, RuntimeError) as error:
+        why = "no dask scheduler answers there" if isinstance(error, MemoryError) else first_line(error)
+        text = f"cannot reach a scheduler at {address} ({why}); expected tcp://host:port of a running one"
         raise InputError(text) from None
     with client:
         _check_workers(client, address)

@@ -15,9 +15,9 @@ from residuum.engines import end_with_the_leader, engine
 from residuum.errors import InputError, say, traceback_kept
 from residuum.experiments import Experiment, Result, Stage, claim_folder, plan, run_all, write_requests, write_run
 from residuum.experiments.estimates import WorkLeft, work_left
-from residuum.experiments.planning import Outline, RowError, SeedPlan, Undecided, all_stages, forget_lines, outline
+from residuum.experiments.planning import Outline, RowError, SeedPlan, Undecided, forget_lines, outline
 from residuum.experiments.results import results_record
-from residuum.experiments.runner import Report, foreign_method
+from residuum.experiments.runner import Report
 from residuum.experiments.store import Store
 from residuum.parallel import SINGLE_PROCESS, Team, make_team
 from residuum.record import Requests, Results, Stored
@@ -36,9 +36,7 @@ T = TypeVar("T")
 class Resources:
     """What a run is carried out with: worker processes or a cluster, or processes that share each stage.
 
-    Work that is estimated to take more than `most_days` on one core is refused before it begins. With `apart`, methods
-    that are not ours run in processes of their own, which may crash; a script then needs the usual `if __name__ ==
-    "__main__"`.
+    Work that is estimated to take more than `most_days` on one core is refused before it begins.
     """
 
     workers: int = 1
@@ -47,7 +45,6 @@ class Resources:
     nodes: int = 1
     precision: str = "32-true"
     most_days: float = MOST_DAYS
-    apart: bool = False
 
     def __post_init__(self) -> None:
         if self.cluster is not None and not self.one_process:
@@ -198,10 +195,9 @@ def _computed(
     if sum(work.seconds.values()) > resources.most_days * 24 * 3600:
         text = f"expected work of at most {resources.most_days:g} days, got {work}"
         raise InputError(f"{text}; lower draws, epochs or seeds, or start it all the same with --yes")
-    apart = resources.apart and any(foreign_method(stage.settings) for stage in all_stages(plans))
     one = not resources.side_by_side or (work.short and not steps[0].scenario.audit.until)
     workers = 1 if one else resources.workers
-    where = nullcontext(executor) if executor else engine(workers, resources.cluster, apart=apart and team.size == 1)
+    where = nullcontext(executor) if executor else engine(workers, resources.cluster)
     with where as pool:  # a cluster that cannot be reached is said before anything else
         claim_folder(folder, kind)
         for line in _announced(steps, todo, work) if progress else ():

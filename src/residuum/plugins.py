@@ -8,9 +8,7 @@ the tables (`Table.find`) and never imported.
 import hashlib
 import importlib
 import importlib.util
-import os
 import sys
-import threading
 from collections import UserDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -37,10 +35,9 @@ def load_plugin(source: EntryPoint | str) -> Any:  # noqa: ANN401 (whatever stan
     text = source.value if isinstance(source, EntryPoint) else source
     place, _, name = text.rpartition(":")
     try:
-        with exits_raise():
-            if isinstance(source, EntryPoint):
-                return source.load()
-            module = _module_of_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+        if isinstance(source, EntryPoint):
+            return source.load()
+        module = _module_of_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever a stranger's module does when it is imported is the finding
@@ -51,23 +48,6 @@ def load_plugin(source: EntryPoint | str) -> Any:  # noqa: ANN401 (whatever stan
     except AttributeError:
         known = [key for key in vars(module) if not key.startswith("_")]
         raise unknown_name(f"name in {place}", name, known) from None
-
-
-@contextmanager
-def exits_raise() -> Iterator[None]:
-    """Have `os._exit`, which nothing could answer, raise SystemExit: in this thread and process, others may end."""
-    real, here = os._exit, (os.getpid(), threading.get_ident())
-
-    def leave(status: int) -> None:
-        if (os.getpid(), threading.get_ident()) == here:
-            raise SystemExit(status)
-        real(status)
-
-    os._exit = leave  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        os._exit = real
 
 
 def _module_of_file(path: Path) -> ModuleType:
@@ -124,7 +104,6 @@ class Table(UserDict[str, Thing], Generic[Thing]):
         self.kind, self.group, self.ours, self.accept, self.reserved = kind, group, dict(ours), accept, reserved
         self.sources: dict[str, str] = {}
         self.broken: dict[str, str] = {}
-        self.installed: set[str] = set()
         TABLES[group] = self
 
     @cached_property
@@ -140,13 +119,7 @@ class Table(UserDict[str, Thing], Generic[Thing]):
                 continue
             if name in self.reserved or table.setdefault(name, accepted) is not accepted:
                 self.broken[entry.name] = f"the name {name!r} of {entry.value} is taken; give it another"
-            else:
-                self.installed.add(name)
         return table
-
-    def is_foreign(self, name: str) -> bool:
-        """Tell whether a thing is not ours, and known to other processes too: by its source, or as it is installed."""
-        return name in self and (name in self.sources or name in self.installed)
 
     def find(self, name: str) -> Thing:
         """Return the thing of this name; an unknown one is an error with the nearest names."""
@@ -203,6 +176,29 @@ class Table(UserDict[str, Thing], Generic[Thing]):
         finally:
             if not known:
                 del self[name]
+
+
+def split_specs(text: str) -> list[str]:
+    """Return the parts of a comma-separated list of NAME[:key=value...]; a number goes on a value before it.
+
+    >>> split_specs("scrub:decay_epochs=3,5, gd,rurk:tau=0.1")
+    ['scrub:decay_epochs=3,5', 'gd', 'rurk:tau=0.1']
+    """
+    parts: list[str] = []
+    for part in (piece.strip() for piece in text.split(",")):
+        if parts and "=" in parts[-1] and _is_number(part):
+            parts[-1] += f",{part}"
+        else:
+            parts.append(part)
+    return parts
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def name_of(thing: Any, otherwise: str) -> str:  # noqa: ANN401 (classes and functions)

@@ -24,7 +24,7 @@ from residuum.experiments.runner import run_stages
 from residuum.experiments.settings import ScoreSettings, StageSettings
 from residuum.experiments.stages import read_record
 from residuum.experiments.store import Store
-from residuum.methods import SoftReset, methods
+from residuum.methods import SoftReset
 from residuum.types import InputError, child_seed
 
 MUCH_WORSE = 5.0  # points of validation accuracy
@@ -158,9 +158,8 @@ def tune(
     if budget is not None and budget <= brief:
         raise InputError(f"expected a budget above the {brief} passes of {innocents} innocents a seed, got {budget:g}")
     todo, workers = sum(map(len, stages)), min(resources.workers, len(stages)) if resources.side_by_side else 1
-    apart = resources.apart and any(methods().is_foreign(row.method) for row in experiment.rows)
     known_store = Store(Path(store))
-    where = engine(workers, resources.cluster, apart=apart)
+    where = engine(workers, resources.cluster)
     with known_store.in_use(), where as pool, shown(progress, todo) as report:
 
         def scores(*labels: str) -> list[list[Scores]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -115,3 +116,39 @@ def test_markup_in_a_name_is_printed_as_it_is(monkeypatch, capsys):
     monkeypatch.setattr("residuum.cli.listing.catalogue", lambda kind: {"[/x]": Entry(":smile: [/i]")})
     assert run_command(["list", "models"]) == 0
     assert ":smile: [/i]" in capsys.readouterr().out
+
+
+WINDOWS = """
+import signal, sys, os
+for name in ("SIGCHLD", "SIGKILL", "pthread_sigmask", "sigwaitinfo", "SIG_BLOCK"):
+    delattr(signal, name)
+for name in ("fork", "sched_getaffinity", "getuid"):
+    delattr(os, name)
+sys.modules |= {"fcntl": None, "pwd": None, "resource": None}
+from residuum.cli import run_command
+sys.exit(run_command(["list", "models"]))
+"""
+
+
+def test_the_command_line_needs_nothing_that_windows_lacks():
+    done = subprocess.run([sys.executable, "-c", WINDOWS], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "cnn" in done.stdout
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS])
+def test_what_the_system_refuses_is_one_line_without_a_traceback(number, logs, monkeypatch, capsys):
+    raising(monkeypatch, OSError(number, os.strerror(number), "/there/file"))
+    assert run_command(["list"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"residuum: error: {os.strerror(number)} (/there/file): ")
+    assert "the same command resumes" in said
+    assert list(logs.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinity")
+def test_as_many_workers_as_the_process_may_use():
+    one = sorted(os.sched_getaffinity(0))[:1]
+    code = f"import os; os.sched_setaffinity(0, {one}); from residuum.cli.options import Study; print(Study().workers)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout == "1\n"

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 
 PROGRAM = [sys.executable, "-m", "residuum", "run", "tiny"]
+TINY = ["--seeds", "1", "--draws", "2", "--set", "train.epochs=1", "--set", "relearn.epochs=1"]
+METHODS = """
+from typing import ClassVar
+from residuum.methods import Method
+
+class Raises(Method):
+    name: ClassVar[str] = "raises"
+    title: ClassVar[str] = "Raises"
+    def edit(self, model, splits, context):
+        raise ZeroDivisionError("mine")
+
+class RaisesInTheSecond(Method):
+    name: ClassVar[str] = "second"
+    title: ClassVar[str] = "Second"
+    def edit(self, model, splits, context):
+        if context.team.rank == 1:
+            raise ZeroDivisionError("mine")
+        return model
+"""
 
 
 def test_bad_input_is_said_once_before_other_processes_start(tmp_path):
@@ -26,3 +46,17 @@ def test_a_node_that_never_comes_is_waited_for_only_so_long(tmp_path):
     assert done.returncode == 1
     assert "waited 2 s for 2 processes at 127.0.0.1:29765" in done.stderr.splitlines()[-1]
     assert not any(tmp_path.iterdir())
+
+
+def test_a_row_that_fails_in_one_process_of_a_team_is_left_out_by_all(tmp_path):
+    (tmp_path / "bad.py").write_text(METHODS)
+    rows = "bad.py:Raises,bad.py:RaisesInTheSecond,gd"
+    arguments = [*PROGRAM, "--methods", rows, *TINY, "--devices", "2"]
+    done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=500)
+    assert done.returncode == 1
+    failures = [line for line in done.stderr.splitlines() if "residuum: row" in line]
+    assert len(failures) == 2
+    assert "row raises: method raises of bad.py failed (ZeroDivisionError: mine)" in failures[0]
+    record = json.loads((tmp_path / "runs/tiny/results.json").read_text())
+    assert list(record["failed"]) == ["raises", "second"]
+    assert list(record["methods"]) == ["original", "retrain", "control", "gd"]

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from residuum.cli.boundary import Commands, debugging, exit_code, flushed, may_bring_code, supervised
+from residuum.cli.boundary import Commands, debugging, exit_code, flushed
 
 # none of these modules loads torch: a command does so when it runs, not to say what its options are
 COMMANDS = {
@@ -37,11 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
     if COMPLETION in os.environ or given[:1] in (["--install-completion"], ["--show-completion"]):
         make_app()(given, prog_name="residuum")  # typer answers the shell and leaves
     gc.set_threshold(200_000)  # libraries make many objects and keep them: looking for garbage among them finds none
-
-    def carried_out() -> int:
-        return flushed(run_command(given))
-
-    code = supervised(carried_out, " ".join(given[:2])) if may_bring_code(given) else carried_out()
+    code = flushed(run_command(given))
     gc.freeze()  # the process ends: nobody needs it searched for garbage
     sys.exit(code)
 

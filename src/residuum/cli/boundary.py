@@ -1,34 +1,28 @@
-"""How a command ends: whatever it raises, or dies of, becomes one line on standard error and an exit code here."""
+"""How a command ends: whatever it raises becomes one line on standard error and an exit code here."""
 
+import errno
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import typer
 from typer.core import TyperGroup
 
-from residuum.errors import (
-    DEBUG,
-    RANK,
-    InputError,
-    LostProcessError,
-    MethodError,
-    first_line,
-    say,
-    tell,
-    traceback_kept,
-)
+from residuum.errors import DEBUG, RANK, InputError, LostProcessError, MethodError, first_line, tell, traceback_kept
 
 # typer keeps a private copy of click in some releases, so its base error is found through a public name
 COMMAND_LINE_ERROR: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
-FORWARDED = {signal.SIGINT, signal.SIGTERM}
-WATCHED = FORWARDED | {signal.SIGCHLD}
-DIE_WITH_THE_PARENT = 1  # PR_SET_PDEATHSIG of Linux
-FROM_THE_TERMINAL = 128  # SI_KERNEL: the whole group of processes gets that one
+# what the system refuses, and what to do about it: no fault of the program, so that nobody needs its traceback
+OUTSIDE = {
+    errno.ENOSPC: "make room there, or in the temporary folder (TMPDIR)",
+    errno.EDQUOT: "your quota is used up, make room",
+    errno.EROFS: "give a folder that can be written",
+    errno.EACCES: "ask its owner for the right to read and write, or give another folder",
+    errno.EPERM: "ask its owner for the right to read and write, or give another folder",
+}
 
 
 class Commands(TyperGroup):
@@ -72,6 +66,9 @@ def _answered(error: BaseException) -> int:
     if isinstance(error, PermissionError) and error.filename:
         _say(f"error: you may not use {error.filename}; ask its owner for the permission, or choose another folder")
         return REFUSED
+    if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+        _say(f"error: {error.strerror}: {str(error.filename)[:80]!r}; give the path of a file or folder")
+        return REFUSED
     _say(f"error: {_what_failed(error)}")
     return FAILED
 
@@ -79,6 +76,9 @@ def _answered(error: BaseException) -> int:
 def _what_failed(error: BaseException) -> str:
     if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
         return "nobody reads the output any more"
+    if isinstance(error, OSError) and error.errno in OUTSIDE:
+        where = f" ({error.filename})" if error.filename else ""
+        return f"{error.strerror}{where}: {OUTSIDE[error.errno]}; the same command resumes"
     if isinstance(error, LostProcessError | MethodError):
         return str(error) if error.__cause__ is None else f"{error}; {traceback_kept(error)}"
     left = isinstance(error, SystemExit)
@@ -112,59 +112,5 @@ def debugging(wanted: bool) -> Iterator[None]:
 def _say(message: str) -> None:
     rank = os.environ.get(RANK)
     who = "residuum" if rank is None else f"residuum rank {rank}"
-    tell(f"{who}: {' '.join(message.split())}", err=True)
-
-
-def may_bring_code(arguments: Sequence[str]) -> bool:
-    """Tell whether a command line may name code that is not ours, and whether this system lets us wait for it.
-
-    >>> may_bring_code(["run", "tiny", "--methods", "gd,mine.py:Mine"]), may_bring_code(["run", "tiny"])
-    (True, False)
-    """
-    named = any(":" in argument or argument.endswith(".toml") for argument in arguments)
-    return (named or "check" in arguments[:1]) and sys.platform == "linux" and "LOCAL_RANK" not in os.environ
-
-
-def supervised(command: Callable[[], int], what: str) -> int:
-    """Return the exit code of a command, run in a child; ended without one, by a crash or `_exit`, it has failed.
-
-    Python's own ways to leave are answered where the code runs, by the name of what left; below Python there are more.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
-    reader, writer = os.pipe()
-    parent, child = os.getpid(), os.fork()
-    if child == 0:
-        os.close(reader)
-        _end_with(parent)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        code = command()
-        os.write(writer, bytes([code]))
-        sys.exit(code)
-    os.close(writer)
-    status = _waited(child)
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    if said := os.read(reader, 1):
-        return said[0]
-    how = signal.Signals(-status).name if status < 0 else f"exit code {status}"
-    say(f"error: {what}: ended before it was done ({how}), from outside or by code that is not ours")
-    return FAILED
-
-
-def _waited(child: int) -> int:
-    """Return how a child ended, its signal as a negative number; pass on what this process is told meanwhile."""
-    while True:
-        got = signal.sigwaitinfo(WATCHED)
-        if got.si_signo in FORWARDED and got.si_code != FROM_THE_TERMINAL:
-            os.kill(child, got.si_signo)
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-
-
-def _end_with(parent: int) -> None:
-    """Have the kernel end this process when its parent is killed."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(DIE_WITH_THE_PARENT, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(FAILED)
+    shown = " ".join(message.split()).encode("utf-8", "backslashreplace").decode()  # a path may hold any bytes
+    tell(f"{who}: {shown}", err=True)

@@ -29,7 +29,7 @@ from residuum.methods import Method, first_problem, make_method, methods
 from residuum.models import MODELS
 from residuum.parallel import Compute
 from residuum.perturbations import PERTURBATIONS
-from residuum.plugins import Table
+from residuum.plugins import Table, split_specs
 from residuum.record import refuse_no_file_name
 from residuum.types import InputError, Splits, unknown_name
 
@@ -92,7 +92,7 @@ class Experiment(Strict):
         chosen = load_scenario(scenario, given, profile=profile, import_code=import_code)
         if requests is not None:
             chosen = chosen.after(_checked_requests(requests, given))
-        specs = methods.split(",") if isinstance(methods, str) else methods
+        specs = split_specs(methods) if isinstance(methods, str) else methods
         if specs is None and not import_code and "rows" not in given:
             _refuse_code(scenario, {"rows": [_labeled(spec)[1] for spec in chosen.rows]})
         rows = [parse_row(spec, chosen.methods, chosen.left_open) for spec in (chosen.rows if specs is None else specs)]

@@ -1,7 +1,7 @@
 """Run the stages of planned experiments on any executor, and gather what they left."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
@@ -10,13 +10,10 @@ from typing import Any
 
 from residuum.auditing.witnesses.ensembles import INNOCENT
 from residuum.data.loaders import loaded_dataset
-from residuum.errors import MethodError
 from residuum.experiments.experiment import Experiment
 from residuum.experiments.planning import Plans, RowError, SeedPlan, Undecided, all_stages, continued, plan, row_named
-from residuum.experiments.settings import StageSettings, UnlearnSettings
 from residuum.experiments.stages import GALLERY, MODEL, read_record
 from residuum.experiments.store import Stage, Store
-from residuum.methods import methods
 from residuum.parallel import SINGLE_PROCESS, Team, make_team
 from residuum.types import InputError
 
@@ -156,11 +153,11 @@ def _run_on(executor: Executor, stages: Sequence[Stage], store: Store, team: Tea
         while graph.is_active():
             ready.update(graph.get_ready())
             for key in [key for key in ordered if key in ready][: room - len(running)]:
-                running[_submitted(executor, store, ordered[key], team.compute.precision)] = ordered[key]
+                running[executor.submit(compute_alone, store, ordered[key], team.compute.precision)] = ordered[key]
                 ready.remove(key)
             for future in _first_done(running, executor):
                 stage = running.pop(future)
-                with row_named(stage.name), _death_blamed(stage):
+                with row_named(stage.name):
                     future.result()
                 graph.done(stage.key)
                 yield stage
@@ -169,37 +166,11 @@ def _run_on(executor: Executor, stages: Sequence[Stage], store: Store, team: Tea
             future.cancel()
 
 
-def _submitted(executor: Executor, store: Store, stage: Stage, precision: str) -> "Future[Path]":
-    """Give a stage to the executor; one whose method is not ours to a process of its own, where the executor can."""
-    apart = getattr(executor, "submit_apart", None)
-    submit = apart if apart and foreign_method(stage.settings) else executor.submit
-    future: Future[Path] = submit(compute_alone, store, stage, precision)
-    return future
-
-
 def compute_alone(store: Store, stage: Stage, precision: str) -> Path:
     """Compute a stage in this process, a worker's, in the precision of the run; return its folder."""
     team = make_team(None, precision=precision)
     team.launch()
     return store.compute(stage, team)
-
-
-def foreign_method(settings: StageSettings) -> str | None:
-    """Return the method that a stage runs, if it is not ours."""
-    name = settings.method if isinstance(settings, UnlearnSettings) else None
-    return name if name and methods().is_foreign(name) else None
-
-
-@contextmanager
-def _death_blamed(stage: Stage) -> Iterator[None]:
-    """Say which method it was whose process died."""
-    try:
-        yield
-    except BrokenExecutor as error:
-        if not (name := foreign_method(stage.settings)):
-            raise
-        why = "it crashed, left without a word, or took too much memory"
-        raise MethodError(f"the process of method {name} died: {why}") from error
 
 
 def _first_done(running: Iterable[Future[Path]], executor: Executor) -> set[Future[Path]]:

@@ -1,69 +1,22 @@
-"""Methods run behind a guard: what one of them breaks is found, named and put back, so that others are not harmed."""
+"""Methods run behind a guard: what one of them breaks is found and named, so that others are not harmed."""
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as torch_modules
 
 from residuum.errors import InputError, LostProcessError, MethodError, Stopped, first_line
 from residuum.methods.base import Context, Method
 from residuum.models import build_model, check_model
-from residuum.plugins import exits_raise, home_of
+from residuum.plugins import home_of
 from residuum.types import Samples, Splits, warn
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
-
-def _folder() -> str | None:
-    try:
-        return os.getcwd()
-    except FileNotFoundError:  # someone removed it
-        return None
-
-
-def _go_to(folder: str | None) -> None:
-    if folder is not None:
-        os.chdir(folder)
-
-
-def _global_hooks() -> dict[str, dict[int, Any]]:
-    return {kind: dict(getattr(torch_modules, f"_global{kind}")) for kind in HOOKS}
-
-
-def _set_global_hooks(before: Mapping[str, dict[int, Any]]) -> None:
-    for kind, hooks in before.items():
-        now = getattr(torch_modules, f"_global{kind}")
-        now.clear()
-        now.update(hooks)
-
-
-def _set_default_device(before: torch.device) -> None:
-    torch.set_default_device(None if before.type == "cpu" else before)  # None costs nothing from then on
-
-
-# what belongs to the whole process and would change the results of whoever comes next: how to read and to set it
-STATE: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
-    "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
-    "torch's default device": (torch.get_default_device, _set_default_device),
-    "torch's gradient switch": (torch.is_grad_enabled, torch._C._set_grad_enabled),
-    "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
-    "torch's deterministic algorithms": (
-        torch.are_deterministic_algorithms_enabled,
-        torch.use_deterministic_algorithms,
-    ),
-    "torch's hooks on all modules": (_global_hooks, _set_global_hooks),
-    "numpy's treatment of errors": (np.geterr, lambda before: np.seterr(**before)),
-    "the current folder": (_folder, _go_to),
-}
 
 
 @contextmanager
@@ -74,7 +27,7 @@ def guarded(method: Method, splits: Splits) -> Iterator[Splits]:
     that writes into its inputs has no result, and nobody else sees what it wrote. Ours are held to that by their tests.
     """
     own = splits if _is_ours(method) else _private(splits)
-    with blamed(method), state_kept(method):
+    with blamed(method):
         yield own
     for name, tensor in _tensors(own).items() if own is not splits else ():
         if not _same_bits(tensor, _tensors(splits)[name]):
@@ -85,37 +38,12 @@ def guarded(method: Method, splits: Splits) -> Iterator[Splits]:
 def blamed(method: Method) -> Iterator[None]:
     """Turn whatever a method raises, an attempt to end the program included, into an error that names it."""
     try:
-        with exits_raise():
-            yield
+        yield
     except (KeyboardInterrupt, LostProcessError, InputError, Stopped, Warning):
         raise
     except BaseException as error:  # whatever a stranger's method raises is the finding
         what = "tried to end the program" if isinstance(error, SystemExit) else "failed"
         raise MethodError(f"{described(method)} {what} ({first_line(error)})") from error
-
-
-@contextmanager
-def state_kept(method: Method) -> Iterator[None]:
-    """Put back what a method changes of the process's state, and warn of it."""
-    before = global_state()
-    try:
-        yield
-    finally:
-        for change in put_back(before):
-            warn(f"{described(method)} changed {change}; it was put back")
-
-
-def global_state() -> dict[str, Any]:
-    """Return what belongs to the whole process, by name."""
-    return {what: read() for what, (read, _) in STATE.items()}
-
-
-def put_back(before: Mapping[str, Any]) -> list[str]:
-    """Put back what has changed of the process's state, and return words on each change."""
-    changes = {what: now for what, now in global_state().items() if now != before[what]}
-    for what in changes:
-        STATE[what][1](before[what])
-    return [f"{what} ({_shown(before[what])} to {_shown(now)})" for what, now in changes.items()]
 
 
 def check_answer(method: Method, given: nn.Module, answer: object, splits: Splits, context: Context) -> nn.Module:
@@ -209,7 +137,3 @@ def _check_architecture(given: nn.Module, answer: nn.Module) -> None:
     shapes = [{name: tuple(v.shape) for name, v in state.items()} for state in (whole, answer.state_dict())]
     if shapes[0] != shapes[1]:
         raise InputError("its layers are not those of its architecture, so that no weights file could rebuild it")
-
-
-def _shown(value: object) -> str:
-    return "set" if isinstance(value, dict) else str(value)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from residuum.errors import first_line
 from residuum.methods import Context, SoftReset
 from residuum.methods.fresh import reinitialise, trainable_parts
 from residuum.metrics import accuracy
@@ -92,9 +93,16 @@ def role(number: int) -> str:
 def retrained(retrain: Retrain, samples: Any, seed: int) -> Made:  # noqa: ANN401 (as the user gave them)
     """Return what the user's training function makes of the retained samples, not wrapped yet."""
     start = time.perf_counter()
+    _refuse_other_arguments(retrain)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed % 2**63)
-        made = retrain(samples, seed)
+        try:
+            made = retrain(samples, seed)
+        except TypeError as error:
+            if "default_collate" not in str(error):
+                raise
+            hint = "retrain gets the items of your data set as they are; turn them into tensors there or in collate_fn"
+            raise InputError(f"retrain: a DataLoader cannot join the items ({first_line(error)}); {hint}") from error
     return Made(made, "retrain", seconds=time.perf_counter() - start)
 
 
@@ -148,6 +156,18 @@ def unwrapped(model: nn.Module) -> nn.Module:
             network._forward_pre_hooks_with_kwargs.pop(key, None)
     del network.input_space, network.adapter, network.fresh_network
     return network
+
+
+def _refuse_other_arguments(retrain: Retrain) -> None:
+    try:
+        signature = inspect.signature(retrain)
+    except (TypeError, ValueError):  # a function without one
+        return
+    try:
+        signature.bind(None, 0)
+    except TypeError as error:
+        text = f"expected a function retrain(samples, seed) -> model, got one with {signature} ({error})"
+        raise InputError(text) from None
 
 
 def trained_by(recipe: Recipe, model: nn.Module, samples: Samples, seed: int) -> Made:

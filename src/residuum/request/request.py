@@ -24,6 +24,7 @@ from residuum.methods.as_trained import AsTrained
 from residuum.models import ShiftedAt, check_model, space_of, with_shift, wrap_like
 from residuum.models.unlearned import mark_unlearned, unlearned_ids
 from residuum.models.weights import state_hash
+from residuum.models.wrapping import no_network
 from residuum.request.checking import (
     Check,
     accuracies,
@@ -178,7 +179,7 @@ class Request:
         """Return the splits, with as many classes as the model has outputs; refuse a model that cannot take them."""
         splits = self.splits
         if not isinstance(model, nn.Module):
-            raise InputError(f"expected a model (nn.Module), got {type(model).__name__}")
+            raise no_network(model, "as the model")
         self._refuse_other_inputs(model)
         if self.class_names is None:
             splits = replace(splits, class_names=as_many_names(model, splits))
