@@ -262,6 +262,8 @@ def test_the_generator_of_the_models_own_device_is_seeded_and_put_back(monkeypat
         assert torch.initial_seed() == 11
     assert state == {"cuda": 7}
     assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_batch_norm_with_a_last_batch_of_one_says_what_to_do():
     net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
     samples = Samples(torch.rand(5, 2), torch.tensor([0, 1, 0, 1, 0]), tuple("abcde"))

@@ -319,6 +319,8 @@ def _check_row(where: str, audit: Audit, counts: Any) -> None:  # noqa: ANN401 (
     stated = audit.curve("unlearn_accuracy").value
     if None not in stated and not np.allclose(np.array(stated, float), wrong, rtol=0, atol=1e-9):
         raise InputError(f"{where}: expected the counts that its numbers come from, got others; run it again")
+
+
 def _has_hash(path: Path, digest: str) -> bool:
     try:
         return file_sha256(path) == digest

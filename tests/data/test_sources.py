@@ -181,6 +181,8 @@ def test_images_with_the_channels_last_are_refused_as_by_from_arrays(tmp_path):
     with pytest.raises(InputError, match=r"got \(8, 8, 3\) with the channels last; give the data set transform="):
         read_source(arrays)
     assert read_source((x.transpose(0, 3, 1, 2), y)).samples.shape == (3, 8, 8)
+
+
 def test_vectors_of_a_hugging_face_data_set_are_not_stacked():
     items = Items([{"features": row.tolist(), "label": label} for row, label in zip(X, Y, strict=True)])
     assert torch.equal(read_source(items).samples.x, X)

@@ -403,6 +403,8 @@ def test_answers_of_the_reference_that_differ_between_rows_are_refused(runs, tmp
     write_arrays(path, arrays, compress=False)
     with pytest.raises(InputError, match="expected the reference's answers of the other rows"):
         check_counts(out, record)
+
+
 @pytest.mark.parametrize("hashed", [True, False])
 @pytest.mark.parametrize("what", ["folder", "loop", "pipe"])
 def test_counts_that_are_no_file_are_refused_at_once(what, hashed, runs, tmp_path, capsys):
