@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -131,3 +134,44 @@ def test_the_command_logs_a_stored_run(run, tmp_path, capsys):
     assert run_command(["log", str(run.folder), "tensorboard", str(tmp_path / "board")]) == 0
     assert sorted(each.name for each in (tmp_path / "board" / "digits").iterdir()) == sorted(GOLDEN["methods"])
     assert f"{len(GOLDEN['methods'])} rows of digits" in capsys.readouterr().out
+
+
+class FakeMlflow:
+    """The part of MLflow that is used, with its rule on names of metrics."""
+
+    def __init__(self, tracking_uri):
+        self.metrics = []
+
+    def get_experiment_by_name(self, name):
+        return None
+
+    def create_experiment(self, name):
+        return "1"
+
+    def create_run(self, experiment, tags):
+        return SimpleNamespace(info=SimpleNamespace(run_id="r"))
+
+    def log_param(self, run, name, value):
+        pass
+
+    def log_metric(self, run, name, value, step=0):
+        assert re.fullmatch(r"[\w\-./: ]+", name, re.ASCII), name
+        self.metrics.append(name)
+
+    def set_terminated(self, run):
+        pass
+
+
+def test_mlflow_gets_names_that_it_takes(tmp_path, monkeypatch):
+    crafted = json.loads(json.dumps(GOLDEN).replace('"gaussian"', '"fgsm:target=random"'))
+    (tmp_path / "digits").mkdir()
+    (tmp_path / "digits" / "results.json").write_text(json.dumps(crafted))
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=FakeMlflow))
+    log_run(Run.load(tmp_path / "digits"), logger := MLflowLogger(tmp_path / "ml"))
+    assert "fgsm:target_random/pooled" in logger.client.metrics
+
+
+def test_a_place_that_cannot_be_written_is_one_line(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run_command(["log", "digits", "tensorboard", "/proc/x"]) == 2
+    assert "cannot write to /proc/x" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from residuum.checkpoint import Checkpoint
 from residuum.minibatches import cropped, draw_crops
 from residuum.models import build_model
 from residuum.training import Recipe, TrainingPhase, counting_passes, cross_entropy, fit, project, train
-from residuum.types import InputError, child_seed, generator
+from residuum.types import InputError, Samples, child_seed, generator
 
 
 def hand_written(model, samples, recipe, seed):
@@ -227,3 +227,11 @@ def test_a_training_stopped_at_an_epoch_goes_on_as_if_it_had_not(splits, same_we
 def test_a_young_checkpoint_is_not_written_again(tmp_path):
     Checkpoint(tmp_path / "training.pt", every=1000).save(dict)
     assert not (tmp_path / "training.pt").exists()
+
+
+def test_batch_norm_with_a_last_batch_of_one_says_what_to_do():
+    net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    samples = Samples(torch.rand(5, 2), torch.tensor([0, 1, 0, 1, 0]), tuple("abcde"))
+    with pytest.raises(InputError, match="batch of one sample, such as the last one; give drop_last=true"):
+        train(net, samples, Recipe(epochs=1, batch_size=2), seed=1)
+    train(net, samples, Recipe(epochs=1, batch_size=2, drop_last=True), seed=1)

@@ -19,7 +19,7 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
-from residuum.errors import InputError, LostProcessError
+from residuum.errors import InputError, LostProcessError, first_line
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -167,8 +167,9 @@ def _cluster(address: str) -> Iterator[Executor]:
         raise InputError("--cluster needs dask.distributed; install residuum[dist]") from None
     try:
         client = Client(address, timeout=REACH)
-    except (OSError, ValueError) as error:
-        text = f"cannot reach a scheduler at {address} ({error}); expected tcp://host:port of a running one"
+    except (OSError, ValueError, MemoryError, RuntimeError) as error:
+        why = "no dask scheduler answers there" if isinstance(error, MemoryError) else first_line(error)
+        text = f"cannot reach a scheduler at {address} ({why}); expected tcp://host:port of a running one"
         raise InputError(text) from None
     with client:
         _check_workers(client, address)

@@ -7,6 +7,7 @@ A tracker is anything with `log_row`; its package is imported when a logger is m
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -59,7 +60,11 @@ def log_run(run: Run, logger: Logger) -> None:
         >>> log_run(Run.load("runs/digits"), Printer())  # doctest: +SKIP
     """
     for row in logged_rows(run):
-        logger.log_row(row)
+        try:
+            logger.log_row(row)
+        except OSError as error:
+            place = error.filename or getattr(logger, "place", "the tracker's folder")
+            raise InputError(f"cannot write to {place}: {error.strerror or error}; give another place") from error
 
 
 def logged_rows(run: Run) -> Iterator[LoggedRow]:
@@ -116,11 +121,20 @@ class MLflowLogger:
         for name, value in row.settings.items():
             self.client.log_param(key, name, value)
         for name, number in row.values.items():
-            self.client.log_metric(key, name, number)
+            self.client.log_metric(key, metric_name(name), number)
         for step, values in row.points():
             for name, number in values.items():
-                self.client.log_metric(key, name, number, step=step)
+                self.client.log_metric(key, metric_name(name), number, step=step)
         self.client.set_terminated(key)
+
+
+def metric_name(text: str) -> str:
+    """Return a name that MLflow takes: letters, digits, spaces and _ - . / : are all that it allows.
+
+    >>> metric_name("fgsm:target=random/pooled")
+    'fgsm:target_random/pooled'
+    """
+    return re.sub(r"[^\w\-./: ]", "_", text, flags=re.ASCII)
 
 
 class WandbLogger:

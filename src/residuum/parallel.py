@@ -170,7 +170,14 @@ def _make_fabric(devices: int, nodes: int, precision: str) -> Fabric:
 
 def _connection() -> timedelta:
     given = os.environ.get("RESIDUUM_CONNECTION")
-    return timedelta(seconds=float(given)) if given else CONNECTION
+    try:
+        seconds = float(given) if given else CONNECTION.total_seconds()
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds <= PATIENCE.total_seconds():
+        most = f"{PATIENCE.total_seconds():.0f}"
+        raise InputError(f"RESIDUUM_CONNECTION: expected seconds above 0, at most {most}, got {given!r}")
+    return timedelta(seconds=seconds)
 
 
 @contextmanager

@@ -165,6 +165,29 @@ class Table(UserDict[str, Thing], Generic[Thing]):
                 del self[name]
 
 
+def split_specs(text: str) -> list[str]:
+    """Return the parts of a comma-separated list of NAME[:key=value...]; a number goes on a value before it.
+
+    >>> split_specs("scrub:decay_epochs=3,5, gd,rurk:tau=0.1")
+    ['scrub:decay_epochs=3,5', 'gd', 'rurk:tau=0.1']
+    """
+    parts: list[str] = []
+    for part in (piece.strip() for piece in text.split(",")):
+        if parts and "=" in parts[-1] and _is_number(part):
+            parts[-1] += f",{part}"
+        else:
+            parts.append(part)
+    return parts
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def name_of(thing: Any, otherwise: str) -> str:  # noqa: ANN401 (classes and functions)
     """Return a thing's own `name`, or what it is called where it stands."""
     name = getattr(thing, "name", None) if callable(thing) else None

@@ -22,7 +22,7 @@ from residuum.minibatches import Batch as Batch  # noqa: PLC0414 (methods take i
 from residuum.minibatches import MiniBatches
 from residuum.models import device_of, module_flags
 from residuum.parallel import SINGLE_PROCESS, Team
-from residuum.types import Samples, child_seed, generator
+from residuum.types import InputError, Samples, child_seed, generator
 
 Progress = Callable[[int, int], None]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -100,6 +100,14 @@ class Recipe:
             betas = (self.momentum, 0.999)
             return PlainAdamW(weights, lr=self.lr, betas=betas, weight_decay=self.weight_decay)
         return PlainSGD(weights, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
+
+    @field_validator("lr", "weight_decay", "sigma")
+    @classmethod
+    def _not_negative(cls, value: float | None) -> float | None:
+        """Hold methods with a default of their own to it, too."""
+        if value is not None and not 0 <= value < math.inf:
+            raise ValueError("expected a finite number, 0 or more")
+        return value
 
     @field_validator("epochs")
     @classmethod
@@ -207,7 +215,7 @@ def fit(
                     model.train(recipe.bn_mode == "train")
                     for module in frozen:
                         module.eval()
-                    with team.autocast():
+                    with team.autocast(), _batch_norm_advised():
                         loss = phase.loss(model, batch, paired, loss_noise)
                     _step(optimiser, loss, recipe, noise, team, where=f"epoch {epoch + 1}")
                     after_step(model)
@@ -222,6 +230,18 @@ def fit(
                 break
     optimiser.zero_grad(set_to_none=True)
     return int(team.all_reduce_sum(torch.tensor(passes[0])))
+
+
+@contextmanager
+def _batch_norm_advised() -> Iterator[None]:
+    """Say what to do where a last batch of one sample is too small for batch-norm."""
+    try:
+        yield
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        hint = "give drop_last=true, another batch_size, or bn_mode=eval"
+        raise InputError(f"batch-norm cannot learn from a batch of one sample, such as the last one; {hint}") from error
 
 
 def _step(optimiser: Optimizer, loss: Tensor, recipe: Recipe, noise: torch.Generator, team: Team, where: str) -> None:

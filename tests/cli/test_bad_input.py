@@ -56,6 +56,7 @@ RECORDS = {
     "curve-short": changed(*AUDIT, "residual_knowledge", "pooled", to=[1.0]),
     "draws-list": changed(*AUDIT, "draws", to=[[]]),
     "form": changed("scenario", "form", to="neither"),
+    "no-results": changed("methods", "gd", "per_seed", to={}),
     "metrics": changed("methods", "gd", "per_seed", "131", "metrics", to=3),
     "nan": json.dumps(RUN).replace('"passes": ', '"seconds": NaN, "passes": ', 1),
 }
@@ -84,6 +85,7 @@ def home(tmp_path_factory):
         (folder / f"{name}.json").write_text(text)
     (folder / "folder").mkdir()
     (folder / "empty").write_text("")
+    (folder / "large").write_text("id\n" * 400_000)
     (folder / "binary").write_bytes(b"\xff\xfe\x00\x80")
     (folder / "requests.txt").write_text("class=8\nclas=9\n")
     (folder / "text.npz").write_text("no zip")
@@ -134,6 +136,16 @@ run tiny --methods gd:lr=nan: lr
 run tiny --methods gd:lr=inf: lr
 run tiny --methods gd:lr=[[[[: lr
 run tiny --methods gd:batch_size=0: batch_size
+run tiny --methods gd:lr=true: Input should be a valid number
+run tiny --set train.lr=false: train.lr
+run tiny --set audit.draws=true: draws
+run tiny --methods gd:weight_decay=-1: expected a finite number, 0 or more
+run tiny --methods amun:weight_decay=nan: expected a finite number, 0 or more
+run tiny --methods ct:weight_decay=inf: expected a finite number, 0 or more
+run tiny --methods rurk:v=100000000000: Input should be less than or equal to 1000
+run tiny --methods rurk:attack_steps=1000000000: attack_steps
+run tiny --methods gd:epochs=1,2: epochs
+run tiny --methods gd,5: unknown method '5'
 run tiny --methods ga:epochs=-1: epochs
 run tiny --methods gd:__class__=1: unknown setting of gd
 run tiny --methods gd --methods: requires an argument
@@ -146,6 +158,11 @@ run tiny --seeds=-1: seeds
 run tiny --seeds 1,1: none twice
 run tiny --seeds 99999999999999999999: seeds
 run tiny --set seeds=-5: seeds
+run tiny --seeds 1 --set seeds=2: expected --seeds or --set seeds=, got both
+run tiny --draws 3 --set audit.draws=4: expected --draws or --set audit.draws=, got both
+run tiny --perturbations gaussian --set audit.perturbations=fgsm: got both
+run tiny --references 3 --set references=2: expected --references or --set references=, got both
+tune tiny --method gd --set seeds=4: expected the seeds of tune in --seeds
 run tiny --set data.split_seed=-1: split_seed
 # settings
 run tiny --set x: expected key=value
@@ -230,6 +247,13 @@ run tiny --request ids=missing.txt: missing.txt
 run tiny --request ids=empty: no ids
 run tiny --request ids=binary: UTF-8
 run tiny --request ids=folder: folder
+run tiny --request ids=/dev/zero: it is not a regular file
+run tiny --request ids=/dev/urandom: it is not a regular file
+run tiny --requests /dev/zero: it is not a regular file
+run tiny --request ids=pipe: nothing came through this pipe for 0.2 s
+run tiny --requests pipe: nothing came through this pipe
+store forget --ids /dev/zero --store folder: /dev/zero
+run tiny --request ids=large: has more than 1 MiB; expected a list
 run tiny --requests missing.txt: missing.txt
 run tiny --requests empty: no requests
 run tiny --requests binary: UTF-8
@@ -240,6 +264,8 @@ run tiny --request class=8 --request class=8: request 2
 # the audit
 run tiny --perturbations gausian: did you mean gaussian
 run tiny --perturbations '': perturbation
+run tiny --perturbations gaussian:at=x: unknown layer for gaussian:at= 'x'
+run tiny --perturbations substitution --set audit.taus.substitution=0.1: expected token ids
 run tiny --perturbations gaussian,gaussian: gaussian
 run tiny --perturbations pgd:steps=x: steps
 run tiny --perturbations pgd:steps=-1: steps
@@ -320,6 +346,8 @@ sweep: Missing argument
 sweep tiny: Missing option
 %(sweep)s --grid lr: expected key=value
 %(sweep)s --grid lr=: expected field=value,value
+%(sweep)s --grid lr=0.1,,0.2: none of them empty
+%(sweep)s --grid lr=%(many)s --grid momentum=%(many)s: expected at most 1000 settings in a grid, got 25000000
 %(sweep)s --grid lrr=1: unknown setting of gd
 %(sweep)s --grid lr=1 --grid lr=2: each field once
 %(sweep)s --grid lr=x: lr
@@ -402,6 +430,7 @@ store ls --store missing: missing
 
 def table():
     words = {"long": LONG, "deep": "[" * 100_000, "sweep": SWEEP, "folders": "d/" * 2500}
+    words["many"] = ",".join(map(str, range(5000)))
     for line in LINES.strip().splitlines():
         if not line.startswith("#"):
             command, _, said = (line % words).rpartition(": ")
@@ -430,6 +459,8 @@ def test_one_line_exit_code_2_nothing_left_behind(command, said, home, monkeypat
     monkeypatch.delenv("RESIDUUM_DATA", raising=False)
     for work in ("residuum.execution.run_all", "residuum.tuning.run_stages"):
         monkeypatch.setattr(work, None)  # whoever gets that far was not refused
+    monkeypatch.setattr("residuum.data.files.SILENCE", 0.2)
+    monkeypatch.setattr("residuum.data.files.MOST_BYTES", 2**20)
     before, start = left(home), time.process_time()
     code = run_command(shlex.split(command))
     seconds = time.process_time() - start
@@ -442,3 +473,21 @@ def test_one_line_exit_code_2_nothing_left_behind(command, said, home, monkeypat
     assert captured.err.startswith("residuum: error: ")
     assert said in captured.err
     assert seconds < 10
+
+
+def test_a_list_of_ids_comes_through_a_pipe(home, monkeypatch):
+    from residuum.data.ids import read_ids
+
+    reader, writer = os.pipe()
+    os.write(writer, b"a\nb\n")
+    os.close(writer)
+    assert read_ids(Path(f"/dev/fd/{reader}")) == ("a", "b")
+    os.close(reader)
+
+
+def test_a_connection_time_that_is_no_number_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for text in ("abc", "nan", "-1", "inf"):
+        monkeypatch.setenv("RESIDUUM_CONNECTION", text)
+        assert run_command(["run", "tiny", "--devices", "2"]) == 2
+        assert f"RESIDUUM_CONNECTION: expected seconds above 0, at most 86400, got '{text}'" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -127,3 +128,21 @@ def test_the_command_line_needs_nothing_that_windows_lacks():
     done = subprocess.run([sys.executable, "-c", WINDOWS], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "cnn" in done.stdout
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS])
+def test_what_the_system_refuses_is_one_line_without_a_traceback(number, logs, monkeypatch, capsys):
+    raising(monkeypatch, OSError(number, os.strerror(number), "/there/file"))
+    assert run_command(["list"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"residuum: error: {os.strerror(number)} (/there/file): ")
+    assert "the same command resumes" in said
+    assert list(logs.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinity")
+def test_as_many_workers_as_the_process_may_use():
+    one = sorted(os.sched_getaffinity(0))[:1]
+    code = f"import os; os.sched_setaffinity(0, {one}); from residuum.cli.options import Study; print(Study().workers)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout == "1\n"

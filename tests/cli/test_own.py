@@ -52,6 +52,10 @@ def train(samples, seed):
     return net
 
 
+def no_seed(samples):
+    return HerNet(3)
+
+
 def forgetful(samples, seed):
     return None
 
@@ -100,13 +104,24 @@ def folder(tmp_path_factory):
 
 def write_bad_files(home, x, y):
     for name, text in {
-        "none.txt": "# nothing\n", "stranger.txt": "nobody\n", "twice.txt": "train-3\ntrain-3\n",
+        "p.txt": "p\n", "none.txt": "# nothing\n", "stranger.txt": "nobody\n", "twice.txt": "train-3\ntrain-3\n",
         "held.txt": "held-3\n", "real.csv": "id,a,label\np,1,0.5\nq,2,1.5\n",
         "broken.py": "def (", "raising.py": "raise SystemExit(3)\n", "w.txt": "weights", "empty.csv": "",
         "words.csv": "id,a,label\np,red,0\nq,1,1\n", "ragged.csv": "id,a,label\np,1\n",
     }.items():  # fmt: skip
         (home / name).write_text(text)
     (home / "all.txt").write_text("".join(f"train-{k}\n" for k in range(90)))
+    sparse = {"body.weight": torch.eye(6).to_sparse()}
+    for name, state in {
+        "sparse": sparse,
+        "meta": {"w": torch.zeros(2, device="meta")},
+        "keys": {3: torch.zeros(2)},
+    }.items():
+        torch.save(state, home / f"{name}.pt")
+    np.savez(home / "column.npz", x=x, y=y[:, None])
+    np.savez(home / "floats.npz", x=x, y=y.astype(float))
+    np.savez(home / "huge.npz", x=x, y=np.where(np.arange(90) == 5, 2**40, y))
+    (home / "square.csv").write_text("id,a,label\np,1,\u00b2\nq,2,\u00b9\n")
     (home / "latin.txt").write_bytes(b"caf\xe9\n")
     torch.save({"body.weight": Malicious()}, home / "evil.pt")
     (home / "raw.pt").write_bytes(pickle.dumps(Malicious()))
@@ -209,6 +224,19 @@ BAD = [
     ("unlearn", {"--weights": "cut.pt"}, "damaged"),
     ("unlearn", {"--weights": "cut.safetensors"}, "truncated or no safetensors"),
     ("unlearn", {"--weights": "other.safetensors"}, "another architecture"),
+    ("unlearn", {"--weights": "sparse.pt"}, "expected plain weights, got a sparse, quantized or empty tensor"),
+    ("unlearn", {"--weights": "meta.pt"}, "expected plain weights"),
+    ("unlearn", {"--weights": "keys.pt"}, "expected names of weights, got 3"),
+    ("unlearn", {"--data": "column.npz"}, "give y.squeeze(1)"),
+    ("unlearn", {"--data": "floats.npz"}, "give y.long()"),
+    ("unlearn", {"--data": "huge.npz"}, "labels must be below 1048576"),
+    ("unlearn", {"--data": "square.csv", "--forget": "p.txt"}, "fc.weight has shape (3, 16), the model needs (2, 16)"),
+    ("unlearn", {"--categorical": "1.5"}, "--categorical: expected comma-separated whole numbers, got '1.5'"),
+    ("unlearn", {"--categorical": "nan"}, "--categorical: expected comma-separated whole numbers, got 'nan'"),
+    ("unlearn", {"--class-names": "a,b,b"}, "class_names: 'b' occurs 2 times"),
+    ("audit", {"--perturbations": "substitution"}, "expected token ids"),
+    ("audit", {"--unlearned": "runs/lr=0.1/no.pt"}, "runs/lr=0.1/no.pt does not exist"),
+    ("audit", {"--reference": None, "--control": [], "--retrain": "net.py:no_seed"}, "retrain(samples, seed) -> model"),
     ("unlearn", {"--data": "nowhere"}, "expected a folder of class folders"),
     ("unlearn", {"--data": "multi.npz"}, "single label"),
     ("unlearn", {"--data": "real.csv"}, "single label"),
@@ -283,3 +311,22 @@ def test_bad_input_is_one_line_exit_code_2_and_nothing_half_written(
     left = {path for path in folder.rglob("*") if "__pycache__" not in path.parts} - before.keys()
     assert not [path for path in left if path.is_file()]
     assert not (folder / "ran").exists()
+
+
+def test_a_path_with_an_equals_sign_is_no_label(folder, monkeypatch):
+    from residuum.cli.own import labelled
+
+    monkeypatch.chdir(folder)
+    (folder / "lr=0.1").mkdir()
+    (folder / "lr=0.1" / "model.pt").touch()
+    assert {label: str(path) for label, path in labelled(["lr=0.1/model.pt", "b=w.pt"]).items()} == {
+        "model": "lr=0.1/model.pt",
+        "b": "w.pt",
+    }
+
+
+def test_boolean_features_are_zeros_and_ones(folder, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(folder)
+    np.savez(tmp_path / "bool.npz", x=table(90, 1)[0] > 0, y=table(90, 1)[1], ids=[f"train-{k}" for k in range(90)])
+    given = UNLEARN | {"--data": str(tmp_path / "bool.npz"), "--out": str(tmp_path / "new.pt")}
+    assert run_command(arguments("unlearn", given)) == 0

@@ -189,3 +189,11 @@ def test_the_folder_itself_may_lie_below_a_name_that_is_not_utf8(folder_of_two, 
     root.mkdir()
     folder_of_two.rename(root / "mine")
     assert len(load_dataset("mine", root=root).fingerprint) == 64
+
+
+def test_a_first_image_that_is_no_square_is_called_so(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (8, 6)).save(tmp_path / name / "1.png")
+    with pytest.raises(InputError, match=r"1.png has 8x6 pixels, which is no square; give the size"):
+        load_dataset(str(tmp_path))

@@ -165,3 +165,35 @@ def test_ids_are_matched_by_path_by_name_and_by_stem():
 
 def test_positions_are_ids_where_nothing_else_is():
     assert matched_ids([2, 0], read_source((X, Y)).samples) == ("2", "0")
+
+
+def test_vectors_of_a_hugging_face_data_set_are_not_stacked():
+    items = Items([{"features": row.tolist(), "label": label} for row, label in zip(X, Y, strict=True)])
+    assert torch.equal(read_source(items).samples.x, X)
+
+
+@pytest.mark.parametrize(("mode", "channels"), [("RGB", 3), ("L", 1)])
+def test_pictures_of_a_hugging_face_data_set_have_their_channels_first(mode, channels):
+    pictures = [Image.new(mode, (5, 4), 51 * k if mode == "L" else (51 * k, 0, 255)) for k in range(3)]
+    items = Items([{"image": picture, "label": label} for picture, label in zip(pictures, Y, strict=True)])
+    read = read_source(items).samples
+    assert read.shape == (channels, 4, 5)
+    assert torch.allclose(read.x[:, 0, 0, 0], torch.tensor([0, 0.2, 0.4]))
+
+
+def test_items_that_a_loader_cannot_join_are_refused_with_what_to_do():
+    from torch import nn
+    from torch.utils.data import DataLoader
+
+    from residuum import Request
+
+    def train(samples, seed):
+        for _ in DataLoader(samples, batch_size=2):
+            pass
+
+    pictures = Items([{"image": Image.new("L", (2, 2), k), "label": k % 2} for k in range(6)])
+    net = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    with pytest.raises(
+        InputError, match=r"a DataLoader cannot join the items .* turn them into tensors there or in coll"
+    ):
+        Request(pictures, ["0"], retrain=train).references(net, 1)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -329,3 +331,17 @@ import residuum.experiments, residuum.reporting, residuum.cli
 residuum.cli.make_app()
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_web_server_in_place_of_a_scheduler_is_one_line():
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def answer():
+        with server.accept()[0] as visitor:
+            visitor.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            time.sleep(0.2)
+
+    threading.Thread(target=answer, daemon=True).start()
+    address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+    with server, pytest.raises(InputError, match=f"cannot reach a scheduler at {address} "), engine(cluster=address):
+        pass

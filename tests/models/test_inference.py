@@ -165,3 +165,29 @@ def test_the_model_is_left_as_it_was():
     check_model(model, SAMPLES, 3)
     assert all(module.training for module in model.modules())
     assert all(torch.equal(v, state[k]) for k, v in model.state_dict().items())
+
+
+@pytest.mark.parametrize("shape", [(11, 1), (11,)])
+def test_one_logit_for_two_classes_is_refused_with_a_way_out(shape, samples):
+    from residuum import wrap
+
+    class One(nn.Module):
+        def forward(self, x):
+            return x.flatten(1).sum(1).reshape(len(x), *shape[1:])
+
+    with pytest.raises(
+        InputError, match=r"returns one logit z for 2 classes; make it two: wrap\(\.\.\., logits="
+    ) as said:
+        check_model(One(), samples, 2)
+    advice = str(said.value).rpartition("logits=")[2][:-1]
+    two = wrap(One(), logits=eval(advice))
+    check_model(two, samples, 2)
+    assert torch.equal(forward(two, samples)[:, 1], forward(One(), samples).flatten())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_model_of_another_dtype_is_refused_with_what_to_do(samples, dtype):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+    with pytest.raises(InputError, match=rf"its weights are {dtype} and inputs are float32: give model.float\(\)"):
+        check_model(model.to(dtype), samples, 3)
+    check_model(model.float(), samples, 3)

@@ -129,6 +129,30 @@ def test_a_state_dict_inside_a_checkpoint_of_a_parallel_model_is_found(net, tmp_
     assert torch.equal(wrap(Net(), tmp_path / "c.pt").fc.weight, net.fc.weight)
 
 
+@pytest.mark.parametrize("prefix", ["_orig_mod.", "module.", "module._orig_mod.", "_orig_mod.module."])
+@pytest.mark.parametrize("name", ["w.safetensors", "w.pt"])
+def test_prefixes_of_compiled_and_parallel_models_are_taken_off(net, prefix, name, tmp_path):
+    wrapped = net
+    for part in reversed(prefix.split(".")[:-1]):
+        wrapped = nn.ModuleDict({part: wrapped})
+    save_state(wrapped, tmp_path / name)
+    assert torch.equal(wrap(Net(), tmp_path / name).fc.weight, net.fc.weight)
+    load_state(wrapped, tmp_path / name)  # her network may have the prefix itself
+
+
+def test_what_is_no_network_is_refused_with_what_to_give(net):
+    from sklearn.linear_model import LogisticRegression
+
+    with pytest.raises(
+        InputError, match=r"got LogisticRegression; to audit a model m with predict_proba, give an nn.M"
+    ):
+        wrap(LogisticRegression())
+    with pytest.raises(InputError, match=r"got Net; build it first: Net\(\)"):
+        wrap(Net)
+    with pytest.raises(InputError, match=r"got str; give a torch.nn.Module"):
+        wrap("net.pt")
+
+
 class Malicious:
     def __reduce__(self):
         return (exec, ("import pathlib; pathlib.Path('ran').touch()",))

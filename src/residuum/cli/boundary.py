@@ -1,5 +1,6 @@
 """How a command ends: whatever it raises becomes one line on standard error and an exit code here."""
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,14 @@ from residuum.errors import DEBUG, RANK, InputError, LostProcessError, MethodErr
 COMMAND_LINE_ERROR: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+# what the system refuses, and what to do about it: no fault of the program, so that nobody needs its traceback
+OUTSIDE = {
+    errno.ENOSPC: "make room there, or in the temporary folder (TMPDIR)",
+    errno.EDQUOT: "your quota is used up, make room",
+    errno.EROFS: "give a folder that can be written",
+    errno.EACCES: "ask its owner for the right to read and write, or give another folder",
+    errno.EPERM: "ask its owner for the right to read and write, or give another folder",
+}
 
 
 class Commands(TyperGroup):
@@ -54,6 +63,9 @@ def _answered(error: BaseException) -> int:
     if isinstance(error, InputError | COMMAND_LINE_ERROR):
         _say(f"error: {error.format_message() if isinstance(error, COMMAND_LINE_ERROR) else error}")  # type: ignore[attr-defined]
         return REFUSED
+    if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+        _say(f"error: {error.strerror}: {str(error.filename)[:80]!r}; give the path of a file or folder")
+        return REFUSED
     _say(f"error: {_what_failed(error)}")
     return FAILED
 
@@ -61,6 +73,9 @@ def _answered(error: BaseException) -> int:
 def _what_failed(error: BaseException) -> str:
     if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
         return "nobody reads the output any more"
+    if isinstance(error, OSError) and error.errno in OUTSIDE:
+        where = f" ({error.filename})" if error.filename else ""
+        return f"{error.strerror}{where}: {OUTSIDE[error.errno]}; the same command resumes"
     if isinstance(error, LostProcessError | MethodError):
         return str(error) if error.__cause__ is None else f"{error}; {traceback_kept(error)}"
     left = isinstance(error, SystemExit)
@@ -94,4 +109,5 @@ def debugging(wanted: bool) -> Iterator[None]:
 def _say(message: str) -> None:
     rank = os.environ.get(RANK)
     who = "residuum" if rank is None else f"residuum rank {rank}"
-    tell(f"{who}: {' '.join(message.split())}", err=True)
+    shown = " ".join(message.split()).encode("utf-8", "backslashreplace").decode()  # a path may hold any bytes
+    tell(f"{who}: {shown}", err=True)

@@ -48,13 +48,19 @@ def as_plain(kind: str, rows: dict[str, Entry]) -> dict[str, object]:
     """Return the lines of one kind as plain values; methods and perturbations with all settings."""
     if kind not in ("methods", "perturbations"):
         return {name: entry.about for name, entry in rows.items()}
-    return {name: {"about": entry.about, "settings": dict(entry.settings)} for name, entry in rows.items()}
+    return {name: {"about": entry.about, "settings": _given(kind, entry.settings)} for name, entry in rows.items()}
+
+
+def _given(kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a command takes; the radius of a perturbation is one of the audit's."""
+    return {key: value for key, value in settings.items() if kind != "perturbations" or key != "tau"}
 
 
 def names_table(title: str, rows: dict[str, Entry], *, detailed: bool) -> Table:
     """Return a list of names and what they are, in detail with settings: of gd all, of other methods what differs."""
     shared = rows[SHARING].settings if title == "methods" else {}
-    lines = {name: written(entry.settings_beside(shared)) for name, entry in rows.items()} if detailed else {}
+    lines = {name: written(_given(title, entry.settings_beside(shared))) for name, entry in rows.items()}
+    lines = lines if detailed else {}
     if shared and detailed:
         lines[SHARING] = written(shared)
     note = f"{NOTE} {SHARED}" if shared else NOTE
@@ -78,7 +84,16 @@ def _text(value: Any) -> str:  # noqa: ANN401 (a setting is of any type)
         return ",".join(map(_text, value))
     if value is None or isinstance(value, bool):
         return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return as_short(value) if isinstance(value, float) else str(value)
+
+
+def as_short(value: float) -> str:
+    """Return a number in few digits, but so many that it is read back as it is.
+
+    >>> as_short(0.5), as_short(2 / 255)
+    ('0.5', '0.00784313725490196')
+    """
+    return short if float(short := f"{value:g}") == value else repr(value)
 
 
 def check_target(

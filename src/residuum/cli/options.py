@@ -7,7 +7,7 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from importlib.resources import files
@@ -19,6 +19,7 @@ import typer
 from residuum.cli.catalogue import catalogue
 from residuum.engines import worker_context
 from residuum.errors import InputError, tell
+from residuum.plugins import split_specs
 
 if TYPE_CHECKING:
     from residuum.execution import Resources
@@ -91,6 +92,11 @@ Measures = Annotated[str | None, option(MEASURES)]
 RecordJson = Annotated[bool, option("Print results.json instead of tables.", "--json")]
 
 
+def usable_cores() -> int:
+    """Return how many cores this process may use; a batch system often gives it fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """What `run`, `sweep` and `tune` are given: how to audit, where data and finished stages are, how many workers."""
@@ -105,16 +111,16 @@ class Study:
     settings: Annotated[
         list[str] | None, option("key=value with a dotted key, e.g. rurk.tau=0.02; repeatable.", "--set")
     ] = None
-    workers: Annotated[int, option("Processes; results do not depend on it.", min=1, max=1024)] = os.cpu_count() or 1
+    workers: Annotated[int, option("Processes; results do not depend on it.", min=1, max=1024)] = usable_cores()
     cluster: Annotated[str | None, option("tcp://host:port of a dask scheduler; see docs/scale.md.")] = None
     precision: Annotated[str, option("Of training and unlearning: 32-true or bf16-mixed.")] = "32-true"
 
     def overrides(self) -> dict[str, Any]:
         """Return the scenario's settings that these options change."""
-        kinds = None if self.perturbations is None else self.perturbations.split(",")
+        kinds = None if self.perturbations is None else split_specs(self.perturbations)
         given = {"audit.perturbations": kinds, "audit.draws": self.draws}
         changes: dict[str, Any] = dict(parse_setting(text) for text in self.settings or [])
-        return changes | {key: value for key, value in given.items() if value is not None}
+        return with_options_given(changes, given)
 
     def experiment(self, scenario: str, methods: Any, seeds: str | None, **more: Any) -> Experiment:  # noqa: ANN401 (as Experiment.create)
         """Return the experiment that these options describe."""
@@ -167,9 +173,11 @@ class LongStudy(Study):
             raise InputError("expected --draws or --half-width, got both; a half-width chooses the draws")
         if self.max_draws is not None and self.half_width is None and "audit.half_width" not in changes:
             raise InputError("expected --half-width with --max-draws: without one, --draws says how many are made")
+        if self.seeds is not None and "seeds" in changes:
+            raise given_twice("seeds", "seeds")
         given = {"audit.half_width": self.half_width, "audit.max_draws": self.max_draws}
         fixed = {} if self.half_width is None else {"audit.draws": None}
-        return changes | fixed | {key: value for key, value in given.items() if value is not None}
+        return with_options_given(changes, given) | fixed
 
     def resources(self) -> Resources:
         """Return what stages are computed with, and how many days they may be estimated to take."""
@@ -215,6 +223,20 @@ def exit_if_failed(runs: Iterable[Run], conditions: list[str] | None, rows: Coll
         tell(f"residuum: gate failed: {reason}", err=True)
     if reasons or rows:
         raise typer.Exit(1)
+
+
+def with_options_given(changes: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of --set and those of options; one that both give is refused."""
+    named = {key: value for key, value in given.items() if value is not None}
+    for key in named:
+        if key in changes:
+            raise given_twice(key.rpartition(".")[2].replace("_", "-"), key)
+    return {**changes, **named}
+
+
+def given_twice(name: str, key: str) -> InputError:
+    """Return the error of a setting that is given in two ways."""
+    return InputError(f"expected --{name} or --set {key}=, got both; leave one out")
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401 (any JSON value)

@@ -13,6 +13,7 @@ from residuum.cli import options
 from residuum.cli.options import option
 from residuum.cli.run import print_run
 from residuum.errors import InputError, tell, unknown_name
+from residuum.plugins import split_specs
 
 if TYPE_CHECKING:
     from torch import nn
@@ -87,7 +88,7 @@ class OwnModel:
             "std": numbers(self.std, "--std"),
             "bounds": bounds_of(self.bounds),
             "scale": units[0] if units and len(units) == 1 else units,
-            "categorical": [int(position) for position in numbers(self.categorical, "--categorical") or []],
+            "categorical": positions(self.categorical, "--categorical"),
             "logits": self.logits,
             "batch": split(self.batch),
             "tokens": self.tokens,
@@ -161,9 +162,9 @@ def audit_model(
         reference=None if reference is None else network(reference),
         controls=[network(path) for path in control] if control else controls,
         innocents=innocents,
-        perturbations=split(perturbations),
+        perturbations=None if perturbations is None else split_specs(perturbations),
         taus=numbers(taus, "--taus"),
-        measures=split(measures),
+        measures=None if measures is None else split_specs(measures),
         draws=draws,
         seed=own.seed,
         out=out,
@@ -177,14 +178,16 @@ def audit_model(
 
 
 def labelled(files: list[str]) -> dict[str, Path]:
-    """Return weights files by the labels of their rows, by default the file's stem.
+    """Return weights files by the labels of their rows, by default the file's stem; a file's path may have "=".
 
-    >>> labelled(["new=a/b.pt", "c.safetensors"])
-    {'new': PosixPath('a/b.pt'), 'c': PosixPath('c.safetensors')}
+    >>> labelled(["new=a/b.pt", "runs/lr=0.1/c.safetensors"])
+    {'new': PosixPath('a/b.pt'), 'c': PosixPath('runs/lr=0.1/c.safetensors')}
     """
     named: dict[str, Path] = {}
     for text in files:
         label, equals, path = text.partition("=")
+        if Path(text).is_file() or ("/" in label and not Path(path).is_file()):  # an equals sign in the path
+            equals = ""
         found = Path(path if equals else text)
         if (name := label if equals else found.stem) in named:
             raise InputError(f"--unlearned: two rows are called {name!r}; give LABEL=FILE")
@@ -207,6 +210,18 @@ def numbers(text: str | None, what: str) -> list[float] | None:
         return None if text is None else [float(part) for part in split(text) or []]
     except ValueError:
         raise InputError(f"{what}: expected comma-separated numbers, got {text!r}") from None
+
+
+def positions(text: str | None, what: str) -> list[int]:
+    """Return the whole numbers of a comma-separated text.
+
+    >>> positions("0, 3", "--categorical")
+    [0, 3]
+    """
+    try:
+        return [int(part) for part in split(text) or []]
+    except ValueError:
+        raise InputError(f"{what}: expected comma-separated whole numbers, got {text!r}") from None
 
 
 def bounds_of(text: str) -> tuple[Any, Any] | None:

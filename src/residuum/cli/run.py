@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from residuum.cli import options
 from residuum.cli.options import option
 from residuum.errors import InputError, plural, tell
+from residuum.plugins import split_specs
 
 if TYPE_CHECKING:
     from residuum.execution import RequestsRun
@@ -87,9 +88,9 @@ def more_overrides(
     """Return all settings of the scenario that the options of `run` change."""
     if until is not None and study.half_width is not None:
         raise InputError("expected --until or --half-width, got both; each says how many draws are made")
-    listed = None if measures is None else measures.split(",")
+    listed = None if measures is None else split_specs(measures)
     given = {"audit.until": until, "measures": listed, "references": references, "accept_reference": accept or None}
-    return study.overrides() | {key: value for key, value in given.items() if value is not None}
+    return options.with_options_given(study.overrides(), given)
 
 
 def print_run(run: Run, seconds: float) -> None:

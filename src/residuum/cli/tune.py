@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 ALIASES = {"rurk": {"lambda": ("lambda_f", "lambda_a")}}  # the ablations of the literature vary both at once
 SEEDS = "1,2,3"  # not those that the scenarios report
 NOTHING_FITS = 1
+MOST_POINTS = 1000
 # tried where no --grid is given; a text field=value,value,... each
 GRIDS = {
     "gd": ["lr=0.01,0.03,0.1"],
@@ -87,6 +89,8 @@ def tune_method(
     from residuum.reporting.terminal import print_lines, print_tables
     from residuum.tuning import tune
 
+    if "seeds" in study.overrides():
+        raise InputError("expected the seeds of tune in --seeds, got --set seeds=; leave that out")
     experiment = study.experiment(scenario, rows, seeds)
     retraining = experiment.scenario.training("retrain").epochs * len(experiment.splits().retain)
     found = tune(
@@ -114,9 +118,11 @@ def grid_points(method: str, grid: Sequence[str]) -> list[dict[str, str]]:
     fields = dict(options.parse_setting(text) for text in grid)
     if len(fields) < len(grid):
         raise InputError(f"expected each field once in --grid, got {', '.join(grid)}")
-    values = [[value.strip() for value in text.split(",") if value.strip()] for text in fields.values()]
-    if not all(values):
-        raise InputError(f"expected field=value,value,... for --grid, got {', '.join(grid)}")
+    values = [[value.strip() for value in text.split(",")] for text in fields.values()]
+    if not all(all(listed) for listed in values):
+        raise InputError(f"expected field=value,value,... for --grid, none of them empty, got {', '.join(grid)}")
+    if (many := math.prod(map(len, values))) > MOST_POINTS:
+        raise InputError(f"expected at most {MOST_POINTS} settings in a grid, got {many}; leave some values out")
     return [dict(zip(fields, point, strict=True)) for point in itertools.product(*values)]
 
 

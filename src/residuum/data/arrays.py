@@ -11,6 +11,7 @@ from residuum.data.ids import as_texts, refuse_repeats, refuse_unusable_ids
 from residuum.types import InputError, Samples
 
 NORMALISED = "undo the normalisation, which is a layer of the model, or say unbounded=True"
+MOST_CLASSES = 2**20
 SCOPE = "the scope is classification with a single label; multi-label data and regression are outside it"
 Array = Any  # what numpy or torch can turn into an array
 
@@ -32,10 +33,17 @@ def checked_samples(
 def as_tensor(values: Array, name: str) -> Tensor:
     """Return an array, or numbers in lists, as a tensor on the CPU."""
     try:
-        return values.detach().cpu() if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
+        found = values.detach().cpu() if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
+        if found.layout != torch.strided or found.is_quantized:
+            raise InputError(f"{name}: expected a dense tensor, got a {_layout(found)} one; use .to_dense()")
+        return found  # noqa: TRY300 (an error above is one of reading, too)
     except (TypeError, ValueError) as error:
         kind = np.asarray(values, dtype=object).dtype if not hasattr(values, "dtype") else values.dtype
         raise InputError(f"{name} must be an array of numbers, but numpy reads it as {kind}") from error
+
+
+def _layout(values: Tensor) -> str:
+    return "quantized" if values.is_quantized else str(values.layout).removeprefix("torch.")
 
 
 def _as_pixels(x: Array, name: str) -> Tensor:
@@ -65,11 +73,14 @@ def checked_labels(y: Array, name: str) -> Tensor:
     """Return one class a sample, int64 (n,); several labels of a sample, and numbers to predict, are out of scope."""
     values = as_tensor(y, name)
     if values.ndim != 1:
-        raise InputError(f"{name} must have shape (n,), one class for each sample, got {tuple(values.shape)}; {SCOPE}")
+        hint = f"give {name}.squeeze(1)" if values.ndim == 2 and values.shape[1] == 1 else SCOPE
+        raise InputError(f"{name} must have shape (n,), one class for each sample, got {tuple(values.shape)}; {hint}")
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         position = _first(values != values.round()) if values.is_floating_point() else None
         where = f" and {name}[{position}] is {values[position].item()}" if position is not None else ""
-        raise InputError(f"labels must be integers, but {name} is {values.dtype}{where}; {SCOPE}")
+        numbered = position is None and not values.is_complex()
+        hint = f"give {name}.long() if these are classes; {SCOPE}" if numbered else SCOPE
+        raise InputError(f"labels must be integers, but {name} is {values.dtype}{where}; {hint}")
     return values.to(torch.int64, copy=True)
 
 
@@ -117,6 +128,9 @@ def refuse_bad_labels(y: Tensor, ids: Sequence[str], name: str, classes: int | N
     """Refuse negative labels, and those of `classes` or more; without it the labels must leave none out."""
     if (negative := _first(y < 0)) is not None:
         raise InputError(f"labels must be 0 or more, but {name}[{negative}] (id {ids[negative]!r}) is {y[negative]}")
+    if (high := _first(y >= MOST_CLASSES)) is not None:
+        text = f"labels must be below {MOST_CLASSES}, but {name}[{high}] (id {ids[high]!r}) is {y[high]}"
+        raise InputError(f"{text}; number the classes from 0")
     if classes is None:  # then the labels must say how many classes there are
         present = torch.unique(y)
         if (gap := _first(present != torch.arange(len(present)))) is not None:

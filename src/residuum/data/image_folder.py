@@ -107,8 +107,9 @@ def _common_side(paths: Sequence[Path], sizes: Sequence[tuple[int, int]]) -> int
     width, height = sizes[0]
     for path, own in zip(paths, sizes, strict=True):
         if own != (width, width):
-            text = f"{path} has {own[0]}x{own[1]} pixels, the first image {width}x{height}"
-            raise InputError(f"{text}; give the size that all are scaled to (--set data.size=224)")
+            other = f", the first image {width}x{height}" if own != (width, height) else ", which is no square"
+            text = f"{path} has {own[0]}x{own[1]} pixels{other}"
+            raise InputError(f"{text}; give the size that all are scaled to (--set data.size=224, or --size, size=)")
     return width
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -23,6 +24,7 @@ from residuum.types import InputError, Samples, unknown_name
 
 LABELS = ("label", "labels", "target", "y")
 IDS = ("id", "ids")
+WHOLE = re.compile(r"-?[0-9]{1,18}")
 LARGEST_INTEGER = 2**24  # the inputs of samples are float32, which holds integers up to here
 
 
@@ -89,6 +91,7 @@ def read_source(
 def own_samples(x: Any, y: Any, ids: Iterable[Any] | None = None) -> Samples:  # noqa: ANN401 (arrays)
     """Return samples of inputs of any shape: floats and integers as they are, 8-bit images divided by 255."""
     values, labels = as_tensor(x, "x"), checked_labels(y, "y")
+    values = values.float() if values.dtype == torch.bool else values
     if values.ndim < 2 or values.numel() == 0:
         raise InputError(f"x must hold one input a row, (n, ...), got shape {tuple(values.shape)}")
     if len(labels) != len(values):
@@ -185,7 +188,7 @@ def _class_numbers(values: Sequence[Any], class_names: Sequence[str] | None) -> 
     """Return labels as integers, and the names of the classes where labels are names; else by number."""
     texts = [str(value) for value in values]
     if class_names is None:
-        if all(text.lstrip("-").isdigit() for text in texts):
+        if all(WHOLE.fullmatch(text) for text in texts):
             return [int(text) for text in texts], None
         if all(_is_number(text) for text in texts):
             return [float(text) for text in texts], None  # refused as labels, in one place
@@ -245,12 +248,21 @@ def _item(item: Any, columns: Columns, name: str) -> tuple[Tensor, Any, tuple[st
         parts = ()
     else:
         raise InputError(f"{name}: expected items (input, label) or dictionaries, got {type(item).__name__}")
-    tensors = [as_tensor(value, f"{name}: an item's input") for value in values]
+    tensors = [_item_tensor(value, f"{name}: an item's input") for value in values]
     if len({tensor.shape for tensor in tensors}) > 1:
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
         raise InputError(f"{name}: expected parts of one shape in an item, got {shapes}; choose them with inputs=")
-    x = tensors[0] if len(tensors) == 1 and not parts else torch.stack(tensors)
+    alone = len(tensors) == 1 and (not parts or tensors[0].is_floating_point() or tensors[0].dtype == torch.uint8)
+    x = tensors[0] if alone else torch.stack(tensors)
     return x, y.item() if hasattr(y, "item") and np.size(y) == 1 else y, parts
+
+
+def _item_tensor(value: Any, what: str) -> Tensor:  # noqa: ANN401 (whatever an item holds)
+    """Return a part of an item as a tensor; a picture of Pillow's with its channels first."""
+    if hasattr(value, "getbands"):
+        pixels = as_tensor(np.asarray(value), what)
+        return pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1).contiguous()
+    return as_tensor(value, what)
 
 
 def matched_ids(asked: Ids | Sequence[int], samples: Samples) -> tuple[str, ...]:

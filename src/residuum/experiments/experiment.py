@@ -29,6 +29,7 @@ from residuum.methods import Method, first_problem, make_method, methods
 from residuum.models import MODELS
 from residuum.parallel import Compute
 from residuum.perturbations import PERTURBATIONS
+from residuum.plugins import split_specs
 from residuum.record import refuse_no_file_name
 from residuum.types import InputError, Splits, unknown_name
 
@@ -89,7 +90,7 @@ class Experiment(Strict):
         chosen = load_scenario(scenario, given, profile=profile)
         if requests is not None:
             chosen = chosen.after(_checked_requests(requests, given))
-        specs = methods.split(",") if isinstance(methods, str) else methods
+        specs = split_specs(methods) if isinstance(methods, str) else methods
         rows = [parse_row(spec, chosen.methods, chosen.left_open) for spec in (chosen.rows if specs is None else specs)]
         if chosen.picture and not rows:
             raise InputError("expected at least one method for the picture, got none; give --methods gd")

@@ -21,6 +21,7 @@ from residuum.perturbations import PERTURBATIONS, Perturbation
 from residuum.types import InputError, unknown_name
 
 NOTHING = ("none", "null")
+NO_LAYER = [("at", text) for text in NOTHING]  # no layer, rather than one of that name
 
 
 def override(tree: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401 (texts and plain values)
@@ -75,11 +76,13 @@ def read_fields(kind: Any, given: Mapping[str, Any]) -> dict[str, Any]:  # noqa:
 def read_as(kind: Any, value: Any) -> Any:  # noqa: ANN401 (types, texts and plain values)
     """Return what a text means for a field of this type: a text field keeps it, whatever it looks like.
 
-    Several texts are split at their commas, an empty text is nothing where the field may be empty; anything else is
-    read by `parse_value`.
+    Several texts are split at their commas, an empty text is nothing where the field may be empty, and true is no
+    number; anything else is read by `parse_value`.
 
-    >>> read_as(str, "true"), read_as(bool, "true"), read_as(tuple[str, ...], "1,2"), read_as(str | None, "")
-    ('true', True, ['1', '2'], None)
+    >>> read_as(str, "true"), read_as(bool, "true"), read_as(float, "true"), read_as(str | None, "")
+    ('true', True, 'true', None)
+    >>> read_as(tuple[str, ...], "1, 2"), read_as(tuple[int, ...], "3"), read_as(tuple[int, ...], "")
+    (['1', '2'], [3], [])
     """
     choices = _choices(kind)
     if not isinstance(value, str):
@@ -88,8 +91,13 @@ def read_as(kind: Any, value: Any) -> Any:  # noqa: ANN401 (types, texts and pla
         return None if value == "" and NoneType in choices else value
     texts = any(str in get_args(choice) for choice in choices if get_origin(choice) in (list, tuple))
     if texts and value.lower() not in NOTHING:
-        return [part for part in value.split(",") if part] if "," in value else value
-    return parse_value(value)
+        return [part.strip() for part in value.split(",") if part.strip()] if "," in value else value
+    single = any(get_origin(choice) is None and isinstance(choice, type) for choice in {*choices} - {NoneType})
+    if not single and any(get_origin(choice) in (list, tuple) for choice in choices):
+        found = parse_value(value) if value else []
+        return found if isinstance(found, list | str | None) else [found]
+    found = parse_value(value)
+    return value if isinstance(found, bool) and choices != [Any] and bool not in choices else found
 
 
 def _choices(kind: Any) -> list[Any]:  # noqa: ANN401 (types)
@@ -107,7 +115,7 @@ def parse_value(value: Any) -> Any:  # noqa: ANN401 (texts and plain values)
     if not isinstance(value, str):
         return value
     if "," in value:
-        return [parse_value(part) for part in value.split(",") if part]
+        return [parse_value(part.strip()) for part in value.split(",") if part.strip()]
     if value.lower() in NOTHING:
         return None
     try:
@@ -149,6 +157,7 @@ def build_perturbation(spec: str) -> Perturbation:
     'true'
     """
     name, given = split_spec(PERTURBATIONS.named(spec))
+    given = {key: value for key, value in given.items() if (key, value.lower()) not in NO_LAYER}
     return cast(Perturbation, _with_fields(PERTURBATIONS.find(name), name, given))
 
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from torch import nn
 
 from residuum.auditing.witnesses.ensembles import INNOCENT
 from residuum.errors import MethodError, plural
 from residuum.experiments.experiment import Experiment
-from residuum.experiments.parsing import build_witness
+from residuum.experiments.parsing import build_perturbation, build_witness
 from residuum.experiments.pretrained import Pretrained
 from residuum.experiments.settings import (
     AuditStageSettings,
@@ -26,8 +27,9 @@ from residuum.experiments.witnesses import EnsembleSettings, MarginsSettings, Wi
 from residuum.methods import why_refused
 from residuum.models import build_model, check_model, init_from
 from residuum.parallel import Compute
+from residuum.perturbations import Perturbation
 from residuum.plugins import added_plugins
-from residuum.types import InputError, Splits
+from residuum.types import InputError, Splits, unknown_name
 
 Fields = dict[str, Any]  # of settings, that several stages have in common
 
@@ -72,6 +74,8 @@ def plan(experiment: Experiment) -> list[SeedPlan]:
     if experiment.init_from is not None:
         model = init_from(model, experiment.init_from)
     check_model(model, splits.retain, splits.classes)
+    for spec in scenario.audit.perturbations:
+        _check_perturbation(build_perturbation(spec), model, splits)
     for row in experiment.rows:
         with row_named(row.label):
             if reason := why_refused(row.build(), splits):
@@ -83,6 +87,17 @@ def plan(experiment: Experiment) -> list[SeedPlan]:
     shared |= {"threads": scenario.threads, "compute": experiment.compute, "plugins": added_plugins()}
     plans = [_plan_seed(experiment, {**shared, "seed": seed}, start, pretrained) for seed in scenario.seeds]
     return with_references(experiment, plans, {**shared, "requests": scenario.requests}, start)
+
+
+def _check_perturbation(perturbation: Perturbation, model: nn.Module, splits: Splits) -> None:
+    """Refuse a layer that the network does not have, and inputs that the perturbation cannot move."""
+    if perturbation.at is not None:
+        layers = [name for name, _ in model.named_modules() if name]
+        if perturbation.at not in layers:
+            raise unknown_name(f"layer for {perturbation.name}:at=", perturbation.at, layers)
+    else:
+        few = splits.forget.subset(range(min(16, len(splits.forget))))
+        perturbation.check(few.batch(torch.arange(len(few)))[0], few.ids)
 
 
 class RowError(MethodError):

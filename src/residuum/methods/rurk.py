@@ -66,10 +66,10 @@ class RURK(ForgettingMethod):
     tau: NonNegative = 0.03
     lambda_f: NonNegative = 0.03
     lambda_a: NonNegative = 0.03
-    v: Annotated[int, Field(ge=1)] = 1
+    v: Annotated[int, Field(ge=1, le=1000)] = 1
     attack: Literal["gaussian", "fgsm", "pgd"] = "gaussian"
     aim: Literal["min_loss", "random_wrong_label", "untargeted"] = "min_loss"
-    attack_steps: Annotated[int, Field(ge=1)] = 10
+    attack_steps: Annotated[int, Field(ge=1, le=10_000)] = 10
     attack_rate: Positive = 2 / 255
     recognised_only: bool = False
     spread: Literal["fixed", "uniform"] = "fixed"

@@ -105,8 +105,13 @@ def check_model(model: nn.Module, samples: Samples, classes: int) -> None:
         outputs = forward(model, probe)
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"the model cannot take inputs of shape {probe.shape} ({reason})") from error
+        others = {p.dtype for p in model.parameters() if p.is_floating_point()} - {torch.float32}
+        hint = f"; its weights are {others.pop()} and inputs are float32: give model.float()" if others else ""
+        raise InputError(f"the model cannot take inputs of shape {probe.shape} ({reason}){hint}") from error
     count, shape = len(probe), tuple(outputs.shape)
+    if len(outputs) == count and classes == 2 and shape in ((count,), (count, 1)):
+        two = "torch.stack([0 * z.flatten(), z.flatten()], 1)"
+        raise InputError(f"the model returns one logit z for 2 classes; make it two: wrap(..., logits=lambda z: {two})")
     if outputs.ndim != 2 or len(outputs) != count:
         raise InputError(f"the model must return logits ({count}, {classes}) for {count} samples, got {shape}")
     if shape[1] != classes:

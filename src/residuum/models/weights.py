@@ -92,9 +92,22 @@ def init_from(model: Model, path: Path | str) -> Model:
 
 def load_state(model: nn.Module, path: Path | str) -> None:
     """Give the model, in place, the weights of a state dict: .safetensors, or .pt as `torch.save` writes it."""
-    given = read_state(Path(path))
-    _refuse_mismatch(model.state_dict(), given, path)
+    expected = model.state_dict()
+    names = {_plain(name): name for name in expected}
+    given = {names.get(_plain(name), name): values for name, values in read_state(Path(path)).items()}
+    _refuse_mismatch(expected, given, path)
     model.load_state_dict(given)
+
+
+def _plain(name: str) -> str:
+    """Return a weight's name without what torch.compile and data parallelism add.
+
+    >>> _plain("module._orig_mod.fc.weight")
+    'fc.weight'
+    """
+    while name.startswith(("module.", "_orig_mod.")):
+        name = name.partition(".")[2]
+    return name.replace("._orig_mod.", ".")
 
 
 def save_state(model: nn.Module, path: Path | str) -> None:
@@ -116,8 +129,7 @@ def save_state(model: nn.Module, path: Path | str) -> None:
 def read_state(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a weights file by their names; what a .pt file contains is never run.
 
-    A state dict inside a checkpoint ("state_dict", "model_state_dict" or "model") is found, and the prefix "module." of
-    models trained in parallel is taken off.
+    A state dict inside a checkpoint ("state_dict", "model_state_dict" or "model") is found.
     """
     if path.suffix not in PICKLED:
         return _read(path)[1]
@@ -136,8 +148,12 @@ def read_state(path: Path) -> dict[str, Tensor]:
     )
     if not isinstance(inner, dict) or not inner or not all(isinstance(value, Tensor) for value in inner.values()):
         raise InputError(f"{path} holds no state dict but a {type(stored).__name__}; save model.state_dict()")
-    parallel = all(name.startswith("module.") for name in inner)
-    return {name.removeprefix("module.") if parallel else name: value for name, value in inner.items()}
+    for name, value in inner.items():
+        if not isinstance(name, str):
+            raise InputError(f"{path}: expected names of weights, got {name!r}; save model.state_dict()")
+        if value.layout != torch.strided or value.is_meta or value.is_quantized:
+            raise InputError(f"{path}: expected plain weights, got a sparse, quantized or empty tensor for {name!r}")
+    return inner
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

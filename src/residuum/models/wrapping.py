@@ -115,7 +115,7 @@ def wrap(
     True
     """
     if not isinstance(module, nn.Module):
-        raise InputError(f"expected a network (nn.Module) to wrap, got {module!r}; build it first, as HerNet()")
+        raise no_network(module, "to wrap")
     model = copy.deepcopy(module).eval()
     names = tuple(batch or ())
     integers = tokens or bool(names)
@@ -139,7 +139,7 @@ def wrap(
 def wrap_like(module: nn.Module, model: nn.Module) -> nn.Module:
     """Return a network with what stands before and after the wrapped `model`; one that is wrapped stays as it is."""
     if not isinstance(module, nn.Module):
-        raise InputError(f"expected a network (nn.Module), got {type(module).__name__}; retrain must return its model")
+        raise no_network(module, "from retrain")
     adapter = getattr(model, "adapter", None)
     if adapter is None or getattr(module, "adapter", None) is not None:
         return module
@@ -148,6 +148,21 @@ def wrap_like(module: nn.Module, model: nn.Module) -> nn.Module:
     other.register_forward_hook(adapter.after)
     other.input_space, other.adapter, other.fresh_network = space_of(model), adapter, None  # type: ignore[assignment]
     return other
+
+
+def no_network(thing: object, what: str) -> InputError:
+    """Return the error of something that is no network, with what to give instead."""
+    got = thing.__name__ if isinstance(thing, type) else type(thing).__name__
+    if isinstance(thing, type) and issubclass(thing, nn.Module):
+        hint = f"build it first: {got}()"
+    elif hasattr(thing, "predict_proba"):
+        forward = "torch.log(torch.from_numpy(m.predict_proba(x.numpy())).float())"
+        hint = f"to audit a model m with predict_proba, give an nn.Module whose forward(x) returns {forward}"
+    elif thing is None:
+        hint = "the function must return its model"
+    else:
+        hint = "give a torch.nn.Module that returns logits"
+    return InputError(f"expected a network (nn.Module) {what}, got {got}; {hint}")
 
 
 class Adapter:

@@ -1,6 +1,7 @@
 """Perturbations that no model influences: x' = clamp(x + tau * noise), and tokens of a text replaced by others."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import ClassVar
@@ -110,6 +111,14 @@ class Substitution(Perturbation):
             raise InputError(
                 f"substitution: expected tau <= 1 and tokens to draw, got {self.tau} and {self.vocabulary}"
             )
+
+    def check(self, x: Tensor, ids: Sequence[str] | None = None) -> None:
+        """Refuse inputs that are no token ids, the first by its id."""
+        whole = ((x == x.round()) & (x >= 0)).flatten(1).all(1)
+        if not bool(whole.all()):
+            row = int(whole.to(torch.uint8).argmin())
+            where = "" if ids is None else f" in {ids[row]!r}"
+            raise InputError(f"substitution: expected token ids (whole numbers, 0 or more), got other inputs{where}")
 
     @property
     def drawn(self) -> list[int]:

@@ -272,6 +272,8 @@ class Results(Stored):
     def _has_rows(self) -> Self:
         if not self.methods:
             raise ValueError("methods: expected at least one row")
+        if empty := next((label for label, row in self.methods.items() if not row.per_seed), None):
+            raise ValueError(f"methods.{empty}.per_seed: expected the results of at least one seed")
         return self
 
     @property

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from residuum.data.dataset import checked_class_names
 from residuum.data.sources import Source
 from residuum.errors import plural
 from residuum.models import are_probabilities, evaluating, forward, space_of
@@ -130,7 +131,7 @@ def _normalisation(model: nn.Module, samples: Samples, accuracy: float) -> Itera
 
 def class_names_of(given: Sequence[str] | None, source: Source) -> tuple[str, ...] | None:
     """Return the names of the classes, as given or as the data have them; None where classes are numbers."""
-    names = tuple(map(str, given)) if given is not None else source.class_names
+    names = checked_class_names(given) if given is not None else source.class_names
     most = int(source.samples.y.max())
     if names is not None and most >= len(names):
         raise InputError(f"data: expected labels 0..{len(names) - 1} for {len(names)} class names, got {most}")

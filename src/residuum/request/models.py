@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from residuum.errors import first_line
 from residuum.methods.fresh import reinitialise, trainable_parts
 from residuum.metrics import accuracy
 from residuum.models import save_state, wrap_like
@@ -68,10 +70,29 @@ def role(number: int) -> str:
 def retrained(model: nn.Module, retrain: Retrain, samples: Any, seed: int) -> Made:  # noqa: ANN401 (as the user gave them)
     """Return what the user's training function makes of the retained samples."""
     start = time.perf_counter()
+    _refuse_other_arguments(retrain)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed % 2**63)
-        made = retrain(samples, seed)
+        try:
+            made = retrain(samples, seed)
+        except TypeError as error:
+            if "default_collate" not in str(error):
+                raise
+            hint = "retrain gets the items of your data set as they are; turn them into tensors there or in collate_fn"
+            raise InputError(f"retrain: a DataLoader cannot join the items ({first_line(error)}); {hint}") from error
     return Made(wrap_like(made, model), "retrain", seconds=time.perf_counter() - start)
+
+
+def _refuse_other_arguments(retrain: Retrain) -> None:
+    try:
+        signature = inspect.signature(retrain)
+    except (TypeError, ValueError):  # a function without one
+        return
+    try:
+        signature.bind(None, 0)
+    except TypeError as error:
+        text = f"expected a function retrain(samples, seed) -> model, got one with {signature} ({error})"
+        raise InputError(text) from None
 
 
 def trained_by(recipe: Recipe, model: nn.Module, samples: Samples, seed: int) -> Made:

@@ -19,6 +19,7 @@ from residuum.experiments.experiment import parse_row
 from residuum.experiments.stages import measured
 from residuum.methods import Context, Method, make_method, unlearn
 from residuum.models import ShiftedAt, check_model, space_of, with_shift
+from residuum.models.wrapping import no_network
 from residuum.request.checking import Check, as_many_names, checked, class_names_of, prefixed, renumbered
 from residuum.request.models import Made, Retrain, Unlearned, retrained, stand_in, trained_by
 from residuum.training import Recipe
@@ -141,7 +142,7 @@ class Request:
         """Return the splits, with as many classes as the model has outputs; refuse a model that cannot take them."""
         splits = self.splits
         if not isinstance(model, nn.Module):
-            raise InputError(f"expected a model (nn.Module), got {type(model).__name__}")
+            raise no_network(model, "as the model")
         self._refuse_other_inputs(model)
         if self.class_names is None:
             splits = replace(splits, class_names=as_many_names(model, splits))
