@@ -251,6 +251,7 @@ BAD = [
     ("audit", {"--reference": "evil.pt"}, "could run code"),
     ("audit", {"--unlearned": ["w.pt", "w.pt"]}, "two rows are called 'w'"),
     ("audit", {"--unlearned": "original=w.pt"}, "other than original"),
+    ("audit", {"--unlearned": "control_9=w.pt"}, "other than original, retrain, control and control_"),
     ("audit", {"--unlearned": "../x=w.pt"}, "can name a file"),
     ("audit", {"--perturbations": "gausian"}, "did you mean gaussian"),
     ("audit", {"--perturbations": "gaussian:at=conv9"}, "unknown layer 'conv9'"),

@@ -17,7 +17,7 @@ from residuum.auditing.witnesses.attacks import RecoveryRadius
 from residuum.auditing.witnesses.base import Scene
 from residuum.cli import run_command
 from residuum.perturbations import block_generator
-from residuum.reporting.wording import verdict_sentence
+from residuum.reporting.wording import not_proved, verdict_sentence
 from residuum.types import child_seed
 
 QUICK = {"draws": 30, "taus": [0, 0.05, 0.1]}
@@ -158,6 +158,27 @@ def test_a_recipe_re_trains_where_there_is_no_function(case, tmp_path):
     assert run.rows["retrain"].settings["optimiser"] == "adamw"
     assert run.rows["retrain"].per_seed["1"].passes == 20 * 276
     assert run.rows["retrain"].summary.retain_accuracy.mean > 95
+
+
+def test_the_recipe_gate_is_passed_only_where_both_recipes_are_known(case, proof, tmp_path):
+    recipe = Recipe(epochs=20, lr=3e-3, optimiser="adamw", batch_size=64)
+    request = case.request(retrain=None, recipe=recipe)
+    trained = request.audit(case.model, case.net, controls=2, out=tmp_path / "trained", **QUICK)
+    assert {gate.name: gate.passed for gate in trained.gates}["recipe"] is True
+    given = request.audit(
+        case.model, case.net, reference=her_training(request.splits.retain, 1), out=tmp_path / "given", **QUICK
+    )
+    for run, who in ((proof, "original and re-train"), (given, "re-train")):  # trained by her function, or by others
+        gate = next(gate for gate in run.gates if gate.name == "recipe")
+        assert gate.passed is None
+        assert gate.text.startswith(f"the recipe of {who} is not known")
+        assert gate not in run.verdicts["original"].failed_gates
+        assert any(gate.text in text for text in not_proved(run))
+    proof.pack(tmp_path / "evidence.zip")
+    with zipfile.ZipFile(tmp_path / "evidence.zip") as pack:
+        gates = {gate["name"]: gate for gate in json.loads(pack.read("manifest.json"))["gates"]}
+    assert gates["recipe"]["passed"] is None
+    assert "is not known" in gates["recipe"]["reason"]
 
 
 def test_her_own_data_set_reaches_her_training_function(case):

@@ -21,7 +21,7 @@ from residuum.metrics import evaluate
 from residuum.models import InputSpace, save_weights, space_of, wrap_like
 from residuum.perturbations import Perturbation, Substitution, make_perturbation
 from residuum.plugins import described_plugins
-from residuum.record import ScenarioRecord
+from residuum.record import ScenarioRecord, refuse_no_file_name, refuse_reserved
 from residuum.reporting.run import Run
 from residuum.reporting.verdict import with_verdicts
 from residuum.request.measures import audit_settings, chosen_measures, found_in_models
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 PIXEL_RADII = (0.0, 0.03, 0.06, 0.1)
 UNIT_RADII = (0.0, 0.1, 0.25, 0.5)  # in units of a feature's scale, or of the standard deviation of a layer
-BASELINES = ("original", "retrain", "control")
 
 
 @dataclass(frozen=True)
@@ -83,9 +82,8 @@ def audited(
     original, *unlearned = models.items()
     claim_folder(out)
     trained = reference_rows(request, original[1].model, reference, controls, plan.innocents, plan.seed)
-    how = _trained_how(request, reference, plan.innocents)
-    baselines = {label: replace(made, settings=how) for label, made in (original, *trained.items())}
-    rows = baselines | dict(unlearned)
+    recipe = asdict(request.recipe) if request.recipe else {"trained_by": "others"}
+    rows = {original[0]: replace(original[1], settings=recipe)} | trained | dict(unlearned)
     with tempfile.TemporaryDirectory(dir=out) as folder:
         results = list(_results(rows, plan, Path(folder)))
         record = assembled_record(
@@ -144,8 +142,7 @@ def compared_models(model: nn.Module, unlearned: Any) -> dict[str, Made]:  # noq
         if len(named) < len(listed):
             raise InputError("expected unlearned models of different labels; give them by name: {label: model}")
     for label in named:
-        if label in BASELINES or label.startswith(("control_", ".")) or "/" in label or not label:
-            raise InputError(f"expected labels that can name a file, other than {', '.join(BASELINES)}, got {label!r}")
+        refuse_reserved(refuse_no_file_name(label, "a row label"))
     rows = {
         label: each if isinstance(each, Unlearned) else Made(wrap_like(each, model), "unlearned elsewhere")
         for label, each in named.items()
@@ -166,15 +163,15 @@ def reference_rows(
     if reference is None and listed:
         raise InputError("expected a reference beside the controls; give reference=")
     given = [*([] if reference is None else [reference]), *listed]
-    models = [Made(wrap_like(each, model), "retrain") for each in given]
+    models = [Made(wrap_like(each, model), "retrain", {"trained_by": "others"}) for each in given]
     if isinstance(controls, int) and (reference is None or request.trains):
-        models += request.references(model, 1 + controls, seed=seed, innocents=innocents, known=len(models))
+        made = request.references(model, 1 + controls, seed=seed, innocents=innocents, known=len(models))
+        models += [replace(each, settings=_trained_how(request, innocents)) for each in made]
     return {role(k): replace(each, method=role(k)) for k, each in enumerate(models)}
 
 
-def _trained_how(request: Request, reference: nn.Module | None, innocents: bool) -> dict[str, Any]:
-    if reference is not None:
-        return {"trained_by": "others"}
+def _trained_how(request: Request, innocents: bool) -> dict[str, Any]:
+    """Return the recipe of the models that were made, or what is known in its place."""
     if innocents:
         return {"stand_ins": "trained until they fit the retained samples as the original does"}
     if request.retrain is not None:
