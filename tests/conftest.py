@@ -12,6 +12,7 @@ import torch
 from residuum.data import Dataset, make_splits
 from residuum.models import build_model
 from residuum.reporting.figures import write_figures
+from residuum.request import Request
 from residuum.training import Recipe, train
 
 torch.set_num_threads(1)  # more threads would not survive the forks of some tests, which would wait for them for ever
@@ -41,6 +42,14 @@ def figures_left_out():
     """Draw no figures: they take most of the time of a report, and few tests look at them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("residuum.reporting.writing.write_figures", lambda runs, folder: [])
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def retrained_models_elsewhere(tmp_path_factory):
+    """Keep retrained models of requests out of the folder that the tests are started in."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(Request.audit.__kwdefaults__, "kept", tmp_path_factory.mktemp("retrained"))
         yield
 
 

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from residuum.cli import run_command
-from residuum.record import sealed
+from residuum.record import Results, sealed
 from residuum.reporting import write_report
+from residuum.reporting.run import Run
 
 GOLDEN = Path(__file__).parent / "golden"
 ARGUMENTS = {
@@ -63,6 +64,16 @@ def test_the_golden_record_gives_the_golden_tables_on_any_machine(name, tmp_path
     for line, expected in zip(table, golden, strict=True):
         for cell, wanted in zip(line.split(","), expected.split(","), strict=True):
             assert cell == wanted or float(cell) == pytest.approx(float(wanted), rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_the_noise_floor_of_the_record_is_the_one_that_the_page_draws(name):
+    run = Run(Path(), name, Results.model_validate_json((GOLDEN / f"{name}.json").read_text(encoding="utf-8")))
+    for perturbation, floor in run.record.noise_floor.items():
+        drawn = run.summary.floors[perturbation]["pooled"]
+        assert floor.low == pytest.approx(drawn.low)
+        assert floor.high == pytest.approx(drawn.high)
+        assert floor.pairs == len(run.seeds) * len(run.record.rows_of("control"))
 
 
 def write_golden_files():

@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from residuum.auditing import Counts, measure, noise_floor
+from residuum.auditing import Counts, measure
 from residuum.auditing.measures import pooled_ratio
 from residuum.types import InputError
 
@@ -175,30 +175,12 @@ def test_more_confidence_gives_wider_intervals():
             assert wide[name]["low"][t] < narrow[name]["low"][t] < narrow[name]["high"][t] < wide[name]["high"][t]
 
 
-def test_noise_floor_is_the_range_of_controls_both_ways():
-    controls = [random_counts(taus=(0.1, 0.2)) for _ in range(3)]
-    floor = noise_floor(controls)
-    ends = [pooled_ratio(c)[1:] for c in controls] + [pooled_ratio(c.swapped())[1:] for c in controls]
-    assert floor["low"] == [pytest.approx(min(low[t] for low, _ in ends)) for t in range(2)]
-    assert floor["high"] == [pytest.approx(max(high[t] for _, high in ends)) for t in range(2)]
-    assert floor["pairs"] == 3
-    assert all(low * high == pytest.approx(1) for low, high in zip(floor["low"], floor["high"], strict=True))
-
-
-def test_noise_floor_is_null_where_a_reference_is_never_right():
-    assert noise_floor([one_radius([5], [0], [0], [10])]) == {"taus": [0.1], "low": [None], "high": [None], "pairs": 1}
-
-
 def test_what_cannot_be_measured_is_refused():
     counts = random_counts()
     with pytest.raises(InputError, match="confidence"):
         measure(counts, confidence=95, bootstrap_seed=0)
     with pytest.raises(InputError, match="at least one sample"):
         measure(one_radius([0], [0], [0], [0]), bootstrap_seed=0)
-    with pytest.raises(InputError, match="at least one control"):
-        noise_floor([])
-    with pytest.raises(InputError, match="same radii"):
-        noise_floor([counts, random_counts(taus=(0.1, 0.2))])
 
 
 def test_a_known_interval_by_hand():

@@ -111,6 +111,7 @@ run tiny --methods rukr: did you mean rurk
 run tiny --methods '': unknown method
 run tiny --methods gd,,ga: unknown method
 run tiny --methods original: original always runs
+run tiny --methods control_9=gd: a row label other than original, retrain, control and control_...
 run tiny --methods gd,gd: two rows are called 'gd'
 run tiny --methods a/b=gd: a row label that can name a file
 run tiny --methods .=gd: a row label that can name a file

@@ -5,7 +5,10 @@ import multiprocessing
 import os
 import pickle
 import re
+import shutil
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -30,6 +33,26 @@ class HerNet(nn.Module):
 
     def forward(self, x):
         return self.fc(self.body(x).relu())
+
+
+class Grey(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.fc = nn.Conv2d(1, 4, 3), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.fc(self.body(x).relu().mean((2, 3)))
+
+
+def killed(samples, seed):
+    import os, pathlib
+
+    log = pathlib.Path("trained.log")
+    lines = log.read_text().splitlines() if log.exists() else []
+    log.write_text("\\n".join([*lines, str(seed)]) + "\\n")
+    if os.environ.get("KILL") and len(lines) == 2:
+        os.kill(os.getpid(), 9)
+    return train(samples, seed)
 
 
 def no_argument():
@@ -113,6 +136,7 @@ def folder(tmp_path_factory):
         torch.save(made["train"](part, seed).state_dict(), home / name)
 
     saved("w.pt", list(range(90)), 0)
+    torch.save(made["Grey"]().state_dict(), home / "grey.pt")
     for k in range(3):
         saved(f"retrained{k}.pt", kept, k + 1)
     write_bad_files(home, x, y)
@@ -121,7 +145,8 @@ def folder(tmp_path_factory):
 
 def write_bad_files(home, x, y):
     for name, text in {
-        "p.txt": "p\n", "none.txt": "# nothing\n", "stranger.txt": "nobody\n", "twice.txt": "train-3\ntrain-3\n",
+        "p.txt": "p\n", "one.txt": "train-3\n",
+        "none.txt": "# nothing\n", "stranger.txt": "nobody\n", "twice.txt": "train-3\ntrain-3\n",
         "held.txt": "held-3\n", "real.csv": "id,a,label\np,1,0.5\nq,2,1.5\n",
         "broken.py": "def (", "raising.py": "raise SystemExit(3)\n", "w.txt": "weights", "empty.csv": "",
         "words.csv": "id,a,label\np,red,0\nq,1,1\n", "ragged.csv": "id,a,label\np,1\n",
@@ -150,6 +175,9 @@ def write_bad_files(home, x, y):
     np.savez(home / "objects.npz", x=np.array([{}], dtype=object), y=[0])
     np.savez(home / "wide.npz", x=np.hstack([x, x]), y=y, ids=[f"train-{k}" for k in range(90)])
     (home / "no_classes").mkdir()
+    for k in range(20):
+        (home / "grey" / f"{k % 2}").mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8), 12 * k).save(home / "grey" / f"{k % 2}" / f"train-{k}.png")
     (home / "photos" / "cat").mkdir(parents=True)
     (home / "photos" / "dog").mkdir()
     Image.new("RGB", (4, 4)).save(home / "photos" / "cat" / "1.png")
@@ -164,6 +192,12 @@ AUDIT = GOOD | {
     "--held-out": "held.npz", "--unlearned": "w.pt", "--reference": "retrained0.pt",
     "--control": ["retrained1.pt", "retrained2.pt"],
     "--draws": "20", "--taus": "0,0.5", "--out": "run",
+}  # fmt: skip
+
+
+GREY = {
+    "--data": "grey", "--model": "net.py:Grey", "--weights": "grey.pt", "--forget": "one.txt", "--bounds": "0,1",
+    "--channels": "1",
 }  # fmt: skip
 
 
@@ -345,6 +379,44 @@ def test_references_are_made_where_none_is_given(folder, how, monkeypatch, capsy
     assert list(json.loads(capsys.readouterr().out)["methods"])[:4] == ["original", "retrain", "control", "control_2"]
 
 
+def test_grey_images_reach_a_network_of_one_channel(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert run_command(arguments("unlearn", UNLEARN | GREY | {"--out": "grey-new.pt"})) == 0
+    assert "forget 1 of 20" in capsys.readouterr().out
+
+
+def test_an_audit_that_was_killed_trains_only_what_is_missing(folder, tmp_path):
+    for name in ("net.py", "w.pt", "train.npz", "held.npz", "ids.txt"):
+        shutil.copy(folder / name, tmp_path)
+    given = {key: value for key, value in AUDIT.items() if key not in ("--reference", "--control")}
+    given |= {"--retrain": "net.py:killed", "--controls": "3"}
+    command = [sys.executable, "-m", "residuum", *arguments("audit", given)]
+
+    def audited(**environment):
+        done = subprocess.run(
+            command, cwd=tmp_path, env=os.environ | environment, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stderr
+
+    code, _ = audited(KILL="1")
+    assert code != 0
+    assert not (tmp_path / "run" / "results.json").exists()
+    seeds = (tmp_path / "trained.log").read_text().split()
+    assert len(seeds) == 3
+    code, said = audited()
+    assert code == 0, said
+    assert "[1/11] retrain: taken from .residuum/retrained/" in said
+    assert "[3/11] control_2: trained in" in said
+    again = (tmp_path / "trained.log").read_text().split()[3:]
+    assert len(again) == 2
+    assert again[0] == seeds[2]
+    resumed = {file.name: file.read_bytes() for file in (tmp_path / "run" / "models" / "1").iterdir()}
+    shutil.rmtree(tmp_path / ".residuum")
+    (tmp_path / "trained.log").unlink()
+    assert audited()[0] == 0
+    assert resumed == {file.name: file.read_bytes() for file in (tmp_path / "run" / "models" / "1").iterdir()}
+
+
 BAD = [
     ("unlearn", {"--model": "net.py"}, "expected FILE.py:NAME"),
     ("unlearn", {"--model": "nowhere.py:HerNet"}, "cannot load"),
@@ -422,6 +494,7 @@ BAD = [
     ("audit", {"--reference": "evil.pt"}, "could run code"),
     ("audit", {"--unlearned": ["w.pt", "w.pt"]}, "two rows are called 'w'"),
     ("audit", {"--unlearned": "original=w.pt"}, "other than original"),
+    ("audit", {"--unlearned": "control_9=w.pt"}, "other than original, retrain, control and control_"),
     ("audit", {"--unlearned": "../x=w.pt"}, "can name a file"),
     ("audit", {"--perturbations": "gausian"}, "did you mean gaussian"),
     ("audit", {"--perturbations": "gaussian:at=conv9"}, "unknown layer 'conv9'"),
@@ -432,6 +505,10 @@ BAD = [
     ("audit", {"--reference": None, "--control": [], "--retrain": "net.py:forgetful"}, "must return its model"),
     ("audit", {"--reference": None, "--control": [], "--retrain": "net.py:NUMBER"}, "expected a function"),
     ("audit", {"--out": "w.pt"}, "w.pt"),
+    ("audit", {"--draws": str(2**40)}, "at most 30 days"),
+    ("audit", {"--gallery": True}, "No such option"),
+    ("unlearn", GREY | {"--channels": None}, "--channels 1"),
+    ("unlearn", GREY | {"--channels": "2"}, "1 (grey) or 3 (RGB)"),
 ]  # fmt: skip
 
 

@@ -23,6 +23,8 @@ from residuum.experiments.stages import INITIAL, measured
 from residuum.experiments.store import Store
 from residuum.methods import Context, methods, unlearn
 from residuum.models import head_of, load_weights
+from residuum.reporting.run import Run
+from residuum.reporting.verdict import with_verdicts
 from residuum.types import InputError, child_seed
 
 QUICK = {
@@ -225,6 +227,14 @@ def test_the_record_has_a_run_for_each_request_and_follows_the_first(everything,
     by_hand = ((own.method_right - own.reference_right) / own.draws).mean(0)
     assert later["difference"]["value"] == pytest.approx(by_hand.tolist())
     assert any(by_hand)
+
+
+def test_the_sequence_and_the_page_of_each_request_show_one_noise_floor(tmp_path):
+    steps = chain(FIRST, SECOND, rows="gd", seeds=(1, 2)).steps
+    results = run_all(steps, store=tmp_path / "store")
+    for request in write_requests(steps, results, tmp_path / "out", with_verdicts).requests:
+        drawn = Run.load(tmp_path / "out" / request.folder).summary.floors["gaussian"]["pooled"]
+        assert (request.noise_floor["gaussian"].low, request.noise_floor["gaussian"].high) == (drawn.low, drawn.high)
 
 
 def test_whole_classes_one_after_the_other_are_audited_in_class_form(tmp_path):

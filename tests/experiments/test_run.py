@@ -23,6 +23,7 @@ from residuum.experiments.stages import measured
 from residuum.experiments.store import Store
 from residuum.metrics import accuracies
 from residuum.models import load_weights
+from residuum.reporting.verdict import with_verdicts
 from residuum.types import InputError, ResiduumWarning
 
 LABELS = ["original", "retrain", "control", "gd", "loud"]
@@ -139,7 +140,7 @@ def test_a_second_run_elsewhere_gives_the_same_record_but_for_times(finished, qu
     record, _, _ = finished
     with ThreadPoolExecutor(2) as executor:
         results = run_all([quick], store=tmp_path / "store", executor=executor)[0]
-    assert without_times(results_record(quick, results).as_dict()) == without_times(record)
+    assert without_times(with_verdicts(results_record(quick, results)).as_dict()) == without_times(record)
 
 
 def test_running_again_computes_nothing(finished, quick, monkeypatch):

@@ -77,6 +77,10 @@ def test_labels_name_rows_and_keys_are_sorted():
         ({"methods": "ga,ga"}, "two rows are called 'ga'; put LABEL= before one"),
         ({"methods": "a/b=ga"}, "label that can name a file, got 'a/b'"),
         ({"methods": "retrain"}, "retrain always runs"),
+        ({"methods": "control_9"}, "control_9 always runs"),
+        ({"methods": "control_9=gd"}, "a row label other than original, .* and control_..., got 'control_9'"),
+        ({"methods": "control_fast=gd"}, "got 'control_fast'; rename it"),
+        ({"methods": "original=gd"}, "a row label other than original"),
         ({"overrides": {"train.epoch": 3}}, "unknown setting 'train.epoch'; did you mean train.epochs"),
         ({"overrides": {"trian.epochs": 3}}, "unknown setting 'trian.epochs'; did you mean train.epochs"),
         ({"overrides": {"rurk.tua": 3}}, "unknown setting of rurk 'tua'"),
@@ -108,6 +112,14 @@ def test_labels_name_rows_and_keys_are_sorted():
 def test_wrong_settings_are_refused_with_the_nearest_names(arguments, message):
     with pytest.raises(InputError, match=message):
         Experiment.create(**{"scenario": "digits", **arguments})
+
+
+def test_a_row_made_by_hand_cannot_take_the_place_of_a_control():
+    good = Experiment.create("digits", methods="gd")
+    for changes in ({"label": "control_9"}, {"method": "control_2"}):
+        row = good.rows[0].model_copy(update=changes)
+        with pytest.raises(ValueError, match=r"other than original, retrain, control and control_\.\.\."):
+            Experiment(scenario=good.scenario, rows=[row])
 
 
 def test_an_override_below_a_plain_value_is_refused():

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from residuum.auditing.counts import Counts
-from residuum.auditing.measures import measure, noise_floor
+from residuum.auditing.measures import measure
 from residuum.data import DATASETS
 from residuum.metrics.accuracy import summarise
 from residuum.record import Results, sealed
 from residuum.reporting.run import Run, load_runs
+from residuum.reporting.verdict import with_verdicts
 
 TAUS = [0.0, 0.1, 0.2]
 HOSTILE_CLASS = "<script>alert(1)</script>"
@@ -117,7 +118,7 @@ def write_gallery(made, folder, seed):
 def write_made(made, folder):
     """Write a run as `residuum run` does, without any weights; return its folder."""
     metrics = {label: {str(s): made_metrics(row, s) for s in made.seeds} for label, row in made.rows.items()}
-    methods, controls = {}, {name: [] for name in made.perturbations}
+    methods = {}
     for label, row in made.rows.items():
         per_seed = {}
         for seed in made.seeds:
@@ -127,8 +128,6 @@ def write_made(made, folder):
                 path = folder / "counts" / str(seed) / file_label(label) / f"{name}.npz"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 counts.save(path)
-                if label.startswith("control"):
-                    controls[name].append(counts)
                 settings = {"confidence": 0.95, "enumerated": made.enumerated, "noise_check": f"check{seed}"}
                 measured = measure(counts, bootstrap_seed=7, exact=made.enumerated)
                 audits[name] = {"settings": settings, **measured, "counts": path.relative_to(folder).as_posix()}
@@ -166,11 +165,10 @@ def write_made(made, folder):
         "seeds": list(made.seeds),
         "warnings": ["gd: a warning"],
         "notes": [],
-        "noise_floor": {
-            name: noise_floor(tables, exact=made.enumerated) for name, tables in controls.items() if tables
-        },
         "methods": methods,
     }
+    floors = with_verdicts(Results.model_validate(record)).as_dict()["noise_floor"]
+    record["noise_floor"] = floors
     (folder / "results.json").write_text(json.dumps(sealed(record), allow_nan=False))
     return folder
 

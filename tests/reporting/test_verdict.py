@@ -340,6 +340,39 @@ def test_the_page_and_the_terminal_say_where_nothing_was_memorised(made, said):
     assert text in str(verdict_table(run).caption)
 
 
+def test_an_original_that_remembers_is_never_said_to_have_nothing_to_forget():
+    run = run_of(original=0.95, seen=(0.8, 0.8), fit=96.0)
+    assert "It remembers these very samples" in verdict_sentence(run, run.verdicts["original"])
+    assert nothing_to_forget(run) == ""
+    assert "nothing to forget" not in str(verdict_table(run).caption)
+
+
+def test_an_audit_that_sees_nothing_does_not_say_that_nothing_was_there():
+    run = run_of(0.8, original=0.81)
+    assert run.verdicts["original"].word == INCONCLUSIVE
+    sentence = verdict_sentence(run, run.verdicts["original"])
+    assert "nothing was there to find" not in sentence
+    assert "on the samples as they are, it is right on 100 % and re-train on 92 %" in sentence
+
+
+def test_a_method_that_warns_or_whose_memory_is_beyond_the_noise_floor_is_not_recommended():
+    plain = run_of(0.8)
+    assert "m is the cheapest" in recommendation(plain)
+
+    def warned(*labels):
+        record = copy.deepcopy(plain.record.as_dict())
+        for label in labels:
+            record["methods"][label]["per_seed"]["1"]["warnings"] = ["the certificate says next to nothing"]
+        return Run(plain.folder, "x", Results.model_validate(record))
+
+    assert recommendation(warned("m")).endswith("nothing was found in m, but read the warnings of it.")
+    assert "m is the cheapest" in recommendation(warned("m", "retrain"))  # that is not about the method
+    remembers, erased = run_of(0.8, heldout=(0.6, 0.8)), run_of(0.8, heldout=(1.0, 0.8))
+    for run in (remembers, erased):
+        assert run.verdicts["m"].word == NONE_FOUND
+        assert "No method of this run can be recommended" in recommendation(run)
+
+
 @pytest.mark.parametrize(
     "table", [[[8, 2], [1, 5]], [[130, 5], [240, 30]], [[0, 3], [4, 0]], [[7400, 100], [2900, 100]]]
 )

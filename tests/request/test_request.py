@@ -2,7 +2,9 @@
 
 import copy
 import json
+import threading
 import zipfile
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,7 +20,8 @@ from residuum.auditing.witnesses.base import Scene
 from residuum.cli import run_command
 from residuum.metrics import accuracy
 from residuum.perturbations import block_generator
-from residuum.reporting.wording import verdict_sentence
+from residuum.reporting.wording import not_proved, verdict_sentence
+from residuum.request.kept import KeptModels
 from residuum.types import ResiduumWarning, child_seed
 
 QUICK = {"draws": 30, "taus": [0, 0.05, 0.1]}
@@ -337,6 +340,27 @@ def test_a_recipe_re_trains_where_there_is_no_function(case, tmp_path):
     assert run.rows["retrain"].summary.retain_accuracy.mean > 95
 
 
+def test_the_recipe_gate_is_passed_only_where_both_recipes_are_known(case, proof, tmp_path):
+    recipe = Recipe(epochs=20, lr=3e-3, optimiser="adamw", batch_size=64)
+    request = case.request(retrain=None, recipe=recipe)
+    trained = request.audit(case.model, case.net, controls=2, out=tmp_path / "trained", **QUICK)
+    assert {gate.name: gate.passed for gate in trained.gates}["recipe"] is True
+    given = request.audit(
+        case.model, case.net, reference=her_training(request.splits.retain, 1), out=tmp_path / "given", **QUICK
+    )
+    for run, who in ((proof, "original and re-train"), (given, "re-train")):  # trained by her function, or by others
+        gate = next(gate for gate in run.gates if gate.name == "recipe")
+        assert gate.passed is None
+        assert gate.text.startswith(f"the recipe of {who} is not known")
+        assert gate not in run.verdicts["original"].failed_gates
+        assert any(gate.text in text for text in not_proved(run))
+    proof.pack(tmp_path / "evidence.zip")
+    with zipfile.ZipFile(tmp_path / "evidence.zip") as pack:
+        gates = {gate["name"]: gate for gate in json.loads(pack.read("manifest.json"))["gates"]}
+    assert gates["recipe"]["passed"] is None
+    assert "is not known" in gates["recipe"]["reason"]
+
+
 def test_her_own_data_set_reaches_her_training_function(case):
     seen = []
 
@@ -457,3 +481,102 @@ def test_measures_are_taken_on_request_and_refused_where_they_do_not_exist(case,
     scaled = wrap(case.net, mean=MEAN, std=STD, scale=0.5)
     with pytest.raises(InputError, match="recovery moves all inputs alike"):
         request.audit(scaled, scaled, measures=["recovery"], **given)
+
+
+def test_finished_trainings_are_found_again_only_where_all_that_decides_them_is_the_same(case, tmp_path):
+    recipe = Recipe(epochs=2, lr=3e-3, optimiser="adamw", batch_size=64)
+    request = case.request(retrain=None, recipe=recipe)
+
+    def kept(request=request, model=case.model, seed=1, innocents=False):
+        return KeptModels.of(request, model, seed, innocents, tmp_path / "kept")
+
+    (made,) = request.references(case.model, 1)
+    kept().keep(0, made)
+    again = kept().find(0)
+    x, _ = case.train.batch(torch.arange(50))
+    assert torch.equal(again.model(x), made.model(x))
+    assert (again.passes, again.seconds) == (made.passes, made.seconds)
+    assert set((kept().place(0) / "ids.txt").read_text().split()) == set(request.splits.retain.ids)
+    others = {
+        "another number": kept().find(1),
+        "another seed": kept(seed=2).find(0),
+        "stand-ins": kept(innocents=True).find(0),
+        "another recipe": kept(case.request(retrain=None, recipe=replace(recipe, epochs=3))).find(0),
+        "a function": kept(case.request()).find(0),
+        "other constants": kept(model=wrap(case.net, mean=MEAN, std=0.5)).find(0),
+        "another model": kept(model=wrap(HerNet(), mean=MEAN, std=STD)).find(0),
+        "another request": kept(Request(case.train, case.ids[:3], held_out=case.held_out, recipe=recipe)).find(0),
+    }
+    assert {name for name, found in others.items() if found is not None} == set()
+    (kept().place(0) / "model.safetensors").write_bytes(b"damaged")
+    assert kept().find(0) is None
+
+
+def test_a_training_function_that_cannot_be_compared_is_not_kept(case, tmp_path, capsys):
+    state = object()
+
+    def strange(samples, seed):
+        return her_training(samples, seed, epochs=1 if state else 2)
+
+    request = case.request(retrain=strange)
+    for _ in range(2):
+        request.audit(
+            case.model, case.net, controls=1, kept=tmp_path / "kept", out=tmp_path / "run", progress=True, **QUICK
+        )
+    assert not (tmp_path / "kept").exists()
+    assert "trains again: training reads an object of type object" in capsys.readouterr().err
+
+
+def test_an_audit_says_what_it_does_and_how_long_it_takes(case, tmp_path, capsys):
+    given = {"controls": 1, "kept": tmp_path / "kept", "out": tmp_path / "run", **QUICK}
+    request = case.request(retrain=None, recipe=Recipe(epochs=1))
+    request.audit(case.model, case.net, **given)
+    assert capsys.readouterr().err == ""
+    request.audit(case.model, case.net, progress=True, **given)
+    said = capsys.readouterr().err
+    assert "work: about" in said
+    assert "[1/7] retrain: taken from" in said
+    assert "[7/7] evaluation of unlearned" in said
+    with pytest.raises(InputError, match=r"expected work of at most 30 days, got about .*--yes"):
+        request.audit(case.model, case.net, **given | {"draws": 2**40})
+
+
+def test_a_reference_that_is_not_comparable_can_be_accepted(case, tmp_path):
+    poor, others = HerNet(), [her_training(case.request().splits.retain, seed) for seed in (1, 2)]
+    given = {"reference": poor, "controls": others, "out": tmp_path, **QUICK}
+    run = case.request().audit(case.model, case.net, **given)
+    assert run.verdicts["unlearned"].word == "reference not comparable"
+    run = case.request().audit(case.model, case.net, accept_reference=True, **given)
+    assert run.verdicts["unlearned"].word != "reference not comparable"
+    assert verdict_sentence(run, run.verdicts["unlearned"]).startswith("Conditional on an accepted reference")
+
+
+THREADS = set()
+
+
+class Watched(HerNet):
+    def forward(self, x):
+        THREADS.add(threading.get_ident())
+        return super().forward(x)
+
+
+def test_an_audit_uses_the_threads_of_torch_and_counts_the_same(case, tmp_path):
+    nets = []
+    for seed in range(4):
+        nets.append(Watched())
+        nets[-1].load_state_dict(her_training(case.train, seed, epochs=3).state_dict())
+    counts, before = [], torch.get_num_threads()
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        THREADS.clear()
+        try:
+            run = case.request(retrain=None).audit(
+                wrap(nets[0], mean=MEAN, std=STD), nets[1], reference=nets[2], controls=[nets[3]], out=tmp_path, **QUICK
+            )
+        finally:
+            torch.set_num_threads(before)
+        counts.append([Counts.load(tmp_path / "counts" / "1" / label / "gaussian.npz") for label in run.rows])
+        assert (len(THREADS) > 1) == (threads > 1)
+    for one, many in zip(*counts, strict=True):
+        assert (one.method_right == many.method_right).all()
+        assert (one.reference_right == many.reference_right).all()

@@ -5,6 +5,6 @@ from residuum.auditing.budget import Cost, estimate_cost
 from residuum.auditing.counts import Counts
 from residuum.auditing.gallery import Gallery, make_gallery
 from residuum.auditing.heldout import of_unaffected_classes
-from residuum.auditing.measures import first_radius, measure, noise_floor
+from residuum.auditing.measures import first_radius, measure
 from residuum.auditing.metric import ResidualKnowledge
 from residuum.models import Manifest, read_manifest

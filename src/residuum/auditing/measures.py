@@ -1,6 +1,5 @@
 """Measures: everything an audit reports, as a pure function of its counts."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -145,28 +144,6 @@ def first_radius(counts: Counts, *, exact: bool = False, level: float = 0.05) ->
     order = np.argsort(counts.taus)
     firsts = (next((float(counts.taus[t]) for t in order if row[t]), None) for row in recognised)
     return dict(zip(counts.ids, firsts, strict=True))
-
-
-def noise_floor(
-    controls: Sequence[Counts], *, confidence: float = 0.95, exact: bool = False, crafted: bool = False
-) -> dict[str, Any]:
-    """Return the range of r that re-training again gives: every control against its reference, and the reverse.
-
-    `low` and `high` are the ends of the union of all intervals; `pairs` is the number k of controls: one more re-train
-    falls outside this range of both directions with chance about 1 / (k + 1). Inputs `crafted` on a control say
-    nothing about an attack on the reference: there the reverse is nobody's r, and left out.
-    """
-    if not controls:
-        raise InputError("expected the counts of at least one control; train a second reference with another seed")
-    taus = controls[0].taus
-    if any(not np.array_equal(control.taus, taus) for control in controls):
-        raise InputError("expected the same radii in the counts of all controls")
-    sides = [side for control in controls for side in ((control,) if crafted else (control, control.swapped()))]
-    bounds = [pooled_ratio(counts, confidence=confidence, exact=exact)[1:] for counts in sides]
-    low, high = (np.array([bound[end] for bound in bounds]) for end in (0, 1))
-    undefined = np.isnan(low).any(0) | np.isnan(high).any(0)
-    lowest, highest = (json_numbers(np.where(undefined, np.nan, end)) for end in (low.min(0), high.max(0)))
-    return {"taus": taus.tolist(), "low": lowest, "high": highest, "pairs": len(controls)}
 
 
 def interval(value: Floats, low: Floats, high: Floats) -> Interval:

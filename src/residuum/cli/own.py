@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import time
 import warnings
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from residuum.cli import options
 from residuum.cli.options import option
-from residuum.cli.run import print_run
+from residuum.cli.run import ACCEPT, print_run
 from residuum.errors import InputError, tell, unknown_name
 from residuum.plugins import split_specs
 
@@ -36,6 +37,8 @@ MEAN = "With --std, the normalisation the network expects; comma-separated, one 
 BATCH = "Names of the arguments that parts of an input are given as, e.g. input_ids,attention_mask."
 RECIPE = "How it was trained, key=value comma-separated: optimiser=adamw,lr=0.001,epochs=20."
 VALIDATION = "Samples that methods may validate on, as --data; few methods need them."
+
+MOST_DAYS = 30.0  # of one core, that nobody is asked about
 
 Text = str | None
 
@@ -63,6 +66,7 @@ class OwnModel:
     id_column: Annotated[Text, option("Column with the ids; default: id.")] = None
     inputs: Annotated[Text, option("Columns that the network takes, comma-separated; default: all others.")] = None
     size: Annotated[int | None, option("Side in pixels that the images of a folder are scaled to.")] = None
+    channels: Annotated[int | None, option("Channels of a folder's images: 1 reads them as grey; default 3.")] = None
     class_names: Annotated[Text, option("Names of the classes in the order of the outputs, comma-separated.")] = None
     recipe: Annotated[Text, option(RECIPE)] = None
     seed: Annotated[int, option("Seed of everything random.")] = 1
@@ -84,6 +88,7 @@ class OwnModel:
             id_column=self.id_column,
             inputs=split(self.inputs),
             size=self.size,
+            channels=self.channels,
         )
 
     def networks(self, classes: int) -> Callable[[Path], nn.Module]:
@@ -173,7 +178,8 @@ def audit_model(
     measures: options.Measures = None,
     draws: Annotated[int, option("Draws per forgotten sample and radius.", min=1)] = 100,
     out: Annotated[Path, option("Folder of the run.")] = Path("runs/request"),
-    gallery: options.Gallery = None,
+    accept_reference: Annotated[bool, option(ACCEPT, "--accept-reference")] = False,
+    yes: Annotated[bool, option("Start work that is estimated to take more than a month, too.", "--yes")] = False,
     samples: options.SampleList = None,
     fail_if: options.FailIf = None,
     as_json: options.RecordJson = False,
@@ -195,9 +201,12 @@ def audit_model(
         measures=None if measures is None else split_specs(measures),
         draws=draws,
         seed=own.seed,
+        accept_reference=accept_reference,
         out=out,
+        progress=True,
+        most_days=math.inf if yes else MOST_DAYS,
     )
-    run.report(gallery=gallery, samples=samples)
+    run.report(samples=samples)
     if as_json:
         options.print_json(run.record.as_dict())
     else:

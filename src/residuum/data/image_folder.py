@@ -19,24 +19,28 @@ PARTS = ("train", "test", "val")
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-def load_image_folder(folder: Path | str, *, size: int | None = None, name: str | None = None) -> Dataset:
+def load_image_folder(
+    folder: Path | str, *, size: int | None = None, channels: int = 3, name: str | None = None
+) -> Dataset:
     """Return the images of a folder with one sub-folder per class, unread; an image's id is its path below the folder.
 
     A folder with nothing but `train` and one or both of `test` and `val`, which hold the class folders, brings its own
     test set (`test`, else `val`). Classes are numbered in the order of their names; images may lie deeper inside. The
     largest square in the middle of each image is scaled to `size` (default: the images' own size, if they all have the
-    same); grey and CMYK images become RGB.
+    same). With 3 `channels`, grey and CMYK images become RGB; with 1, all images become grey.
     """
     root = Path(os.path.expanduser(folder))
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
         raise InputError(f"size must be a whole number of pixels, 1 or more, got {size!r}")
+    if isinstance(channels, bool) or channels not in (1, 3):
+        raise InputError(f"channels must be 1 (grey) or 3 (RGB), got {channels!r}")
     parts = _class_folders(root)
     class_names = checked_class_names([path.name for path in parts["train"]])
     paths = {part: _image_paths(root, folders, class_names) for part, folders in parts.items()}
     every = [root / path for listed in paths.values() for path, _ in listed]
     sizes = checked_sizes(every)
     side = size or _common_side(every, sizes)
-    samples = {part: _samples(root, listed, side) for part, listed in paths.items()}
+    samples = {part: _samples(root, listed, side, channels) for part, listed in paths.items()}
     return Dataset(name or root.name, samples["train"], samples.get("test"), class_names)
 
 
@@ -113,8 +117,8 @@ def _common_side(paths: Sequence[Path], sizes: Sequence[tuple[int, int]]) -> int
     return width
 
 
-def _samples(root: Path, listed: Sequence[tuple[str, int]], size: int) -> Samples:
+def _samples(root: Path, listed: Sequence[tuple[str, int]], size: int, channels: int) -> Samples:
     ids = tuple(path for path, _ in listed)
     refuse_unusable_ids(ids, str(root))
     labels = torch.tensor([label for _, label in listed], dtype=torch.int64)
-    return Samples(ImageFiles(root, ids, size), labels, ids)
+    return Samples(ImageFiles(root, ids, size, channels), labels, ids)

@@ -32,7 +32,7 @@ LAST_BYTES = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND"}
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Images below `root`: a `LazyInputs` of shape (n, 3, size, size), RGB as float32 in [0, 1].
+    """Images below `root`: a `LazyInputs` of shape (n, channels, size, size), RGB or grey as float32 in [0, 1].
 
     The largest square in the middle is scaled to `size` x `size` (bilinear; averaging where it shrinks). Only names are
     kept; threads decode, as Pillow lets other threads run meanwhile.
@@ -41,11 +41,12 @@ class ImageFiles:
     root: Path
     names: tuple[str, ...]
     size: int
+    channels: int = 3
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(n, 3, size, size)."""
-        return len(self.names), 3, self.size, self.size
+        """(n, channels, size, size)."""
+        return len(self.names), self.channels, self.size, self.size
 
     def subset(self, indices: Tensor) -> ImageFiles:
         """Return the images at these positions, unread."""
@@ -54,7 +55,8 @@ class ImageFiles:
     def read(self, indices: Tensor) -> Callable[[], Tensor]:
         """Begin to decode these positions, each file once; the function returned waits and gives the pixels."""
         rows, inverse = torch.unique(torch.as_tensor(indices), return_inverse=True)
-        squares = [_threads().submit(read_square, self.root / self.names[row], self.size) for row in rows.tolist()]
+        files = [self.root / self.names[row] for row in rows.tolist()]
+        squares = [_threads().submit(read_square, file, self.size, self.channels) for file in files]
 
         def pixels() -> Tensor:
             if not squares:
@@ -73,14 +75,15 @@ class ImageFiles:
         return hashlib.sha256(decoder.encode() + b"\0" + content_digest(files)).digest()
 
 
-def read_square(path: Path, size: int) -> NDArray[np.uint8]:
-    """Return the middle of an image as (size, size, 3) bytes."""
+def read_square(path: Path, size: int, channels: int = 3) -> NDArray[np.uint8]:
+    """Return the middle of an image as (size, size, channels) bytes: 3 are RGB, 1 is grey."""
     from PIL.Image import Resampling
     from PIL.ImageOps import fit
 
     with opened(path) as image:
         image.draft("RGB", (2 * size, 2 * size))  # JPEG decodes at a fraction of its size, but not below this one
-        return np.asarray(fit(image.convert("RGB"), (size, size), Resampling.BILINEAR))
+        colour = image.convert("RGB") if channels == 3 else image.convert("L")
+        return np.asarray(fit(colour, (size, size), Resampling.BILINEAR)).reshape(size, size, channels)
 
 
 def checked_sizes(paths: Iterable[Path]) -> list[tuple[int, int]]:

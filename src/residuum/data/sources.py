@@ -65,6 +65,7 @@ def read_source(
     columns: Columns | None = None,
     class_names: Sequence[str] | None = None,
     size: int | None = None,
+    channels: int | None = None,
     what: str = "data",
 ) -> Source:
     """Return the samples of anything that holds inputs and labels.
@@ -83,7 +84,7 @@ def read_source(
     if isinstance(given, Dataset):
         return Source(given.train, given.class_names, given.name)
     if isinstance(given, str | Path):
-        return _from_path(Path(os.path.expanduser(given)), ids, columns, class_names, size)
+        return _from_path(Path(os.path.expanduser(given)), ids, columns, class_names, size, channels)
     if hasattr(given, "columns") and hasattr(given, "to_dict"):
         table = {str(name): list(values) for name, values in given.to_dict("list").items()}
         return _from_table(table, ids, columns, class_names, what)
@@ -117,10 +118,15 @@ def own_samples(x: Any, y: Any, ids: Iterable[Any] | None = None) -> Samples:  #
 
 
 def _from_path(
-    path: Path, ids: Iterable[Any] | None, columns: Columns, class_names: Sequence[str] | None, size: int | None
+    path: Path,
+    ids: Iterable[Any] | None,
+    columns: Columns,
+    class_names: Sequence[str] | None,
+    size: int | None,
+    channels: int | None,
 ) -> Source:
     if path.is_dir():
-        found = load_image_folder(path, size=size)
+        found = load_image_folder(path, size=size, channels=3 if channels is None else channels)
         return Source(found.train, found.class_names, path.resolve().name)
     if path.suffix == ".npz":
         arrays = read_npz(path)

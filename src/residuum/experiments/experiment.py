@@ -30,10 +30,9 @@ from residuum.models import MODELS
 from residuum.parallel import Compute
 from residuum.perturbations import PERTURBATIONS
 from residuum.plugins import Table, split_specs
-from residuum.record import refuse_no_file_name
+from residuum.record import BASELINES, refuse_no_file_name, refuse_reserved
 from residuum.types import InputError, Splits, unknown_name
 
-BASELINES = ("original", "retrain", "control")
 MOST_REQUESTS = 100  # each is a re-train and a deeper graph; a stage 200 deep can no longer be sent to a worker
 
 
@@ -153,6 +152,9 @@ class Experiment(Strict):
 
     def model_post_init(self, context: object) -> None:
         """Let a new experiment see the data as they are now; until the next one, they are read once."""
+        for row in self.rows:
+            refuse_reserved(row.label)
+            refuse_reserved(row.method, "the name of a method")
         loaded_dataset.cache_clear()
 
     def dataset(self) -> Dataset:
@@ -316,12 +318,12 @@ def parse_row(
     """
     label, text = _labeled(spec)
     name, given = split_spec(methods().named(text))
-    if name in (*BASELINES, "control_2"):
+    if name in BASELINES or name.startswith("control_"):
         raise InputError(f"{name} always runs; remove it from --methods. Known: {', '.join(sorted(methods()))}")
     method = make_method(name, {**(defaults or {}).get(name, {}), **read_fields(methods().get(name), given)})
     own_label = ":".join([name, *(f"{key}={value}" for key, value in given.items())])
     unpublished = list((left_open or {}).get(name, []))
-    return Row(label=label or own_label, method=name, settings=method.settings, left_open=unpublished)
+    return Row(label=refuse_reserved(label or own_label), method=name, settings=method.settings, left_open=unpublished)
 
 
 def _labeled(spec: str) -> tuple[str | None, str]:

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from residuum.auditing import Counts, noise_floor
+from residuum.auditing import Counts
 from residuum.auditing.completeness import completeness_above, difference_floor
 from residuum.auditing.own_measures import OWN_MEASURES
 from residuum.auditing.witnesses import is_witness
@@ -25,7 +25,7 @@ from residuum.files import locked, rewritten, write_whole
 from residuum.metrics import summarise
 from residuum.parallel import Compute
 from residuum.plugins import described_plugins
-from residuum.record import NoiseFloor, Requests, Results, Row, ScenarioRecord, SeedResult, Stored
+from residuum.record import Requests, Results, Row, ScenarioRecord, SeedResult, Stored
 from residuum.run_folder import hashes, refuse_foreign, run_files
 from residuum.types import InputError
 
@@ -71,7 +71,8 @@ def assembled_record(
 ) -> Results:
     """Return the record of what was measured, by the rows it is about, in their order."""
     by_label = {label: [r for r in results if r.label == label] for label in rows}
-    controls = [result for label in by_label if is_control(label) for result in by_label[label]]
+    kinds = {label: Row(method=facts.method, per_seed={}).kind for label, facts in rows.items()}
+    controls = [result for label in by_label if kinds[label] == "control" for result in by_label[label]]
     differences = {name: [control.audits[name]["difference"] for control in controls] for name in perturbations}
     floors = {name: difference_floor(found) for name, found in differences.items() if found}
     own = [spec for spec in scenario.settings.measures if not is_witness(spec)]
@@ -86,19 +87,9 @@ def assembled_record(
             "seeds": list(seeds),
             "warnings": [*warnings, *merged_warnings(results)],
             "notes": [*notes, *_notes(made)],
-            "noise_floor": {name: _noise_floor(controls, name) for name in perturbations} if controls else {},
             "methods": made,
         }
     )
-
-
-def is_control(label: str) -> bool:
-    """Tell whether a row of this label is a control.
-
-    >>> is_control("control"), is_control("control_2"), is_control("controlled")
-    (True, True, False)
-    """
-    return Row(method=label, per_seed={}).kind == "control"
 
 
 def _facts(experiment: Experiment, label: str) -> RowFacts:
@@ -197,14 +188,6 @@ def _seeds(seeds: Sequence[str]) -> str:
 def counts_path(result: Result, perturbation: str) -> str:
     """Return where a counts file stands below the run's folder."""
     return f"counts/{result.seed}/{result.label}/{perturbation}.npz"
-
-
-def _noise_floor(controls: Sequence[Result], perturbation: str) -> NoiseFloor:
-    settings = controls[0].audits[perturbation]["settings"]
-    counts = [Counts.load(control.counts[perturbation]) for control in controls]
-    crafted = settings["crafted_on"] is not None
-    floor = noise_floor(counts, confidence=settings["confidence"], exact=settings["enumerated"], crafted=crafted)
-    return NoiseFloor.model_validate(floor)
 
 
 def _notes(rows: dict[str, Row]) -> list[str]:

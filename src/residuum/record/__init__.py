@@ -3,6 +3,7 @@
 from residuum.record.audits import Audit, Curve, ResidualKnowledge, SampleSet, over_seeds, refuse_no_file_name
 from residuum.record.requests import Estimates, RequestAudit, RequestResult, RequestRow, Requests
 from residuum.record.results import (
+    BASELINES,
     METRICS,
     ForgetRequest,
     Kind,
@@ -19,5 +20,6 @@ from residuum.record.results import (
     VerdictRecord,
     WitnessRow,
     WitnessValues,
+    refuse_reserved,
     sealed,
 )

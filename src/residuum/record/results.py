@@ -17,6 +17,7 @@ from residuum.files import canonical, regular_file
 from residuum.record.audits import Audit, Below, FileName, Part, Values
 
 Kind = Literal["original", "retrain", "control", "method"]
+BASELINES: tuple[Kind, ...] = ("original", "retrain", "control")  # with control_2, ...: names of no other row
 METRICS = ("retain_accuracy", "unlearn_accuracy", "test_accuracy", "mia_accuracy")
 
 
@@ -100,6 +101,17 @@ class Summary(Part):
         return cast(Spread | None, getattr(self, name))
 
 
+def refuse_reserved(name: str, what: str = "a row label") -> str:
+    """Return a name that the user chose; one that says what a row is, such as control_9, is an error.
+
+    >>> refuse_reserved("rurk"), refuse_reserved("controlled")
+    ('rurk', 'controlled')
+    """
+    if name in BASELINES or name.startswith("control_"):
+        raise InputError(f"expected {what} other than {', '.join(BASELINES)} and control_..., got {name!r}; rename it")
+    return name
+
+
 class OfMethod(Part):
     """A row is known by its method."""
 
@@ -112,8 +124,8 @@ class OfMethod(Part):
         >>> Row(method="control_2", per_seed={}).kind, Row(method="rurk", per_seed={}).kind
         ('control', 'method')
         """
-        baselines: dict[str, Kind] = {"original": "original", "retrain": "retrain", "control": "control"}
-        return baselines.get(re.sub(r"^control_\d+$", "control", self.method), "method")
+        name = re.sub(r"^control_\d+$", "control", self.method)
+        return next((kind for kind in BASELINES if kind == name), "method")
 
 
 class Row(OfMethod):

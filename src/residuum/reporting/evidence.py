@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from residuum.record import Audit, Curve, Row, SampleSet, over_seeds
+from residuum.record import Audit, Curve, NoiseFloor, Row, SampleSet, over_seeds
 from residuum.reporting.level_rule import ERROR, Floats, Judgement, Scale, half_sample, judge_scores, ratio_of, scores
 from residuum.reporting.run import Run
 
@@ -208,12 +208,16 @@ def noise_floor(run: Run, perturbation: str, measure: str) -> Curve | None:
     """Return low and high of a measure between re-trained models, for each radius; None without a control.
 
     For what is judged, at radii above 0, it is the bar of the rule; at radius 0, for other measures, and for r where
-    each model meets inputs crafted on itself, it is the range of what the controls show.
+    each model meets inputs crafted on itself, it is the range of what the controls show: for r, of each control against
+    its reference and of the reference against the control, for the two are alike; but inputs crafted on one of them
+    say nothing of the reverse.
     """
     audits = [audit for label in run.record.rows_of("control") for audit in run.rows[label].audits(perturbation)]
     if not audits:
         return None
     curves = [audit.curve(measure) for audit in audits]
+    if measure == "pooled" and audits[0].settings.crafted_on is None:
+        curves += [_reversed(curve) for curve in curves]
     shown = over_seeds([c if c.low else Curve(value=c.value, low=c.value, high=c.value) for c in curves])
     compared = "retrain" in run.rows and measure == judged_measure(run.form)[0]
     compared = compared and attacked_references(run, perturbation) is None
@@ -226,6 +230,24 @@ def noise_floor(run: Run, perturbation: str, measure: str) -> Curve | None:
         for tau, low, high in zip(audits[0].taus, shown.low, shown.high, strict=True)
     ]
     return Curve(value=[], low=[low for low, _ in ends], high=[high for _, high in ends])
+
+
+def _reversed(ratio: Curve) -> Curve:
+    """Return the ratio of the reference to the control; None where the control is never right."""
+
+    def inverse(values: Sequence[float | None]) -> list[float | None]:
+        return [1 / value if value else None for value in values]
+
+    return Curve(value=inverse(ratio.value), low=inverse(ratio.high), high=inverse(ratio.low))
+
+
+def floor_of_r(run: Run, perturbation: str) -> NoiseFloor | None:
+    """Return the noise floor of r as the record has it: the one that the page draws."""
+    floor = noise_floor(run, perturbation, "pooled")
+    if floor is None:
+        return None
+    audits = [audit for label in run.record.rows_of("control") for audit in run.rows[label].audits(perturbation)]
+    return NoiseFloor(taus=audits[0].taus, low=floor.low, high=floor.high, pairs=len(audits))
 
 
 def seed_levels(run: Run, row: Row, perturbation: str) -> list[float | None]:

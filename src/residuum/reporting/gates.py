@@ -22,10 +22,13 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Gate:
-    """One condition of comparability: what was measured, its limit, and why it matters where it does not hold."""
+    """One condition of comparability: what was measured, its limit, and why it matters where it does not hold.
+
+    `passed` is None where the record cannot tell: such a gate refuses nothing, and was not passed either.
+    """
 
     name: str
-    passed: bool
+    passed: bool | None
     text: str
 
 
@@ -60,10 +63,18 @@ def _stand_ins(run: Run) -> Iterator[Gate]:
 
 
 def _recipe(original: Row, reference: Row) -> Gate:
+    if unknown := [name for name, row in (("original", original), ("re-train", reference)) if not _recipe_known(row)]:
+        text = f"the recipe of {' and '.join(unknown)} is not known, so that nobody compared how the two were trained"
+        return Gate("recipe", None, text)
     keys = {*original.settings, *reference.settings}
     other = sorted(key for key in keys if original.settings.get(key) != reference.settings.get(key))
     shown = ", ".join(f"{key} {original.settings.get(key)} and {reference.settings.get(key)}" for key in other)
     return Gate("recipe", not other, f"original and re-train were trained by different recipes ({shown})")
+
+
+def _recipe_known(row: Row) -> bool:
+    """Tell whether the settings of a trained row are its recipe, not a word on who or what trained it."""
+    return not {"trained_by", "stand_ins"} & row.settings.keys()
 
 
 def _seen(run: Run, reference: Row) -> Gate:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from residuum.errors import InputError, unknown_name
 from residuum.record import METRICS, Results, Row, VerdictRecord
-from residuum.reporting.evidence import Finding, Quantity, find
+from residuum.reporting.evidence import Finding, Quantity, find, floor_of_r
 from residuum.reporting.gates import TEST_POINTS, Gate, gates
 from residuum.reporting.level_rule import FEWEST_RETRAINED
 from residuum.reporting.run import Run
@@ -23,8 +23,8 @@ NONE_FOUND = "no residual knowledge found at this precision"
 WORDS = (NOT_COMPARABLE, FOUND, MIXED, OVER, INCONCLUSIVE, NONE_FOUND)  # as they are sorted on the page
 
 CANNOT_SEE = (
-    "it was trained on the forgotten samples, and this audit does not tell it from re-training; with so few samples, "
-    "or samples that anybody recognises, nothing was there to find"
+    "it was trained on the forgotten samples, and this audit does not tell it from re-training: too few samples or "
+    "re-trained models, or samples that anybody recognises"
 )
 UNLEARN_POINTS = 10.0  # above re-train
 _RULE = {"found": FOUND, "over": OVER, "mixed": MIXED, "none": NONE_FOUND, "inconclusive": INCONCLUSIVE}
@@ -76,17 +76,18 @@ def judge(run: Run, label: str) -> Verdict:
     inconclusive. A reference that is not comparable comes before any other word, unless the run accepted it.
     """
     judged = _judged(run, label)
-    failed = tuple(gate for gate in run.gates if not gate.passed)
+    failed = tuple(gate for gate in run.gates if gate.passed is False)
     settings = run.record.scenario.settings
     refused = failed and (settings.stand_ins or not settings.accept_reference)
     return replace(judged, word=NOT_COMPARABLE if refused else judged.word, failed_gates=failed)
 
 
 def with_verdicts(record: Results) -> Results:
-    """Return the record with what it says of every judged row, for readers that compute nothing."""
+    """Return the record with noise floors and what it says of every judged row, for readers that compute nothing."""
     run = Run(Path(), record.scenario.name, record)
     verdicts = {label: _stored(judge(run, label)) for label, row in record.methods.items() if row.judged}
-    return record.model_copy(update={"verdicts": verdicts})
+    floors = {name: floor for name in run.perturbations if (floor := floor_of_r(run, name))}
+    return record.model_copy(update={"verdicts": verdicts, "noise_floor": floors})
 
 
 def _stored(verdict: Verdict) -> VerdictRecord:
@@ -123,8 +124,16 @@ def _judged(run: Run, label: str) -> Verdict:
     telling = _telling(agreeing or [finding for finding in found.values() if finding])
     memory, knowledge = (telling and find(run, row, telling.perturbation, quantity) for quantity in ("M", "G"))
     doubts = tuple(dict.fromkeys(_doubt(f) for name, f in found.items() if parts[name] == INCONCLUSIVE))
-    doubts += (CANNOT_SEE,) if unseen else ()
+    doubts += (CANNOT_SEE, *_recognised(run, row)) if unseen else ()
     return Verdict(word, telling, memory, knowledge, losses, doubts, tuple(parts.items()))
+
+
+def _recognised(run: Run, row: Row) -> Iterator[str]:
+    """Yield how often the original and re-train are right on the forgotten samples themselves, where that differs."""
+    reference = run.rows["retrain"].summary.unlearn_accuracy if "retrain" in run.rows else None
+    if row.summary.unlearn_accuracy and reference and row.summary.unlearn_accuracy.mean != reference.mean:
+        mine, theirs = (100 - spread.mean for spread in (row.summary.unlearn_accuracy, reference))
+        yield f"on the samples as they are, it is right on {mine:.0f} % and re-train on {theirs:.0f} %"
 
 
 def must_detect(run: Run, row: Row, perturbation: str) -> float | None:

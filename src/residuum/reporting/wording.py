@@ -204,23 +204,39 @@ def figure_words(finding: Finding) -> tuple[str, str]:
 
 
 def recommendation(run: Run) -> str:
-    """Return which method to take: the cheapest that nothing was found in, and whose test accuracy holds."""
+    """Return which method to take: the cheapest that nothing speaks against, warnings of its own included."""
     clean = [row for row in run.summary.rows if row.kind == "method" and _nothing_found(row.verdict)]
-    costs = {row.label: row.cells["cost"].value for row in clean}
+    warned = [row.label for row in clean if own_warnings(run, row.label)]
+    costs = {row.label: row.cells["cost"].value for row in clean if row.label not in warned}
     known = {label: cost for label, cost in costs.items() if cost is not None}
+    if not known and warned:
+        shown = f"nothing was found in {', '.join(warned)}, but read the warnings of {'each' if warned[1:] else 'it'}"
+        return f"No method of this run can be recommended: {shown}."
     if not known:
         return "No method of this run can be recommended: none came out clean."
     best = min(known, key=lambda label: known[label])
     return (
-        f"Of the methods in which nothing was found and whose test accuracy holds, {best} is the cheapest: "
-        f"{'less than 1' if known[best] < 1 else f'{known[best]:.0f}'} % of re-training."
+        "Of the methods in which nothing was found, whose test accuracy holds and that raised no warning, "
+        f"{best} is the cheapest: {'less than 1' if known[best] < 1 else f'{known[best]:.0f}'} % of re-training."
     )
 
 
 def _nothing_found(verdict: Verdict | None) -> bool:
+    """Tell whether nothing was found in a row, and its memory M is what re-training explains."""
     if verdict is None or verdict.word != NONE_FOUND:
         return False
-    return verdict.memory is None or verdict.memory.judgement.word != "found"
+    if verdict.memory is None:
+        return True
+    (low, high), value = verdict.memory.bar(), verdict.memory.value()
+    return verdict.memory.judgement.word in ("none", "inconclusive") and not (value < low or value > high)
+
+
+def own_warnings(run: Run, label: str) -> list[str]:
+    """Return what a row warns of, without what re-trained models warn of as well: that is not about the method."""
+    trained = [*run.record.rows_of("retrain"), *run.record.rows_of("control")]
+    shared = {text for name in trained for seed in run.rows[name].per_seed.values() for text in seed.warnings}
+    texts = [text for seed in run.rows[label].per_seed.values() for text in seed.warnings]
+    return [text for text in dict.fromkeys(texts) if text not in shared]
 
 
 def not_proved(run: Run) -> Iterator[str]:
@@ -240,6 +256,9 @@ def not_proved(run: Run) -> Iterator[str]:
         "Anything about other samples, other models or other data. The intervals are over the random perturbations, "
         "with the forgotten samples and the trained models fixed; seeds show how models vary."
     )
+    for gate in run.gates:
+        if gate.passed is None:
+            yield f"That original and re-train were trained alike: {gate.text}."
     yield "A legal conclusion. The page measures behaviour; people decide whether that satisfies a deletion request."
     originals = [verdict.word for label, verdict in run.verdicts.items() if run.rows[label].kind == "original"]
     if originals and originals[0] in (INCONCLUSIVE, NONE_FOUND):
@@ -254,14 +273,16 @@ def nothing_to_forget(run: Run) -> str:
     original = next((row for row in run.summary.rows if row.kind == "original"), None)
     if original is None:
         return ""
+    memory = original.verdict.memory if original.verdict and run.form == "sample" else None
+    if memory is not None and memory.judgement.word == "found":
+        return ""  # it remembers these very samples, however well it fits the others
     fit = original.cells["retain_accuracy"].value
     if fit is not None and fit < FITTED:
         return (
             f"There may be nothing to forget: the original is right on {fit:.0f} % of the retained samples it was "
             f"trained on (a model that memorises: {FITTED:g} % or more), so r shows the balance of classes, not memory."
         )
-    memory = original.verdict.memory if original.verdict and run.form == "sample" else None
-    if memory is None or memory.value() > 1 or memory.judgement.word == "found":
+    if memory is None or memory.value() > 1:
         return ""
     return (
         "There was nothing to forget: beyond what it knows of their class, the original recognises copies of the "

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
-from residuum.auditing import AuditResult, audit
+from residuum.auditing import AuditResult, audit, estimate_cost
+from residuum.auditing.placing import at_layer
 from residuum.auditing.witnesses import is_witness
-from residuum.errors import plural
+from residuum.errors import plural, say, tell
+from residuum.experiments.estimates import WorkLeft, seconds_to_the_end
 from residuum.experiments.parsing import build_perturbation
 from residuum.experiments.results import RowFacts, assembled_record, claim_folder, write_files
 from residuum.experiments.runner import Result
@@ -22,20 +26,22 @@ from residuum.metrics import evaluate
 from residuum.models import InputSpace, save_weights, space_of, wrap_like
 from residuum.perturbations import PERTURBATIONS, Perturbation, Substitution, make_perturbation
 from residuum.plugins import described_plugins
-from residuum.record import ScenarioRecord
+from residuum.record import ScenarioRecord, refuse_no_file_name, refuse_reserved
 from residuum.reporting.run import Run
 from residuum.reporting.verdict import with_verdicts
+from residuum.request.kept import KEPT, KeptModels
 from residuum.request.measures import audit_settings, chosen_measures, found_in_models
-from residuum.request.models import Made, Unlearned, role
+from residuum.request.models import QUICK, Made, Unlearned, role
 from residuum.run_folder import OWN_RUN, note_written
+from residuum.training import TrainingPhase, cross_entropy, fit
 from residuum.types import InputError, Splits, child_seed
 
 if TYPE_CHECKING:
     from residuum.request.request import Request
 
 PIXEL_RADII = (0.0, 0.03, 0.06, 0.1)
+MOST_DAYS = 30.0  # of one core, that nobody is asked about
 UNIT_RADII = (0.0, 0.1, 0.25, 0.5)  # in units of a feature's scale, or of the standard deviation of a layer
-BASELINES = ("original", "retrain", "control")
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,25 @@ class AuditPlan:
     settings: Mapping[str, Any]
     innocents: bool
     seed: int
+    accept_reference: bool = False
+
+
+class Steps:
+    """Says on standard error what is done, one line a step, if anybody wants to know."""
+
+    def __init__(self, shown: bool, total: int) -> None:
+        self.shown, self.total, self.number = shown, total, 0
+
+    def done(self, what: str) -> None:
+        """Count one step."""
+        self.number += 1
+        if self.shown:
+            tell(f"[{self.number}/{self.total}] {what}", err=True)
+
+    def say(self, text: str) -> None:
+        """Say something that is no step."""
+        if self.shown:
+            say(text)
 
 
 def planned(
@@ -60,6 +85,7 @@ def planned(
     draws: int,
     innocents: bool,
     seed: int,
+    accept_reference: bool = False,
 ) -> AuditPlan:
     """Return the plan of an audit, with perturbations as the model's inputs want them."""
     if not len(splits.test):
@@ -69,7 +95,8 @@ def planned(
     chosen = chosen_perturbations(perturbations, model, splits)
     radii = {name: _radii(name, each, taus) for name, each in chosen.items()}
     specs = chosen_measures(measures, model, innocents)
-    return AuditPlan(splits, chosen, specs, audit_settings(specs, model, radii, draws), innocents, seed)
+    settings = audit_settings(specs, model, radii, draws)
+    return AuditPlan(splits, chosen, specs, settings, innocents, seed, accept_reference)
 
 
 def audited(
@@ -80,17 +107,27 @@ def audited(
     *,
     reference: nn.Module | None,
     controls: int | Sequence[nn.Module],
+    kept: Path = KEPT,
+    progress: bool = False,
+    most_days: float = MOST_DAYS,
 ) -> Run:
     """Return the run over the original, the first of the models, re-trained ones, and the others, unlearned."""
     original, *unlearned = models.items()
+    models_given = _given_references(original[1].model, reference, controls)
+    missing = _missing(request, models_given, controls, plan.innocents)
+    store = KeptModels.of(request, original[1].model, plan.seed, plan.innocents, kept) if missing else None
+    steps = Steps(progress, len(missing) + len(plan.perturbations) + len(models) + len(models_given) + len(missing))
+    work = _work(request, models, plan, models_given, missing, store)
+    if sum(work.seconds.values()) > most_days * 24 * 3600:
+        fewer = "lower draws, controls or epochs, or start it all the same with most_days=math.inf (--yes)"
+        raise InputError(f"expected work of at most {most_days:g} days, got {work}; {fewer}")
     claim_folder(out)
     note_written(out, OWN_RUN)
-    trained = reference_rows(request, original[1].model, reference, controls, plan.innocents, plan.seed)
-    how = _trained_how(request, reference, plan.innocents)
-    baselines = {label: replace(made, settings=how) for label, made in (original, *trained.items())}
-    rows = baselines | dict(unlearned)
+    trained = reference_rows(request, original[1].model, models_given, missing, store, plan, steps, work)
+    recipe = asdict(request.recipe) if request.recipe else {"trained_by": "others"}
+    rows = {original[0]: replace(original[1], settings=recipe)} | trained | dict(unlearned)
     with working_folder(out) as folder:
-        results = list(_results(rows, plan, folder))
+        results = list(_results(rows, plan, folder, steps))
         record = assembled_record(
             results,
             scenario=_scenario(request, original[1].model, plan),
@@ -150,8 +187,7 @@ def compared_models(model: nn.Module, unlearned: Any) -> dict[str, Made]:  # noq
         if len(named) < len(listed):
             raise InputError("expected unlearned models of different labels; give them by name: {label: model}")
     for label in named:
-        if label in BASELINES or label.startswith(("control_", ".")) or "/" in label or not label:
-            raise InputError(f"expected labels that can name a file, other than {', '.join(BASELINES)}, got {label!r}")
+        refuse_reserved(refuse_no_file_name(label, "a row label"))
     rows = {
         label: each if isinstance(each, Unlearned) else Made(wrap_like(each, model), "unlearned elsewhere")
         for label, each in named.items()
@@ -159,28 +195,104 @@ def compared_models(model: nn.Module, unlearned: Any) -> dict[str, Made]:  # noq
     return {"original": Made(model, "original"), **rows}
 
 
-def reference_rows(
-    request: Request,
-    model: nn.Module,
-    reference: nn.Module | None,
-    controls: int | Sequence[nn.Module],
-    innocents: bool,
-    seed: int,
-) -> dict[str, Made]:
-    """Return reference and controls: those given, the others made."""
+def _given_references(model: nn.Module, reference: nn.Module | None, controls: int | Sequence[nn.Module]) -> list[Made]:
+    """Return the reference and the controls that the user brings."""
     listed = [] if isinstance(controls, int) else list(controls)
     if reference is None and listed:
         raise InputError("expected a reference beside the controls; give reference=")
     given = [*([] if reference is None else [reference]), *listed]
-    models = [Made(wrap_like(each, model), "retrain") for each in given]
-    if isinstance(controls, int) and (reference is None or request.trains):
-        models += request.references(model, 1 + controls, seed=seed, innocents=innocents, known=len(models))
+    return [Made(wrap_like(each, model), "retrain", {"trained_by": "others"}) for each in given]
+
+
+def _missing(request: Request, given: Sequence[Made], controls: int | Sequence[nn.Module], innocents: bool) -> range:
+    """Return the numbers of the models to retrain; refuse a request that cannot."""
+    if not isinstance(controls, int) or (given and not request.trains):
+        return range(0)
+    request.refuse_untrainable(innocents)
+    return range(len(given), 1 + controls)
+
+
+def reference_rows(
+    request: Request,
+    model: nn.Module,
+    given: Sequence[Made],
+    missing: range,
+    store: KeptModels | None,
+    plan: AuditPlan,
+    steps: Steps,
+    work: WorkLeft,
+) -> dict[str, Made]:
+    """Return reference and controls: those given, those that an earlier audit kept, and the others made."""
+    # how long a function of the user's takes is known after its first model only
+    known = request.retrain is None or plan.innocents or not missing
+    models = list(given)
+    if known:
+        steps.say(f"work: {work}")
+    for number in missing:
+        assert store is not None
+        made = store.find(number)
+        how = f"taken from {store.place(number)}, trained by an audit before"
+        if made is None:
+            (made,) = request.references(model, number + 1, seed=plan.seed, innocents=plan.innocents, known=number)
+            store.keep(number, made)
+            how = f"trained in {made.seconds:.0f} s"
+        steps.done(f"{role(number)}: {how}")
+        if number == missing[0] and not known:
+            left = sum(not store.has(each) for each in missing[1:])
+            steps.say(f"work: about {made.seconds * left:.0f} s for {plural(left, 'more training')}, then {work}")
+        if number == missing[0] and store.reason:
+            steps.say(f"if this audit is killed, the next one trains again: {store.reason}")
+        models.append(replace(made, settings=_trained_how(request, plan.innocents)))
     return {role(k): replace(each, method=role(k)) for k, each in enumerate(models)}
 
 
-def _trained_how(request: Request, reference: nn.Module | None, innocents: bool) -> dict[str, Any]:
-    if reference is not None:
-        return {"trained_by": "others"}
+def _work(
+    request: Request,
+    models: Mapping[str, Made],
+    plan: AuditPlan,
+    given: Sequence[Made],
+    missing: range,
+    store: KeptModels | None,
+) -> WorkLeft:
+    """Return how long training by a recipe and the audit take, from a few steps of each; a function cannot be asked."""
+    model = models["original"].model
+    seconds: dict[str, float] = {}
+    untrained = sum(store is not None and not store.has(number) for number in missing)
+    if untrained and (request.retrain is None or plan.innocents):
+        recipe, retain = request.recipe or QUICK, plan.splits.retain
+        phases = [TrainingPhase(cross_entropy, "train")]
+        probe = copy.deepcopy(model)
+        spent = seconds_to_the_end(
+            lambda progress: fit(probe, {"train": retain}, recipe, phases, seed=plan.seed, progress=progress)
+        )
+        seconds["train"] = untrained * spent
+    rows = {label: made.model for label, made in models.items()}
+    rows |= {role(k): made.model for k, made in enumerate(given)}
+    rows |= {role(k): model for k in missing}
+    costs = [
+        estimate_cost(
+            **_audit_arguments(rows, plan.splits, perturbation),
+            taus=plan.settings["taus"][name],
+            draws=plan.settings["draws"],
+            seed=child_seed(plan.seed, "audit"),
+        )
+        for name, perturbation in plan.perturbations.items()
+    ]
+    seconds["audit"] = sum(cost.seconds for cost in costs)
+    return WorkLeft(seconds, sum(cost.passes for cost in costs), at_most=False)
+
+
+def _audit_arguments(rows: Mapping[str, nn.Module], splits: Splits, perturbation: Perturbation) -> dict[str, Any]:
+    """Return the arguments of an audit's estimate, which knows inputs only: at a layer, its shift is the input."""
+    models, heldout = (rows, rows["retrain"]), splits.heldout
+    if perturbation.at is not None:
+        return at_layer(perturbation, *models, splits.forget, heldout, rows["original"], "unlearned")
+    named = ("models", "reference", "samples", "heldout", "original", "perturbation")
+    return dict(zip(named, (*models, splits.forget, heldout, rows["original"], perturbation), strict=True))
+
+
+def _trained_how(request: Request, innocents: bool) -> dict[str, Any]:
+    """Return the recipe of the models that were made, or what is known in its place."""
     if innocents:
         return {"stand_ins": "trained until they fit the retained samples as the original does"}
     if request.retrain is not None:
@@ -204,12 +316,12 @@ def _left_out(request: Request) -> list[str]:
     return [f"{number} of earlier requests: no retrained model saw them, and this audit does not judge them"]
 
 
-def _results(rows: Mapping[str, Made], plan: AuditPlan, folder: Path) -> Iterator[Result]:
+def _results(rows: Mapping[str, Made], plan: AuditPlan, folder: Path, steps: Steps) -> Iterator[Result]:
     """Yield what is measured of each row; counts and weights are written below `folder`."""
     models, splits = {label: made.model for label, made in rows.items()}, plan.splits
     audits: dict[str, tuple[AuditResult, list[str]]] = {}
     for name, perturbation in plan.perturbations.items():
-        with measured(1) as record:
+        with measured(torch.get_num_threads()) as record:
             result = audit(
                 models,
                 models["retrain"],
@@ -223,17 +335,19 @@ def _results(rows: Mapping[str, Made], plan: AuditPlan, folder: Path) -> Iterato
                 seen={"the retain set": set(splits.retain.ids)},
             )
         audits[name] = result, sorted({*record["warnings"], *result.warnings})
+        steps.done(f"audit under {name} in {record['seconds']:.0f} s")
     found = found_in_models(plan.measures, models, splits, plan.settings, plan.seed)
     for number, (label, made) in enumerate(rows.items()):
         (folder / str(number)).mkdir()
         witnesses = {spec: own[label] for spec, own in found.items() if label in own}
         yield replace(_result(label, made, plan, audits, folder / str(number)), witnesses=witnesses)
+        steps.done(f"evaluation of {label}")
 
 
 def _result(
     label: str, made: Made, plan: AuditPlan, audits: Mapping[str, tuple[AuditResult, list[str]]], folder: Path
 ) -> Result:
-    with measured(1) as record:
+    with measured(torch.get_num_threads()) as record:
         metrics = evaluate(made.model, plan.splits)
     paths: dict[str, dict[str, Path]] = {"counts": {}, "heldout": {}}
     for name, (result, _) in audits.items():
@@ -268,6 +382,7 @@ def _scenario(request: Request, model: nn.Module, plan: AuditPlan) -> ScenarioRe
         "audit": plan.settings,
         **({"measures": list(plan.measures)} if plan.measures else {}),
         **({"stand_ins": True} if plan.innocents else {}),
+        **({"accept_reference": True} if plan.accept_reference else {}),
     }
     record = {
         "name": request.name,

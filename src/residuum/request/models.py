@@ -204,6 +204,15 @@ def fresh_network(model: nn.Module, seed: int) -> nn.Module:
     return new
 
 
+def first_channels(model: nn.Module) -> int | None:
+    """Return how many channels the first convolution of a network takes; None without one.
+
+    >>> first_channels(nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3)))
+    1
+    """
+    return next((part.in_channels for part in model.modules() if isinstance(part, nn.Conv2d)), None)
+
+
 def _fitted(model: nn.Module, samples: Samples, recipe: Recipe, seed: int, **options: Any) -> Made:  # noqa: ANN401
     start = time.perf_counter()
     phases, orders = [TrainingPhase(cross_entropy, "train")], child_seed(seed, "order")

@@ -15,6 +15,7 @@ from torch import nn
 
 from residuum.bounds import refuse_outside
 from residuum.data.ids import Ids
+from residuum.data.images import ImageFiles
 from residuum.data.sources import Columns, matched_ids, read_source
 from residuum.errors import ResiduumWarning, plural
 from residuum.experiments.experiment import parse_row
@@ -39,6 +40,7 @@ from residuum.request.models import (
     Made,
     Retrain,
     Unlearned,
+    first_channels,
     retrained,
     soft_reset_by,
     stand_in,
@@ -76,6 +78,7 @@ class Request:
         id_column: See `label`.
         inputs: See `label`.
         size: Side in pixels that the images of a folder are scaled to.
+        channels: 1 to read the images of a folder as grey; default 3, RGB.
         name: What reports call the data.
 
     Nothing is cut out of the data: training, held-out and validation samples are what you say they are.
@@ -103,12 +106,13 @@ class Request:
         id_column: str | None = None,
         inputs: Sequence[str] | None = None,
         size: int | None = None,
+        channels: int | None = None,
         name: str | None = None,
     ) -> None:
         if retrain is not None and not callable(retrain):
             raise InputError(f"expected retrain to be a function (samples, seed) -> model, got {retrain!r}")
         columns = Columns(label, id_column, inputs)
-        options: dict[str, Any] = {"columns": columns, "class_names": class_names, "size": size}
+        options: dict[str, Any] = {"columns": columns, "class_names": class_names, "size": size, "channels": channels}
         self.source = read_source(data, ids=ids, what="data", **options)
         self.class_names = class_names_of(class_names, self.source)
         options |= {"class_names": self.class_names or class_names}
@@ -192,6 +196,12 @@ class Request:
         if space.names and known and space.names != known:
             listed = f"{', '.join(known)}; give inputs={list(space.names)}"
             raise InputError(f"expected inputs {', '.join(space.names)}, in this order, the data have {listed}")
+        wanted, shown = first_channels(model), samples.shape[0]
+        if isinstance(samples.x, ImageFiles) and wanted in (1, 3) and wanted != shown:
+            text = (
+                f"the network takes images of {plural(wanted, 'channel')}, those of the folder were read with {shown}"
+            )
+            raise InputError(f"{text}; give channels={wanted} (--channels {wanted})")
         hint = "give wrap(..., bounds=) those of your data, None if they have none"
         first = samples.subset(range(min(512, len(samples))))
         refuse_outside(first.batch(torch.arange(len(first)))[0], space.bounds, "expected inputs", hint, first.ids)
@@ -283,10 +293,14 @@ class Request:
 
         The first `known` are left out: they are there already.
         """
+        self.refuse_untrainable(innocents)
+        return [self._trained(model, seed, each, innocents) for each in range(known, number)]
+
+    def refuse_untrainable(self, innocents: bool) -> None:
+        """Refuse a request that has no way to re-train."""
         if not self.trains and not innocents:
             ways = "retrain=, recipe= or audit(reference=...)"
             raise InputError(f"expected a way to re-train: give {ways}; or innocents=True for weaker, cheap stand-ins")
-        return [self._trained(model, seed, each, innocents) for each in range(known, number)]
 
     def _trained(self, model: nn.Module, seed: int, number: int, innocents: bool) -> Made:
         """Return a retrained model or a surrogate, trained once for everything that decides it.
@@ -337,7 +351,11 @@ class Request:
         measures: Sequence[str] | None = None,
         draws: int = 100,
         seed: int = 1,
+        accept_reference: bool = False,
         out: Path | str = "runs/request",
+        kept: Path | str = ".residuum/retrained",
+        progress: bool = False,
+        most_days: float = 30.0,
     ) -> Run:
         """Audit what unlearning left, beside the model as it was and models that never saw the samples; return the run.
 
@@ -354,7 +372,12 @@ class Request:
                 stand-ins the recovery radius where inputs can be searched for.
             draws: Perturbed copies of each sample at each radius.
             seed: Seed of everything random.
+            accept_reference: Judge by a reference that is not comparable; every verdict then says so.
             out: Folder of the run: results.json, counts and weights.
+            kept: Folder where retrained models are kept as they are finished: the same audit again trains only what is
+                missing. Remove it to forget them.
+            progress: Say on standard error how long it takes and what is done.
+            most_days: An audit that is estimated to take more days of one core is refused before it begins.
         """
         from residuum.request.evidence import audited, compared_models, planned
 
@@ -367,11 +390,13 @@ class Request:
             draws=draws,
             innocents=innocents,
             seed=seed,
+            accept_reference=accept_reference,
         )
         models = compared_models(model, unlearned)
         for text in self.returning(*(made.model for made in models.values())):
             warnings.warn(text, ResiduumWarning, stacklevel=2)
-        return audited(self, models, plan, Path(out), reference=reference, controls=controls)
+        told: dict[str, Any] = {"progress": progress, "most_days": most_days}
+        return audited(self, models, plan, Path(out), reference=reference, controls=controls, kept=Path(kept), **told)
 
 
 def _earlier_ids(earlier: Ids, samples: Samples, forget: tuple[str, ...]) -> tuple[str, ...]:
