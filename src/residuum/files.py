@@ -166,11 +166,9 @@ def locked(folder: Path) -> Iterator[None]:
 def working_folder(parent: Path) -> Iterator[Path]:
     """Yield an empty folder below `parent`, which is removed at the end, or by `clear_aside` after a kill."""
     folder = parent / f"{WORKING}{uuid4().hex}"
-    with locked(parent):  # nobody may take the folder for a dead process's before it is locked
-        clear_aside(parent)
-        folder.mkdir()
-        lock = FileLock(folder / LOCK)
-        lock.acquire()
+    folder.mkdir(parents=True)
+    lock = FileLock(folder / LOCK)
+    lock.acquire()
     try:
         yield folder
     finally:
@@ -181,7 +179,7 @@ def working_folder(parent: Path) -> Iterator[Path]:
 def is_worked_in(folder: Path) -> bool:
     """Tell whether the process that made a working folder still lives."""
     if not (folder / LOCK).is_file():
-        return False
+        return not any(folder.iterdir())  # it is being made
     try:
         with FileLock(folder / LOCK).acquire(blocking=False):
             return False
