@@ -580,3 +580,21 @@ def test_an_audit_uses_the_threads_of_torch_and_counts_the_same(case, tmp_path):
     for one, many in zip(*counts, strict=True):
         assert (one.method_right == many.method_right).all()
         assert (one.reference_right == many.reference_right).all()
+
+
+def test_forgetting_a_sample_removes_the_retrained_models_that_saw_it(case, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    recipe = Recipe(epochs=1)
+    request = case.request(retrain=None, recipe=recipe)
+    kept = KeptModels.of(request, case.model, 1, False, tmp_path / "elsewhere")
+    kept.keep(0, request.references(case.model, 1)[0])
+    stranger = tmp_path / "elsewhere" / "mine"
+    stranger.mkdir()
+    (stranger / "notes.txt").write_text("mine\n")
+    retained = request.splits.retain.ids[0]
+    assert run_command(["store", "forget", request.forget_ids[0]]) == 2  # this model never saw it
+    assert kept.has(0)
+    assert run_command(["store", "forget", retained]) == 0
+    assert f"removed: retrained model {kept.place(0)}" in capsys.readouterr().out
+    assert not kept.place(0).exists()
+    assert (stranger / "notes.txt").is_file()

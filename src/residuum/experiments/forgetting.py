@@ -1,6 +1,7 @@
 """Remove from a store everything made with given samples, and say what of it may be elsewhere."""
 
 import json
+import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import nullcontext
@@ -19,12 +20,15 @@ from residuum.experiments.store import Store
 from residuum.files import ASIDE
 from residuum.run_folder import (
     OWN_RUN,
+    RETRAINED,
+    RetrainedModel,
     copied_hashes,
     half_written,
     has_run,
     is_busy,
     noted_packs,
     remove_run,
+    retrained_models,
     written_places,
 )
 from residuum.types import InputError
@@ -153,10 +157,13 @@ def forget(
         everyone = sorted({*ids, *begun})
         doomed = made_with(root, everyone) if root else Doomed([], [])
         held = _held_runs(root, doomed, everyone, place)
-        answer = _described(root, () if begun else ids, doomed, held)
+        retrained = [one for one in retrained_models() if one.ids is None or not one.ids.isdisjoint(everyone)]
+        answer = _described(root, () if begun else ids, doomed, held, retrained)
         if answer.unknown and not (doomed.unreadable or any(run.lost for run in held)):
             raise InputError(_unknown_text(root, answer.unknown))
         if not dry_run:
+            for one in retrained:
+                shutil.rmtree(one.folder)
             _remove(root, everyone, doomed, [run for run in held if run.touched] if runs else [])
     return answer
 
@@ -247,12 +254,19 @@ def _held_by_note(root: Path | None, note: Note, wanted: frozenset[str]) -> Held
     return HeldRun(note.folder, untouched="which the store notes as a run's, but no run of these stages is there")
 
 
-def _described(root: Path | None, ids: Collection[str], doomed: Doomed, runs: Sequence[HeldRun]) -> Forgotten:
+def _described(
+    root: Path | None,
+    ids: Collection[str],
+    doomed: Doomed,
+    runs: Sequence[HeldRun],
+    retrained: Sequence[RetrainedModel],
+) -> Forgotten:
     known = frozenset[str]().union(*(artefact.ids or () for artefact in doomed.artefacts))
     named = (request.get("forget_ids") or () for artefact in doomed.artefacts for request in artefact.requests)
     noted = (scratch.read_ids(root / scratch.FOLDER / key_in(half)) or () for half in doomed.half if root)
     counted = (run.named for run in runs)
-    unknown = sorted(set(ids) - known.union(*named, *noted, *counted))
+    seen = (model.ids or () for model in retrained)
+    unknown = sorted(set(ids) - known.union(*named, *noted, *counted, *seen))
     starts = (one.manifest.settings.get("init_from") for one in doomed.artefacts if one.manifest)
     out_of_reach = [
         *(f"{path}, which is not written by residuum" for path in (strays(root) if root else ())),
@@ -262,12 +276,15 @@ def _described(root: Path | None, ids: Collection[str], doomed: Doomed, runs: Se
         *sorted({f"weights that models started from, SHA-256 {weights['sha256']}" for weights in starts if weights}),
         ELSEWHERE,
     ]
-    return Forgotten(doomed.titles, [str(run.folder) for run in runs if run.touched], out_of_reach, unknown)
+    titles = [*doomed.titles, *(f"retrained model {model.folder}" for model in retrained)]
+    return Forgotten(titles, [str(run.folder) for run in runs if run.touched], out_of_reach, unknown)
 
 
 def _copies(folders: AbstractSet[Path]) -> Iterator[str]:
     """Yield what was written outside of runs' folders and may hold such samples."""
     for copy in written_places():
+        if copy.what == RETRAINED:
+            continue  # those that saw such samples are removed
         if copy.what == OWN_RUN:
             if copy.path not in folders and copy.path.is_dir():
                 yield f"{copy.path}, a run that names none of them; its models may have been trained on them"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,16 +22,16 @@ from residuum.experiments.stages import audit_record, measured
 from residuum.experiments.witnesses import with_witnesses
 from residuum.files import working_folder
 from residuum.metrics import evaluate
-from residuum.models import InputSpace, save_weights, space_of, wrap_like
+from residuum.models import InputSpace, private_copy, save_weights, space_of, wrap_like
 from residuum.perturbations import PERTURBATIONS, Perturbation, Substitution, make_perturbation
 from residuum.plugins import described_plugins
 from residuum.record import ScenarioRecord, refuse_no_file_name, refuse_reserved
 from residuum.reporting.run import Run
 from residuum.reporting.verdict import with_verdicts
-from residuum.request.kept import KEPT, KeptModels
+from residuum.request.kept import KeptModels
 from residuum.request.measures import audit_settings, chosen_measures, found_in_models
 from residuum.request.models import QUICK, Made, Unlearned, role
-from residuum.run_folder import OWN_RUN, note_written
+from residuum.run_folder import KEPT, OWN_RUN, note_written
 from residuum.training import TrainingPhase, cross_entropy, fit
 from residuum.types import InputError, Splits, child_seed
 
@@ -261,7 +260,7 @@ def _work(
     if untrained and (request.retrain is None or plan.innocents):
         recipe, retain = request.recipe or QUICK, plan.splits.retain
         phases = [TrainingPhase(cross_entropy, "train")]
-        probe = copy.deepcopy(model)
+        probe = private_copy(model)
         spent = seconds_to_the_end(
             lambda progress: fit(probe, {"train": retain}, recipe, phases, seed=plan.seed, progress=progress)
         )

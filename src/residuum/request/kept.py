@@ -7,7 +7,6 @@ cannot be compared, such as a training function that reads an object of a kind u
 
 from __future__ import annotations
 
-import copy
 import functools
 import hashlib
 import inspect
@@ -26,17 +25,16 @@ from torch import Tensor, nn
 
 from residuum.data.dataset import add_samples
 from residuum.files import ASIDE, file_sha256
-from residuum.models import load_state, save_state
+from residuum.models import load_state, private_copy, save_state
 from residuum.models.weights import state_hash
 from residuum.pack.hashing import code_sha256
 from residuum.request.models import Made
+from residuum.run_folder import KEPT_FACTS, KEPT_IDS, KEPT_WEIGHTS, RETRAINED, note_written
 from residuum.types import InputError, Samples
 
 if TYPE_CHECKING:
     from residuum.request.request import Request
 
-KEPT = Path(".residuum/retrained")
-WEIGHTS, FACTS, IDS = "model.safetensors", "made.json", "ids.txt"
 PLAIN = (type(None), bool, int, float, str, Path, inspect.Parameter, torch.dtype, torch.device)
 
 
@@ -71,7 +69,7 @@ class KeptModels:
 
     def has(self, number: int) -> bool:
         """Tell whether the `number`-th model is there."""
-        return not self.reason and (self.place(number) / FACTS).is_file()
+        return not self.reason and (self.place(number) / KEPT_FACTS).is_file()
 
     def find(self, number: int) -> Made | None:
         """Return the model if it is there, and whole."""
@@ -79,11 +77,11 @@ class KeptModels:
         if not self.has(number):
             return None
         try:
-            facts = json.loads((place / FACTS).read_text(encoding="utf-8"))
-            if file_sha256(place / WEIGHTS) != facts["sha256"]:
+            facts = json.loads((place / KEPT_FACTS).read_text(encoding="utf-8"))
+            if file_sha256(place / KEPT_WEIGHTS) != facts["sha256"]:
                 return None
             return Made(
-                _restored(self.model, place / WEIGHTS), "retrain", seconds=facts["seconds"], passes=facts["passes"]
+                _restored(self.model, place / KEPT_WEIGHTS), "retrain", seconds=facts["seconds"], passes=facts["passes"]
             )
         except (OSError, ValueError, KeyError, TypeError, InputError):
             return None  # damaged: it is trained again
@@ -95,12 +93,13 @@ class KeptModels:
         place, aside = self.place(number), self.folder / f"{ASIDE}{uuid4().hex}"
         try:
             aside.mkdir(parents=True)
-            save_state(made.model, aside / WEIGHTS)
-            if not self._answers_alike(made.model, aside / WEIGHTS):
+            note_written(self.folder, RETRAINED)
+            save_state(made.model, aside / KEPT_WEIGHTS)
+            if not self._answers_alike(made.model, aside / KEPT_WEIGHTS):
                 return
-            facts = {"seconds": made.seconds, "passes": made.passes, "sha256": file_sha256(aside / WEIGHTS)}
-            (aside / IDS).write_text("\n".join(sorted(self.samples.ids)) + "\n", encoding="utf-8")
-            (aside / FACTS).write_text(json.dumps(facts), encoding="utf-8")
+            facts = {"seconds": made.seconds, "passes": made.passes, "sha256": file_sha256(aside / KEPT_WEIGHTS)}
+            (aside / KEPT_IDS).write_text("\n".join(sorted(self.samples.ids)) + "\n", encoding="utf-8")
+            (aside / KEPT_FACTS).write_text(json.dumps(facts), encoding="utf-8")
             shutil.rmtree(place, ignore_errors=True)
             aside.rename(place)
         except OSError as error:
@@ -120,7 +119,7 @@ class KeptModels:
 
 
 def _restored(model: nn.Module, weights: Path) -> nn.Module:
-    new = copy.deepcopy(model)
+    new = private_copy(model)
     load_state(new, weights)
     return new.eval()
 

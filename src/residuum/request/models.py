@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +17,7 @@ from residuum.errors import first_line
 from residuum.methods import Context, SoftReset
 from residuum.methods.fresh import reinitialise, trainable_parts
 from residuum.metrics import accuracy
-from residuum.models import check_model, save_state, wrap_like
+from residuum.models import check_model, private_copy, save_state, wrap_like
 from residuum.models.unlearned import write_note
 from residuum.run_folder import WEIGHTS, note_written
 from residuum.training import Recipe, TrainingPhase, cross_entropy, fit
@@ -94,7 +93,7 @@ def retrained(retrain: Retrain, samples: Any, seed: int) -> Made:  # noqa: ANN40
     """Return what the user's training function makes of the retained samples, not wrapped yet."""
     start = time.perf_counter()
     _refuse_other_arguments(retrain)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):  # user code may draw on any device
         torch.manual_seed(seed % 2**63)
         try:
             made = retrain(samples, seed)
@@ -135,7 +134,7 @@ def soft_reset_by(
     changed = [key for key, value in method.settings.items() if value != plain[key]]
     if changed:
         raise InputError(f"soft_reset: your training function decides {changed[0]}; leave it out, or give recipe=")
-    start = copy.deepcopy(model)
+    start = private_copy(model)
     if method.keep < 1:
         method.soften(start, splits, context)
     made = retrained(partial(retrain, model=unwrapped(start).train()), samples, context.batch_seed)
@@ -146,7 +145,7 @@ def soft_reset_by(
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """Return a copy of the network without what `wrap` put before and after it, as its training function expects it."""
-    network = copy.deepcopy(model)
+    network = private_copy(model)
     adapter = getattr(network, "adapter", None)
     if adapter is None:
         return network
@@ -191,14 +190,14 @@ def stand_in(model: nn.Module, samples: Samples, recipe: Recipe | None, seed: in
 
 def fresh_network(model: nn.Module, seed: int) -> nn.Module:
     """Return the model with weights as a new one has them."""
-    new, make = copy.deepcopy(model), getattr(model, "fresh_network", None)
+    new, make = private_copy(model), getattr(model, "fresh_network", None)
     if make is None:
         try:
             reinitialise(trainable_parts(new).values(), seed)
         except InputError as error:
             raise InputError(f"{error}; or give wrap(..., fresh=) or retrain=") from None
         return new
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):  # user code may draw on any device
         torch.manual_seed(seed % 2**63)
         new.load_state_dict(make().state_dict())
     return new
