@@ -861,3 +861,9 @@ def test_a_pack_is_unzipped_once(made, monkeypatch):
     )
     assert run_command(["verify", f"{made}/evidence.zip", "--data", "--key", f"{made}/evidence.key"]) == 0
     assert opened.count("results.json") == 1
+
+
+def test_measures_that_are_no_function_are_refused(made, tmp_path, capsys):
+    assert run_command(["pack", str(made / "run"), "--out", str(tmp_path / "p.zip"), "--measures", "x"]) == 2
+    assert "expected FILE.py:FUNCTION of a measure of your own, got 'x'" in capsys.readouterr().err
+    assert not (tmp_path / "p.zip").exists()

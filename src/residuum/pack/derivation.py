@@ -162,7 +162,8 @@ def add_measures(record: Results, sources: Sequence[str]) -> list[str]:
     Refuse a record with a measure that is not there.
     """
     for source in sources:
-        OWN_MEASURES.named(source)
+        if OWN_MEASURES.named(source) not in OWN_MEASURES:
+            raise InputError(f"--measures: expected FILE.py:FUNCTION of a measure of your own, got {source!r}")
     wanted = [spec for spec in record.scenario.settings.measures if not is_witness(spec)]
     for name in wanted:
         if name not in OWN_MEASURES:
