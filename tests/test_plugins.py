@@ -68,8 +68,7 @@ def test_the_guides_commands(folder, capsys):
         assert run_command([*shlex.split(line)[1:], *quick]) == 0, line
     printed = capsys.readouterr().out
     assert "BROKEN" not in printed
-    assert "Best known sample under shade" in printed
-    assert (folder / "runs" / "stripes" / "report.html").is_file()
+    assert "Best known sample" in (folder / "runs" / "stripes" / "report.html").read_text(encoding="utf-8")
 
 
 def run_it(*more: str) -> int:

@@ -153,6 +153,8 @@ def forged(made, target, change=None, models=None):
     for name, model in manifest["models"].items() if models else ():
         label, _, seed = name.rpartition("/")
         model["weights_sha256"] = file_sha256(models / seed / f"{label}.safetensors")
+        with safe_open(models / seed / f"{label}.safetensors", framework="pt") as file:
+            model["architecture"] = json.loads(file.metadata()["residuum"])["architecture"]
     manifest["files"] = listed({name: content for name, content in members.items() if name != "manifest.json"})
     manifest["root"] = root_of(manifest["files"])
     manifest["seal"] = seal_of(manifest)

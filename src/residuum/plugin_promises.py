@@ -22,19 +22,24 @@ from residuum.methods import GD
 from residuum.methods.guard import is_json
 from residuum.models import Classifier, build_model, forward, load_weights, save_weights
 from residuum.models.weights import state_hash
-from residuum.perturbations import Perturbation
+from residuum.perturbations import Perturbation, Substitution
 from residuum.training import Recipe, train
 from residuum.types import ResiduumWarning, Samples, generator
 
 RADIUS = 0.1
 
 
-def _samples() -> Samples:
-    return Trial.of(GD).splits.forget
+def _samples(kind: type[Perturbation] | None = None) -> Samples:
+    """Return samples to try something on: pixels, or whole numbers for a perturbation of token ids."""
+    samples = Trial.of(GD).splits.forget
+    if kind is None or not issubclass(kind, Substitution):
+        return samples
+    x, y = samples.batch(torch.arange(len(samples)))
+    return Samples((16 * x).round(), y, samples.ids)
 
 
 def _moved(kind: type[Perturbation], tau: float, seed: int = SEED) -> tuple[Tensor, Tensor]:
-    trial, samples = Trial.of(GD), _samples()
+    trial, samples = Trial.of(GD), _samples(kind)
     x, y = samples.batch(torch.arange(len(samples)))
     return x, kind(tau)(trial.original.eval(), x, y, generator(seed))
 
@@ -69,7 +74,7 @@ def draws_from_its_generator_only(kind: type[Perturbation]) -> None:
 
 def leaves_model_and_inputs_alone(kind: type[Perturbation]) -> None:
     """The model's weights and the inputs given stay as they are."""
-    trial, samples = Trial.of(GD), _samples()
+    trial, samples = Trial.of(GD), _samples(kind)
     x, y = samples.batch(torch.arange(len(samples)))
     kept, weights = x.clone(), state_hash(trial.original.state_dict())
     kind(RADIUS)(trial.original.eval(), x, y, generator(SEED))
@@ -79,7 +84,7 @@ def leaves_model_and_inputs_alone(kind: type[Perturbation]) -> None:
 
 def counts_do_not_depend_on_the_batch(kind: type[Perturbation]) -> None:
     """An audit counts the same, however many inputs are perturbed at once."""
-    trial, samples = Trial.of(GD), _samples()
+    trial, samples = Trial.of(GD), _samples(kind)
     model, start = trial.original.eval(), build_model("cnn", (1, 8, 8), 3, width=2, seed=1)
     options: Any = {"taus": [0, RADIUS], "draws": 10, "seed": SEED}
     with warnings.catch_warnings():

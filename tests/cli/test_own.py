@@ -347,7 +347,7 @@ def test_weights_that_were_unlearned_are_named_when_their_samples_are_forgotten(
     told = json.loads(capsys.readouterr().out)
     assert told["runs"] == [str(tmp_path / "run")]
     assert f"{tmp_path / 'new.pt'}, unlearned weights that may have been trained on them" in told["unreachable"]
-    assert [path.name for path in tmp_path.iterdir()] == ["new.pt"]
+    assert {path.name for path in tmp_path.iterdir()} == {"new.pt", "new.pt.unlearned.json"}
 
 
 def test_an_audit_fails_on_what_it_was_told_not_to_accept(folder, monkeypatch, capsys, tmp_path):

@@ -20,13 +20,13 @@ from residuum.theory import gaussian_epsilon, objective_epsilon, output_epsilon
 from residuum.types import InputError, ResiduumWarning, generator
 
 
-def objective(n: int = 60, d: int = 5, classes: int = 3, *, l2: float = 0.02, std: float = 1.0, loss="logistic"):
+def objective(n: int = 60, d: int = 5, classes: int = 3, *, l2: float = 0.02, std: float = 1.0):
     noise = generator(7)
     y = torch.randint(classes, (n,), generator=noise)
     centres = torch.randn(classes, d, generator=noise, dtype=torch.float64)
     x = F.normalize(centres[y] + torch.randn(n, d, generator=noise, dtype=torch.float64), dim=1)
     offset = std * torch.randn(classes, d, generator=noise, dtype=torch.float64)
-    made = Objective(x, 2.0 * F.one_hot(y, classes).double() - 1, l2, offset, torch.ones(n, dtype=torch.float64), loss)
+    made = Objective(x, 2.0 * F.one_hot(y, classes).double() - 1, l2, offset, torch.ones(n, dtype=torch.float64))
     return made, y
 
 

@@ -123,7 +123,7 @@ def test_labels_are_uniform_over_all_or_over_the_wrong_ones():
 def test_the_joint_stream_teaches_random_labels_to_the_forget_samples_only(original, splits):
     model, method = copy.deepcopy(original).eval(), RandomLabels(order="joint", labels="wrong")
     batch = Batch(splits.retain.x[:4], splits.retain.y[:4], torch.arange(4))
-    phase = method.passes_of(splits, 3)(0)[0]
+    phase = method.passes_of(splits, Context(3))(0)[0]
     assert torch.equal(phase.loss(model, batch, None, generator(0)), F.cross_entropy(model(batch.x), batch.y))
     forgotten = batch._replace(indices=torch.arange(4) + len(splits.retain))
     assert phase.loss(model, forgotten, None, generator(0)) > phase.loss(model, batch, None, generator(0))

@@ -40,7 +40,6 @@ CASES = {
     "nothing held out": lambda: without(RUN, OF_HELD_OUT),
     "no metrics": lambda: without(RUN, {"metrics", "summary"}),
     "no audit": lambda: without(RUN, {"audits"}) | {"noise_floor": {}},
-    "no seed": lambda: RUN | {"methods": {k: v | {"per_seed": {}} for k, v in RUN["methods"].items()}},
     "no control": lambda: rows(lambda label: label != "control") | {"noise_floor": {}},
     "no re-train": lambda: rows(lambda label: label != "retrain"),
     "one row": lambda: rows(lambda label: label == "gd"),

@@ -95,7 +95,8 @@ def test_the_table_follows_each_row_over_the_requests(record):
 
 def test_the_page_escapes_names_and_runs_no_script(record, tmp_path):
     scenario = {"name": "made", "form": "sample", "class_names": [str(k) for k in range(10)]}
-    rows = {"retrain": {"method": "retrain", "per_seed": {}}}
+    metrics = dict.fromkeys(("retain_accuracy", "unlearn_accuracy", "test_accuracy", "mia_accuracy"), 0.0)
+    rows = {"retrain": {"method": "retrain", "per_seed": {"1": {"metrics": metrics, "audits": {}}}}}
     results = Results.model_validate({"schema": Results.SCHEMA, "scenario": scenario, "seeds": [1], "methods": rows})
     page = index_text(record, [Run(tmp_path, "made", results)] * 2)
     assert HOSTILE not in page

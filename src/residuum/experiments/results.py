@@ -25,7 +25,7 @@ from residuum.files import locked, rewritten, write_whole
 from residuum.metrics import summarise
 from residuum.parallel import Compute
 from residuum.plugins import described_plugins
-from residuum.record import Requests, Results, Row, ScenarioRecord, SeedResult, Stored
+from residuum.record import Requests, Results, Row, ScenarioRecord, SeedResult, Stored, sealed
 from residuum.run_folder import hashes, refuse_foreign, run_files
 from residuum.types import InputError
 
@@ -260,7 +260,7 @@ def fill_folder(record: Results, results: Sequence[Result], folder: Path, galler
             shutil.copyfile(source, folder / name)
     record = record.model_copy(update={"files": hashes(folder)})
     write_whole(folder / record.FILE, record.text())
-    return record
+    return record.model_copy(update={"record_sha256": sealed(record.as_dict())["record_sha256"]})
 
 
 def _sources(result: Result, with_gallery: bool) -> dict[str, Path]:

@@ -93,6 +93,10 @@ def planned(
         )
     chosen = chosen_perturbations(perturbations, model, splits)
     radii = {name: _radii(name, each, taus) for name, each in chosen.items()}
+    first = splits.forget.subset(range(min(64, len(splits.forget))))
+    for perturbation in chosen.values():
+        if perturbation.at is None:
+            perturbation.check(first.batch(torch.arange(len(first)))[0], first.ids)
     specs = chosen_measures(measures, model, innocents)
     settings = audit_settings(specs, model, radii, draws)
     return AuditPlan(splits, chosen, specs, settings, innocents, seed, accept_reference)
