@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from residuum.auditing import Counts, audit
-from residuum.auditing.intervals import paired_variance, share_variance
+from residuum.auditing.statistics import paired_variance, share_variance
 from residuum.experiments import Experiment
 from residuum.metrics import evaluate
 from residuum.models import build_model, load_weights, save_weights

@@ -25,8 +25,8 @@ from residuum.auditing.engine import (
     workers,
 )
 from residuum.auditing.heldout import choose_heldout
-from residuum.auditing.intervals import normal_quantile, paired_variance
 from residuum.auditing.measures import pooled_ratio
+from residuum.auditing.statistics import normal_quantile, paired_variance
 from residuum.auditing.stream import Group, Work, checked_radii, make_work
 from residuum.perturbations import Perturbation, block_generator, make_perturbation
 from residuum.types import Samples

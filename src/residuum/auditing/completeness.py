@@ -10,15 +10,16 @@ import numpy as np
 
 from residuum.auditing.counts import METHOD, ORIGINAL, REFERENCE, Counts
 from residuum.auditing.heldout import Twins, match_classes
-from residuum.auditing.intervals import (
+from residuum.auditing.measures import exact_radii, interval, json_numbers
+from residuum.auditing.statistics import (
     BOOTSTRAP_RESAMPLES,
-    UNSEEN,
+    PSEUDO_COUNT,
     Floats,
     bootstrap_tail,
+    fieller,
     normal_quantile,
     total_over_draws,
 )
-from residuum.auditing.measures import exact_radii, interval, json_numbers
 from residuum.types import InputError
 
 NO_WAY_TO_GO = (
@@ -83,24 +84,6 @@ def completeness_above(found: Mapping[str, Any], floor: Sequence[float]) -> dict
     return {**found, "completeness": {**known, **cut, "floor": list(floor)}, "notes": notes}
 
 
-def fieller(top: Floats, bottom: Floats, covariance: tuple[Floats, Floats, Floats], z: float) -> tuple[Floats, Floats]:
-    """Return Fieller's interval of top / bottom; NaN where it is unbounded.
-
-    `covariance` has var(N), cov(N, D), var(D) of top N and bottom D. With A = D^2 - z^2 var(D), B = N D - z^2 cov(N, D)
-    and K = N^2 - z^2 var(N) the ends are (B -+ sqrt(B^2 - A K)) / A; A <= 0 means that D can be 0.
-
-    >>> low, high = fieller(np.array([0.2]), np.array([0.4]), (np.array([1e-4]), np.array([0.0]), np.array([1e-4])), 2)
-    >>> low.round(4).tolist(), high.round(4).tolist()
-    ([0.4453], [0.5572])
-    """
-    v_top, c, v_bottom = covariance
-    A, B, K = bottom**2 - z**2 * v_bottom, top * bottom - z**2 * c, top**2 - z**2 * v_top
-    root = np.sqrt(np.maximum(B**2 - A * K, 0))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        low, high = (np.where(A > 0, (B + sign * root) / A, np.nan) for sign in (-1, 1))
-    return low, high
-
-
 def _covariance_of_means(top: Floats, bottom: Floats) -> tuple[Floats, Floats, Floats]:
     n = len(top)
     if n < 2:
@@ -116,7 +99,7 @@ def _draw_covariance(counts: Counts, joint: Floats) -> tuple[Floats, Floats, Flo
 
     Each pattern + 1/40, so that the four cells of any two models get 1/20 as everywhere else.
     """
-    shares = (joint + UNSEEN / 2) / (counts.draws + 4 * UNSEEN)[..., None]
+    shares = (joint + PSEUDO_COUNT / 2) / (counts.draws + 4 * PSEUDO_COUNT)[..., None]
     top, bottom = ORIGINAL - METHOD, ORIGINAL - REFERENCE
 
     def covariance(first: Floats, second: Floats) -> Floats:

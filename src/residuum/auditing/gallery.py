@@ -14,7 +14,7 @@ from torch import nn
 
 from residuum.auditing.counts import Counts
 from residuum.auditing.engine import CraftedOn, PreparedModels, prepare_models
-from residuum.auditing.intervals import sign_test
+from residuum.auditing.statistics import sign_test
 from residuum.auditing.stream import Group, Work, groups, rows_for, spans_of
 from residuum.files import read_arrays, write_arrays
 from residuum.perturbations import Perturbation, make_perturbation

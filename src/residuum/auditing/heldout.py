@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from residuum.auditing.counts import Counts
-from residuum.auditing.intervals import Floats
+from residuum.auditing.statistics import Floats
 from residuum.types import InputError, Samples
 
 FEWEST_OF_CLASS = 10  # a class with fewer held-out samples leaves both sets

@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from residuum.auditing.counts import Counts
-from residuum.auditing.intervals import (
+from residuum.auditing.statistics import (
     Floats,
     bootstrap_ratio,
+    clopper_pearson,
     discoveries,
     normal_quantile,
     paired_variance,
@@ -118,12 +119,10 @@ def share_interval(hits: NDArray[np.int32], counts: Counts, certain: NDArray[np.
     Korn and Graubard (1998): its n is the number of draws with which one share of this size would have the variance of
     this mean of many different shares. It covers also where the share is near 0 or 1.
     """
-    from residuum.theory.empirical import binomial_limits
-
     value = (hits / counts.draws).mean(0)
     share, variance = share_variance(hits, counts)
     n = share * (1 - share) / variance
-    low, high = binomial_limits(value * n, n, confidence)
+    low, high = clopper_pearson(value * n, n, confidence)
     return interval(value, np.where(certain, value, low), np.where(certain, value, high))
 
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from residuum.auditing.counts import Counts
 from residuum.auditing.heldout import FEWEST_FOR_SAMPLES, FEWEST_OF_CLASS, Twins, match_classes
-from residuum.auditing.intervals import Floats, normal_quantile, paired_variance, ratio_interval
 from residuum.auditing.measures import exact_radii, interval, json_numbers
+from residuum.auditing.statistics import Floats, normal_quantile, paired_variance, ratio_interval
 
 SampledInterval = dict[str, list[float | None]]
 

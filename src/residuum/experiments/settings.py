@@ -118,7 +118,7 @@ class Scenario(Strict):
     `retrain_epochs` are those of re-train and controls if they differ from the original's. `pretrained_on` names the
     data of the weights that every model should start from, where the settings are meant for such weights. `left_open`
     lists, by method ("train" for the models trained, "relearn" and "audit" for these measurements), the fields for
-    which the publication a profile follows gives no value. `measures` are other witnesses and the user's own;
+    which the publication a profile follows gives no value. `measures` are probes and the user's own;
     `references` are innocent models, re-trained like the reference, that all rows and seeds are compared with.
     """
 
@@ -255,6 +255,31 @@ class ScoreSettings(StageSettings):
     taus: tuple[float, ...]
     draws: int
     level: bool
+
+
+class MarginsSettings(StageSettings):
+    """Take the margins of one model on forgotten, held-out, retained and validation samples."""
+
+    kind = "margins"
+
+
+class ProbeSettings(StageSettings):
+    """Measure the models of one seed, by `labels`, with one probe, the stage's name.
+
+    `perturbation` is the one whose bounds the data have.
+    """
+
+    kind = "probe"
+    labels: tuple[str, ...]
+    radii: tuple[float, ...]
+    perturbation: str
+
+
+class EnsembleSettings(StageSettings):
+    """Measure all rows and seeds together with a probe that reads margins; the parents are SEED/LABEL."""
+
+    kind = "ensemble"
+    retrained: tuple[str, ...]
 
 
 @lru_cache(maxsize=2)
