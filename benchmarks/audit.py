@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from residuum.auditing import Counts, audit
+from residuum.auditing import Counts, Draws, audit
 from residuum.auditing.budget import draws_needed, pilot_draws
 from residuum.auditing.engine import PreparedModels, count_predictions, prepare_models, probe_batch
 from residuum.auditing.measures import pooled_ratio
@@ -209,7 +209,7 @@ def adaptive() -> dict[str, Any]:
     counts, models, forget, taus, seed = demo_counts()
     uniform = max(widest(table) for label, table in counts.items() if label != "retrain")
     judged = {label: model for label, model in models.items() if label != "retrain"}
-    chosen = audit(judged, models["retrain"], forget, "gaussian", taus=taus, half_width=uniform, seed=seed)
+    chosen = audit(judged, models["retrain"], forget, "gaussian", taus=taus, draws=Draws(half_width=uniform), seed=seed)
     moving = np.array(taus) > 0
     spent = chosen.counts["original"].draws[0, moving]
     reached = max(widest(table) for table in chosen.counts.values())

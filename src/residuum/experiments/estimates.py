@@ -274,8 +274,7 @@ class _Estimate:
             self.splits.forget,
             perturbation,
             taus=chosen.radii(settings.name),
-            draws=chosen.draws,
-            max_draws=chosen.max_draws,
+            draws=chosen.budget(),
             crafted_on=chosen.crafted_on,
             heldout=self.splits.heldout,
             original=original if each else None,  # else it is one of the rows

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt
 
+from residuum.auditing import Draws
 from residuum.data import Dataset, ids_of_ranks, make_splits
 from residuum.data.loaders import current_dataset, loaded_dataset
 from residuum.experiments.pretrained import KnownFile, Pretrained
@@ -86,6 +87,10 @@ class AuditSettings(Strict):
     def radii(self, spec: str) -> list[float]:
         """Return the radii of a perturbation: those given for the text itself, else for its name."""
         return self.taus.get(spec) or self.taus.get(spec.partition(":")[0], [])
+
+    def budget(self, first: int = 0) -> Draws:
+        """Return the draws of each sample at each radius, from the first on."""
+        return Draws(self.draws, self.half_width, self.max_draws, first)
 
     def of_one(self, spec: str) -> Self:
         """Return the settings of one perturbation's audit in its first round, which the others do not concern."""

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from residuum.auditing import AuditResult, audit, estimate_cost
-from residuum.auditing.placing import at_layer
 from residuum.auditing.probes import probe_kind
 from residuum.errors import plural, say, tell
 from residuum.experiments.estimates import WorkLeft, seconds_to_the_end
@@ -270,24 +269,19 @@ def _work(
     rows |= {role(k): model for k in missing}
     costs = [
         estimate_cost(
-            **_audit_arguments(rows, plan.splits, perturbation),
+            rows,
+            rows["retrain"],
+            plan.splits.forget,
+            perturbation,
             taus=plan.settings["taus"][name],
             draws=plan.settings["draws"],
-            seed=child_seed(plan.seed, "audit"),
+            heldout=plan.splits.heldout,
+            original=rows["original"],
         )
         for name, perturbation in plan.perturbations.items()
     ]
     seconds["audit"] = sum(cost.seconds for cost in costs)
     return WorkLeft(seconds, sum(cost.passes for cost in costs), at_most=False)
-
-
-def _audit_arguments(rows: Mapping[str, nn.Module], splits: Splits, perturbation: Perturbation) -> dict[str, Any]:
-    """Return the arguments of an audit's estimate, which knows inputs only: at a layer, its shift is the input."""
-    models, heldout = (rows, rows["retrain"]), splits.heldout
-    if perturbation.at is not None:
-        return at_layer(perturbation, *models, splits.forget, heldout, rows["original"], "unlearned")
-    named = ("models", "reference", "samples", "heldout", "original", "perturbation")
-    return dict(zip(named, (*models, splits.forget, heldout, rows["original"], perturbation), strict=True))
 
 
 def _trained_how(request: Request, innocents: bool) -> dict[str, Any]:
