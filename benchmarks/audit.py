@@ -34,7 +34,7 @@ from residuum.auditing.budget import draws_needed, pilot_draws
 from residuum.auditing.engine import PreparedModels, count_predictions, prepare_models, probe_batch
 from residuum.auditing.measures import pooled_ratio
 from residuum.auditing.predictor import SAFETY, Predictor, deviation
-from residuum.auditing.stream import make_work
+from residuum.auditing.stream import make_schedule
 from residuum.models import build_model
 from residuum.perturbations import BLOCK, FGSM, PGD, Gaussian, Perturbation, Randomness, block_generator, stack
 from residuum.types import ResiduumWarning, Samples
@@ -123,7 +123,7 @@ class Engine:
         )
         self.names = {name: id(model) for name, model in named.items()}
         self.works = {
-            part: make_work(samples, attack, taus, (0, draws), seed=SEED, classes=self.prepared.classes)
+            part: make_schedule(samples, attack, taus, (0, draws), seed=SEED, classes=self.prepared.classes)
             for part, taus in (("still", TAUS[:1]), ("moving", TAUS[1:]))
         }
         self.enumerated = self.works["moving"].listed is not None

@@ -12,9 +12,9 @@ from scipy.stats import norm
 from torch import nn
 
 from residuum.auditing import Draws, audit, estimate_cost
+from residuum.auditing.count_state import CountState
 from residuum.auditing.crafting import Crafter
-from residuum.auditing.stream import make_work
-from residuum.auditing.tally import Tally
+from residuum.auditing.stream import make_schedule
 from residuum.checkpoint import Checkpoint
 from residuum.perturbations import FGSM, PGD, Gaussian, block_generator
 from residuum.types import InputError, Samples
@@ -220,13 +220,13 @@ def test_an_audit_at_a_layer_does_not_go_on_from_one_at_another(networks, refere
 
 
 def test_counts_of_draws_that_another_pilot_asked_for_are_not_gone_on_from(networks, samples):
-    few, many = (make_work(samples, Gaussian(), TAUS, (0, draws), seed=5, classes=4) for draws in (3, 4))
-    begun = Tally.begin(few, [1], joint=False)
-    begun.groups, begun.passes = 2, 60
-    same, other = (Tally.begin(work, [1], joint=False) for work in (few, many))
-    same.go_on(begun.state())
-    other.go_on(begun.state())
-    assert (same.groups, same.passes, other.groups, other.passes) == (2, 60, 0, 0)
+    few, many = (make_schedule(samples, Gaussian(), TAUS, (0, draws), seed=5, classes=4) for draws in (3, 4))
+    begun = CountState.begin(few, [1])
+    begun.batches, begun.passes = 2, 60
+    same, other = (CountState.begin(work, [1]) for work in (few, many))
+    same.resume(begun.state())
+    other.resume(begun.state())
+    assert (same.batches, same.passes, other.batches, other.passes) == (2, 60, 0, 0)
 
 
 def test_cost_and_progress_count_the_twins(networks, reference, samples, heldout):

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from residuum.auditing.budget import Draws, as_many, draws_needed, pilot_draws
-from residuum.auditing.completeness import completeness, nearer
+from residuum.auditing.completeness import completeness, relative_distance_test
+from residuum.auditing.count_state import SavedCounts, identity
 from residuum.auditing.counts import INTEGER_FIELDS, Counts
 from residuum.auditing.crafting import BatchInvariance
 from residuum.auditing.engine import CraftedOn, PreparedModels, Progress, count_predictions, passes, prepare_models
@@ -25,8 +26,7 @@ from residuum.auditing.sanity import (
     result_warnings,
     samples_seen,
 )
-from residuum.auditing.stream import Work, checked_radii, make_work, rows_for
-from residuum.auditing.tally import Tallies, identity
+from residuum.auditing.stream import Schedule, checked_radii, make_schedule, rows_for
 from residuum.checkpoint import Checkpoint
 from residuum.models.shifting import ShiftedAt, with_shift
 from residuum.parallel import SINGLE_PROCESS, Team
@@ -56,7 +56,7 @@ class AuditResult:
         if counts.joint is not None:
             found["completeness"] = completeness(counts, confidence=confidence, exact=self.exact)
         if heldout is not None and counts.joint is not None:
-            found |= {"nearer": nearer(counts, heldout, confidence=confidence, bootstrap_seed=seed)}
+            found |= {"nearer": relative_distance_test(counts, heldout, confidence=confidence, bootstrap_seed=seed)}
         return {"settings": self.settings} | found
 
     def followed_by(self, more: "AuditResult") -> "AuditResult":
@@ -255,34 +255,36 @@ class Auditor:
         )
         team.log(f"{len(team.rows(len(samples)))} of {len(samples)} samples")
         span = (budget.first, budget.first + (budget.number or pilot_draws(len(samples))))
-        tallies = None
+        saved = None
         if checkpoint is not None:
             others = (self.reference, self.original, self.crafted_on)
             networks = [*self.models.values(), *(model for model in others if isinstance(model, nn.Module))]
             facts: list[object] = [list(self.models), self.moving.settings(), self.radii, span]
             facts += [budget.half_width, budget.maximum, self.seed, source, batch_size, team.rank, team.size]
-            tallies = Tallies(identity(facts, networks, [shown, *([] if beside is None else [beside])]), checkpoint)
+            saved = SavedCounts(identity(facts, networks, [shown, *([] if beside is None else [beside])]), checkpoint)
         names = {name: id(model) for name, model in self.models.items()}
-        counting = Counting(prepared, names, team, progress, tallies)
+        counting = Counting(prepared, names, team, progress, saved)
 
-        def work_on(part: Samples) -> Work:
+        def schedule_of(part: Samples) -> Schedule:
             share = part if team.size == 1 else part.subset(team.rows(len(part)).numpy())
             rows, classes = batch_size or 0, prepared.classes
-            return make_work(share, self.moving, self.radii, span, seed=self.seed, classes=classes, rows=rows)
+            return make_schedule(share, self.moving, self.radii, span, seed=self.seed, classes=classes, rows=rows)
 
-        work, further = work_on(shown), [] if beside is None else [(beside, work_on(beside))]
-        exact = work.enumerated is not None
+        schedule, further = schedule_of(shown), [] if beside is None else [(beside, schedule_of(beside))]
+        exact = schedule.enumerated is not None
         if budget.half_width is None or exact:
-            counts, *of_heldout = counting((shown, work), *further)
+            counts, *of_heldout = counting((shown, schedule), *further)
         else:
-            (pilot,) = counting((shown, work))
+            (pilot,) = counting((shown, schedule))
             needed = draws_needed(
                 pilot.values(), half_width=budget.half_width, max_draws=budget.maximum, confidence=self.confidence
             )
-            ends = [max(last, int(total)) for (_, last), total in zip(work.spans, needed, strict=True)]
-            rest = replace(work, spans=tuple((last, end) for (_, last), end in zip(work.spans, ends, strict=True)))
+            ends = [max(last, int(total)) for (_, last), total in zip(schedule.spans, needed, strict=True)]
+            rest = replace(
+                schedule, spans=tuple((last, end) for (_, last), end in zip(schedule.spans, ends, strict=True))
+            )
             fewer = [(part, replace(of, spans=as_many(ends, len(samples), len(part)))) for part, of in further]
-            more, *of_heldout = counting((shown, rest), *fewer, before=passes(work, prepared))
+            more, *of_heldout = counting((shown, rest), *fewer, before=passes(schedule, prepared))
             counts = {name: table + more[name] for name, table in pilot.items()}
         if budget.first == 0:  # a continuation is judged together with its beginning
             warned += issue_warnings(result_warnings(counts, self.confidence, exact))
@@ -312,18 +314,18 @@ class Counting:
     names: Mapping[str, int]
     team: Team
     progress: Progress | None
-    tallies: Tallies | None
+    saved: SavedCounts | None
 
-    def __call__(self, *sets: tuple[Samples, Work], before: int = 0) -> list[dict[str, Counts]]:
+    def __call__(self, *sets: tuple[Samples, Schedule], before: int = 0) -> list[dict[str, Counts]]:
         """Return the counts of all samples of each set, by the names of the models; `before` passes were made."""
-        sizes, tables = [before, *(passes(work, self.prepared) for _, work in sets)], []
-        for k, (samples, work) in enumerate(sets, start=1):
+        sizes, tables = [before, *(passes(schedule, self.prepared) for _, schedule in sets)], []
+        for k, (samples, schedule) in enumerate(sets, start=1):
 
             def report(done: int, _: int, made: int = sum(sizes[:k])) -> None:
                 if self.progress is not None:
                     self.progress(made + done, sum(sizes))
 
-            shares = count_predictions(work, self.prepared, self.names, report, self.tallies)
+            shares = count_predictions(schedule, self.prepared, self.names, report, self.saved)
             tables.append({name: gathered(share, samples, self.team) for name, share in shares.items()})
         return tables
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from residuum.auditing.counts import METHOD, ORIGINAL, REFERENCE, Counts
-from residuum.auditing.heldout import Twins, match_classes
+from residuum.auditing.heldout import MatchedCounts, match_classes
 from residuum.auditing.measures import exact_radii, interval, json_numbers
 from residuum.auditing.statistics import (
     BOOTSTRAP_RESAMPLES,
@@ -119,7 +119,7 @@ def relative_distance(p_m: Floats, p_a: Floats, p_o: Floats) -> Floats:
     return distance
 
 
-def nearer(
+def relative_distance_test(
     forgotten: Counts, heldout: Counts, *, confidence: float = 0.95, bootstrap_seed: int
 ) -> dict[str, Any] | None:
     """Return the relative test D(F) - D(H) with its percentile interval over samples, and both distances.
@@ -128,12 +128,12 @@ def nearer(
     samples. Resampled are the forgotten samples, and the held-out ones within each class, weighted to the mix drawn.
     None without a class of 10 held-out samples.
     """
-    twins = match_classes(forgotten, heldout)
-    if not len(twins.heldout):
+    matched = match_classes(forgotten, heldout)
+    if not len(matched.heldout):
         return None
-    d_forgotten, d_heldout = (_distances(counts) for counts in (twins.forgotten, twins.heldout))
-    of_forgotten, of_heldout = d_forgotten.mean(0), twins.weights @ d_heldout
-    resampled = _resampled_differences(twins, d_forgotten, d_heldout, bootstrap_seed)
+    d_forgotten, d_heldout = (_distances(counts) for counts in (matched.forgotten, matched.heldout))
+    of_forgotten, of_heldout = d_forgotten.mean(0), matched.weights @ d_heldout
+    resampled = _resampled_differences(matched, d_forgotten, d_heldout, bootstrap_seed)
     tail = bootstrap_tail(confidence)
     low, high = np.quantile(resampled, [tail, 1 - tail], axis=0, method="inverted_cdf")
     ends = {"forgotten": json_numbers(of_forgotten), "heldout": json_numbers(of_heldout)}
@@ -145,13 +145,13 @@ def _distances(counts: Counts) -> Floats:
     return relative_distance(*(joint @ right / counts.draws for right in (METHOD, REFERENCE, ORIGINAL)))
 
 
-def _resampled_differences(twins: Twins, d_forgotten: Floats, d_heldout: Floats, seed: int) -> Floats:
+def _resampled_differences(matched: MatchedCounts, d_forgotten: Floats, d_heldout: Floats, seed: int) -> Floats:
     rng = np.random.default_rng(seed)
     times = _resampled(rng, len(d_forgotten))
     found = times @ d_forgotten
-    for label in np.unique(twins.forgotten.labels):
-        own = d_heldout[twins.heldout.labels == label]
-        mix = times[:, twins.forgotten.labels == label].sum(1, keepdims=True)
+    for label in np.unique(matched.forgotten.labels):
+        own = d_heldout[matched.heldout.labels == label]
+        mix = times[:, matched.forgotten.labels == label].sum(1, keepdims=True)
         found -= mix * (_resampled(rng, len(own)) @ own)
     return found
 

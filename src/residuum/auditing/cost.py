@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from residuum.auditing.auditor import Auditor
 from residuum.auditing.budget import Draws, as_many
-from residuum.auditing.engine import CraftedOn, PreparedModels, clean_passes, passes, predict_group, workers
+from residuum.auditing.engine import CraftedOn, PreparedModels, clean_passes, passes, predict_batch, workers
 from residuum.auditing.heldout import choose_heldout
-from residuum.auditing.stream import Group, Work, make_work
+from residuum.auditing.stream import DrawBatch, Schedule, make_schedule
 from residuum.perturbations import Perturbation, block_generator
 from residuum.types import Samples
 
@@ -61,42 +61,42 @@ def estimate_cost(
     prepared = auditor.prepare(few, invariance="free")
     shown = auditor.inputs(samples)
     span = (0, budget.most)
-    work = make_work(shown, auditor.moving, auditor.radii, span, seed=SEED, classes=prepared.classes)
-    works = [work]
+    schedule = make_schedule(shown, auditor.moving, auditor.radii, span, seed=SEED, classes=prepared.classes)
+    works = [schedule]
     if heldout is not None:
-        beside = replace(work, samples=auditor.inputs(choose_heldout(heldout, samples)))
-        if budget.number is None and work.enumerated is None:
-            beside = replace(beside, spans=as_many(work.draws, len(samples), len(beside.samples)))
+        beside = replace(schedule, samples=auditor.inputs(choose_heldout(heldout, samples)))
+        if budget.number is None and schedule.enumerated is None:
+            beside = replace(beside, spans=as_many(schedule.draws, len(samples), len(beside.samples)))
         works.append(beside)
     clean, total = (sum(count(part, prepared) for part in works) for count in (clean_passes, passes))
-    seconds = clean * seconds_per_pass(work, prepared, clean=True) if clean else 0.0
-    seconds += (total - clean) * seconds_per_pass(work, prepared, clean=False) if total > clean else 0.0
+    seconds = clean * seconds_per_pass(schedule, prepared, clean=True) if clean else 0.0
+    seconds += (total - clean) * seconds_per_pass(schedule, prepared, clean=False) if total > clean else 0.0
     return Cost(total, seconds)
 
 
-def seconds_per_pass(work: Work, prepared: PreparedModels, *, clean: bool) -> float:
+def seconds_per_pass(schedule: Schedule, prepared: PreparedModels, *, clean: bool) -> float:
     """Return the time of one prediction of samples as they are, or of perturbed ones, crafting included.
 
     A few rows say how many make a batch that takes `ENOUGH` seconds; that one is measured, at most of usual size.
     """
 
     def seconds_of(rows: int) -> tuple[float, int]:
-        group = first_rows(rows, work, clean=clean)
+        batch = first_rows(rows, schedule, clean=clean)
         start = time.perf_counter()
-        _, made = predict_group(work, group, prepared, pool)
+        _, made = predict_batch(schedule, batch, prepared, pool)
         return time.perf_counter() - start, made
 
     with workers() as pool:
         spent, made = min(seconds_of(FEW) for _ in range(2))  # the first finds nothing prepared
-        rows = min(work.rows, max(FEW, round(FEW * ENOUGH / spent)))
+        rows = min(schedule.rows, max(FEW, round(FEW * ENOUGH / spent)))
         if rows > FEW:
             spent, made = seconds_of(rows)
     return spent / made
 
 
-def first_rows(rows: int, work: Work, *, clean: bool = False) -> Group:
-    """Return a group of so many rows as they are, or at all radii above 0, which share what an attack aims at."""
-    columns = tuple(t for t, tau in enumerate(work.taus) if (tau == 0) == clean)
-    positions = torch.arange(rows) % len(work.samples)
-    randomness = work.perturbation.draw(block_generator(work.seed, "cost", 0), rows, work.samples.shape)
-    return Group(columns, positions, *work.samples.batch(positions), randomness, clean=clean)
+def first_rows(rows: int, schedule: Schedule, *, clean: bool = False) -> DrawBatch:
+    """Return a batch of so many rows as they are, or at all radii above 0, which share what an attack aims at."""
+    columns = tuple(t for t, tau in enumerate(schedule.taus) if (tau == 0) == clean)
+    positions = torch.arange(rows) % len(schedule.samples)
+    randomness = schedule.perturbation.draw(block_generator(schedule.seed, "cost", 0), rows, schedule.samples.shape)
+    return DrawBatch(columns, positions, *schedule.samples.batch(positions), randomness, clean=clean)

@@ -1,4 +1,4 @@
-"""The held-out twin: samples of the forgotten classes that no model ever saw, shown the same perturbations.
+"""Held-out samples of the forgotten classes, which no model ever saw, shown the same perturbations.
 
 A model may recognise forgotten samples because it knows their class, or because it remembers these very samples. On
 held-out samples only the first is possible.
@@ -66,7 +66,7 @@ def chosen_from(pool: Samples, chosen: Samples) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Twins:
+class MatchedCounts:
     """Counts on forgotten samples F and held-out samples H of the same classes, and which classes left both."""
 
     forgotten: Counts
@@ -105,12 +105,12 @@ class Twins:
         return total
 
 
-def match_classes(forgotten: Counts, heldout: Counts) -> Twins:
+def match_classes(forgotten: Counts, heldout: Counts) -> MatchedCounts:
     """Return both sets without the classes of which fewer than 10 samples were held out, in the order of their ids."""
     labels, sizes = np.unique(heldout.labels, return_counts=True)
     known = set(forgotten.labels.tolist())
     kept = set(labels[sizes >= FEWEST_OF_CLASS].tolist()) & known
-    return Twins(_of_classes(forgotten, kept), _of_classes(heldout, kept), tuple(sorted(known - kept)))
+    return MatchedCounts(_of_classes(forgotten, kept), _of_classes(heldout, kept), tuple(sorted(known - kept)))
 
 
 def _of_classes(counts: Counts, labels: set[int]) -> Counts:
