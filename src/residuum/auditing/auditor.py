@@ -50,14 +50,15 @@ class AuditResult:
             raise InputError(f"expected one of the audited models {sorted(self.counts)}, got {name!r}")
         confidence, seed = self.settings["confidence"], self.settings["bootstrap_seed"]
         counts, heldout = self.counts[name], self.heldout.get(name)
-        found = measure(counts, confidence=confidence, bootstrap_seed=seed, exact=self.exact)
+        measures = measure(counts, confidence=confidence, bootstrap_seed=seed, exact=self.exact)
         if heldout is not None:
-            found |= measure_memory(counts, heldout, confidence=confidence, exact=self.exact)
+            measures |= measure_memory(counts, heldout, confidence=confidence, exact=self.exact)
         if counts.joint is not None:
-            found["completeness"] = completeness(counts, confidence=confidence, exact=self.exact)
+            measures["completeness"] = completeness(counts, confidence=confidence, exact=self.exact)
         if heldout is not None and counts.joint is not None:
-            found |= {"nearer": relative_distance_test(counts, heldout, confidence=confidence, bootstrap_seed=seed)}
-        return {"settings": self.settings} | found
+            tested = relative_distance_test(counts, heldout, confidence=confidence, bootstrap_seed=seed)
+            measures["nearer"] = tested
+        return {"settings": self.settings} | measures
 
     def followed_by(self, more: "AuditResult") -> "AuditResult":
         """Return this audit with the draws of its continuation, which may leave out models and radii."""

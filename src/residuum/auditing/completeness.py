@@ -71,17 +71,17 @@ def difference_floor(differences: Sequence[Mapping[str, list[float]]]) -> list[f
     return [max(map(abs, column)) for column in zip(*ends, strict=True)]
 
 
-def completeness_above(found: Mapping[str, Any], floor: Sequence[float]) -> dict[str, Any]:
+def completeness_above(measures: Mapping[str, Any], floor: Sequence[float]) -> dict[str, Any]:
     """Return the measures of a model without its completeness where `gap_low` is not above the floor."""
-    if (known := found.get("completeness")) is None:
-        return dict(found)
-    kept = [low > bar for low, bar in zip(known["gap_low"], floor, strict=True)]
+    if (curve := measures.get("completeness")) is None:
+        return dict(measures)
+    above = [low > end for low, end in zip(curve["gap_low"], floor, strict=True)]
     cut = {
-        name: [value if keep else None for value, keep in zip(known[name], kept, strict=True)]
+        name: [value if meaningful else None for value, meaningful in zip(curve[name], above, strict=True)]
         for name in ("value", "low", "high", "draw_low", "draw_high")
     }
-    notes = [] if all(kept) else [NO_WAY_TO_GO]
-    return {**found, "completeness": {**known, **cut, "floor": list(floor)}, "notes": notes}
+    notes = [] if all(above) else [NO_WAY_TO_GO]
+    return {**measures, "completeness": {**curve, **cut, "floor": list(floor)}, "notes": notes}
 
 
 def _covariance_of_means(top: Floats, bottom: Floats) -> tuple[Floats, Floats, Floats]:
@@ -148,12 +148,12 @@ def _distances(counts: Counts) -> Floats:
 def _resampled_differences(matched: MatchedCounts, d_forgotten: Floats, d_heldout: Floats, seed: int) -> Floats:
     rng = np.random.default_rng(seed)
     times = _resampled(rng, len(d_forgotten))
-    found = times @ d_forgotten
+    differences = times @ d_forgotten
     for label in np.unique(matched.forgotten.labels):
-        own = d_heldout[matched.heldout.labels == label]
+        of_class = d_heldout[matched.heldout.labels == label]
         mix = times[:, matched.forgotten.labels == label].sum(1, keepdims=True)
-        found -= mix * (_resampled(rng, len(own)) @ own)
-    return found
+        differences -= mix * (_resampled(rng, len(of_class)) @ of_class)
+    return differences
 
 
 def _resampled(rng: np.random.Generator, n: int) -> Floats:

@@ -119,10 +119,10 @@ class Counts:
 
     def rows(self, positions: NDArray[np.int64]) -> Counts:
         """Return the counts at these positions, in this order."""
-        chosen = {name: getattr(self, name)[positions] for name in INTEGER_FIELDS}
+        arrays = {name: getattr(self, name)[positions] for name in INTEGER_FIELDS}
         joint = None if self.joint is None else self.joint[positions]
         ids = tuple(self.ids[position] for position in positions)
-        return Counts(ids, self.labels[positions], self.taus, **chosen, joint=joint)
+        return Counts(ids, self.labels[positions], self.taus, **arrays, joint=joint)
 
     def save(self, path: str | Path) -> None:
         """Write an .npz file; equal counts give equal bytes."""

@@ -67,12 +67,12 @@ def make_gallery(
     """
     if crafted_on == "unlearned":
         raise InputError("expected a gallery crafted on the reference or on one model: its pictures are shown to all")
-    chosen = make_perturbation(perturbation)
+    attack = make_perturbation(perturbation)
     position = {sample_id: i for i, sample_id in enumerate(samples.ids)}
     suspects = samples.subset([position[sample_id] for sample_id in most_suspicious(counts, SAMPLES)])
     taus = shown_radii(next(iter(counts.values())).taus)
-    prepared = prepare_models(models, reference, samples, chosen, radius=max(taus), crafted_on=crafted_on, seed=seed)
-    schedule = Schedule(suspects, chosen, taus, spans_of(taus, 0, DRAWS, None), seed, rows_for(samples.shape))
+    prepared = prepare_models(models, reference, samples, attack, radius=max(taus), crafted_on=crafted_on, seed=seed)
+    schedule = Schedule(suspects, attack, taus, spans_of(taus, 0, DRAWS, None), seed, rows_for(samples.shape))
     shape = (len(suspects), len(taus), DRAWS)
     images = np.zeros((*shape, *samples.shape), np.uint8)
     right = {key: np.zeros(shape, np.bool_) for key in prepared.predictors}
@@ -115,10 +115,10 @@ def fill(
     """Write one batch of pictures and answers into the arrays."""
     crafter = prepared.crafters[prepared.plans[0].source]
     aimed = crafter.aim(batch.x, batch.y, batch.randomness)
-    chosen = torch.unique_consecutive(batch.positions).numpy()
+    rows = torch.unique_consecutive(batch.positions).numpy()
     for column in batch.columns:
         moved = crafter.apply(schedule.taus[column], batch.x, batch.y, aimed)
         pixels = (moved * 255).round().to(torch.uint8).numpy()
-        images[chosen, column] = pixels.reshape(len(chosen), DRAWS, *pixels.shape[1:])
+        images[rows, column] = pixels.reshape(len(rows), DRAWS, *pixels.shape[1:])
         for key, predictor in prepared.predictors.items():
-            right[key][chosen, column] = (predictor(moved) == batch.y).numpy().reshape(len(chosen), DRAWS)
+            right[key][rows, column] = (predictor(moved) == batch.y).numpy().reshape(len(rows), DRAWS)

@@ -33,6 +33,11 @@ class GroupRates(NamedTuple):
         """p_m,i - ratio p_a,i of each sample; its weighted mean is 0."""
         return self.p_m - self.ratio * self.p_a
 
+    @property
+    def shares(self) -> dict[str, list[float | None]]:
+        """The recognition rates of both models, as a record has them."""
+        return {"right": json_numbers(self.right), "reference_right": json_numbers(self.reference_right)}
+
 
 def measure_memory(
     forgotten: Counts, heldout: Counts, *, confidence: float = 0.95, exact: bool = False
@@ -56,6 +61,9 @@ def measure_memory(
     if not len(matched.heldout):
         return {"heldout": described}
     of_forgotten, of_heldout = _rates(matched.forgotten, None), _rates(matched.heldout, matched.weights)
+    described |= of_heldout.shares
+    if matched.left_out:  # memory is about the forgotten samples that stay
+        described["forgotten"] = {"samples": len(matched.forgotten)} | of_forgotten.shares
     certain = exact_radii(forgotten, exact)
     curves = {
         "class_knowledge": class_knowledge(matched, of_heldout, z),
@@ -65,18 +73,9 @@ def measure_memory(
     if np.isnan(curves["memory"][0]).any():
         notes.append("memory is null where the reference, or the model on held-out samples, is never right")
     return {
-        "heldout": described | _shares(of_heldout) | _kept_shares(matched, of_forgotten),
-        **{name: _curve(*found, certain, len(matched.heldout)) for name, found in curves.items()},
+        "heldout": described,
+        **{name: _curve(*intervals, certain, len(matched.heldout)) for name, intervals in curves.items()},
     }
-
-
-def _shares(rates: GroupRates) -> dict[str, Any]:
-    return {"right": json_numbers(rates.right), "reference_right": json_numbers(rates.reference_right)}
-
-
-def _kept_shares(matched: MatchedCounts, forgotten: GroupRates) -> dict[str, Any]:
-    """Return the shares right on the forgotten samples that stay, where some leave: memory is about these."""
-    return {"forgotten": {"samples": len(matched.forgotten)} | _shares(forgotten)} if matched.left_out else {}
 
 
 Intervals = tuple[Floats, tuple[Floats, Floats], tuple[Floats, Floats]]  # value, ends over draws, ends over samples

@@ -154,6 +154,5 @@ def _smallest(goal: Goal, x: Tensor, *, tau_max: float, bounds: Bounds, steps: i
         tried = search(x, best.x, middle, goal.uphill, goal.reached, bounds=bounds, steps=steps)
         better = tried.success & best.success
         low = torch.where(better, low, middle)
-        chosen = better.reshape(-1, *[1] * (x.ndim - 1))
-        best = SearchResult(best.success, torch.where(chosen, tried.x, best.x))
+        best = SearchResult(best.success, torch.where(_rows(better, x), tried.x, best.x))
     return best
