@@ -29,12 +29,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from residuum.auditing import Counts, audit
+from residuum.auditing import Counts, Draws, audit
 from residuum.auditing.budget import draws_needed, pilot_draws
 from residuum.auditing.engine import PreparedModels, count_predictions, prepare_models, probe_batch
 from residuum.auditing.measures import pooled_ratio
 from residuum.auditing.predictor import SAFETY, Predictor, deviation
-from residuum.auditing.stream import make_work
+from residuum.auditing.stream import make_schedule
 from residuum.models import build_model
 from residuum.perturbations import BLOCK, FGSM, PGD, Gaussian, Perturbation, Randomness, block_generator, stack
 from residuum.types import ResiduumWarning, Samples
@@ -123,7 +123,7 @@ class Engine:
         )
         self.names = {name: id(model) for name, model in named.items()}
         self.works = {
-            part: make_work(samples, attack, taus, (0, draws), seed=SEED, classes=self.prepared.classes)
+            part: make_schedule(samples, attack, taus, (0, draws), seed=SEED, classes=self.prepared.classes)
             for part, taus in (("still", TAUS[:1]), ("moving", TAUS[1:]))
         }
         self.enumerated = self.works["moving"].listed is not None
@@ -209,7 +209,7 @@ def adaptive() -> dict[str, Any]:
     counts, models, forget, taus, seed = demo_counts()
     uniform = max(widest(table) for label, table in counts.items() if label != "retrain")
     judged = {label: model for label, model in models.items() if label != "retrain"}
-    chosen = audit(judged, models["retrain"], forget, "gaussian", taus=taus, half_width=uniform, seed=seed)
+    chosen = audit(judged, models["retrain"], forget, "gaussian", taus=taus, draws=Draws(half_width=uniform), seed=seed)
     moving = np.array(taus) > 0
     spent = chosen.counts["original"].draws[0, moving]
     reached = max(widest(table) for table in chosen.counts.values())

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from residuum.auditing import Counts, audit
-from residuum.auditing.intervals import paired_variance, share_variance
+from residuum.auditing import Counts, Draws, audit
+from residuum.auditing.statistics import paired_variance, share_variance
 from residuum.experiments import Experiment
 from residuum.metrics import evaluate
 from residuum.models import build_model, load_weights, save_weights
@@ -140,8 +140,7 @@ class Pool:
                 self.samples[part],
                 PERTURBATIONS[perturbation],
                 taus=self.taus(perturbation),
-                draws=last - first,
-                first_draw=first,
+                draws=Draws(last - first, first=first),
                 seed=child_seed(i, "audit"),
             ).counts
 

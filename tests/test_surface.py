@@ -25,7 +25,7 @@ def _commands(command: Any, path: str) -> list[str]:
 def surface() -> str:
     """Return public names, commands with options, and every component with its settings, one a line."""
     import residuum
-    from residuum.auditing.witnesses import WITNESSES
+    from residuum.auditing.probes import PROBES
     from residuum.cli import make_app
     from residuum.data import DATASETS
     from residuum.experiments.scenario_table import SCENARIOS
@@ -41,7 +41,7 @@ def surface() -> str:
         "commands": _commands(typer.main.get_command(make_app()), "residuum"),
         "methods": [f"{name}: {fields(methods()[name])}" for name in sorted(methods().ours)],
         "perturbations": [f"{name}: {fields(PERTURBATIONS[name])}" for name in sorted(PERTURBATIONS.ours)],
-        "probes": sorted(WITNESSES),
+        "probes": sorted(PROBES),
         "networks": sorted(MODELS.ours),
         "data sets": sorted(DATASETS.ours),
         "scenarios": sorted(SCENARIOS.ours),

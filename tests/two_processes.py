@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from residuum.auditing import audit
+from residuum.auditing import Draws, audit
 from residuum.checkpoint import Checkpoint
 from residuum.data import Dataset, make_splits
 from residuum.methods import Context, make_method, methods, unlearn
@@ -124,7 +124,7 @@ class StoppingCheckpoint(Checkpoint):
 def audited(splits, models, team, folder):
     """Return the counts under each perturbation, plain tensors; every audit is stopped once and goes on."""
     asked = [("gaussian", {"draws": 13}), ("fgsm", {"draws": 1}), (PGD(steps=2), {"draws": 6})]
-    asked.append(("gaussian", {"half_width": 0.03, "max_draws": 400}))
+    asked.append(("gaussian", {"draws": Draws(half_width=0.03, maximum=400)}))
     found, twin = [], {"heldout": splits.test, "original": models["a"]}
     for number, (perturbation, how) in enumerate(asked):
         how |= {"taus": [0, 0.05, 0.2], "seed": 11, "team": team, **twin}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import residuum.auditing.crafting as crafting
-from residuum.auditing import audit
+from residuum.auditing import Draws, audit
 from residuum.auditing.predictor import Predictor
 from residuum.perturbations import FGSM, PGD, Randomness, UserPerturbation, block_generator
 from residuum.perturbations.gradient import wrong_label
@@ -140,9 +140,9 @@ class Total(nn.Module):
 
 def test_random_starts_can_be_extended_and_listed_outcomes_are_not_repeated(networks, reference, samples, wholes):
     attack = ATTACKS[2]
-    parts = [run(networks, reference, samples, attack, draws=d, first_draw=f) for f, d in ((0, 7), (7, 19))]
+    parts = [run(networks, reference, samples, attack, draws=Draws(d, first=f)) for f, d in ((0, 7), (7, 19))]
     assert parts[0].counts["m"] + parts[1].counts["m"] == wholes[repr(attack)].counts["m"]
-    fgsm = run(networks, reference, samples, FGSM(target="random"), first_draw=5)
+    fgsm = run(networks, reference, samples, FGSM(target="random"), draws=Draws(26, first=5))
     assert fgsm.counts["m"].draws.sum() == 0
 
 
@@ -188,7 +188,7 @@ class Darker:
 def test_a_users_own_perturbation(networks, reference, samples, own):
     whole = run(networks, reference, samples, own, draws=6)
     parts = [
-        run(networks, reference, samples, own, draws=d, first_draw=f, batch_size=b)
+        run(networks, reference, samples, own, draws=Draws(d, first=f), batch_size=b)
         for f, d, b in ((0, 2, 3), (2, 4, 50))
     ]
     assert parts[0].counts["n"] + parts[1].counts["n"] == whole.counts["n"]

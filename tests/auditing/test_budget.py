@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from residuum.auditing import Counts, audit, measure
+from residuum.auditing import Counts, Draws, audit, measure
 from residuum.auditing.budget import draws_needed, pilot_draws
 from residuum.auditing.measures import pooled_ratio
 from residuum.types import InputError
@@ -126,7 +126,9 @@ def test_class_form_uses_the_difference():
 @pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
 def test_an_adaptive_audit_is_the_fixed_one_with_the_chosen_draws(networks, reference, samples):
     taus = [0.0, 0.02, 0.2]
-    adaptive = audit(networks, reference, samples, "gaussian", taus=taus, half_width=0.08, max_draws=400, seed=5)
+    adaptive = audit(
+        networks, reference, samples, "gaussian", taus=taus, draws=Draws(half_width=0.08, maximum=400), seed=5
+    )
     chosen = adaptive.counts["m"].draws[0].tolist()
     assert chosen[0] == 1
     assert 112 <= chosen[1] < chosen[2] <= 400
@@ -138,7 +140,7 @@ def test_an_adaptive_audit_is_the_fixed_one_with_the_chosen_draws(networks, refe
     assert measure(adaptive.counts["m"], bootstrap_seed=0)["draws"] == chosen
 
 
-def test_draws_or_half_width_but_not_both(networks, reference, samples):
-    for wrong in ({}, {"draws": 5, "half_width": 0.1}, {"half_width": -1}, {"half_width": 0.1, "first_draw": 3}):
+def test_draws_or_half_width_but_not_both():
+    for wrong in ({}, {"number": 5, "half_width": 0.1}, {"half_width": -1}, {"half_width": 0.1, "first": 3}):
         with pytest.raises(InputError, match="half_width"):
-            audit(networks, reference, samples, "gaussian", taus=[0.1], seed=5, **wrong)
+            Draws(**wrong)

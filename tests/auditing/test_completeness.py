@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from residuum.auditing.completeness import _distances, _resampled_differences, completeness, nearer
+from residuum.auditing.completeness import _distances, _resampled_differences, completeness, relative_distance_test
 from residuum.auditing.heldout import match_classes
 
 Z = 1.959963984540054
@@ -93,15 +93,17 @@ def test_draw_intervals_agree_with_a_slow_loop(counts_of, random_table):
 
 def test_the_reference_is_as_far_from_the_original_as_can_be(counts_of, random_table):  # A25
     table, held = posing(random_table(5), m="a"), posing(random_table(6), m="a")
-    found = nearer(counts_of(table), counts_of(held, prefix="h"), bootstrap_seed=7)
+    found = relative_distance_test(counts_of(table), counts_of(held, prefix="h"), bootstrap_seed=7)
     p_o, p_a = (table @ PATTERNS[:, who] / table.sum(2) for who in (0, 2))
     assert found["forgotten"] == pytest.approx((-np.abs(p_a - p_o)).mean(0), rel=1e-12)
 
 
 def test_exchanging_reference_and_original_flips_the_sign(counts_of, random_table):  # A26
     table, held = random_table(7), random_table(8, low=(0.7, 0.6, 0.5))
-    one = nearer(counts_of(table), counts_of(held, prefix="h"), bootstrap_seed=7)
-    other = nearer(counts_of(exchanged(table)), counts_of(exchanged(held), prefix="h"), bootstrap_seed=7)
+    one = relative_distance_test(counts_of(table), counts_of(held, prefix="h"), bootstrap_seed=7)
+    other = relative_distance_test(
+        counts_of(exchanged(table)), counts_of(exchanged(held), prefix="h"), bootstrap_seed=7
+    )
     for name in ("value", "forgotten", "heldout"):
         assert other[name] == [-value for value in one[name]]
     assert all(low < value < high for low, value, high in zip(one["low"], one["value"], one["high"], strict=True))
@@ -110,7 +112,7 @@ def test_exchanging_reference_and_original_flips_the_sign(counts_of, random_tabl
 def test_the_relative_interval_agrees_with_resampling_in_a_loop(counts_of, random_table):
     labels, held_labels = np.arange(40) % 3, np.arange(60) % 3
     table, held = random_table(9), random_table(10, n=60)
-    found = nearer(counts_of(table, labels), counts_of(held, held_labels, prefix="h"), bootstrap_seed=7)
+    found = relative_distance_test(counts_of(table, labels), counts_of(held, held_labels, prefix="h"), bootstrap_seed=7)
     p = [[each @ PATTERNS[:, who] / each.sum(2) for who in (1, 2, 0)] for each in (table, held)]
     d_forgotten, d_held = (np.abs(m - a) - np.abs(m - o) for m, a, o in p)
     rng, differences = np.random.default_rng(1), []
@@ -128,7 +130,7 @@ def test_distances_agree_with_a_slow_loop(counts_of, random_table):
     labels, held_labels = np.arange(40) % 3, np.arange(50) % 3
     forgotten = counts_of(random_table(9), labels)
     heldout = counts_of(random_table(10, n=50), held_labels, prefix="h")
-    found = nearer(forgotten, heldout, bootstrap_seed=7)
+    found = relative_distance_test(forgotten, heldout, bootstrap_seed=7)
 
     def distance(row):
         o, m, a = row @ PATTERNS / row.sum()
@@ -143,7 +145,7 @@ def test_distances_agree_with_a_slow_loop(counts_of, random_table):
     assert found["forgotten"][1] == pytest.approx(np.mean(of_forgotten))
     assert found["heldout"][1] == pytest.approx(mixed)
     assert found["value"][1] == pytest.approx(np.mean(of_forgotten) - mixed)
-    assert nearer(forgotten, heldout.rows(np.arange(9)), bootstrap_seed=7) is None
+    assert relative_distance_test(forgotten, heldout.rows(np.arange(9)), bootstrap_seed=7) is None
     assert match_classes(forgotten, heldout).weights.sum() == pytest.approx(1)
 
 
@@ -152,6 +154,6 @@ def test_the_ends_are_the_25th_lowest_and_25th_highest_of_1000_resamples(counts_
     twins = match_classes(table, held)
     resampled = _resampled_differences(twins, *(_distances(part) for part in (twins.forgotten, twins.heldout)), 7)
     ranked = np.sort(resampled, axis=0)
-    found = nearer(table, held, bootstrap_seed=7)
+    found = relative_distance_test(table, held, bootstrap_seed=7)
     assert found["low"] == ranked[24].tolist()
     assert found["high"] == ranked[974].tolist()

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from torch import nn
 
-from residuum.auditing import audit, estimate_cost
+from residuum.auditing import Draws, audit, estimate_cost
+from residuum.auditing.count_state import CountState
 from residuum.auditing.crafting import Crafter
-from residuum.auditing.stream import make_work
-from residuum.auditing.tally import Tally
+from residuum.auditing.stream import make_schedule
 from residuum.checkpoint import Checkpoint
 from residuum.perturbations import FGSM, PGD, Gaussian, block_generator
 from residuum.types import InputError, Samples
@@ -89,7 +89,7 @@ def test_any_batch_size_order_subset_and_split_gives_the_same_counts(
 @pytest.mark.parametrize("cut", [1, 10, 25, 29])
 def test_draws_can_be_added_later(whole, networks, reference, samples, cut):
     front, back = (
-        audit(networks, reference, samples, "gaussian", taus=TAUS, draws=many, seed=5, first_draw=first)
+        audit(networks, reference, samples, "gaussian", taus=TAUS, draws=Draws(many, first=first), seed=5)
         for first, many in ((0, cut), (cut, 30 - cut))
     )
     for name in networks:
@@ -149,7 +149,7 @@ def test_a_pilot_lets_the_twins_be_shown_as_many_inputs_as_the_samples(networks,
     asked = {"taus": TAUS, "seed": 5, "heldout": heldout, "original": networks["n"]}
     calls = []
     chosen = audit(
-        networks, reference, samples, "gaussian", half_width=0.3, max_draws=200, **asked,
+        networks, reference, samples, "gaussian", draws=Draws(half_width=0.3, maximum=200), **asked,
         progress=lambda done, total: calls.append((done, total)),
     )  # fmt: skip
     ours, theirs = chosen.counts["m"].draws, chosen.heldout["m"].draws
@@ -169,7 +169,7 @@ class Stopped(Exception):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.6, 0.95])
-@pytest.mark.parametrize("how", [{"draws": 30}, {"half_width": 0.1, "max_draws": 200}])
+@pytest.mark.parametrize("how", [{"draws": 30}, {"draws": Draws(half_width=0.1, maximum=200)}])
 @pytest.mark.parametrize("perturbation", ["gaussian", PGD(steps=2)])
 def test_a_stopped_audit_goes_on_as_if_it_had_not(
     networks, reference, samples, heldout, perturbation, how, share, tmp_path
@@ -220,20 +220,20 @@ def test_an_audit_at_a_layer_does_not_go_on_from_one_at_another(networks, refere
 
 
 def test_counts_of_draws_that_another_pilot_asked_for_are_not_gone_on_from(networks, samples):
-    few, many = (make_work(samples, Gaussian(), TAUS, (0, draws), seed=5, classes=4) for draws in (3, 4))
-    begun = Tally.begin(few, [1], joint=False)
-    begun.groups, begun.passes = 2, 60
-    same, other = (Tally.begin(work, [1], joint=False) for work in (few, many))
-    same.go_on(begun.state())
-    other.go_on(begun.state())
-    assert (same.groups, same.passes, other.groups, other.passes) == (2, 60, 0, 0)
+    few, many = (make_schedule(samples, Gaussian(), TAUS, (0, draws), seed=5, classes=4) for draws in (3, 4))
+    begun = CountState.begin(few, [1])
+    begun.batches, begun.passes = 2, 60
+    same, other = (CountState.begin(work, [1]) for work in (few, many))
+    same.resume(begun.state())
+    other.resume(begun.state())
+    assert (same.batches, same.passes, other.batches, other.passes) == (2, 60, 0, 0)
 
 
 def test_cost_and_progress_count_the_twins(networks, reference, samples, heldout):
     calls = []
-    asked = {"taus": TAUS, "draws": 6, "seed": 5, "heldout": heldout, "original": copy.deepcopy(reference)}
+    asked = {"taus": TAUS, "draws": 6, "heldout": heldout, "original": copy.deepcopy(reference)}
     audit(
-        networks, reference, samples, FGSM(target="untargeted"), **asked,
+        networks, reference, samples, FGSM(target="untargeted"), seed=5, **asked,
         progress=lambda done, total: calls.append((done, total)),
     )  # fmt: skip
     shown = len(samples) + len(heldout)
@@ -245,9 +245,10 @@ def test_cost_and_progress_count_the_twins(networks, reference, samples, heldout
 @pytest.mark.parametrize("perturbation", ["gaussian", FGSM(target="random")], ids=str)
 def test_the_cost_of_a_half_width_is_that_of_the_most_draws(networks, reference, samples, heldout, perturbation):
     calls = []
-    asked = {"taus": TAUS, "max_draws": 300, "seed": 5, "heldout": heldout, "original": networks["n"]}
+    most = Draws(half_width=1e-6, maximum=300)
+    asked = {"taus": TAUS, "draws": most, "heldout": heldout, "original": networks["n"]}
     audit(
-        networks, reference, samples, perturbation, half_width=1e-6, **asked,
+        networks, reference, samples, perturbation, seed=5, **asked,
         progress=lambda done, total: calls.append((done, total)),
     )  # fmt: skip
     assert estimate_cost(networks, reference, samples, perturbation, **asked).passes == calls[-1][1]
@@ -408,9 +409,9 @@ def test_bad_requests_are_refused(networks, reference, samples):
             run(**arguments)
     with pytest.raises(InputError, match=r"labels in 0\.\.3"):
         run(networks, reference, Samples(samples.x, samples.y + 1, samples.ids))
-    for many in ({"draws": 2**31}, {"draws": None, "half_width": 0.1, "max_draws": 2**40}):
+    for many in ({"number": 2**31}, {"half_width": 0.1, "maximum": 2**40}):
         with pytest.raises(InputError, match="expected at most 2147483647 draws of each sample"):
-            run(networks, reference, samples, **many)
+            run(networks, reference, samples, draws=Draws(**many))
     with pytest.raises(InputError, match="expected one of the audited models"):
         run(networks, reference, samples).measures("nobody")
 

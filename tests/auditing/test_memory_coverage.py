@@ -7,7 +7,7 @@ has samples of its own.
 import numpy as np
 import pytest
 
-from residuum.auditing.completeness import completeness, nearer
+from residuum.auditing.completeness import completeness, relative_distance_test
 from residuum.auditing.memory import measure_memory
 
 REPEATS = 2000
@@ -150,6 +150,10 @@ def test_the_relative_test_covers_nearly_as_often(counts_of, drawn):
     def counted(base, n):
         return drawn(rng, chances(rng, (n, REPEATS), base), 50, REPEATS)
 
-    found = nearer(counts_of(counted(bases[0], 60)), counts_of(counted(bases[1], 60), prefix="h"), bootstrap_seed=1)
-    many = nearer(counts_of(counted(bases[0], 600)), counts_of(counted(bases[1], 600), prefix="h"), bootstrap_seed=1)
+    found = relative_distance_test(
+        counts_of(counted(bases[0], 60)), counts_of(counted(bases[1], 60), prefix="h"), bootstrap_seed=1
+    )
+    many = relative_distance_test(
+        counts_of(counted(bases[0], 600)), counts_of(counted(bases[1], 600), prefix="h"), bootstrap_seed=1
+    )
     assert 0.92 <= covered(found, np.mean(many["value"])) <= 0.97

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from residuum import InputError, ResidualKnowledge, audit
+from residuum.auditing.predictor import Predictor
 from residuum.types import ResiduumWarning, Samples
 
 TAUS = [0.0, 0.05, 0.2]
@@ -62,6 +63,17 @@ def test_reset_starts_again(networks, samples):
     with pytest.raises(InputError, match="at least one batch"):
         metric.compute()
     assert fed(metric, samples, 5).compute() == first
+
+
+@pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
+def test_models_are_prepared_once_and_again_after_a_reset(networks, samples, monkeypatch):
+    prepared, init = [], Predictor.__init__
+    monkeypatch.setattr(Predictor, "__init__", lambda self, *given: prepared.append(1) or init(self, *given))
+    metric = fed(ResidualKnowledge(*networks, taus=TAUS, draws=5), samples, 4)
+    assert len(prepared) == 2
+    metric.reset()
+    fed(metric, samples, 4)
+    assert len(prepared) == 4
 
 
 def test_a_sample_counts_once(networks, samples):

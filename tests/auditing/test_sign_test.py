@@ -5,7 +5,7 @@ import pytest
 
 from residuum.auditing import Counts, first_radius
 from residuum.auditing.gallery import most_suspicious
-from residuum.auditing.intervals import discoveries, sign_test
+from residuum.auditing.statistics import discoveries, sign_test
 
 
 def counts(method, reference, taus, draws=40, ids=None):

@@ -81,7 +81,7 @@ def test_a_method_s_own_file_counts_and_another_method_s_does_not():
 
 
 DECIDING = [
-    "experiments.witnesses", "experiments.stages", "auditing.heldout", "auditing.witnesses.scores", "methods",
+    "auditing.statistics", "experiments.stages", "auditing.heldout", "auditing.probes.klom", "methods",
     "methods.guard", "metrics.membership", "models.inference", "data.splits", "perturbations.base",
 ]  # fmt: skip
 

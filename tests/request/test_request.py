@@ -15,8 +15,7 @@ from torch.utils.data import Subset, TensorDataset
 
 from residuum import InputError, Recipe, Request, Run, wrap
 from residuum.auditing import Counts
-from residuum.auditing.witnesses.attacks import RecoveryRadius
-from residuum.auditing.witnesses.base import Scene
+from residuum.auditing.probes import Evidence, RecoveryRadius
 from residuum.cli import run_command
 from residuum.metrics import accuracy
 from residuum.perturbations import block_generator
@@ -453,9 +452,9 @@ def test_the_recovery_radius_stands_beside_stand_ins_and_equals_the_witness_itse
     request = case.request(retrain=None)
     run = request.audit(case.model, case.net, controls=2, innocents=True, out=tmp_path, **QUICK)
     models = {"original": case.model, "retrain": her_model(tmp_path / "models" / "1" / "retrain.safetensors")}
-    scene = Scene(models, request.splits, (0.02, 0.04, 0.06), child_seed(1, "witness"))
-    for label, alone in RecoveryRadius().of_models(scene).items():
-        assert run.rows[label].per_seed["1"].witnesses["recovery"].value == alone["value"], label
+    evidence = Evidence(request.splits, child_seed(1, "witness"), models, (0.02, 0.04, 0.06))
+    for label, alone in RecoveryRadius().measure(evidence).items():
+        assert run.rows[label].per_seed["1"].witnesses["recovery"].value == alone.value, label
     said = run.rows["original"].witnesses["recovery"]
     assert said.value > max(run.rows[label].witnesses["recovery"].value for label in STAND_INS)
     page = run.report(tmp_path / "evidence.html", out=tmp_path)[0].read_text(encoding="utf-8")

@@ -1,7 +1,8 @@
 """The audit: what a model still knows about samples it should have forgotten."""
 
-from residuum.auditing.auditor import AuditResult, audit
-from residuum.auditing.budget import Cost, estimate_cost
+from residuum.auditing.auditor import Auditor, AuditResult, audit
+from residuum.auditing.budget import Draws
+from residuum.auditing.cost import Cost, estimate_cost
 from residuum.auditing.counts import Counts
 from residuum.auditing.gallery import Gallery, make_gallery
 from residuum.auditing.heldout import of_unaffected_classes

@@ -1,21 +1,23 @@
 """The audit as users call it."""
 
-from collections.abc import Callable, Container, Mapping, Sequence, Sized
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from residuum.auditing.budget import as_many, draws_needed, pilot_draws
-from residuum.auditing.completeness import completeness, nearer
-from residuum.auditing.counts import INTEGER_FIELDS, Counts, Integers
+from residuum.auditing.budget import Draws, as_many, draws_needed, pilot_draws
+from residuum.auditing.completeness import completeness, relative_distance_test
+from residuum.auditing.count_state import SavedCounts, identity
+from residuum.auditing.counts import INTEGER_FIELDS, Counts
+from residuum.auditing.crafting import BatchInvariance
 from residuum.auditing.engine import CraftedOn, PreparedModels, Progress, count_predictions, passes, prepare_models
 from residuum.auditing.heldout import choose_heldout, chosen_from
 from residuum.auditing.measures import measure
 from residuum.auditing.memory import measure_memory
-from residuum.auditing.placing import at_layer
 from residuum.auditing.sanity import (
     attack_warnings,
     id_warnings,
@@ -24,14 +26,12 @@ from residuum.auditing.sanity import (
     result_warnings,
     samples_seen,
 )
-from residuum.auditing.stream import Work, checked_radii, make_work, rows_for
-from residuum.auditing.tally import Tallies, identity
+from residuum.auditing.stream import Schedule, checked_radii, make_schedule, rows_for
 from residuum.checkpoint import Checkpoint
+from residuum.models.shifting import ShiftedAt, with_shift
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.perturbations import Perturbation, make_perturbation, noise_check
 from residuum.types import InputError, Samples, child_seed
-
-MOST_DRAWS = 2**31 - 1  # counts are int32
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,15 @@ class AuditResult:
             raise InputError(f"expected one of the audited models {sorted(self.counts)}, got {name!r}")
         confidence, seed = self.settings["confidence"], self.settings["bootstrap_seed"]
         counts, heldout = self.counts[name], self.heldout.get(name)
-        found = measure(counts, confidence=confidence, bootstrap_seed=seed, exact=self.exact)
+        measures = measure(counts, confidence=confidence, bootstrap_seed=seed, exact=self.exact)
         if heldout is not None:
-            found |= measure_memory(counts, heldout, confidence=confidence, exact=self.exact)
+            measures |= measure_memory(counts, heldout, confidence=confidence, exact=self.exact)
         if counts.joint is not None:
-            found["completeness"] = completeness(counts, confidence=confidence, exact=self.exact)
+            measures["completeness"] = completeness(counts, confidence=confidence, exact=self.exact)
         if heldout is not None and counts.joint is not None:
-            found |= {"nearer": nearer(counts, heldout, confidence=confidence, bootstrap_seed=seed)}
-        return {"settings": self.settings} | found
+            tested = relative_distance_test(counts, heldout, confidence=confidence, bootstrap_seed=seed)
+            measures["nearer"] = tested
+        return {"settings": self.settings} | measures
 
     def followed_by(self, more: "AuditResult") -> "AuditResult":
         """Return this audit with the draws of its continuation, which may leave out models and radii."""
@@ -80,12 +81,9 @@ def audit(
     perturbation: str | Perturbation | Callable[..., Tensor],
     *,
     taus: Sequence[float],
-    draws: int | None = None,
-    confidence: float = 0.95,
+    draws: int | Draws,
     seed: int,
-    half_width: float | None = None,
-    max_draws: int = 1000,
-    first_draw: int = 0,
+    confidence: float = 0.95,
     crafted_on: CraftedOn = "unlearned",
     heldout: Samples | None = None,
     original: nn.Module | None = None,
@@ -95,24 +93,21 @@ def audit(
     checkpoint: Checkpoint | None = None,
     team: Team = SINGLE_PROCESS,
 ) -> AuditResult:
-    """Count how often each model and the reference recognise perturbed samples.
+    """Count how often each model and the reference recognize perturbed samples.
 
     For each sample and radius the same perturbed inputs are shown to all models. Models are neither changed nor kept.
 
     Args:
         models: Models to audit, by the names that the result gives them.
-        reference: A model that never knew the samples, usually re-trained without them.
-        samples: What should have been forgotten.
+        reference: A model that never saw the samples, usually retrained without them.
+        samples: The forget set.
         perturbation: Name in `PERTURBATIONS`, an object of it, or your own function. Samples outside its bounds, (0, 1)
             unless it says otherwise, are refused. One with a layer (`at`) moves that layer's output in every model.
         taus: Radii. At radius 0 one draw is made.
-        draws: Draws of each sample at each radius (the literature's protocol is 100); give these or `half_width`.
-            Attacks with few outcomes are enumerated instead.
-        confidence: Level of all intervals.
+        draws: Draws of each sample at each radius (the literature's protocol is 100), or `Draws` to ask for a
+            half-width of r or to continue an earlier audit. Attacks with few outcomes are enumerated instead.
         seed: Seed of the perturbations and of the bootstrap.
-        half_width: Wanted half-width of r's widest interval: a pilot chooses the draws of each radius.
-        max_draws: Upper limit for the draws that `half_width` asks for.
-        first_draw: Continues an earlier audit: its counts plus these are the counts of one audit.
+        confidence: Level of all intervals.
         crafted_on: Where gradient attacks are crafted: on each audited model ("unlearned"), on the "reference", or on
             the model given here.
         heldout: Samples that no model was trained or tuned on, usually the test set: those of the forgotten classes
@@ -136,73 +131,180 @@ def audit(
     >>> result.measures("same")["disagreement"]["value"]
     [0.0, 0.0]
     """
-    chosen, radii = make_perturbation(perturbation), checked_radii(taus)
-    check_request(models, samples, draws, half_width, max_draws, first_draw, batch_size)
-    if chosen.at is not None:
-        inner = at_layer(chosen, models, reference, samples, heldout, original, crafted_on)
-        options: dict[str, Any] = {"confidence": confidence, "seed": seed, "half_width": half_width, "seen": seen}
-        options |= {"max_draws": max_draws, "first_draw": first_draw, "batch_size": batch_size}
-        result = audit(**inner, taus=taus, draws=draws, progress=progress, checkpoint=checkpoint, team=team, **options)
-        return replace(result, settings=result.settings | {"still": 0} | chosen.settings())
-    for rows in torch.split(torch.arange(len(samples)), rows_for(samples.shape)):
-        chosen.check(samples.batch(rows)[0], [samples.ids[row] for row in rows])
-    prepared = prepare_models(
-        models, reference, samples, chosen, radius=max(radii), crafted_on=crafted_on, seed=seed, original=original
+    auditor = Auditor(
+        models,
+        reference,
+        perturbation,
+        taus=taus,
+        seed=seed,
+        confidence=confidence,
+        crafted_on=crafted_on,
+        original=original,
     )
-    check_labels(samples, prepared)
-    twins = None if heldout is None else choose_heldout(heldout, samples)
-    source = crafted_on if isinstance(crafted_on, str) else "another model"
-    warned = issue_warnings(
-        [
-            *model_warnings({**models, "the reference": reference}, prepared),
-            *attack_warnings(models, prepared, chosen, source),
-            *id_warnings(samples, seen or {}),
-            *(id_warnings(twins, seen or {}, "held-out") if twins else ()),
-        ]
+    return auditor.count(
+        samples,
+        draws,
+        heldout=heldout,
+        seen=seen,
+        batch_size=batch_size,
+        progress=progress,
+        checkpoint=checkpoint,
+        team=team,
     )
-    team.log(f"{len(team.rows(len(samples)))} of {len(samples)} samples")
-    span = (first_draw, first_draw + (draws or pilot_draws(len(samples))))
-    tallies = None
-    if checkpoint is not None:
-        networks = [*models.values(), *(one for one in (reference, original, crafted_on) if isinstance(one, nn.Module))]
-        facts = [list(models), chosen.settings(), radii, span, half_width, max_draws, seed, source]
-        facts += [batch_size, team.rank, team.size]
-        tallies = Tallies(identity(facts, networks, [samples, *([] if twins is None else [twins])]), checkpoint)
-    counted = Counting(prepared, {name: id(model) for name, model in models.items()}, team, progress, tallies)
 
-    def work_on(shown: Samples) -> Work:
-        share = shown if team.size == 1 else shown.subset(team.rows(len(shown)).numpy())
-        return make_work(share, chosen, radii, span, seed=seed, classes=prepared.classes, rows=batch_size or 0)
 
-    work, beside = work_on(samples), [] if twins is None else [(twins, work_on(twins))]
-    exact = work.enumerated is not None
-    if half_width is None or exact:
-        counts, *of_twins = counted((samples, work), *beside)
-    else:
-        (pilot,) = counted((samples, work))
-        needed = draws_needed(pilot.values(), half_width=half_width, max_draws=max_draws, confidence=confidence)
-        ends = [max(last, int(total)) for (_, last), total in zip(work.spans, needed, strict=True)]
-        rest = replace(work, spans=tuple((last, end) for (_, last), end in zip(work.spans, ends, strict=True)))
-        fewer = [(own, replace(each, spans=as_many(ends, len(samples), len(own)))) for own, each in beside]
-        more, *of_twins = counted((samples, rest), *fewer, before=passes(work, prepared))
-        counts = {name: found + more[name] for name, found in pilot.items()}
-    if first_draw == 0:  # a continuation is judged together with its beginning
-        warned += issue_warnings(result_warnings(counts, confidence, exact))
-    settings = chosen.settings() | {
-        "crafted_on": source if chosen.crafted else None,
-        "draws": draws,
-        "half_width": half_width,
-        "max_draws": max_draws if half_width else None,
-        "first_draw": first_draw,
-        "enumerated": exact,
-        "confidence": confidence,
-        "seed": seed,
-        "bootstrap_seed": child_seed(seed, "bootstrap"),
-        "noise_check": noise_check(seed),
-        **({} if twins is None or heldout is None else chosen_from(heldout, twins)),
-        **({"seen": known} if (known := samples_seen(samples, seen or {})) else {}),
-    }
-    return AuditResult(counts, settings, warned, exact, *of_twins)
+class Auditor:
+    """Models that are prepared once, with the first samples, and can then be shown any number of sets.
+
+    The arguments are those of `audit`. `moving` is the perturbation of what the models take: at a layer, every model
+    takes its input followed by a shift of the layer's output, and the shift is perturbed.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, nn.Module],
+        reference: nn.Module,
+        perturbation: str | Perturbation | Callable[..., Tensor],
+        *,
+        taus: Sequence[float],
+        seed: int,
+        confidence: float = 0.95,
+        crafted_on: CraftedOn = "unlearned",
+        original: nn.Module | None = None,
+    ) -> None:
+        self.perturbation, self.radii = make_perturbation(perturbation), checked_radii(taus)
+        if len(models) == 0:
+            raise InputError("expected at least one model to audit, got none")
+        self.models, self.reference, self.original, self.crafted_on = dict(models), reference, original, crafted_on
+        self.moving, self.seed, self.confidence = self.perturbation, seed, confidence
+        self.shift = 0  # numbers of the layer's output
+        self.prepared: PreparedModels | None = None
+
+    def prepare(self, samples: Samples, invariance: BatchInvariance | None = None) -> PreparedModels:
+        """Return private copies of all models, ready to predict; they are made of the first samples given here.
+
+        A given `invariance` is believed of every model; else it is tried.
+        """
+        if self.prepared is None:
+            shown = self.inputs(samples)
+            self.prepared = prepare_models(
+                self.models,
+                self.reference,
+                shown,
+                self.moving,
+                radius=max(self.radii),
+                crafted_on=self.crafted_on,
+                seed=self.seed,
+                original=self.original,
+                invariance=invariance,
+            )
+        return self.prepared
+
+    def inputs(self, samples: Samples) -> Samples:
+        """Return the samples as the models take them: at a layer, each is followed by a shift of 0."""
+        if self.perturbation.at is not None and self.moving is self.perturbation:
+            self._place_at_layer(self.perturbation.at, samples)
+        return samples if self.moving is self.perturbation else with_shift(samples, self.shift)
+
+    def _place_at_layer(self, layer: str, samples: Samples) -> None:
+        shifted: dict[int, ShiftedAt] = {}
+
+        def at_layer(model: nn.Module) -> ShiftedAt:
+            if id(model) not in shifted:
+                shifted[id(model)] = ShiftedAt(model, layer, samples, self.perturbation.unit)
+            return shifted[id(model)]
+
+        self.shift = at_layer(self.reference).size
+        self.reference = at_layer(self.reference)
+        self.models = {name: at_layer(model) for name, model in self.models.items()}
+        self.original = None if self.original is None else at_layer(self.original)
+        self.crafted_on = at_layer(self.crafted_on) if isinstance(self.crafted_on, nn.Module) else self.crafted_on
+        self.moving = replace(self.perturbation, at=None, unit="raw", still=prod(samples.shape))
+
+    def count(
+        self,
+        samples: Samples,
+        draws: int | Draws,
+        *,
+        heldout: Samples | None = None,
+        seen: Mapping[str, Container[str]] | None = None,
+        batch_size: int | None = None,
+        progress: Progress | None = None,
+        checkpoint: Checkpoint | None = None,
+        team: Team = SINGLE_PROCESS,
+    ) -> AuditResult:
+        """Return the counts of every model on these samples; the arguments are those of `audit`."""
+        budget = draws if isinstance(draws, Draws) else Draws(draws)
+        if len(samples) == 0:
+            raise InputError("expected at least one sample to audit, got none")
+        if batch_size is not None and batch_size < 1:
+            raise InputError(f"expected batch_size >= 1, got {batch_size}")
+        shown = self.inputs(samples)
+        for rows in torch.split(torch.arange(len(shown)), rows_for(shown.shape)):
+            self.moving.check(shown.batch(rows)[0], [shown.ids[row] for row in rows])
+        prepared = self.prepare(samples)
+        check_labels(samples, prepared)
+        beside = None if heldout is None else self.inputs(choose_heldout(heldout, samples))
+        source = self.crafted_on if isinstance(self.crafted_on, str) else "another model"
+        warned = issue_warnings(
+            [
+                *model_warnings({**self.models, "the reference": self.reference}, prepared),
+                *attack_warnings(self.models, prepared, self.moving, source),
+                *id_warnings(samples, seen or {}),
+                *(id_warnings(beside, seen or {}, "held-out") if beside else ()),
+            ]
+        )
+        team.log(f"{len(team.rows(len(samples)))} of {len(samples)} samples")
+        span = (budget.first, budget.first + (budget.number or pilot_draws(len(samples))))
+        saved = None
+        if checkpoint is not None:
+            others = (self.reference, self.original, self.crafted_on)
+            networks = [*self.models.values(), *(model for model in others if isinstance(model, nn.Module))]
+            facts: list[object] = [list(self.models), self.moving.settings(), self.radii, span]
+            facts += [budget.half_width, budget.maximum, self.seed, source, batch_size, team.rank, team.size]
+            saved = SavedCounts(identity(facts, networks, [shown, *([] if beside is None else [beside])]), checkpoint)
+        names = {name: id(model) for name, model in self.models.items()}
+        counting = Counting(prepared, names, team, progress, saved)
+
+        def schedule_of(part: Samples) -> Schedule:
+            share = part if team.size == 1 else part.subset(team.rows(len(part)).numpy())
+            rows, classes = batch_size or 0, prepared.classes
+            return make_schedule(share, self.moving, self.radii, span, seed=self.seed, classes=classes, rows=rows)
+
+        schedule, further = schedule_of(shown), [] if beside is None else [(beside, schedule_of(beside))]
+        exact = schedule.enumerated is not None
+        if budget.half_width is None or exact:
+            counts, *of_heldout = counting((shown, schedule), *further)
+        else:
+            (pilot,) = counting((shown, schedule))
+            needed = draws_needed(
+                pilot.values(), half_width=budget.half_width, max_draws=budget.maximum, confidence=self.confidence
+            )
+            ends = [max(last, int(total)) for (_, last), total in zip(schedule.spans, needed, strict=True)]
+            rest = replace(
+                schedule, spans=tuple((last, end) for (_, last), end in zip(schedule.spans, ends, strict=True))
+            )
+            fewer = [(part, replace(of, spans=as_many(ends, len(samples), len(part)))) for part, of in further]
+            more, *of_heldout = counting((shown, rest), *fewer, before=passes(schedule, prepared))
+            counts = {name: table + more[name] for name, table in pilot.items()}
+        if budget.first == 0:  # a continuation is judged together with its beginning
+            warned += issue_warnings(result_warnings(counts, self.confidence, exact))
+        settings = self.moving.settings() | {
+            "crafted_on": source if self.moving.crafted else None,
+            "draws": budget.number,
+            "half_width": budget.half_width,
+            "max_draws": budget.maximum if budget.half_width else None,
+            "first_draw": budget.first,
+            "enumerated": exact,
+            "confidence": self.confidence,
+            "seed": self.seed,
+            "bootstrap_seed": child_seed(self.seed, "bootstrap"),
+            "noise_check": noise_check(self.seed),
+            **({} if beside is None or heldout is None else chosen_from(heldout, beside)),
+            **({"seen": number} if (number := samples_seen(samples, seen or {})) else {}),
+            **({} if self.moving is self.perturbation else {"still": 0} | self.perturbation.settings()),
+        }
+        return AuditResult(counts, settings, warned, exact, *of_heldout)
 
 
 @dataclass(frozen=True)
@@ -213,67 +315,33 @@ class Counting:
     names: Mapping[str, int]
     team: Team
     progress: Progress | None
-    tallies: Tallies | None
+    saved: SavedCounts | None
 
-    def __call__(self, *shown: tuple[Samples, Work], before: int = 0) -> list[dict[str, Counts]]:
+    def __call__(self, *sets: tuple[Samples, Schedule], before: int = 0) -> list[dict[str, Counts]]:
         """Return the counts of all samples of each set, by the names of the models; `before` passes were made."""
-        sizes, found = [before, *(passes(work, self.prepared) for _, work in shown)], []
-        for k, (samples, work) in enumerate(shown, start=1):
-            report = self.progress and continued(self.progress, sum(sizes[:k]), sum(sizes))
-            share = count_predictions(work, self.prepared, self.names, report, self.tallies)
-            found.append(gather_counts(share, samples, self.team))
-        return found
+        sizes, tables = [before, *(passes(schedule, self.prepared) for _, schedule in sets)], []
+        for k, (samples, schedule) in enumerate(sets, start=1):
+
+            def report(done: int, _: int, made: int = sum(sizes[:k])) -> None:
+                if self.progress is not None:
+                    self.progress(made + done, sum(sizes))
+
+            shares = count_predictions(schedule, self.prepared, self.names, report, self.saved)
+            tables.append({name: gathered(share, samples, self.team) for name, share in shares.items()})
+        return tables
 
 
-def continued(progress: Progress, before: int, total: int) -> Progress:
-    """Return a progress that goes on after `before` predictions of `total`."""
-    return lambda done, _: progress(before + done, total)
-
-
-def gather_counts(shares: Mapping[str, Counts], samples: Samples, team: Team) -> dict[str, Counts]:
-    """Return the counts of all samples, each process of the team having counted its own."""
+def gathered(share: Counts, samples: Samples, team: Team) -> Counts:
+    """Return the counts of all samples, of which each process of the team has counted its own."""
     if team.size == 1:
-        return dict(shares)
-    rows, found = team.rows(len(samples)), {}
-    for name, share in shares.items():
-        known = {field: getattr(share, field) for field in INTEGER_FIELDS}
-        known |= {} if share.joint is None else {"joint": share.joint}
-        summed = {field: summed_rows(array, rows, len(samples), team) for field, array in known.items()}
-        found[name] = Counts.of(samples.ids, samples.y.numpy(), share.taus, **summed)
-    return found
-
-
-def summed_rows(share: Integers, rows: Tensor, n: int, team: Team) -> Integers:
-    """Return the array of all n samples, of which this process has counted these rows."""
-    filled = torch.zeros((n, *share.shape[1:]), dtype=torch.int64)
-    filled[rows] = torch.from_numpy(share).long()
-    return team.all_reduce_sum(filled).numpy().astype(np.int32)
-
-
-def check_request(
-    models: Sized,
-    samples: Sized,
-    draws: int | None,
-    half_width: float | None,
-    max_draws: int,
-    first_draw: int,
-    batch_size: int | None,
-) -> None:
-    """Refuse an audit of nothing, or one that does not say how many draws it wants."""
-    if len(models) == 0:
-        raise InputError("expected at least one model to audit, got none")
-    if len(samples) == 0:
-        raise InputError("expected at least one sample to audit, got none")
-    if (draws is None) == (half_width is None):
-        raise InputError(f"expected either draws or half_width, got draws={draws} and half_width={half_width}")
-    if half_width is not None and (half_width <= 0 or first_draw):
-        raise InputError(f"expected half_width > 0 and first_draw 0 with it, got {half_width} and {first_draw}")
-    if (most := first_draw + (draws or max_draws)) > MOST_DRAWS:
-        raise InputError(f"expected at most {MOST_DRAWS} draws of each sample, got {most}")
-    if (draws is not None and draws < 1) or first_draw < 0 or (batch_size is not None and batch_size < 1):
-        raise InputError(
-            f"expected draws >= 1, first_draw >= 0, batch_size >= 1, got {draws}, {first_draw}, {batch_size}"
-        )
+        return share
+    rows, summed = team.rows(len(samples)), {}
+    for name in (*INTEGER_FIELDS, *([] if share.joint is None else ["joint"])):
+        array = getattr(share, name)
+        filled = torch.zeros((len(samples), *array.shape[1:]), dtype=torch.int64)
+        filled[rows] = torch.from_numpy(array).long()
+        summed[name] = team.all_reduce_sum(filled).numpy().astype(np.int32)
+    return Counts.of(samples.ids, samples.y.numpy(), share.taus, **summed)
 
 
 def check_labels(samples: Samples, prepared: PreparedModels) -> None:

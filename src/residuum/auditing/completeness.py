@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 
 from residuum.auditing.counts import METHOD, ORIGINAL, REFERENCE, Counts
-from residuum.auditing.heldout import Twins, match_classes
-from residuum.auditing.intervals import (
+from residuum.auditing.heldout import MatchedCounts, match_classes
+from residuum.auditing.measures import exact_radii, interval, json_numbers
+from residuum.auditing.statistics import (
     BOOTSTRAP_RESAMPLES,
-    UNSEEN,
+    PSEUDO_COUNT,
     Floats,
     bootstrap_tail,
+    fieller,
     normal_quantile,
     total_over_draws,
 )
-from residuum.auditing.measures import exact_radii, interval, json_numbers
 from residuum.types import InputError
 
 NO_WAY_TO_GO = (
@@ -70,35 +71,17 @@ def difference_floor(differences: Sequence[Mapping[str, list[float]]]) -> list[f
     return [max(map(abs, column)) for column in zip(*ends, strict=True)]
 
 
-def completeness_above(found: Mapping[str, Any], floor: Sequence[float]) -> dict[str, Any]:
+def completeness_above(measures: Mapping[str, Any], floor: Sequence[float]) -> dict[str, Any]:
     """Return the measures of a model without its completeness where `gap_low` is not above the floor."""
-    if (known := found.get("completeness")) is None:
-        return dict(found)
-    kept = [low > bar for low, bar in zip(known["gap_low"], floor, strict=True)]
+    if (curve := measures.get("completeness")) is None:
+        return dict(measures)
+    above = [low > end for low, end in zip(curve["gap_low"], floor, strict=True)]
     cut = {
-        name: [value if keep else None for value, keep in zip(known[name], kept, strict=True)]
+        name: [value if meaningful else None for value, meaningful in zip(curve[name], above, strict=True)]
         for name in ("value", "low", "high", "draw_low", "draw_high")
     }
-    notes = [] if all(kept) else [NO_WAY_TO_GO]
-    return {**found, "completeness": {**known, **cut, "floor": list(floor)}, "notes": notes}
-
-
-def fieller(top: Floats, bottom: Floats, covariance: tuple[Floats, Floats, Floats], z: float) -> tuple[Floats, Floats]:
-    """Return Fieller's interval of top / bottom; NaN where it is unbounded.
-
-    `covariance` has var(N), cov(N, D), var(D) of top N and bottom D. With A = D^2 - z^2 var(D), B = N D - z^2 cov(N, D)
-    and K = N^2 - z^2 var(N) the ends are (B -+ sqrt(B^2 - A K)) / A; A <= 0 means that D can be 0.
-
-    >>> low, high = fieller(np.array([0.2]), np.array([0.4]), (np.array([1e-4]), np.array([0.0]), np.array([1e-4])), 2)
-    >>> low.round(4).tolist(), high.round(4).tolist()
-    ([0.4453], [0.5572])
-    """
-    v_top, c, v_bottom = covariance
-    A, B, K = bottom**2 - z**2 * v_bottom, top * bottom - z**2 * c, top**2 - z**2 * v_top
-    root = np.sqrt(np.maximum(B**2 - A * K, 0))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        low, high = (np.where(A > 0, (B + sign * root) / A, np.nan) for sign in (-1, 1))
-    return low, high
+    notes = [] if all(above) else [NO_WAY_TO_GO]
+    return {**measures, "completeness": {**curve, **cut, "floor": list(floor)}, "notes": notes}
 
 
 def _covariance_of_means(top: Floats, bottom: Floats) -> tuple[Floats, Floats, Floats]:
@@ -116,7 +99,7 @@ def _draw_covariance(counts: Counts, joint: Floats) -> tuple[Floats, Floats, Flo
 
     Each pattern + 1/40, so that the four cells of any two models get 1/20 as everywhere else.
     """
-    shares = (joint + UNSEEN / 2) / (counts.draws + 4 * UNSEEN)[..., None]
+    shares = (joint + PSEUDO_COUNT / 2) / (counts.draws + 4 * PSEUDO_COUNT)[..., None]
     top, bottom = ORIGINAL - METHOD, ORIGINAL - REFERENCE
 
     def covariance(first: Floats, second: Floats) -> Floats:
@@ -136,7 +119,7 @@ def relative_distance(p_m: Floats, p_a: Floats, p_o: Floats) -> Floats:
     return distance
 
 
-def nearer(
+def relative_distance_test(
     forgotten: Counts, heldout: Counts, *, confidence: float = 0.95, bootstrap_seed: int
 ) -> dict[str, Any] | None:
     """Return the relative test D(F) - D(H) with its percentile interval over samples, and both distances.
@@ -145,12 +128,12 @@ def nearer(
     samples. Resampled are the forgotten samples, and the held-out ones within each class, weighted to the mix drawn.
     None without a class of 10 held-out samples.
     """
-    twins = match_classes(forgotten, heldout)
-    if not len(twins.heldout):
+    matched = match_classes(forgotten, heldout)
+    if not len(matched.heldout):
         return None
-    d_forgotten, d_heldout = (_distances(counts) for counts in (twins.forgotten, twins.heldout))
-    of_forgotten, of_heldout = d_forgotten.mean(0), twins.weights @ d_heldout
-    resampled = _resampled_differences(twins, d_forgotten, d_heldout, bootstrap_seed)
+    d_forgotten, d_heldout = (_distances(counts) for counts in (matched.forgotten, matched.heldout))
+    of_forgotten, of_heldout = d_forgotten.mean(0), matched.weights @ d_heldout
+    resampled = _resampled_differences(matched, d_forgotten, d_heldout, bootstrap_seed)
     tail = bootstrap_tail(confidence)
     low, high = np.quantile(resampled, [tail, 1 - tail], axis=0, method="inverted_cdf")
     ends = {"forgotten": json_numbers(of_forgotten), "heldout": json_numbers(of_heldout)}
@@ -162,15 +145,15 @@ def _distances(counts: Counts) -> Floats:
     return relative_distance(*(joint @ right / counts.draws for right in (METHOD, REFERENCE, ORIGINAL)))
 
 
-def _resampled_differences(twins: Twins, d_forgotten: Floats, d_heldout: Floats, seed: int) -> Floats:
+def _resampled_differences(matched: MatchedCounts, d_forgotten: Floats, d_heldout: Floats, seed: int) -> Floats:
     rng = np.random.default_rng(seed)
     times = _resampled(rng, len(d_forgotten))
-    found = times @ d_forgotten
-    for label in np.unique(twins.forgotten.labels):
-        own = d_heldout[twins.heldout.labels == label]
-        mix = times[:, twins.forgotten.labels == label].sum(1, keepdims=True)
-        found -= mix * (_resampled(rng, len(own)) @ own)
-    return found
+    differences = times @ d_forgotten
+    for label in np.unique(matched.forgotten.labels):
+        of_class = d_heldout[matched.heldout.labels == label]
+        mix = times[:, matched.forgotten.labels == label].sum(1, keepdims=True)
+        differences -= mix * (_resampled(rng, len(of_class)) @ of_class)
+    return differences
 
 
 def _resampled(rng: np.random.Generator, n: int) -> Floats:

@@ -53,6 +53,23 @@ class Counts:
         arrays = {name: np.asarray(value, dtype=np.int32) for name, value in integers.items()}
         return cls(tuple(map(str, ids)), np.asarray(labels, np.int64), np.asarray(taus, np.float64), **arrays)
 
+    @classmethod
+    def of_patterns(
+        cls, ids: Sequence[str], labels: ArrayLike, taus: ArrayLike, patterns: Integers, same: Integers, *, joint: bool
+    ) -> Counts:
+        """Build counts from the draws of each pattern, as in `joint`, which they keep if the original was asked."""
+        return cls.of(
+            ids,
+            labels,
+            taus,
+            draws=patterns.sum(2),
+            method_right=patterns @ METHOD,
+            reference_right=patterns @ REFERENCE,
+            both_right=patterns @ (METHOD * REFERENCE),
+            same_prediction=same,
+            **({"joint": patterns} if joint else {}),
+        )
+
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -102,10 +119,10 @@ class Counts:
 
     def rows(self, positions: NDArray[np.int64]) -> Counts:
         """Return the counts at these positions, in this order."""
-        chosen = {name: getattr(self, name)[positions] for name in INTEGER_FIELDS}
+        arrays = {name: getattr(self, name)[positions] for name in INTEGER_FIELDS}
         joint = None if self.joint is None else self.joint[positions]
         ids = tuple(self.ids[position] for position in positions)
-        return Counts(ids, self.labels[positions], self.taus, **chosen, joint=joint)
+        return Counts(ids, self.labels[positions], self.taus, **arrays, joint=joint)
 
     def save(self, path: str | Path) -> None:
         """Write an .npz file; equal counts give equal bytes."""

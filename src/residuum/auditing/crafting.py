@@ -22,24 +22,24 @@ TRIAL_SIZES = (STEP, 3 * STEP, UNIT)
 
 
 class Crafter:
-    """Applies a perturbation to one model's private copy; `known` is the trial's result for this architecture."""
+    """Applies a perturbation to one model's private copy; `invariance` is the trial's result for this architecture."""
 
     def __init__(
-        self, predictor: Predictor, perturbation: Perturbation, probe: Tensor, known: BatchInvariance | None = None
+        self, predictor: Predictor, perturbation: Perturbation, probe: Tensor, invariance: BatchInvariance | None = None
     ) -> None:
         self.model, self.device, self.lock = predictor.fast, predictor.device, predictor.lock
         self.perturbation = perturbation
-        free = perturbation.rowwise or not perturbation.crafted
-        known = "free" if free else known
-        self.invariance: BatchInvariance = known or batch_invariance(self.model, probe.to(self.device))
+        if perturbation.rowwise or not perturbation.crafted:
+            invariance = "free"
+        self.invariance: BatchInvariance = invariance or batch_invariance(self.model, probe.to(self.device))
 
     def aim(self, x: Tensor, y: Tensor, randomness: Randomness) -> Randomness:
         """Return what all radii share."""
         if not self.perturbation.crafted:
             return randomness
         with self.lock:
-            found = [(self.perturbation.aim(self.model, *part), size) for part, size in self.split(x, y, randomness)]
-        return stack([aimed.rows(slice(0, size)).to("cpu") for aimed, size in found])
+            parts = [(self.perturbation.aim(self.model, *part), size) for part, size in self.split(x, y, randomness)]
+        return stack([aimed.rows(slice(0, size)).to("cpu") for aimed, size in parts])
 
     def apply(self, tau: float, x: Tensor, y: Tensor, aimed: Randomness) -> Tensor:
         """Return the inputs moved at one radius."""
@@ -55,12 +55,12 @@ class Crafter:
         if self.perturbation.rowwise:
             return [((x, y, randomness), len(x))]
         take, step = {"free": (UNIT, STEP), "fixed": (UNIT, UNIT), "alone": (1, 2)}[self.invariance]
-        found = []
+        parts = []
         for start in range(0, len(x), take):
             rows = torch.arange(start, min(start + take, len(x)))
             filled = torch.cat([rows, rows[-1:].expand(-len(rows) % step)])
-            found.append(((x[filled], y[filled], randomness.rows(filled)), len(rows)))
-        return found
+            parts.append(((x[filled], y[filled], randomness.rows(filled)), len(rows)))
+        return parts
 
 
 def batch_invariance(model: nn.Module, probe: Tensor) -> BatchInvariance:

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from residuum.auditing.count_state import CountState, Outcome, SavedCounts
 from residuum.auditing.counts import Counts
 from residuum.auditing.crafting import BatchInvariance, Crafter
 from residuum.auditing.predictor import Predictor
-from residuum.auditing.stream import Group, Work, clean_groups, groups
-from residuum.auditing.tally import Outcome, Tallies, Tally
+from residuum.auditing.stream import DrawBatch, Schedule, clean_batches, draw_batches
 from residuum.perturbations import FGSM, PGD, Perturbation, block_generator
 from residuum.types import Samples
 
@@ -25,7 +25,7 @@ Pool = ThreadPoolExecutor | None
 PROBE = 16
 
 
-class Transfer(NamedTuple):
+class CraftPlan(NamedTuple):
     """Inputs crafted on the model `source` are shown to the models `targets`, all named by their keys."""
 
     source: int
@@ -38,7 +38,7 @@ class PreparedModels:
 
     predictors: dict[int, Predictor]
     crafters: dict[int, Crafter]
-    transfers: list[Transfer]
+    plans: list[CraftPlan]
     reference: int
     probe: Tensor
     original: int | None = None
@@ -49,8 +49,8 @@ class PreparedModels:
         return self.predictors[self.reference].classes
 
     def passes_per_row(self) -> int:
-        """Return how many predictions one perturbed row of every transfer costs."""
-        return sum(len(self.asked(targets)) for _, targets in self.transfers)
+        """Return how many predictions one perturbed row of every plan costs."""
+        return sum(len(self.asked(targets)) for _, targets in self.plans)
 
     def asked(self, keys: Iterable[int]) -> set[int]:
         """Return who must answer for counts of these models: they, the reference and the original."""
@@ -75,22 +75,19 @@ def prepare_models(
     """
     probe = probe_batch(samples, perturbation.with_radius(radius), seed)
     source = crafted_on if isinstance(crafted_on, nn.Module) else reference
-    known = (reference, *models.values()) if original is None else (reference, *models.values(), original)
-    distinct = {id(model): model for model in known}
+    distinct = {id(model): model for model in (reference, *models.values(), original) if model is not None}
     predictors = {key: Predictor(model, probe) for key, model in distinct.items()}
     keys = tuple(dict.fromkeys(map(id, models.values())))
-    each = perturbation.crafted and crafted_on == "unlearned"
-    transfers = [Transfer(key, (key,)) for key in keys] if each else [Transfer(id(source), keys)]
+    on_each = perturbation.crafted and crafted_on == "unlearned"
+    plans = [CraftPlan(key, (key,)) for key in keys] if on_each else [CraftPlan(id(source), keys)]
     crafters: dict[int, Crafter] = {}
     invariances: dict[str, BatchInvariance] = {}  # models of the same architecture share one trial
-    for key, _ in transfers:
+    for key, _ in plans:
         attacked = predictors.get(key) or Predictor(source, probe)
         architecture = str(attacked.fast)
         crafters[key] = Crafter(attacked, perturbation, probe, invariance or invariances.get(architecture))
         invariances[architecture] = crafters[key].invariance
-    return PreparedModels(
-        predictors, crafters, transfers, id(reference), probe, None if original is None else id(original)
-    )
+    return PreparedModels(predictors, crafters, plans, id(reference), probe, None if original is None else id(original))
 
 
 def probe_batch(samples: Samples, perturbation: Perturbation, seed: int) -> Tensor:
@@ -103,76 +100,81 @@ def probe_batch(samples: Samples, perturbation: Perturbation, seed: int) -> Tens
 
 
 def count_predictions(
-    work: Work,
+    schedule: Schedule,
     prepared: PreparedModels,
     names: Mapping[str, int],
     progress: Progress | None = None,
-    tallies: Tallies | None = None,
+    saved: SavedCounts | None = None,
 ) -> dict[str, Counts]:
     """Return the counts of every named model; `names` maps to the keys of predictors.
 
-    With `tallies` it goes on from where it was stopped.
+    With `saved` it resumes where it was stopped.
     """
-    tally, total = Tally.begin(work, names.values(), joint=prepared.original is not None), passes(work, prepared)
-    if tallies:
-        tallies.go_on(tally)
+    state, total = CountState.begin(schedule, names.values()), passes(schedule, prepared)
+    if saved:
+        saved.resume(state)
     with workers() as pool:
-        # a process of a team, or a twin of no class, may have no sample
-        stream = chain(clean_groups(work), groups(work)) if len(work.samples) else iter(())
-        for group in islice(stream, tally.groups, None):
-            outcomes, spent = predict_group(work, group, prepared, pool)
-            tally.add(group, outcomes, spent)
-            if tallies:
-                tallies.keep(tally)
+        # a process of a team may have no sample, and a forget set no held-out one
+        stream = chain(clean_batches(schedule), draw_batches(schedule)) if len(schedule.samples) else iter(())
+        for batch in islice(stream, state.batches, None):
+            outcomes, spent = predict_batch(schedule, batch, prepared, pool)
+            state.add(batch, outcomes, spent)
+            if saved:
+                saved.save_if_due(state)
             if progress is not None:
-                progress(tally.passes, total)
-    if tallies:
-        tallies.finish(tally)
-    ids, labels = work.samples.ids, work.samples.y.numpy()
-    return {name: Counts.of(ids, labels, work.taus, **tally.sums[key]) for name, key in names.items()}
+                progress(state.passes, total)
+    if saved:
+        saved.finish(state)
+    shown, joint = (schedule.samples.ids, schedule.samples.y.numpy(), schedule.taus), prepared.original is not None
+    return {
+        name: Counts.of_patterns(*shown, state.patterns[key], state.same[key], joint=joint)
+        for name, key in names.items()
+    }
 
 
-def passes(work: Work, prepared: PreparedModels) -> int:
-    """Return the number of predictions of the whole work (crafting not counted)."""
-    perturbed = sum(draws for draws, tau in zip(work.draws, work.taus, strict=True) if tau > 0)
-    return clean_passes(work, prepared) + len(work.samples) * perturbed * prepared.passes_per_row()
+def passes(schedule: Schedule, prepared: PreparedModels) -> int:
+    """Return the number of predictions of the whole schedule, without crafting."""
+    perturbed = sum(draws for draws, tau in zip(schedule.draws, schedule.taus, strict=True) if tau > 0)
+    return clean_passes(schedule, prepared) + len(schedule.samples) * perturbed * prepared.passes_per_row()
 
 
-def clean_passes(work: Work, prepared: PreparedModels) -> int:
+def clean_passes(schedule: Schedule, prepared: PreparedModels) -> int:
     """Return the number of predictions of the samples as they are: one of each model."""
-    clean = sum(draws for draws, tau in zip(work.draws, work.taus, strict=True) if tau == 0)
-    return len(work.samples) * clean * len(prepared.predictors)
+    clean = sum(draws for draws, tau in zip(schedule.draws, schedule.taus, strict=True) if tau == 0)
+    return len(schedule.samples) * clean * len(prepared.predictors)
 
 
-def predict_group(work: Work, group: Group, prepared: PreparedModels, pool: Pool) -> tuple[list[Outcome], int]:
-    """Return a group's outcomes and number of predictions; transfers run in parallel, or the models of each one.
+def predict_batch(
+    schedule: Schedule, batch: DrawBatch, prepared: PreparedModels, pool: Pool
+) -> tuple[list[Outcome], int]:
+    """Return a batch's outcomes and number of predictions; plans run in parallel, or the models of each one.
 
     Transfers share the reference and the original, whose predictors take one thread at a time. A perturbation that is
     not ours may keep a network of its own, so it is never called from two threads.
     """
-    if group.clean:
-        keys = {key for _, targets in prepared.transfers for key in targets}
-        return predict(prepared, keys, [group.x], group.columns, pool), len(group.x) * len(prepared.predictors)
-    transfers = prepared.transfers
-    if pool and len(transfers) > 1 and type(work.perturbation) in (FGSM, PGD):
-        found = list(pool.map(lambda transfer: predict_transfer(work, group, prepared, transfer, None), transfers))
+    if batch.clean:
+        keys = {key for _, targets in prepared.plans for key in targets}
+        return predict(prepared, keys, [batch.x], batch.columns, pool), len(batch.x) * len(prepared.predictors)
+    plans = prepared.plans
+    if pool and len(plans) > 1 and type(schedule.perturbation) in (FGSM, PGD):
+        outcomes = list(pool.map(lambda plan: predict_plan(schedule, batch, prepared, plan, None), plans))
     else:
-        found = [predict_transfer(work, group, prepared, transfer, pool) for transfer in transfers]
-    return list(chain(*found)), len(group.x) * len(group.columns) * prepared.passes_per_row()
+        outcomes = [predict_plan(schedule, batch, prepared, plan, pool) for plan in plans]
+    return list(chain(*outcomes)), len(batch.x) * len(batch.columns) * prepared.passes_per_row()
 
 
-def predict_transfer(
-    work: Work, group: Group, prepared: PreparedModels, transfer: Transfer, pool: Pool
+def predict_plan(
+    schedule: Schedule, batch: DrawBatch, prepared: PreparedModels, plan: CraftPlan, pool: Pool
 ) -> list[Outcome]:
-    """Return the outcomes of one transfer at each radius of a group; small groups are shown at several at once."""
-    crafter = prepared.crafters[transfer.source]
-    aimed = crafter.aim(group.x, group.y, group.randomness)
+    """Return the outcomes of one plan at each radius of a batch; small batches are shown at several at once."""
+    crafter = prepared.crafters[plan.source]
+    aimed = crafter.aim(batch.x, batch.y, batch.randomness)
     outcomes: list[Outcome] = []
-    at_once = max(1, work.rows // len(group.x))
-    for start in range(0, len(group.columns), at_once):
-        columns = group.columns[start : start + at_once]
-        moved = [crafter.apply(work.taus[column], group.x, group.y, aimed) for column in columns]
-        outcomes += predict(prepared, transfer.targets, moved, columns, pool)
+    at_once = max(1, schedule.rows // len(batch.x))
+    for start in range(0, len(batch.columns), at_once):
+        columns = batch.columns[start : start + at_once]
+        moved = [crafter.apply(schedule.taus[column], batch.x, batch.y, aimed) for column in columns]
+        outcomes += predict(prepared, plan.targets, moved, columns, pool)
     return outcomes
 
 
@@ -182,12 +184,13 @@ def predict(
     """Return the outcomes of some models, each asked once for the inputs of all columns together."""
     x, size = torch.cat(inputs), len(inputs[0])
     asked = sorted(prepared.asked(keys))
-    each = pool.map if pool else map
-    answers = each(lambda key: torch.split(prepared.predictors[key](x), size), asked)
-    found = dict(zip(asked, answers, strict=True))
-    expected, before = found[prepared.reference], None if prepared.original is None else found[prepared.original]
+    parallel_map = pool.map if pool else map
+    answers = parallel_map(lambda key: torch.split(prepared.predictors[key](x), size), asked)
+    predicted = dict(zip(asked, answers, strict=True))
+    reference = predicted[prepared.reference]
+    original = None if prepared.original is None else predicted[prepared.original]
     return [
-        Outcome(column, key, found[key][i], expected[i], before[i] if before else None)
+        Outcome(column, key, predicted[key][i], reference[i], original[i] if original else None)
         for i, column in enumerate(columns)
         for key in keys
     ]

@@ -14,8 +14,8 @@ from torch import nn
 
 from residuum.auditing.counts import Counts
 from residuum.auditing.engine import CraftedOn, PreparedModels, prepare_models
-from residuum.auditing.intervals import sign_test
-from residuum.auditing.stream import Group, Work, groups, rows_for, spans_of
+from residuum.auditing.statistics import sign_test
+from residuum.auditing.stream import DrawBatch, Schedule, draw_batches, rows_for, spans_of
 from residuum.files import read_arrays, write_arrays
 from residuum.perturbations import Perturbation, make_perturbation
 from residuum.types import InputError, Samples
@@ -67,17 +67,17 @@ def make_gallery(
     """
     if crafted_on == "unlearned":
         raise InputError("expected a gallery crafted on the reference or on one model: its pictures are shown to all")
-    chosen = make_perturbation(perturbation)
+    attack = make_perturbation(perturbation)
     position = {sample_id: i for i, sample_id in enumerate(samples.ids)}
     suspects = samples.subset([position[sample_id] for sample_id in most_suspicious(counts, SAMPLES)])
     taus = shown_radii(next(iter(counts.values())).taus)
-    prepared = prepare_models(models, reference, samples, chosen, radius=max(taus), crafted_on=crafted_on, seed=seed)
-    work = Work(suspects, chosen, taus, spans_of(taus, 0, DRAWS, None), seed, rows_for(samples.shape))
+    prepared = prepare_models(models, reference, samples, attack, radius=max(taus), crafted_on=crafted_on, seed=seed)
+    schedule = Schedule(suspects, attack, taus, spans_of(taus, 0, DRAWS, None), seed, rows_for(samples.shape))
     shape = (len(suspects), len(taus), DRAWS)
     images = np.zeros((*shape, *samples.shape), np.uint8)
     right = {key: np.zeros(shape, np.bool_) for key in prepared.predictors}
-    for group in groups(work):
-        fill(images, right, work, group, prepared)
+    for batch in draw_batches(schedule):
+        fill(images, right, schedule, batch, prepared)
     ids, rows = np.array(suspects.ids, np.str_), np.array(list(models), np.str_)
     rows_right = np.stack([right[id(model)] for model in models.values()])
     return Gallery(ids, suspects.y.numpy(), np.array(taus), rows, images, right[prepared.reference], rows_right)
@@ -106,15 +106,19 @@ def shown_radii(taus: Sequence[float] | NDArray[np.float64]) -> tuple[float, ...
 
 
 def fill(
-    images: NDArray[np.uint8], right: dict[int, NDArray[np.bool_]], work: Work, group: Group, prepared: PreparedModels
+    images: NDArray[np.uint8],
+    right: dict[int, NDArray[np.bool_]],
+    schedule: Schedule,
+    batch: DrawBatch,
+    prepared: PreparedModels,
 ) -> None:
-    """Write one group of pictures and answers into the arrays."""
-    crafter = prepared.crafters[prepared.transfers[0].source]
-    aimed = crafter.aim(group.x, group.y, group.randomness)
-    chosen = torch.unique_consecutive(group.positions).numpy()
-    for column in group.columns:
-        moved = crafter.apply(work.taus[column], group.x, group.y, aimed)
+    """Write one batch of pictures and answers into the arrays."""
+    crafter = prepared.crafters[prepared.plans[0].source]
+    aimed = crafter.aim(batch.x, batch.y, batch.randomness)
+    rows = torch.unique_consecutive(batch.positions).numpy()
+    for column in batch.columns:
+        moved = crafter.apply(schedule.taus[column], batch.x, batch.y, aimed)
         pixels = (moved * 255).round().to(torch.uint8).numpy()
-        images[chosen, column] = pixels.reshape(len(chosen), DRAWS, *pixels.shape[1:])
+        images[rows, column] = pixels.reshape(len(rows), DRAWS, *pixels.shape[1:])
         for key, predictor in prepared.predictors.items():
-            right[key][chosen, column] = (predictor(moved) == group.y).numpy().reshape(len(chosen), DRAWS)
+            right[key][rows, column] = (predictor(moved) == batch.y).numpy().reshape(len(rows), DRAWS)

@@ -1,4 +1,4 @@
-"""The held-out twin: samples of the forgotten classes that no model ever saw, shown the same perturbations.
+"""Held-out samples of the forgotten classes, which no model ever saw, shown the same perturbations.
 
 A model may recognise forgotten samples because it knows their class, or because it remembers these very samples. On
 held-out samples only the first is possible.
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from residuum.auditing.counts import Counts
-from residuum.auditing.intervals import Floats
+from residuum.auditing.statistics import Floats
 from residuum.types import InputError, Samples
 
 FEWEST_OF_CLASS = 10  # a class with fewer held-out samples leaves both sets
@@ -36,21 +36,21 @@ def choose_heldout(pool: Samples, forgotten: Samples) -> Samples:
         raise InputError(f"expected held-out samples that were not forgotten, got {shared[0]!r} in both")
     wanted = min(max(2 * len(forgotten), LEAST), MOST)
     order = np.array(sorted(range(len(pool)), key=pool.ids.__getitem__), dtype=np.int64)
-    labels, chosen = pool.y.numpy()[order], []
+    labels, rows = pool.y.numpy()[order], []
     for label, many in zip(*np.unique(forgotten.y.numpy(), return_counts=True), strict=True):
-        own = order[labels == label]
-        if len(own) >= FEWEST_OF_CLASS:
-            chosen.append(own[: max(FEWEST_OF_CLASS, -(-wanted * int(many) // len(forgotten)))])
-    return pool.subset(np.sort(np.concatenate([*chosen, order[:0]])))
+        of_class = order[labels == label]
+        if len(of_class) >= FEWEST_OF_CLASS:
+            rows.append(of_class[: max(FEWEST_OF_CLASS, -(-wanted * int(many) // len(forgotten)))])
+    return pool.subset(np.sort(np.concatenate([*rows, order[:0]])))
 
 
 def of_unaffected_classes(pool: Samples, train: Samples, forgotten: Samples) -> Samples:
     """Return the samples of the pool whose class lost at most a tenth of its training samples; at most 1,000, by id.
 
     >>> import torch
-    >>> known = Samples(torch.rand(20, 2), torch.arange(20) % 2, tuple(f"train/{i:02d}" for i in range(20)))
+    >>> train = Samples(torch.rand(20, 2), torch.arange(20) % 2, tuple(f"train/{i:02d}" for i in range(20)))
     >>> pool = Samples(torch.rand(4, 2), torch.tensor([0, 1, 0, 1]), ("a", "b", "c", "d"))
-    >>> of_unaffected_classes(pool, known, known.subset(np.array([0, 2, 1]))).ids
+    >>> of_unaffected_classes(pool, train, train.subset(np.array([0, 2, 1]))).ids
     ('b', 'd')
     """
     before, lost = (np.bincount(part.y.numpy(), minlength=int(train.y.max()) + 1) for part in (train, forgotten))
@@ -59,14 +59,14 @@ def of_unaffected_classes(pool: Samples, train: Samples, forgotten: Samples) -> 
     return pool.subset(np.sort(sorted(rows, key=lambda row: pool.ids[row])[:MOST]).astype(np.int64))
 
 
-def chosen_from(pool: Samples, chosen: Samples) -> dict[str, int]:
+def chosen_from(pool: Samples, shown: Samples) -> dict[str, int]:
     """Return, where not all samples of these classes are shown, of how many the first by id were chosen."""
-    available = int(np.isin(pool.y.numpy(), chosen.y.numpy()).sum())
-    return {"heldout_chosen_from": available} if available > len(chosen) else {}
+    available = int(np.isin(pool.y.numpy(), shown.y.numpy()).sum())
+    return {"heldout_chosen_from": available} if available > len(shown) else {}
 
 
 @dataclass(frozen=True)
-class Twins:
+class MatchedCounts:
     """Counts on forgotten samples F and held-out samples H of the same classes, and which classes left both."""
 
     forgotten: Counts
@@ -105,14 +105,14 @@ class Twins:
         return total
 
 
-def match_classes(forgotten: Counts, heldout: Counts) -> Twins:
+def match_classes(forgotten: Counts, heldout: Counts) -> MatchedCounts:
     """Return both sets without the classes of which fewer than 10 samples were held out, in the order of their ids."""
     labels, sizes = np.unique(heldout.labels, return_counts=True)
-    known = set(forgotten.labels.tolist())
-    kept = set(labels[sizes >= FEWEST_OF_CLASS].tolist()) & known
-    return Twins(_of_classes(forgotten, kept), _of_classes(heldout, kept), tuple(sorted(known - kept)))
+    classes = set(forgotten.labels.tolist())
+    common = set(labels[sizes >= FEWEST_OF_CLASS].tolist()) & classes
 
+    def matched(counts: Counts) -> Counts:
+        order: NDArray[np.int64] = np.array(sorted(range(len(counts)), key=counts.ids.__getitem__), dtype=np.int64)
+        return counts.rows(order[np.isin(counts.labels[order], list(common))])
 
-def _of_classes(counts: Counts, labels: set[int]) -> Counts:
-    order: NDArray[np.int64] = np.array(sorted(range(len(counts)), key=counts.ids.__getitem__), dtype=np.int64)
-    return counts.rows(order[np.isin(counts.labels[order], list(labels))])
+    return MatchedCounts(matched(forgotten), matched(heldout), tuple(sorted(classes - common)))

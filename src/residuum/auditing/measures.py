@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from residuum.auditing.counts import Counts
-from residuum.auditing.intervals import (
+from residuum.auditing.statistics import (
     Floats,
     bootstrap_ratio,
+    clopper_pearson,
     discoveries,
     normal_quantile,
     paired_variance,
@@ -43,7 +44,7 @@ def measure(counts: Counts, *, confidence: float = 0.95, bootstrap_seed: int, ex
     counts = counts if list(counts.ids) == order else counts.subset(order)
     z = normal_quantile(confidence)
     certain = exact_radii(counts, exact)
-    known, more = counts.reference_right > 0, counts.method_right > counts.reference_right
+    recognized, more = counts.reference_right > 0, counts.method_right > counts.reference_right
     significant = more if exact else discoveries(sign_test(counts))
     return {
         "taus": [float(tau) for tau in counts.taus],
@@ -54,7 +55,7 @@ def measure(counts: Counts, *, confidence: float = 0.95, bootstrap_seed: int, ex
         "disagreement": share_interval(counts.draws - counts.same_prediction, counts, certain, confidence),
         "unlearn_accuracy": share_interval(counts.draws - counts.method_right, counts, certain, confidence),
         "prevalence": interval(more.mean(0), *wilson_interval(more.mean(0), len(counts), z)),  # over samples
-        "prevalence_defined": json_numbers(mean_where(known, (known & more).astype(np.float64))),
+        "prevalence_defined": json_numbers(mean_where(recognized, (recognized & more).astype(np.float64))),
         "prevalence_significant": json_numbers(np.where(counts.taus == 0, np.nan, significant.mean(0))),
     }
 
@@ -85,24 +86,24 @@ def residual_knowledge(counts: Counts, confidence: float, seed: int, exact: bool
     p_m, p_a = counts.method_right / counts.draws, counts.reference_right / counts.draws
     pooled, low, high = pooled_ratio(counts, confidence=confidence, exact=exact)
     resampled = bootstrap_ratio(p_m, p_a, confidence=confidence, seed=seed)
-    known = counts.reference_right > 0
-    ratios = np.where(known, p_m / np.where(known, p_a, 1), 0)
+    recognized = counts.reference_right > 0
+    ratios = np.where(recognized, p_m / np.where(recognized, p_a, 1), 0)
     return {
         "pooled": json_numbers(pooled),
         "low": json_numbers(low),
         "high": json_numbers(high),
         "bootstrap_low": json_numbers(np.where(np.isnan(pooled), np.nan, resampled[0])),
         "bootstrap_high": json_numbers(np.where(np.isnan(pooled), np.nan, resampled[1])),
-        "mean_of_ratios": json_numbers(mean_where(known, ratios)),
+        "mean_of_ratios": json_numbers(mean_where(recognized, ratios)),
         "smoothed": json_numbers(((counts.method_right + SMOOTHING) / (counts.reference_right + SMOOTHING)).mean(0)),
-        "infinite": [int(count) for count in (~known & (counts.method_right > 0)).sum(0)],
-        "undefined": [int(count) for count in (~known & (counts.method_right == 0)).sum(0)],
+        "infinite": [int(count) for count in (~recognized & (counts.method_right > 0)).sum(0)],
+        "undefined": [int(count) for count in (~recognized & (counts.method_right == 0)).sum(0)],
     }
 
 
-def mean_where(known: NDArray[np.bool_], values: Floats) -> Floats:
-    """Return the mean over the samples that are known, NaN where none is; values elsewhere are 0."""
-    return np.where(known.any(0), values.sum(0) / np.maximum(known.sum(0), 1), np.nan)
+def mean_where(recognized: NDArray[np.bool_], values: Floats) -> Floats:
+    """Return the mean over samples that the reference recognizes, NaN where there are none; other values are 0."""
+    return np.where(recognized.any(0), values.sum(0) / np.maximum(recognized.sum(0), 1), np.nan)
 
 
 def difference(counts: Counts, certain: NDArray[np.bool_], z: float) -> Interval:
@@ -118,12 +119,10 @@ def share_interval(hits: NDArray[np.int32], counts: Counts, certain: NDArray[np.
     Korn and Graubard (1998): its n is the number of draws with which one share of this size would have the variance of
     this mean of many different shares. It covers also where the share is near 0 or 1.
     """
-    from residuum.theory.empirical import binomial_limits
-
     value = (hits / counts.draws).mean(0)
     share, variance = share_variance(hits, counts)
     n = share * (1 - share) / variance
-    low, high = binomial_limits(value * n, n, confidence)
+    low, high = clopper_pearson(value * n, n, confidence)
     return interval(value, np.where(certain, value, low), np.where(certain, value, high))
 
 

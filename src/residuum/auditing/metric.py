@@ -2,11 +2,13 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
-from residuum.auditing.auditor import AuditResult, audit
+from residuum.auditing.auditor import Auditor, AuditResult
+from residuum.auditing.engine import CraftedOn
 from residuum.auditing.sanity import issue_warnings, result_warnings
 from residuum.perturbations import Perturbation
 from residuum.types import InputError, ResiduumWarning, Samples
@@ -15,15 +17,16 @@ MODEL = "the model"
 
 
 class ResidualKnowledge:
-    """Residual knowledge r(tau) = Pr[model right on x'] / Pr[reference right on x'], in the manner of torchmetrics.
+    """Residual knowledge r(tau) = Pr[model right on x'] / Pr[reference right on x'], one batch after the other.
 
-    `update` takes batches of forgotten samples and counts, `compute` returns what `AuditResult.measures` does, `reset`
-    starts again. Counts add up and noise belongs to an id, so any cut into batches gives the numbers of one `audit` of
-    all samples with the same ids, exactly.
+    `update` counts a batch of forgotten samples, `compute` returns what `AuditResult.measures` does, and `reset` starts
+    again: the three calls of torchmetrics, though it is none of its classes. Counts add up and noise belongs to an id,
+    so any cut into batches gives the numbers of one `audit` of all samples with the same ids, exactly.
 
     Args:
-        model: The model to measure; at each `update` it is asked as it is then.
-        reference: A model that never knew the samples, usually re-trained without them.
+        model: The model to measure. The first `update` after `reset` copies and prepares it; the batches that follow
+            are shown to this copy.
+        reference: A model that never saw the samples, usually retrained without them.
         perturbation: Name, object or function, as for `audit`.
         taus: Radii.
         draws: Draws of each sample at each radius.
@@ -52,29 +55,33 @@ class ResidualKnowledge:
         draws: int = 100,
         confidence: float = 0.95,
         seed: int = 0,
-        crafted_on: Any = "unlearned",  # noqa: ANN401 (a word or a model, as `audit` checks)
+        crafted_on: CraftedOn = "unlearned",
     ) -> None:
-        self.models = {MODEL: model}
-        self.asked: dict[str, Any] = {
-            "reference": reference,
-            "perturbation": perturbation,
-            "taus": list(taus),
-            "draws": draws,
-        }
-        self.asked |= {"confidence": confidence, "seed": seed, "crafted_on": crafted_on}
+        self.draws = draws
+        self.auditor_of = partial(
+            Auditor,
+            {MODEL: model},
+            reference,
+            perturbation,
+            taus=list(taus),
+            confidence=confidence,
+            seed=seed,
+            crafted_on=crafted_on,
+        )
         self.reset()
 
     def reset(self) -> None:
-        """Forget all batches."""
+        """Forget all batches, and the copies of the models."""
         self.result: AuditResult | None = None
+        self.auditor = self.auditor_of()
 
     def update(self, x: Tensor, y: Tensor, ids: Sequence[str] | None = None) -> None:
         """Count one batch: inputs (n, ...), labels (n,), and ids; without them samples are numbered as they come."""
         first = 0 if self.result is None else len(self.result.counts[MODEL])
         names = tuple(ids) if ids is not None else tuple(str(first + row) for row in range(len(y)))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResiduumWarning)  # said once, of all batches, by `compute`
-            batch = audit(self.models, samples=Samples(x, y, names), **self.asked)
+            warnings.simplefilter("ignore", ResiduumWarning)  # `compute` says them once, of all batches
+            batch = self.auditor.count(Samples(x, y, names), self.draws)
             few = set(result_warnings(batch.counts, batch.settings["confidence"], batch.exact))
         told = [text for text in batch.warnings if text not in few]
         if self.result is None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from residuum.auditing.counts import Counts
 from residuum.auditing.measures import interval, json_numbers
-from residuum.auditing.witnesses import WITNESSES
+from residuum.auditing.probes import PROBES
 from residuum.plugins import Table, name_of
 from residuum.types import InputError
 
@@ -73,4 +73,4 @@ def _accepted(thing: object) -> OwnMeasure:
     raise InputError(f"expected a function measure(counts, heldout), got {thing!r}")
 
 
-OWN_MEASURES: Table[OwnMeasure] = Table("measure", "residuum.measures", {}, _accepted, reserved=(*OURS, *WITNESSES))
+OWN_MEASURES: Table[OwnMeasure] = Table("measure", "residuum.measures", {}, _accepted, reserved=(*OURS, *PROBES))

@@ -94,12 +94,12 @@ def computes(candidate: nn.Module, probe: Tensor, wanted: Tensor) -> bool:
     """Return whether the candidate runs, and its logits are the wanted ones up to float32 rounding."""
     try:
         with torch.inference_mode():
-            found = candidate(probe)
+            logits = candidate(probe)
     except RuntimeError:  # e.g. a sum that cannot be made in place because it broadcasts
         return False
-    if not isinstance(found, Tensor) or found.shape != wanted.shape:
+    if not isinstance(logits, Tensor) or logits.shape != wanted.shape:
         return False
-    return deviation(found.cpu(), wanted) <= SAME_FUNCTION * max(1.0, float(wanted.abs().max()))
+    return deviation(logits.cpu(), wanted) <= SAME_FUNCTION * max(1.0, float(wanted.abs().max()))
 
 
 def deviation(logits: Tensor, wanted: Tensor) -> float:

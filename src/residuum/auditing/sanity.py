@@ -19,10 +19,10 @@ WIDE = 0.1
 
 def issue_warnings(messages: Iterable[str]) -> list[str]:
     """Show every message as a warning and return them all."""
-    found = list(messages)
-    for message in found:
-        warn(message, stacklevel=4)
-    return found
+    texts = list(messages)
+    for text in texts:
+        warn(text, stacklevel=4)
+    return texts
 
 
 def model_warnings(models: Mapping[str, nn.Module], prepared: PreparedModels) -> Iterator[str]:
@@ -62,17 +62,17 @@ def attack_warnings(
 
 def id_warnings(samples: Samples, seen: Mapping[str, Container[str]], what: str = "audited") -> Iterator[str]:
     """Yield where the reference has seen samples that it must not know."""
-    for source, known in samples_seen(samples, seen).items():
+    for source, number in samples_seen(samples, seen).items():
         yield (
-            f"the reference has seen {known} of {len(samples)} {what} samples in {source}: it is no model that "
+            f"the reference has seen {number} of {len(samples)} {what} samples in {source}: it is no model that "
             f"never knew them, and {'r' if what == 'audited' else 'class knowledge'} is too low"
         )
 
 
 def samples_seen(samples: Samples, seen: Mapping[str, Container[str]]) -> dict[str, int]:
     """Return how many of the samples are among the ids of each source, without sources that have none of them."""
-    known = {source: sum(sample_id in ids for sample_id in samples.ids) for source, ids in seen.items()}
-    return {source: number for source, number in known.items() if number}
+    numbers = {source: sum(sample_id in ids for sample_id in samples.ids) for source, ids in seen.items()}
+    return {source: number for source, number in numbers.items() if number}
 
 
 def result_warnings(counts: Mapping[str, Counts], confidence: float, exact: bool) -> Iterator[str]:

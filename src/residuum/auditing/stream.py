@@ -24,8 +24,8 @@ def checked_radii(taus: Sequence[float]) -> Radii:
 
 
 @dataclass(frozen=True)
-class Work:
-    """What is to be shown: at radius taus[t], draws spans[t][0]..spans[t][1]-1 of every sample.
+class Schedule:
+    """What an audit shows: at radius taus[t], draws spans[t][0]..spans[t][1]-1 of every sample.
 
     `enumerated` holds the randomness of all outcomes of a perturbation that is enumerated instead of drawn; then every
     sample has exactly these outcomes at each radius above 0.
@@ -46,7 +46,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Group:
+class DrawBatch:
     """Draws of samples positions[i], to be shown at the radii `columns`; `clean` ones as they are, at radius 0."""
 
     columns: tuple[int, ...]
@@ -57,14 +57,14 @@ class Group:
     clean: bool = False
 
 
-def make_work(
+def make_schedule(
     samples: Samples, perturbation: Perturbation, taus: Radii, draws: Span, *, seed: int, classes: int, rows: int = 0
-) -> Work:
-    """Return the work of showing these draws, or all outcomes where they can be enumerated; 0 `rows`: by input size."""
+) -> Schedule:
+    """Return the schedule of these draws, or all outcomes where they can be enumerated; 0 `rows`: by input size."""
     enumerated = perturbation.outcomes(classes)
     outcomes = None if enumerated is None or enumerated.uniform is None else len(enumerated.uniform)
     spans = spans_of(taus, *draws, outcomes)
-    return Work(samples, perturbation, taus, spans, seed, rows or rows_for(samples.shape), enumerated)
+    return Schedule(samples, perturbation, taus, spans, seed, rows or rows_for(samples.shape), enumerated)
 
 
 def spans_of(taus: Radii, first: int, last: int, outcomes: int | None) -> tuple[Span, ...]:
@@ -74,41 +74,41 @@ def spans_of(taus: Radii, first: int, last: int, outcomes: int | None) -> tuple[
     return tuple(moving if tau > 0 else (0, begins) for tau in taus)
 
 
-def segments(work: Work) -> Iterator[tuple[Span, tuple[int, ...]]]:
+def segments(schedule: Schedule) -> Iterator[tuple[Span, tuple[int, ...]]]:
     """Yield ranges of draws with the radii above 0 that want them all; draws that several radii share are made once."""
-    moving = [t for t, tau in enumerate(work.taus) if tau > 0]
-    cuts = sorted({end for t in moving for end in work.spans[t]})
+    moving = [t for t, tau in enumerate(schedule.taus) if tau > 0]
+    cuts = sorted({end for t in moving for end in schedule.spans[t]})
     for first, last in pairwise(cuts):
-        columns = tuple(t for t in moving if work.spans[t][0] <= first and last <= work.spans[t][1])
+        columns = tuple(t for t in moving if schedule.spans[t][0] <= first and last <= schedule.spans[t][1])
         if columns:
             yield (first, last), columns
 
 
-def clean_groups(work: Work) -> Iterator[Group]:
+def clean_batches(schedule: Schedule) -> Iterator[DrawBatch]:
     """Yield the samples as they are, for radius 0."""
-    columns = tuple(t for t, tau in enumerate(work.taus) if tau == 0 and work.draws[t])
+    columns = tuple(t for t, tau in enumerate(schedule.taus) if tau == 0 and schedule.draws[t])
     if columns:
-        for positions in torch.split(torch.arange(len(work.samples)), work.rows):
-            yield Group(columns, positions, *work.samples.batch(positions), Randomness(), clean=True)
+        for positions in torch.split(torch.arange(len(schedule.samples)), schedule.rows):
+            yield DrawBatch(columns, positions, *schedule.samples.batch(positions), Randomness(), clean=True)
 
 
-def groups(work: Work) -> Iterator[Group]:
+def draw_batches(schedule: Schedule) -> Iterator[DrawBatch]:
     """Yield every draw of every sample once, a block of some samples at a time: memory does not grow with them."""
-    for span, columns in segments(work):
-        for block, inside in [(0, slice(*span))] if work.enumerated is not None else block_slices(*span):
+    for span, columns in segments(schedule):
+        for block, inside in [(0, slice(*span))] if schedule.enumerated is not None else block_slices(*span):
             many = inside.stop - inside.start
-            for positions in torch.split(torch.arange(len(work.samples)), max(1, work.rows // many)):
-                randomness = stack([keyed_randomness(work, int(position), block, inside) for position in positions])
+            for positions in torch.split(torch.arange(len(schedule.samples)), max(1, schedule.rows // many)):
+                randomness = stack([keyed_randomness(schedule, int(position), block, inside) for position in positions])
                 repeated = positions.repeat_interleave(many)
-                yield Group(columns, repeated, *work.samples.batch(repeated), randomness)
+                yield DrawBatch(columns, repeated, *schedule.samples.batch(repeated), randomness)
 
 
-def keyed_randomness(work: Work, position: int, block: int, inside: slice) -> Randomness:
+def keyed_randomness(schedule: Schedule, position: int, block: int, inside: slice) -> Randomness:
     """Return the randomness of one sample's block, which depends on seed, id and block only, or all outcomes."""
-    if work.enumerated is not None:
-        return work.enumerated
-    rng = block_generator(work.seed, work.samples.ids[position], block)
-    return work.perturbation.draw(rng, BLOCK, work.samples.shape).rows(inside)
+    if schedule.enumerated is not None:
+        return schedule.enumerated
+    rng = block_generator(schedule.seed, schedule.samples.ids[position], block)
+    return schedule.perturbation.draw(rng, BLOCK, schedule.samples.shape).rows(inside)
 
 
 def rows_for(shape: tuple[int, ...]) -> int:

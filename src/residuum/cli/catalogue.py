@@ -18,7 +18,7 @@ TABLES = {
     "datasets": ("residuum.data.loaders", "DATASETS"),
     "models": ("residuum.models.registry", "MODELS"),
     "perturbations": ("residuum.perturbations", "PERTURBATIONS"),
-    "measures": ("residuum.auditing.witnesses", "KINDS"),
+    "measures": ("residuum.auditing.probes", "KINDS"),
 }
 PLUGINS = {
     "methods": "residuum.methods:methods",

@@ -7,22 +7,26 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import nn
 
 from residuum.auditing import Cost, estimate_cost
-from residuum.auditing.witnesses.attacks import ModelWitness
 from residuum.errors import MethodError, Stopped
 from residuum.experiments.experiment import Experiment
-from residuum.experiments.parsing import build_perturbation, build_witness
+from residuum.experiments.parsing import build_perturbation, build_probe
 from residuum.experiments.planning import Plans, all_stages, network
-from residuum.experiments.settings import AuditStageSettings, EvaluateSettings, TrainSettings, UnlearnSettings
+from residuum.experiments.settings import (
+    AuditStageSettings,
+    EvaluateSettings,
+    ProbeSettings,
+    TrainSettings,
+    UnlearnSettings,
+)
 from residuum.experiments.stages import measured
 from residuum.experiments.store import Stage, Store
-from residuum.experiments.witnesses import WitnessSettings
 from residuum.methods import NTK, Context, GradientMethod, Method, make_method, unlearn
 from residuum.training import Progress, Recipe, TrainingPhase, cross_entropy, fit
 from residuum.types import InputError, Samples, Splits
@@ -181,15 +185,18 @@ class _Estimate:
             cost = self.audit(settings)
             self.passes += cost.passes
             return cost.seconds
-        if isinstance(settings, WitnessSettings):
-            return self.witness(settings)
+        if isinstance(settings, ProbeSettings):
+            return self.probe(settings)
         return self.evaluation(settings) if isinstance(settings, EvaluateSettings) else 0.0
 
-    def witness(self, settings: WitnessSettings) -> float:
-        """Return the time of the gradients and predictions that a witness makes at most."""
-        witness = cast(ModelWitness, build_witness(settings.name))
+    def probe(self, settings: ProbeSettings) -> float:
+        """Return the time of the gradients and predictions that a probe makes at most."""
         sizes = len(self.splits.forget), len(self.splits.heldout), len(settings.radii)
-        return len(settings.labels) * witness.passes(*sizes) * self.per_sample(self.experiment.scenario.train)
+        return (
+            len(settings.labels)
+            * build_probe(settings.name).passes(*sizes)
+            * self.per_sample(self.experiment.scenario.train)
+        )
 
     def per_sample(self, recipe: Recipe) -> float:
         """Return the time of one sample's forward and backward pass in training."""
@@ -267,8 +274,7 @@ class _Estimate:
             self.splits.forget,
             perturbation,
             taus=chosen.radii(settings.name),
-            draws=chosen.draws,
-            max_draws=chosen.max_draws,
+            draws=chosen.budget(),
             crafted_on=chosen.crafted_on,
             heldout=self.splits.heldout,
             original=original if each else None,  # else it is one of the rows

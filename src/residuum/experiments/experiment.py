@@ -9,12 +9,11 @@ from typing import Any, Self
 from pydantic import Field, ValidationError
 
 from residuum.auditing.own_measures import OWN_MEASURES
-from residuum.auditing.witnesses import is_witness
+from residuum.auditing.probes import probe_kind
 from residuum.data import DATASETS, Dataset
 from residuum.data.loaders import loaded_dataset
 from residuum.experiments.parsing import (
     build_perturbation,
-    build_witness,
     check_measure,
     override,
     parse_request,
@@ -111,10 +110,10 @@ class Experiment(Strict):
         """The labels of the models re-trained without what is forgotten: re-train and the controls."""
         return self.labels[1 : len(self.labels) - len(self.rows)]
 
-    def witnesses(self, reads: str | None = None) -> list[str]:
-        """Return the other witnesses among the measures, those that read "models" or "margins"."""
-        known = [spec for spec in self.scenario.measures if is_witness(spec)]
-        return [spec for spec in known if reads in (None, build_witness(spec).reads)]
+    def probes(self, reads: str | None = None) -> list[str]:
+        """Return the probes among the measures, all or those that read "models" or "margins"."""
+        kinds = {spec: probe_kind(spec) for spec in self.scenario.measures}
+        return [spec for spec, kind in kinds.items() if kind is not None and reads in (None, kind.reads)]
 
     @property
     def warnings(self) -> list[str]:

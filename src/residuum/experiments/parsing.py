@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, g
 from pydantic import TypeAdapter, ValidationError
 
 from residuum.auditing.own_measures import OWN_MEASURES
-from residuum.auditing.witnesses import WITNESSES
-from residuum.auditing.witnesses.base import Witness
+from residuum.auditing.probes import PROBES, Probe
 from residuum.data.files import read_lines
 from residuum.data.ids import read_ids
 from residuum.experiments.settings import AuditSettings, Scenario
@@ -172,16 +171,16 @@ def _with_fields(kind: type[Any], name: str, given: Mapping[str, str]) -> Any:  
         raise InputError(f"{name}: {first_problem(error)}") from None
 
 
-def build_witness(spec: str) -> Witness:
-    """Return the witness of `NAME[:key=value...]`.
+def build_probe(spec: str) -> Probe:
+    """Return the probe of `NAME[:key=value...]`.
 
-    >>> build_witness("rmia:c=0.2").c
+    >>> build_probe("rmia:c=0.2").c
     0.2
     """
     name, given = split_spec(spec)
-    if name not in WITNESSES:
-        raise unknown_name("measure", name, [*WITNESSES, *OWN_MEASURES])
-    return cast(Witness, _with_fields(WITNESSES[name], name, given))
+    if name not in PROBES:
+        raise unknown_name("measure", name, [*PROBES, *OWN_MEASURES])
+    return cast(Probe, _with_fields(PROBES[name], name, given))
 
 
 def check_measure(spec: str, audit: AuditSettings) -> None:
@@ -189,7 +188,7 @@ def check_measure(spec: str, audit: AuditSettings) -> None:
     if spec in OWN_MEASURES or spec in OWN_MEASURES.broken:
         OWN_MEASURES.find(spec)
         return
-    if build_witness(spec).reads == "models" and not audit.search_radii:
+    if build_probe(spec).reads == "models" and not audit.search_radii:
         raise InputError(f"expected radii above 0 for {spec}; give --set audit.taus.pgd=0.01,0.02,...")
 
 

@@ -9,15 +9,22 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from residuum.auditing.witnesses.ensembles import INNOCENT
+from residuum.auditing.probes import FURTHER
 from residuum.errors import MethodError, plural
 from residuum.experiments.experiment import Experiment
-from residuum.experiments.parsing import build_perturbation, build_witness
+from residuum.experiments.parsing import build_perturbation, build_probe
 from residuum.experiments.pretrained import Pretrained
-from residuum.experiments.settings import AuditStageSettings, EvaluateSettings, TrainSettings, UnlearnSettings
+from residuum.experiments.settings import (
+    AuditStageSettings,
+    EnsembleSettings,
+    EvaluateSettings,
+    MarginsSettings,
+    ProbeSettings,
+    TrainSettings,
+    UnlearnSettings,
+)
 from residuum.experiments.stages import EARLIER
 from residuum.experiments.store import Stage, Store
-from residuum.experiments.witnesses import EnsembleSettings, MarginsSettings, WitnessSettings
 from residuum.methods import why_refused
 from residuum.models import build_model, check_model, init_from
 from residuum.parallel import Compute
@@ -32,7 +39,7 @@ Fields = dict[str, Any]  # of settings, that several stages have in common
 class SeedPlan:
     """The stages of one seed, by row label and by perturbation; `before` are the models of earlier requests.
 
-    `of_references` has, by witness and number, what those that attack models find in the further references.
+    `of_references` has, by probe and number, what probes that read models measure of the further references.
     """
 
     seed: int
@@ -40,7 +47,7 @@ class SeedPlan:
     evaluations: dict[str, Stage]
     audits: dict[str, Stage]
     before: tuple[Stage, ...] = ()
-    witnesses: dict[str, Stage] = field(default_factory=dict)
+    probes: dict[str, Stage] = field(default_factory=dict)
     margins: dict[str, Stage] = field(default_factory=dict)
     ensembles: dict[str, Stage] = field(default_factory=dict)
     of_references: dict[str, dict[int, Stage]] = field(default_factory=dict)
@@ -49,7 +56,7 @@ class SeedPlan:
     def stages(self) -> list[Stage]:
         """All stages, parents before children."""
         first = [*self.before, *self.models.values(), *self.evaluations.values(), *self.audits.values()]
-        others: list[Mapping[Any, Stage]] = [self.witnesses, self.margins, *self.of_references.values(), self.ensembles]
+        others: list[Mapping[Any, Stage]] = [self.probes, self.margins, *self.of_references.values(), self.ensembles]
         asked = [stage for stages in others for stage in stages.values()]
         trained = [parent for stage in asked for parent in stage.parents.values() if parent.kind == "train"]
         return [*first, *trained, *asked]  # further references among the trained
@@ -132,8 +139,8 @@ def _plan_seed(experiment: Experiment, shared: Fields, start: Fields, pretrained
         evaluations[label] = Stage(EvaluateSettings(**shared, name=label, relearn=relearn), parents)
     asked = {**shared, "labels": tuple(models), "pretrained": pretrained}
     audits = {spec: _audit_stage(experiment, spec, asked, models) for spec in experiment.scenario.audit.perturbations}
-    witnesses = {spec: _witness_stage(experiment, spec, shared, models) for spec in experiment.witnesses("models")}
-    return SeedPlan(shared["seed"], models, evaluations, audits, before, witnesses)
+    probes = {spec: _probe_stage(experiment, spec, shared, models) for spec in experiment.probes("models")}
+    return SeedPlan(shared["seed"], models, evaluations, audits, before, probes)
 
 
 def _plan_models(
@@ -165,11 +172,11 @@ def _audit_stage(experiment: Experiment, spec: str, shared: Fields, models: Mapp
     return Stage(AuditStageSettings(**settings), models)
 
 
-def _witness_stage(experiment: Experiment, spec: str, shared: Fields, models: Mapping[str, Stage]) -> Stage:
-    """Return the stage of a witness that attacks these models, of one seed."""
+def _probe_stage(experiment: Experiment, spec: str, shared: Fields, models: Mapping[str, Stage]) -> Stage:
+    """Return the stage of a probe that reads these models, of one seed."""
     audit = experiment.scenario.audit
     fields = {"labels": tuple(models), "perturbation": audit.perturbations[0], "radii": audit.search_radii}
-    return Stage(WitnessSettings(**shared, **fields, name=spec), models)
+    return Stage(ProbeSettings(**shared, **fields, name=spec), models)
 
 
 def with_references(experiment: Experiment, plans: Sequence[SeedPlan], shared: Fields, start: Fields) -> list[SeedPlan]:
@@ -177,30 +184,30 @@ def with_references(experiment: Experiment, plans: Sequence[SeedPlan], shared: F
 
     These are trained from seeds of their own: all rows and seeds, and other runs, share them.
     """
-    specs, scenario = experiment.witnesses("margins"), experiment.scenario
-    recipe = scenario.training(INNOCENT)
+    specs, scenario = experiment.probes("margins"), experiment.scenario
+    recipe = scenario.training(FURTHER)
     references = {
-        number: Stage(TrainSettings(**shared, **start, seed=number, name=INNOCENT, recipe=recipe))
+        number: Stage(TrainSettings(**shared, **start, seed=number, name=FURTHER, recipe=recipe))
         for number in range(scenario.references)
     }
     of_references = {
         spec: {
-            number: _witness_stage(experiment, spec, {**shared, "seed": number}, {INNOCENT: stage})
+            number: _probe_stage(experiment, spec, {**shared, "seed": number}, {FURTHER: stage})
             for number, stage in references.items()
         }
-        for spec in experiment.witnesses("models")
-        if not build_witness(spec).relative
+        for spec in experiment.probes("models")
+        if not build_probe(spec).relative
     }
     last = replace(plans[-1], of_references=of_references)
     if not specs:
         return [*plans[:-1], last]
     models = {f"{own.seed}/{label}": stage for own in plans for label, stage in own.models.items()}
-    models |= {f"{number}/{INNOCENT}": stage for number, stage in references.items()}
+    models |= {f"{number}/{FURTHER}": stage for number, stage in references.items()}
     margins = {
         name: Stage(MarginsSettings(**shared, seed=stage.settings.seed, name=stage.name), {"model": stage})
         for name, stage in models.items()
     }
-    fields = {**shared, "seed": scenario.seeds[0], "innocents": (*experiment.innocents, INNOCENT)}
+    fields = {**shared, "seed": scenario.seeds[0], "retrained": (*experiment.innocents, FURTHER)}
     ensembles = {spec: Stage(EnsembleSettings(**fields, name=spec), margins) for spec in specs}
     return [*plans[:-1], replace(last, margins=margins, ensembles=ensembles)]
 

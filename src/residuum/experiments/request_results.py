@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from residuum.auditing import Counts
-from residuum.auditing.intervals import normal_quantile
 from residuum.auditing.measures import difference, exact_radii, json_numbers, pooled_ratio
+from residuum.auditing.statistics import normal_quantile
 from residuum.experiments.experiment import Experiment
 from residuum.experiments.results import claim_folder, fill_folder, replaced_run, results_record
 from residuum.experiments.runner import Result

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 from residuum.auditing import Counts
 from residuum.auditing.completeness import completeness_above, difference_floor
 from residuum.auditing.own_measures import OWN_MEASURES
-from residuum.auditing.witnesses import is_witness
+from residuum.auditing.probes import probe_kind
 from residuum.data import DATASETS
 from residuum.experiments.experiment import Experiment
 from residuum.experiments.known_runs import noted
 from residuum.experiments.pretrained import KnownFile
+from residuum.experiments.probes import with_probes
 from residuum.experiments.runner import Result
-from residuum.experiments.witnesses import with_witnesses
 from residuum.files import locked, rewritten, write_whole
 from residuum.metrics import summarise
 from residuum.parallel import Compute
@@ -55,7 +55,7 @@ def results_record(experiment: Experiment, results: Sequence[Result]) -> Results
         notes=["original: re-learn time is null because the original has nothing to re-learn"],
         **more,
     )
-    return with_witnesses(record, experiment.witnesses(), results)
+    return with_probes(record, experiment.probes(), results)
 
 
 def assembled_record(
@@ -75,7 +75,7 @@ def assembled_record(
     controls = [result for label in by_label if kinds[label] == "control" for result in by_label[label]]
     differences = {name: [control.audits[name]["difference"] for control in controls] for name in perturbations}
     floors = {name: difference_floor(found) for name, found in differences.items() if found}
-    own = [spec for spec in scenario.settings.measures if not is_witness(spec)]
+    own = [spec for spec in scenario.settings.measures if probe_kind(spec) is None]
     made = {label: _row(facts, label, by_label, floors, own) for label, facts in rows.items()}
     return Results.model_validate(
         {

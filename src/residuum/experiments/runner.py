@@ -8,7 +8,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from residuum.auditing.witnesses.ensembles import INNOCENT
+from residuum.auditing.probes import FURTHER
 from residuum.data.loaders import loaded_dataset
 from residuum.experiments.experiment import Experiment
 from residuum.experiments.planning import Plans, RowError, SeedPlan, Undecided, all_stages, continued, plan, row_named
@@ -203,11 +203,11 @@ def _gather(seed_plan: SeedPlan, store: Store) -> Iterable[Result]:
     audits = {name: read_record(store.folder(stage)) for name, stage in seed_plan.audits.items()}
     gallery = store.folder(next(iter(seed_plan.audits.values()))) / GALLERY
     shared = tuple(store.folder(stage) for stage in seed_plan.audits.values())
-    witnesses = {spec: read_record(store.folder(stage))["values"] for spec, stage in seed_plan.witnesses.items()}
+    witnesses = {spec: read_record(store.folder(stage))["values"] for spec, stage in seed_plan.probes.items()}
     ensembles = {spec: read_record(store.folder(stage)) for spec, stage in seed_plan.ensembles.items()}
     for spec, stages in seed_plan.of_references.items():
         values = {str(number): read_record(store.folder(stage))["values"] for number, stage in stages.items()}
-        ensembles[spec] = {"models": {INNOCENT: {number: found[INNOCENT] for number, found in values.items()}}}
+        ensembles[spec] = {"models": {FURTHER: {number: found[FURTHER] for number, found in values.items()}}}
     for label, stage in seed_plan.models.items():
         made = read_record(store.folder(stage))
         evaluated = read_record(store.folder(seed_plan.evaluations[label]))

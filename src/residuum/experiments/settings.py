@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt
 
+from residuum.auditing import Draws
 from residuum.data import Dataset, ids_of_ranks, make_splits
 from residuum.data.loaders import current_dataset, loaded_dataset
 from residuum.experiments.pretrained import KnownFile, Pretrained
@@ -87,6 +88,10 @@ class AuditSettings(Strict):
         """Return the radii of a perturbation: those given for the text itself, else for its name."""
         return self.taus.get(spec) or self.taus.get(spec.partition(":")[0], [])
 
+    def budget(self, first: int = 0) -> Draws:
+        """Return the draws of each sample at each radius, from the first on."""
+        return Draws(self.draws, self.half_width, self.max_draws, first)
+
     def of_one(self, spec: str) -> Self:
         """Return the settings of one perturbation's audit in its first round, which the others do not concern."""
         return self.model_copy(
@@ -118,7 +123,7 @@ class Scenario(Strict):
     `retrain_epochs` are those of re-train and controls if they differ from the original's. `pretrained_on` names the
     data of the weights that every model should start from, where the settings are meant for such weights. `left_open`
     lists, by method ("train" for the models trained, "relearn" and "audit" for these measurements), the fields for
-    which the publication a profile follows gives no value. `measures` are other witnesses and the user's own;
+    which the publication a profile follows gives no value. `measures` are probes and the user's own;
     `references` are innocent models, re-trained like the reference, that all rows and seeds are compared with.
     """
 
@@ -255,6 +260,31 @@ class ScoreSettings(StageSettings):
     taus: tuple[float, ...]
     draws: int
     level: bool
+
+
+class MarginsSettings(StageSettings):
+    """Take the margins of one model on forgotten, held-out, retained and validation samples."""
+
+    kind = "margins"
+
+
+class ProbeSettings(StageSettings):
+    """Measure the models of one seed, by `labels`, with one probe, the stage's name.
+
+    `perturbation` is the one whose bounds the data have.
+    """
+
+    kind = "probe"
+    labels: tuple[str, ...]
+    radii: tuple[float, ...]
+    perturbation: str
+
+
+class EnsembleSettings(StageSettings):
+    """Measure all rows and seeds together with a probe that reads margins; the parents are SEED/LABEL."""
+
+    kind = "ensemble"
+    retrained: tuple[str, ...]
 
 
 @lru_cache(maxsize=2)

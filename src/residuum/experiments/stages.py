@@ -13,33 +13,32 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save
 from torch import nn
 
 from residuum.auditing import AuditResult, Counts, audit, first_radius, make_gallery, of_unaffected_classes
+from residuum.auditing.heldout import choose_heldout
+from residuum.auditing.probes import Evidence, log_odds
 from residuum.errors import MethodError, say
 from residuum.experiments.manifest import code_fingerprint
-from residuum.experiments.parsing import build_perturbation
+from residuum.experiments.parsing import build_perturbation, build_probe
 from residuum.experiments.scratch import SealedCheckpoint as Checkpoint
 from residuum.experiments.settings import (
     AuditStageSettings,
+    EnsembleSettings,
     EvaluateSettings,
+    MarginsSettings,
+    ProbeSettings,
     ScoreSettings,
     TrainSettings,
     UnlearnSettings,
 )
-from residuum.experiments.witnesses import (
-    MODEL,
-    EnsembleSettings,
-    MarginsSettings,
-    WitnessSettings,
-    witness_values,
-    write_margins,
-)
+from residuum.files import read_arrays, write_arrays
 from residuum.methods import Context, make_method, methods, unlearn
 from residuum.metrics import Relearning, accuracy, evaluate, mean_loss
-from residuum.models import MODELS, build_model, init_from, load_weights, save_weights
+from residuum.models import MODELS, build_model, forward, init_from, load_weights, save_weights
 from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.perturbations import PERTURBATIONS
 from residuum.training import Progress, TrainingPhase, cross_entropy, fit
@@ -48,7 +47,9 @@ from residuum.types import InputError, ResiduumWarning, Samples, Splits, child_s
 Folders = Mapping[str, Path]
 Record = dict[str, Any]
 
-INITIAL, GALLERY, RECORD = "initial.safetensors", "gallery.npz", "record.json"
+MODEL, INITIAL = "model.safetensors", "initial.safetensors"
+GALLERY, MARGINS, RECORD = "gallery.npz", "margins.npz", "record.json"
+MARGIN_PARTS = ("forget", "heldout", "retain", "validation")
 IDS = "ids.txt"
 EARLIER = ".earlier"  # among the parents: the audit that this one continues; no row can be called so
 SCRATCH = ".scratch"  # among the parents, too: a folder that outlives an interrupted stage, where the store has one
@@ -135,8 +136,9 @@ def audit_stage(settings: AuditStageSettings, parents: Folders, folder: Path, te
             splits.forget,
             perturbation,
             taus=taus,
-            **settings.audit.model_dump(exclude={"perturbations", "taus", "until"}),
-            first_draw=settings.first_draw,
+            draws=settings.audit.budget(settings.first_draw),
+            confidence=settings.audit.confidence,
+            crafted_on=settings.audit.crafted_on,
             seed=seed,
             heldout=splits.heldout,
             original=models["original"],
@@ -199,20 +201,49 @@ def score_stage(settings: ScoreSettings, parents: Folders, folder: Path, team: T
 
 
 def margins_stage(settings: MarginsSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
-    """Take the margins of one model."""
+    """Write the margins of one model on every part that probes read."""
     splits = settings.splits()
+    heldout = choose_heldout(splits.heldout, splits.forget)
     with measured(settings.threads) as record:
-        write_margins(load_weights(parents["model"] / MODEL), splits, folder)
+        model = load_weights(parents["model"] / MODEL)
+        parts = dict(zip(MARGIN_PARTS, (splits.forget, heldout, splits.retain, splits.validation), strict=True))
+        margins = {
+            name: log_odds(forward(model, part), part.y).numpy() if len(part) else np.empty(0)
+            for name, part in parts.items()
+        }
+        write_arrays(folder / MARGINS, margins)
     write_record(folder, record, splits.forget, splits.heldout, splits.retain, splits.validation)
 
 
-def witness_stage(
-    settings: WitnessSettings | EnsembleSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS
-) -> None:
-    """Ask one witness about the models of one seed, or about those of all seeds by their margins."""
+def probe_stage(settings: ProbeSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
+    """Measure the models of one seed with one probe; the record has the values by label."""
     splits = settings.splits()
     with measured(settings.threads) as record:
-        record.update(witness_values(settings, {name: parents[name] for name in parents if name != SCRATCH}, splits))
+        models = {label: load_weights(parents[label] / MODEL) for label in settings.labels}
+        bounds = build_perturbation(settings.perturbation).bounds
+        evidence = Evidence(splits, child_seed(settings.seed, "witness"), models, settings.radii, bounds)
+        values = build_probe(settings.name).measure(evidence)
+        record["values"] = {label: value.record() for label, value in values.items()}
+    write_record(folder, record, splits.forget, splits.heldout, splits.test)
+
+
+def ensemble_stage(settings: EnsembleSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
+    """Measure the models of all seeds by their margins; the record has "models" by label and seed, or "rows"."""
+    splits, probe = settings.splits(), build_probe(settings.name)
+    with measured(settings.threads) as record:
+        margins: dict[tuple[str, str], dict[str, Any]] = {}
+        for name in (name for name in parents if name != SCRATCH):
+            seed, _, label = name.partition("/")
+            margins[label, seed] = read_arrays(parents[name] / MARGINS, MARGIN_PARTS, "margins")
+        of_probe, retrained = child_seed(settings.seed, "witness"), frozenset(settings.retrained)
+        evidence = Evidence(splits, of_probe, margins=margins, retrained=retrained)
+        if probe.per_seed:
+            record["models"] = {}
+            for seed, of_seed in evidence.seeds().items():
+                for label, value in probe.measure(of_seed).items():
+                    record["models"].setdefault(label, {})[seed] = value.record()
+        else:
+            record["rows"] = {label: value.record() for label, value in probe.measure(evidence).items()}
     write_record(folder, record, splits.forget, splits.heldout, splits.test, splits.retain, splits.validation)
 
 
@@ -223,8 +254,8 @@ STAGES: dict[str, Callable[..., None]] = {
     "audit": audit_stage,
     "score": score_stage,
     "margins": margins_stage,
-    "witness": witness_stage,
-    "ensemble": witness_stage,
+    "probe": probe_stage,
+    "ensemble": ensemble_stage,
 }
 _ONE_AT_A_TIME = threading.Lock()  # torch's thread count and the warnings filter belong to the whole process
 

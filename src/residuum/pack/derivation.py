@@ -6,11 +6,11 @@ from typing import Any
 
 from residuum.auditing import AuditResult, Counts, first_radius
 from residuum.auditing.own_measures import OWN_MEASURES
-from residuum.auditing.witnesses import WITNESSES, is_witness
+from residuum.auditing.probes import probe_kind
 from residuum.errors import InputError
+from residuum.experiments.probes import with_probes
 from residuum.experiments.results import RowFacts, assembled_record
 from residuum.experiments.runner import Result
-from residuum.experiments.witnesses import with_witnesses
 from residuum.plugins import described_plugins
 from residuum.record import Audit, Results, Row
 from residuum.reporting.verdict import with_verdicts
@@ -34,8 +34,8 @@ def load_tables(record: Results, folder: Path) -> Tables:
 def derived_record(record: Results, folder: Path) -> Results:
     """Return the record as its counts, seeds, settings and metrics give it, by the functions that a run uses.
 
-    Taken over is what counts cannot say: settings, sizes, metrics of each seed, what witnesses found in models, costs,
-    notes. Derived are all measures with their intervals, what the witnesses come to, summaries, floors, gates and
+    Taken over is what counts cannot say: settings, sizes, metrics of each seed, what probes measured of models, costs,
+    notes. Derived are all measures with their intervals, what the probes come to, summaries, floors, gates and
     verdicts.
     """
     tables = load_tables(record, folder)
@@ -49,8 +49,9 @@ def derived_record(record: Results, folder: Path) -> Results:
         seeds=record.seeds,
         perturbations=record.perturbations,
     )
-    specs = [spec for spec in _witness_names(record) if WITNESSES[spec.partition(":")[0]].reads != "margins"]
-    derived = with_witnesses(derived, specs, results)
+    names = dict.fromkeys(name for row in record.methods.values() for name in row.witnesses)
+    specs = [name for name in names if (kind := probe_kind(name)) and kind.reads == "models"]
+    derived = with_probes(derived, specs, results)
     kept = record.model_dump(include={"created", "versions", "warnings", "notes"})
     kept |= record.model_extra or {}
     rows = {label: _with_paths(row, record.methods[label]) for label, row in derived.methods.items()}
@@ -99,7 +100,7 @@ def _measured(audit: Audit, counts: Counts, heldout: Counts | None) -> dict[str,
 
 
 def _with_paths(row: Row, given: Row) -> Row:
-    """Return a derived row whose audits name the files of the given one, with the witnesses that many models made."""
+    """Return a derived row whose audits name the files of the given one, with the probes of many models."""
     seeds = {}
     for seed, result in row.per_seed.items():
         audits = {}
@@ -115,13 +116,8 @@ def _with_paths(row: Row, given: Row) -> Row:
 
 
 def _with_others(derived: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the witnesses in their order: derived where they were, the others as given."""
+    """Return the probes in their order: derived where they were, the others as given."""
     return {"witnesses": {name: derived.get(name, found) for name, found in given.items()}} if given else {}
-
-
-def _witness_names(record: Results) -> list[str]:
-    names = dict.fromkeys(name for row in record.methods.values() for name in row.witnesses)
-    return [name for name in names if is_witness(name)]
 
 
 def differences(stated: Any, derived: Any, where: str = "", by: str = "its counts give") -> list[str]:  # noqa: ANN401
@@ -164,7 +160,7 @@ def add_measures(record: Results, sources: Sequence[str]) -> list[str]:
     for source in sources:
         if OWN_MEASURES.named(source) not in OWN_MEASURES:
             raise InputError(f"--measures: expected FILE.py:FUNCTION of a measure of your own, got {source!r}")
-    wanted = [spec for spec in record.scenario.settings.measures if not is_witness(spec)]
+    wanted = [spec for spec in record.scenario.settings.measures if probe_kind(spec) is None]
     for name in wanted:
         if name not in OWN_MEASURES:
             raise InputError(f"measure {name} is none of Residuum's; give its function with --measures FILE.py:{name}")

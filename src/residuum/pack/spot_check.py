@@ -11,11 +11,10 @@ from torch import nn
 
 from residuum.auditing import Counts, audit
 from residuum.auditing.counts import INTEGER_FIELDS
-from residuum.auditing.witnesses import WITNESSES, is_witness
-from residuum.auditing.witnesses.base import Scene
+from residuum.auditing.probes import Evidence, probe_kind
 from residuum.errors import InputError, plural
+from residuum.experiments.parsing import build_probe
 from residuum.experiments.settings import AuditSettings
-from residuum.experiments.witnesses import model_values
 from residuum.files import file_sha256
 from residuum.metrics import accuracies
 from residuum.models import load_weights
@@ -26,7 +25,7 @@ from residuum.perturbations import PERTURBATIONS, Perturbation
 from residuum.record import Audit, Results
 from residuum.types import ResiduumWarning, Samples, Splits, child_seed
 
-WITNESS_TOLERANCE = 0.01
+PROBE_TOLERANCE = 0.01
 MOST_DRAWS = 10**7  # of one cell: a forged number must not keep a verifier busy for ever
 Load = Callable[[Path], nn.Module]
 
@@ -132,33 +131,33 @@ def check_accuracies(cells: Cells) -> Iterator[str]:
             yield from differences(known, again, f"{label}, seed {seed}", "its weights give")
 
 
-def check_witnesses(cells: Cells, number: int) -> Iterator[str]:
-    """Yield where a witness that attacks models finds something else in those of one seed, picked by the number.
+def check_probes(cells: Cells, number: int) -> Iterator[str]:
+    """Yield where a probe of models measures something else of those of one seed, picked by the number.
 
     Searches follow gradients and may end elsewhere on another machine: values may differ by 0.01.
     """
     record = cells.record
     seed = str(record.seeds[number % len(record.seeds)])
     rows = {label: row.per_seed[seed] for label, row in record.methods.items() if seed in row.per_seed}
-    specs = model_witnesses(record)
+    specs = model_probes(record)
     if not specs:
         return
     audit = AuditSettings.model_validate(record.scenario.settings.audit.model_dump(mode="json", exclude_unset=True))
     settings = next(iter(rows["original"].audits.values())).settings.model_dump(mode="json")
     models = {label: cells.model(label, seed) for label in rows}
     own_seed = child_seed(int(seed), "witness")
-    scene = Scene(models, cells.splits, audit.search_radii, own_seed, perturbation_of(settings).bounds)
+    evidence = Evidence(cells.splits, own_seed, models, audit.search_radii, perturbation_of(settings).bounds)
     for spec in specs:
-        for label, found in model_values(spec, scene).items():
-            stated, again = rows[label].witnesses[spec].value, found["value"]
-            if (stated is None) != (again is None) or abs((stated or 0) - (again or 0)) > WITNESS_TOLERANCE:
+        for label, value in build_probe(spec).measure(evidence).items():
+            stated, again = rows[label].witnesses[spec].value, value.value
+            if (stated is None) != (again is None) or abs((stated or 0) - (again or 0)) > PROBE_TOLERANCE:
                 yield f"{label}, seed {seed}: {spec} is {stated} in the pack, {again} when searched again"
 
 
-def model_witnesses(record: Results) -> list[str]:
-    """Return the witnesses of a record that attack models."""
+def model_probes(record: Results) -> list[str]:
+    """Return the probes of a record that read models."""
     names = dict.fromkeys(name for row in record.methods.values() for name in row.witnesses)
-    return [name for name in names if is_witness(name) and WITNESSES[name.partition(":")[0]].reads == "models"]
+    return [name for name in names if (kind := probe_kind(name)) and kind.reads == "models"]
 
 
 def recounted(cells: Cells, label: str, seed: str, found: Audit, sample: Samples, tau: float, draws: int) -> Counts:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from residuum.auditing import Counts
-from residuum.auditing.witnesses import WITNESSES, is_witness
+from residuum.auditing.probes import probe_kind
 from residuum.errors import InputError, first_line
 from residuum.experiments.results import LIBRARIES
 from residuum.experiments.settings import AuditSettings, DataSettings, ForgetSettings, ModelSettings, Scenario
@@ -24,9 +24,9 @@ from residuum.pack.spot_check import (
     check_cells,
     check_ids,
     check_models,
-    check_witnesses,
+    check_probes,
     counted_cells,
-    model_witnesses,
+    model_probes,
 )
 from residuum.pack.writing import MANIFEST, PAGE, RECORD, page_of
 from residuum.perturbations import PERTURBATIONS, noise_check
@@ -172,15 +172,11 @@ def verify(
             else:
                 picked = secrets.randbelow(2**31) if number is None else number
                 chosen = Cells(record, folder, Path(models), splits, pseudonyms, load or load_weights)
-                found += [
-                    *check_accuracies(chosen),
-                    *check_cells(chosen, cells, picked),
-                    *check_witnesses(chosen, picked),
-                ]
+                found += [*check_accuracies(chosen), *check_cells(chosen, cells, picked), *check_probes(chosen, picked)]
                 checked.append(f"all accuracies, and {cells} cells of the counts, picked by {picked}")
-                checked += [f"{spec}, of one seed picked by {picked}" for spec in model_witnesses(record)]
+                checked += [f"{spec}, of one seed picked by {picked}" for spec in model_probes(record)]
                 skipped.append(f"the other cells of the counts: the pack has {counted_cells(chosen)}")
-        skipped += [*STATED, *_open_witnesses(contents, picked)]
+        skipped += [*STATED, *_open_probes(contents, picked)]
     return Verification(list(dict.fromkeys(found)), checked, skipped, picked, page is True or accept_page)
 
 
@@ -195,7 +191,7 @@ def _unchecked_page(page: bool | None, manifest: Mapping[str, Any]) -> Iterator[
         yield f"{PAGE}: the pack says that other code made it, so it may say anything; accept it with --accept-page"
 
 
-def _open_witnesses(contents: Mapping[str, bytes], picked: int | None) -> Iterator[str]:
+def _open_probes(contents: Mapping[str, bytes], picked: int | None) -> Iterator[str]:
     """Yield the probes whose values were taken over."""
     try:
         record = parsed_record(contents[RECORD])
@@ -203,10 +199,10 @@ def _open_witnesses(contents: Mapping[str, bytes], picked: int | None) -> Iterat
         return
     names = dict.fromkeys(name for row in record.methods.values() for name in row.witnesses)
     for name in names:
-        reads = WITNESSES[name.partition(":")[0]].reads if is_witness(name) else None
-        if reads == "margins":
+        kind = probe_kind(name)
+        if kind is not None and kind.reads == "margins":
             yield f"{name}: it rests on models that no pack has"
-        elif reads == "models":
+        elif kind is not None:
             yield name if picked is None else f"{name}, of the other seeds"
 
 

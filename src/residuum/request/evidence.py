@@ -11,15 +11,14 @@ import torch
 from torch import nn
 
 from residuum.auditing import AuditResult, audit, estimate_cost
-from residuum.auditing.placing import at_layer
-from residuum.auditing.witnesses import is_witness
+from residuum.auditing.probes import probe_kind
 from residuum.errors import plural, say, tell
 from residuum.experiments.estimates import WorkLeft, seconds_to_the_end
 from residuum.experiments.parsing import build_perturbation
+from residuum.experiments.probes import with_probes
 from residuum.experiments.results import RowFacts, assembled_record, claim_folder, write_files
 from residuum.experiments.runner import Result
 from residuum.experiments.stages import audit_record, measured
-from residuum.experiments.witnesses import with_witnesses
 from residuum.files import working_folder
 from residuum.metrics import evaluate
 from residuum.models import InputSpace, private_copy, save_weights, space_of, wrap_like
@@ -29,7 +28,7 @@ from residuum.record import ScenarioRecord, refuse_no_file_name, refuse_reserved
 from residuum.reporting.run import Run
 from residuum.reporting.verdict import with_verdicts
 from residuum.request.kept import KeptModels
-from residuum.request.measures import audit_settings, chosen_measures, found_in_models
+from residuum.request.measures import audit_settings, chosen_measures, probed_models
 from residuum.request.models import QUICK, Made, Unlearned, role
 from residuum.run_folder import KEPT, OWN_RUN, note_written
 from residuum.training import TrainingPhase, cross_entropy, fit
@@ -143,7 +142,7 @@ def audited(
             ],
             notes=["re-learn time was not measured", *_left_out(request)],
         )
-        record = with_witnesses(record, [spec for spec in plan.measures if is_witness(spec)], results)
+        record = with_probes(record, [spec for spec in plan.measures if probe_kind(spec)], results)
         record = write_files(with_verdicts(record), results, out)
     return Run(out, record.scenario.name, record)
 
@@ -274,24 +273,19 @@ def _work(
     rows |= {role(k): model for k in missing}
     costs = [
         estimate_cost(
-            **_audit_arguments(rows, plan.splits, perturbation),
+            rows,
+            rows["retrain"],
+            plan.splits.forget,
+            perturbation,
             taus=plan.settings["taus"][name],
             draws=plan.settings["draws"],
-            seed=child_seed(plan.seed, "audit"),
+            heldout=plan.splits.heldout,
+            original=rows["original"],
         )
         for name, perturbation in plan.perturbations.items()
     ]
     seconds["audit"] = sum(cost.seconds for cost in costs)
     return WorkLeft(seconds, sum(cost.passes for cost in costs), at_most=False)
-
-
-def _audit_arguments(rows: Mapping[str, nn.Module], splits: Splits, perturbation: Perturbation) -> dict[str, Any]:
-    """Return the arguments of an audit's estimate, which knows inputs only: at a layer, its shift is the input."""
-    models, heldout = (rows, rows["retrain"]), splits.heldout
-    if perturbation.at is not None:
-        return at_layer(perturbation, *models, splits.forget, heldout, rows["original"], "unlearned")
-    named = ("models", "reference", "samples", "heldout", "original", "perturbation")
-    return dict(zip(named, (*models, splits.forget, heldout, rows["original"], perturbation), strict=True))
 
 
 def _trained_how(request: Request, innocents: bool) -> dict[str, Any]:
@@ -339,10 +333,10 @@ def _results(rows: Mapping[str, Made], plan: AuditPlan, folder: Path, steps: Ste
             )
         audits[name] = result, sorted({*record["warnings"], *result.warnings})
         steps.done(f"audit under {name} in {record['seconds']:.0f} s")
-    found = found_in_models(plan.measures, models, splits, plan.settings, plan.seed)
+    found = probed_models(plan.measures, models, splits, plan.settings, plan.seed)
     for number, (label, made) in enumerate(rows.items()):
         (folder / str(number)).mkdir()
-        witnesses = {spec: own[label] for spec, own in found.items() if label in own}
+        witnesses = {spec: own[label].record() for spec, own in found.items() if label in own}
         yield replace(_result(label, made, plan, audits, folder / str(number)), witnesses=witnesses)
         steps.done(f"evaluation of {label}")
 

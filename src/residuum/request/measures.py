@@ -1,4 +1,4 @@
-"""What a request's audit measures beside residual knowledge: other witnesses, and measures of the user's own."""
+"""What a request's audit measures beside residual knowledge: probes, and measures of the user's own."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,11 +6,9 @@ from typing import Any
 from torch import nn
 
 from residuum.auditing.own_measures import OWN_MEASURES
-from residuum.auditing.witnesses import WITNESSES, is_witness
-from residuum.auditing.witnesses.base import Scene, Values
-from residuum.experiments.parsing import check_measure
+from residuum.auditing.probes import PROBES, Evidence, Value, probe_kind
+from residuum.experiments.parsing import build_probe, check_measure
 from residuum.experiments.settings import AuditSettings
-from residuum.experiments.witnesses import model_values
 from residuum.models import space_of
 from residuum.types import InputError, Splits, child_seed
 
@@ -26,16 +24,13 @@ def chosen_measures(given: Sequence[str] | None, model: nn.Module, innocents: bo
         raise InputError(f"expected a list of measures such as ['recovery'], got {given!r}")
     specs = [OWN_MEASURES.named(spec) for spec in given]
     for spec in specs:
-        reads = WITNESSES[spec.partition(":")[0]].reads if is_witness(spec) else None
-        if reads == "margins":
-            raise InputError(f"{spec} compares many re-trained models; expected one of {', '.join(_possible())}")
-        if reads == "models" and not can_search(model):
+        kind = probe_kind(spec)
+        if kind is not None and kind.reads == "margins":
+            possible = ", ".join(name for name, kind in PROBES.items() if kind.reads == "models")
+            raise InputError(f"{spec} compares many re-trained models; expected one of {possible}")
+        if kind is not None and not can_search(model):
             raise InputError(f"{spec} moves all inputs alike; expected pixels or features without a scale, got others")
     return specs
-
-
-def _possible() -> list[str]:
-    return [name for name, kind in WITNESSES.items() if kind.reads != "margins"]
 
 
 def can_search(model: nn.Module) -> bool:
@@ -49,7 +44,7 @@ def audit_settings(
 ) -> dict[str, Any]:
     """Return the audit's settings as the record has them, with the radii of searches if there are any."""
     taus = {name: list(own) for name, own in radii.items()}
-    if any(is_witness(spec) and WITNESSES[spec.partition(":")[0]].reads == "models" for spec in specs):
+    if any(map(probe_kind, specs)):
         taus.setdefault("pgd", list(PIXEL_SEARCH if space_of(model).bounds == (0.0, 1.0) else UNIT_SEARCH))
     found = {"perturbations": list(radii), "taus": taus, "draws": draws}
     for spec in specs:
@@ -57,11 +52,10 @@ def audit_settings(
     return found
 
 
-def found_in_models(
+def probed_models(
     specs: Sequence[str], models: Mapping[str, nn.Module], splits: Splits, audit: Mapping[str, Any], seed: int
-) -> dict[str, dict[str, Values]]:
-    """Return what the witnesses that attack models find, by witness and row; with the seed, always the same."""
+) -> dict[str, dict[str, Value]]:
+    """Return what the probes among the measures find in the models, by probe and row; the seed decides it."""
     radii = AuditSettings.model_validate(audit).search_radii
-    scene = Scene(models, splits, radii, child_seed(seed, "witness"), space_of(models["original"]).bounds)
-    wanted = [spec for spec in specs if is_witness(spec) and WITNESSES[spec.partition(":")[0]].reads == "models"]
-    return {spec: model_values(spec, scene) for spec in wanted}
+    evidence = Evidence(splits, child_seed(seed, "witness"), models, radii, space_of(models["original"]).bounds)
+    return {spec: build_probe(spec).measure(evidence) for spec in specs if probe_kind(spec)}

@@ -368,7 +368,7 @@ class Request:
             innocents: Let cheap stand-ins take their place: what is found is then weaker, and marked so everywhere.
             perturbations: How samples are perturbed; default: Gaussian noise on inputs, or on the embedding of tokens.
             taus: Radii, or radii by perturbation; the default fits pixels, or units of `scale`.
-            measures: Other witnesses, such as `recovery`, or FILE.py:FUNCTION of your own; default: none, but beside
+            measures: Probes, such as `recovery`, or FILE.py:FUNCTION of your own; default: none, but beside
                 stand-ins the recovery radius where inputs can be searched for.
             draws: Perturbed copies of each sample at each radius.
             seed: Seed of everything random.

@@ -4,20 +4,14 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import torch
 
-from residuum.auditing.witnesses.ensembles import Ensemble, KLoM, ULiRA
-from residuum.auditing.witnesses.ranking import Classes, rank
-from residuum.auditing.witnesses.scores import (
-    bin_edges,
-    bin_shares,
-    klom,
-    klom_of_chance,
-    log_relative,
-    quantiles,
-    refuse_few,
-)
-from residuum.auditing.witnesses.ulira import clustered_auc, fit, left_out_auc, rate_at, u_lira
-from residuum.types import InputError
+from residuum.auditing.probes import Evidence, KLoM, ULiRA
+from residuum.auditing.probes.klom import bin_edges, bin_shares, klom, klom_of_chance, quantiles, refuse_few
+from residuum.auditing.probes.rmia import log_relative
+from residuum.auditing.probes.ulira import fit, left_out_auc, u_lira
+from residuum.auditing.statistics import Classes, clustered_auc, rank, rate_at
+from residuum.types import InputError, Samples, Splits
 
 
 def slow_klom(p, q):
@@ -46,7 +40,7 @@ def test_a16_the_published_count_loses_the_largest_margin():
     margins = np.linspace(0, 1, 100)[:, None]
     edges = bin_edges(margins)
     for reference, counted in ((True, 99), (False, 100)):
-        shares = bin_shares(margins, edges, reference=reference)
+        shares = bin_shares(margins, edges, as_published=reference)
         assert shares.sum() == pytest.approx(1)
         assert shares[0, 0] == pytest.approx(5 / counted)
 
@@ -91,10 +85,10 @@ def test_a17_relabelled_innocents_have_one_half_within_their_interval_and_shifte
     assert found.left_out_auc > 0.7
 
 
-@pytest.mark.parametrize(("witness", "models"), [(ULiRA(), 16), (KLoM(), 50)], ids=["ulira", "klom"])
-def test_models_that_differ_everywhere_are_not_said_to_remember(witness, models):
+@pytest.mark.parametrize(("probe", "models"), [(ULiRA(), 16), (KLoM(), 50)], ids=["ulira", "klom"])
+def test_models_that_differ_everywhere_are_not_said_to_remember(probe, models):
     rng = np.random.default_rng(10)
-    kinds = {"innocent": (0, 0), "remembering": (2, 0), "less sure": (-2, -2)}  # shifts on forgotten, held-out samples
+    kinds = {"retrain": (0, 0), "remembering": (2, 0), "less sure": (-2, -2)}  # shifts on forgotten, held-out samples
     margins = {
         (label, str(seed)): {
             part: rng.normal(3 + shifts[part != "forget"], 1, 20)
@@ -103,11 +97,15 @@ def test_models_that_differ_everywhere_are_not_said_to_remember(witness, models)
         for label, shifts in kinds.items()
         for seed in range(models)
     }
-    ensemble = Ensemble(margins, frozenset({"innocent"}), np.zeros(20, int), np.zeros(20, int))
-    rows = witness.of_ensemble(ensemble, seed=1)["rows"]
-    assert max(rows["remembering"]["p"], rows["less sure"]["p"]) <= 0.01
-    assert rows["remembering"]["found"]
-    assert not rows["less sure"]["found"]
+    forget, heldout = (
+        Samples(torch.zeros(20, 1), torch.zeros(20, dtype=torch.int64), tuple(f"{name}{i}" for i in range(20)))
+        for name in "fh"
+    )
+    splits = Splits(forget, forget, forget, forget, heldout, heldout, ("a",))
+    rows = probe.measure(Evidence(splits, 1, margins=margins, retrained=frozenset({"retrain"})))
+    assert max(rows["remembering"].p, rows["less sure"].p) <= 0.01
+    assert rows["remembering"].more
+    assert not rows["less sure"].more
 
 
 def test_u_lira_says_beside_its_value_what_held_out_samples_show():
@@ -184,7 +182,7 @@ def test_a20_intervals_cover_one_half_where_both_sets_have_one_law():
 
 def test_a21_unknown_samples_stay_finite_and_no_reference_is_refused():
     assert np.isfinite(log_relative(np.array([5.0]), np.array([[-800.0]]))).all()
-    with pytest.raises(InputError, match="at least one innocent model"):
+    with pytest.raises(InputError, match="at least one retrained model"):
         log_relative(np.zeros(2), np.zeros((0, 2)))
     with pytest.raises(InputError, match="c < 1"):
         log_relative(np.zeros(2), np.zeros((1, 2)), c=1.0)
@@ -204,10 +202,10 @@ def test_klom_permutes_with_the_count_that_it_reports():
     rng = np.random.default_rng(0)
     own, innocent = rng.normal(0.3, 1, (50, 6)), rng.normal(0, 1, (50, 6))
     own[0] += 60  # the published count loses the largest margin
-    witness = KLoM(reference=True)
+    probe = KLoM(as_published=True)
     models, order = np.concatenate([own, innocent]), np.random.default_rng(4)
-    value = klom(own, innocent, reference=True).mean()
+    value = klom(own, innocent, as_published=True).mean()
     mixed = (models[order.permutation(100)] for _ in range(99))
-    larger = sum(klom(part[:50], part[50:], reference=True).mean() >= value for part in mixed)
-    assert witness.permutation_p(own, innocent, np.random.default_rng(4)) == (1 + larger) / 100
+    larger = sum(klom(part[:50], part[50:], as_published=True).mean() >= value for part in mixed)
+    assert probe.permutation_p(own, innocent, np.random.default_rng(4)) == (1 + larger) / 100
     assert KLoM().permutation_p(own, innocent, np.random.default_rng(4)) != (1 + larger) / 100

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from residuum.auditing.witnesses.ranking import Classes, rank
+from residuum.auditing.statistics import Classes, rank
 from residuum.types import InputError
 
 

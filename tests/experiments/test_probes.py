@@ -1,4 +1,4 @@
-"""The other witnesses in a run: what they need is planned, their numbers stand in the record and in every view."""
+"""Probes in a run: what they need is planned, their numbers stand in the record and in every view."""
 
 import csv
 import subprocess
@@ -39,13 +39,13 @@ def asked():
 
 @pytest.fixture(scope="module")
 def finished(asked, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("witnesses")
+    folder = tmp_path_factory.mktemp("probes")
     done = run(asked, store=folder / "store", out=folder / "out")
     done.report()
     return done, folder
 
 
-def test_every_row_has_every_witness_and_the_record_reads_back(finished, asked):
+def test_every_row_has_every_probe_and_the_record_reads_back(finished, asked):
     _done, folder = finished
     record = Results.load(folder / "out")
     for label in asked.labels:
@@ -55,7 +55,7 @@ def test_every_row_has_every_witness_and_the_record_reads_back(finished, asked):
     assert said["depth"].innocents == 6
     assert said["worst_case:restarts=1"].innocents == 2  # controls alone: their values are against re-train
     assert said["rmia"].innocents == 6
-    assert said["klom"].note == "expected at least 50 unlearned and 50 innocent models, got 2 and 6"
+    assert said["klom"].note == "expected at least 50 unlearned and 50 retrained models, got 2 and 6"
     assert record.methods["control"].witnesses["ulira"].note.endswith("got 2 and 4")
     assert record.methods["retrain"].witnesses["worst_case:restarts=1"].value is None
     assert 0 <= record.methods["gd"].per_seed["1"].witnesses["recovery"].value <= 1
@@ -122,8 +122,8 @@ def test_table_csv_and_page_show_them(finished):
 
 def test_the_cost_is_known_before(asked, tmp_path):
     work = work_left([asked], tmp_path / "store", [plan(asked)])
-    assert work.seconds["witness"] > 0
-    assert "witness" in str(work)
+    assert work.seconds["probe"] > 0
+    assert "probe" in str(work)
 
 
 def test_a_run_without_them_plans_and_shows_nothing():
@@ -169,7 +169,7 @@ for references in (2, 22):
 
 
 @pytest.mark.long
-def test_memory_does_not_grow_with_the_number_of_innocents(tmp_path):
+def test_memory_does_not_grow_with_the_number_of_retrained_models(tmp_path):
     done = subprocess.run([sys.executable, "-c", MEMORY, str(tmp_path)], capture_output=True, text=True, check=True)
     few, many = map(int, done.stdout.split())
     assert many - few < 20  # MiB; the weights of the twenty models more have 94

@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 from residuum.auditing.predictor import Predictor
-from residuum.auditing.witnesses.attacks import Depth
-from residuum.auditing.witnesses.base import Scene
-from residuum.auditing.witnesses.ranking import Classes, rank
-from residuum.auditing.witnesses.recovery import easier_to_push, pushed_to, recovery_radii
-from residuum.auditing.witnesses.search import more_often, worst_case
+from residuum.auditing.probes import Depth, Evidence
+from residuum.auditing.probes.boundary import easier_to_push, pushed_to
+from residuum.auditing.probes.search import recovery_radii
+from residuum.auditing.probes.worst_case import more_often, worst_case
+from residuum.auditing.statistics import Classes, rank
 from residuum.types import Samples, Splits
 
 TAU = 0.4
@@ -143,11 +143,11 @@ def test_depth_is_the_mean_distance_to_the_edge_of_the_labels_region_in_closed_f
     net, other = linear(1), linear(2)
     forget, heldout = points(), points(n=60, seed=5, name="h")
     splits = Splits(forget, forget, forget, forget, heldout, heldout, ("a", "b"))
-    found = Depth(tau_max=TAU).of_models(Scene({"retrain": other, "m": net}, splits, [0.1], seed=1))
+    found = Depth(tau_max=TAU).measure(Evidence(splits, 1, {"retrain": other, "m": net}, [0.1]))
     for label, model in {"m": net, "retrain": other}.items():
-        assert found[label]["value"] == pytest.approx(-exact_rho(model, forget).mean(), abs=TAU / 256)
-        assert found[label]["heldout"] == pytest.approx(-exact_rho(model, heldout).mean(), abs=TAU / 256)
-    assert found["retrain"]["p"] == 1.0  # no sample is nearer or farther
-    alone = Depth(tau_max=0.02).of_models(Scene({"reference": net}, splits, [0.1], seed=1))["reference"]
-    assert alone["value"] == pytest.approx(-exact_rho(net, forget).clip(-0.02, 0.02).mean(), abs=0.02 / 256)
-    assert "p" not in alone
+        assert found[label].value == pytest.approx(-exact_rho(model, forget).mean(), abs=TAU / 256)
+        assert found[label].details["heldout"] == pytest.approx(-exact_rho(model, heldout).mean(), abs=TAU / 256)
+    assert found["retrain"].p == 1.0  # no sample is nearer or farther
+    alone = Depth(tau_max=0.02).measure(Evidence(splits, 1, {"reference": net}, [0.1]))["reference"]
+    assert alone.value == pytest.approx(-exact_rho(net, forget).clip(-0.02, 0.02).mean(), abs=0.02 / 256)
+    assert alone.p is None

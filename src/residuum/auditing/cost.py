@@ -1,0 +1,102 @@
+"""What an audit costs: its predictions, and the time of a measured batch scaled to all of them."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from residuum.auditing.auditor import Auditor
+from residuum.auditing.budget import Draws, as_many
+from residuum.auditing.engine import CraftedOn, PreparedModels, clean_passes, passes, predict_batch, workers
+from residuum.auditing.heldout import choose_heldout
+from residuum.auditing.stream import DrawBatch, Schedule, make_schedule
+from residuum.perturbations import Perturbation, block_generator
+from residuum.types import Samples
+
+FEW = 8  # rows of the first trial of a cost
+ENOUGH = 0.5  # seconds of the batch that is measured
+SEED = 0  # of the perturbed batch
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Predictions to make, and the seconds they are expected to take on this machine."""
+
+    passes: int
+    seconds: float
+
+    def __str__(self) -> str:
+        """Say it in one line.
+
+        >>> str(Cost(1_200_000, 5400))
+        '1,200,000 forward passes, about 90 minutes'
+        """
+        minutes = self.seconds / 60
+        amount = f"{minutes:.0f} minutes" if minutes >= 2 else f"{self.seconds:.0f} seconds"
+        return f"{self.passes:,} forward passes, about {amount}"
+
+
+def estimate_cost(
+    models: Mapping[str, nn.Module],
+    reference: nn.Module,
+    samples: Samples,
+    perturbation: str | Perturbation | Callable[..., Tensor],
+    *,
+    taus: Sequence[float],
+    draws: int | Draws,
+    crafted_on: CraftedOn = "unlearned",
+    heldout: Samples | None = None,
+    original: nn.Module | None = None,
+) -> Cost:
+    """Return the cost of `audit` with these arguments: a batch is perturbed and shown, and its time scaled.
+
+    With a half-width it is that of an audit which needs the maximum of draws. Crafting takes part in the time, not in
+    the number of passes.
+    """
+    budget = draws if isinstance(draws, Draws) else Draws(draws)
+    auditor = Auditor(models, reference, perturbation, taus=taus, seed=SEED, crafted_on=crafted_on, original=original)
+    few = samples.subset(range(min(2, len(samples))))  # they are shown in float64 to prepare the models: slow
+    prepared = auditor.prepare(few, invariance="free")
+    shown = auditor.inputs(samples)
+    span = (0, budget.most)
+    schedule = make_schedule(shown, auditor.moving, auditor.radii, span, seed=SEED, classes=prepared.classes)
+    works = [schedule]
+    if heldout is not None:
+        beside = replace(schedule, samples=auditor.inputs(choose_heldout(heldout, samples)))
+        if budget.number is None and schedule.enumerated is None:
+            beside = replace(beside, spans=as_many(schedule.draws, len(samples), len(beside.samples)))
+        works.append(beside)
+    clean, total = (sum(count(part, prepared) for part in works) for count in (clean_passes, passes))
+    seconds = clean * seconds_per_pass(schedule, prepared, clean=True) if clean else 0.0
+    seconds += (total - clean) * seconds_per_pass(schedule, prepared, clean=False) if total > clean else 0.0
+    return Cost(total, seconds)
+
+
+def seconds_per_pass(schedule: Schedule, prepared: PreparedModels, *, clean: bool) -> float:
+    """Return the time of one prediction of samples as they are, or of perturbed ones, crafting included.
+
+    A few rows say how many make a batch that takes `ENOUGH` seconds; that one is measured, at most of usual size.
+    """
+
+    def seconds_of(rows: int) -> tuple[float, int]:
+        batch = first_rows(rows, schedule, clean=clean)
+        start = time.perf_counter()
+        _, made = predict_batch(schedule, batch, prepared, pool)
+        return time.perf_counter() - start, made
+
+    with workers() as pool:
+        spent, made = min(seconds_of(FEW) for _ in range(2))  # the first finds nothing prepared
+        rows = min(schedule.rows, max(FEW, round(FEW * ENOUGH / spent)))
+        if rows > FEW:
+            spent, made = seconds_of(rows)
+    return spent / made
+
+
+def first_rows(rows: int, schedule: Schedule, *, clean: bool = False) -> DrawBatch:
+    """Return a batch of so many rows as they are, or at all radii above 0, which share what an attack aims at."""
+    columns = tuple(t for t, tau in enumerate(schedule.taus) if (tau == 0) == clean)
+    positions = torch.arange(rows) % len(schedule.samples)
+    randomness = schedule.perturbation.draw(block_generator(schedule.seed, "cost", 0), rows, schedule.samples.shape)
+    return DrawBatch(columns, positions, *schedule.samples.batch(positions), randomness, clean=clean)

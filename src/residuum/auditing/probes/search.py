@@ -1,0 +1,158 @@
+"""Search within the l-infinity ball, and the recovery radius: the smallest ball in which it succeeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from residuum.auditing.predictor import Predictor
+from residuum.auditing.statistics import Floats
+from residuum.auditing.stream import rows_for
+from residuum.bounds import UNIT, Bounds
+from residuum.perturbations import clamped
+from residuum.perturbations.gradient import loss_gradient
+from residuum.types import Samples
+
+STEPS, HALVINGS = 20, 8
+REACH = 2.5  # all steps together, in radii
+
+Direction = Callable[[Tensor], Tensor]
+Success = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """For each row whether the search succeeded, and the success of smallest norm (elsewhere the center)."""
+
+    success: Tensor
+    x: Tensor
+
+    def norms(self, center: Tensor) -> Tensor:
+        """Return the l-infinity distance from the center in float64, infinite where nothing was best."""
+        distance = (self.x.double() - center.double()).abs().flatten(1).amax(1)
+        return distance.masked_fill(~self.success, float("inf"))
+
+
+def search(
+    center: Tensor,
+    start: Tensor,
+    radius: Tensor,
+    uphill: Direction,
+    succeeds: Success,
+    *,
+    bounds: Bounds,
+    steps: int = STEPS,
+) -> SearchResult:
+    """Follow the sign of `uphill` from `start` for so many steps of 2.5 radius / steps, within the ball and the bounds.
+
+    `radius` has one value for each row. `start` counts too; the search ends early when every row has succeeded.
+    """
+    size = radius.to(center).reshape(-1, *[1] * (center.ndim - 1))
+    low, high = clamped(center - size, bounds), clamped(center + size, bounds)
+    moved = start.clamp(low, high)
+    best = SearchResult(succeeds(moved), moved.clone())
+    for _ in range(steps):
+        if best.success.all():
+            break
+        moved = (moved + REACH / steps * size * uphill(moved).sign()).clamp(low, high)
+        best = _nearer(best, SearchResult(succeeds(moved), moved), center)
+    return SearchResult(best.success, torch.where(_rows(best.success, center), best.x, center))
+
+
+def _nearer(one: SearchResult, other: SearchResult, center: Tensor) -> SearchResult:
+    better = other.norms(center) < one.norms(center)
+    return SearchResult(one.success | other.success, torch.where(_rows(better, center), other.x, one.x))
+
+
+def _rows(mask: Tensor, like: Tensor) -> Tensor:
+    return mask.reshape(-1, *[1] * (like.ndim - 1))
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a search on one model wants of the labels y: that they are predicted, or with `away` that they are not."""
+
+    predictor: Predictor
+    y: Tensor
+    away: bool = False
+
+    def uphill(self, x: Tensor) -> Tensor:
+        """Return the direction in which the wish comes nearer."""
+        device = self.predictor.device
+        gradient = loss_gradient(self.predictor.fast, x.to(device), self.y.to(device)).cpu()
+        return gradient if self.away else -gradient
+
+    def reached(self, x: Tensor) -> Tensor:
+        """Return on which rows the wish is fulfilled."""
+        return (self.predictor(x) == self.y) ^ self.away
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """rho of each sample, shape (n,), and the input x' that was recognized (or, where signed, no longer) there."""
+
+    rho: Floats
+    x: Tensor
+
+
+def recovery_radii(
+    predictor: Predictor,
+    samples: Samples,
+    *,
+    tau_max: float,
+    labels: Tensor | None = None,
+    signed: bool = False,
+    bounds: Bounds = UNIT,
+    steps: int = STEPS,
+    halvings: int = HALVINGS,
+) -> Recovery:
+    """Return rho(x) = min{tau : some x' within tau of x is given the label}, an upper bound of it by search.
+
+    0 where x is recognized already, infinite where nothing is found within `tau_max`. With `signed` a recognized x has
+    minus the smallest radius at which it is *not* recognized: where nearly all are right, only this tells them apart.
+    The radius is halved in between `halvings` times, each search starting from the last success clipped into the
+    smaller ball. `labels` (default: the samples' own) are what the model is pushed to.
+
+    >>> _ = torch.manual_seed(0)
+    >>> x, y = torch.tensor([[0.5], [0.2]]), torch.tensor([1, 0])
+    >>> line = torch.nn.Linear(1, 2)
+    >>> line.weight.data, line.bias.data = torch.tensor([[0.0], [1.0]]), torch.tensor([0.6, 0.0])
+    >>> recovery = recovery_radii(Predictor(line, x), Samples(x, y, ("a", "b")), tau_max=0.5)
+    >>> recovery.rho.round(2).tolist()
+    [0.1, 0.0]
+    """
+    wanted = samples.y if labels is None else labels
+    options = {"tau_max": tau_max, "bounds": bounds, "steps": steps, "halvings": halvings}
+    parts = [
+        _of_batch(predictor, samples.batch(rows)[0], wanted[rows], signed=signed, **options)
+        for rows in torch.split(torch.arange(len(samples)), rows_for(samples.shape))
+    ]
+    return Recovery(np.concatenate([part.rho for part in parts]), torch.cat([part.x for part in parts]))
+
+
+def _of_batch(predictor: Predictor, x: Tensor, y: Tensor, *, signed: bool, **options: object) -> Recovery:
+    right = predictor(x) == y
+    rho, nearest = torch.zeros(len(x), dtype=torch.float64), x.clone()
+    for away, rows in ((False, ~right), (True, right)):
+        if rows.any() and (signed or not away):
+            nearest_success = _smallest(Goal(predictor, y[rows], away), x[rows], **options)  # type: ignore[arg-type]
+            rho[rows] = nearest_success.norms(x[rows]) * (-1 if away else 1)
+            nearest[rows] = nearest_success.x
+    return Recovery(rho.numpy(), nearest)
+
+
+def _smallest(goal: Goal, x: Tensor, *, tau_max: float, bounds: Bounds, steps: int, halvings: int) -> SearchResult:
+    low, radius = torch.zeros(len(x), dtype=torch.float64), torch.full((len(x),), tau_max, dtype=torch.float64)
+    best = search(x, x, radius, goal.uphill, goal.reached, bounds=bounds, steps=steps)
+    for _ in range(halvings):
+        high = best.norms(x).clamp(max=tau_max)
+        middle = (low + high) / 2
+        tried = search(x, best.x, middle, goal.uphill, goal.reached, bounds=bounds, steps=steps)
+        better = tried.success & best.success
+        low = torch.where(better, low, middle)
+        best = SearchResult(best.success, torch.where(_rows(better, x), tried.x, best.x))
+    return best
