@@ -77,7 +77,7 @@ def trained_models(splits: Splits, seed: int) -> list[nn.Module]:
         train(model, samples, RECIPE, seed=10 * seed + role)
         for role, (model, samples) in enumerate(zip(fresh, (splits.retain, splits.train, splits.retain), strict=True))
     )
-    return [retrained, unlearn(original, splits, METHOD, seed=seed), control]
+    return [retrained, unlearn(original, splits, METHOD, seed=seed).model, control]
 
 
 @torch.no_grad()

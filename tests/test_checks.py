@@ -125,7 +125,7 @@ class ChangesTheData(Stranger):
 
 class ChangesTheInitialWeights(Stranger):
     def edit(self, model, splits, context):
-        context.initial["fc.bias"].add_(1)
+        context.origin.initial["fc.bias"].add_(1)
         return model
 
 

@@ -39,7 +39,7 @@ def surface() -> str:
     parts = {
         "public names": residuum.__all__,
         "commands": _commands(typer.main.get_command(make_app()), "residuum"),
-        "methods": [f"{name}: {fields(methods()[name])}" for name in sorted(methods().ours)],
+        "methods": [f"{name}: {' '.join(sorted(methods()[name]().settings))}" for name in sorted(methods().ours)],
         "perturbations": [f"{name}: {fields(PERTURBATIONS[name])}" for name in sorted(PERTURBATIONS.ours)],
         "probes": sorted(PROBES),
         "networks": sorted(MODELS.ours),

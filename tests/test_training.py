@@ -13,19 +13,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from residuum.checkpoint import Checkpoint
-from residuum.methods.fresh import reinitialise
+from residuum.methods.start import reinitialise
 from residuum.minibatches import cropped, draw_crops
 from residuum.models import build_model
-from residuum.training import (
-    Recipe,
-    TrainingPhase,
-    counting_passes,
-    cross_entropy,
-    fit,
-    generators_kept,
-    project,
-    train,
-)
+from residuum.training import Recipe, TrainingPhase, counting_passes, cross_entropy, fit, generators_kept, train
 from residuum.types import InputError, Samples, child_seed, generator
 
 
@@ -170,18 +161,6 @@ def test_phases_may_change_with_the_epoch(splits):
     model = build_model("logistic", splits.train.shape, 3, seed=1)
     fit(model, {"retain": splits.retain, "forget": splits.forget}, recipe, phases, seed=4)
     assert seen == [(0, len(splits.forget)), (0, len(splits.retain)), (1, len(splits.retain))]
-
-
-def test_projection_acts_only_outside_the_ball(splits):
-    weights = [torch.tensor([3.0]), torch.tensor([4.0])]
-    project(weights, 5.0)
-    assert [w.item() for w in weights] == [3.0, 4.0]
-    project(weights, 1.0)
-    assert [w.item() for w in weights] == pytest.approx([0.6, 0.8])
-    start = build_model("mlp", splits.train.shape, 3, width=7, seed=1)
-    trained = train(start, splits.train, Recipe(epochs=2, lr=0.5, radius=0.7), seed=4)
-    norm = math.sqrt(sum(p.square().sum().item() for p in trained.parameters()))
-    assert norm == pytest.approx(0.7, rel=1e-5)
 
 
 def test_passes_are_counted_with_gradients_only():

@@ -13,7 +13,7 @@ import torch
 from residuum.auditing import Draws, audit
 from residuum.checkpoint import Checkpoint
 from residuum.data import Dataset, make_splits
-from residuum.methods import Context, make_method, methods, unlearn
+from residuum.methods import Origin, make_method, methods, unlearn
 from residuum.metrics import evaluate
 from residuum.models import build_model, forward
 from residuum.parallel import SINGLE_PROCESS, make_team
@@ -102,11 +102,9 @@ def resumed(splits, team, folder):
 def unlearned(splits, original, name, team):
     """Return the weights after one method."""
     settings = SPECIAL.get(name, SETTINGS) | CHANCE_IN_THE_LOSS.get(name, {})
-    context = Context(
-        5, initial=build_model("mlp", splits.train.shape, 3, seed=1).state_dict(), team=team, recipe=RECIPE
-    )
-    model = unlearn(original, splits, make_method(name, settings), seed=5, context=context)
-    return {"weights": model.state_dict(), "notes": context.notes}
+    origin = Origin(RECIPE, build_model("mlp", splits.train.shape, 3, seed=1).state_dict())
+    done = unlearn(original, splits, make_method(name, settings), seed=5, origin=origin, team=team)
+    return {"weights": done.model.state_dict(), "notes": done.notes}
 
 
 class StoppingCheckpoint(Checkpoint):

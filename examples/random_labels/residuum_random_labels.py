@@ -4,16 +4,15 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods import GradientMethod
-from residuum.training import STRICT, Batch, NonNegative
+from residuum.methods import GradientMethod, component
+from residuum.training import Batch, NonNegative, Recipe
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@component
 class RandomLabels(GradientMethod):
-    """Random labels: minimise L(w, S_r) + weight * CE(h(x_f), y'), y' != y drawn anew in every step.
+    """Random labels: minimize L(w, S_r) + weight * CE(h(x_f), y'), y' != y drawn anew in every step.
 
     Reference: Graves, Nagisetty, Ganesh, "Amnesiac Machine Learning", AAAI 2021.
     """
@@ -21,7 +20,7 @@ class RandomLabels(GradientMethod):
     name: ClassVar[str] = "random_labels"
     title: ClassVar[str] = "Random labels"
 
-    epochs: int = 3
+    recipe: Recipe = Recipe(epochs=3)
     weight: NonNegative = 0.1
 
     @property

@@ -20,7 +20,7 @@ from residuum.data import load_dataset, make_splits
 from residuum.errors import MethodError
 from residuum.experiments.experiment import parse_row
 from residuum.experiments.parsing import as_text, override
-from residuum.methods import Context, Method, make_method, methods
+from residuum.methods import Context, Method, Origin, make_method, methods
 from residuum.methods.guard import blamed, is_json, remove_hooks
 from residuum.models import build_model, check_model, forward, load_weights, save_weights
 from residuum.models.weights import state_hash
@@ -60,7 +60,7 @@ class Trial:
 
     def context(self) -> Context:
         """Return a new context."""
-        return Context(SEED, self.initial, recipe=RECIPE)
+        return Context(SEED, Origin(RECIPE, self.initial))
 
     def run(self, splits: Splits | None = None, context: Context | None = None) -> nn.Module:
         """Return the unlearned model; settings of the process that the method changes are restored."""

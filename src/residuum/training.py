@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
@@ -27,7 +27,7 @@ Progress = Callable[[int, int], None]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
-MOST_EPOCHS = 1_000_000
+Epochs = Annotated[int, Field(ge=0, le=1_000_000)]
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
 
@@ -68,13 +68,13 @@ class Recipe:
     `drop_last` leaves an incomplete last batch out: of a few samples, it spoils statistics and steps of batch-norm.
     `sigma` adds noise xi ~ N(0, I) to every step: `noise="grad"` moves the weights by lr * sigma * xi,
     `noise="langevin"` by sqrt(2 * lr) * sigma * xi, after momentum, which would amplify it up to
-    1 / (1 - momentum) times. `radius` projects the weights onto the l2 ball around zero whenever they leave it.
+    1 / (1 - momentum) times.
 
     >>> Recipe(lr=0.1, epochs=4, schedule="cosine").rate(2)
     0.05
     """
 
-    epochs: int = 10
+    epochs: Epochs = 10
     lr: NonNegative = 0.01
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: NonNegative = 0.0
@@ -88,7 +88,6 @@ class Recipe:
     augment: bool = False
     sigma: NonNegative = 0.0
     noise: Literal["grad", "langevin"] = "grad"
-    radius: Positive | None = None
     optimiser: Literal["sgd", "adamw"] = "sgd"
 
     def optimiser_of(self, weights: Sequence[Tensor]) -> Optimizer:
@@ -97,22 +96,6 @@ class Recipe:
             betas = (self.momentum, 0.999)
             return PlainAdamW(weights, lr=self.lr, betas=betas, weight_decay=self.weight_decay)
         return PlainSGD(weights, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
-
-    @field_validator("lr", "weight_decay", "sigma")
-    @classmethod
-    def _not_negative(cls, value: float | None) -> float | None:
-        """Hold methods with a default of their own to it, too."""
-        if value is not None and not 0 <= value < math.inf:
-            raise ValueError("expected a finite number, 0 or more")
-        return value
-
-    @field_validator("epochs")
-    @classmethod
-    def _in_reason(cls, epochs: int) -> int:
-        """Hold methods with a default of their own to it, too."""
-        if not 0 <= epochs <= MOST_EPOCHS:
-            raise ValueError(f"expected 0 to {MOST_EPOCHS}")
-        return epochs
 
     def rate(self, epoch: int) -> float:
         """Return the learning rate of an epoch, counted from 0."""
@@ -159,6 +142,7 @@ def fit(
     stop_after_epoch: Callable[[int], bool] | None = None,
     checkpoint: Checkpoint | None = None,
     team: Team = SINGLE_PROCESS,
+    rate: Callable[[int], float] | None = None,
 ) -> int:
     """Train `model` in place and return the number of single-sample forward-backward passes.
 
@@ -180,7 +164,9 @@ def fit(
             the steps are those of one process up to rounding. Batch-norm is the exception: it normalises by the
             process's own rows, and its running statistics are averaged after every epoch. Chance within a loss
             differs between the processes.
+        rate: The learning rate of an epoch, counted from 0 (default: the recipe's).
     """
+    rate = rate or recipe.rate
     phases_of = phases if callable(phases) else lambda epoch: phases
     sizes = dict.fromkeys(streams, recipe.batch_size) | dict(batch_sizes or {})
     options: dict[str, Any] = {"augment": recipe.augment, "seed": seed, "device": device_of(model), "team": team}
@@ -203,7 +189,7 @@ def fit(
         for epoch in range(start.epoch, recipe.epochs):
             reseed(child_seed(seed, f"dropout/{epoch}"))  # layers of the user's draw from torch's generators
             for group in optimiser.param_groups:
-                group["lr"] = recipe.rate(epoch)
+                group["lr"] = rate(epoch)
             for phase in phases_of(epoch):
                 cycled = batches[phase.paired_stream].cycled if phase.paired_stream else repeat(None)
                 for batch, paired in zip(batches[phase.main_stream].one_pass(), cycled, strict=False):
@@ -257,8 +243,6 @@ def _step(optimiser: Optimizer, loss: Tensor, recipe: Recipe, noise: torch.Gener
     with torch.no_grad():
         for p, xi in zip(weights, kicks, strict=False):
             p.add_(xi, alpha=-rate * scale)
-    if recipe.radius is not None:
-        project(weights, recipe.radius)
 
 
 def _mean_loss(loss: Tensor, optimiser: Optimizer, team: Team) -> float:
@@ -274,15 +258,6 @@ def _mean_loss(loss: Tensor, optimiser: Optimizer, team: Team) -> float:
     for p, share in zip(weights, known.tolist(), strict=True):
         p.grad = p.grad if share else None
     return value.item()
-
-
-@torch.no_grad()
-def project(weights: Sequence[Tensor], radius: float) -> None:
-    """Scale the weights in place onto the l2 ball of `radius` around zero; inside it they stay as they are."""
-    norm = math.sqrt(sum(float(w.square().sum()) for w in weights))
-    if norm > radius:
-        for w in weights:
-            w.mul_(radius / norm)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from residuum.experiments.planning import outline
 from residuum.experiments.settings import ForgetSettings
 from residuum.experiments.stages import INITIAL, measured
 from residuum.experiments.store import Store
-from residuum.methods import Context, methods, unlearn
+from residuum.methods import Origin, methods, unlearn
 from residuum.models import head_of, load_weights
 from residuum.reporting.run import Run
 from residuum.reporting.verdict import with_verdicts
@@ -145,8 +145,9 @@ def test_a_sequence_is_what_unlearning_again_by_hand_gives(name, everything, pla
     for number, seed in enumerate(seeds):
         splits = make_splits(everything.dataset(), **requests[number], earlier=requests[:number], **sizes)
         with measured(threads=1):
-            context = Context(seed, initial, recipe=scenario.train)
-            model = unlearn(model, splits, row.build(), seed=seed, context=context)
+            origin = Origin(scenario.train, initial)
+            done = unlearn(model, splits, row.build(), seed=seed, origin=origin)
+            model = done.model
         stored = load_weights(store.folder(plans[number].models[name]) / "model.safetensors")
         assert same_weights(model, stored), f"request {number + 1}"
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from residuum.methods import AMUN, GD, Context, unlearn
+from residuum.methods import AMUN, GD, unlearn
 from residuum.methods.amun import nearest_errors
 from residuum.models import forward, wrap
 from residuum.types import Samples
@@ -49,15 +49,14 @@ def test_u13_at_half_the_radius_the_attack_had_failed(found, original, splits):
 def test_u14_without_copies_and_forget_samples_it_is_gd(original, splits):
     right = forward(original, splits.forget).argmax(1).eq(splits.forget.y).nonzero().flatten()
     splits = replace(splits, forget=splits.forget.subset(right.numpy()))
-    gd = unlearn(original, splits, GD(**LOOP), seed=3)
+    gd = unlearn(original, splits, GD(**LOOP), seed=3).model
     nothing = AMUN(**LOOP, keep_forget=False, max_doublings=0, eps=1e-9)
-    assert same(gd, unlearn(original, splits, nothing, seed=3))
-    assert not same(gd, unlearn(original, splits, replace(nothing, keep_forget=True), seed=3))
-    assert not same(gd, unlearn(original, splits, AMUN(**LOOP, keep_forget=False), seed=3))
+    assert same(gd, unlearn(original, splits, nothing, seed=3).model)
+    assert not same(gd, unlearn(original, splits, replace(nothing, keep_forget=True), seed=3).model)
+    assert not same(gd, unlearn(original, splits, AMUN(**LOOP, keep_forget=False), seed=3).model)
 
 
 def test_u15_labels_differ_and_failures_are_absent_and_counted(original, splits):
-    context = Context(3)
     few = nearest_errors(original, splits.forget, 0.04, 2)
     samples = few.samples(splits.forget)
     names = [name.removesuffix("/adversarial") for name in samples.ids]
@@ -65,11 +64,11 @@ def test_u15_labels_differ_and_failures_are_absent_and_counted(original, splits)
     assert 0 < len(samples) < len(splits.forget)
     assert not samples.y.eq(splits.forget.y[rows]).any()
     assert torch.equal(samples.x, few.x[rows])
-    unlearn(original, splits, AMUN(**LOOP, max_doublings=2), seed=3, context=context)
-    assert context.notes["adversarial"] == len(samples)
-    assert context.notes["failed"] == len(splits.forget) - len(samples)
+    done = unlearn(original, splits, AMUN(**LOOP, max_doublings=2), seed=3)
+    assert done.notes["adversarial"] == len(samples)
+    assert done.notes["failed"] == len(splits.forget) - len(samples)
     trained = 2 * (len(splits.train) + len(samples))
-    assert context.passes == few.passes + trained
+    assert done.passes == few.passes + trained
 
 
 def test_u15_samples_misread_as_they_are_count_as_such(original, splits):
@@ -103,7 +102,7 @@ def test_the_model_is_left_as_it_was(original, splits):
 
 
 def test_neighbours_of_forgotten_samples_are_misread_afterwards(original, splits, found):
-    after = unlearn(original, splits, AMUN(epochs=10, lr=0.03, batch_size=32), seed=3).eval()
+    after = unlearn(original, splits, AMUN(epochs=10, lr=0.03, batch_size=32), seed=3).model.eval()
     given = after(found.x).argmax(1).eq(found.y).double().mean()
     assert given > 0.5
 

@@ -158,14 +158,14 @@ def heads_of(model: nn.Module) -> torch.Tensor:
 
 @pytest.mark.filterwarnings("ignore:the certificate")
 def test_the_method_fits_on_unit_features_and_removes(original, splits):
-    context = Context(3)
     method = CR(l2=0.01, std=0.5)
-    after = unlearn(original, splits, method, seed=3, context=context)
+    done = unlearn(original, splits, method, seed=3)
+    after = done.model
     x = F.normalize(
         torch.cat([head_features(original, part) for part in (splits.retain, splits.forget)]).double(), dim=1
     )
     y = torch.cat([splits.retain.y, splits.forget.y]).numpy()
-    offsets = 0.5 * torch.randn(3, 32, generator=generator(context.noise_seed), dtype=torch.float64).numpy()
+    offsets = 0.5 * torch.randn(3, 32, generator=generator(Context(3).noise_seed), dtype=torch.float64).numpy()
     signs = torch.from_numpy(np.where(y[:, None] == np.arange(3), 1.0, -1.0))
     ones = torch.ones(len(y), dtype=torch.float64)
     fitted = fit_heads(Objective(x, signs, 0.01, torch.from_numpy(offsets), ones)).numpy()
@@ -173,16 +173,16 @@ def test_the_method_fits_on_unit_features_and_removes(original, splits):
     removed, bounds = slow_removal(fitted, x.numpy(), y, forget, 0.01, offsets)
     total = float(np.linalg.norm(bounds))
     assert np.allclose(heads_of(after).numpy(), removed, atol=1e-5)
-    assert context.notes["bound"] == pytest.approx(total, rel=1e-4)
-    assert context.notes["epsilon"] == pytest.approx(objective_epsilon(total, 0.5, 1e-4).value, rel=1e-4)
+    assert done.notes["bound"] == pytest.approx(total, rel=1e-4)
+    assert done.notes["epsilon"] == pytest.approx(objective_epsilon(total, 0.5, 1e-4).value, rel=1e-4)
     printed = math.sqrt(2 * math.log(1.5 / 1e-4)) * total / 0.5
-    assert context.notes["epsilon_printed"] == pytest.approx(printed, rel=1e-4)
-    assert context.notes["residual"] <= context.notes["bound"]
+    assert done.notes["epsilon_printed"] == pytest.approx(printed, rel=1e-4)
+    assert done.notes["residual"] <= done.notes["bound"]
     assert not np.allclose(fitted, removed, atol=1e-3)
 
 
 def test_the_result_computes_heads_of_unit_features_and_keeps_the_body(original, splits):
-    after = unlearn(original, splits, CR(), seed=1)
+    after = unlearn(original, splits, CR(), seed=1).model
     features = head_features(original, splits.test)
     expected = features / features.norm(dim=1, keepdim=True) @ heads_of(after).T
     assert torch.allclose(forward(after, splits.test), expected, atol=1e-5)
@@ -192,13 +192,13 @@ def test_the_result_computes_heads_of_unit_features_and_keeps_the_body(original,
 
 @pytest.mark.filterwarnings("ignore:the certificate")
 def test_it_learns(original, splits):
-    after = unlearn(original, splits, CR(l2=1e-3, std=0.1), seed=1)
+    after = unlearn(original, splits, CR(l2=1e-3, std=0.1), seed=1).model
     assert forward(after, splits.test).argmax(1).eq(splits.test.y).double().mean() > 0.8
 
 
 def test_weights_file_rebuilds_the_head(tmp_path, splits):
     model = build_model("cnn", (1, 8, 8), 3, width=2, seed=0)
-    after = unlearn(model, splits, CR(), seed=1)
+    after = unlearn(model, splits, CR(), seed=1).model
     save_weights(after, tmp_path / "cr.safetensors")
     loaded = load_weights(tmp_path / "cr.safetensors")
     assert loaded.architecture == after.architecture == model.architecture | {"head": "unit"}
@@ -214,24 +214,22 @@ def test_a_plain_model_keeps_its_record(tmp_path):
 
 def test_no_epsilon_without_a_full_step(original, splits):
     for settings in ({"step_size": 0.5}, {"std": 0}):
-        context = Context(1)
-        unlearn(original, splits, CR(**settings), seed=1, context=context)
-        assert context.notes["epsilon"] is None
-        assert "step_size = 1" in context.notes["epsilon_missing"]
+        done = unlearn(original, splits, CR(**settings), seed=1)
+        assert done.notes["epsilon"] is None
+        assert "step_size = 1" in done.notes["epsilon_missing"]
 
 
 @pytest.mark.filterwarnings("ignore:the certificate")
 def test_over_budget_the_heads_are_fitted_anew(original, splits):
-    context = Context(1)
-    anew = unlearn(original, splits, CR(std=0.1, l2=0.01, budget=1e-9), seed=1, context=context)
-    assert context.notes["heads_fitted_anew"]
-    assert context.notes["epsilon"] < 1e-3 < context.notes["epsilon_of_the_step"]
-    assert context.notes["constants"]["retained"] == len(splits.retain)
+    done = unlearn(original, splits, CR(std=0.1, l2=0.01, budget=1e-9), seed=1)
+    anew = done.model
+    assert done.notes["heads_fitted_anew"]
+    assert done.notes["epsilon"] < 1e-3 < done.notes["epsilon_of_the_step"]
+    assert done.notes["constants"]["retained"] == len(splits.retain)
     every, forget = CR(std=0.1, l2=0.01).objective(original, splits, Context(1).noise_seed)
     exact = fit_heads(every._replace(weights=torch.where(forget, 0.0, every.weights)))
     assert torch.allclose(heads_of(anew).double(), exact, atol=1e-5)
-    calm = Context(1)
-    unlearn(original, splits, CR(std=0.1, l2=0.01, budget=1e9), seed=1, context=calm)
+    calm = unlearn(original, splits, CR(std=0.1, l2=0.01, budget=1e9), seed=1)
     assert "heads_fitted_anew" not in calm.notes
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 
 from residuum.methods import GradientMethod, methods
-from residuum.training import Recipe
 
 TEXT = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
 HOW_TO = (Path(__file__).parents[2] / "docs" / "add-a-method.md").read_text(encoding="utf-8")
-SHARED = {field.name for kind in (Recipe, GradientMethod) for field in dataclasses.fields(kind)}
+SHARED = set(GradientMethod.setting_owners())
 
 
 def section(name: str) -> str:
@@ -27,7 +25,7 @@ def test_one_section_a_method_in_the_order_of_the_table():
 
 @pytest.mark.parametrize("name", list(methods()))
 def test_every_setting_is_explained(name):
-    own = {field.name for field in dataclasses.fields(methods()[name])}
+    own = set(methods()[name].setting_owners())
     own -= SHARED if issubclass(methods()[name], GradientMethod) else set()
     missing = {
         key

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from residuum.methods import Context, Fisher, make_method, unlearn
+from residuum.methods import Fisher, make_method, unlearn
 from residuum.methods.fisher import fisher_information, noise_variance
 from residuum.methods.gradients import squared_gradients
 from residuum.models import forward
@@ -80,7 +80,7 @@ def test_variances_follow_the_published_rules():
 
 
 def test_without_noise_it_is_the_original_in_sample_form(original, splits):
-    after = unlearn(original, splits, Fisher(alpha=0), seed=1)
+    after = unlearn(original, splits, Fisher(alpha=0), seed=1).model
     assert all(
         torch.equal(a, b) for a, b in zip(original.state_dict().values(), after.state_dict().values(), strict=True)
     )
@@ -89,7 +89,7 @@ def test_without_noise_it_is_the_original_in_sample_form(original, splits):
 def test_class_form_starts_the_forgotten_row_at_zero(original, class_splits):
     rows = []
     for seed in range(40):
-        after = unlearn(original, class_splits, Fisher(alpha=0), seed=seed)
+        after = unlearn(original, class_splits, Fisher(alpha=0), seed=seed).model
         for name, value in original.state_dict().items():
             kept = value if not name.startswith("fc.") else value[:2]
             new = after.state_dict()[name]
@@ -108,7 +108,7 @@ def test_drawn_noise_has_the_variance_it_should_have(splits):
     names = list(variance)
     scaled = []
     for seed in range(60):
-        after = dict(unlearn(model, few, Fisher(alpha=1e-4), seed=seed).named_parameters())
+        after = dict(unlearn(model, few, Fisher(alpha=1e-4), seed=seed).model.named_parameters())
         before = dict(model.named_parameters())
         scaled += [((after[name] - before[name]) / variance[name].sqrt()).detach().flatten() for name in names]
     z = torch.cat(scaled).double()
@@ -119,7 +119,7 @@ def test_drawn_noise_has_the_variance_it_should_have(splits):
 
 def test_more_noise_costs_accuracy_on_average(original, splits):
     def right(alpha: float) -> float:
-        models = [unlearn(original, splits, Fisher(alpha=alpha), seed=seed) for seed in range(5)]
+        models = [unlearn(original, splits, Fisher(alpha=alpha), seed=seed).model for seed in range(5)]
         return sum(forward(m, splits.retain).argmax(1).eq(splits.retain.y).double().mean().item() for m in models)
 
     assert right(1e-9) > right(1e-4) + 0.1 > right(1e-2) + 0.2
@@ -127,16 +127,16 @@ def test_more_noise_costs_accuracy_on_average(original, splits):
 
 def test_the_forget_set_is_never_read(original, splits):
     nan = replace(splits, forget=Samples(splits.forget.x * float("nan"), splits.forget.y, splits.forget.ids))
-    a, b = (unlearn(original, part, Fisher(), seed=1).state_dict() for part in (splits, nan))
+    a, b = (unlearn(original, part, Fisher(), seed=1).model.state_dict() for part in (splits, nan))
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
 def test_statistics_stay_and_passes_count_every_label(original, splits):
-    context = Context(seed=1)
-    after = unlearn(original, splits, Fisher(), seed=1, context=context)
+    done = unlearn(original, splits, Fisher(), seed=1)
+    after = done.model
     assert all(torch.equal(a, b) for a, b in zip(original.buffers(), after.buffers(), strict=True))
-    assert context.passes == len(splits.retain) * 3
-    assert context.notes["noise_std_largest"] >= context.notes["noise_std_mean_square"] > 0
+    assert done.passes == len(splits.retain) * 3
+    assert done.notes["noise_std_largest"] >= done.notes["noise_std_mean_square"] > 0
 
 
 @pytest.mark.parametrize("settings", [{"alpha": -1}, {"memory_mib": 0}])

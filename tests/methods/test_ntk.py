@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from residuum.methods import NTK, Context, make_method, unlearn
+from residuum.methods import NTK, Origin, make_method, unlearn
 from residuum.methods.linearised import Jacobian, RidgeDescent, Solution, inner
 from residuum.methods.ntk import predicted_scale
 from residuum.models import build_model, forward
@@ -65,9 +65,10 @@ def test_linear_model_reproduces_exact_ridge_retraining(memory_mib, linear):
     method = NTK(
         weight_decay=0.3, scale=1, linearize_at="init", loss="mse", guard=None, tolerance=1e-12, memory_mib=memory_mib
     )
-    context = Context(1, initial.state_dict())
-    after = unlearn(original, splits, method, seed=1, context=context)
-    assert context.notes["explicit"] == (memory_mib == 256)
+    origin = Origin(initial=initial.state_dict())
+    done = unlearn(original, splits, method, seed=1, origin=origin)
+    after = done.model
+    assert done.notes["explicit"] == (memory_mib == 256)
     assert not torch.allclose(original.weight, retrained.weight, atol=1e-3)
     for a, b in zip(after.parameters(), retrained.parameters(), strict=True):
         assert torch.allclose(a, b, atol=1e-6)
@@ -79,7 +80,7 @@ def test_explicit_solve_uses_the_smaller_system_with_the_same_answer(linear):
     for part in (wide, splits):  # 141 rows
         original, retrained = (ridge_training(initial, samples, 0.3) for samples in (part.train, part.retain))
         method = NTK(weight_decay=0.3, scale=1, linearize_at="init", loss="mse", guard=None)
-        after = unlearn(original, part, method, seed=1, context=Context(1, initial.state_dict()))
+        after = unlearn(original, part, method, seed=1, origin=Origin(initial=initial.state_dict())).model
         assert torch.allclose(after.weight, retrained.weight, atol=1e-6)
 
 
@@ -101,9 +102,9 @@ def tiny() -> tuple[nn.Module, Splits]:
 
 def step(model: nn.Module, splits: Splits, **settings) -> torch.Tensor:
     """Return w_new - w_o as one vector, with scale 1 and no guard."""
-    context = Context(1)
-    after = unlearn(model, splits, NTK(scale=1, guard=None, **settings), seed=1, context=context)
-    assert context.notes["explicit"] == ("memory_mib" not in settings)
+    done = unlearn(model, splits, NTK(scale=1, guard=None, **settings), seed=1)
+    after = done.model
+    assert done.notes["explicit"] == ("memory_mib" not in settings)
     return torch.cat([(a - b).flatten() for a, b in zip(after.parameters(), model.parameters(), strict=True)]).detach()
 
 
@@ -158,7 +159,7 @@ def test_the_step_does_not_depend_on_the_order_of_samples(tiny):
 def test_nothing_to_forget_means_no_step(memory_mib, tiny):
     model, splits = tiny
     empty = cut(splits.retain, splits.forget.subset([]), 3)
-    after = unlearn(model, empty, NTK(memory_mib=memory_mib), seed=1, context=Context(1, model.state_dict()))
+    after = unlearn(model, empty, NTK(memory_mib=memory_mib), seed=1, origin=Origin(initial=model.state_dict())).model
     assert all(torch.equal(a, b) for a, b in zip(after.parameters(), model.parameters(), strict=True))
 
 
@@ -170,60 +171,57 @@ def test_predicted_scale_by_hand():
 
 def test_predicted_scale_is_used_and_needs_the_initial_weights(original, initial, splits):
     settings = {"guard": None, "weight_decay": 0.5, "tolerance": 1e-4}
-    contexts = {scale: Context(1, initial.state_dict()) for scale in ("predicted", 1)}
-    moved = {}
-    for scale, context in contexts.items():
-        after = unlearn(original, splits, NTK(scale=scale, **settings), seed=1, context=context)
+    origin, moved, notes = Origin(initial=initial.state_dict()), {}, {}
+    for scale in ("predicted", 1):
+        done = unlearn(original, splits, NTK(scale=scale, **settings), seed=1, origin=origin)
+        after, notes[scale] = done.model, done.notes
         moved[scale] = torch.cat(
             [(a - b).flatten() for a, b in zip(after.parameters(), original.parameters(), strict=True)]
         )
-    scale = contexts["predicted"].notes["scale"]
+    scale = notes["predicted"]["scale"]
     assert scale > 1
     assert torch.allclose(moved["predicted"], scale * moved[1], rtol=1e-2, atol=1e-5)
-    assert contexts[1].notes["step_norm"] == pytest.approx(moved[1].norm().item(), rel=1e-3)
-    context = Context(1)
+    assert notes[1]["step_norm"] == pytest.approx(moved[1].norm().item(), rel=1e-3)
     with pytest.warns(ResiduumWarning, match="initial weights are not known"):
-        unlearn(original, splits, NTK(**settings), seed=1, context=context)
-    assert context.notes["scale"] == 1
+        done = unlearn(original, splits, NTK(**settings), seed=1)
+    assert done.notes["scale"] == 1
 
 
 def test_guard_halves_the_scale_until_the_retain_loss_is_bearable(original, splits):
     def loss(model: nn.Module) -> float:
         return F.cross_entropy(forward(model, splits.retain).double(), splits.retain.y).item()
 
-    context = Context(1)
-    guarded = unlearn(original, splits, NTK(scale=1e4, guard=3.0), seed=1, context=context)
-    halvings = 1e4 / context.notes["scale"]
+    done = unlearn(original, splits, NTK(scale=1e4, guard=3.0), seed=1)
+    guarded = done.model
+    halvings = 1e4 / done.notes["scale"]
     assert halvings == 2 ** round(torch.tensor(halvings).log2().item()) > 1
     assert loss(guarded) <= 3 * loss(original)
-    twice = unlearn(original, splits, NTK(scale=2 * context.notes["scale"], guard=None), seed=1)
+    twice = unlearn(original, splits, NTK(scale=2 * done.notes["scale"], guard=None), seed=1).model
     assert loss(twice) > 3 * loss(original)
 
 
 def test_not_converged_is_said_and_noted(original, splits):
-    context = Context(1)
     method = NTK(scale=1, max_iterations=2, memory_mib=1)
     with pytest.warns(ResiduumWarning, match=r"stopped after 2 steps; the step may be off by \d.* of its length"):
-        unlearn(original, splits, method, seed=1, context=context)
-    assert context.notes["converged"] is False
-    assert context.notes["iterations"] == 2
-    assert context.passes == (2 * 2 + 2) * (len(splits.retain) + len(splits.train))
+        done = unlearn(original, splits, method, seed=1)
+    assert done.notes["converged"] is False
+    assert done.notes["iterations"] == 2
+    assert done.passes == (2 * 2 + 2) * (len(splits.retain) + len(splits.train))
 
 
 def test_progress_counts_the_iterations_of_both_solves(original, splits):
     seen = []
-    context = Context(1, progress=lambda done, total: seen.append((done, total)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResiduumWarning)
-        unlearn(original, splits, NTK(scale=1, max_iterations=3, memory_mib=1), seed=1, context=context)
+        method = NTK(scale=1, max_iterations=3, memory_mib=1)
+        unlearn(original, splits, method, seed=1, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_explicit_counts_one_pass_for_each_row(original, splits):
-    context = Context(1)
-    unlearn(original, splits, NTK(scale=1), seed=1, context=context)
-    assert context.notes["explicit"]
-    assert context.passes == len(splits.train) * 3
+    done = unlearn(original, splits, NTK(scale=1), seed=1)
+    assert done.notes["explicit"]
+    assert done.passes == len(splits.train) * 3
 
 
 def test_conjugate_gradients_against_a_direct_solve_within_their_bound_at_every_iteration(tiny):
@@ -271,12 +269,11 @@ def test_the_bound_of_the_step_holds_where_the_scale_is_predicted():
 def test_the_tolerance_bounds_the_error_of_the_step_and_not_of_the_solutions(weight_decay, original, initial, splits):
     moved, notes = {}, {}
     for name, settings in {"exact": {}, "free": {"memory_mib": 2}}.items():
-        context = Context(1, initial.state_dict())
-        after = unlearn(
-            original, splits, NTK(weight_decay=weight_decay, guard=None, **settings), seed=1, context=context
-        )
-        pairs = zip(after.parameters(), original.parameters(), strict=True)
-        moved[name], notes[name] = torch.cat([(a - b).flatten() for a, b in pairs]), context.notes
+        origin = Origin(initial=initial.state_dict())
+        method = NTK(weight_decay=weight_decay, guard=None, **settings)
+        done = unlearn(original, splits, method, seed=1, origin=origin)
+        pairs = zip(done.model.parameters(), original.parameters(), strict=True)
+        moved[name], notes[name] = torch.cat([(a - b).flatten() for a, b in pairs]), done.notes
     assert notes["exact"]["explicit"]
     assert not notes["free"]["explicit"]
     assert notes["exact"]["step_error"] < 1e-6
@@ -291,7 +288,7 @@ def test_init_needs_matching_initial_weights(original, splits):
         unlearn(original, splits, NTK(linearize_at="init"), seed=1)
     foreign = build_model("mlp", (1, 8, 8), 3, seed=0).state_dict()
     with pytest.raises(InputError, match="another model"):
-        unlearn(original, splits, NTK(), seed=1, context=Context(1, foreign))
+        unlearn(original, splits, NTK(), seed=1, origin=Origin(initial=foreign))
 
 
 @pytest.mark.parametrize(
@@ -316,14 +313,14 @@ def test_full_width_resnet_needs_less_than_two_gibibytes(capsys):
     splits = cut(drawn(90, (3, 32, 32), 5, 1, torch.float32), drawn(10, (3, 32, 32), 5, 2, torch.float32), 5)
     forward(model, splits.forget)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    context = Context(1, model.state_dict())
+    origin = Origin(initial=model.state_dict())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResiduumWarning)  # three iterations do not converge
-        unlearn(model, replace(splits), NTK(max_iterations=3), seed=1, context=context)
+        done = unlearn(model, replace(splits), NTK(max_iterations=3), seed=1, origin=origin)
     extra = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20
     with capsys.disabled():
-        print(f"\nNTK on ResNet-18, 100 samples, 5 classes: {extra:.2f} GiB of extra memory, {context.passes} passes")
-    assert not context.notes["explicit"]
+        print(f"\nNTK on ResNet-18, 100 samples, 5 classes: {extra:.2f} GiB of extra memory, {done.passes} passes")
+    assert not done.notes["explicit"]
     assert extra < 2
 
 
@@ -343,5 +340,5 @@ def test_the_step_raises_the_loss_of_the_forget_set(original, splits):
     def loss(model: nn.Module, samples: Samples) -> float:
         return F.cross_entropy(forward(model, samples), samples.y).item()
 
-    after = unlearn(original, splits, NTK(weight_decay=0.5, scale=20, guard=None), seed=1)
+    after = unlearn(original, splits, NTK(weight_decay=0.5, scale=20, guard=None), seed=1).model
     assert loss(after, splits.forget) > loss(original, splits.forget)

@@ -10,19 +10,32 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from residuum.methods import GD, Context, FaLW, SalUn, unlearn
+from residuum.methods import GD, Context, FaLW, GradientMethod, SalUn, component, unlearn
 from residuum.methods.falw import Gate, gate_weights
 from residuum.methods.gradients import summed_gradient
-from residuum.methods.random_labels import RandomLabels
+from residuum.methods.relabeling import Labels, Order, random_labels, relabeling_phases, relabeling_streams
 from residuum.methods.salun import largest_gradients
-from residuum.methods.streams import joined, noisy_copies, random_labels
+from residuum.methods.streams import joined, noisy_copies
 from residuum.metrics import mean_loss
-from residuum.models import forward
+from residuum.models import build_model, forward
 from residuum.models.wrapping import InputSpace
-from residuum.training import Batch, TrainingPhase
+from residuum.training import Batch, TrainingPhase, cross_entropy
 from residuum.types import InputError, Samples, child_seed, generator
 
 LOOP = {"epochs": 3, "lr": 0.05, "weight_decay": 0.01, "batch_size": 32}
+
+
+@component
+class RandomLabels(GradientMethod):
+    """Random labels for the forget set and nothing else."""
+
+    labels: Labels = "uniform"
+    order: Order = "alternate"
+
+    def edit(self, model, splits, context):
+        phases = relabeling_phases(splits, context.noise_seed, self.labels, self.order)
+        self.descend(model, splits, context, phases, streams=relabeling_streams(splits, self.order))
+        return model
 
 
 def same(one, other, atol=None) -> bool:
@@ -32,8 +45,8 @@ def same(one, other, atol=None) -> bool:
 
 @pytest.mark.parametrize("order", ["alternate", "joint"])
 def test_u9_all_weights_selected_is_plain_random_labelling(order, original, splits):
-    pair = [unlearn(original, splits, method(**LOOP, order=order), seed=3) for method in (RandomLabels, SalUn)]
-    pair.append(unlearn(original, splits, SalUn(**LOOP, order=order, share=1), seed=3))
+    pair = [unlearn(original, splits, method(**LOOP, order=order), seed=3).model for method in (RandomLabels, SalUn)]
+    pair.append(unlearn(original, splits, SalUn(**LOOP, order=order, share=1), seed=3).model)
     assert same(pair[0], pair[2])
     assert not same(pair[0], pair[1])
 
@@ -48,13 +61,13 @@ def test_u9_random_labelling_alternates_one_pass_over_each_set_by_hand(original,
         optimiser.zero_grad()
         F.cross_entropy(slow(x), y).backward()
         optimiser.step()
-    fast = unlearn(original, splits, RandomLabels(**{**LOOP, "epochs": 1, "batch_size": 999}), seed=3)
+    fast = unlearn(original, splits, RandomLabels(**{**LOOP, "epochs": 1, "batch_size": 999}), seed=3).model
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(slow.parameters(), fast.parameters(), strict=True))
 
 
 @pytest.mark.parametrize("bn_mode", ["train", "eval"])
 def test_u10_nothing_selected_leaves_the_weights(bn_mode, original, splits):
-    after = unlearn(original, splits, SalUn(**LOOP, share=0, bn_mode=bn_mode), seed=3)
+    after = unlearn(original, splits, SalUn(**LOOP, share=0, bn_mode=bn_mode), seed=3).model
     assert all(torch.equal(a, b) for a, b in zip(after.parameters(), original.parameters(), strict=True))
     assert same(after, original) == (bn_mode == "eval")
 
@@ -87,26 +100,27 @@ def test_u11_the_gradient_is_the_sum_over_batches_in_eval_mode(original, splits)
 
 
 def test_u12_unselected_weights_stay_bit_for_bit_under_weight_decay_and_momentum(original, splits):
-    context = Context(3)
-    after = unlearn(original, splits, SalUn(**LOOP, share=0.3, clip=1.0, sigma=0.01), seed=3, context=context)
+    done = unlearn(original, splits, SalUn(**LOOP, share=0.3, clip=1.0, sigma=0.01), seed=3)
+    after = done.model
     model = copy.deepcopy(original)
     masks = largest_gradients(summed_gradient(model, splits.forget, 32), 0.3)
     for p, a, b in zip(model.parameters(), after.parameters(), original.parameters(), strict=True):
         assert torch.equal(a[~masks[p]], b[~masks[p]])
     moved = sum(int(a.ne(b).sum()) for a, b in zip(after.parameters(), original.parameters(), strict=True))
-    assert 0.9 * context.notes["selected_weights"] < moved <= context.notes["selected_weights"]
-    assert context.passes == len(splits.forget) + 3 * (len(splits.retain) + len(splits.forget))
+    assert 0.9 * done.notes["selected_weights"] < moved <= done.notes["selected_weights"]
+    assert done.passes == len(splits.forget) + 3 * (len(splits.retain) + len(splits.forget))
 
 
 def test_u12_without_the_forget_phase_it_is_gd(original, splits, monkeypatch):
-    monkeypatch.setattr(SalUn, "passes_of", lambda self, splits, seed: lambda epoch: [TrainingPhase(self.loss)])
-    pair = [unlearn(original, splits, method, seed=3) for method in (SalUn(**LOOP, share=1), GD(**LOOP))]
+    phases = lambda *_: lambda epoch: [TrainingPhase(cross_entropy)]  # noqa: E731
+    monkeypatch.setattr("residuum.methods.salun.relabeling_phases", phases)
+    pair = [unlearn(original, splits, method, seed=3).model for method in (SalUn(**LOOP, share=1), GD(**LOOP))]
     assert same(*pair)
 
 
 def test_masked_gradients_are_masked_before_clipping(original, splits):
     settings = {**LOOP, "epochs": 1, "weight_decay": 0, "momentum": 0, "lr": 1.0, "max_iters": 1, "clip": 1e-3}
-    after = unlearn(original, splits, SalUn(**settings, share=0.1), seed=3)
+    after = unlearn(original, splits, SalUn(**settings, share=0.1), seed=3).model
     step = sum((a - b).square().sum() for a, b in zip(after.parameters(), original.parameters(), strict=True)).sqrt()
     assert step.item() == pytest.approx(1e-3, rel=1e-2)  # the whole length belongs to the selected weights
 
@@ -121,16 +135,19 @@ def test_labels_are_uniform_over_all_or_over_the_wrong_ones():
 
 
 def test_the_joint_stream_teaches_random_labels_to_the_forget_samples_only(original, splits):
-    model, method = copy.deepcopy(original).eval(), RandomLabels(order="joint", labels="wrong")
+    model = copy.deepcopy(original).eval()
     batch = Batch(splits.retain.x[:4], splits.retain.y[:4], torch.arange(4))
-    phase = method.passes_of(splits, Context(3))(0)[0]
+    phase = relabeling_phases(splits, 3, "wrong", "joint")(0)[0]
     assert torch.equal(phase.loss(model, batch, None, generator(0)), F.cross_entropy(model(batch.x), batch.y))
     forgotten = batch._replace(indices=torch.arange(4) + len(splits.retain))
     assert phase.loss(model, forgotten, None, generator(0)) > phase.loss(model, batch, None, generator(0))
 
 
 def test_labels_are_drawn_anew_in_every_epoch(splits):
-    first, again, second = (RandomLabels().drawn_labels(splits, 3, epoch) for epoch in (0, 0, 1))
+    forget = Batch(splits.forget.x, splits.forget.y, torch.arange(len(splits.forget)))
+    model = build_model("mlp", splits.train.shape, 3, seed=1)
+    phases = relabeling_phases(splits, 3, "uniform", "alternate")
+    first, again, second = (phases(epoch)[0].loss(model, forget, None, generator(0)) for epoch in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
 
@@ -138,8 +155,8 @@ def test_labels_are_drawn_anew_in_every_epoch(splits):
 @pytest.mark.parametrize("method", [RandomLabels, SalUn, FaLW])
 def test_a_step_with_wrong_labels_raises_the_loss_of_the_true_ones(method, original, splits):
     settings = {"epochs": 1, "max_iters": 1, "lr": 0.1, "batch_size": 999, "labels": "wrong", "bn_mode": "eval"}
-    after = unlearn(original, splits, method(**settings), seed=3)
-    tuned = unlearn(original, splits, GD(epochs=1, max_iters=1, lr=0.1, batch_size=999, bn_mode="eval"), seed=3)
+    after = unlearn(original, splits, method(**settings), seed=3).model
+    tuned = unlearn(original, splits, GD(epochs=1, max_iters=1, lr=0.1, batch_size=999, bn_mode="eval"), seed=3).model
     assert mean_loss(after, splits.forget) > max(mean_loss(original, splits.forget), mean_loss(tuned, splits.forget))
 
 
@@ -204,11 +221,11 @@ def test_u22_the_gate_compares_with_unseen_samples_of_the_class_by_hand(original
 
 
 def test_u23_weights_of_one_are_random_labels(original, splits, monkeypatch):
-    gated = unlearn(original, splits, FaLW(**LOOP), seed=3)
+    gated = unlearn(original, splits, FaLW(**LOOP), seed=3).model
     monkeypatch.setattr("residuum.methods.falw.gate_weights", lambda z, balance: torch.ones_like(z))
-    free = unlearn(original, splits, SalUn(**LOOP, share=1, order="joint"), seed=3)
+    free = unlearn(original, splits, SalUn(**LOOP, share=1, order="joint"), seed=3).model
     assert not same(free, gated, atol=1e-6)
-    assert same(free, unlearn(original, splits, FaLW(**LOOP), seed=3), atol=1e-6)
+    assert same(free, unlearn(original, splits, FaLW(**LOOP), seed=3).model, atol=1e-6)
 
 
 def test_u24_weights_carry_no_gradient_and_other_classes_are_not_read(original, splits):
@@ -221,7 +238,7 @@ def test_u24_weights_carry_no_gradient_and_other_classes_are_not_read(original, 
     x[splits.validation.y != 2] = torch.nan
     spoilt = replace(splits, validation=Samples(x, splits.validation.y, splits.validation.ids))
     for method in (FaLW(**LOOP), FaLW(**LOOP, gate_tau=0.1)):
-        assert same(*(unlearn(original, part, method, seed=3) for part in (splits, spoilt)))
+        assert same(*(unlearn(original, part, method, seed=3).model for part in (splits, spoilt)))
 
 
 def test_the_gate_estimates_once_an_epoch_or_every_so_many_steps(original, splits, monkeypatch):

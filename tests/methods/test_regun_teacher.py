@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from residuum.methods import GD, Context, ReGUn, Teacher, unlearn
+from residuum.methods import GD, Context, Origin, ReGUn, Teacher, unlearn
 from residuum.methods.regun import divergence
 from residuum.models import forward
 from residuum.training import Batch, Recipe
@@ -23,14 +23,14 @@ def same(one, other) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
 
 
-def taught(original, splits, seed=3, context=None, **settings):
-    return unlearn(original, splits, Teacher(**settings), seed=seed, context=context or Context(seed, recipe=RECIPE))
+def taught(original, splits, seed=3, **settings):
+    return unlearn(original, splits, Teacher(**settings), seed=seed, origin=Origin(RECIPE)).model
 
 
 def test_u25_without_the_forget_term_it_is_gd(original, splits):
-    gd = unlearn(original, splits, GD(**LOOP), seed=3)
-    assert same(gd, unlearn(original, splits, ReGUn(**LOOP, lambda_f=0), seed=3))
-    assert not same(gd, unlearn(original, splits, ReGUn(**LOOP), seed=3))
+    gd = unlearn(original, splits, GD(**LOOP), seed=3).model
+    assert same(gd, unlearn(original, splits, ReGUn(**LOOP, lambda_f=0), seed=3).model)
+    assert not same(gd, unlearn(original, splits, ReGUn(**LOOP), seed=3).model)
 
 
 def test_u26_the_goal_is_a_distribution_and_has_no_pull_where_it_is_met(original, splits):
@@ -60,7 +60,7 @@ def test_u26_divergence_by_hand():
 def test_u27_the_order_of_validation_changes_nothing(original, splits):
     order = torch.randperm(len(splits.validation), generator=generator(1)).numpy()
     shuffled = replace(splits, validation=splits.validation.subset(order))
-    assert same(*(unlearn(original, part, ReGUn(**LOOP), seed=3) for part in (splits, shuffled)))
+    assert same(*(unlearn(original, part, ReGUn(**LOOP), seed=3).model for part in (splits, shuffled)))
 
 
 def test_u27_a_class_without_validation_is_refused(original, splits, class_splits):
@@ -72,7 +72,7 @@ def test_u27_a_class_without_validation_is_refused(original, splits, class_split
 
 def test_one_step_by_hand(original, splits):
     method = ReGUn(epochs=1, lr=0.1, momentum=0, batch_size=999, lambda_r=0.7, lambda_f=0.4, bn_mode="eval")
-    after = unlearn(original, splits, method, seed=3)
+    after = unlearn(original, splits, method, seed=3).model
     slow = copy.deepcopy(original).eval()
     q = method.goal(original, splits, Context(3))(splits.forget.y).float()
     log_p = F.log_softmax(slow(splits.forget.x), 1)
@@ -84,10 +84,10 @@ def test_one_step_by_hand(original, splits):
 
 def test_u28_without_weight_it_is_gd_and_no_teacher_is_trained(original, splits, monkeypatch):
     monkeypatch.setattr(Teacher, "innocent", lambda *_: pytest.fail("a teacher was trained"))
-    context = Context(3, recipe=RECIPE)
-    gd = unlearn(original, splits, GD(**LOOP, clip=1.0, schedule="cosine"), seed=3)
-    assert same(gd, taught(original, splits, epochs=2, weight=0, context=context))
-    assert context.passes == 2 * len(splits.retain)
+    gd = unlearn(original, splits, GD(**LOOP, clip=1.0, schedule="cosine"), seed=3).model
+    done = unlearn(original, splits, Teacher(epochs=2, weight=0), seed=3, origin=Origin(RECIPE))
+    assert same(gd, done.model)
+    assert done.passes == 2 * len(splits.retain)
 
 
 @pytest.mark.filterwarnings("ignore:teacher")
@@ -113,19 +113,19 @@ def test_u30_a_teacher_that_is_the_original_has_nothing_to_teach_at_first(origin
 def test_the_teacher_never_sees_the_forget_samples_and_has_its_own_seed(original, splits):
     method = Teacher(share=0.5)
     nan = replace(splits, forget=Samples(splits.forget.x * torch.nan, splits.forget.y, splits.forget.ids))
-    context = Context(3, recipe=RECIPE)
+    context = Context(3, Origin(RECIPE))
     one, two = (method.innocent(original, part, replace(context)) for part in (splits, nan))
     assert same(one, two)
     assert not one.training
     assert not any(p.requires_grad for p in one.parameters())
-    assert not same(one, method.innocent(original, splits, Context(4, recipe=RECIPE)))
+    assert not same(one, method.innocent(original, splits, Context(4, Origin(RECIPE))))
 
 
 @pytest.mark.filterwarnings("ignore:teacher")
 def test_passes_count_the_teachers_training(original, splits):
-    context = Context(3, recipe=RECIPE)
-    taught(original, splits, share=0.5, epochs=1, context=context, batch_size=999)
-    assert context.passes == 4 * len(splits.retain) + len(splits.retain) + len(splits.forget)
+    method = Teacher(share=0.5, epochs=1, batch_size=999)
+    done = unlearn(original, splits, method, seed=3, origin=Origin(RECIPE))
+    assert done.passes == 4 * len(splits.retain) + len(splits.retain) + len(splits.forget)
 
 
 def test_a_poor_teacher_is_noticed(original, splits):
@@ -141,7 +141,7 @@ def test_as_long_as_training_is_refused(share):
 
 @pytest.mark.parametrize("share", [0.01, 0.05])
 def test_the_teacher_is_trained_for_one_epoch_at_least(share, original, splits):
-    context = Context(3, recipe=RECIPE)
+    context = Context(3, Origin(RECIPE))
     Teacher(share=share).innocent(original, splits, context)
     assert round(share * RECIPE.epochs) == 0
     assert context.passes == len(splits.retain)

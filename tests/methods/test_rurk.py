@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from residuum.methods import GD, RURK, Context, NegGrad, make_method, unlearn
+from residuum.methods import GD, RURK, NegGrad, make_method, unlearn
 from residuum.methods.rurk import wrong_labels
 from residuum.models import forward
 from residuum.perturbations import FGSM, PGD, Gaussian
@@ -29,18 +29,20 @@ COMMON = {"lr": 0.02, "epochs": 2, "batch_size": 32, "clip": 1.0, "weight_decay"
 
 @pytest.mark.parametrize("attack", ["gaussian", "fgsm", "pgd"])
 def test_without_weights_it_is_gd_and_without_lambda_a_neggrad(attack, original, splits):
-    gd = unlearn(original, splits, GD(**COMMON), seed=2)
-    assert states_equal(gd, unlearn(original, splits, RURK(lambda_f=0, lambda_a=0, attack=attack, **COMMON), seed=2))
-    neggrad = unlearn(original, splits, NegGrad(beta=0.05, **COMMON), seed=2)
+    gd = unlearn(original, splits, GD(**COMMON), seed=2).model
+    assert states_equal(
+        gd, unlearn(original, splits, RURK(lambda_f=0, lambda_a=0, attack=attack, **COMMON), seed=2).model
+    )
+    neggrad = unlearn(original, splits, NegGrad(beta=0.05, **COMMON), seed=2).model
     only_f = RURK(lambda_f=0.05, lambda_a=0, attack=attack, **COMMON)
-    assert states_equal(neggrad, unlearn(original, splits, only_f, seed=2))
+    assert states_equal(neggrad, unlearn(original, splits, only_f, seed=2).model)
 
 
 @pytest.mark.parametrize("attack", ["gaussian", "fgsm", "pgd"])
 def test_at_radius_zero_in_eval_mode_both_weights_add_up(attack, original, splits):
     method = RURK(lambda_f=0.02, lambda_a=0.03, tau=0, attack=attack, bn_mode="eval", v=3, **COMMON)
-    both = unlearn(original, splits, method, seed=2)
-    sum_of_both = unlearn(original, splits, NegGrad(beta=0.05, bn_mode="eval", **COMMON), seed=2)
+    both = unlearn(original, splits, method, seed=2).model
+    sum_of_both = unlearn(original, splits, NegGrad(beta=0.05, bn_mode="eval", **COMMON), seed=2).model
     for a, b in zip(both.parameters(), sum_of_both.parameters(), strict=True):
         assert torch.allclose(a, b, atol=1e-5)
 
@@ -109,10 +111,9 @@ def test_flags_of_every_module_survive_the_attack_and_no_gradient_is_left(attack
 
 @pytest.mark.parametrize(("attack", "extra"), [("gaussian", 0), ("fgsm", 1), ("pgd", 3)])
 def test_passes_count_the_search(attack, extra, original, splits):
-    context = Context(1)
     method = RURK(attack=attack, attack_steps=3, v=2, epochs=1, batch_size=999)
-    unlearn(original, splits, method, seed=1, context=context)
-    assert context.passes == len(splits.retain) + (1 + 2 + 2 * extra) * len(splits.forget)
+    done = unlearn(original, splits, method, seed=1)
+    assert done.passes == len(splits.retain) + (1 + 2 + 2 * extra) * len(splits.forget)
 
 
 @pytest.mark.parametrize("attack", ["gaussian", "fgsm", "pgd"])
@@ -120,20 +121,11 @@ def test_it_forgets_what_was_perturbed_and_keeps_the_retain_set(attack, original
     settings = {"epochs": 6, "lr": 0.02, "batch_size": 32, "tau": 0.1, "lambda_f": 0.03, "attack_steps": 2}
     right = []
     for lambda_a in (0.0, 0.06):
-        after = unlearn(original, splits, RURK(attack=attack, lambda_a=lambda_a, **settings), seed=1)
+        after = unlearn(original, splits, RURK(attack=attack, lambda_a=lambda_a, **settings), seed=1).model
         moved = Gaussian(0.1)(after, splits.forget.x, splits.forget.y, generator(9))
         right.append(after.eval()(moved).argmax(1).eq(splits.forget.y).double().mean().item())
         assert forward(after, splits.retain).argmax(1).eq(splits.retain.y).double().mean() > 0.85
     assert right[1] < right[0]
-
-
-def test_projected_noisy_steps_stay_in_the_ball(original, splits):
-    norm = sum(p.detach().square().sum() for p in original.parameters()).sqrt().item()
-    method = RURK(radius=0.9 * norm, sigma=0.01, noise="langevin", epochs=1)
-    after = unlearn(original, splits, method, seed=1)
-    assert sum(p.detach().square().sum() for p in after.parameters()).sqrt().item() <= 0.9 * norm * (1 + 1e-5)
-    again = unlearn(original, splits, RURK(radius=0.9 * norm, epochs=1), seed=1)
-    assert not states_equal(after, again)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +139,6 @@ def test_projected_noisy_steps_stay_in_the_ball(original, splits):
         ({"attack_steps": 0}, "attack_steps: .*greater than or equal to 1"),
         ({"attack_rate": 0}, "attack_rate: .*greater than 0"),
         ({"sigma": -1}, "sigma: .*greater than or equal to 0"),
-        ({"radius": 0}, "radius: .*greater than 0"),
     ],
 )
 def test_wrong_settings_are_refused_with_the_range(settings, message):

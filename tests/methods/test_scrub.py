@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from residuum.methods import GD, SCRUB, Context, make_method, unlearn
+from residuum.methods import GD, SCRUB, make_method, unlearn
 from residuum.methods.scrub import distillation, teacher_of
 from residuum.models import forward
 from residuum.training import Batch
@@ -43,14 +43,14 @@ def test_divergence_is_a_mean_over_the_batch():
 
 
 def test_without_epochs_it_is_the_original(original, splits):
-    assert states_equal(original, unlearn(original, splits, SCRUB(epochs=0), seed=1))
+    assert states_equal(original, unlearn(original, splits, SCRUB(epochs=0), seed=1).model)
 
 
 def test_without_climb_and_teacher_it_is_gd_bit_for_bit(original, splits):
     common = {"epochs": 2, "lr": 0.02, "batch_size": 32, "weight_decay": 1e-4}
-    gd = unlearn(original, splits, GD(**common), seed=5)
-    assert states_equal(gd, unlearn(original, splits, SCRUB(msteps=0, alpha=0, gamma=1, **common), seed=5))
-    assert not states_equal(gd, unlearn(original, splits, SCRUB(msteps=1, alpha=0, gamma=1, **common), seed=5))
+    gd = unlearn(original, splits, GD(**common), seed=5).model
+    assert states_equal(gd, unlearn(original, splits, SCRUB(msteps=0, alpha=0, gamma=1, **common), seed=5).model)
+    assert not states_equal(gd, unlearn(original, splits, SCRUB(msteps=1, alpha=0, gamma=1, **common), seed=5).model)
 
 
 def gradient_of_first_climb(model, splits, *, training: bool) -> float:
@@ -68,13 +68,13 @@ def test_the_first_climb_has_zero_gradient_in_eval_mode_only(original, splits):
 
 def test_the_climb_does_nothing_in_eval_mode_without_weight_decay(original, splits):
     frozen = SCRUB(epochs=1, lr=0.1, gamma=0, alpha=0, bn_mode="eval", weight_decay=0, batch_size=256)
-    after = unlearn(original, splits, frozen, seed=1)
+    after = unlearn(original, splits, frozen, seed=1).model
     assert torch.allclose(forward(after, splits.forget), forward(original, splits.forget), atol=1e-4)
 
 
 def test_the_climb_raises_the_divergence_on_the_forget_set_in_train_mode(original, splits):
-    after = unlearn(original, splits, SCRUB(epochs=4, msteps=4, lr=0.02, gamma=0.01, alpha=0), seed=1)
-    without = unlearn(original, splits, SCRUB(epochs=4, msteps=0, lr=0.02, gamma=0.01, alpha=0), seed=1)
+    after = unlearn(original, splits, SCRUB(epochs=4, msteps=4, lr=0.02, gamma=0.01, alpha=0), seed=1).model
+    without = unlearn(original, splits, SCRUB(epochs=4, msteps=0, lr=0.02, gamma=0.01, alpha=0), seed=1).model
     teacher = forward(original, splits.forget)
     climbed, drifted = (distillation(teacher, forward(model, splits.forget), 4.0) for model in (after, without))
     assert climbed > 2 * drifted
@@ -84,7 +84,7 @@ def test_obeying_keeps_the_student_near_the_teacher_on_the_retain_set(original, 
     teacher = forward(original, splits.retain)
 
     def distance(alpha: float) -> float:
-        after = unlearn(original, splits, SCRUB(epochs=3, lr=0.02, alpha=alpha, gamma=0), seed=1)
+        after = unlearn(original, splits, SCRUB(epochs=3, lr=0.02, alpha=alpha, gamma=0), seed=1).model
         return distillation(teacher, forward(after, splits.retain), 4.0).item()
 
     assert distance(1.0) < 0.5 * distance(0.0)
@@ -103,7 +103,7 @@ def test_the_teacher_stays_the_original_whatever_becomes_of_the_student(copied, 
 
 
 def test_augmented_inputs_ask_a_copy_of_the_teacher(original, splits):
-    after = unlearn(original, splits, SCRUB(epochs=1, lr=0.02, augment=True), seed=1)
+    after = unlearn(original, splits, SCRUB(epochs=1, lr=0.02, augment=True), seed=1).model
     assert not states_equal(original, after)
 
 
@@ -124,18 +124,17 @@ def test_one_step_of_each_phase_by_hand(original, splits):
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    fast = unlearn(original, splits, method, seed=1)
+    fast = unlearn(original, splits, method, seed=1).model
     for a, b in zip(slow.parameters(), fast.parameters(), strict=True):
         assert torch.allclose(a, b, atol=1e-5)
 
 
 def test_passes_count_both_phases_and_small_forget_batches(original, splits):
-    context = Context(seed=1)
     method = SCRUB(epochs=3, msteps=2, forget_batch_size=5)
-    unlearn(original, splits, method, seed=1, context=context)
-    assert context.passes == 3 * len(splits.retain) + 2 * len(splits.forget)
+    done = unlearn(original, splits, method, seed=1)
+    assert done.passes == 3 * len(splits.retain) + 2 * len(splits.forget)
     steps = []
-    unlearn(original, splits, method, seed=1, context=Context(seed=1, progress=lambda done, total: steps.append(total)))
+    unlearn(original, splits, method, seed=1, progress=lambda done, total: steps.append(total))
     assert steps == [3 * 1 + 2 * math.ceil(len(splits.forget) / 5)] * len(steps)
 
 

@@ -13,9 +13,9 @@ from torch import nn
 
 from residuum.checks import Trial
 from residuum.experiments.experiment import parse_row
-from residuum.methods import GA, GD, RURK, SCRUB, CFk, Context, EUk, NegGrad, SalUn, SoftReset, unlearn
-from residuum.methods.fresh import soften, trainable_parts
+from residuum.methods import GA, GD, RURK, SCRUB, CFk, Context, EUk, NegGrad, Origin, SalUn, SoftReset, unlearn
 from residuum.methods.scrub import teacher_of
+from residuum.methods.start import soften, trainable_parts
 from residuum.models import build_model, forward
 from residuum.models.weights import state_hash
 from residuum.training import Batch, Recipe, TrainingPhase, cross_entropy, fit
@@ -31,17 +31,16 @@ def same(one, other) -> bool:
 
 
 def reset(original, splits, seed=3, **settings):
-    context = Context(seed, recipe=RECIPE)
-    return unlearn(original, splits, SoftReset(**{"epochs": 2, **settings}), seed=seed, context=context)
+    origin = Origin(RECIPE)
+    return unlearn(original, splits, SoftReset(**{"epochs": 2, **settings}), seed=seed, origin=origin).model
 
 
 def test_u1_keep_1_is_gd_with_the_originals_recipe_bit_for_bit(original, splits):
-    contexts = [Context(3, recipe=RECIPE) for _ in range(2)]
-    ours = unlearn(original, splits, SoftReset(keep=1, epochs=2), seed=3, context=contexts[0])
-    gd = unlearn(original, splits, GD(**LOOP), seed=3, context=contexts[1])
-    assert same(ours, gd)
-    assert contexts[0].passes == contexts[1].passes == 2 * len(splits.retain)
-    assert contexts[0].notes == {}
+    ours = unlearn(original, splits, SoftReset(keep=1, epochs=2), seed=3, origin=Origin(RECIPE))
+    gd = unlearn(original, splits, GD(**LOOP), seed=3)
+    assert same(ours.model, gd.model)
+    assert ours.passes == gd.passes == 2 * len(splits.retain)
+    assert ours.notes == {}
 
 
 def test_u2_keep_0_does_not_read_the_original(original, splits):
@@ -50,7 +49,7 @@ def test_u2_keep_0_does_not_read_the_original(original, splits):
         for value in broken.state_dict().values():
             value.fill_(torch.nan if value.is_floating_point() else 99)
     after = [
-        SoftReset(keep=0, epochs=1).edit(copy.deepcopy(m), splits, Context(3, recipe=RECIPE))
+        SoftReset(keep=0, epochs=1).edit(copy.deepcopy(m), splits, Context(3, Origin(RECIPE)))
         for m in (broken, original)
     ]
     assert same(*after)
@@ -85,7 +84,7 @@ def test_u5_every_method_has_the_weights_it_had_before_the_field_existed(row):
 
 
 def test_u5_a_whole_start_calls_no_initialisation(original, splits, monkeypatch):
-    monkeypatch.setattr("residuum.methods.base.soften", lambda *_: pytest.fail("softened"))
+    monkeypatch.setattr("residuum.methods.start.soften", lambda *_: pytest.fail("softened"))
     for method in (
         GD(**LOOP),
         NegGrad(**LOOP),
@@ -94,22 +93,24 @@ def test_u5_a_whole_start_calls_no_initialisation(original, splits, monkeypatch)
         RURK(**LOOP),
         SoftReset(keep=1, **LOOP),
     ):
-        unlearn(original, splits, method, seed=3, context=Context(3, recipe=RECIPE))
+        unlearn(original, splits, method, seed=3, origin=Origin(RECIPE))
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.4])
 def test_u6_rurk_without_weights_is_soft_reset(keep, original, splits):
     rurk = RURK(**{**LOOP, "schedule_epochs": None}, lambda_f=0, lambda_a=0, keep=keep)
-    assert same(unlearn(original, splits, rurk, seed=3), reset(original, splits, keep=keep))
+    assert same(unlearn(original, splits, rurk, seed=3).model, reset(original, splits, keep=keep))
 
 
 @pytest.mark.parametrize("settings", [{"blocks": ("conv3", "bn3", "fc")}, {"k": 1}, {}])
 def test_u7_eu_k_and_cf_k_are_two_ends_of_one_dial(settings, original, splits):
     common = {"epochs": 1, "lr": 0.05, **settings}
     for left, right in ((CFk(**common, keep=0), EUk(**common)), (EUk(**common, keep=1), CFk(**common))):
-        assert same(*(unlearn(original, splits, method, seed=3) for method in (left, right)))
-    between = unlearn(original, splits, CFk(epochs=0, keep=0.5, **settings), seed=3).state_dict()
-    start, end = (unlearn(original, splits, CFk(epochs=0, keep=k, **settings), seed=3).state_dict() for k in (1, 0))
+        assert same(*(unlearn(original, splits, method, seed=3).model for method in (left, right)))
+    between = unlearn(original, splits, CFk(epochs=0, keep=0.5, **settings), seed=3).model.state_dict()
+    start, end = (
+        unlearn(original, splits, CFk(epochs=0, keep=k, **settings), seed=3).model.state_dict() for k in (1, 0)
+    )
     for name, value in between.items():
         if value.is_floating_point() and not torch.equal(start[name], end[name]):
             assert torch.equal(value, 0.5 * start[name] + 0.5 * end[name])
@@ -131,14 +132,14 @@ def test_u8_the_teacher_is_asked_before_the_start_is_softened(original, splits, 
     monkeypatch.setattr(
         "residuum.methods.scrub.forward", lambda model, s, **_: asked.append(copy.deepcopy(model)) or forward(model, s)
     )
-    after = unlearn(original, splits, SCRUB(keep=0.5, epochs=1), seed=3)
+    after = unlearn(original, splits, SCRUB(keep=0.5, epochs=1), seed=3).model
     assert all(same(model, original) for model in asked)
     assert not same(after, original)
 
 
 def test_salun_mixes_selected_weights_only(original, splits):
     method = SalUn(share=0.2, keep=0.5, epochs=0)
-    after = unlearn(original, splits, method, seed=3)
+    after = unlearn(original, splits, method, seed=3).model
     pairs = zip(after.parameters(), original.parameters(), strict=True)
     moved = sum(int(a.ne(b).sum()) for a, b in pairs)
     total = sum(p.numel() for p in original.parameters())
@@ -153,18 +154,18 @@ def test_ga_refuses_a_softened_start():
 @pytest.mark.parametrize("method", [GD, SoftReset, CFk, SalUn])
 def test_frozen_statistics_are_refused_with_a_softened_start(method, original, splits):
     with pytest.raises(InputError, match=r"expected bn_mode='train' with keep=0\.5, got 'eval'"):
-        unlearn(original, splits, method(keep=0.5, bn_mode="eval", lr=0.01), seed=3, context=Context(3, recipe=RECIPE))
+        unlearn(original, splits, method(keep=0.5, bn_mode="eval", lr=0.01), seed=3, origin=Origin(RECIPE))
 
 
 def test_frozen_statistics_are_no_matter_without_batch_norm(splits):
     model = build_model("mlp", splits.train.shape, 3, width=8, seed=1)
-    assert not same(model, unlearn(model, splits, GD(keep=0.5, bn_mode="eval", epochs=1), seed=3))
+    assert not same(model, unlearn(model, splits, GD(keep=0.5, bn_mode="eval", epochs=1), seed=3).model)
 
 
 def test_settings_left_none_are_the_originals_and_given_ones_are_kept(original, splits):
-    filled = SoftReset(lr=0.2).filled(Context(1, recipe=RECIPE))
+    filled = SoftReset(lr=0.2).recipe.resolved(RECIPE)
     taken = {"momentum": 0.9, "weight_decay": 1e-3, "batch_size": 32, "clip": 1.0, "augment": False}
-    assert {**taken, "lr": 0.2}.items() <= filled.settings.items()
+    assert {**taken, "lr": 0.2}.items() <= vars(filled).items()
 
 
 def test_the_defaults_are_the_settings_that_were_validated():
@@ -180,10 +181,10 @@ def test_batches_are_a_quarter_of_the_originals_and_its_own_with_batch_norm(orig
 
 
 def test_an_unknown_recipe_is_asked_for_and_never_replaced_by_another(original, splits):
-    with pytest.raises(InputError, match=r"soft_reset trains as the original was trained, .*Context\(seed, recipe=\)"):
+    with pytest.raises(InputError, match=r"soft_reset trains as the original was trained, .*Origin\(recipe=\)"):
         unlearn(original, splits, SoftReset(epochs=0), seed=1)
     whole = {**LOOP, "momentum": 0.9, "optimiser": "sgd"}
-    assert same(unlearn(original, splits, SoftReset(**whole), seed=3), reset(original, splits))
+    assert same(unlearn(original, splits, SoftReset(**whole), seed=3).model, reset(original, splits))
 
 
 @pytest.mark.parametrize(("share", "epochs"), [(0.5, 3), (0.49, 2), (0.01, 1), (1, 6)])
@@ -197,29 +198,31 @@ def test_batches_can_be_a_share_of_the_originals(share, size, original, splits):
 
 
 def test_the_initial_weights_can_be_walked_back_to(initial, original, splits):
-    context = Context(3, initial=initial.state_dict(), recipe=RECIPE)
-    start = unlearn(original, splits, SoftReset(keep=0, epochs=0, fresh="initial"), seed=3, context=context)
+    origin = Origin(RECIPE, initial.state_dict())
+    done = unlearn(original, splits, SoftReset(keep=0, epochs=0, fresh="initial"), seed=3, origin=origin)
+    start = done.model
     assert all(torch.equal(a, b) for a, b in zip(start.parameters(), initial.parameters(), strict=True))
-    half = unlearn(original, splits, SoftReset(keep=0.5, epochs=0, fresh="initial"), seed=3, context=context)
+    done = unlearn(original, splits, SoftReset(keep=0.5, epochs=0, fresh="initial"), seed=3, origin=origin)
+    half = done.model
     assert torch.equal(half.fc.weight, 0.5 * original.fc.weight + 0.5 * initial.fc.weight)
 
 
 @pytest.mark.parametrize("saw", [None, "all"])
 def test_initial_weights_that_may_know_the_forget_samples_are_refused(saw, initial, original, splits):
-    context = Context(3, initial=initial.state_dict(), recipe=RECIPE)
-    context.initial_saw = None if saw is None else frozenset(splits.forget.ids[:1])
+    seen = None if saw is None else frozenset(splits.forget.ids[:1])
+    origin = Origin(RECIPE, initial.state_dict(), seen)
     with pytest.raises(InputError, match="have seen samples to forget, or nobody says"):
-        unlearn(original, splits, SoftReset(fresh="initial"), seed=3, context=context)
-    context.initial_saw = frozenset(splits.retain.ids)
-    unlearn(original, splits, SoftReset(fresh="initial", epochs=0), seed=3, context=context)
+        unlearn(original, splits, SoftReset(fresh="initial"), seed=3, origin=origin)
+    origin = replace(origin, seen=frozenset(splits.retain.ids))
+    unlearn(original, splits, SoftReset(fresh="initial", epochs=0), seed=3, origin=origin)
 
 
 def test_initial_weights_must_be_known_and_the_models_own(original, splits):
     with pytest.raises(InputError, match="soft_reset: fresh='initial' needs initial weights"):
-        unlearn(original, splits, SoftReset(fresh="initial"), seed=3, context=Context(3, recipe=RECIPE))
-    other = Context(3, initial={"conv1.weight": torch.zeros(2)}, recipe=RECIPE)
+        unlearn(original, splits, SoftReset(fresh="initial"), seed=3, origin=Origin(RECIPE))
+    origin = Origin(RECIPE, {"conv1.weight": torch.zeros(2)})
     with pytest.raises(InputError, match=r"no 'conv1\.weight' of shape"):
-        unlearn(original, splits, SoftReset(fresh="initial"), seed=3, context=other)
+        unlearn(original, splits, SoftReset(fresh="initial"), seed=3, origin=origin)
 
 
 def test_statistics_are_mixed_or_reset(original, splits):
@@ -231,11 +234,12 @@ def test_statistics_are_mixed_or_reset(original, splits):
 
 
 def test_notes_say_how_far_each_layer_turned(original, splits):
-    context = Context(3, recipe=RECIPE)
-    start = unlearn(original, splits, SoftReset(epochs=0), seed=3, context=context)
+    origin = Origin(RECIPE)
+    done = unlearn(original, splits, SoftReset(epochs=0), seed=3, origin=origin)
+    start = done.model
     a, b = start.conv2.weight.flatten(), original.conv2.weight.flatten()
-    assert context.notes["cosines"]["conv2"] == pytest.approx((a @ b / a.norm() / b.norm()).item(), abs=1e-5)
-    assert set(context.notes["cosines"]) == {"conv1", "bn1", "conv2", "bn2", "conv3", "bn3", "fc"}
+    assert done.notes["cosines"]["conv2"] == pytest.approx((a @ b / a.norm() / b.norm()).item(), abs=1e-5)
+    assert set(done.notes["cosines"]) == {"conv1", "bn1", "conv2", "bn2", "conv3", "bn3", "fc"}
 
 
 def test_shared_weights_are_mixed_once_and_frozen_ones_stay():

@@ -40,18 +40,18 @@ def test_infinite_alpha_leaves_every_weight():
 def test_huge_alpha_is_the_identity(original, splits):
     method = SSD(alpha=1e30, dampening=0.0, reference="full")
     with pytest.warns(ResiduumWarning, match="no weight was dampened"):
-        after = weights(unlearn(original, splits, method, seed=1))
+        after = weights(unlearn(original, splits, method, seed=1).model)
     before = weights(original)
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 def test_zero_alpha_and_dampening_zero_exactly_the_weights_that_matter(original, splits):
-    context = Context(seed=1)
-    after = weights(unlearn(original, splits, SSD(alpha=0, dampening=0), seed=1, context=context))
+    done = unlearn(original, splits, SSD(alpha=0, dampening=0), seed=1)
+    after = weights(done.model)
     forget = batch_importance(original, splits.forget, size=len(splits.forget), seed=0)
     for name, weight in weights(original).items():
         assert torch.equal(after[name], torch.where(forget[name] > 0, torch.zeros_like(weight), weight))
-    assert context.notes["dampened_weights"] == sum(int(f.gt(0).sum()) for f in forget.values()) > 0
+    assert done.notes["dampened_weights"] == sum(int(f.gt(0).sum()) for f in forget.values()) > 0
 
 
 def test_scaling_the_loss_changes_nothing(original, splits):
@@ -63,7 +63,7 @@ def test_scaling_the_loss_changes_nothing(original, splits):
 
 
 def test_no_weight_grows_and_buffers_stay(original, splits):
-    after = unlearn(original, splits, SSD(alpha=0.5, dampening=3.0), seed=1)
+    after = unlearn(original, splits, SSD(alpha=0.5, dampening=3.0), seed=1).model
     for name, weight in weights(original).items():
         assert bool((weights(after)[name].abs() <= weight.abs()).all())
     assert any(not torch.equal(w, weights(after)[n]) for n, w in weights(original).items())
@@ -79,16 +79,15 @@ def test_batch_importance_squares_the_mean_gradient(original, splits):
 
 
 def test_both_sets_have_batches_of_one_size(original, splits):
-    context = Context(seed=1)
-    unlearn(original, splits, SSD(batch_size=128), seed=1, context=context)
-    assert context.notes["batch_size"] == len(splits.forget) < 128
-    assert context.passes == len(splits.forget) + len(splits.train)
+    done = unlearn(original, splits, SSD(batch_size=128), seed=1)
+    assert done.notes["batch_size"] == len(splits.forget) < 128
+    assert done.passes == len(splits.forget) + len(splits.train)
 
 
 def test_reference_batching_cuts_both_sets_alike_with_a_smaller_last_batch(original, splits):
-    context = Context(seed=1)
-    after = unlearn(original, splits, SSD(alpha=2, batch_size=50, batching="reference"), seed=1, context=context)
-    seed = child_seed(context.batch_seed, "ssd")
+    done = unlearn(original, splits, SSD(alpha=2, batch_size=50, batching="reference"), seed=1)
+    after = done.model
+    seed = child_seed(Context(1).batch_seed, "ssd")
     importances = []
     for samples in (splits.forget, splits.train):
         assert len(samples) % 50  # 20 forgotten samples are one batch of 20, 120 are two of 50 and one of 20
@@ -105,24 +104,22 @@ def test_reference_batching_cuts_both_sets_alike_with_a_smaller_last_batch(origi
     for name, weight in weights(original).items():
         factor = torch.where(forget[name] > 2 * rest[name], rest[name] / forget[name], 1.0)
         assert torch.allclose(weights(after)[name], weight * factor, rtol=1e-4, atol=1e-7)
-    assert context.notes["batch_size"] == 50
-    equal = unlearn(original, splits, SSD(alpha=2, batch_size=50), seed=1)
+    assert done.notes["batch_size"] == 50
+    equal = unlearn(original, splits, SSD(alpha=2, batch_size=50), seed=1).model
     assert any(not torch.allclose(w, weights(equal)[name]) for name, w in weights(after).items())
 
 
 def test_a_row_that_is_the_original_says_so(original, splits):
-    context = Context(seed=1)
     with pytest.warns(ResiduumWarning, match="no weight was dampened"):
-        unlearn(original, splits, SSD(alpha=1e30), seed=1, context=context)
-    assert context.notes["unchanged"] is True
-    changed = Context(seed=1)
-    unlearn(original, splits, SSD(alpha=0.5), seed=1, context=changed)
-    assert "unchanged" not in changed.notes
+        done = unlearn(original, splits, SSD(alpha=1e30), seed=1)
+    assert done.unchanged
+    changed = unlearn(original, splits, SSD(alpha=0.5), seed=1)
+    assert not changed.unchanged
 
 
 def test_reference_may_be_the_retain_set(original, splits):
     def after(reference: str, part):
-        return weights(unlearn(original, part, SSD(alpha=1, reference=reference), seed=1))
+        return weights(unlearn(original, part, SSD(alpha=1, reference=reference), seed=1).model)
 
     canary = replace(splits, train=Samples(splits.train.x * float("nan"), splits.train.y, splits.train.ids))
     kept = after("retain", canary)

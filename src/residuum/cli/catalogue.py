@@ -82,8 +82,10 @@ def _plugin(thing: Any) -> Entry:  # noqa: ANN401 (a class, a function, a bluepr
     if hasattr(thing, "words"):
         return Entry(thing.words["meaning"])
     shown = getattr(thing, "network", thing)
-    fields = dataclasses.fields(shown) if dataclasses.is_dataclass(shown) else ()
     about = (inspect.getdoc(shown) or "").partition("\n")[0]
+    if hasattr(shown, "setting_owners"):  # a method
+        return Entry(about, shown().settings)
+    fields = dataclasses.fields(shown) if dataclasses.is_dataclass(shown) else ()
     return Entry(about, {field.name: field.default for field in fields if not callable(field.default)})
 
 
@@ -102,7 +104,9 @@ def _rows(module: str, table: ast.AST) -> Iterator[tuple[str, Definition]]:
 
 def _entry(module: str, definition: ast.AST) -> Entry:
     about = (ast.get_docstring(definition) or "").partition("\n")[0]  # type: ignore[arg-type]
-    return Entry(about, _settings(module, definition) if isinstance(definition, ast.ClassDef) else {})
+    fields = _settings(module, definition) if isinstance(definition, ast.ClassDef) else {}
+    flat = [value.items() if isinstance(value, dict) else [(name, value)] for name, value in fields.items()]
+    return Entry(about, {name: value for items in flat for name, value in items})
 
 
 def _settings(module: str, definition: ast.ClassDef) -> dict[str, Any]:
@@ -111,8 +115,16 @@ def _settings(module: str, definition: ast.ClassDef) -> dict[str, Any]:
     for base in reversed(definition.bases):
         home, node = _found(module, ast.unparse(base))
         settings |= _settings(home, node) if isinstance(node, ast.ClassDef) else {}
-    own = {name: value for name, value in _declared(definition).items() if name not in ("name", "title")}
-    return settings | {name: _value(module, value) for name, value in own.items()}
+    fields = {name: value for name, value in _declared(definition).items() if name not in ("name", "title")}
+    return settings | {name: _default(module, value) for name, value in fields.items()}
+
+
+def _default(module: str, node: ast.expr) -> Any:  # noqa: ANN401 (a setting is of any type)
+    """Return the default of a field; of a value of several settings, such as a recipe, their defaults by name."""
+    home, kind = _found(module, ast.unparse(node.func)) if isinstance(node, ast.Call) else (module, node)
+    if not isinstance(node, ast.Call) or not isinstance(kind, ast.ClassDef):
+        return _value(module, node)
+    return _settings(home, kind) | {str(key.arg): _value(module, key.value) for key in node.keywords}
 
 
 def _declared(definition: ast.AST) -> dict[str, ast.expr]:

@@ -27,7 +27,7 @@ from residuum.experiments.settings import (
 )
 from residuum.experiments.stages import measured
 from residuum.experiments.store import Stage, Store
-from residuum.methods import NTK, Context, GradientMethod, Method, make_method, unlearn
+from residuum.methods import NTK, SCRUB, GradientMethod, InheritedRecipe, Method, Origin, make_method, unlearn
 from residuum.training import Progress, Recipe, TrainingPhase, cross_entropy, fit
 from residuum.types import InputError, Samples, Splits
 
@@ -44,7 +44,7 @@ TINY = 1e-30  # a tolerance that is not reached
 READINGS = 3  # how often an evaluation shows retained and test samples to a model
 
 Seconds = dict[str, float]  # by kind of stage
-R = TypeVar("R", bound=Recipe)
+R = TypeVar("R", Recipe, InheritedRecipe)
 
 
 class _Enough(Stopped):
@@ -143,21 +143,23 @@ def in_small_batches(recipe: R, most: int, share: float = 1.0) -> R:
     >>> small.batch_size, small.max_iters
     (32, 40)
     """
-    sizes = {name: getattr(recipe, name, None) for name in ("batch_size", "forget_batch_size")}
-    changes: dict[str, Any] = {name: most for name, size in sizes.items() if size is not None and size > most}
+    smaller = max(1.0, (recipe.batch_size or most) / most)
+    changes: dict[str, Any] = {"batch_size": most} if smaller > 1 else {}
     if recipe.max_iters is not None:
-        more = recipe.batch_size / most if "batch_size" in changes else 1.0
-        changes["max_iters"] = round(recipe.max_iters * more * share)
+        changes["max_iters"] = round(recipe.max_iters * smaller * share)
     return replace(recipe, **changes)
 
 
 def as_probe(method: Method, batch_size: int, share: float) -> Method:
     """Return the method as it is tried: in small batches, or with as many iterations as all samples may need."""
     if isinstance(method, GradientMethod):
-        return in_small_batches(method, batch_size, share)
+        changes: dict[str, Any] = {"recipe": in_small_batches(method.recipe, batch_size, share)}
+        if isinstance(method, SCRUB) and method.forget_batch_size is not None:
+            changes["forget_batch_size"] = min(method.forget_batch_size, batch_size)
+        return replace(method, **changes)
     if isinstance(method, NTK):
-        fewer = min(method.max_iterations, ITERATIONS)
-        return replace(method, max_iterations=fewer, tolerance=TINY, memory_mib=share * method.memory_mib)
+        fewer: dict[str, Any] = {"max_iterations": min(method.max_iterations, ITERATIONS), "tolerance": TINY}
+        return replace(method, **fewer | {"memory_mib": share * method.memory_mib})
     return method
 
 
@@ -242,9 +244,9 @@ class _Estimate:
         small = as_probe(method, self.batch_size, share)
 
         def work(progress: Progress) -> None:
-            context = Context(0, initial=self.models[1].state_dict(), progress=progress, recipe=recipe)
+            origin = Origin(recipe, self.models[1].state_dict())
             with self.autocast() if steps else nullcontext():
-                unlearn(self.models[0], few, small, seed=0, context=context)
+                unlearn(self.models[0], few, small, seed=0, origin=origin, progress=progress)
 
         tries = 1 if steps else 2  # the first finds nothing prepared
         try:

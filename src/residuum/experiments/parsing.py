@@ -15,7 +15,7 @@ from residuum.auditing.probes import PROBES, Probe
 from residuum.data.files import read_lines
 from residuum.data.ids import read_ids
 from residuum.experiments.settings import AuditSettings, Scenario
-from residuum.methods import first_problem, make_method, methods
+from residuum.methods import Method, first_problem, make_method, methods
 from residuum.perturbations import PERTURBATIONS, Perturbation
 from residuum.types import InputError, unknown_name
 
@@ -68,8 +68,9 @@ def field_type(kind: Any, path: Sequence[str]) -> Any:  # noqa: ANN401 (types)
 
 
 def read_fields(kind: Any, given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 (types)
-    """Return what texts mean for the fields of a dataclass."""
-    return {key: read_as(field_type(kind, [key]), value) for key, value in given.items()}
+    """Return what texts mean for the fields of a dataclass, or for the settings of a method."""
+    owners = kind.setting_owners() if isinstance(kind, type) and issubclass(kind, Method) else {}
+    return {key: read_as(field_type(owners.get(key, kind), [key]), value) for key, value in given.items()}
 
 
 def read_as(kind: Any, value: Any) -> Any:  # noqa: ANN401 (types, texts and plain values)

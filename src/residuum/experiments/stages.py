@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from residuum.experiments.settings import (
     UnlearnSettings,
 )
 from residuum.files import read_arrays, write_arrays
-from residuum.methods import Context, make_method, methods, unlearn
+from residuum.methods import Origin, make_method, methods, unlearn
 from residuum.metrics import Relearning, accuracy, evaluate, mean_loss
 from residuum.models import MODELS, build_model, forward, init_from, load_weights, save_weights
 from residuum.parallel import SINGLE_PROCESS, Team
@@ -86,18 +87,17 @@ def unlearn_stage(settings: UnlearnSettings, parents: Folders, folder: Path, tea
     method = make_method(settings.method, settings.settings)
     start.to(team.device if method.accelerated else "cpu")
     seed = request_seed(settings.seed, len(settings.requests))
-    context = Context(seed, initial=load_file(parents["original"] / INITIAL), team=team)
-    context.recipe = settings.recipe
-    context.initial_saw = settings.pretrained.ids_seen() if settings.pretrained else frozenset()
-    context.progress = printed_progress(f"unlearn {settings.name} (seed {settings.seed})", team)
+    origin = Origin(settings.recipe, load_file(parents["original"] / INITIAL))
+    if settings.pretrained:
+        origin = replace(origin, seen=settings.pretrained.ids_seen())
+    progress = printed_progress(f"unlearn {settings.name} (seed {settings.seed})", team)
     with measured(settings.threads) as record:
         try:
-            model = unlearn(start, splits, method, seed=seed, context=context)
+            done = unlearn(start, splits, method, seed=seed, origin=origin, progress=progress, team=team)
         except InputError as error:  # what the method does not like is its row's failure, not the run's
             raise MethodError(str(error)) from error
-    unchanged = bool(context.notes.pop("unchanged", False))
-    record |= {"passes": context.passes, "notes": context.notes, "unchanged": unchanged}
-    save_weights(model.cpu(), folder / MODEL)
+    record |= {"passes": done.passes, "notes": done.notes, "unchanged": done.unchanged}
+    save_weights(done.model.cpu(), folder / MODEL)
     write_record(folder, record, *(getattr(splits, part) for part in method.parts_read))
 
 

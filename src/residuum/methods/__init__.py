@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from residuum.methods.amun import AMUN
-from residuum.methods.base import Context, GradientMethod, Method, first_problem
+from residuum.methods.base import GradientMethod, Method, component, first_problem
 from residuum.methods.cf_k import CFk
+from residuum.methods.context import Context, Origin, Unlearning
 from residuum.methods.cr import CR
 from residuum.methods.ct import CT
 from residuum.methods.eu_k import EUk
@@ -18,6 +19,7 @@ from residuum.methods.fisher import Fisher
 from residuum.methods.ga import GA
 from residuum.methods.gd import GD
 from residuum.methods.guard import check_answer, guarded
+from residuum.methods.inherited import InheritedRecipe
 from residuum.methods.msg import MSG
 from residuum.methods.neggrad import NegGrad
 from residuum.methods.ngd import NGD
@@ -28,9 +30,12 @@ from residuum.methods.salun import SalUn
 from residuum.methods.scrub import SCRUB
 from residuum.methods.soft_reset import SoftReset
 from residuum.methods.ssd import SSD
+from residuum.methods.start import KnownStart, Layers, Start
 from residuum.methods.teacher import Teacher
 from residuum.models import check_model, private_copy
+from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.plugins import Table
+from residuum.training import Progress
 from residuum.types import InputError, Splits
 
 BUILT_IN: tuple[type[Method], ...] = (
@@ -65,39 +70,53 @@ def make_method(name: str, settings: Mapping[str, Any] | None = None) -> Method:
 
 
 def unlearn(
-    model: nn.Module, splits: Splits, method: str | Method, *, seed: int, context: Context | None = None
-) -> nn.Module:
-    """Return an unlearned copy of `model`, which stays as it is.
+    model: nn.Module,
+    splits: Splits,
+    method: str | Method,
+    *,
+    seed: int,
+    origin: Origin | None = None,
+    progress: Progress | None = None,
+    team: Team = SINGLE_PROCESS,
+) -> Unlearning:
+    """Return an unlearned copy of `model`, which stays as it is, with what it cost and the method's notes.
 
-    `method` is a name ("rurk") or a configured method (`RURK(tau=0.03)`); `context`, when given, has the same seed and
-    collects the number of passes and the method's notes, `unchanged` among them if what it returns is the original,
-    bit for bit.
     A method that raises, returns no usable model or writes into `splits` is a MethodError that names it.
+
+    Args:
+        model: The original.
+        splits: What to forget, what to retain, and the other parts of the data.
+        method: A name ("rurk") or a configured method (`RURK(tau=0.03)`).
+        seed: Seed of batches, noise and fresh weights.
+        origin: How the original was trained and from which weights, where a method needs to know.
+        progress: Called with steps done and steps to do.
+        team: The processes that share the work.
 
     >>> from residuum import build_model, load_dataset, make_splits
     >>> splits = make_splits(load_dataset("iris"), forget_fraction=0.1, test_size=30)
     >>> original = build_model("mlp", (4,), 3, seed=0)
-    >>> forgetful = unlearn(original, splits, "gd", seed=1)
+    >>> unlearning = unlearn(original, splits, "gd", seed=1)
+    >>> unlearning.passes == 10 * len(splits.retain), unlearning.unchanged
+    (True, False)
     """
-    chosen = make_method(method) if isinstance(method, str) else method
+    method = make_method(method) if isinstance(method, str) else method
     check_model(model, splits.retain, splits.classes)
-    if reason := why_refused(chosen, splits):
+    if reason := why_refused(method, splits):
         raise InputError(reason)
-    context = context or Context(seed)
-    if context.seed != seed:
-        raise InputError(f"expected one seed, got seed={seed} and Context({context.seed}); give both the same")
-    with guarded(chosen, splits) as own:
-        answer = chosen.edit(private_copy(model), own, context)
-    result = check_answer(chosen, model, answer, splits, context)
-    if same_bits(result, model):
-        context.notes["unchanged"] = True
-    return result
+    context = Context(seed, origin or Origin(), progress, team)
+    if method.needs_recipe and context.origin.recipe is None:
+        how = f"{method.name} trains as the original was trained, which is not known"
+        raise InputError(f"{how}; give its recipe: origin=Origin(recipe=)")
+    with guarded(method, splits) as private_splits:
+        answer = method.edit(private_copy(model), private_splits, context)
+    result = check_answer(method, model, answer, splits, context)
+    return Unlearning(result, context.passes, context.notes, unchanged=same_bits(result, model))
 
 
 def why_refused(method: Method, splits: Splits) -> str | None:
     """Return why a method cannot carry out this request, if so."""
-    with guarded(method, splits) as own:
-        return method.refusal(own)
+    with guarded(method, splits) as private_splits:
+        return method.refusal(private_splits)
 
 
 def same_bits(one: nn.Module, other: nn.Module) -> bool:

@@ -5,24 +5,23 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.base import Context
-from residuum.methods.gd import GD
+from residuum.methods.base import GradientMethod, component
+from residuum.methods.context import Context
 from residuum.methods.streams import joined
 from residuum.models import device_of, evaluating, private_copy, space_of
 from residuum.models.inference import rows_at_once
 from residuum.perturbations.gradient import loss_gradient
-from residuum.training import STRICT, Positive
+from residuum.training import Positive, Recipe
 from residuum.types import Samples, Splits
 
 STEPS = 50
 STEP = 0.1  # of the radius
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class AMUN(GD):
+@component
+class AMUN(GradientMethod):
     """Adversarial unlearning: descend L on S_r, S_f with its *true* labels, and {(x_adv, o's label of it)}, shuffled.
 
     x_adv is the first input that the original o misreads on the way of an untargeted l2 attack from x: 50 steps of a
@@ -37,23 +36,22 @@ class AMUN(GD):
 
     name: ClassVar[str] = "amun"
     title: ClassVar[str] = "AMUN"
-    reads: ClassVar[frozenset[str]] = frozenset({"retain", "forget"})
     moves_inputs: ClassVar[bool] = True
 
-    epochs: Annotated[int, Field(ge=0)] = 10
-    weight_decay: float = 5e-4
+    recipe: Recipe = Recipe(weight_decay=5e-4)
     eps: Positive = 0.04
     max_doublings: Annotated[int, Field(ge=0)] = 12
     keep_forget: bool = True
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Attack the copy, then train it on the merged samples."""
-        found = nearest_errors(model, splits.forget, self.eps, self.max_doublings)
-        context.passes += found.passes
-        context.notes |= found.notes(splits.forget)
+        errors = nearest_errors(model, splits.forget, self.eps, self.max_doublings)
+        context.passes += errors.passes
+        context.notes |= errors.notes(splits.forget)
         forget = (splits.forget,) if self.keep_forget else ()
-        merged = dataclasses.replace(splits, retain=joined(splits.retain, *forget, found.samples(splits.forget)))
-        self.descend(model, merged, context, self.phases)
+        merged = dataclasses.replace(splits, retain=joined(splits.retain, *forget, errors.samples(splits.forget)))
+        self.soften(model, splits, context)
+        self.descend(model, merged, context)
         return model
 
 

@@ -3,64 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
 
 import torch
-from pydantic import ValidationError
+import torch.nn.functional as F
+from pydantic import ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.fresh import Parts, keeps_statistics, reinitialise, soften, trainable_parts
-from residuum.parallel import SINGLE_PROCESS, Team
-from residuum.training import STRICT, Batch, Fraction, Progress, Recipe, TrainingPhase, fit
-from residuum.types import InputError, Splits, child_seed, unknown_name, warn
+from residuum.methods.context import Context
+from residuum.methods.start import Parts, Start, keeps_statistics, trainable_parts
+from residuum.training import STRICT, Batch, Recipe, TrainingPhase, fit
+from residuum.types import InputError, Samples, Splits, unknown_name
 
 Phases = Callable[[int], Sequence[TrainingPhase]]
+Kind = TypeVar("Kind", bound=type)
 
 
-@dataclasses.dataclass
-class Context:
-    """What a method is given beside model and data, and where it notes what it did.
+def component(kind: Kind) -> Kind:
+    """Make a class a frozen dataclass whose fields are checked and may be given as texts."""
+    return cast(Kind, dataclass(frozen=True, kw_only=True, config=STRICT)(kind))
 
-    `seed` is the run's seed; batches come from its child "unlearn", injected noise from its child "noise".
-    `initial` holds the weights the original started from, where they are known, and `initial_saw` the ids of samples
-    that these were trained on: none for a random start, None where nobody says. `recipe` is the original's training.
-    `team` are the processes that share the work; a method that does not know of it does everything in each of them,
-    with the same result.
-    """
 
-    seed: int
-    initial: Mapping[str, Tensor] | None = None
-    progress: Progress | None = None
-    team: Team = SINGLE_PROCESS
-    passes: int = 0
-    notes: dict[str, Any] = dataclasses.field(default_factory=dict)
-    recipe: Recipe | None = None
-    initial_saw: Container[str] | None = frozenset()
+class Arguments(Protocol):
+    """Arguments of a constructor, as pydantic hands them to a validator."""
 
-    @property
-    def batch_seed(self) -> int:
-        """Seed of the mini-batches: the same for every method of a run."""
-        return child_seed(self.seed, "unlearn")
-
-    @property
-    def noise_seed(self) -> int:
-        """Seed of injected noise."""
-        return child_seed(self.seed, "noise")
-
-    @property
-    def reset_seed(self) -> int:
-        """Seed of fresh weights: the same for every method of a run."""
-        return child_seed(self.batch_seed, "reset")
-
-    def training(self) -> Recipe:
-        """Return the recipe of the original; where it is not known, GD's values, with a warning."""
-        if self.recipe is None:
-            text = "how the original was trained is not known, so GD's values serve; give its recipe: recipe="
-            warn(text)
-        return self.recipe or Recipe(weight_decay=1e-4)
+    kwargs: dict[str, Any] | None
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -71,6 +42,9 @@ class Method(ABC):
     "validation" the method looks at with its defaults (a promise that tests check). `accelerated` methods are given a
     model that may be on a GPU, and bring their inputs to it; the others compute on the CPU. Methods that `moves_inputs`
     look at perturbed copies of samples, as far as the model's inputs allow (`residuum.models.space_of`).
+
+    A field may be a value of several settings, such as `recipe: Recipe = Recipe(epochs=3)`. Its settings are given,
+    shown and recorded like those of the method itself: `GD(lr=0.1)` is `GD(recipe=Recipe(lr=0.1, ...))`.
     """
 
     name: ClassVar[str]
@@ -78,6 +52,76 @@ class Method(ABC):
     reads: ClassVar[frozenset[str]] = frozenset({"retain", "forget"})
     accelerated: ClassVar[bool] = False
     moves_inputs: ClassVar[bool] = False
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **settings: Any) -> None: ...  # noqa: ANN401 (pydantic checks them)
+
+    def __init_subclass__(cls) -> None:
+        """Refuse a field that is a setting of one of the method's values already."""
+        for part, value in cls.values().items():
+            for field in dataclasses.fields(value):
+                if field.name in inspect.get_annotations(cls):
+                    kind = type(value).__name__
+                    how = f"write {part}: {kind} = {kind}({field.name}=...) instead"
+                    raise TypeError(f"{cls.__name__}.{field.name} is a setting of the method's {part}; {how}")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fold(cls, arguments: Arguments) -> Arguments:
+        """Put settings that belong to the method's values into these."""
+        given = arguments.kwargs or {}
+        for part, default in cls.values().items():
+            names = [field.name for field in dataclasses.fields(default)]
+            inside = {name: given.pop(name) for name in names if name in given}
+            value = given.get(part, default)
+            if inside and isinstance(value, type(default)):
+                given[part] = {name: getattr(value, name) for name in names} | inside
+        return arguments
+
+    @classmethod
+    def values(cls) -> dict[str, Any]:
+        """Return the fields that are values of several settings, with their defaults."""
+        fields = {field.name: field.default for field in getattr(cls, "__dataclass_fields__", {}).values()}
+        return {name: default for name, default in fields.items() if dataclasses.is_dataclass(default)}
+
+    @classmethod
+    def setting_owners(cls) -> dict[str, type]:
+        """Return every setting by name, and the class that declares it: the method's, or that of one of its values."""
+        owners: dict[str, type] = {}
+        for field in dataclasses.fields(cls):
+            value = cls.values().get(field.name)
+            inside = [] if value is None else [inner.name for inner in dataclasses.fields(value)]
+            owners |= {field.name: cls} if value is None else dict.fromkeys(inside, type(value))
+        return owners
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The hyper-parameters as plain values, those of the method's values among them."""
+        plain = dataclasses.asdict(self)
+        values = self.values()
+        return {
+            name: value
+            for part, content in plain.items()
+            for name, value in (content.items() if part in values else [(part, content)])
+        }
+
+    @classmethod
+    def configured(cls, settings: Mapping[str, Any]) -> Method:
+        """Return the method with these hyper-parameters, texts accepted, wrong ones refused with the allowed range.
+
+        >>> from residuum.methods import GA
+        >>> GA.configured({"lr": "0.001"}).recipe.lr
+        0.001
+        """
+        names = cls.setting_owners()
+        for key in settings:
+            if key not in names:
+                raise unknown_name(f"setting of {cls.name}", key, names)
+        try:
+            return cls(**settings)
+        except ValidationError as error:
+            raise InputError(f"{cls.name}: {first_problem(error, inside=cls.values())}") from None
 
     @abstractmethod
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
@@ -93,60 +137,44 @@ class Method(ABC):
         return self.reads
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """The hyper-parameters as plain values."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def configured(cls, settings: Mapping[str, Any]) -> Method:
-        """Return the method with these hyper-parameters, texts accepted, wrong ones refused with the allowed range.
-
-        >>> from residuum.methods import GA
-        >>> GA.configured({"lr": "0.001"}).lr
-        0.001
-        """
-        known = [field.name for field in dataclasses.fields(cls)]
-        for key in settings:
-            if key not in known:
-                raise unknown_name(f"setting of {cls.name}", key, known)
-        try:
-            return cls(**settings)
-        except ValidationError as error:
-            raise InputError(f"{cls.name}: {first_problem(error)}") from None
+    def needs_recipe(self) -> bool:
+        """Whether these hyper-parameters leave something to the original's recipe."""
+        return False
 
 
-def first_problem(error: ValidationError) -> str:
+def first_problem(error: ValidationError, inside: Collection[str] = ()) -> str:
     """Return the first complaint of a pydantic error as one line: where, what was expected, what came.
 
     A field with alternatives (a number or a word) has one complaint for each of them, named by a tag such as
-    "constrained-float": they are one complaint here.
+    "constrained-float": they are one complaint here. Settings `inside` these fields are named without the field.
     """
     problem, *others = error.errors()
     place = problem["loc"]
     tagged = len(place) > 1 and isinstance(place[-1], str) and not place[-1].isidentifier()
     place = place[:-1] if tagged else place
     complaints = [problem, *(other for other in others if tagged and other["loc"][:-1] == place)]
-    words = " or ".join(dict.fromkeys(each["msg"].removeprefix("Value error, ") for each in complaints))
-    where = ".".join(map(str, place)) or "settings"
+    words = " or ".join(dict.fromkeys(complaint["msg"].removeprefix("Value error, ") for complaint in complaints))
+    where = ".".join(map(str, place[1:] if place and place[0] in inside else place)) or "settings"
     return f"{where}: {words.replace(' or Input should be', ' or')}, got {problem['input']!r}"
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class GradientMethod(Recipe, Method):
-    """A method that descends a loss with the shared loop; subclasses write `loss`.
+@component
+class GradientMethod(Method):
+    """A method that descends a loss, L(w, S_r) unless a subclass writes `loss`, with the shared loop.
 
-    `keep` < 1 softens the start, once before the loop: w <- keep * w + (1 - keep) * fresh, weights and batch-norm
-    statistics alike, with fresh ones from the network's own initialisation.
+    `recipe` says how to descend, `start` from where: with `keep` < 1 the original's weights are mixed with fresh ones,
+    once before the loop.
     """
 
     accelerated: ClassVar[bool] = True
     main_stream: ClassVar[str] = "retain"
 
-    keep: Fraction = 1.0
+    recipe: Recipe = Recipe()
+    start: Start = Start()
 
-    @abstractmethod
     def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
-        """Return the loss of one step."""
+        """Return the loss of one step: L(w, S_r), the mean cross-entropy of the batch."""
+        return F.cross_entropy(model(batch.x), batch.y)
 
     @property
     def paired_stream(self) -> str | None:
@@ -158,51 +186,55 @@ class GradientMethod(Recipe, Method):
         return [TrainingPhase(self.loss, self.main_stream, self.paired_stream)]
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
-        """Run the shared loop on the copy."""
-        self.descend(model, splits, context, self.phases)
+        """Soften the copy and run the shared loop on it."""
+        self.soften(model, splits, context)
+        self.descend(model, splits, context)
         return model
+
+    def soften(self, model: nn.Module, splits: Splits, context: Context, parts: Parts | None = None) -> None:
+        """Mix the copy's weights, or those of some of its modules, with fresh ones; nothing to do where `keep` is 1."""
+        if self.start.keep == 1:
+            return
+        parts = trainable_parts(model) if parts is None else parts
+        if self.start.keep and self.recipe.bn_mode == "eval" and keeps_statistics(parts):
+            raise InputError(
+                f"{self.name}: expected bn_mode='train' with keep={self.start.keep:g}, got 'eval': mixed batch-norm "
+                "statistics are not those of the mixed weights, so they must be learned again"
+            )
+        try:
+            self.start.soften(parts, splits, context)
+        except InputError as error:
+            raise InputError(f"{self.name}: {error}") from error
 
     def descend(
         self,
         model: nn.Module,
         splits: Splits,
         context: Context,
-        phases: Phases,
+        phases: Phases | None = None,
         *,
-        prepare: Callable[[nn.Module], None] | None = None,
-        **options: Any,  # noqa: ANN401
+        recipe: Recipe | None = None,
+        rate: Callable[[int], float] | None = None,
+        streams: Mapping[str, Samples] | None = None,
+        batch_sizes: Mapping[str, int] | None = None,
+        frozen: Iterable[nn.Module] = (),
+        after_step: Callable[[nn.Module], None] = lambda model: None,
     ) -> None:
-        """Soften the copy, `prepare` it and train it in place, with `fit` and its options; count the passes.
+        """Train the copy in place and count the passes; phases, recipe and rate are the method's unless given.
 
-        The streams are "retain" and "forget", and those in the options.
+        The streams are "retain" and "forget", and those given. The other arguments are those of `fit`.
         """
-        if self.keep < 1:
-            self.soften(model, splits, context)
-        if prepare:
-            prepare(model)
-        streams = {"retain": splits.retain, "forget": splits.forget} | options.pop("streams", {})
-        options |= {"seed": context.batch_seed, "noise_seed": context.noise_seed}
-        context.passes += fit(model, streams, self, phases, progress=context.progress, team=context.team, **options)
-
-    def soften(self, model: nn.Module, splits: Splits, context: Context) -> None:
-        """Mix the copy's weights with fresh ones, and note how far each layer turned."""
-        parts = self.softened_parts(model)
-        self.refuse_frozen_statistics(parts)
-        if cosines := soften(parts, self.keep, lambda fresh: self.renew(fresh, splits, context)):
-            context.notes["cosines"] = cosines
-
-    def refuse_frozen_statistics(self, parts: Parts) -> None:
-        """Refuse to keep batch-norm statistics that do not belong to the softened weights."""
-        if self.bn_mode == "eval" and keeps_statistics(parts):
-            raise InputError(
-                f"{self.name}: expected bn_mode='train' with keep={self.keep:g}, got 'eval': mixed batch-norm "
-                "statistics are not those of the mixed weights, so they must be learned again"
-            )
-
-    def softened_parts(self, model: nn.Module) -> Parts:
-        """Return the modules that `keep` acts on, by name."""
-        return trainable_parts(model)
-
-    def renew(self, parts: Parts, splits: Splits, context: Context) -> None:
-        """Write fresh values over those of the modules."""
-        reinitialise(parts.values(), context.reset_seed)
+        context.passes += fit(
+            model,
+            {"retain": splits.retain, "forget": splits.forget, **(streams or {})},
+            recipe or self.recipe,
+            phases or self.phases,
+            seed=context.batch_seed,
+            noise_seed=context.noise_seed,
+            rate=rate,
+            batch_sizes=batch_sizes,
+            frozen=frozen,
+            after_step=after_step,
+            progress=context.progress,
+            team=context.team,
+        )

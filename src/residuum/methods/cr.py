@@ -7,13 +7,13 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.base import Context, Method
+from residuum.methods.base import Method, component
+from residuum.methods.context import Context
 from residuum.models import give_unit_head, head_features
 from residuum.theory import finite_or_none, objective_epsilon
-from residuum.training import STRICT, NonNegative, Positive
+from residuum.training import NonNegative, Positive
 from residuum.types import InputError, Splits, generator, warn
 
 CURVATURE_CHANGE = 0.25  # Lipschitz constant of the second derivative of the logistic loss
@@ -22,7 +22,7 @@ NEWTON_STEPS = 100
 USELESS = 10.0  # an observer may be 22,000 times as sure after seeing the model
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@component
 class CR(Method):
     """Certified removal: w_k <- w_k + step_size * H_r^{-1} sum_{S_f} (dloss/dw + l2 w), one-vs-rest heads.
 

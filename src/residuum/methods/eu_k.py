@@ -2,26 +2,39 @@
 
 from typing import ClassVar
 
-from pydantic.dataclasses import dataclass
+from torch import nn
 
-from residuum.methods.tail import TailMethod
-from residuum.training import STRICT, Fraction
+from residuum.methods.base import GradientMethod, component
+from residuum.methods.cf_k import train_tail
+from residuum.methods.context import Context
+from residuum.methods.start import Layers, Start
+from residuum.training import Recipe
+from residuum.types import Splits
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class EUk(TailMethod):
-    """Exact unlearning of the last k layers: re-initialise them, freeze the rest, descend L(w, S_r).
+@component
+class EUk(GradientMethod):
+    """Exact unlearning of the last k layers: re-initialize them, freeze the rest, descend L(w, S_r).
 
     "Exact" is meant of the tail alone: the frozen part has seen the forget set. The tail starts as a fresh network
     would, weights, batch-norm and its statistics; the reference code leaves batch-norm as it was, and with it what
-    it knows of the forget set. It is CF-k with keep = 0.
+    it knows of the forget set. It is CF-k with keep = 0, and `layers` and `freeze_bn_stats` are as there.
     Reference: Goel et al., "Towards Adversarial Evaluations for Inexact Machine Unlearning", 2022.
 
-    >>> EUk(k=2).share
+    >>> EUk(k=2).layers.share
     0.5
     """
 
     name: ClassVar[str] = "eu_k"
     title: ClassVar[str] = "EU-k"
+    reads: ClassVar[frozenset[str]] = frozenset({"retain"})
 
-    keep: Fraction = 0.0
+    recipe: Recipe = Recipe(weight_decay=1e-4)
+    start: Start = Start(keep=0.0)
+    layers: Layers = Layers()
+    freeze_bn_stats: bool = True
+
+    def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
+        """Train a fresh tail of the copy."""
+        train_tail(self, self.layers.of(model), model, splits, context, freeze_bn_stats=self.freeze_bn_stats)
+        return model

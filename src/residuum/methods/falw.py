@@ -4,20 +4,20 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.base import Context, Phases
-from residuum.methods.random_labels import RandomLabels
+from residuum.methods.base import GradientMethod, Phases, component
+from residuum.methods.context import Context
+from residuum.methods.relabeling import Labels, Order, relabeling_phases, relabeling_streams
 from residuum.methods.streams import held_out_alike, lacks_held_out, noisy_copies, rows_by_class
 from residuum.models import device_of, evaluating, space_of
 from residuum.models.inference import rows_at_once
-from residuum.training import STRICT, Batch, NonNegative, TrainingPhase
+from residuum.training import Batch, NonNegative, Recipe, TrainingPhase
 from residuum.types import Splits, child_seed, generator
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class FaLW(RandomLabels):
+@component
+class FaLW(GradientMethod):
     """Forgetting-aware loss reweighting: one mean over a joint batch of CE(x_r, y) and w_i CE(x_i, random label).
 
     w_i = 1 + sign(z) tanh(|z|)^(1 / B_c), between 0 and 2, with z = (p_i - mu_c) / sigma_c for sample i of class c: p_i
@@ -38,18 +38,24 @@ class FaLW(RandomLabels):
     title: ClassVar[str] = "FaLW"
     reads: ClassVar[frozenset[str]] = frozenset({"retain", "forget", "validation"})
 
+    recipe: Recipe = Recipe(weight_decay=5e-4)
+    labels: Labels = "uniform"
+    order: Order = "joint"
     gate_power: NonNegative = 0.15
     gate_tau: NonNegative = 0.0
     gate_every: Literal["epoch"] | Annotated[int, Field(ge=1)] = "epoch"
-    order: Literal["alternate", "joint"] = "joint"
 
     def refusal(self, splits: Splits) -> str | None:
         """Return which class has no validation samples to compare with."""
-        return lacks_held_out(splits, self.name) or super().refusal(splits)
+        return lacks_held_out(splits, self.name)
 
-    def passes_of(self, splits: Splits, context: Context) -> Phases:
-        """Return the passes of each epoch with the forget samples weighed."""
-        return Gate(self, splits, context).on(super().passes_of(splits, context))
+    def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
+        """Teach the copy random labels, with the forget samples weighed."""
+        phases = relabeling_phases(splits, context.noise_seed, self.labels, self.order)
+        self.soften(model, splits, context)
+        gated, streams = Gate(self, splits, context).on(phases), relabeling_streams(splits, self.order)
+        self.descend(model, splits, context, gated, streams=streams)
+        return model
 
 
 def gate_weights(z: Tensor, balance: Tensor) -> Tensor:
@@ -113,10 +119,10 @@ class Gate:
         parts = torch.split(torch.arange(len(self.alike)), rows_at_once(self.alike.shape))
         device = device_of(model)
         p = [self.recognition(model, x.to(device), y.to(device)) for x, y, _ in self.alike.batches(parts)]
-        found, self.mean, self.deviation = torch.cat(p), *self.balance.new_full((2, len(self.balance)), torch.nan)
+        rates, self.mean, self.deviation = torch.cat(p), *self.balance.new_full((2, len(self.balance)), torch.nan)
         for label, rows in rows_by_class(self.alike).items():
-            own = found[rows]
-            self.mean[label], self.deviation[label] = own.mean(), own.std(correction=0).clamp(min=1e-8)
+            self.mean[label] = rates[rows].mean()
+            self.deviation[label] = rates[rows].std(correction=0).clamp(min=1e-8)
 
     def recognition(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         """Return p(y|x) of each sample, or of a noisy copy of it, in eval mode, as float64 on the CPU."""

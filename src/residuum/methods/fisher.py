@@ -5,21 +5,21 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from pydantic.dataclasses import dataclass
 from torch import nn
 
-from residuum.methods.base import Context, Method
+from residuum.methods.base import Method, component
+from residuum.methods.context import Context
 from residuum.methods.gradients import Weights, chunks, squared_gradients, summed
 from residuum.models import forward, head_of
 from residuum.parallel import SINGLE_PROCESS, Team
-from residuum.training import STRICT, NonNegative, Positive, Progress
+from residuum.training import NonNegative, Positive, Progress
 from residuum.types import Samples, Splits, generator
 
 TINY, CAP, HEAD_CAP, BOOST = 1e-8, 1e3, 1e2, 10.0
 ROW_VARIANCE = 1e-4  # of the forgotten class in the head, before the boost
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@component
 class Fisher(Method):
     """Fisher forgetting: w <- w + N(0, Sigma), Sigma = alpha / F, F the Fisher information of the retain set.
 

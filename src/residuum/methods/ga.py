@@ -5,14 +5,26 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 from pydantic import field_validator
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.base import GradientMethod
-from residuum.training import STRICT, Batch, NonNegative, Positive
+from residuum.methods.base import GradientMethod, component
+from residuum.methods.start import Start
+from residuum.training import Batch, Recipe
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@component
+class WholeStart(Start):
+    """The original as it is."""
+
+    @field_validator("keep")
+    @classmethod
+    def _whole(cls, keep: float) -> float:
+        if keep != 1:
+            raise ValueError("expected 1, because no retain data would repair a softened start")
+        return keep
+
+
+@component
 class GA(GradientMethod):
     """Gradient ascent on the forget set: w <- w + lr * grad L(w, S_f), by descending -L(w, S_f).
 
@@ -21,7 +33,7 @@ class GA(GradientMethod):
     published lr = 1e-5 with clip 1 it is the larger one.
     Reference: Jang et al., "Knowledge Unlearning for Mitigating Privacy Risks in Language Models", ACL 2023.
 
-    >>> GA(lr=1e-3).clip
+    >>> GA(lr=1e-3).recipe.clip
     1.0
     """
 
@@ -30,17 +42,8 @@ class GA(GradientMethod):
     reads: ClassVar[frozenset[str]] = frozenset({"forget"})
     main_stream: ClassVar[str] = "forget"
 
-    epochs: int = 1
-    lr: NonNegative = 1e-5
-    weight_decay: NonNegative = 1e-4
-    clip: Positive | None = 1.0
-
-    @field_validator("keep")
-    @classmethod
-    def _whole(cls, keep: float) -> float:
-        if keep != 1:
-            raise ValueError("expected 1, because no retain data would repair a softened start")
-        return keep
+    recipe: Recipe = Recipe(epochs=1, lr=1e-5, weight_decay=1e-4, clip=1.0)
+    start: WholeStart = WholeStart()
 
     def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
         """Return -L(w, S_f)."""

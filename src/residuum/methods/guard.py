@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from residuum.errors import InputError, LostProcessError, MethodError, Stopped, first_line
-from residuum.methods.base import Context, Method
+from residuum.methods.base import Method
+from residuum.methods.context import Context
 from residuum.models import build_model, check_model
 from residuum.plugins import home_of
 from residuum.types import Samples, Splits, warn

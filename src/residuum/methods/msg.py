@@ -5,19 +5,18 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.base import Context
-from residuum.methods.fresh import reinitialise
-from residuum.methods.gd import GD
+from residuum.methods.base import GradientMethod, component
+from residuum.methods.context import Context
 from residuum.methods.gradients import first_by_rank, scaled_gradients, summed_gradient
-from residuum.training import STRICT, Fraction, NonNegative
+from residuum.methods.start import reinitialise
+from residuum.training import Fraction, NonNegative, Recipe
 from residuum.types import InputError, Samples, Splits, child_seed, generator
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class MSG(GD):
+@component
+class MSG(GradientMethod):
     """Mask small gradients: re-draw the weights with the smallest |g|, g = sum_b grad CE(R') - sum_b grad CE(S_f).
 
     R' are as many retain samples as there are to forget; g is taken in eval mode. In each convolution
@@ -28,17 +27,14 @@ class MSG(GD):
     Reference: "kgltop2" (Kookmin) of the NeurIPS 2023 unlearning challenge, in Cadet et al., "Deep Unlearn:
     Benchmarking Machine Unlearning", 2024.
 
-    >>> [round(MSG().rate(epoch) / MSG().lr, 2) for epoch in range(5)]
+    >>> [round(MSG().rate(epoch) / MSG().recipe.lr, 2) for epoch in range(5)]
     [0.33, 0.67, 1.0, 0.67, 0.33]
     """
 
     name: ClassVar[str] = "msg"
     title: ClassVar[str] = "MSG"
-    reads: ClassVar[frozenset[str]] = frozenset({"retain", "forget"})
 
-    epochs: Annotated[int, Field(ge=0)] = 5
-    lr: NonNegative = 1e-3
-    weight_decay: float = 5e-4
+    recipe: Recipe = Recipe(epochs=5, lr=1e-3, weight_decay=5e-4)
     share: Fraction = 0.3
     damp: NonNegative = 0.1
     layers: Literal["conv", "all"] = "conv"
@@ -46,27 +42,24 @@ class MSG(GD):
 
     def rate(self, epoch: int) -> float:
         """Return the rate of an epoch, counted from 0: up to the middle of the training, then down."""
-        top = (self.epochs + 1) // 2
-        done = epoch + 1
-        share = done / top if done <= top else (self.epochs + 1 - done) / (self.epochs + 1 - top)
-        return super().rate(epoch) * share
+        epochs, done = self.recipe.epochs, epoch + 1
+        top = (epochs + 1) // 2
+        share = done / top if done <= top else (epochs + 1 - done) / (epochs + 1 - top)
+        return self.recipe.rate(epoch) * share
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Draw weights of the copy again and train."""
         layers = self.layers_of(model)
         small = self.small_gradients(model, layers, splits, context)
         context.notes |= {"redrawn_weights": sum(int(mask.sum()) for mask in small.values())}
-
-        @torch.no_grad()
-        def redraw(_: nn.Module) -> None:
-            fresh = [copy.deepcopy(layer) for layer in layers]
-            reinitialise(fresh, child_seed(context.reset_seed, "msg"))
+        self.soften(model, splits, context)
+        fresh = [copy.deepcopy(layer) for layer in layers]
+        reinitialise(fresh, child_seed(context.reset_seed, "msg"))
+        with torch.no_grad():
             for layer, new in zip(layers, fresh, strict=True):
                 layer.weight.copy_(torch.where(small[layer.weight], new.weight, layer.weight))
-
-        factors = {p: torch.where(mask, 1.0, self.damp).to(p) for p, mask in small.items()}
-        with scaled_gradients(factors):
-            self.descend(model, splits, context, self.phases, prepare=redraw)
+        with scaled_gradients({p: torch.where(mask, 1.0, self.damp).to(p) for p, mask in small.items()}):
+            self.descend(model, splits, context, rate=self.rate)
         return model
 
     def layers_of(self, model: nn.Module) -> list[nn.Conv2d | nn.Linear]:

@@ -4,16 +4,15 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.base import GradientMethod
-from residuum.training import STRICT, Batch, NonNegative, Positive
+from residuum.methods.base import GradientMethod, component
+from residuum.training import Batch, NonNegative, Positive, Recipe
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@component
 class NegGrad(GradientMethod):
-    """NegGrad+: minimise L(w, S_r) - beta * min(L(w, S_f), cap), one forget batch beside each retain batch.
+    """NegGrad+: minimize L(w, S_r) - beta * min(L(w, S_f), cap), one forget batch beside each retain batch.
 
     The literature's alpha form, alpha * L_r - (1 - alpha) * L_f, is beta = (1 - alpha) / alpha with the rate
     scaled by alpha. Cross-entropy has no upper bound, so a large beta diverges; `cap` (off) bounds the batch's
@@ -27,9 +26,7 @@ class NegGrad(GradientMethod):
     name: ClassVar[str] = "neggrad"
     title: ClassVar[str] = "NegGrad+"
 
-    epochs: int = 1
-    weight_decay: NonNegative = 1e-4
-    clip: Positive | None = 1.0
+    recipe: Recipe = Recipe(epochs=1, weight_decay=1e-4, clip=1.0)
     beta: NonNegative = 0.001
     cap: Positive | None = None
 

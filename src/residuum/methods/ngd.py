@@ -2,14 +2,12 @@
 
 from typing import ClassVar
 
-from pydantic.dataclasses import dataclass
-
-from residuum.methods.gd import GD
-from residuum.training import STRICT, NonNegative
+from residuum.methods.base import GradientMethod, component
+from residuum.training import Recipe
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class NGD(GD):
+@component
+class NGD(GradientMethod):
     """Noisy gradient descent: w <- w - lr * (grad L(w, S_r) + sigma * xi), xi ~ N(0, I) afresh in every step.
 
     `noise="langevin"` is the other form in the literature, w <- w - lr * grad L + sqrt(2 lr) * sigma * xi,
@@ -17,12 +15,12 @@ class NGD(GD):
     No clipping and no bounded constants: no epsilon for a deep network.
     Reference: Chien, Wang, Chen, Li, "Langevin Unlearning", NeurIPS 2024.
 
-    >>> NGD(sigma=0.01).noise
+    >>> NGD(sigma=0.01).recipe.noise
     'grad'
     """
 
     name: ClassVar[str] = "ngd"
     title: ClassVar[str] = "NGD"
+    reads: ClassVar[frozenset[str]] = frozenset({"retain"})
 
-    lr: NonNegative = 0.1
-    sigma: NonNegative = 0.03
+    recipe: Recipe = Recipe(lr=0.1, weight_decay=1e-4, sigma=0.03)

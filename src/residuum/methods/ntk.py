@@ -7,14 +7,14 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.base import Context, Method
+from residuum.methods.base import Method, component
+from residuum.methods.context import Context
 from residuum.methods.gradients import MIB, Weights, samples_at_once
 from residuum.methods.linearised import Jacobian, RidgeDescent, Solution, difference, inner, solve_explicitly
 from residuum.models import forward
-from residuum.training import STRICT, Positive, Progress
+from residuum.training import Positive, Progress
 from residuum.types import InputError, Samples, Splits, warn
 
 State = Mapping[str, Tensor] | None
@@ -30,7 +30,7 @@ class Step(NamedTuple):
     error: float
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@component
 class NTK(Method):
     """NTK forgetting: w <- w + scale * (d_retain - d_full), d = -J^T (J J^T + n * weight_decay * I)^{-1} e.
 
@@ -67,9 +67,9 @@ class NTK(Method):
         """Move the copy."""
         if not len(splits.forget):
             return model  # both solutions are the same
-        start = _initial(model, context.initial)
+        start = _initial(model, context.origin.initial)
         if self.linearize_at == "init" and start is None:
-            raise InputError("ntk: linearize_at='init' needs initial weights; pass context=Context(seed, initial=...)")
+            raise InputError("ntk: linearize_at='init' needs initial weights; pass origin=Origin(initial=)")
         travelled = self.travelled(model, start)
         retained, full = self.solve(model, splits, start, travelled, context)
         delta, scale, error = self.step(retained, full, travelled)

@@ -1,26 +1,25 @@
 """ReGUn: make forgotten samples look like unseen ones of their class."""
 
 from collections.abc import Callable
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.base import Context, GradientMethod
+from residuum.methods.base import GradientMethod, component
+from residuum.methods.context import Context
 from residuum.methods.streams import held_out_alike, lacks_held_out, rows_by_class
 from residuum.models import forward
-from residuum.training import STRICT, Batch, NonNegative, Positive, TrainingPhase
-from residuum.types import InputError, Splits
+from residuum.training import Batch, NonNegative, Positive, TrainingPhase
+from residuum.types import Splits
 
 Goal = Callable[[Tensor], Tensor]
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@component
 class ReGUn(GradientMethod):
-    """Held-out matching: minimise lambda_r L(w, S_r) + lambda_f mean_i KL(q_i || p_w(.|x_i)) over S_f.
+    """Held-out matching: minimize lambda_r L(w, S_r) + lambda_f mean_i KL(q_i || p_w(.|x_i)) over S_f.
 
     q_i is the original's mean softmax(logits / temperature) on validation samples of the sample's own class. The
     retain set makes an epoch. (The reference code takes one q for the whole forget batch, which pulls every sample
@@ -35,7 +34,6 @@ class ReGUn(GradientMethod):
     title: ClassVar[str] = "ReGUn"
     reads: ClassVar[frozenset[str]] = frozenset({"retain", "forget", "validation"})
 
-    epochs: Annotated[int, Field(ge=0)] = 10
     lambda_r: NonNegative = 1.0
     lambda_f: NonNegative = 0.5
     temperature: Positive = 1.0
@@ -47,7 +45,7 @@ class ReGUn(GradientMethod):
 
     def refusal(self, splits: Splits) -> str | None:
         """Return which class has no validation samples to match."""
-        return lacks_held_out(splits, self.name) or super().refusal(splits)
+        return lacks_held_out(splits, self.name)
 
     def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
         """Return lambda_r L(w, S_r)."""
@@ -55,8 +53,6 @@ class ReGUn(GradientMethod):
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Ask the original about unseen samples, then train the copy."""
-        if reason := self.refusal(splits):
-            raise InputError(reason)
         goal = self.goal(model, splits, context)
 
         def both(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
@@ -65,6 +61,7 @@ class ReGUn(GradientMethod):
                 terms.append(self.lambda_f * divergence(goal(paired.y), model(paired.x)))
             return torch.stack(terms).sum() if len(terms) > 1 else terms[0]
 
+        self.soften(model, splits, context)
         self.descend(model, splits, context, lambda epoch: [TrainingPhase(both, paired_stream=self.paired_stream)])
         return model
 

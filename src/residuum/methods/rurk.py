@@ -8,19 +8,20 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import torch
 import torch.nn.functional as F
 from pydantic import Field, field_validator, model_validator
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.base import Context, GradientMethod
-from residuum.methods.streams import held_out_alike, lacks_held_out, noisy_copies, random_labels, rows_by_class
+from residuum.methods.base import GradientMethod, component
+from residuum.methods.context import Context
+from residuum.methods.relabeling import random_labels
+from residuum.methods.streams import held_out_alike, lacks_held_out, noisy_copies, rows_by_class
 from residuum.models import InputSpace, evaluating, forward
 from residuum.perturbations import FGSM, PGD, UNIT, Bounds, Gaussian, Perturbation
 from residuum.perturbations.gradient import Target
-from residuum.training import STRICT, Batch, NonNegative, Positive, TrainingPhase
+from residuum.training import Batch, NonNegative, Positive, Recipe, TrainingPhase
 from residuum.types import Splits
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@component
 class RURK(GradientMethod):
     """Robust unlearning against residual knowledge: forget perturbed copies of the forgotten samples as well.
 
@@ -36,8 +37,8 @@ class RURK(GradientMethod):
     original's mean loss on validation samples of the class); None: no cap.
     `bounds` are those of the data (None: none), unless the model is wrapped and has its own.
     lambda_a = 0 is NegGrad+ with beta = lambda_f; both zero is GD. The paper's algorithm box ascends this loss,
-    which would unlearn the retain set; its objective, and this file, descend. `sigma`, `noise` and `radius` give
-    projected noisy steps; no epsilon follows from them.
+    which would unlearn the retain set; its objective, and this file, descend. `sigma` and `noise` give
+    noisy steps; no epsilon follows from them.
     Reference: "The Unseen Threat: Residual Knowledge in Machine Unlearning under Perturbed Samples", NeurIPS 2025.
 
     >>> RURK(lambda_f=0, lambda_a=0).paired_stream is None
@@ -48,11 +49,7 @@ class RURK(GradientMethod):
     title: ClassVar[str] = "RURK"
     moves_inputs: ClassVar[bool] = True
 
-    epochs: int = 2
-    weight_decay: NonNegative = 5e-4
-    schedule: Literal["constant", "cosine"] = "cosine"
-    schedule_epochs: Annotated[int, Field(ge=1)] | None = 200
-    clip: Positive | None = 1.0
+    recipe: Recipe = Recipe(epochs=2, weight_decay=5e-4, schedule="cosine", schedule_epochs=200, clip=1.0)
     tau: NonNegative = 0.03
     lambda_f: NonNegative = 0.03
     lambda_a: NonNegative = 0.03
@@ -68,7 +65,7 @@ class RURK(GradientMethod):
 
     @field_validator("cap", mode="before")
     @classmethod
-    def _endless(cls, cap: Any) -> Any:  # noqa: ANN401 (whatever the user wrote)
+    def _endless(cls, cap: object) -> object:
         return None if cap == math.inf else cap
 
     @model_validator(mode="after")
@@ -94,12 +91,12 @@ class RURK(GradientMethod):
 
     def refusal(self, splits: Splits) -> str | None:
         """Return what the caps lack."""
-        own = lacks_held_out(splits, f"{self.name}: cap=validation") if self.caps_by_validation else None
-        return own or super().refusal(splits)
+        return lacks_held_out(splits, f"{self.name}: cap=validation") if self.caps_by_validation else None
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Run the shared loop on the copy, with caps from the original."""
         loss = partial(self.loss, caps=self.caps(model, splits, context))
+        self.soften(model, splits, context)
         self.descend(model, splits, context, lambda epoch: [TrainingPhase(loss, paired_stream=self.paired_stream)])
         return model
 

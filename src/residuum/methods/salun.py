@@ -3,23 +3,26 @@
 from typing import ClassVar
 
 import torch
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.base import Context
+from residuum.methods.base import GradientMethod, component
+from residuum.methods.context import Context
 from residuum.methods.gradients import first_by_rank, scaled_gradients, summed_gradient
-from residuum.methods.random_labels import RandomLabels
-from residuum.training import STRICT, Fraction
+from residuum.methods.relabeling import Labels, Order, relabeling_phases, relabeling_streams
+from residuum.training import Fraction, Recipe
 from residuum.types import Splits
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class SalUn(RandomLabels):
+@component
+class SalUn(GradientMethod):
     """Saliency unlearning: random labels on the weights with the largest |g|, g = sum_b grad CE(S_f batch b) at w_o.
 
+    Minimize CE(h(x), y') over S_f, y' drawn anew in every epoch, and L(w, S_r). `order="alternate"`: in each epoch one
+    pass over S_f, then one over S_r. "joint": both sets shuffled together. `labels="uniform"` draws from all classes,
+    the true one included, as the literature does; "wrong" from the others.
     The round(share * P) largest of all P coordinates are selected, of equal ones the first; the others stay at w_o bit
     for bit: their gradients are masked before clipping, and they are put back after every step, because weight decay
-    and momentum would move them. `share=1` is plain random labelling. `keep` mixes the selected weights only.
+    and momentum would move them. `share=1` is plain random labeling. `keep` mixes the selected weights only.
     Batch-norm statistics are never masked.
     Reference: Fan et al., "SalUn: Empowering Machine Unlearning via Gradient-based Weight Saliency in Both Image
     Classification and Generation", ICLR 2024.
@@ -31,15 +34,19 @@ class SalUn(RandomLabels):
     name: ClassVar[str] = "salun"
     title: ClassVar[str] = "SalUn"
 
+    recipe: Recipe = Recipe(weight_decay=5e-4)
+    labels: Labels = "uniform"
+    order: Order = "alternate"
     share: Fraction = 0.5
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Select weights of the copy and teach them."""
-        if self.share == 1:
-            return super().edit(model, splits, context)
-        selected = largest_gradients(summed_gradient(model, splits.forget, self.batch_size), self.share)
-        context.passes += len(splits.forget)
-        context.notes |= {"selected_weights": sum(int(mask.sum()) for mask in selected.values())}
+        selected: dict[Tensor, Tensor] = {}
+        if self.share < 1:
+            gradients = summed_gradient(model, splits.forget, self.recipe.batch_size)
+            selected = largest_gradients(gradients, self.share)
+            context.passes += len(splits.forget)
+            context.notes |= {"selected_weights": sum(int(mask.sum()) for mask in selected.values())}
         original = {p: p.detach().clone() for p in selected}
 
         @torch.no_grad()
@@ -47,8 +54,12 @@ class SalUn(RandomLabels):
             for p, mask in selected.items():
                 p.copy_(torch.where(mask, p, original[p]))
 
+        phases = relabeling_phases(splits, context.noise_seed, self.labels, self.order)
+        streams = relabeling_streams(splits, self.order)
         with scaled_gradients({p: mask.to(p) for p, mask in selected.items()}):
-            self.teach(model, splits, context, prepare=put_back, after_step=put_back)
+            self.soften(model, splits, context)
+            put_back(model)
+            self.descend(model, splits, context, phases, streams=streams, after_step=put_back)
         return model
 
 
@@ -57,4 +68,4 @@ def largest_gradients(gradients: dict[Tensor, Tensor], share: float) -> dict[Ten
     sizes = [g.numel() for g in gradients.values()]
     together = torch.cat([g.abs().flatten() for g in gradients.values()])
     mask = first_by_rank(together, round(share * len(together)), largest=True)
-    return {p: own.view_as(p) for p, own in zip(gradients, torch.split(mask, sizes), strict=True)}
+    return {p: part.view_as(p) for p, part in zip(gradients, torch.split(mask, sizes), strict=True)}

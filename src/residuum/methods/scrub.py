@@ -7,19 +7,19 @@ from typing import Annotated, ClassVar
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.base import Context, GradientMethod, Phases
+from residuum.methods.base import GradientMethod, Phases, component
+from residuum.methods.context import Context
 from residuum.models import forward
 from residuum.parallel import SINGLE_PROCESS, Team
-from residuum.training import STRICT, Batch, NonNegative, Positive, TrainingPhase
+from residuum.training import Batch, NonNegative, Positive, Recipe, TrainingPhase
 from residuum.types import Samples, Splits
 
 Teacher = Callable[[str, Batch], Tensor]
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@component
 class SCRUB(GradientMethod):
     """SCRUB: in each of the first `msteps` epochs climb KL_T(t||s) on S_f, in every epoch descend on S_r.
 
@@ -37,9 +37,7 @@ class SCRUB(GradientMethod):
     name: ClassVar[str] = "scrub"
     title: ClassVar[str] = "SCRUB"
 
-    epochs: Annotated[int, Field(ge=0)] = 3
-    lr: NonNegative = 5e-4
-    weight_decay: NonNegative = 5e-4
+    recipe: Recipe = Recipe(epochs=3, lr=5e-4, weight_decay=5e-4)
     alpha: NonNegative = 0.001
     gamma: NonNegative = 1.0
     temperature: Positive = 4.0
@@ -50,7 +48,7 @@ class SCRUB(GradientMethod):
 
     def rate(self, epoch: int) -> float:
         """Return the learning rate of an epoch, counted from 0; `decay_epochs` are the last ones before a drop."""
-        return super().rate(epoch) * self.decay_rate ** sum(epoch + 1 > drop for drop in self.decay_epochs)
+        return self.recipe.rate(epoch) * self.decay_rate ** sum(epoch + 1 > drop for drop in self.decay_epochs)
 
     def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
         """Return gamma * CE, the part of the descent that needs no teacher."""
@@ -60,9 +58,10 @@ class SCRUB(GradientMethod):
         """Alternate climb and descent on the copy."""
         streams = {"forget": splits.forget} if self.msteps else {}
         streams |= {"retain": splits.retain} if self.alpha else {}
-        phases = self.alternation(teacher_of(model, streams, context.team, copied=self.augment))
+        phases = self.alternation(teacher_of(model, streams, context.team, copied=self.recipe.augment))
         sizes = {} if self.forget_batch_size is None else {"forget": self.forget_batch_size}
-        self.descend(model, splits, context, phases, batch_sizes=sizes)
+        self.soften(model, splits, context)
+        self.descend(model, splits, context, phases, rate=self.rate, batch_sizes=sizes)
         return model
 
     def alternation(self, teacher: Teacher) -> Phases:

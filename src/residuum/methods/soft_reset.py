@@ -2,24 +2,24 @@
 
 import dataclasses
 from math import floor
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
-from pydantic.dataclasses import dataclass
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from residuum.methods.as_trained import AsTrained
-from residuum.methods.base import Context
-from residuum.methods.fresh import keeps_statistics, trainable_parts
-from residuum.training import STRICT, Fraction
+from residuum.methods.base import Arguments, GradientMethod, component
+from residuum.methods.context import Context
+from residuum.methods.inherited import InheritedRecipe
+from residuum.methods.start import KnownStart, Parts, keeps_statistics, trainable_parts
+from residuum.training import Recipe
 from residuum.types import Splits
 
 QUARTER = 0.25  # of the original's batch size, validated on digits and Fashion-MNIST
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class SoftReset(AsTrained):
+@component
+class SoftReset(GradientMethod):
     """w <- keep * w_o + (1 - keep) * fresh for all weights, then descend L(w, S_r) with the original's recipe.
 
     A dial between fine-tuning (keep = 1, GD) and re-training for fewer epochs (keep = 0, which does not read w_o).
@@ -32,55 +32,59 @@ class SoftReset(AsTrained):
     different algorithms. Only S_r is read. A share keep^k of the first original is left after k requests, so that there
     is no certificate.
     Reference: Ash and Adams, "On Warm-Starting Neural Network Training", NeurIPS 2020 (shrink and perturb, there to
-    generalise better).
+    generalize better).
 
-    >>> SoftReset().keep, SoftReset().share, SoftReset(epochs=5).share
+    >>> SoftReset().start.keep, SoftReset().share, SoftReset(epochs=5).share
     (0.2, 0.3, None)
     """
 
     name: ClassVar[str] = "soft_reset"
     title: ClassVar[str] = "Soft reset"
+    reads: ClassVar[frozenset[str]] = frozenset({"retain"})
 
-    epochs: Annotated[int, Field(ge=0)] = 10
+    recipe: InheritedRecipe = InheritedRecipe()  # type: ignore[assignment]
+    start: KnownStart = KnownStart(keep=0.2)
     share: Annotated[float, Field(gt=0, le=1)] | None = 0.3
     batch_share: Annotated[float, Field(gt=0, le=1)] | Literal["auto"] | None = "auto"
-    keep: Fraction = 0.2
     bn_stats: Literal["mix", "reset"] = "mix"
 
     @model_validator(mode="before")
     @classmethod
-    def _numbers_take_the_place_of_shares(cls, values: Any) -> Any:  # noqa: ANN401 (pydantic's own wrapper)
-        settings = getattr(values, "kwargs", None) or {}
+    def _numbers_take_the_place_of_shares(cls, arguments: Arguments) -> Arguments:
+        settings = arguments.kwargs or {}
         for number, share in (("epochs", "share"), ("batch_size", "batch_share")):
             if settings.get(number) is not None and share not in settings:
                 settings[share] = None
-        return values
+        return arguments
 
     @property
     def needs_recipe(self) -> bool:
         """Whether a setting is left to the original's recipe."""
-        return super().needs_recipe or self.share is not None or isinstance(self.batch_share, float)
+        return self.recipe.is_open or self.share is not None or self.batch_share is not None
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
-        """Run the shared loop on the copy, in batches that suit the network."""
-        if self.batch_share != "auto":
-            return super().edit(model, splits, context)
-        batch_share = None if keeps_statistics(trainable_parts(model)) else QUARTER
-        return dataclasses.replace(self, batch_share=batch_share).edit(model, splits, context)
+        """Mix the copy's weights with fresh ones and train it."""
+        recipe = self.recipe_for(model, context.origin.recipe or Recipe())
+        self.soften(model, splits, context)
+        self.descend(model, splits, context, recipe=recipe)
+        return model
 
-    def filled(self, context: Context) -> Self:
-        """Return the method with the original's values in place of None, and shares of its length and batches."""
-        ready = super().filled(context)
+    def recipe_for(self, model: nn.Module, original: Recipe) -> Recipe:
+        """Return how to train the model: as the original, for a share of its epochs and in a share of its batches."""
+        changes: dict[str, Any] = {}
         if self.share is not None:
-            ready = dataclasses.replace(ready, epochs=max(1, floor(self.share * context.training().epochs)))
-        if isinstance(self.batch_share, float):
-            size = max(1, round(self.batch_share * context.training().batch_size))
-            ready = dataclasses.replace(ready, batch_size=size)
-        return ready
+            changes["epochs"] = max(1, floor(self.share * original.epochs))
+        batch_share = self.batch_share
+        if batch_share == "auto":
+            batch_share = None if keeps_statistics(trainable_parts(model)) else QUARTER
+        if batch_share is not None:
+            changes["batch_size"] = max(1, round(batch_share * original.batch_size))
+        return dataclasses.replace(self.recipe.resolved(original), **changes)
 
-    def soften(self, model: nn.Module, splits: Splits, context: Context) -> None:
+    def soften(self, model: nn.Module, splits: Splits, context: Context, parts: Parts | None = None) -> None:
         """Mix, and start batch-norm statistics anew if asked to."""
-        super().soften(model, splits, context)
-        for module in model.modules():
-            if self.bn_stats == "reset" and isinstance(module, _NormBase):
-                module.reset_running_stats()
+        super().soften(model, splits, context, parts)
+        if self.start.keep < 1 and self.bn_stats == "reset":
+            for module in model.modules():
+                if isinstance(module, _NormBase):
+                    module.reset_running_stats()

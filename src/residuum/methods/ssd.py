@@ -6,18 +6,18 @@ from typing import Annotated, ClassVar, Literal
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.methods.base import Context, Method
+from residuum.methods.base import Method, component
+from residuum.methods.context import Context
 from residuum.methods.gradients import Weights, summed
 from residuum.models import device_of, evaluating
 from residuum.parallel import SINGLE_PROCESS, Team
-from residuum.training import STRICT, NonNegative
+from residuum.training import NonNegative
 from residuum.types import Samples, Splits, child_seed, generator, warn
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@component
 class SSD(Method):
     """Selective synaptic dampening: where F_f[i] > alpha * F_D[i], w[i] <- w[i] * min(dampening * F_D[i] / F_f[i], 1).
 

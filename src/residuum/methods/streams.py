@@ -1,15 +1,12 @@
-"""Samples that methods look at: put into one stream, moved or relabelled, and unseen ones of the forgotten classes."""
+"""Samples that methods look at: put into one stream, moved by noise, and unseen ones of the forgotten classes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from residuum.models import InputSpace, forward
-from residuum.parallel import SINGLE_PROCESS, Team
+from residuum.models import InputSpace
 from residuum.types import Samples, Splits
 
 
@@ -73,28 +70,10 @@ def noisy_copies(x: Tensor, tau: float, noise: torch.Generator, space: InputSpac
     return space.moved(x, (radii * torch.randn(x.shape, generator=noise)).to(x))
 
 
-def random_labels(y: Tensor, classes: int, kind: Literal["uniform", "wrong"], noise: torch.Generator) -> Tensor:
-    """Return labels drawn uniformly from all classes, the true one included, or from the wrong ones only."""
-    shift = torch.randint(int(kind == "wrong"), classes, y.shape, generator=noise).to(y.device)
-    return (y + shift) % classes
-
-
-def mean_cross_entropy(logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Return mean_i w_i CE_i; without weights the plain mean."""
-    if weight is None:
-        return F.cross_entropy(logits, labels)
-    return (weight * F.cross_entropy(logits, labels, reduction="none")).mean()
-
-
 def held_out_alike(splits: Splits) -> Samples:
     """Return the validation samples of the forgotten classes, ordered by id so that their order changes nothing."""
     alike = torch.isin(splits.validation.y, splits.forget.y).nonzero().flatten().tolist()
     return splits.validation.subset(sorted(alike, key=lambda row: splits.validation.ids[row]))
-
-
-def error_rate(model: nn.Module, samples: Samples, team: Team = SINGLE_PROCESS) -> float:
-    """Return the share of samples the model gets wrong."""
-    return forward(model, samples, team=team).argmax(1).ne(samples.y).double().mean().item()
 
 
 def rows_by_class(samples: Samples) -> dict[int, Tensor]:

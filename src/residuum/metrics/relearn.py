@@ -1,8 +1,7 @@
 """Re-learn time: how many epochs until the unlearned model knows the forget set again."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import nn
 from torch.nn import functional as F
@@ -10,7 +9,7 @@ from torch.nn import functional as F
 from residuum.errors import DivergedError
 from residuum.models import forward, private_copy
 from residuum.parallel import SINGLE_PROCESS, Team
-from residuum.training import STRICT, NonNegative, Recipe, TrainingPhase, cross_entropy, fit
+from residuum.training import STRICT, Epochs, NonNegative, Recipe, TrainingPhase, cross_entropy, fit
 from residuum.types import Samples, Splits, warn
 
 
@@ -21,7 +20,7 @@ class Relearning(Recipe):
     The model counts as re-learnt once L(m_t, S_f) <= (1 + tolerance) * L(original, S_f); `epochs` is the cap.
     """
 
-    epochs: Annotated[int, Field(ge=0)] = 30
+    epochs: Epochs = 30
     bn_mode: Literal["train", "eval"] = "eval"
     tolerance: NonNegative = 0.05
     data: Literal["forget", "full"] = "forget"

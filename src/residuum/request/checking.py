@@ -84,8 +84,9 @@ def loss_warnings(
         for name, points in lost.items()
     )
     if isinstance(method, SoftReset):
-        keep = min(1.0, method.keep + 0.3)
-        longer = f"share={min(1.0, 2 * method.share):g}" if method.share else f"epochs={2 * max(1, method.epochs)}"
+        keep = min(1.0, method.start.keep + 0.3)
+        epochs = 2 * max(1, method.recipe.epochs)
+        longer = f"share={min(1.0, 2 * method.share):g}" if method.share else f"epochs={epochs}"
         advice = f"{method.name}:{longer}, or {method.name}:keep={keep:g}"
         if by_function:
             advice = f"more epochs in your training function where it gets a model, or {method.name}:keep={keep:g}"

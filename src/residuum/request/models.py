@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from residuum.errors import first_line
-from residuum.methods import Context, SoftReset
-from residuum.methods.fresh import reinitialise, trainable_parts
+from residuum.methods import Context, SoftReset, Unlearning
+from residuum.methods.start import reinitialise, trainable_parts
 from residuum.metrics import accuracy
 from residuum.models import check_model, private_copy, save_state, wrap_like
 from residuum.models.unlearned import write_note
@@ -124,23 +124,22 @@ def soft_reset_by(
     model: nn.Module,
     splits: Splits,
     samples: Any,  # noqa: ANN401 (as the user gave them)
-    context: Context,
-) -> nn.Module:
+    seed: int,
+) -> Unlearning:
     """Return a copy of the model, softened and then trained on the retained samples by the user's function.
 
     The function decides how it trains, so that settings of training are refused.
     """
-    plain = SoftReset(keep=method.keep, fresh=method.fresh, bn_stats=method.bn_stats).settings
+    plain = SoftReset(start=method.start, bn_stats=method.bn_stats).settings
     changed = [key for key, value in method.settings.items() if value != plain[key]]
     if changed:
         raise InputError(f"soft_reset: your training function decides {changed[0]}; leave it out, or give recipe=")
-    start = private_copy(model)
-    if method.keep < 1:
-        method.soften(start, splits, context)
+    start, context = private_copy(model), Context(seed)
+    method.soften(start, splits, context)
     made = retrained(partial(retrain, model=unwrapped(start).train()), samples, context.batch_seed)
     result = wrap_like(made.model, model)
     check_model(result, splits.retain, splits.classes)
-    return result
+    return Unlearning(result, context.passes, context.notes, unchanged=False)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

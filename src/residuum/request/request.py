@@ -20,8 +20,7 @@ from residuum.data.sources import Columns, matched_ids, read_source
 from residuum.errors import ResiduumWarning, plural
 from residuum.experiments.experiment import parse_row
 from residuum.experiments.stages import measured
-from residuum.methods import Context, Method, SoftReset, make_method, unlearn
-from residuum.methods.as_trained import AsTrained
+from residuum.methods import Method, Origin, SoftReset, make_method, unlearn
 from residuum.models import ShiftedAt, check_model, space_of, with_shift, wrap_like
 from residuum.models.unlearned import mark_unlearned, unlearned_ids
 from residuum.models.weights import state_hash
@@ -220,21 +219,20 @@ class Request:
         chosen = make_method(row.method, row.settings) if row else method
         if not isinstance(chosen, Method):
             raise InputError(f"expected a method or its name, got {method!r}")
-        context = Context(seed, recipe=self.recipe)
         function = self._training_function(chosen)
         with measured(1) as record:
             if function is not None and isinstance(chosen, SoftReset):
-                made = soft_reset_by(function, chosen, model, splits, self._retained_items(), context)
+                done = soft_reset_by(function, chosen, model, splits, self._retained_items(), seed)
             else:
-                made = unlearn(*self._movable(model, splits, chosen), chosen, seed=seed, context=context)
-        made = (made.plain() if isinstance(made, ShiftedAt) else made).eval()
+                movable = self._movable(model, splits, chosen)
+                done = unlearn(*movable, chosen, seed=seed, origin=Origin(self.recipe))
+        made = (done.model.plain() if isinstance(done.model, ShiftedAt) else done.model).eval()
         mark_unlearned(made, model, splits.forget.ids)
         before, after = accuracies(model, judged), accuracies(made, judged)
         texts = [*self.returning(model), *record["warnings"]]
         texts += loss_warnings(chosen, before, after, by_function=function is not None)
         for text in texts:
             warnings.warn(text, ResiduumWarning, stacklevel=2)
-        unchanged = bool(context.notes.pop("unchanged", False))
         return Unlearned(
             made,
             method=chosen.name,
@@ -242,10 +240,10 @@ class Request:
             label=row.label if row else chosen.name,
             seed=seed,
             seconds=record["seconds"],
-            passes=context.passes,
-            notes=context.notes,
+            passes=done.passes,
+            notes=done.notes,
             warnings=tuple(texts),
-            unchanged=unchanged,
+            unchanged=done.unchanged,
             before=before,
             after=after,
         )
@@ -263,7 +261,7 @@ class Request:
 
     def _training_function(self, method: Method) -> Retrain | None:
         """Return the user's function where it must train a soft reset; refuse a method that lacks the recipe."""
-        if self.recipe is not None or not isinstance(method, AsTrained) or not method.needs_recipe:
+        if self.recipe is not None or not method.needs_recipe:
             return None
         softened = isinstance(method, SoftReset)
         if softened and takes_model(self.retrain):
