@@ -13,14 +13,14 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import nn
 
-from residuum import checks
-from residuum.checks import PROMISES, BrokenPromise, Trial, check_promises
 from residuum.cli.listing import check_target
 from residuum.errors import MethodError
 from residuum.experiments.experiment import parse_row
 from residuum.methods import GD, Method, methods
 from residuum.models.weights import state_hash
-from residuum.plugin_checks import check_plugin
+from residuum.testing import BrokenPromise, Trial, check_plugin, check_promises
+from residuum.testing import method_promises as checks
+from residuum.testing.method_promises import PROMISES
 from residuum.training import STRICT
 from residuum.types import InputError
 
@@ -334,7 +334,7 @@ def test_command_prints_promises_and_exits_with_1_on_a_broken_one(tmp_path, monk
         check_target("my_own_method:Mine")
     assert stop.value.exit_code == 1
     printed = capsys.readouterr()
-    assert "BROKEN  Data, initial weights and a re-trained reference keep their hash. (the data changed)" in printed.out
+    assert "BROKEN  Data, initial weights and a retrained reference keep their hash. (the data changed)" in printed.out
     assert printed.out.count("\n") == len(PROMISES)
     assert "1 of 13 promises broken" in printed.err
     check_target("gd", as_json=True)

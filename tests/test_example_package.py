@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from residuum.checks import check_promises
 from residuum.cli import run_command
 from residuum.methods import methods
+from residuum.testing import check_promises
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "random_labels"
 QUICK = ["--set", "train.epochs=2", "--set", "relearn.epochs=1", "--draws", "2", "--seeds", "1", "--workers", "1"]

@@ -105,7 +105,7 @@ def broken(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def bench():
-    from residuum.checks import Trial
+    from residuum.testing import Trial
 
     trial = Trial.of(Broken)
     return trial.original, trial.splits

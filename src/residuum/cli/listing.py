@@ -97,16 +97,12 @@ def as_short(value: float) -> str:
 
 
 def check_target(
-    target: Annotated[
-        str, typer.Argument(metavar="TARGET", help="FILE.py:NAME, PACKAGE.MODULE:NAME, FILE.toml, or a known name.")
-    ],
-    kind: Annotated[
-        str | None, option("method, perturbation, dataset, model, measure or scenario, where it is not clear.")
-    ] = None,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="FILE.py:NAME, PACKAGE.MODULE:NAME or a known name.")],
+    kind: Annotated[str | None, option("method, perturbation, dataset or model; needed for functions.")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Run the promises that everything of its kind keeps on something of your own; exit with 1 if one is broken."""
-    from residuum.plugin_checks import check_plugin
+    """Check that your plug-in behaves as built-in components do; exit with 1 if it breaks a promise."""
+    from residuum.testing import check_plugin
 
     folder = str(Path.cwd())
     if folder not in sys.path:
