@@ -16,7 +16,7 @@ from torch import nn
 from residuum.cli.listing import check_target
 from residuum.errors import MethodError
 from residuum.experiments.experiment import parse_row
-from residuum.methods import GD, Method, methods
+from residuum.methods import GD, METHODS, Method
 from residuum.models.weights import state_hash
 from residuum.testing import BrokenPromise, Trial, check_plugin, check_promises
 from residuum.testing import method_promises as checks
@@ -26,9 +26,9 @@ from residuum.types import InputError
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
-@pytest.mark.parametrize("name", list(methods()))
+@pytest.mark.parametrize("name", list(METHODS))
 def test_every_method_keeps_every_promise(name, promise):
-    promise(Trial.of(methods()[name]))
+    promise(Trial.of(METHODS[name]))
 
 
 VARIANTS = [
@@ -268,7 +268,7 @@ def test_every_promise_is_broken_by_some_case():
 
 def test_a_method_that_does_nothing_keeps_all_promises():
     assert set(check_promises(Stranger).values()) == {None}
-    assert "stranger" not in methods()
+    assert "stranger" not in METHODS
 
 
 def test_faults_of_any_kind_are_reported():
@@ -298,9 +298,9 @@ def test_a_taken_name_is_refused():
     class Other(Stranger):
         name: ClassVar[str] = "gd"
 
-    with pytest.raises(InputError, match="'gd' is taken"), methods().having("gd", Other):
+    with pytest.raises(InputError, match="'gd' is taken"), METHODS.having("gd", Other):
         pass
-    assert methods()["gd"] is GD
+    assert METHODS["gd"] is GD
 
 
 @pytest.mark.parametrize(

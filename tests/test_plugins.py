@@ -18,15 +18,15 @@ import pytest
 
 from residuum import Run, plugins
 from residuum.auditing import Counts
-from residuum.auditing.own_measures import OURS, OWN_MEASURES
+from residuum.auditing.own_measures import OWN_MEASURES
 from residuum.cli import run_command
+from residuum.components import BUILT_IN_MEASURES
 from residuum.data import DATASETS, load_dataset
 from residuum.experiments import SCENARIOS, Experiment, load_scenario, plan
 from residuum.experiments.store import Store
-from residuum.methods import methods
 from residuum.models import MODELS, load_weights
 from residuum.perturbations import PERTURBATIONS
-from residuum.plugins import Table, load_plugin
+from residuum.plugins import Registry, load_plugin
 from residuum.reporting.glossary import MEASURES
 from residuum.testing import check_plugin
 from residuum.types import InputError
@@ -55,7 +55,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     (tmp_path / "stripes.toml").write_text(SCENARIO)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    for table in plugins.TABLES.values():
+    for table in plugins.REGISTRIES.values():
         for name in list(table.sources):
             del table[name], table.sources[name]
 
@@ -210,13 +210,11 @@ def installed(monkeypatch, tmp_path):
         return [EntryPoint(name, value, group) for name, value in values.get(group, {}).items()]
 
     monkeypatch.setattr(plugins, "entry_points", found)
-    methods.cache_clear()
-    for table in plugins.TABLES.values():
+    for table in plugins.REGISTRIES.values():
         table.__dict__.pop("data", None)
     yield
     monkeypatch.undo()
-    methods.cache_clear()
-    for table in plugins.TABLES.values():
+    for table in plugins.REGISTRIES.values():
         table.__dict__.pop("data", None)
         table.broken.clear()
 
@@ -274,7 +272,7 @@ def test_files_that_cannot_be_loaded_are_named(folder, source, message):
 
 
 @pytest.mark.parametrize(("table", "text"), [(MODELS, "one"), (PERTURBATIONS, "one"), (OWN_MEASURES, "one")])
-def test_what_is_none_of_its_kind_is_refused(folder, table: Table, text):
+def test_what_is_none_of_its_kind_is_refused(folder, table: Registry, text):
     (folder / "numbers.py").write_text("one = 1\n")
     with pytest.raises(InputError, match="expected"):
         table.add(f"numbers.py:{text}")
@@ -291,4 +289,4 @@ def test_command_line_names_what_is_wrong(folder, capsys):
 
 
 def test_names_of_our_measures_are_reserved():
-    assert set(OURS) == {measure.key for measure in MEASURES}
+    assert set(BUILT_IN_MEASURES) == {measure.key for measure in MEASURES}

@@ -9,7 +9,7 @@ import pytest
 from residuum import execution
 from residuum.experiments import SCENARIOS, Experiment, load_scenario, run_all, write_run
 from residuum.experiments.experiment import merged, scenario_tree
-from residuum.methods import methods
+from residuum.methods import METHODS
 from residuum.metrics import Relearning
 from residuum.models import MODELS
 from residuum.perturbations import PGD
@@ -51,7 +51,7 @@ def test_every_scenario_has_both_profiles_and_names_what_exists(name, profile):
     assert experiment.rows
     assert scenario.description
     for label, fields in scenario.left_open.items():
-        kinds = dict(methods()) | {"train": Recipe, "relearn": Relearning, "audit": PGD}
+        kinds = dict(METHODS) | {"train": Recipe, "relearn": Relearning, "audit": PGD}
         known = dataclasses.fields(kinds[label])
         assert set(fields) <= {field.name for field in known}
         assert len(set(fields)) == len(fields)

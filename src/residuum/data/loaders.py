@@ -5,18 +5,16 @@ import os
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from residuum.data.cifar import load_cifar10
+from residuum import components
 from residuum.data.dataset import Dataset, load_npz
-from residuum.data.fashion import load_fashion_mnist
 from residuum.data.files import find_path
 from residuum.data.ids import is_utf8
-from residuum.data.image_folder import load_image_folder, load_imagenet100
+from residuum.data.image_folder import load_image_folder
 from residuum.data.images import ImageFiles
-from residuum.plugins import Table
+from residuum.plugins import Registry
 from residuum.types import InputError, unknown_name
 
 # Fixed bounds in centimetres for sepal length, sepal width, petal length and petal width: round numbers
@@ -46,24 +44,14 @@ def load_iris(root: Path | None = None) -> Dataset:
 Loader = Callable[..., Dataset]
 
 
-def _accepted(thing: Any) -> Loader:  # noqa: ANN401 (whatever a plug-in holds)
-    if inspect.isfunction(thing):
-        return thing
-    raise InputError(f"expected a function load(root) that returns a residuum.data.Dataset, got {thing!r}")
+def as_loader(candidate: object) -> Loader:
+    """Return a plug-in's function `load(root) -> Dataset`; InputError where it is none."""
+    if inspect.isfunction(candidate):
+        return candidate
+    raise InputError(f"expected a function load(root) that returns a residuum.data.Dataset, got {candidate!r}")
 
 
-DATASETS: Table[Loader] = Table(
-    "data set",
-    "residuum.datasets",
-    {
-        "digits": load_digits,
-        "iris": load_iris,
-        "fashion-mnist": load_fashion_mnist,
-        "cifar10": load_cifar10,
-        "imagenet100": load_imagenet100,
-    },
-    _accepted,
-)
+DATASETS: Registry[Loader] = components.DATASETS
 SCALABLE = {"imagenet100"}
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from residuum.data import DATASETS
 from residuum.errors import MethodError
-from residuum.methods import Method, methods
+from residuum.methods import METHODS, Method
 from residuum.models import MODELS, Classifier
 from residuum.perturbations import PERTURBATIONS, Perturbation
-from residuum.plugins import Table, load_plugin
+from residuum.plugins import Registry, load_plugin
 from residuum.testing.component_promises import PROMISES_OF
 from residuum.testing.method_promises import PROMISES as METHOD_PROMISES
 from residuum.testing.method_promises import BrokenPromise, Trial
@@ -22,9 +22,12 @@ Promise = Callable[[Any], None]
 PROMISES: Mapping[str, tuple[Promise, ...]] = {"method": METHOD_PROMISES, **PROMISES_OF}
 
 
-def tables() -> dict[str, Table[Any]]:
-    """Return the table of each kind that has promises."""
-    return {"method": methods(), "perturbation": PERTURBATIONS, "dataset": DATASETS, "model": MODELS}
+REGISTRIES: Mapping[str, Registry[Any]] = {
+    "method": METHODS,
+    "perturbation": PERTURBATIONS,
+    "dataset": DATASETS,
+    "model": MODELS,
+}
 
 
 def check_promises(method: type[Method] | Method) -> dict[str, str | None]:
@@ -49,9 +52,9 @@ def check_plugin(target: str, kind: str | None = None) -> dict[Promise, str | No
     kind = kind or _kind_of(target)
     if kind not in PROMISES:
         raise unknown_name("kind of plug-in", kind, PROMISES)
-    table = tables()[kind]
-    name = table.add(target) if ":" in target else target
-    component = table.find(name)
+    registry = REGISTRIES[kind]
+    name = registry.add(target) if ":" in target else target
+    component = registry.find(name)
     subjects: dict[str, Callable[[], Any]] = {"method": lambda: Trial.of(component), "model": lambda: name}
     return {promise: _fault(promise, subjects.get(kind, lambda: component)) for promise in PROMISES[kind]}
 
@@ -60,10 +63,11 @@ def _kind_of(target: str) -> str:
     if target.endswith(".toml"):
         raise InputError(f"{target} is a scenario, which has no promises; residuum run {target} --dry-run checks it")
     if ":" not in target:
-        for kind, table in tables().items():
-            if target in table or target in table.broken:
+        for kind, registry in REGISTRIES.items():
+            if target in registry or target in registry.broken:
                 return kind
-        raise unknown_name("method or other plug-in", target, [name for table in tables().values() for name in table])
+        names = [name for registry in REGISTRIES.values() for name in registry]
+        raise unknown_name("method or other plug-in", target, names)
     component = load_plugin(target)
     for kind, base in {"method": Method, "perturbation": Perturbation, "model": Classifier}.items():
         if isinstance(component, type) and issubclass(component, base):

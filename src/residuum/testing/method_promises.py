@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from residuum.data import load_dataset, make_splits
 from residuum.experiments.experiment import parse_row
 from residuum.experiments.parsing import as_text, override
-from residuum.methods import Context, Method, make_method, methods
+from residuum.methods import METHODS, Context, Method, make_method
 from residuum.methods.guard import blamed, is_json, remove_hooks
 from residuum.models import build_model, check_model, forward, load_weights, save_weights
 from residuum.models.weights import state_hash
@@ -184,7 +184,7 @@ def settings_go_round(trial: Trial) -> None:
     method, name = trial.method, trial.method.name
     expect(is_json(method.settings), f"settings are not JSON values: {method.settings!r}")
     expect(type(method).configured(json.loads(json.dumps(method.settings))) == method, "the configuration differs")
-    with methods().having(name, type(method)):
+    with METHODS.having(name, type(method)):
         tree: dict[str, Any] = {"methods": {}}
         for key, value in method.settings.items():
             override(tree, f"{name}.{key}", as_text(value))

@@ -1,11 +1,12 @@
 """Other witnesses: attacks, searches and comparisons of many models that look for what an audit may miss."""
 
+from residuum import components
 from residuum.auditing.witnesses.attacks import Depth, RecoveryRadius, WorstCase
 from residuum.auditing.witnesses.base import Witness
 from residuum.auditing.witnesses.ensembles import RMIA, KLoM, ULiRA
+from residuum.plugins import Registry
 
-KINDS: tuple[type[Witness], ...] = (RecoveryRadius, Depth, WorstCase, RMIA, KLoM, ULiRA)
-WITNESSES: dict[str, type[Witness]] = {kind.name: kind for kind in KINDS}
+WITNESSES: Registry[type[Witness]] = components.PROBES
 
 
 def is_witness(spec: str) -> bool:
