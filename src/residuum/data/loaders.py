@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from residuum import components
-from residuum.data.dataset import Dataset, load_npz
+from residuum.data.dataset import Dataset
 from residuum.data.files import find_path
 from residuum.data.ids import is_utf8
 from residuum.data.image_folder import load_image_folder
 from residuum.data.images import ImageFiles
+from residuum.data.read import load_npz
 from residuum.plugins import Registry
 from residuum.types import InputError, unknown_name
 

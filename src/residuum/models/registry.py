@@ -1,11 +1,11 @@
 """Build networks by name."""
 
-import os
 from collections.abc import Sequence
 
 import torch
 
 from residuum import components
+from residuum.files import machine_memory
 from residuum.models.layers import Classifier, Normalise, give_unit_head, initialise
 from residuum.plugins import Registry
 from residuum.types import InputError, generator, unknown_name
@@ -59,9 +59,8 @@ def build_model(
 def _refuse_more_than_memory(name: str, width: int, model: Classifier) -> None:
     """Refuse a network whose weights, gradients and momentum this machine cannot hold, before they are reserved."""
     needed = 3 * sum(value.numel() * value.element_size() for value in model.state_dict().values())
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else needed
-    if needed > there:
-        sizes = f"{needed / 2**30:.0f} GiB to train, this machine has {there / 2**30:.0f}"
+    if needed > machine_memory():
+        sizes = f"{needed / 2**30:.0f} GiB to train, this machine has {machine_memory() / 2**30:.0f}"
         raise InputError(f"{name} of width {width} needs {sizes}; lower the width")
 
 
