@@ -339,3 +339,4 @@ def test_command_prints_promises_and_exits_with_1_on_a_broken_one(tmp_path, monk
     assert "1 of 13 promises broken" in printed.err
     check_target("gd", as_json=True)
     assert '"repeats_itself": null' in capsys.readouterr().out
+    del METHODS["mine"], METHODS.sources["mine"]
