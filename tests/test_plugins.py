@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from residuum import Run, plugins
+from residuum import Run
 from residuum.auditing import Counts
 from residuum.auditing.own_measures import OWN_MEASURES
 from residuum.cli import run_command
@@ -26,7 +26,7 @@ from residuum.experiments import SCENARIOS, Experiment, load_scenario, plan
 from residuum.experiments.store import Store
 from residuum.models import MODELS, load_weights
 from residuum.perturbations import PERTURBATIONS
-from residuum.plugins import Registry, load_plugin
+from residuum.plugins import REGISTRIES, Registry, load_plugin
 from residuum.reporting.glossary import MEASURES
 from residuum.testing import check_plugin
 from residuum.types import InputError
@@ -55,7 +55,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     (tmp_path / "stripes.toml").write_text(SCENARIO)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    for table in plugins.REGISTRIES.values():
+    for table in REGISTRIES.values():
         for name in list(table.sources):
             del table[name], table.sources[name]
 
@@ -209,12 +209,12 @@ def installed(monkeypatch, tmp_path):
     def found(group):
         return [EntryPoint(name, value, group) for name, value in values.get(group, {}).items()]
 
-    monkeypatch.setattr(plugins, "entry_points", found)
-    for table in plugins.REGISTRIES.values():
+    monkeypatch.setattr("residuum.plugins.entry_points", found)
+    for table in REGISTRIES.values():
         table.__dict__.pop("data", None)
     yield
     monkeypatch.undo()
-    for table in plugins.REGISTRIES.values():
+    for table in REGISTRIES.values():
         table.__dict__.pop("data", None)
         table.broken.clear()
 

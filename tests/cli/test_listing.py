@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from residuum import components, plugins
+from residuum import components
 from residuum.cli.listing import as_plain, described, written
 from residuum.cli.options import REGISTRIES, names
 from residuum.data import DATASETS
@@ -19,7 +19,7 @@ from residuum.experiments.parsing import build_perturbation
 from residuum.methods import METHODS, make_method
 from residuum.models import MODELS
 from residuum.perturbations import PERTURBATIONS
-from residuum.plugins import split_specs
+from residuum.plugins import Registry, split_specs
 
 THINGS = {"methods": METHODS, "perturbations": PERTURBATIONS, "models": MODELS, "datasets": DATASETS}
 
@@ -46,7 +46,7 @@ def test_settings_and_defaults_are_those_of_the_class(kind, name):
 
 
 @pytest.mark.parametrize("registry", [components.METHODS, components.PERTURBATIONS, components.PROBES])
-def test_built_in_components_have_the_name_they_are_listed_under(registry: plugins.Registry):
+def test_built_in_components_have_the_name_they_are_listed_under(registry: Registry):
     assert [registry[name].name for name in registry.ours] == list(registry.ours)
 
 
