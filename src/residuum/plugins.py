@@ -46,8 +46,8 @@ def load_plugin(source: EntryPoint | str) -> Any:  # noqa: ANN401 (whatever stan
     try:
         return getattr(module, name)
     except AttributeError:
-        known = [key for key in vars(module) if not key.startswith("_")]
-        raise unknown_name(f"name in {place}", name, known) from None
+        names = [key for key in vars(module) if not key.startswith("_")]
+        raise unknown_name(f"name in {place}", name, names) from None
 
 
 def _module_of_file(path: Path) -> ModuleType:
@@ -120,7 +120,7 @@ class Registry(UserDict[str, Component], Generic[Component]):
         accept = resolve_name(self._accept) if isinstance(self._accept, str) else self._accept
         if accept is None:
             raise InputError(f"expected one of our own as a {self.kind}, got {candidate!r}")
-        return accept(candidate)  # type: ignore[no-any-return]
+        return accept(candidate)
 
     @cached_property
     def data(self) -> dict[str, Any]:  # type: ignore[override]

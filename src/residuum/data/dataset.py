@@ -154,17 +154,17 @@ def keep_classes(dataset: Dataset, classes: Sequence[int | str]) -> Dataset:
     """Return the data set with these classes only, renumbered 0..k-1 in the order given."""
     if isinstance(classes, str):
         raise InputError(f"classes must be a list of names or numbers, got the text {classes!r}")
-    chosen = [class_index(wanted, dataset.class_names) for wanted in classes]
-    if len(chosen) < 2 or len(set(chosen)) < len(chosen):
+    positions = [class_index(wanted, dataset.class_names) for wanted in classes]
+    if len(positions) < 2 or len(set(positions)) < len(positions):
         raise InputError(f"classes must name at least two different classes, got {list(classes)}")
-    test = None if dataset.test is None else _keep(dataset.test, chosen, dataset.classes)
-    names = tuple(dataset.class_names[c] for c in chosen)
-    return replace(dataset, train=_keep(dataset.train, chosen, dataset.classes), test=test, class_names=names)
+    test = None if dataset.test is None else _keep(dataset.test, positions, dataset.classes)
+    names = tuple(dataset.class_names[c] for c in positions)
+    return replace(dataset, train=_keep(dataset.train, positions, dataset.classes), test=test, class_names=names)
 
 
-def _keep(samples: Samples, chosen: Sequence[int], classes: int) -> Samples:
+def _keep(samples: Samples, positions: Sequence[int], classes: int) -> Samples:
     new_label = np.full(classes, -1)
-    new_label[list(chosen)] = np.arange(len(chosen))
+    new_label[list(positions)] = np.arange(len(positions))
     labels = new_label[samples.y.numpy()]
-    kept = samples.subset(np.flatnonzero(labels >= 0))
-    return replace(kept, y=torch.from_numpy(labels[labels >= 0].astype(np.int64)))
+    of_these_classes = samples.subset(np.flatnonzero(labels >= 0))
+    return replace(of_these_classes, y=torch.from_numpy(labels[labels >= 0].astype(np.int64)))

@@ -85,10 +85,10 @@ def load_dataset(name: str, *, root: Path | str | None = None, size: int | None 
     return load_npz(find_path(name, base, os.path.isfile) or Path(name))
 
 
-def _checked(found: object, name: str) -> Dataset:
-    if isinstance(found, Dataset):
-        return found
-    raise InputError(f"data set {name}: expected its function to return a residuum.data.Dataset, got {found!r:.80}")
+def _checked(dataset: object, name: str) -> Dataset:
+    if isinstance(dataset, Dataset):
+        return dataset
+    raise InputError(f"data set {name}: expected its function to return a residuum.data.Dataset, got {dataset!r:.80}")
 
 
 @lru_cache(maxsize=1)
@@ -115,10 +115,10 @@ def file_states(dataset: Dataset) -> tuple[tuple[int, ...], ...]:
     """Return of every file that is read when it is asked for what changes whenever it is written."""
     images = [part.x for part in (dataset.train, dataset.test) if part is not None and isinstance(part.x, ImageFiles)]
     try:
-        found = [os.stat(inputs.root / name) for inputs in images for name in inputs.names]
+        states = [os.stat(inputs.root / name) for inputs in images for name in inputs.names]
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
-    return tuple((state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino) for state in found)
+    return tuple((state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino) for state in states)
 
 
 states_when_loaded = lru_cache(maxsize=4)(file_states)  # asked first when a data set is loaded

@@ -84,7 +84,8 @@ def read_data(
         table = {str(name): list(values) for name, values in source.to_dict("list").items()}
         return _from_table(table, ids, columns, class_names, what)
     if isinstance(source, tuple | list) and len(source) in {2, 3}:
-        return Source(checked_samples(*source[:2], source[2] if len(source) == 3 else ids, bounded=False), None, what)
+        x, y, sample_ids = source if len(source) == 3 else (*source, ids)
+        return Source(checked_samples(x, y, sample_ids, bounded=False), None, what)
     if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, Mapping):
         return _from_items(source, ids, columns, what)
     kinds = "a folder, .npz or .csv file, (x, y), a data frame or a map-style torch data set"

@@ -1,6 +1,7 @@
 """Build networks by name."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -36,13 +37,13 @@ def build_model(
     11173962
     """
     name = MODELS.named(name)
-    network = MODELS.find(name)
+    network: Any = MODELS.find(name)  # networks take (shape, classes, width, normalise), as this package says
     if head not in HEADS:
         raise unknown_name("head", head, HEADS)
     shape, width = tuple(shape), network.default_width if width is None else width
     _refuse_bad_sizes(name, shape, classes, width, mean, std)
     with torch.device("meta"):  # nothing is drawn from the global generator
-        model = network(shape, classes, width, Normalise(mean, std))
+        model: Classifier = network(shape, classes, width, Normalise(mean, std))
         model.architecture = {}
         if head == "unit":
             give_unit_head(model)
