@@ -13,22 +13,22 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import nn
 
-from residuum import checks
-from residuum.checks import PROMISES, BrokenPromise, Trial, check_promises
 from residuum.cli.listing import check_target
 from residuum.errors import MethodError
 from residuum.experiments.experiment import parse_row
-from residuum.methods import GD, Method, methods
+from residuum.methods import GD, METHODS, Method
 from residuum.models.weights import state_hash
-from residuum.plugin_checks import check_plugin
+from residuum.testing import BrokenPromise, Trial, check_plugin, check_promises
+from residuum.testing import method_promises as checks
+from residuum.testing.method_promises import PROMISES
 from residuum.training import STRICT
 from residuum.types import InputError
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
-@pytest.mark.parametrize("name", list(methods()))
+@pytest.mark.parametrize("name", list(METHODS))
 def test_every_method_keeps_every_promise(name, promise):
-    promise(Trial.of(methods()[name]))
+    promise(Trial.of(METHODS[name]))
 
 
 VARIANTS = [
@@ -268,7 +268,7 @@ def test_every_promise_is_broken_by_some_case():
 
 def test_a_method_that_does_nothing_keeps_all_promises():
     assert set(check_promises(Stranger).values()) == {None}
-    assert "stranger" not in methods()
+    assert "stranger" not in METHODS
 
 
 def test_faults_of_any_kind_are_reported():
@@ -298,9 +298,9 @@ def test_a_taken_name_is_refused():
     class Other(Stranger):
         name: ClassVar[str] = "gd"
 
-    with pytest.raises(InputError, match="'gd' is taken"), methods().having("gd", Other):
+    with pytest.raises(InputError, match="'gd' is taken"), METHODS.having("gd", Other):
         pass
-    assert methods()["gd"] is GD
+    assert METHODS["gd"] is GD
 
 
 @pytest.mark.parametrize(
@@ -334,8 +334,9 @@ def test_command_prints_promises_and_exits_with_1_on_a_broken_one(tmp_path, monk
         check_target("my_own_method:Mine")
     assert stop.value.exit_code == 1
     printed = capsys.readouterr()
-    assert "BROKEN  Data, initial weights and a re-trained reference keep their hash. (the data changed)" in printed.out
+    assert "BROKEN  Data, initial weights and a retrained reference keep their hash. (the data changed)" in printed.out
     assert printed.out.count("\n") == len(PROMISES)
     assert "1 of 13 promises broken" in printed.err
     check_target("gd", as_json=True)
     assert '"repeats_itself": null' in capsys.readouterr().out
+    del METHODS["mine"], METHODS.sources["mine"]

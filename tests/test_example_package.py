@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from residuum.checks import check_promises
 from residuum.cli import run_command
-from residuum.methods import methods
+from residuum.methods import METHODS
+from residuum.testing import check_promises
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "random_labels"
 QUICK = ["--set", "train.epochs=2", "--set", "relearn.epochs=1", "--draws", "2", "--seeds", "1", "--workers", "1"]
@@ -31,9 +31,9 @@ def site(tmp_path_factory) -> Path:
 @pytest.fixture
 def installed(site, monkeypatch):
     monkeypatch.syspath_prepend(str(site))
-    methods.cache_clear()
+    METHODS.__dict__.pop("data", None)
     yield
-    methods.cache_clear()
+    METHODS.__dict__.pop("data", None)
     sys.modules.pop("residuum_random_labels", None)
 
 
@@ -75,7 +75,7 @@ def test_it_is_chosen_run_recorded_and_printed(tmp_path, capsys):
 
 @pytest.mark.usefixtures("installed")
 def test_it_keeps_all_promises():
-    faults = check_promises(methods()["random_labels"])
+    faults = check_promises(METHODS["random_labels"])
     assert {promise: fault for promise, fault in faults.items() if fault} == {}
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from residuum.cli import run_command
 from residuum.errors import MethodError
-from residuum.methods import Method, methods, unlearn
+from residuum.methods import METHODS, Method, unlearn
 from residuum.types import ResiduumWarning
 
 TINY = ["--seeds", "1", "--workers", "1", "--draws", "2", "--set", "train.epochs=1", "--set", "relearn.epochs=1"]
@@ -98,14 +98,14 @@ def broken(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "logs").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "logs"))
-    monkeypatch.setitem(methods(), "broken", Broken)
+    monkeypatch.setitem(METHODS, "broken", Broken)
     DOES[0] = raises
     return tmp_path
 
 
 @pytest.fixture(scope="module")
 def bench():
-    from residuum.checks import Trial
+    from residuum.testing import Trial
 
     trial = Trial.of(Broken)
     return trial.original, trial.splits

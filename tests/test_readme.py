@@ -18,7 +18,7 @@ from residuum.cli import make_app, run_command
 from residuum.cli.options import parse_seeds, parse_setting
 from residuum.cli.tune import grid_points, row_text
 from residuum.experiments import Experiment
-from residuum.methods import BUILT_IN
+from residuum.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(ROOT.glob("docs/**/*.md"))
@@ -202,7 +202,7 @@ def clean_methods(scenario):
     return {row for row, line in lines.items() if line["verdict"] == CLEAN}
 
 
-@pytest.mark.parametrize("method", [method.name for method in BUILT_IN])
+@pytest.mark.parametrize("method", METHODS.ours)
 def test_what_methods_leave_behind_is_what_was_measured(method):
     section = re.search(rf"^## {method}\n(.*?)(?=^## |\Z)", text_of("docs/methods.md"), re.M | re.S)[1]
     said = re.search(
@@ -255,7 +255,7 @@ def test_the_rate_of_false_alarms_is_the_largest_of_the_table():
 
 
 def test_the_number_of_methods_is_that_of_the_package():
-    assert len(BUILT_IN) == 20
+    assert len(METHODS.ours) == 20
     assert "Residuum has twenty unlearning methods" in text_of("README.md")
 
 

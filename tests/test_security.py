@@ -31,7 +31,7 @@ from residuum.data import load_dataset
 from residuum.errors import traceback_kept
 from residuum.experiments.manifest import Manifest
 from residuum.files import file_sha256, read_arrays, write_arrays
-from residuum.methods import methods
+from residuum.methods import METHODS
 from residuum.models import build_model, load_weights, save_weights
 from residuum.models.weights import read_state
 from residuum.pack.hashing import canonical, listed, root_of, seal_of
@@ -349,8 +349,8 @@ def test_a_dry_run_imports_what_the_command_line_names(tmp_path, monkeypatch, ca
     try:
         assert run_command(["run", "s.toml", "--methods", "mine.py:Mine", "--dry-run"]) == 0
     finally:
-        for name in list(methods().sources):
-            del methods()[name], methods().sources[name]
+        for name in list(METHODS.sources):
+            del METHODS[name], METHODS.sources[name]
 
 
 def test_listing_imports_nothing_from_the_folder_it_runs_in(ran, tmp_path):

@@ -27,9 +27,9 @@ def surface() -> str:
     import residuum
     from residuum.auditing.probes import PROBES
     from residuum.cli import make_app
+    from residuum.components import SCENARIOS
     from residuum.data import DATASETS
-    from residuum.experiments.scenario_table import SCENARIOS
-    from residuum.methods import methods
+    from residuum.methods import METHODS
     from residuum.models import MODELS
     from residuum.perturbations import PERTURBATIONS
 
@@ -39,7 +39,7 @@ def surface() -> str:
     parts = {
         "public names": residuum.__all__,
         "commands": _commands(typer.main.get_command(make_app()), "residuum"),
-        "methods": [f"{name}: {' '.join(sorted(methods()[name]().settings))}" for name in sorted(methods().ours)],
+        "methods": [f"{name}: {' '.join(sorted(METHODS[name]().settings))}" for name in sorted(METHODS.ours)],
         "perturbations": [f"{name}: {fields(PERTURBATIONS[name])}" for name in sorted(PERTURBATIONS.ours)],
         "probes": sorted(PROBES),
         "networks": sorted(MODELS.ours),

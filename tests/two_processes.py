@@ -13,7 +13,7 @@ import torch
 from residuum.auditing import Draws, audit
 from residuum.checkpoint import Checkpoint
 from residuum.data import Dataset, make_splits
-from residuum.methods import Origin, make_method, methods, unlearn
+from residuum.methods import METHODS, Origin, make_method, unlearn
 from residuum.metrics import evaluate
 from residuum.models import build_model, forward
 from residuum.parallel import SINGLE_PROCESS, make_team
@@ -152,7 +152,7 @@ def everything(team, folder):
         "idle": idle_weight(splits, team),
         "resumed": resumed(splits, team, folder),
         "batch_norm": trained(splits, team, network="cnn"),
-        "methods": {name: unlearned(splits, original, name, team) for name in methods()},
+        "methods": {name: unlearned(splits, original, name, team) for name in METHODS},
         "counts": audited(splits, {"a": original, "b": other}, team, folder),
         "logits": forward(original, splits.train, batch_size=4, team=team),
         "metrics": evaluate(original, splits, original_loss=1e-3, seed=2, team=team),

@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "residuum"
 PACKAGES = (
     *("data", "models", "training", "methods", "perturbations", "auditing", "metrics"),
     *("request", "tuning", "experiments", "execution", "record", "reporting", "pack", "loggers", "lightning"),
-    *("theory", "checks", "types", "errors"),
+    *("theory", "testing", "types", "errors"),
 )
 
 
@@ -37,8 +37,8 @@ def public_names() -> dict[str, str]:
 
 def exported(package: str) -> list[str]:
     """Return the names that a package imports to export them, or that a module defines, without private ones."""
-    folder = SOURCE / package
-    file = folder / "__init__.py" if folder.is_dir() else SOURCE / f"{package}.py"
+    folder = SOURCE.joinpath(*package.split("."))
+    file = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
     names: list[str] = []
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom) and folder.is_dir() and str(node.module).startswith(f"residuum.{package}"):

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from residuum import Experiment, Run, run
-from residuum.cli.catalogue import catalogue
+from residuum.components import METHODS
 from residuum.execution import Resources
 from residuum.reporting.evidence import find
 from residuum.reporting.wording import estimate_words, figure_words
@@ -51,7 +51,7 @@ def lines(done: Run) -> Iterator[dict[str, str]]:
 
 def main(folder: Path) -> None:
     """Run, write the table, draw the pictures."""
-    everything = ",".join(catalogue("methods"))
+    everything = ",".join(METHODS)
     runs = [measured_run(folder, scenario, scenario, everything) for scenario in ("digits", "digits-random")]
     many = measured_run(folder, "many-seeds", "digits-random", "gd", MANY_SEEDS)
     found = [line for done in runs for line in lines(done)]

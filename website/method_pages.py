@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from functools import cache
 from pathlib import Path
 
-from residuum.cli.catalogue import catalogue
-from residuum.cli.listing import SHARING, written
+from residuum.cli.listing import SHARING, described, written
+from residuum.components import METHODS
 from website.pages import Page
 from website.tables import SCENARIOS, measured, results
 
@@ -92,18 +91,15 @@ chosen](digits-settings.md); methods that the scenario does not tune have their 
 
 
 def _settings(name: str) -> str:
-    entries = catalogue("methods")
-    beside = entries[name].settings_beside(entries[SHARING].settings)
-    shared = {key: value for key, value in entries[name].settings.items() if key not in beside}
-    lines = [f"`{written({key: value})}`" for key, value in beside.items()]
+    entries = described("methods")
+    settings, of_gd = entries[name].settings, entries[SHARING].settings
+    shared = {key: value for key, value in settings.items() if key in of_gd and of_gd[key] == value}
+    lines = [f"`{written({key: value})}`" for key, value in settings.items() if key not in shared]
     text = "- " + "\n- ".join(lines) if lines else "None of its own."
     return f"{text}\n\nAs in every gradient method: `{written(shared)}`" if shared else text
 
 
 def _source(name: str) -> tuple[str, str]:
     """Return module and class of a method."""
-    for file in sorted((ROOT / "src" / "residuum" / "methods").glob("*.py")):
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and f"name: ClassVar[str] = '{name}'" in map(ast.unparse, node.body):
-                return f"residuum.methods.{file.stem}", node.name
-    raise ValueError(f"expected a class with the name {name!r} in residuum.methods, found none")
+    method = METHODS.find(name)
+    return method.__module__, method.__name__

@@ -47,10 +47,10 @@ def warn(text: str, stacklevel: int = 2) -> None:
 
     Python's own memory of what was shown is lost whenever any library touches the filters, which torch does.
     """
-    chosen = (
+    actions = (
         action for action, message, kind, *_ in warnings.filters if not message and issubclass(ResiduumWarning, kind)
     )
-    if text in _shown and next(chosen, "default") in ("default", "module", "once"):
+    if text in _shown and next(actions, "default") in ("default", "module", "once"):
         return
     _shown.add(text)
     warnings.warn(text, ResiduumWarning, stacklevel=stacklevel + 1)
@@ -85,8 +85,8 @@ def fitted(text: str, stream: TextIO) -> str:
     if not stream.isatty():
         return text
     width = shutil.get_terminal_size().columns
-    kept: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
-    lines = [textwrap.fill(line, width, subsequent_indent="  ", **kept) for line in text.splitlines()]
+    layout: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
+    lines = [textwrap.fill(line, width, subsequent_indent="  ", **layout) for line in text.splitlines()]
     return "\n".join(lines)
 
 

@@ -1,8 +1,8 @@
 """Plug-ins: things of a user's own beside ours, by an entry point of an installed package or by `FILE.py:NAME`.
 
-There is one table of each kind (methods, perturbations, data sets, models, measures, scenarios); all are `Table`s, and
-`load_plugin` is the one place where code that is not ours is imported. Names that come out of a file are looked up in
-the tables (`Table.find`) and never imported.
+Each kind (methods, perturbations, data sets, models, measures, scenarios) has one `Registry`, see `components.py`.
+`load_plugin` is the one place where code that is not ours is imported. Names that come out of a file are looked up
+(`Registry.find`) and never imported.
 """
 
 import hashlib
@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from residuum.errors import InputError, unknown_name
 
-Thing = TypeVar("Thing")
-Accept = Callable[[Any], Thing]
-TABLES: dict[str, "Table[Any]"] = {}  # by entry-point group
+Component = TypeVar("Component")
+REGISTRIES: dict[str, "Registry[Any]"] = {}  # by entry-point group
 FROM_A_FILE, DIGITS = "residuum_plugin_", 16  # how a module is named that stands in a file, before and after its name
 
 
@@ -46,8 +46,8 @@ def load_plugin(source: EntryPoint | str) -> Any:  # noqa: ANN401 (whatever stan
     try:
         return getattr(module, name)
     except AttributeError:
-        known = [key for key in vars(module) if not key.startswith("_")]
-        raise unknown_name(f"name in {place}", name, known) from None
+        names = [key for key in vars(module) if not key.startswith("_")]
+        raise unknown_name(f"name in {place}", name, names) from None
 
 
 def _module_of_file(path: Path) -> ModuleType:
@@ -82,47 +82,69 @@ def home_of(thing: type) -> str:
     return package if stem == package else f"{stem[: -DIGITS - 1]}.py"
 
 
-class Table(UserDict[str, Thing], Generic[Thing]):
-    """Things of one kind by name: ours, those of installed packages, those of files.
+class Registry(UserDict[str, Component], Generic[Component]):
+    """Components of one kind by name: built-in ones, those of installed packages and those of files.
 
-    `accept` returns the thing as the table holds it, or raises InputError where it is none of this kind; names that are
-    `reserved` mean something else already. Entry points are read on first use; one that cannot be loaded is left out,
-    and whoever asks for it is told why (`broken`).
+    `built_in` maps a name to a component, or to the place that it is imported from on first use, "module:Class".
+    `group` names the entry points of installed packages, which are read on first use; one that cannot be loaded is left
+    out, and `find` says why (`broken`). `accept`, a function or its place, returns a plug-in as the registry holds it,
+    or raises InputError. Plug-ins cannot take `reserved` names.
 
-    >>> table = Table("shape", "residuum.shapes", {"square": 4}, accept=int)
-    >>> table.find("square"), list(table)
-    (4, ['square'])
-    >>> table.find("squire")
+    >>> shapes = Registry("shape", "residuum.shapes", {"ordered": "collections:OrderedDict"})
+    >>> shapes.find("ordered").__name__, list(shapes)
+    ('OrderedDict', ['ordered'])
+    >>> shapes.find("orderd")
     Traceback (most recent call last):
-    residuum.errors.InputError: unknown shape 'squire'; did you mean square? Known: square
-    >>> del TABLES["residuum.shapes"]
+    residuum.errors.InputError: unknown shape 'orderd'; did you mean ordered? Known: ordered
+    >>> del REGISTRIES["residuum.shapes"]
     """
 
     def __init__(
-        self, kind: str, group: str, ours: Mapping[str, Thing], accept: Accept[Thing], reserved: Container[str] = ()
+        self,
+        kind: str,
+        group: str | None,
+        built_in: Mapping[str, Component | str],
+        accept: Callable[[Any], Component] | str | None = None,
+        reserved: Container[str] = (),
     ) -> None:
-        self.kind, self.group, self.ours, self.accept, self.reserved = kind, group, dict(ours), accept, reserved
+        self.kind, self.group, self.reserved = kind, group, reserved
+        self.ours = dict(built_in)
         self.sources: dict[str, str] = {}
         self.broken: dict[str, str] = {}
-        TABLES[group] = self
+        self._accept = accept
+        if group is not None:
+            REGISTRIES[group] = self
+
+    def accept(self, candidate: object) -> Component:
+        """Return a plug-in as the registry holds it; InputError where it is of another kind."""
+        accept = resolve_name(self._accept) if isinstance(self._accept, str) else self._accept
+        if accept is None:
+            raise InputError(f"expected one of our own as a {self.kind}, got {candidate!r}")
+        return accept(candidate)
 
     @cached_property
-    def data(self) -> dict[str, Thing]:  # type: ignore[override]
-        """All things: ours first."""
-        table = dict(self.ours)
-        for entry in entry_points(group=self.group):
+    def data(self) -> dict[str, Any]:  # type: ignore[override]
+        """Every component, or the place of one that was not asked for yet; built-in ones first."""
+        components: dict[str, Any] = dict(self.ours)
+        for entry in () if self.group is None else entry_points(group=self.group):
             try:
-                thing = load_plugin(entry)
-                name, accepted = name_of(thing, entry.name), self.accept(thing)
+                candidate = load_plugin(entry)
+                name, component = name_of(candidate, entry.name), self.accept(candidate)
             except InputError as error:
                 self.broken[entry.name] = str(error)
                 continue
-            if name in self.reserved or table.setdefault(name, accepted) is not accepted:
+            if name in self.reserved or components.setdefault(name, component) is not component:
                 self.broken[entry.name] = f"the name {name!r} of {entry.value} is taken; give it another"
-        return table
+        return components
 
-    def find(self, name: str) -> Thing:
-        """Return the thing of this name; an unknown one is an error with the nearest names."""
+    def __getitem__(self, name: str) -> Component:
+        component = self.data[name]
+        if isinstance(component, str):
+            component = self.data[name] = resolve_name(component)
+        return component  # type: ignore[no-any-return]
+
+    def find(self, name: str) -> Component:
+        """Return the component of this name; for an unknown one, InputError with the nearest names."""
         if name in self:
             return self[name]
         if name in self.broken:
@@ -130,25 +152,25 @@ class Table(UserDict[str, Thing], Generic[Thing]):
         raise unknown_name(self.kind, name, self)
 
     def add(self, source: str) -> str:
-        """Have what stands at `FILE.py:NAME` or `PACKAGE.MODULE:NAME` in the table; return its name there."""
-        thing = load_plugin(source)
-        name = name_of(thing, source.rpartition(":")[2])
+        """Add what stands at `FILE.py:NAME` or `PACKAGE.MODULE:NAME`; return its name here."""
+        candidate = load_plugin(source)
+        name = name_of(candidate, source.rpartition(":")[2])
         place = whole_source(source)
         if name in self.reserved or (name in self and self.sources.get(name) != place):
             raise InputError(f"{self.kind} {name!r} of {source} is taken; give it another name")
-        self[name], self.sources[name] = self.accept(thing), place
+        self[name], self.sources[name] = self.accept(candidate), place
         return name
 
     def named(self, spec: str) -> str:
-        """Return `NAME[:key=value...]` for a text that may begin with a source, which is then in the table.
+        """Return `NAME[:key=value...]` for a text that may begin with a source, which is then added.
 
         This imports code. Give it what the user wrote, never a text out of a record, a pack, a store or weights: `find`
         those.
 
-        >>> table = Table("shape", "residuum.shapes", {"square": 4}, accept=len)
-        >>> table.named("string:digits:size=3"), table["digits"]
+        >>> shapes = Registry("shape", "residuum.shapes", {"square": 4}, accept=len)
+        >>> shapes.named("string:digits:size=3"), shapes["digits"]
         ('digits:size=3', 10)
-        >>> del TABLES["residuum.shapes"]
+        >>> del REGISTRIES["residuum.shapes"]
         """
         source = self.source_in(spec)
         return spec if source is None else self.add(source) + spec.removeprefix(source)
@@ -156,25 +178,25 @@ class Table(UserDict[str, Thing], Generic[Thing]):
     def source_in(self, spec: str) -> str | None:
         """Return the source that a text begins with, importing nothing; None where it begins with a name.
 
-        >>> table = Table("shape", "residuum.shapes", {"square": 4}, accept=len)
-        >>> table.source_in("mine.py:Shape:size=3"), table.source_in("square:size=3")
+        >>> shapes = Registry("shape", "residuum.shapes", {"square": 4}, accept=len)
+        >>> shapes.source_in("mine.py:Shape:size=3"), shapes.source_in("square:size=3")
         ('mine.py:Shape', None)
-        >>> del TABLES["residuum.shapes"]
+        >>> del REGISTRIES["residuum.shapes"]
         """
         first, *rest = spec.split(":")
         return f"{first}:{rest[0]}" if rest and "=" not in rest[0] and first not in self else None
 
     @contextmanager
-    def having(self, name: str, thing: Thing) -> Iterator[None]:
-        """Have the thing in the table for a while."""
-        if self.get(name, thing) is not thing:
+    def having(self, name: str, component: Component) -> Iterator[None]:
+        """Have the component in the registry within a block."""
+        if self.get(name, component) is not component:
             raise InputError(f"{self.kind} {name!r} is taken; give it another name")
-        known = name in self
-        self[name] = thing
+        was_there = name in self
+        self[name] = component
         try:
             yield
         finally:
-            if not known:
+            if not was_there:
                 del self[name]
 
 
@@ -220,9 +242,9 @@ def whole_source(source: str) -> str:
 def described_plugins(used: Container[str]) -> dict[str, dict[str, dict[str, str]]]:
     """Return by kind and name what was added by its source and is used: its file's name and hash, or its module."""
     return {
-        table.kind: found
-        for table in TABLES.values()
-        if (found := {name: _described(source) for name, source in table.sources.items() if name in used})
+        registry.kind: plugins
+        for registry in REGISTRIES.values()
+        if (plugins := {name: _described(source) for name, source in registry.sources.items() if name in used})
     }
 
 
@@ -236,11 +258,11 @@ def _described(source: str) -> dict[str, str]:
 
 def added_plugins() -> tuple[tuple[str, str], ...]:
     """Return group and source of everything that was added by its source, for other processes to add too."""
-    return tuple((group, source) for group, table in TABLES.items() for source in table.sources.values())
+    return tuple((group, source) for group, registry in REGISTRIES.items() for source in registry.sources.values())
 
 
 def add_plugins(added: Iterable[tuple[str, str]]) -> None:
     """Add what another process has added."""
     for group, source in added:
-        if source not in TABLES[group].sources.values():
-            TABLES[group].add(source)
+        if source not in REGISTRIES[group].sources.values():
+            REGISTRIES[group].add(source)

@@ -120,9 +120,9 @@ class Samples:
         >>> digits.subset([2, 0]).ids
         ('c', 'a')
         """
-        chosen = torch.as_tensor(np.asarray(indices, dtype=np.int64))
-        x = self.x[chosen] if isinstance(self.x, Tensor) else self.x.subset(chosen)
-        return Samples(x, self.y[chosen], tuple(self.ids[i] for i in chosen.tolist()))
+        rows = torch.as_tensor(np.asarray(indices, dtype=np.int64))
+        x = self.x[rows] if isinstance(self.x, Tensor) else self.x.subset(rows)
+        return Samples(x, self.y[rows], tuple(self.ids[i] for i in rows.tolist()))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from residuum.cli import run_command
-from residuum.cli.catalogue import Entry
+from residuum.cli.listing import Entry
 from residuum.errors import DEBUG, RANK, InputError, LostProcessError, MethodError
 
 
@@ -23,10 +23,10 @@ def logs(tmp_path, monkeypatch):
 
 
 def raising(monkeypatch, error):
-    def catalogue(kind):
+    def names(kind):
         raise error
 
-    monkeypatch.setattr("residuum.cli.listing.catalogue", catalogue)
+    monkeypatch.setattr("residuum.cli.options.names", names)
 
 
 CODES = {
@@ -63,7 +63,7 @@ def test_every_error_is_one_line_with_its_code(case, logs, monkeypatch, capsys):
     if logged:
         assert str(written[0]) in captured.err
         assert "Traceback (most recent call last)" in written[0].read_text()
-        assert "in catalogue" in written[0].read_text()
+        assert "in names" in written[0].read_text()
 
 
 @pytest.mark.parametrize("arguments", [["--debug", "list"], ["list", "--debug"]])
@@ -113,7 +113,7 @@ def test_output_that_cannot_be_written_is_no_success(tmp_path):
 
 
 def test_markup_in_a_name_is_printed_as_it_is(monkeypatch, capsys):
-    monkeypatch.setattr("residuum.cli.listing.catalogue", lambda kind: {"[/x]": Entry(":smile: [/i]")})
+    monkeypatch.setattr("residuum.cli.listing.described", lambda kind: {"[/x]": Entry(":smile: [/i]")})
     assert run_command(["list", "models"]) == 0
     assert ":smile: [/i]" in capsys.readouterr().out
 

@@ -173,7 +173,7 @@ def test_headers_that_promise_what_is_not_there_are_refused_before_anything_is_r
 def test_arrays_larger_than_the_memory_are_refused_before_they_are_read(tmp_path, monkeypatch):
     file = saved(tmp_path, x=np.zeros((2**18, 8)), y=np.zeros(2**18, dtype=np.int64))
     assert file.stat().st_size < 10**5
-    monkeypatch.setattr("residuum.data.dataset.memory", lambda: 2**24)
+    monkeypatch.setattr("residuum.data.read.machine_memory", lambda: 2**24)
     monkeypatch.setattr(np, "load", lambda *arguments, **options: pytest.fail("the arrays were read"))
     with pytest.raises(InputError, match=r"its arrays need 0.0176 GiB, this machine has 0.0156"):
         load_dataset(str(file))

@@ -9,7 +9,7 @@ import pytest
 from residuum import execution
 from residuum.experiments import SCENARIOS, Experiment, load_scenario, run_all, write_run
 from residuum.experiments.experiment import merged, scenario_tree
-from residuum.methods import methods
+from residuum.methods import METHODS
 from residuum.metrics import Relearning
 from residuum.models import MODELS
 from residuum.perturbations import PGD
@@ -51,9 +51,9 @@ def test_every_scenario_has_both_profiles_and_names_what_exists(name, profile):
     assert experiment.rows
     assert scenario.description
     for label, fields in scenario.left_open.items():
-        kinds = dict(methods()) | {"train": Recipe, "relearn": Relearning, "audit": PGD}
+        kinds = dict(METHODS) | {"train": Recipe, "relearn": Relearning, "audit": PGD}
         kind = kinds[label]
-        names = kind.setting_owners() if label in methods() else [field.name for field in dataclasses.fields(kind)]
+        names = kind.setting_owners() if label in METHODS else [field.name for field in dataclasses.fields(kind)]
         assert set(fields) <= set(names)
         assert len(set(fields)) == len(fields)
     assert bool(scenario.left_open) == (profile == "paper")

@@ -21,7 +21,7 @@ from residuum.experiments.planning import outline
 from residuum.experiments.settings import ForgetSettings
 from residuum.experiments.stages import INITIAL, measured
 from residuum.experiments.store import Store
-from residuum.methods import Origin, methods, unlearn
+from residuum.methods import METHODS, Origin, unlearn
 from residuum.models import head_of, load_weights
 from residuum.reporting.run import Run
 from residuum.reporting.verdict import with_verdicts
@@ -48,7 +48,7 @@ def chain(*requests, rows="gd,fisher", seeds=(SEED,)):
 @pytest.fixture(scope="module")
 def everything():
     left = chain(FIRST, SECOND).splits().retain
-    return chain(FIRST, SECOND, {"forget_ids": [left.ids[5], left.ids[0]]}, rows=",".join(methods()))
+    return chain(FIRST, SECOND, {"forget_ids": [left.ids[5], left.ids[0]]}, rows=",".join(METHODS))
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_the_original_is_trained_once_and_every_stage_runs_once(plans, done):
 
 
 def test_each_request_is_unlearned_from_the_model_before_it(plans):
-    for label in methods():
+    for label in METHODS:
         first, second, third = (step.models[label] for step in plans)
         assert first.parents == {"original": plans[0].models["original"]}
         assert second.parents["previous"].key == first.key
@@ -133,7 +133,7 @@ def test_all_requests_so_far_are_audited(everything, done):
         assert [result.label for result in found] == everything.labels
 
 
-@pytest.mark.parametrize("name", sorted(methods()))
+@pytest.mark.parametrize("name", sorted(METHODS))
 def test_a_sequence_is_what_unlearning_again_by_hand_gives(name, everything, plans, done, same_weights):
     store, scenario = Store(done[1] / "store"), everything.scenario
     requests = [request.model_dump() for request in (*scenario.earlier, scenario.forget)]
@@ -173,7 +173,7 @@ def test_a_second_run_computes_nothing(everything, done, monkeypatch):
     assert run_all(everything.steps, store=folder / "store") == results
     assert run_all([everything], store=folder / "store")[0] == results[2]
     alone = {"forget.forget_class": 8, "forget.forget_fraction": 0.5, **QUICK}
-    single = Experiment.create("tiny", methods=",".join(methods()), seeds=[SEED], overrides=alone)
+    single = Experiment.create("tiny", methods=",".join(METHODS), seeds=[SEED], overrides=alone)
     assert run_all([single], store=folder / "store")[0] == results[0]
     todo = outline([plan(step) for step in everything.steps], folder / "store")
     assert (todo.total, todo.finished) == (done[2][-1][2], done[2][-1][2])
@@ -198,7 +198,7 @@ def test_forgetting_a_sample_finds_the_models_of_later_requests(everything, plan
     keys = [{label: stage.key for label, stage in step.models.items()} for step in plans]
     for ids in (first, second, third):
         for step in keys:
-            assert {step["original"], *(step[name] for name in methods())} <= doomed(ids)
+            assert {step["original"], *(step[name] for name in METHODS)} <= doomed(ids)
     assert [step["retrain"] in doomed(first) for step in keys] == [False, False, False]
     assert [step["retrain"] in doomed(second) for step in keys] == [True, False, False]
     assert [step["control"] in doomed(third) for step in keys] == [True, True, True]  # the last request names it

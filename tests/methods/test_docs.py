@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from residuum.methods import GradientMethod, methods
+from residuum.methods import METHODS, GradientMethod
 
 TEXT = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
 HOW_TO = (Path(__file__).parents[2] / "docs" / "add-a-method.md").read_text(encoding="utf-8")
@@ -19,14 +19,14 @@ def section(name: str) -> str:
 
 
 def test_one_section_a_method_in_the_order_of_the_table():
-    assert re.findall(r"^## (\w+)$", TEXT, re.M) == list(methods())
-    assert re.findall(r"^\| \[`(\w+)`\]", TEXT, re.M) == list(methods())
+    assert re.findall(r"^## (\w+)$", TEXT, re.M) == list(METHODS)
+    assert re.findall(r"^\| \[`(\w+)`\]", TEXT, re.M) == list(METHODS)
 
 
-@pytest.mark.parametrize("name", list(methods()))
+@pytest.mark.parametrize("name", list(METHODS))
 def test_every_setting_is_explained(name):
-    own = set(methods()[name].setting_owners())
-    own -= SHARED if issubclass(methods()[name], GradientMethod) else set()
+    own = set(METHODS[name].setting_owners())
+    own -= SHARED if issubclass(METHODS[name], GradientMethod) else set()
     missing = {
         key
         for key in own
@@ -40,14 +40,14 @@ def test_shared_settings_are_explained():
     assert {key for key in SHARED if not re.search(rf"`[^`]*\b{key}\b[^`]*`", head)} == set()
 
 
-@pytest.mark.parametrize("name", list(methods()))
+@pytest.mark.parametrize("name", list(METHODS))
 def test_the_table_says_what_each_method_reads(name):
     cell = re.search(rf"^\| \[`{name}`\]\(#{name}\) \| ([^|]+) \|", TEXT, re.M)[1]
     part, _, more = cell.partition(", ")
     expected = {"`S_r`": {"retain"}, "`S_f`": {"forget"}, "both": {"retain", "forget"}}[part] | set(
         filter(None, [more])
     )
-    assert methods()[name].reads == expected
+    assert METHODS[name].reads == expected
 
 
 def test_the_guide_shows_the_example_as_it_is():

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import nn
 
-from residuum.checks import Trial
 from residuum.experiments.experiment import parse_row
 from residuum.methods import GA, GD, RURK, SCRUB, CFk, Context, EUk, NegGrad, Origin, SalUn, SoftReset, unlearn
 from residuum.methods.scrub import teacher_of
 from residuum.methods.start import soften, trainable_parts
 from residuum.models import build_model, forward
 from residuum.models.weights import state_hash
+from residuum.testing import Trial
 from residuum.training import Batch, Recipe, TrainingPhase, cross_entropy, fit
 from residuum.types import InputError, Samples, generator
 

@@ -92,7 +92,7 @@ def test_normalisation_is_per_channel():
 
 
 def test_default_widths():
-    assert {name: plan.width for name, plan in MODELS.items()} == {
+    assert {name: network.default_width for name, network in MODELS.items()} == {
         "cnn": 16, "mlp": 100, "logistic": 1, "resnet18": 64, "resnet50": 64, "vgg11": 64,
     }  # fmt: skip
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from residuum import Request, load_dataset, wrap
-from residuum.data.sources import own_samples
+from residuum.data import read_data
 from residuum.types import Samples
 
 MEAN, STD = 0.3, 0.37
@@ -54,9 +54,9 @@ class Case:
 def case():
     digits = load_dataset("digits").train
     x, y = digits.batch(torch.arange(len(digits)))
-    train = own_samples(x[:300], y[:300])
-    stranger = her_training(own_samples(x[1500:], y[1500:]), 9)
+    train = read_data((x[:300], y[:300])).samples
+    stranger = her_training(read_data((x[1500:], y[1500:])).samples, 9)
     with torch.no_grad():
         sure = stranger((train.x - MEAN) / STD).softmax(1)[torch.arange(300), train.y]
     hard = sorted(sure.argsort()[:24].tolist())  # what only a model that saw them knows
-    return Case(train, own_samples(x[900:1500], y[900:1500]), her_training(train, 0), [str(k) for k in hard])
+    return Case(train, read_data((x[900:1500], y[900:1500])).samples, her_training(train, 0), [str(k) for k in hard])

@@ -7,7 +7,7 @@ from torch import nn
 
 from residuum import Recipe, Request, wrap
 from residuum.auditing import Counts
-from residuum.methods import make_method, methods, unlearn
+from residuum.methods import METHODS, make_method, unlearn
 from residuum.perturbations import Gaussian, Substitution, block_generator
 from residuum.training import train
 from residuum.types import InputError, child_seed
@@ -103,7 +103,7 @@ def features():
 
 @pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
 @pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # of torch, on gradients of each sample
-@pytest.mark.parametrize("name", methods())
+@pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("kind", ["text", "features"])
 def test_every_method_runs(kind, name, request):
     asked, model = request.getfixturevalue(kind)

@@ -6,7 +6,7 @@ import torch
 
 from residuum import Recipe, Request, wrap
 from residuum.auditing import Counts
-from residuum.methods import GradientMethod, methods
+from residuum.methods import METHODS, GradientMethod
 from residuum.perturbations import Gaussian, block_generator
 from residuum.types import child_seed
 
@@ -60,10 +60,10 @@ def test_the_page_names_the_network_and_every_row_is_there(audited):
 
 
 @pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
-@pytest.mark.parametrize("name", methods())
+@pytest.mark.parametrize("name", METHODS)
 def test_every_method_unlearns_it(audited, name):
     request, model, _ = audited
-    short = ":epochs=1" if issubclass(methods()[name], GradientMethod) else ""
+    short = ":epochs=1" if issubclass(METHODS[name], GradientMethod) else ""
     chosen = "msg:epochs=1:layers=all" if name == "msg" else f"{name}{short}"  # it has no convolution
     done = request.unlearn(model, chosen, seed=1)
     x, _ = request.splits.retain.batch(torch.arange(8))

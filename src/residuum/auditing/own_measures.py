@@ -7,16 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from residuum import components
 from residuum.auditing.counts import Counts
 from residuum.auditing.measures import interval, json_numbers
-from residuum.auditing.probes import PROBES
-from residuum.plugins import Table, name_of
+from residuum.plugins import Registry, name_of
 from residuum.types import InputError
-
-OURS = (
-    *("pooled", "mean_of_ratios", "difference", "disagreement", "unlearn_accuracy", "prevalence"),
-    *("class_knowledge", "memory", "memory_difference", "completeness", "nearer"),
-)
 
 
 @dataclass(frozen=True)
@@ -67,10 +62,11 @@ class OwnMeasure:
         return self.words | curve
 
 
-def _accepted(thing: object) -> OwnMeasure:
-    if inspect.isfunction(thing):
-        return OwnMeasure(thing)
-    raise InputError(f"expected a function measure(counts, heldout), got {thing!r}")
+def as_measure(candidate: object) -> OwnMeasure:
+    """Return a plug-in's function as a measure; InputError where it is none."""
+    if inspect.isfunction(candidate):
+        return OwnMeasure(candidate)
+    raise InputError(f"expected a function measure(counts, heldout), got {candidate!r}")
 
 
-OWN_MEASURES: Table[OwnMeasure] = Table("measure", "residuum.measures", {}, _accepted, reserved=(*OURS, *PROBES))
+OWN_MEASURES: Registry[OwnMeasure] = components.OWN_MEASURES

@@ -37,9 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
     if COMPLETION in os.environ or given[:1] in (["--install-completion"], ["--show-completion"]):
         make_app()(given, prog_name="residuum")  # typer answers the shell and leaves
     gc.set_threshold(200_000)  # libraries make many objects and keep them: looking for garbage among them finds none
-    code = flushed(run_command(given))
-    gc.freeze()  # the process ends: nobody needs it searched for garbage
-    sys.exit(code)
+    sys.exit(flushed(run_command(given)))
 
 
 def run_command(arguments: list[str]) -> int:

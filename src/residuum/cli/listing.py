@@ -1,7 +1,9 @@
 """`residuum list` and `residuum check`: what there is to choose from, and whether your own keeps our promises."""
 
+import dataclasses
 import inspect
 import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,13 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from residuum.cli import options
-from residuum.cli.catalogue import KINDS, Entry, catalogue
 from residuum.cli.options import option
 from residuum.errors import tell, unknown_name
 
 NOTE = "Settings with their defaults, for --set NAME.key=value and --methods NAME:key=value."
 SHARED = "All but ssd, fisher, ntk and cr have the settings of gd too; listed is what is not the same."
 SHARING = "gd"
+MORE = "`residuum list KIND` describes each name of one kind, with its settings."
 
 
 def list_names(
@@ -26,47 +28,73 @@ def list_names(
         str | None,
         typer.Argument(
             help="methods, scenarios, datasets, models, perturbations or measures",
-            autocompletion=lambda incomplete: [each for each in KINDS if each.startswith(incomplete)],
+            autocompletion=lambda incomplete: [kind for kind in options.REGISTRIES if kind.startswith(incomplete)],
         ),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """List methods with their settings, scenarios, data sets, models, perturbations and measures."""
-    if kind is not None and kind not in KINDS:
-        raise unknown_name("list", kind, KINDS)
-    chosen = {each: catalogue(each) for each in (KINDS if kind is None else [kind])}
+    """List methods, scenarios, data sets, models, perturbations and measures; of one kind with their settings."""
+    if kind is not None and kind not in options.REGISTRIES:
+        raise unknown_name("list", kind, options.REGISTRIES)
+    kinds = list(options.REGISTRIES) if kind is None else [kind]
     if as_json:
-        options.print_json({each: as_plain(each, rows) for each, rows in chosen.items()})
+        options.print_json({kind: as_plain(kind, described(kind)) for kind in kinds})
         return
     console = Console(markup=False, emoji=False)
-    for title, rows in chosen.items():
-        table = names_table(title, rows, detailed=kind is not None)
-        console.print(table if rows else f"{title}: none installed; see docs/plug-ins.md")
+    if kind is None:
+        table = Table(show_header=False, show_lines=True, caption=MORE)
+        for title in options.REGISTRIES:
+            table.add_row(Text(title), Text(", ".join(options.names(title))))
+        console.print(table)
+        return
+    entries = described(kind)
+    console.print(names_table(kind, entries) if entries else f"{kind}: none installed; see docs/plug-ins.md")
 
 
-def as_plain(kind: str, rows: dict[str, Entry]) -> dict[str, object]:
-    """Return the lines of one kind as plain values; methods and perturbations with all settings."""
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """What a component is about, in one line, and its settings with their defaults."""
+
+    about: str
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def described(kind: str) -> dict[str, Entry]:
+    """Return by name what every component of one kind is about; components are imported for it."""
+    return {name: _entry(kind, registry[name]) for registry in options.REGISTRIES[kind] for name in registry}
+
+
+def _entry(kind: str, component: Any) -> Entry:  # noqa: ANN401 (a class, a function, a file or a measure)
+    if kind == "scenarios":
+        return Entry(tomllib.loads(component.read_text(encoding="utf-8")).get("description", ""))
+    if hasattr(component, "words"):  # a measure of the user's own
+        return Entry(component.words["meaning"])
+    about = (inspect.getdoc(component) or "").partition("\n")[0]
+    if kind == "methods":
+        return Entry(about, component().settings)
+    fields = dataclasses.fields(component) if dataclasses.is_dataclass(component) else ()
+    return Entry(about, {field.name: field.default for field in fields if field.name not in ("tau", "function")})
+
+
+def as_plain(kind: str, entries: Mapping[str, Entry]) -> dict[str, object]:
+    """Return the entries of one kind as plain values; methods and perturbations with all settings."""
     if kind not in ("methods", "perturbations"):
-        return {name: entry.about for name, entry in rows.items()}
-    return {name: {"about": entry.about, "settings": _given(kind, entry.settings)} for name, entry in rows.items()}
+        return {name: entry.about for name, entry in entries.items()}
+    return {name: {"about": entry.about, "settings": dict(entry.settings)} for name, entry in entries.items()}
 
 
-def _given(kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that a command takes; the radius of a perturbation is one of the audit's."""
-    return {key: value for key, value in settings.items() if kind != "perturbations" or key != "tau"}
-
-
-def names_table(title: str, rows: dict[str, Entry], *, detailed: bool) -> Table:
-    """Return a list of names and what they are, in detail with settings: of gd all, of other methods what differs."""
-    shared = rows[SHARING].settings if title == "methods" else {}
-    lines = {name: written(_given(title, entry.settings_beside(shared))) for name, entry in rows.items()}
-    lines = lines if detailed else {}
-    if shared and detailed:
-        lines[SHARING] = written(shared)
-    note = f"{NOTE} {SHARED}" if shared else NOTE
-    table = Table(title=title, show_header=False, show_lines=detailed, caption=note if any(lines.values()) else None)
-    for name, entry in rows.items():
-        table.add_row(Text(name), Text("\n".join(filter(None, [entry.about, lines.get(name)]))))
+def names_table(kind: str, entries: Mapping[str, Entry]) -> Table:
+    """Return names, what they are about, and their settings: of gd all, of other methods what differs from gd."""
+    shared = entries[SHARING].settings if kind == "methods" else {}
+    caption = f"{NOTE} {SHARED}" if shared else NOTE if any(entry.settings for entry in entries.values()) else None
+    table = Table(title=kind, show_header=False, show_lines=True, caption=caption)
+    for name, entry in entries.items():
+        settings = {
+            key: value
+            for key, value in entry.settings.items()
+            if name == SHARING or key not in shared or shared[key] != value
+        }
+        table.add_row(Text(name), Text("\n".join(filter(None, [entry.about, written(settings)]))))
     return table
 
 
@@ -97,16 +125,12 @@ def as_short(value: float) -> str:
 
 
 def check_target(
-    target: Annotated[
-        str, typer.Argument(metavar="TARGET", help="FILE.py:NAME, PACKAGE.MODULE:NAME, FILE.toml, or a known name.")
-    ],
-    kind: Annotated[
-        str | None, option("method, perturbation, dataset, model, measure or scenario, where it is not clear.")
-    ] = None,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="FILE.py:NAME, PACKAGE.MODULE:NAME or a known name.")],
+    kind: Annotated[str | None, option("method, perturbation, dataset or model; needed for functions.")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Run the promises that everything of its kind keeps on something of your own; exit with 1 if one is broken."""
-    from residuum.plugin_checks import check_plugin
+    """Check that your plug-in behaves as built-in components do; exit with 1 if it breaks a promise."""
+    from residuum.testing import check_plugin
 
     folder = str(Path.cwd())
     if folder not in sys.path:

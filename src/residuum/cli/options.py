@@ -6,29 +6,34 @@ import inspect
 import json
 import math
 import os
-import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from residuum.cli.catalogue import catalogue
+from residuum import components
 from residuum.engines import worker_context
 from residuum.errors import InputError, tell
-from residuum.plugins import split_specs
+from residuum.plugins import Registry, split_specs
 
 if TYPE_CHECKING:
     from residuum.execution import Resources
     from residuum.experiments import Experiment
     from residuum.reporting import Run
 
+REGISTRIES: dict[str, tuple[Registry[Any], ...]] = {
+    "methods": (components.METHODS,),
+    "scenarios": (components.SCENARIOS,),
+    "datasets": (components.DATASETS,),
+    "models": (components.MODELS,),
+    "perturbations": (components.PERTURBATIONS,),
+    "measures": (components.PROBES, components.OWN_MEASURES),
+}
 DEFAULT_STORE = Path(".residuum/store")
 RUNS = Path("runs")
-MANY = 10_000  # samples times epochs of training: fewer are done before other processes are there
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -53,6 +58,15 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return grouped
 
 
+def names(kind: str) -> list[str]:
+    """Return the names of one kind; this imports plug-ins of installed packages, but no built-in component.
+
+    >>> names("datasets")[:2]
+    ['digits', 'iris']
+    """
+    return [name for registry in REGISTRIES[kind] for name in registry]
+
+
 def names_like(kind: str) -> Callable[[str], list[str]]:
     """Return what a shell completes with: the names of one kind that go on from what is typed, after the last comma.
 
@@ -62,7 +76,7 @@ def names_like(kind: str) -> Callable[[str], list[str]]:
 
     def complete(incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")
-        return [f"{before}{comma}{name}" for name in catalogue(kind) if name.startswith(last)]
+        return [f"{before}{comma}{name}" for name in names(kind) if name.startswith(last)]
 
     return complete
 
@@ -143,9 +157,9 @@ class Study:
 
         return Resources(self.workers, self.cluster, precision=self.precision)
 
-    def start_workers(self, scenario: str, *, wanted: bool = True) -> None:
-        """Let the server of local workers, if it will be wanted, load the libraries while this process does so too."""
-        if wanted and self.workers > 1 and self.cluster is None and looks_long(scenario):
+    def start_workers(self, *, wanted: bool = True) -> None:
+        """Start the server of local workers, so that it loads the libraries while this process does so too."""
+        if wanted and self.workers > 1 and self.cluster is None:
             worker_context()
 
 
@@ -185,23 +199,6 @@ class LongStudy(Study):
 
         days = math.inf if self.yes else MOST_DAYS
         return Resources(self.workers, self.cluster, self.devices, self.nodes, self.precision, days)
-
-
-def looks_long(scenario: str) -> bool:
-    """Tell from a scenario's file alone whether workers will be wanted, before there is code to say it better.
-
-    >>> looks_long("digits"), looks_long("tiny"), looks_long("no such scenario")
-    (True, False, False)
-    """
-    scenarios = files("residuum") / "experiments" / "scenarios"
-    file = next((entry for entry in scenarios.iterdir() if entry.name == f"{scenario}.toml"), None)
-    if file is None:
-        return False
-    tree = tomllib.loads(file.read_text(encoding="utf-8"))
-    if "based_on" in tree:
-        return looks_long(tree["based_on"])
-    seeds, samples = len(tree.get("seeds", (131, 42, 7))), tree["data"].get("train_size", MANY)
-    return bool(seeds * tree["train"].get("epochs", 10) * samples > MANY)
 
 
 def check_conditions(conditions: list[str] | None, rows: Collection[str] | None = None) -> None:

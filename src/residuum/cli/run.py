@@ -45,7 +45,7 @@ def run_scenario(
 ) -> None:
     """Train, unlearn, evaluate and audit a scenario; write results.json with its counts, and the report."""
     start = time.perf_counter()
-    study.start_workers(scenario, wanted=study.devices is None and not dry_run)
+    study.start_workers(wanted=study.devices is None and not dry_run)
     from residuum.execution import plan_lines, run, run_requests
 
     resources, asked = study.resources(), asked_requests(request, requests)

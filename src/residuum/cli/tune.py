@@ -46,7 +46,7 @@ def sweep_method(
 ) -> None:
     """Run one method over a grid of settings; write its table and the plot's data beside the usual results."""
     points = grid_points(method, grid)
-    study.start_workers(scenario, wanted=study.devices is None)
+    study.start_workers(wanted=study.devices is None)
     from residuum.execution import run
     from residuum.reporting.exports import csv_text
     from residuum.reporting.terminal import print_lines, print_tables, run_tables
@@ -85,7 +85,7 @@ def tune_method(
 ) -> None:
     """Choose a method's settings without a re-trained model; exit with 1 where no setting fits."""
     rows = [row_text(method, point) for point in grid_points(method, grid or default_grid(method))]
-    study.start_workers(scenario)
+    study.start_workers()
     from residuum.reporting.terminal import print_lines, print_tables
     from residuum.tuning import tune
 

@@ -5,4 +5,5 @@ from residuum.data.dataset import Dataset
 from residuum.data.ids import ids_of_ranks
 from residuum.data.image_folder import load_image_folder
 from residuum.data.loaders import DATASETS, load_dataset
+from residuum.data.read import read_data
 from residuum.data.splits import make_splits

@@ -1,4 +1,4 @@
-"""Turn arrays of any kind into `Samples`, or say in one line what is wrong with them and where."""
+"""The rules for arrays: turn them into `Samples`, or say in one line what is wrong with them and where."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,69 +10,72 @@ from torch import Tensor
 from residuum.data.ids import as_texts, refuse_repeats, refuse_unusable_ids
 from residuum.types import InputError, Samples
 
-NORMALISED = "undo the normalisation, which is a layer of the model, or say unbounded=True"
+NORMALIZED = "undo the normalisation, which is a layer of the model, or say unbounded=True"
 MOST_CLASSES = 2**20
+LARGEST_INTEGER = 2**24  # the inputs of samples are float32, which holds integers up to here
 SCOPE = "the scope is classification with a single label; multi-label data and regression are outside it"
 Array = Any  # what numpy or torch can turn into an array
 
 
 def checked_samples(
-    x: Array, y: Array, ids: Iterable[Any] | None, classes: int | None, part: str = "", *, unbounded: bool = False
+    x: Array,
+    y: Array,
+    ids: Iterable[Any] | None = None,
+    *,
+    classes: int | None = None,
+    part: str = "",
+    bounded: bool = True,
 ) -> Samples:
-    """Return checked samples; `part` ("" or "_test") is how messages call the arrays: x_test, y_test."""
-    pixels = _as_pixels(x, f"x{part}")
+    """Return checked samples; `part` ("" or "_test") is how messages call the arrays: x_test, y_test.
+
+    Bounded inputs are pixels: (n, features) or (n, channels, height, width), uint8 or floats in [0, 1]. Others are any
+    finite numbers (n, ...), such as standardized features and token ids; their labels may leave classes out.
+    """
+    inputs = _as_inputs(x, f"x{part}", bounded)
     labels = checked_labels(y, f"y{part}")
-    if len(labels) != len(pixels):
-        raise InputError(f"x{part} has {len(pixels)} samples but y{part} has {len(labels)} labels; give one per sample")
-    names = checked_ids(ids, len(pixels), part)
-    _refuse_bad_pixels(pixels, names, f"x{part}", unbounded)
-    refuse_bad_labels(labels, names, f"y{part}", classes)
-    return Samples(pixels, labels, names)
+    if len(labels) != len(inputs):
+        raise InputError(f"x{part} has {len(inputs)} samples but y{part} has {len(labels)} labels; give one per sample")
+    names = checked_ids(ids, len(inputs), part)
+    _refuse_bad_values(inputs, names, f"x{part}", bounded)
+    _refuse_bad_labels(labels, names, f"y{part}", classes)
+    return Samples(inputs, labels, names)
 
 
 def as_tensor(values: Array, name: str) -> Tensor:
     """Return an array, or numbers in lists, as a tensor on the CPU."""
     try:
-        found = values.detach().cpu() if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
-        if found.layout != torch.strided or found.is_quantized:
-            raise InputError(f"{name}: expected a dense tensor, got a {_layout(found)} one; use .to_dense()")
-        return found  # noqa: TRY300 (an error above is one of reading, too)
+        tensor = values.detach().cpu() if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
+        if tensor.layout != torch.strided or tensor.is_quantized:
+            layout = "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
+            raise InputError(f"{name}: expected a dense tensor, got a {layout} one; use .to_dense()")
+        return tensor  # noqa: TRY300 (an error above is one of reading, too)
     except (TypeError, ValueError) as error:
         kind = np.asarray(values, dtype=object).dtype if not hasattr(values, "dtype") else values.dtype
         raise InputError(f"{name} must be an array of numbers, but numpy reads it as {kind}") from error
 
 
-def _layout(values: Tensor) -> str:
-    return "quantized" if values.is_quantized else str(values.layout).removeprefix("torch.")
-
-
-def _as_pixels(x: Array, name: str) -> Tensor:
-    """Return float32 pixels; 8-bit images are divided by 255."""
+def _as_inputs(x: Array, name: str, bounded: bool) -> Tensor:
+    """Return float32 inputs; 8-bit images are divided by 255."""
     values = as_tensor(x, name)
-    _refuse_bad_shape(values, name)
-    if values.dtype == torch.uint8:
-        return values.to(torch.float32).div_(255)
-    if not values.is_floating_point():
-        raise InputError(f"{name} must be uint8 or floats in [0, 1], got {values.dtype}; use {name}.astype('uint8')")
-    return values.to(torch.float32, copy=True).contiguous()
-
-
-def _refuse_bad_shape(values: Tensor, name: str) -> None:
     shape = tuple(values.shape)
-    if values.ndim not in {2, 4}:
+    if not bounded and (values.ndim < 2 or values.numel() == 0):
+        raise InputError(f"{name} must hold one input a row, (n, ...), got shape {shape}")
+    if bounded and values.ndim not in {2, 4}:
         hint = f"; for grey images use {name}[:, None]" if values.ndim == 3 else ""
         raise InputError(f"{name} must be (n, features) or (n, channels, height, width), got shape {shape}{hint}")
     if values.numel() == 0:
         raise InputError(f"{name} is empty (shape {shape}); at least one sample is needed")
-    refuse_channels_last(values, name)
-
-
-def refuse_channels_last(values: Tensor, name: str) -> None:
-    """Refuse images (n, height, width, channels)."""
-    shape = tuple(values.shape)
     if values.ndim == 4 and shape[1] > 4 >= shape[3]:
         hint = f"with the channels last; use {name}.transpose(0, 3, 1, 2)"
         raise InputError(f"{name} must be (n, channels, height, width), got shape {shape} {hint}")
+    if values.dtype == torch.uint8 and (bounded or values.ndim > 2):
+        return values.to(torch.float32).div_(255)
+    if bounded and not values.is_floating_point():
+        raise InputError(f"{name} must be uint8 or floats in [0, 1], got {values.dtype}; use {name}.astype('uint8')")
+    values = values.float() if values.dtype == torch.bool else values
+    if values.is_complex() or (not values.is_floating_point() and bool(values.abs().max() >= LARGEST_INTEGER)):
+        raise InputError(f"{name} must hold real numbers, integers below {LARGEST_INTEGER}, got {values.dtype}")
+    return values.to(torch.float32, copy=True).contiguous()
 
 
 def checked_labels(y: Array, name: str) -> Tensor:
@@ -109,39 +112,38 @@ def _first(wrong: Tensor) -> int | None:
     return int(rows.to(torch.uint8).argmax()) if bool(rows.any()) else None
 
 
-def _refuse_bad_pixels(x: Tensor, ids: Sequence[str], name: str, unbounded: bool) -> None:
+def _refuse_bad_values(x: Tensor, ids: Sequence[str], name: str, bounded: bool) -> None:
+    """Refuse NaN and infinite inputs, and bounded ones outside [0, 1], the first by its id."""
     lowest, highest = x.aminmax()
     if bool(lowest >= 0) and bool(highest <= 1):  # false if any is NaN
         return
-    refuse_nonfinite(x, ids, name)
-    if unbounded:
+    if (bad := _first(~x.isfinite())) is not None:
+        value = x[bad][~x[bad].isfinite()][0].item()
+        raise InputError(f"{name}[{bad}] (id {ids[bad]!r}) holds {value}; remove or repair that sample")
+    if not bounded:
         return
     outside = (x < 0) | (x > 1)
     row = int(outside.flatten(1).any(1).to(torch.uint8).argmax())
     value = x[row][outside[row]][0].item()
-    hint = "divide 8-bit images by 255" if bool(highest > 1) else NORMALISED
+    hint = "divide 8-bit images by 255" if bool(highest > 1) else NORMALIZED
     raise InputError(f"pixels must lie in [0, 1], but {name}[{row}] (id {ids[row]!r}) holds {value:g}; {hint}")
 
 
-def refuse_nonfinite(x: Tensor, ids: Sequence[str], name: str) -> None:
-    """Refuse NaN and infinite inputs, the first by its id."""
-    if (bad := _first(~x.isfinite())) is not None:
-        value = x[bad][~x[bad].isfinite()][0].item()
-        raise InputError(f"{name}[{bad}] (id {ids[bad]!r}) holds {value}; remove or repair that sample")
-
-
-def refuse_bad_labels(y: Tensor, ids: Sequence[str], name: str, classes: int | None) -> None:
-    """Refuse negative labels, and those of `classes` or more; without it the labels must leave none out."""
+def _refuse_bad_labels(y: Tensor, ids: Sequence[str], name: str, classes: int | None) -> None:
+    """Refuse negative labels, huge ones, and those of `classes` or more."""
     if (negative := _first(y < 0)) is not None:
         raise InputError(f"labels must be 0 or more, but {name}[{negative}] (id {ids[negative]!r}) is {y[negative]}")
     if (high := _first(y >= MOST_CLASSES)) is not None:
         text = f"labels must be below {MOST_CLASSES}, but {name}[{high}] (id {ids[high]!r}) is {y[high]}"
         raise InputError(f"{text}; number the classes from 0")
-    if classes is None:  # then the labels must say how many classes there are
-        present = torch.unique(y)
-        if (gap := _first(present != torch.arange(len(present)))) is not None:
-            many = f"{name} has labels up to {present[-1]} but none is {gap}"
-            raise InputError(f"{many}; number the classes 0..C-1 or give class_names")
-    elif (high := _first(y >= classes)) is not None:
+    if classes is not None and (high := _first(y >= classes)) is not None:
         text = f"labels must lie in 0..{classes - 1} ({classes} classes), but {name}[{high}] (id {ids[high]!r})"
         raise InputError(f"{text} is {y[high]}; give class_names for all classes or mend the label")
+
+
+def refuse_missing_classes(y: Tensor, name: str = "y") -> None:
+    """Refuse labels that leave a class out, where they must say how many classes there are."""
+    present = torch.unique(y)
+    if (gap := _first(present != torch.arange(len(present)))) is not None:
+        many = f"{name} has labels up to {present[-1]} but none is {gap}"
+        raise InputError(f"{many}; number the classes 0..C-1 or give class_names")

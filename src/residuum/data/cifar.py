@@ -48,7 +48,7 @@ def _samples(paths: list[Path], split: str) -> Samples:
     batches = [read_batch(path) for path in paths]
     images = np.concatenate([images for images, _ in batches]).reshape(-1, 3, 32, 32)
     labels = np.concatenate([labels for _, labels in batches])
-    return checked_samples(images, labels, ids_by_rank(labels, CLASS_NAMES, split), len(CLASS_NAMES))
+    return checked_samples(images, labels, ids_by_rank(labels, CLASS_NAMES, split), classes=len(CLASS_NAMES))
 
 
 def read_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

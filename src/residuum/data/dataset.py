@@ -1,24 +1,18 @@
-"""A data set: checked samples, classes by name or position, the constants of normalisation, and any as one `.npz`."""
+"""A data set: checked samples, classes by name or position, and the constants of normalization."""
 
 import hashlib
 import operator
-import os
-import sys
-import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from residuum.data.arrays import Array, checked_samples
+from residuum.data.arrays import Array, checked_samples, refuse_missing_classes
 from residuum.data.ids import ONE_LINE, as_texts, is_one_line, refuse_repeats
 from residuum.data.images import ImageFiles
-from residuum.files import promised_bytes
 from residuum.types import InputError, Samples, unknown_name
 
 
@@ -74,7 +68,7 @@ class Dataset:
         `x` (n, features) or (n, channels, height, width): floats in [0, 1], or uint8, which is divided by 255. `y` (n,)
         integers 0..C-1. `ids` default to the row number (`test/` and the row number for test samples). `test` is
         (x, y), (x, y, ids) or `Samples`. Without `class_names` the classes are called by their number. `unbounded`
-        takes any finite floats, such as standardised features; audit them, and unlearn with RURK, with `bounds=None`.
+        takes any finite floats, such as standardized features; audit them, and unlearn with RURK, with `bounds=None`.
 
         >>> import numpy as np
         >>> data = Dataset.from_arrays(np.zeros((3, 1, 8, 8)), [0, 1, 1], class_names=["cat", "dog"])
@@ -82,8 +76,10 @@ class Dataset:
         (2, (1, 8, 8), ('0', '1', '2'))
         """
         names = None if class_names is None else checked_class_names(class_names)
-        train = checked_samples(x, y, ids, None if names is None else len(names), unbounded=unbounded)
+        classes = None if names is None else len(names)
+        train = checked_samples(x, y, ids, classes=classes, bounded=not unbounded)
         if names is None:
+            refuse_missing_classes(train.y)
             names = checked_class_names([str(label) for label in range(int(train.y.max()) + 1)])
         return cls(name, train, _checked_test(test, train, len(names), unbounded), names)
 
@@ -121,7 +117,7 @@ def _checked_test(
     if len(parts) not in {2, 3}:
         raise InputError(f"test must be (x, y), (x, y, ids) or Samples, got {len(parts)} parts")
     ids = parts[2] if len(parts) == 3 else None
-    samples = checked_samples(parts[0], parts[1], ids, classes, "_test", unbounded=unbounded)
+    samples = checked_samples(parts[0], parts[1], ids, classes=classes, part="_test", bounded=not unbounded)
     if samples.shape != train.shape:
         raise InputError(f"x_test holds inputs of shape {samples.shape}, but x of shape {train.shape}")
     refuse_repeats((*train.ids, *samples.ids), "ids and ids_test")
@@ -158,67 +154,17 @@ def keep_classes(dataset: Dataset, classes: Sequence[int | str]) -> Dataset:
     """Return the data set with these classes only, renumbered 0..k-1 in the order given."""
     if isinstance(classes, str):
         raise InputError(f"classes must be a list of names or numbers, got the text {classes!r}")
-    chosen = [class_index(wanted, dataset.class_names) for wanted in classes]
-    if len(chosen) < 2 or len(set(chosen)) < len(chosen):
+    positions = [class_index(wanted, dataset.class_names) for wanted in classes]
+    if len(positions) < 2 or len(set(positions)) < len(positions):
         raise InputError(f"classes must name at least two different classes, got {list(classes)}")
-    test = None if dataset.test is None else _keep(dataset.test, chosen, dataset.classes)
-    names = tuple(dataset.class_names[c] for c in chosen)
-    return replace(dataset, train=_keep(dataset.train, chosen, dataset.classes), test=test, class_names=names)
+    test = None if dataset.test is None else _keep(dataset.test, positions, dataset.classes)
+    names = tuple(dataset.class_names[c] for c in positions)
+    return replace(dataset, train=_keep(dataset.train, positions, dataset.classes), test=test, class_names=names)
 
 
-def _keep(samples: Samples, chosen: Sequence[int], classes: int) -> Samples:
+def _keep(samples: Samples, positions: Sequence[int], classes: int) -> Samples:
     new_label = np.full(classes, -1)
-    new_label[list(chosen)] = np.arange(len(chosen))
+    new_label[list(positions)] = np.arange(len(positions))
     labels = new_label[samples.y.numpy()]
-    kept = samples.subset(np.flatnonzero(labels >= 0))
-    return replace(kept, y=torch.from_numpy(labels[labels >= 0].astype(np.int64)))
-
-
-REQUIRED = ("x", "y")
-OPTIONAL = ("ids", "class_names", "x_test", "y_test", "ids_test")
-
-
-def load_npz(path: Path) -> Dataset:
-    """Return the data set of an `.npz` file.
-
-    Arrays: x and y; if wanted ids, class_names, x_test, y_test and ids_test, as in `Dataset.from_arrays`.
-    Arrays of Python objects are refused, as reading them could run code.
-    """
-    arrays = read_npz(path)
-    test = (arrays["x_test"], arrays["y_test"], arrays.get("ids_test")) if "x_test" in arrays else None
-    try:
-        ids, names = arrays.get("ids"), arrays.get("class_names")
-        return Dataset.from_arrays(arrays["x"], arrays["y"], ids=ids, class_names=names, name=path.stem, test=test)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
-
-
-def read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an `.npz` file of a data set; no Python objects, and no more than the memory holds."""
-    if not os.path.isfile(path):
-        raise InputError(f"{path} does not exist; give the path of an .npz file with arrays x and y")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            needed = sum(promised_bytes(archive, member) for member in archive.infolist())
-        if needed > memory():
-            raise ValueError(f"its arrays need {needed / 2**30:.3g} GiB, this machine has {memory() / 2**30:.3g}")  # noqa: TRY301
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except Exception as error:  # a damaged file may raise anything
-        raise InputError(f"{path} is truncated, not an .npz file, or holds Python objects ({error})") from error
-    _refuse_wrong_names(path, set(arrays))
-    return arrays
-
-
-def memory() -> int:
-    """Return this machine's memory in bytes; no bound where the system does not tell."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else sys.maxsize
-
-
-def _refuse_wrong_names(path: Path, names: set[str]) -> None:
-    if missing := [name for name in REQUIRED if name not in names]:
-        raise InputError(f"{path} lacks the array {missing[0]!r}; it holds: {', '.join(sorted(names)) or 'nothing'}")
-    if unknown := sorted(names.difference(REQUIRED, OPTIONAL)):
-        raise InputError(f"{path}: {unknown_name('array', unknown[0], [*REQUIRED, *OPTIONAL])}")
-    if ("x_test" in names) != ("y_test" in names) or ("ids_test" in names and "x_test" not in names):
-        raise InputError(f"{path}: test samples need both x_test and y_test (ids_test may be left out)")
+    of_these_classes = samples.subset(np.flatnonzero(labels >= 0))
+    return replace(of_these_classes, y=torch.from_numpy(labels[labels >= 0].astype(np.int64)))

@@ -41,7 +41,7 @@ def _read_part(folder: Path, prefix: str, split: str) -> Samples:
     if labels.size and labels.max() >= len(CLASS_NAMES):
         raise InputError(f"{folder}: {prefix} labels reach {labels.max()}, expected 0..9; these are other data")
     ids = ids_by_rank(labels, CLASS_NAMES, split)
-    return checked_samples(images[:, None], labels, ids, len(CLASS_NAMES))
+    return checked_samples(images[:, None], labels, ids, classes=len(CLASS_NAMES))
 
 
 def read_idx(path: Path, *, dimensions: int) -> NDArray[np.uint8]:

@@ -18,8 +18,8 @@ GIVE_ROOT = f"and give DIR with --data-root or {ROOT_VARIABLE}"
 
 def data_roots(root: Path | None) -> list[Path]:
     """Return the data roots to try: the given one, then the environment's."""
-    given = os.environ.get(ROOT_VARIABLE)
-    return [folder for folder in (root, Path(given) if given else None) if folder is not None]
+    variable = os.environ.get(ROOT_VARIABLE)
+    return [folder for folder in (root, Path(variable) if variable else None) if folder is not None]
 
 
 def find_path(name: str, root: Path | None, is_it: Callable[[Path], bool]) -> Path | None:

@@ -30,11 +30,11 @@ class Request:
         return "class" if self.label is not None and self.fraction in {None, 1} else "sample"
 
 
-def checked_requests(given: Sequence[Mapping[str, Any]], class_names: Sequence[str]) -> list[Request]:
+def checked_requests(requested: Sequence[Mapping[str, Any]], class_names: Sequence[str]) -> list[Request]:
     """Return the requests that these fields describe."""
     requests: list[Request] = []
-    for fields in given:
-        with _numbered_errors(len(requests) + 1, len(given)):
+    for fields in requested:
+        with _numbered_errors(len(requests) + 1, len(requested)):
             requests.append(_checked_request(fields, class_names))
     return requests
 

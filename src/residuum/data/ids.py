@@ -1,16 +1,16 @@
 """Ids of samples: what they may look like, their rank within a class, and a random order that depends on them only."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from residuum.data.files import read_lines
-from residuum.types import InputError, Samples
+from residuum.types import InputError, Samples, unknown_name
 
 Ids = Sequence[str] | Path | str
 Positions = NDArray[np.int64]
@@ -93,3 +93,43 @@ def shuffled(ids: Sequence[str], seed: int, role: str) -> Positions:
     """Return the positions of the ids sorted by blake2b("seed/role/id"): a random order keyed by content."""
     keys = [blake2b(f"{seed}/{role}/{name}".encode(), digest_size=16).digest() for name in ids]
     return np.array(sorted(range(len(ids)), key=keys.__getitem__), dtype=np.int64)
+
+
+def matched_ids(asked: Ids | Sequence[int], samples: Samples) -> tuple[str, ...]:
+    """Return the ids of the samples that a list or file asks for: by the id itself, its file name or its stem.
+
+    >>> import torch
+    >>> photos = Samples(torch.zeros(2, 1), torch.tensor([0, 1]), ("cat/a.png", "dog/b.png"))
+    >>> matched_ids(["b", "cat/a.png"], photos)
+    ('dog/b.png', 'cat/a.png')
+    """
+    wanted = read_ids(asked if isinstance(asked, str | Path) else [str(name) for name in asked])
+    if not wanted:
+        raise InputError("nothing to forget; expected at least one id")
+    all_ids = set(samples.ids)
+    shorter: dict[str, set[str]] = {}
+    for name in samples.ids if not all_ids.issuperset(wanted) else ():
+        path = PurePath(name)
+        for short in {path.name, path.stem, path.with_suffix("").as_posix()}:
+            shorter.setdefault(short, set()).add(name)
+    ids = tuple(_matched(name, all_ids, shorter, samples) for name in wanted)
+    refuse_repeats(ids, "forget")
+    return ids
+
+
+def _matched(name: str, all_ids: set[str], shorter: Mapping[str, set[str]], samples: Samples) -> str:
+    if name in all_ids:
+        return name
+    path = PurePath(name)
+    ends = ["/".join(path.parts[k:]) for k in range(1, len(path.parts))]  # a path from another folder
+    for candidate in ends[:-1]:
+        if candidate in all_ids:
+            return candidate
+    meant = shorter.get(name) or (shorter.get(path.name) if len(path.parts) == 1 else None)
+    if meant is None:
+        hint = unknown_name("id", name, samples.ids) if len(samples) <= 20 else f"ids look like {samples.ids[0]}"
+        raise InputError(f"forget: {name!r} is not among the {len(samples)} training samples; {hint}")
+    if len(meant) > 1:
+        first, second = sorted(meant)[:2]
+        raise InputError(f"forget: {name!r} can mean {first!r} or {second!r}; give the whole id")
+    return next(iter(meant))

@@ -52,8 +52,8 @@ def load_imagenet100(root: Path | None = None, size: int = 224) -> Dataset:
     """
     hint = "Make DIR/imagenet100/train/CLASS/*.JPEG and DIR/imagenet100/val/CLASS/*.JPEG"
     base = find_folder("ImageNet-100", data_roots(root), "imagenet100", f"{hint}, {GIVE_ROOT}.")
-    found = load_image_folder(base / "imagenet100", size=size)
-    return replace(found, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    images = load_image_folder(base / "imagenet100", size=size)
+    return replace(images, mean=IMAGENET_MEAN, std=IMAGENET_STD)
 
 
 def _class_folders(root: Path) -> dict[str, list[Path]]:
@@ -69,12 +69,12 @@ def _class_folders(root: Path) -> dict[str, list[Path]]:
 
 def _folders_in(root: Path) -> list[Path]:
     try:
-        found = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+        folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     except OSError as error:
         raise InputError(f"cannot read {root}: {error.strerror}; give a folder with one sub-folder per class") from None
-    if not found:
+    if not folders:
         raise InputError(f"{root} has no sub-folders; put the images of each class in a sub-folder of its name")
-    return found
+    return folders
 
 
 def _image_paths(root: Path, folders: Sequence[Path], class_names: Sequence[str]) -> list[tuple[str, int]]:
@@ -109,10 +109,11 @@ def _refuse(error: OSError) -> None:
 def _common_side(paths: Sequence[Path], sizes: Sequence[tuple[int, int]]) -> int:
     """Return the side of the images if all are squares of one size."""
     width, height = sizes[0]
-    for path, own in zip(paths, sizes, strict=True):
-        if own != (width, width):
-            other = f", the first image {width}x{height}" if own != (width, height) else ", which is no square"
-            text = f"{path} has {own[0]}x{own[1]} pixels{other}"
+    for path, (columns, rows) in zip(paths, sizes, strict=True):
+        if (columns, rows) != (width, width):
+            same = (columns, rows) == (width, height)
+            other = ", which is no square" if same else f", the first image {width}x{height}"
+            text = f"{path} has {columns}x{rows} pixels{other}"
             raise InputError(f"{text}; give the size that all are scaled to (--set data.size=224, or --size, size=)")
     return width
 

@@ -5,18 +5,17 @@ import os
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from residuum.data.cifar import load_cifar10
-from residuum.data.dataset import Dataset, load_npz
-from residuum.data.fashion import load_fashion_mnist
+from residuum import components
+from residuum.data.dataset import Dataset
 from residuum.data.files import find_path
 from residuum.data.ids import is_utf8
-from residuum.data.image_folder import load_image_folder, load_imagenet100
+from residuum.data.image_folder import load_image_folder
 from residuum.data.images import ImageFiles
-from residuum.plugins import Table
+from residuum.data.read import load_npz
+from residuum.plugins import Registry
 from residuum.types import InputError, unknown_name
 
 # Fixed bounds in centimetres for sepal length, sepal width, petal length and petal width: round numbers
@@ -46,24 +45,14 @@ def load_iris(root: Path | None = None) -> Dataset:
 Loader = Callable[..., Dataset]
 
 
-def _accepted(thing: Any) -> Loader:  # noqa: ANN401 (whatever a plug-in holds)
-    if inspect.isfunction(thing):
-        return thing
-    raise InputError(f"expected a function load(root) that returns a residuum.data.Dataset, got {thing!r}")
+def as_loader(candidate: object) -> Loader:
+    """Return a plug-in's function `load(root) -> Dataset`; InputError where it is none."""
+    if inspect.isfunction(candidate):
+        return candidate
+    raise InputError(f"expected a function load(root) that returns a residuum.data.Dataset, got {candidate!r}")
 
 
-DATASETS: Table[Loader] = Table(
-    "data set",
-    "residuum.datasets",
-    {
-        "digits": load_digits,
-        "iris": load_iris,
-        "fashion-mnist": load_fashion_mnist,
-        "cifar10": load_cifar10,
-        "imagenet100": load_imagenet100,
-    },
-    _accepted,
-)
+DATASETS: Registry[Loader] = components.DATASETS
 SCALABLE = {"imagenet100"}
 
 
@@ -96,10 +85,10 @@ def load_dataset(name: str, *, root: Path | str | None = None, size: int | None 
     return load_npz(find_path(name, base, os.path.isfile) or Path(name))
 
 
-def _checked(found: object, name: str) -> Dataset:
-    if isinstance(found, Dataset):
-        return found
-    raise InputError(f"data set {name}: expected its function to return a residuum.data.Dataset, got {found!r:.80}")
+def _checked(dataset: object, name: str) -> Dataset:
+    if isinstance(dataset, Dataset):
+        return dataset
+    raise InputError(f"data set {name}: expected its function to return a residuum.data.Dataset, got {dataset!r:.80}")
 
 
 @lru_cache(maxsize=1)
@@ -126,10 +115,10 @@ def file_states(dataset: Dataset) -> tuple[tuple[int, ...], ...]:
     """Return of every file that is read when it is asked for what changes whenever it is written."""
     images = [part.x for part in (dataset.train, dataset.test) if part is not None and isinstance(part.x, ImageFiles)]
     try:
-        found = [os.stat(inputs.root / name) for inputs in images for name in inputs.names]
+        states = [os.stat(inputs.root / name) for inputs in images for name in inputs.names]
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
-    return tuple((state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino) for state in found)
+    return tuple((state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino) for state in states)
 
 
 states_when_loaded = lru_cache(maxsize=4)(file_states)  # asked first when a data set is loaded

@@ -50,11 +50,11 @@ def make_splits(
     >>> [len(part) for part in (splits.train, splits.retain, splits.forget, splits.validation, splits.test)]
     [897, 853, 44, 450, 450]
     """
-    kept = dataset if classes is None else keep_classes(dataset, classes)
+    selected = dataset if classes is None else keep_classes(dataset, classes)
     this = dict(zip(FIELDS, (forget_class, forget_fraction, forget_ids), strict=True))
-    requests = checked_requests([*earlier, this], kept.class_names)
-    pool = kept.train if train_ids is None else _restricted(kept.train, train_ids, dataset.train)
-    train, validation, test = _cut(kept, pool, train_size, validation_size, test_size, seed)
+    requests = checked_requests([*earlier, this], selected.class_names)
+    pool = selected.train if train_ids is None else _restricted(selected.train, train_ids, dataset.train)
+    train, validation, test = _cut(selected, pool, train_size, validation_size, test_size, seed)
     others = {"validation": validation, "test": test, "whole": dataset.train}
     taken = requested_positions(requests, train, seed, others)
     whole = {request.label for request in requests if request.label is not None and request.form == "class"}
@@ -71,23 +71,23 @@ def make_splits(
         validation=_without_classes(validation, whole)[0],
         test=kept_test,
         forgotten_test=forgotten_test,
-        class_names=kept.class_names,
+        class_names=selected.class_names,
         form="class" if set(forget.y.tolist()) <= whole else "sample",
         forget_class=labels.pop() if len(labels) == 1 else None,
     )
 
 
-def _restricted(kept: Samples, ids: Ids, whole: Samples) -> Samples:
+def _restricted(samples: Samples, ids: Ids, whole: Samples) -> Samples:
     """Return the samples of the classes kept that are in the list; every id must exist in the whole training set."""
     wanted = read_ids(ids)
     refuse_repeats(wanted, "train_ids")
-    chosen, known = set(wanted), set(whole.ids)
-    if (unknown := next((name for name in wanted if name not in known), None)) is not None:
+    wanted_ids, all_ids = set(wanted), set(whole.ids)
+    if (unknown := next((name for name in wanted if name not in all_ids), None)) is not None:
         raise InputError(f"train_ids: {unknown!r} is not in the training set; ids look like {whole.ids[0]}")
-    rows = [row for row, name in enumerate(kept.ids) if name in chosen]
+    rows = [row for row, name in enumerate(samples.ids) if name in wanted_ids]
     if not rows:
         raise InputError("train_ids leaves no training sample; leave it out to use the whole training set")
-    return kept.subset(rows)
+    return samples.subset(rows)
 
 
 def _cut(
@@ -150,9 +150,9 @@ def shares(counts: Sequence[int], size: int) -> list[int]:
 
 def stratified(order: Positions, labels: Positions, classes: int, size: int) -> tuple[Positions, Positions]:
     """Return the first positions of each class in `order`, `size` in all, and the rest, both in the order given."""
-    own = labels[order]
-    share = shares(np.bincount(own, minlength=classes).tolist(), size)
-    chosen = ranks_within_class(own) < np.array(share)[own]
+    ordered_labels = labels[order]
+    share = shares(np.bincount(ordered_labels, minlength=classes).tolist(), size)
+    chosen = ranks_within_class(ordered_labels) < np.array(share)[ordered_labels]
     return order[chosen], order[~chosen]
 
 

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError
 
 from residuum.auditing.own_measures import OWN_MEASURES
 from residuum.auditing.probes import probe_kind
+from residuum.components import SCENARIOS
 from residuum.data import DATASETS, Dataset
 from residuum.data.loaders import loaded_dataset
 from residuum.experiments.parsing import (
@@ -21,14 +22,13 @@ from residuum.experiments.parsing import (
     split_spec,
 )
 from residuum.experiments.pretrained import KnownFile, Pretrained, find_manifest
-from residuum.experiments.scenario_table import SCENARIOS
 from residuum.experiments.settings import DEFAULT_PROFILE, AuditSettings, ForgetSettings, Scenario, Strict, split_data
 from residuum.files import regular_file
-from residuum.methods import Method, first_problem, make_method, methods
+from residuum.methods import METHODS, Method, first_problem, make_method
 from residuum.models import MODELS
 from residuum.parallel import Compute
 from residuum.perturbations import PERTURBATIONS
-from residuum.plugins import Table, split_specs
+from residuum.plugins import Registry, split_specs
 from residuum.record import BASELINES, refuse_no_file_name, refuse_reserved
 from residuum.types import InputError, Splits, unknown_name
 
@@ -212,10 +212,10 @@ def _refuse_code(file: str, named: Mapping[str, Sequence[str]]) -> None:
     """Refuse a scenario file of the user's own that names code; an installed one may, as its package may."""
     if file in SCENARIOS:
         return
-    tables: dict[str, Table[Any]] = {"data.name": DATASETS, "model.name": MODELS, "audit.perturbations": PERTURBATIONS}
-    tables |= {"measures": OWN_MEASURES, "rows": methods()}
+    registries: dict[str, Registry[Any]] = {"data.name": DATASETS, "model.name": MODELS, "rows": METHODS}
+    registries |= {"audit.perturbations": PERTURBATIONS, "measures": OWN_MEASURES}
     for key, specs in named.items():
-        if source := next(filter(None, map(tables[key].source_in, specs)), None):
+        if source := next(filter(None, map(registries[key].source_in, specs)), None):
             how = f"--methods {source}" if key == "rows" else f"--set {key}={source}"
             text = f"{file}: {key} names code, {source}, which a dry run does not import from a file"
             raise InputError(f"{text}; if you trust it, leave --dry-run out or add {how}")
@@ -316,10 +316,10 @@ def parse_row(
     'rurk:tau=0.1:v=2'
     """
     label, text = _labeled(spec)
-    name, given = split_spec(methods().named(text))
+    name, given = split_spec(METHODS.named(text))
     if name in BASELINES or name.startswith("control_"):
-        raise InputError(f"{name} always runs; remove it from --methods. Known: {', '.join(sorted(methods()))}")
-    method = make_method(name, {**(defaults or {}).get(name, {}), **read_fields(methods().get(name), given)})
+        raise InputError(f"{name} always runs; remove it from --methods. Known: {', '.join(sorted(METHODS))}")
+    method = make_method(name, {**(defaults or {}).get(name, {}), **read_fields(METHODS.get(name), given)})
     own_label = ":".join([name, *(f"{key}={value}" for key, value in given.items())])
     unpublished = list((left_open or {}).get(name, []))
     return Row(label=refuse_reserved(label or own_label), method=name, settings=method.settings, left_open=unpublished)

@@ -15,7 +15,7 @@ from residuum.auditing.probes import PROBES, Probe
 from residuum.data.files import read_lines
 from residuum.data.ids import read_ids
 from residuum.experiments.settings import AuditSettings, Scenario
-from residuum.methods import Method, first_problem, make_method, methods
+from residuum.methods import METHODS, Method, first_problem, make_method
 from residuum.perturbations import PERTURBATIONS, Perturbation
 from residuum.types import InputError, unknown_name
 
@@ -31,8 +31,8 @@ def override(tree: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN40
     {'audit': {'draws': 30}, 'methods': {'rurk': {'tau': 0.02}}}
     """
     parts = key.split(".")
-    if parts[0] in methods():
-        given = read_fields(methods()[parts[0]], {".".join(parts[1:]): value})
+    if parts[0] in METHODS:
+        given = read_fields(METHODS[parts[0]], {".".join(parts[1:]): value})
         make_method(parts[0], given)
         parts, (value,) = ["methods", *parts], given.values()
     else:

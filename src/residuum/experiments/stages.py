@@ -37,7 +37,7 @@ from residuum.experiments.settings import (
     UnlearnSettings,
 )
 from residuum.files import read_arrays, write_arrays
-from residuum.methods import Origin, make_method, methods, unlearn
+from residuum.methods import METHODS, Origin, make_method, unlearn
 from residuum.metrics import Relearning, accuracy, evaluate, mean_loss
 from residuum.models import MODELS, build_model, forward, init_from, load_weights, save_weights
 from residuum.parallel import SINGLE_PROCESS, Team
@@ -268,9 +268,9 @@ def code_of(settings: Mapping[str, Any]) -> str:
     """
     own: list[object] = []
     if "method" in settings:
-        own.append(methods().find(settings["method"]))
+        own.append(METHODS.find(settings["method"]))
     if "model" in settings:
-        own.append(MODELS.find(settings["model"]["name"]).network)
+        own.append(MODELS.find(settings["model"]["name"]))
     perturbation = settings.get("perturbation", settings["name"] if "audit" in settings else None)
     if perturbation is not None:
         own.append(PERTURBATIONS.find(perturbation.partition(":")[0]))

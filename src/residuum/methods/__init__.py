@@ -1,12 +1,12 @@
 """Ways to make a trained classifier forget; one file each, one table of all."""
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 import torch
 from torch import nn
 
+from residuum import components
 from residuum.methods.amun import AMUN
 from residuum.methods.base import GradientMethod, Method, component, first_problem
 from residuum.methods.cf_k import CFk
@@ -34,30 +34,18 @@ from residuum.methods.start import KnownStart, Layers, Start
 from residuum.methods.teacher import Teacher
 from residuum.models import check_model, private_copy
 from residuum.parallel import SINGLE_PROCESS, Team
-from residuum.plugins import Table
+from residuum.plugins import Registry
 from residuum.training import Progress
 from residuum.types import InputError, Splits
 
-BUILT_IN: tuple[type[Method], ...] = (
-    *(GD, NGD, GA, NegGrad, EUk, CFk, SCRUB, SSD, Fisher, NTK, CR, RURK),
-    *(SoftReset, Teacher, SalUn, AMUN, MSG, CT, FaLW, ReGUn),
-)
+METHODS: Registry[type[Method]] = components.METHODS
 
 
-@cache
-def methods() -> Table[type[Method]]:
-    """Return the table of methods by name: ours, those of the `residuum.methods` entry point, those of files.
-
-    >>> methods()["rurk"].title
-    'RURK'
-    """
-    return Table("method", "residuum.methods", {method.name: method for method in BUILT_IN}, _accepted)
-
-
-def _accepted(thing: object) -> type[Method]:
-    if isinstance(thing, type) and issubclass(thing, Method):
-        return thing
-    raise InputError(f"expected a method, a subclass of residuum.methods.Method, got {thing!r}")
+def as_method(candidate: object) -> type[Method]:
+    """Return a plug-in's method; InputError where it is none."""
+    if isinstance(candidate, type) and issubclass(candidate, Method):
+        return candidate
+    raise InputError(f"expected a method, a subclass of residuum.methods.Method, got {candidate!r}")
 
 
 def make_method(name: str, settings: Mapping[str, Any] | None = None) -> Method:
@@ -66,7 +54,7 @@ def make_method(name: str, settings: Mapping[str, Any] | None = None) -> Method:
     >>> make_method("rurk", {"tau": "0.05"}).tau
     0.05
     """
-    return methods().find(name).configured(settings or {})
+    return METHODS.find(name).configured(settings or {})
 
 
 def unlearn(
@@ -123,6 +111,3 @@ def same_bits(one: nn.Module, other: nn.Module) -> bool:
     """Return whether two models have the same parameters and buffers, bit for bit."""
     a, b = one.state_dict(), other.state_dict()
     return a.keys() == b.keys() and all(torch.equal(value, b[name]) for name, value in a.items())
-
-
-methods()  # plug-ins are added to the table in processes that have not asked for it yet

@@ -59,9 +59,9 @@ def private_copy(model: Model) -> Model:
     False
     """
     left = (value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor))
-    known = {id(value): value.detach().clone() for value in left if not value.is_leaf}
+    clones = {id(value): value.detach().clone() for value in left if not value.is_leaf}
     try:
-        return copy.deepcopy(model, known)
+        return copy.deepcopy(model, clones)
     except (RuntimeError, TypeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         text = f"expected a network that can be copied, got {type(model).__name__} ({reason})"
@@ -84,8 +84,8 @@ def forward(
     positions = torch.split(torch.arange(len(samples)), batch_size or rows_at_once(samples.shape))
     device = device_of(model)
     with evaluating(model), torch.no_grad():
-        found = [model(x.to(device)).cpu() for x, _, _ in samples.batches(positions[team.rank :: team.size])]
-    gathered = team.gather(found)
+        outputs = [model(x.to(device)).cpu() for x, _, _ in samples.batches(positions[team.rank :: team.size])]
+    gathered = team.gather(outputs)
     return torch.cat([gathered[k % team.size][k // team.size] for k in range(len(positions))])
 
 

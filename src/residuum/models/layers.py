@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -48,13 +48,26 @@ class Normalise(nn.Module):
 
 
 class Classifier(nn.Module):
-    """A network with the record it can be rebuilt from: `architecture`, a dictionary that JSON can hold."""
+    """A network with the record it can be rebuilt from: `architecture`, a dictionary that JSON can hold.
 
+    `default_width` is its width unless another is asked for; `images` says that it needs inputs (channels, height,
+    width).
+    """
+
+    default_width: ClassVar[int] = 1
+    images: ClassVar[bool] = False
     architecture: dict[str, Any]
 
     def __init__(self, normalise: Normalise) -> None:
         super().__init__()
         self.normalise = normalise
+
+
+def as_network(candidate: object) -> type[Classifier]:
+    """Return a plug-in's network; InputError where it is none."""
+    if isinstance(candidate, type) and issubclass(candidate, Classifier):
+        return candidate
+    raise InputError(f"expected a network, a subclass of residuum.models.Classifier, got {candidate!r}")
 
 
 class UnitLength(nn.Module):

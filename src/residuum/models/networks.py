@@ -2,6 +2,7 @@
 
 import math
 from itertools import pairwise
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -27,6 +28,8 @@ class LogisticRegression(Classifier):
 class MLP(Classifier):
     """One hidden layer of `width` units on the flattened input, no batch-norm."""
 
+    default_width: ClassVar[int] = 100
+
     def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalise: Normalise) -> None:
         super().__init__(normalise)
         self.hidden = nn.Linear(math.prod(shape), width)
@@ -40,6 +43,9 @@ class MLP(Classifier):
 
 class CNN(Classifier):
     """A 3x3 convolution with `width` planes and batch-norm, max-pooled to 8x8, then 16 * width hidden units."""
+
+    default_width: ClassVar[int] = 16
+    images: ClassVar[bool] = True
 
     def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalise: Normalise) -> None:
         super().__init__(normalise)
@@ -112,6 +118,9 @@ class ResNet(Classifier):
     Reference: He et al., "Deep residual learning for image recognition", 2016.
     """
 
+    default_width: ClassVar[int] = 64
+    images: ClassVar[bool] = True
+
     block: Block = BasicBlock
     blocks: tuple[int, int, int, int] = (2, 2, 2, 2)
 
@@ -158,6 +167,9 @@ class VGG11(Classifier):
     out, as is usual for 32x32 images. Max-pools round up, so that images below 32x32 pass as well.
     Reference: Simonyan and Zisserman, "Very deep convolutional networks for large-scale image recognition", 2015.
     """
+
+    default_width: ClassVar[int] = 64
+    images: ClassVar[bool] = True
 
     def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalise: Normalise) -> None:
         super().__init__(normalise)

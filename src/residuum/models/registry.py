@@ -1,46 +1,17 @@
-"""The table of models and the one function that builds them by name."""
+"""Build networks by name."""
 
-import os
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
+from residuum import components
+from residuum.files import machine_memory
 from residuum.models.layers import Classifier, Normalise, give_unit_head, initialise
-from residuum.models.networks import CNN, MLP, VGG11, LogisticRegression, ResNet18, ResNet50
-from residuum.plugins import Table
+from residuum.plugins import Registry
 from residuum.types import InputError, generator, unknown_name
 
-
-class Blueprint(NamedTuple):
-    """How to build a model: its class, its default width, and whether it needs images."""
-
-    network: Callable[..., Classifier]
-    width: int
-    images: bool = True
-
-
-def _accepted(thing: object) -> Blueprint:
-    """Return the blueprint of a class; its attributes `default_width` and `images` say what ours say in the table."""
-    if isinstance(thing, type) and issubclass(thing, Classifier):
-        return Blueprint(thing, getattr(thing, "default_width", 1), getattr(thing, "images", False))
-    raise InputError(f"expected a network, a subclass of residuum.models.Classifier, got {thing!r}")
-
-
-MODELS: Table[Blueprint] = Table(
-    "model",
-    "residuum.models",
-    {
-        "cnn": Blueprint(CNN, 16),
-        "mlp": Blueprint(MLP, 100, images=False),
-        "logistic": Blueprint(LogisticRegression, 1, images=False),
-        "resnet18": Blueprint(ResNet18, 64),
-        "resnet50": Blueprint(ResNet50, 64),
-        "vgg11": Blueprint(VGG11, 64),
-    },
-    _accepted,
-)
-
+MODELS: Registry[type[Classifier]] = components.MODELS
 HEADS = ("linear", "unit")
 
 
@@ -66,13 +37,13 @@ def build_model(
     11173962
     """
     name = MODELS.named(name)
-    plan = MODELS.find(name)
+    network: Any = MODELS.find(name)  # networks take (shape, classes, width, normalise), as this package says
     if head not in HEADS:
         raise unknown_name("head", head, HEADS)
-    shape, width = tuple(shape), plan.width if width is None else width
+    shape, width = tuple(shape), network.default_width if width is None else width
     _refuse_bad_sizes(name, shape, classes, width, mean, std)
     with torch.device("meta"):  # nothing is drawn from the global generator
-        model = plan.network(shape, classes, width, Normalise(mean, std))
+        model: Classifier = network(shape, classes, width, Normalise(mean, std))
         model.architecture = {}
         if head == "unit":
             give_unit_head(model)
@@ -89,9 +60,8 @@ def build_model(
 def _refuse_more_than_memory(name: str, width: int, model: Classifier) -> None:
     """Refuse a network whose weights, gradients and momentum this machine cannot hold, before they are reserved."""
     needed = 3 * sum(value.numel() * value.element_size() for value in model.state_dict().values())
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else needed
-    if needed > there:
-        sizes = f"{needed / 2**30:.0f} GiB to train, this machine has {there / 2**30:.0f}"
+    if needed > machine_memory():
+        sizes = f"{needed / 2**30:.0f} GiB to train, this machine has {machine_memory() / 2**30:.0f}"
         raise InputError(f"{name} of width {width} needs {sizes}; lower the width")
 
 
@@ -99,7 +69,7 @@ def _refuse_bad_sizes(
     name: str, shape: tuple[int, ...], classes: int, width: int, mean: Sequence[float], std: Sequence[float]
 ) -> None:
     if MODELS[name].images and len(shape) != 3:
-        flat = ", ".join(sorted(key for key, plan in MODELS.items() if not plan.images))
+        flat = ", ".join(sorted(key for key, network in MODELS.items() if not network.images))
         raise InputError(f"{name} needs images (channels, height, width), got inputs of shape {shape}; take {flat}")
     if not shape or min(shape) < 1:
         raise InputError(f"the shape of an input must be positive sizes, got {shape}")

@@ -45,10 +45,10 @@ class ShiftedAt(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of flat inputs with their shifts."""
-        own, shift = torch.split(x, [prod(self.shape), self.size], dim=1)
+        inputs, shift = torch.split(x, [prod(self.shape), self.size], dim=1)
         _current.shift = self.scale * shift.view(len(x), *self.inside)
         try:
-            logits: Tensor = self.model(own.view(len(x), *self.shape))
+            logits: Tensor = self.model(inputs.view(len(x), *self.shape))
         finally:
             _current.shift = None
         return logits

@@ -98,9 +98,9 @@ def load_state(model: nn.Module, path: Path | str) -> None:
     """Give the model, in place, the weights of a state dict: .safetensors, or .pt as `torch.save` writes it."""
     expected = model.state_dict()
     names = {_plain(name): name for name in expected}
-    given = {names.get(_plain(name), name): values for name, values in read_state(Path(path)).items()}
-    _refuse_mismatch(expected, given, path)
-    model.load_state_dict(given)
+    state = {names.get(_plain(name), name): values for name, values in read_state(Path(path)).items()}
+    _refuse_mismatch(expected, state, path)
+    model.load_state_dict(state)
 
 
 def _plain(name: str) -> str:
@@ -182,16 +182,16 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise InputError(f"{path} is truncated or no safetensors file ({error})") from error
 
 
-def _refuse_mismatch(expected: Mapping[str, Tensor], given: Mapping[str, Tensor], path: Path | str) -> None:
-    lacking, unknown = expected.keys() - given.keys(), given.keys() - expected.keys()
+def _refuse_mismatch(expected: Mapping[str, Tensor], state: Mapping[str, Tensor], path: Path | str) -> None:
+    lacking, unknown = expected.keys() - state.keys(), state.keys() - expected.keys()
     for problem, apart in (("lacks", lacking), ("has the unknown", unknown)):
-        names = [name for name in (*expected, *given) if name in apart]
+        names = [name for name in (*expected, *state) if name in apart]
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise InputError(f"{path} {problem} weights {names[0]!r}{more}; it belongs to another architecture")
     for name, values in expected.items():
-        if values.shape != given[name].shape:
-            text = f"{path}: {name} has shape {tuple(given[name].shape)}, the model needs {tuple(values.shape)}"
+        if values.shape != state[name].shape:
+            text = f"{path}: {name} has shape {tuple(state[name].shape)}, the model needs {tuple(values.shape)}"
             raise InputError(f"{text}; build the model with the file's width and input channels")
 
 

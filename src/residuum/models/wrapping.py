@@ -232,12 +232,12 @@ def _constants(mean: Any, std: Any) -> tuple[Tensor | None, Tensor | None]:  # n
 
 def _listed(scale: Any) -> Any:  # noqa: ANN401 (numbers)
     try:
-        found = None if scale is None else torch.as_tensor(scale, dtype=torch.float64)
+        values = None if scale is None else torch.as_tensor(scale, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError):
         raise InputError(f"expected a scale of numbers, got {scale!r}") from None
-    if found is not None and not bool(((found >= 0) & found.isfinite()).all()):
+    if values is not None and not bool(((values >= 0) & values.isfinite()).all()):
         raise InputError(f"expected a scale of finite numbers, 0 or more, got {scale!r}")
-    return None if found is None else found.tolist()
+    return None if values is None else values.tolist()
 
 
 def _embedding_of(model: nn.Module, at: str | None) -> str:

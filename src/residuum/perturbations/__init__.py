@@ -1,13 +1,14 @@
 """Ways to move an input: noise, attacks, and a user's own.
 
 A perturbation is called as `(model, x, y, generator) -> x`, with inputs within its bounds. A new one is a frozen
-dataclass in its own file and its class in `PERTURBATIONS`; a user's own is that or a function (docs/plug-ins.md).
+dataclass in its own file and a line in `components.py`; a user's own is that or a function (docs/plug-ins.md).
 """
 
 from collections.abc import Callable
 
 from torch import Tensor
 
+from residuum import components
 from residuum.bounds import UNIT, Bounds, clamped
 from residuum.perturbations.additive import Gaussian, Substitution, UniformL2, UniformLinf
 from residuum.perturbations.base import (
@@ -21,15 +22,10 @@ from residuum.perturbations.base import (
 )
 from residuum.perturbations.gradient import FGSM, PGD
 from residuum.perturbations.user import UserPerturbation, as_perturbation
-from residuum.plugins import Table
+from residuum.plugins import Registry
 from residuum.types import InputError
 
-PERTURBATIONS: Table[type[Perturbation]] = Table(
-    "perturbation",
-    "residuum.perturbations",
-    {p.name: p for p in (Gaussian, FGSM, PGD, UniformL2, UniformLinf, Substitution)},
-    as_perturbation,
-)
+PERTURBATIONS: Registry[type[Perturbation]] = components.PERTURBATIONS
 
 
 def make_perturbation(perturbation: str | Perturbation | Callable[..., Tensor]) -> Perturbation:

@@ -127,8 +127,8 @@ class Substitution(Perturbation):
 
     def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:
         """Return, for each token, a number that is compared with tau and one that picks another token."""
-        own = shape[1:] if len(shape) == 2 else shape
-        return Randomness(noise=torch.from_numpy(rng.random((rows, 2, *own), dtype=np.float32)))
+        tokens = shape[1:] if len(shape) == 2 else shape
+        return Randomness(noise=torch.from_numpy(rng.random((rows, 2, *tokens), dtype=np.float32)))
 
     def apply(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Tensor:
         """Return the texts with some tokens replaced."""

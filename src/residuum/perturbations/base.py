@@ -142,8 +142,8 @@ class Perturbation(ABC):
         {'name': 'gaussian', 'bounds': (0.0, 1.0)}
         """
         default = {field.name: field.default for field in fields(Perturbation) if field.name != "bounds"}
-        known = ((key, value) for key, value in asdict(self).items() if key not in default or value != default[key])
-        return {"name": self.name} | {key: value for key, value in known if key != "tau"}
+        changed = ((key, value) for key, value in asdict(self).items() if key not in default or value != default[key])
+        return {"name": self.name} | {key: value for key, value in changed if key != "tau"}
 
 
 def block_generator(seed: int, sample_id: str, block: int) -> np.random.Generator:

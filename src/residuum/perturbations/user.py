@@ -78,7 +78,7 @@ class UserPerturbation(Perturbation):
         return {"name": function_name(self.function), "bounds": self.bounds, **own}
 
 
-def as_perturbation(thing: Any) -> type[Perturbation]:  # noqa: ANN401 (whatever a plug-in holds)
+def as_perturbation(candidate: Any) -> type[Perturbation]:  # noqa: ANN401 (whatever a plug-in holds)
     """Return a plug-in as a class of perturbations: a subclass as it is, a function in one that calls it.
 
     >>> def darker(model, x, y, generator, tau):
@@ -86,15 +86,16 @@ def as_perturbation(thing: Any) -> type[Perturbation]:  # noqa: ANN401 (whatever
     >>> as_perturbation(darker)(0.5)(nn.Identity(), torch.ones(1, 1), torch.zeros(1), torch.Generator()).tolist()
     [[0.5]]
     """
-    if isinstance(thing, type) and issubclass(thing, Perturbation):
-        return thing
-    if not inspect.isfunction(thing):
-        raise InputError(f"expected a subclass of residuum.perturbations.Perturbation or a function, got {thing!r}")
-    UserPerturbation(function=thing)  # refuses what takes no radius
-    own = {"name": function_name(thing), "__doc__": thing.__doc__}
-    given = ("function", Callable[..., Tensor], field(default=thing, kw_only=True))
-    made = make_dataclass(function_name(thing), [given], bases=(UserPerturbation,), namespace=own, frozen=True)
-    made.__module__ = thing.__module__
+    if isinstance(candidate, type) and issubclass(candidate, Perturbation):
+        return candidate
+    if not inspect.isfunction(candidate):
+        raise InputError(f"expected a subclass of residuum.perturbations.Perturbation or a function, got {candidate!r}")
+    UserPerturbation(function=candidate)  # refuses what takes no radius
+    name = function_name(candidate)
+    fields_of_class = [("function", Callable[..., Tensor], field(default=candidate, kw_only=True))]
+    namespace = {"name": name, "__doc__": candidate.__doc__}
+    made = make_dataclass(name, fields_of_class, bases=(UserPerturbation,), namespace=namespace, frozen=True)
+    made.__module__ = candidate.__module__
     return made
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from residuum.data.dataset import checked_class_names
-from residuum.data.sources import Source
+from residuum.data.read import Source
 from residuum.errors import plural
 from residuum.methods import Method, SoftReset
 from residuum.metrics import accuracy

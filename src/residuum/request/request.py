@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from residuum.bounds import refuse_outside
-from residuum.data.ids import Ids
+from residuum.data.ids import Ids, matched_ids
 from residuum.data.images import ImageFiles
-from residuum.data.sources import Columns, matched_ids, read_source
+from residuum.data.read import Columns, read_data
 from residuum.errors import ResiduumWarning, plural
 from residuum.experiments.experiment import parse_row
 from residuum.experiments.stages import measured
@@ -112,7 +112,7 @@ class Request:
             raise InputError(f"expected retrain to be a function (samples, seed) -> model, got {retrain!r}")
         columns = Columns(label, id_column, inputs)
         options: dict[str, Any] = {"columns": columns, "class_names": class_names, "size": size, "channels": channels}
-        self.source = read_source(data, ids=ids, what="data", **options)
+        self.source = read_data(data, ids=ids, what="data", **options)
         self.class_names = class_names_of(class_names, self.source)
         options |= {"class_names": self.class_names or class_names}
         self.held_out = self._other(held_out, "held_out", options)
@@ -129,7 +129,7 @@ class Request:
         """Return other samples than the training data, under ids of their own."""
         if given is None:
             return None
-        found = read_source(given, what=what, **options)
+        found = read_data(given, what=what, **options)
         if found.class_names and self.class_names and found.class_names != self.class_names:
             return renumbered(found, self.class_names, what)
         if found.samples.shape != self.source.samples.shape:

@@ -3,15 +3,16 @@
 Each is a frozen dataclass with one method, `measure(evidence) -> {row: Value}`.
 """
 
+from residuum import components
 from residuum.auditing.probes.base import FURTHER, Evidence, Probe, Value, log_odds
 from residuum.auditing.probes.boundary import Depth, RecoveryRadius
 from residuum.auditing.probes.klom import KLoM
 from residuum.auditing.probes.rmia import RMIA
 from residuum.auditing.probes.ulira import ULiRA
 from residuum.auditing.probes.worst_case import WorstCase
+from residuum.plugins import Registry
 
-KINDS: tuple[type[Probe], ...] = (RecoveryRadius, Depth, WorstCase, RMIA, KLoM, ULiRA)
-PROBES: dict[str, type[Probe]] = {kind.name: kind for kind in KINDS}
+PROBES: Registry[type[Probe]] = components.PROBES
 
 
 def probe_kind(spec: str) -> type[Probe] | None:

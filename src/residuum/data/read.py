@@ -1,38 +1,33 @@
-"""Data as users have them: tensors, arrays, torch data sets, folders of images, .npz and .csv files, as `Samples`."""
+"""The one way in for data: tensors, arrays, torch data sets, data frames, folders of images, .npz and .csv files."""
 
 from __future__ import annotations
 
 import csv
 import os
 import re
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from residuum.data.arrays import (
-    as_tensor,
-    checked_ids,
-    checked_labels,
-    refuse_bad_labels,
-    refuse_channels_last,
-    refuse_nonfinite,
-)
-from residuum.data.dataset import Dataset, checked_class_names, memory, read_npz
+from residuum.data.arrays import as_tensor, checked_samples
+from residuum.data.dataset import Dataset, checked_class_names
 from residuum.data.files import read_bytes
-from residuum.data.ids import Ids, read_ids, refuse_repeats
+from residuum.data.ids import refuse_repeats
 from residuum.data.image_folder import load_image_folder
 from residuum.errors import plural
+from residuum.files import machine_memory, promised_bytes
 from residuum.types import InputError, Samples, unknown_name
 
 LABELS = ("label", "labels", "target", "y")
 IDS = ("id", "ids")
 WHOLE = re.compile(r"-?[0-9]{1,18}")
-LARGEST_INTEGER = 2**24  # the inputs of samples are float32, which holds integers up to here
 
 
 @dataclass(frozen=True)
@@ -58,8 +53,8 @@ class Source:
     inputs: tuple[str, ...] = ()
 
 
-def read_source(
-    given: Any,  # noqa: ANN401 (see below)
+def read_data(
+    source: Any,  # noqa: ANN401 (see below)
     *,
     ids: Iterable[Any] | None = None,
     columns: Columns | None = None,
@@ -70,51 +65,31 @@ def read_source(
 ) -> Source:
     """Return the samples of anything that holds inputs and labels.
 
-    `given` is `Samples`, a `Dataset`, (x, y) or (x, y, ids) of arrays or tensors, a map-style torch data set of items
+    `source` is `Samples`, a `Dataset`, (x, y) or (x, y, ids) of arrays or tensors, a map-style torch data set of items
     (input, label) or dictionaries, a folder of class folders of images, a path to an .npz or .csv file, or a data
     frame. Inputs are kept as they are, but for 8-bit images, which are divided by 255; labels are integers, or names of
     classes where a table has them.
 
-    >>> read_source((torch.zeros(3, 2), [0, 1, 1])).samples.ids
+    >>> read_data((torch.zeros(3, 2), [0, 1, 1])).samples.ids
     ('0', '1', '2')
     """
     columns = columns or Columns()
-    if isinstance(given, Samples):
-        return Source(given, None, what)
-    if isinstance(given, Dataset):
-        return Source(given.train, given.class_names, given.name)
-    if isinstance(given, str | Path):
-        return _from_path(Path(os.path.expanduser(given)), ids, columns, class_names, size, channels)
-    if hasattr(given, "columns") and hasattr(given, "to_dict"):
-        table = {str(name): list(values) for name, values in given.to_dict("list").items()}
+    if isinstance(source, Samples):
+        return Source(source, None, what)
+    if isinstance(source, Dataset):
+        return Source(source.train, source.class_names, source.name)
+    if isinstance(source, str | Path):
+        return _from_path(Path(os.path.expanduser(source)), ids, columns, class_names, size, channels)
+    if hasattr(source, "columns") and hasattr(source, "to_dict"):
+        table = {str(name): list(values) for name, values in source.to_dict("list").items()}
         return _from_table(table, ids, columns, class_names, what)
-    if isinstance(given, tuple | list) and len(given) in {2, 3}:
-        return Source(own_samples(given[0], given[1], given[2] if len(given) == 3 else ids), None, what)
-    if hasattr(given, "__getitem__") and hasattr(given, "__len__") and not isinstance(given, Mapping):
-        return _from_items(given, ids, columns, what)
+    if isinstance(source, tuple | list) and len(source) in {2, 3}:
+        x, y, sample_ids = source if len(source) == 3 else (*source, ids)
+        return Source(checked_samples(x, y, sample_ids, bounded=False), None, what)
+    if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, Mapping):
+        return _from_items(source, ids, columns, what)
     kinds = "a folder, .npz or .csv file, (x, y), a data frame or a map-style torch data set"
-    raise InputError(f"{what}: expected {kinds}, got {type(given).__name__}")
-
-
-def own_samples(x: Any, y: Any, ids: Iterable[Any] | None = None) -> Samples:  # noqa: ANN401 (arrays)
-    """Return samples of inputs of any shape: floats and integers as they are, 8-bit images divided by 255."""
-    values, labels = as_tensor(x, "x"), checked_labels(y, "y")
-    values = values.float() if values.dtype == torch.bool else values
-    if values.ndim < 2 or values.numel() == 0:
-        raise InputError(f"x must hold one input a row, (n, ...), got shape {tuple(values.shape)}")
-    refuse_channels_last(values, "x")
-    if len(labels) != len(values):
-        raise InputError(f"x has {len(values)} samples but y has {len(labels)} labels; give one per sample")
-    if values.dtype == torch.uint8 and values.ndim > 2:
-        inputs = values.to(torch.float32).div_(255)
-    else:
-        if values.is_complex() or (not values.is_floating_point() and bool(values.abs().max() >= LARGEST_INTEGER)):
-            raise InputError(f"x must hold real numbers, integers below {LARGEST_INTEGER}, got {values.dtype}")
-        inputs = values.to(torch.float32, copy=True).contiguous()
-    names = checked_ids(ids, len(inputs), "")
-    refuse_nonfinite(inputs, names, "x")
-    refuse_bad_labels(labels, names, "y", int(labels.max()) + 1)
-    return Samples(inputs, labels, names)
+    raise InputError(f"{what}: expected {kinds}, got {type(source).__name__}")
 
 
 def _from_path(
@@ -126,13 +101,13 @@ def _from_path(
     channels: int | None,
 ) -> Source:
     if path.is_dir():
-        found = load_image_folder(path, size=size, channels=3 if channels is None else channels)
-        return Source(found.train, found.class_names, path.resolve().name)
+        images = load_image_folder(path, size=size, channels=3 if channels is None else channels)
+        return Source(images.train, images.class_names, path.resolve().name)
     if path.suffix == ".npz":
         arrays = read_npz(path)
         names = checked_class_names(arrays["class_names"]) if "class_names" in arrays else None
         try:
-            samples = own_samples(arrays["x"], arrays["y"], arrays.get("ids", ids))
+            samples = checked_samples(arrays["x"], arrays["y"], arrays.get("ids", ids), bounded=False)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
         return Source(samples, names, path.stem)
@@ -164,28 +139,29 @@ def _from_table(
     class_names: Sequence[str] | None,
     name: str,
 ) -> Source:
-    label, own = _column(table, columns.label, LABELS, "label"), _column(table, columns.ids, IDS, "ids", needed=False)
-    chosen = list(columns.inputs or [column for column in table if column not in (label, own)])
-    for column in chosen:
+    label = _column(table, columns.label, LABELS, "label")
+    id_column = _column(table, columns.ids, IDS, "ids", needed=False)
+    inputs = list(columns.inputs or [column for column in table if column not in (label, id_column)])
+    for column in inputs:
         if column not in table:
             raise unknown_name(f"column of {name}", column, table)
-    features = np.array([_numbers(table[column], column) for column in chosen], np.float32).T
+    features = np.array([_numbers(table[column], column) for column in inputs], np.float32).T
     labels, names = _class_numbers(table[str(label)], class_names)
-    listed = table[own] if own is not None else ids
-    return Source(own_samples(features, labels, listed), names, name, inputs=tuple(chosen))
+    sample_ids = table[id_column] if id_column is not None else ids
+    return Source(checked_samples(features, labels, sample_ids, bounded=False), names, name, inputs=tuple(inputs))
 
 
 def _column(
-    table: Mapping[str, Any], given: str | None, usual: Sequence[str], what: str, *, needed: bool = True
+    table: Mapping[str, Any], name: str | None, usual: Sequence[str], what: str, *, needed: bool = True
 ) -> str | None:
     """Return the column of this name, or the one that has a usual name."""
-    found = given if given is not None else next((column for column in usual if column in table), None)
-    if found is None and needed:
+    column = name if name is not None else next((column for column in usual if column in table), None)
+    if column is None and needed:
         listed = ", ".join(map(str, table))
         raise InputError(f"expected a column {' or '.join(usual)}, got {listed}; say which it is with {what}=")
-    if found is not None and found not in table:
-        raise unknown_name("column", found, map(str, table))
-    return found
+    if column is not None and column not in table:
+        raise unknown_name("column", column, map(str, table))
+    return column
 
 
 def _numbers(values: Sequence[Any], column: str) -> list[float]:
@@ -232,7 +208,7 @@ def _from_items(items: Any, ids: Iterable[Any] | None, columns: Columns, name: s
         text = f"{name}: expected images (channels, height, width), got {tuple(first.shape)} with the channels last"
         raise InputError(f"{text}; give the data set transform=ToTensor()")
     needed = first.numel() * 4 * len(items)
-    if needed > memory() / 2:
+    if needed > machine_memory() / 2:
         raise InputError(f"{name}: its inputs need {needed / 2**30:.3g} GiB of memory; give a folder of images instead")
     inputs, labels = [first], [label]
     for row in range(1, len(items)):
@@ -247,7 +223,7 @@ def _from_items(items: Any, ids: Iterable[Any] | None, columns: Columns, name: s
         ids = [str(path) for path, *_ in listed]
     classes = getattr(items, "classes", None)
     names = checked_class_names(classes) if isinstance(classes, list | tuple) else None
-    samples = own_samples(torch.stack(inputs), np.array(labels), ids)
+    samples = checked_samples(torch.stack(inputs), np.array(labels), ids, bounded=False)
     return Source(samples, names, name, items, parts)
 
 
@@ -255,8 +231,8 @@ def _item(item: Any, columns: Columns, name: str) -> tuple[Tensor, Any, tuple[st
     """Return input, label and names of the parts of one item; equal parts are stacked (parts, ...)."""
     if isinstance(item, Mapping):
         label = _column(item, columns.label, LABELS, "label")
-        own = _column(item, columns.ids, IDS, "ids", needed=False)
-        parts = tuple(columns.inputs or (key for key in item if key not in (label, own)))
+        id_column = _column(item, columns.ids, IDS, "ids", needed=False)
+        parts = tuple(columns.inputs or (key for key in item if key not in (label, id_column)))
         if (unknown := next((part for part in parts if part not in item), None)) is not None:
             raise unknown_name("entry of an item", unknown, map(str, item))
         values, y = [item[part] for part in parts], item[label]
@@ -282,40 +258,46 @@ def _item_tensor(value: Any, what: str) -> Tensor:  # noqa: ANN401 (whatever an 
     return as_tensor(value, what)
 
 
-def matched_ids(asked: Ids | Sequence[int], samples: Samples) -> tuple[str, ...]:
-    """Return the ids of the samples that a list or file asks for: by the id itself, its file name or its stem.
+REQUIRED = ("x", "y")
+OPTIONAL = ("ids", "class_names", "x_test", "y_test", "ids_test")
 
-    >>> photos = Samples(torch.zeros(2, 1), torch.tensor([0, 1]), ("cat/a.png", "dog/b.png"))
-    >>> matched_ids(["b", "cat/a.png"], photos)
-    ('dog/b.png', 'cat/a.png')
+
+def load_npz(path: Path) -> Dataset:
+    """Return the data set of an `.npz` file.
+
+    Arrays: x and y; if wanted ids, class_names, x_test, y_test and ids_test, as in `Dataset.from_arrays`.
+    Arrays of Python objects are refused, as reading them could run code.
     """
-    wanted = read_ids(asked if isinstance(asked, str | Path) else [str(name) for name in asked])
-    if not wanted:
-        raise InputError("nothing to forget; expected at least one id")
-    known = set(samples.ids)
-    shorter: dict[str, set[str]] = {}
-    for name in samples.ids if not known.issuperset(wanted) else ():
-        path = PurePath(name)
-        for short in {path.name, path.stem, path.with_suffix("").as_posix()}:
-            shorter.setdefault(short, set()).add(name)
-    found = tuple(_matched(name, known, shorter, samples) for name in wanted)
-    refuse_repeats(found, "forget")
-    return found
+    arrays = read_npz(path)
+    test = (arrays["x_test"], arrays["y_test"], arrays.get("ids_test")) if "x_test" in arrays else None
+    try:
+        ids, names = arrays.get("ids"), arrays.get("class_names")
+        return Dataset.from_arrays(arrays["x"], arrays["y"], ids=ids, class_names=names, name=path.stem, test=test)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
 
 
-def _matched(name: str, known: set[str], shorter: Mapping[str, set[str]], samples: Samples) -> str:
-    if name in known:
-        return name
-    path = PurePath(name)
-    ends = ["/".join(path.parts[k:]) for k in range(1, len(path.parts))]  # a path from another folder
-    for candidate in ends[:-1]:
-        if candidate in known:
-            return candidate
-    meant = shorter.get(name) or (shorter.get(path.name) if len(path.parts) == 1 else None)
-    if meant is None:
-        hint = unknown_name("id", name, samples.ids) if len(samples) <= 20 else f"ids look like {samples.ids[0]}"
-        raise InputError(f"forget: {name!r} is not among the {len(samples)} training samples; {hint}")
-    if len(meant) > 1:
-        first, second = sorted(meant)[:2]
-        raise InputError(f"forget: {name!r} can mean {first!r} or {second!r}; give the whole id")
-    return next(iter(meant))
+def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an `.npz` file of a data set; no Python objects, and no more than the memory holds."""
+    if not os.path.isfile(path):
+        raise InputError(f"{path} does not exist; give the path of an .npz file with arrays x and y")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            needed = sum(promised_bytes(archive, member) for member in archive.infolist())
+        if needed > (memory := machine_memory()):
+            raise ValueError(f"its arrays need {needed / 2**30:.3g} GiB, this machine has {memory / 2**30:.3g}")  # noqa: TRY301
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except Exception as error:  # a damaged file may raise anything
+        raise InputError(f"{path} is truncated, not an .npz file, or holds Python objects ({error})") from error
+    _refuse_wrong_names(path, set(arrays))
+    return arrays
+
+
+def _refuse_wrong_names(path: Path, names: set[str]) -> None:
+    if missing := [name for name in REQUIRED if name not in names]:
+        raise InputError(f"{path} lacks the array {missing[0]!r}; it holds: {', '.join(sorted(names)) or 'nothing'}")
+    if unknown := sorted(names.difference(REQUIRED, OPTIONAL)):
+        raise InputError(f"{path}: {unknown_name('array', unknown[0], [*REQUIRED, *OPTIONAL])}")
+    if ("x_test" in names) != ("y_test" in names) or ("ids_test" in names and "x_test" not in names):
+        raise InputError(f"{path}: test samples need both x_test and y_test (ids_test may be left out)")

@@ -7,8 +7,9 @@ import torch
 from PIL import Image
 from torch.utils.data import TensorDataset
 
-from residuum.data import Dataset
-from residuum.data.sources import Columns, matched_ids, read_source
+from residuum.data import Dataset, read_data
+from residuum.data.ids import matched_ids
+from residuum.data.read import Columns
 from residuum.types import InputError, Samples
 
 X = torch.tensor([[0.0, -1.5], [2.0, 3.25], [4.0, 5.0]])
@@ -49,21 +50,21 @@ SOURCES = {
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_every_kind_of_source_gives_the_same_samples(kind, tmp_path):
-    found = read_source(SOURCES[kind](tmp_path)).samples
+    found = read_data(SOURCES[kind](tmp_path)).samples
     assert torch.equal(found.x, X)
     assert found.y.tolist() == Y
     assert found.ids == IDS
 
 
 def test_data_sets_of_tuples_and_of_dictionaries_are_read():
-    plain = read_source(TensorDataset(X, torch.tensor(Y))).samples
+    plain = read_data(TensorDataset(X, torch.tensor(Y))).samples
     assert torch.equal(plain.x, X)
     assert plain.ids == ("0", "1", "2")
     texts = Items([{"input_ids": [7, 8], "attention_mask": [1, 0], "labels": y} for y in Y])
-    found = read_source(texts, ids=IDS)
+    found = read_data(texts, ids=IDS)
     assert found.samples.x[0].tolist() == [[7.0, 8.0], [1.0, 0.0]]
     assert found.inputs == ("input_ids", "attention_mask")
-    swapped = read_source(texts, columns=Columns(inputs=["attention_mask", "input_ids"]))
+    swapped = read_data(texts, columns=Columns(inputs=["attention_mask", "input_ids"]))
     assert swapped.samples.x[0].tolist() == [[1.0, 0.0], [7.0, 8.0]]
 
 
@@ -71,16 +72,16 @@ def test_folders_and_eight_bit_images_become_pixels(tmp_path):
     for name in ("cat/1.png", "dog/2.png"):
         (tmp_path / name).parent.mkdir()
         Image.new("RGB", (4, 4), (255, 0, 51)).save(tmp_path / name)
-    found = read_source(tmp_path)
+    found = read_data(tmp_path)
     assert found.class_names == ("cat", "dog")
     assert found.samples[0][0][:, 0, 0].tolist() == pytest.approx([1.0, 0.0, 0.2])
-    eight = read_source((np.full((2, 1, 3, 3), 51, "uint8"), [0, 1])).samples
+    eight = read_data((np.full((2, 1, 3, 3), 51, "uint8"), [0, 1])).samples
     assert eight.x.max() == pytest.approx(0.2)
 
 
 def test_names_of_classes_in_a_table_are_numbered(tmp_path):
     (tmp_path / "t.csv").write_text("who,age,risk\np1,3,low\np2,9,high\n")
-    found = read_source(tmp_path / "t.csv", columns=Columns(label="risk", ids="who"))
+    found = read_data(tmp_path / "t.csv", columns=Columns(label="risk", ids="who"))
     assert found.class_names == ("high", "low")
     assert found.samples.y.tolist() == [1, 0]
     assert found.samples.ids == ("p1", "p2")
@@ -91,7 +92,7 @@ def test_names_of_classes_in_a_table_are_numbered(tmp_path):
 )
 def test_multi_label_and_regression_are_refused_by_their_scope_without_advice_that_ruins_the_data(y):
     with pytest.raises(InputError, match="single label") as error:
-        read_source((X, y))
+        read_data((X, y))
     assert "astype" not in str(error.value)
     assert "argmax" not in str(error.value)
 
@@ -117,7 +118,7 @@ def test_multi_label_and_regression_are_refused_by_their_scope_without_advice_th
 )
 def test_what_is_no_data_is_one_line(source, words):
     with pytest.raises(InputError, match=words) as error:
-        read_source(source)
+        read_data(source)
     assert "\n" not in str(error.value)
 
 
@@ -135,7 +136,7 @@ def test_what_is_no_data_is_one_line(source, words):
 def test_what_is_no_table_is_one_line(text, words, tmp_path):
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(InputError, match=words):
-        read_source(tmp_path / "t.csv")
+        read_data(tmp_path / "t.csv")
 
 
 def test_a_data_set_that_augments_is_refused():
@@ -144,7 +145,7 @@ def test_a_data_set_that_augments_is_refused():
             return torch.rand(2), 0
 
     with pytest.raises(InputError, match="without random augmentation"):
-        read_source(Random([1, 2]))
+        read_data(Random([1, 2]))
 
 
 def test_ids_are_matched_by_path_by_name_and_by_stem():
@@ -165,7 +166,7 @@ def test_ids_are_matched_by_path_by_name_and_by_stem():
 
 
 def test_positions_are_ids_where_nothing_else_is():
-    assert matched_ids([2, 0], read_source((X, Y)).samples) == ("2", "0")
+    assert matched_ids([2, 0], read_data((X, Y)).samples) == ("2", "0")
 
 
 def test_images_with_the_channels_last_are_refused_as_by_from_arrays(tmp_path):
@@ -175,24 +176,24 @@ def test_images_with_the_channels_last_are_refused_as_by_from_arrays(tmp_path):
     np.savez(tmp_path / "last.npz", x=x, y=y)
     for given in ((x, y), (torch.from_numpy(x), y), tmp_path / "last.npz"):
         with pytest.raises(InputError, match="with the channels last") as also:
-            read_source(given)
+            read_data(given)
         assert str(also.value).endswith(str(refused.value))
     arrays = Items([(image, label) for image, label in zip(x, y, strict=True)])
     with pytest.raises(InputError, match=r"got \(8, 8, 3\) with the channels last; give the data set transform="):
-        read_source(arrays)
-    assert read_source((x.transpose(0, 3, 1, 2), y)).samples.shape == (3, 8, 8)
+        read_data(arrays)
+    assert read_data((x.transpose(0, 3, 1, 2), y)).samples.shape == (3, 8, 8)
 
 
 def test_vectors_of_a_hugging_face_data_set_are_not_stacked():
     items = Items([{"features": row.tolist(), "label": label} for row, label in zip(X, Y, strict=True)])
-    assert torch.equal(read_source(items).samples.x, X)
+    assert torch.equal(read_data(items).samples.x, X)
 
 
 @pytest.mark.parametrize(("mode", "channels"), [("RGB", 3), ("L", 1)])
 def test_pictures_of_a_hugging_face_data_set_have_their_channels_first(mode, channels):
     pictures = [Image.new(mode, (5, 4), 51 * k if mode == "L" else (51 * k, 0, 255)) for k in range(3)]
     items = Items([{"image": picture, "label": label} for picture, label in zip(pictures, Y, strict=True)])
-    read = read_source(items).samples
+    read = read_data(items).samples
     assert read.shape == (channels, 4, 5)
     assert torch.allclose(read.x[:, 0, 0, 0], torch.tensor([0, 0.2, 0.4]))
 

@@ -1,4 +1,4 @@
-"""What `residuum list` reads from the source is what the imported tables hold, and it imports none of them."""
+"""`residuum list` names every component, says what each is about, and imports nothing to name them."""
 
 from __future__ import annotations
 
@@ -9,23 +9,18 @@ import sys
 
 import pytest
 
-from residuum.cli.catalogue import KINDS, catalogue
-from residuum.cli.listing import as_plain, written
+from residuum.cli.listing import as_plain, described, written
+from residuum.cli.options import REGISTRIES, names
 from residuum.data import DATASETS
 from residuum.experiments import SCENARIOS, Experiment, load_scenario
 from residuum.experiments.experiment import parse_row
 from residuum.experiments.parsing import build_perturbation
-from residuum.methods import make_method, methods
+from residuum.methods import METHODS, make_method
 from residuum.models import MODELS
 from residuum.perturbations import PERTURBATIONS
 from residuum.plugins import split_specs
 
-THINGS = {
-    "methods": methods(),
-    "perturbations": PERTURBATIONS,
-    "models": {name: blueprint.network for name, blueprint in MODELS.items()},
-    "datasets": DATASETS,
-}
+THINGS = {"methods": METHODS, "perturbations": PERTURBATIONS, "models": MODELS, "datasets": DATASETS}
 
 
 def first_line(thing):
@@ -34,25 +29,29 @@ def first_line(thing):
 
 @pytest.mark.parametrize("kind", THINGS)
 def test_names_and_first_lines_are_those_of_the_tables(kind):
-    assert {name: entry.about for name, entry in catalogue(kind).items()} == {
+    assert {name: entry.about for name, entry in described(kind).items()} == {
         name: first_line(thing) for name, thing in THINGS[kind].items()
     }
-    assert list(catalogue(kind)) == list(THINGS[kind])
+    assert list(described(kind)) == names(kind) == list(THINGS[kind])
 
 
 @pytest.mark.parametrize(
     ("kind", "name"), [(kind, name) for kind in ("methods", "perturbations") for name in THINGS[kind]]
 )
 def test_settings_and_defaults_are_those_of_the_class(kind, name):
-    thing = THINGS[kind][name]
-    fields = {field.name: field.default for field in dataclasses.fields(thing)}
-    fields = thing().settings if kind == "methods" else fields
-    assert list(catalogue(kind)[name].settings.items()) == list(fields.items())
+    fields = {field.name: field.default for field in dataclasses.fields(THINGS[kind][name]) if field.name != "tau"}
+    fields = make_method(name).settings if kind == "methods" else fields
+    assert list(described(kind)[name].settings.items()) == list(fields.items())
+
+
+@pytest.mark.parametrize("registry", [components.METHODS, components.PERTURBATIONS, components.PROBES])
+def test_built_in_components_have_the_name_they_are_listed_under(registry: Registry):
+    assert [registry[name].name for name in registry.ours] == list(registry.ours)
 
 
 def test_scenarios_have_their_descriptions():
-    assert list(catalogue("scenarios")) == list(SCENARIOS)
-    assert all(entry.about == load_scenario(name).description for name, entry in catalogue("scenarios").items())
+    assert list(described("scenarios")) == list(SCENARIOS)
+    assert all(entry.about == load_scenario(name).description for name, entry in described("scenarios").items())
 
 
 def test_the_list_loads_neither_torch_nor_numpy():
@@ -61,12 +60,12 @@ def test_the_list_loads_neither_torch_nor_numpy():
         "assert not {'torch', 'numpy'} & set(sys.modules)"
     )
     listed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert all(kind in listed for kind in KINDS)
+    assert all(kind in listed for kind in REGISTRIES)
 
 
-@pytest.mark.parametrize("name", sorted(methods()))
+@pytest.mark.parametrize("name", sorted(METHODS))
 def test_listed_settings_of_a_method_can_be_pasted(name):
-    for key, value in catalogue("methods")[name].settings.items():
+    for key, value in described("methods")[name].settings.items():
         text = written({key: value})
         specs = split_specs(f"gd, x={name}:{text}")
         assert len(specs) == 2, text
@@ -75,7 +74,7 @@ def test_listed_settings_of_a_method_can_be_pasted(name):
 
 @pytest.mark.parametrize("name", sorted(PERTURBATIONS))
 def test_listed_settings_of_a_perturbation_can_be_pasted(name):
-    for key, value in as_plain("perturbations", catalogue("perturbations"))[name]["settings"].items():
+    for key, value in as_plain("perturbations", described("perturbations"))[name]["settings"].items():
         assert build_perturbation(f"{name}:{written({key: value})}") == PERTURBATIONS[name](), key
 
 

@@ -1,47 +1,44 @@
-"""Promises that perturbations, data sets, models, measures and scenarios keep, as `checks` has those of methods."""
+"""Promises that perturbations, data sets and networks keep."""
 
-import copy
 import tempfile
-import tomllib
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from residuum.auditing import Counts, audit
-from residuum.auditing.own_measures import OwnMeasure
-from residuum.checks import SEED, Trial, expect, global_generators
+from residuum.auditing import audit
 from residuum.data import Dataset, make_splits
-from residuum.experiments.experiment import SCENARIOS, Experiment, load_scenario
 from residuum.experiments.parsing import as_text, build_perturbation
 from residuum.methods import GD
 from residuum.methods.guard import is_json
 from residuum.models import Classifier, build_model, forward, load_weights, save_weights
 from residuum.models.weights import state_hash
-from residuum.perturbations import Perturbation, Substitution
+from residuum.perturbations import Perturbation
+from residuum.testing.method_promises import SEED, Trial, expect, global_generators
 from residuum.training import Recipe, train
 from residuum.types import ResiduumWarning, Samples, generator
 
 RADIUS = 0.1
 
 
-def _samples(kind: type[Perturbation] | None = None) -> Samples:
-    """Return samples to try something on: pixels, or whole numbers for a perturbation of token ids."""
-    samples = Trial.of(GD).splits.forget
-    if kind is None or not issubclass(kind, Substitution):
-        return samples
+def _samples() -> Samples:
+    return Trial.of(GD).splits.forget
+
+
+def _black_and_white() -> Samples:
+    """Return images of 0 and 1, which are pixels and token ids alike."""
+    samples = _samples()
     x, y = samples.batch(torch.arange(len(samples)))
-    return Samples((16 * x).round(), y, samples.ids)
+    return Samples(x.round(), y, samples.ids)
 
 
 def _moved(kind: type[Perturbation], tau: float, seed: int = SEED) -> tuple[Tensor, Tensor]:
-    trial, samples = Trial.of(GD), _samples(kind)
+    samples = _black_and_white()
     x, y = samples.batch(torch.arange(len(samples)))
-    return x, kind(tau)(trial.original.eval(), x, y, generator(seed))
+    return x, kind(tau)(Trial.of(GD).original.eval(), x, y, generator(seed))
 
 
 def moves_inputs_within_bounds(kind: type[Perturbation]) -> None:
@@ -74,23 +71,23 @@ def draws_from_its_generator_only(kind: type[Perturbation]) -> None:
 
 def leaves_model_and_inputs_alone(kind: type[Perturbation]) -> None:
     """The model's weights and the inputs given stay as they are."""
-    trial, samples = Trial.of(GD), _samples(kind)
+    trial, samples = Trial.of(GD), _black_and_white()
     x, y = samples.batch(torch.arange(len(samples)))
-    kept, weights = x.clone(), state_hash(trial.original.state_dict())
+    inputs, weights = x.clone(), state_hash(trial.original.state_dict())
     kind(RADIUS)(trial.original.eval(), x, y, generator(SEED))
-    expect(torch.equal(kept, x), "the inputs given were changed in place")
+    expect(torch.equal(inputs, x), "the inputs given were changed in place")
     expect(state_hash(trial.original.state_dict()) == weights, "the model's weights or buffers changed")
 
 
 def counts_do_not_depend_on_the_batch(kind: type[Perturbation]) -> None:
     """An audit counts the same, however many inputs are perturbed at once."""
-    trial, samples = Trial.of(GD), _samples(kind)
+    trial, samples = Trial.of(GD), _black_and_white()
     model, start = trial.original.eval(), build_model("cnn", (1, 8, 8), 3, width=2, seed=1)
     options: Any = {"taus": [0, RADIUS], "draws": 10, "seed": SEED}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResiduumWarning)
-        found = [audit({"m": model}, start, samples, kind(), **options, batch_size=n).counts["m"] for n in (1, 64)]
-    expect(found[0] == found[1], "the counts of a batch of 1 and of 64 inputs differ")
+        counts = [audit({"m": model}, start, samples, kind(), **options, batch_size=n).counts["m"] for n in (1, 64)]
+    expect(counts[0] == counts[1], "the counts of a batch of 1 and of 64 inputs differ")
 
 
 def perturbation_settings_go_round(kind: type[Perturbation]) -> None:
@@ -148,8 +145,8 @@ def weights_depend_on_the_seed_only(name: str) -> None:
     expect(global_generators() == before, "a global generator moved")
 
 
-def normalises_its_inputs(name: str) -> None:
-    """The first layer is the normalisation that it is given."""
+def normalizes_its_inputs(name: str) -> None:
+    """The first layer is the normalization that it is given."""
     one, other = (forward(_network(name, mean=(mean,)), _samples()) for mean in (0.2, 0.7))
     expect(not torch.equal(one, other), "the constants of `normalise` change nothing; call self.normalise(x) first")
 
@@ -174,73 +171,9 @@ def survives_saving(name: str) -> None:
 def learns(name: str) -> None:
     """Training lowers its loss on the training samples."""
     samples = Trial.of(GD).splits.train
-    before, after = (model for model in (_network(name), train(_network(name), samples, Recipe(epochs=5), seed=SEED)))
-    losses = [torch.nn.functional.cross_entropy(forward(m, samples), samples.y) for m in (before, after)]
+    networks = _network(name), train(_network(name), samples, Recipe(epochs=5), seed=SEED)
+    losses = [torch.nn.functional.cross_entropy(forward(network, samples), samples.y) for network in networks]
     expect(float(losses[1]) < float(losses[0]), "five epochs of training do not lower the loss")
-
-
-def _counts(samples: int = 12) -> tuple[Counts, Counts]:
-    rng, both = np.random.default_rng(SEED), []
-    for part in ("forgotten", "held-out"):
-        joint = rng.multinomial(20, [1 / 8] * 8, size=(samples, 2)).astype(np.int32)
-        right = {"method_right": joint[..., [2, 3, 6, 7]].sum(-1), "reference_right": joint[..., 1::2].sum(-1)}
-        shared = joint[..., [3, 7]].sum(-1)
-        integers = {**right, "both_right": shared, "same_prediction": shared, "joint": joint}
-        ids = [f"{part}/{k:02d}" for k in range(samples)]
-        draws = np.full((samples, 2), 20)
-        both.append(Counts.of(ids, np.arange(samples) % 2, [0.05, 0.1], draws=draws, **integers))
-    return both[0], both[1]
-
-
-def gives_a_number_for_each_radius(measure: OwnMeasure) -> None:
-    """It gives one number for each radius, with an interval around it or without, with and without held-out samples."""
-    counts, heldout = _counts()
-    for found in (measure.of(counts, heldout), measure.of(counts)):
-        expect(is_json(found), f"expected numbers that JSON can hold, got {found!r}")
-        ends = zip(found.get("low", []), found["value"], found.get("high", []), strict=False)
-        expect(all(None in end or end[0] <= end[1] <= end[2] for end in ends), "an interval does not hold its value")
-
-
-def does_not_depend_on_the_order(measure: OwnMeasure) -> None:
-    """The order of the samples does not matter, and the same counts give the same numbers."""
-    counts, heldout = _counts()
-    first, again = measure.of(counts, heldout), measure.of(counts.rows(np.arange(len(counts))[::-1]), heldout)
-    values, others = (np.array(found["value"], float) for found in (first, again))
-    same = np.allclose(values, others, equal_nan=True, atol=1e-12)
-    expect(
-        bool(same) and measure.of(counts, heldout) == first, "the value changes with the order, or from call to call"
-    )
-
-
-def leaves_the_counts_alone(measure: OwnMeasure) -> None:
-    """The counts stay as they are."""
-    counts, heldout = _counts()
-    kept = copy.deepcopy((counts, heldout))
-    measure.of(counts, heldout)
-    expect(kept == (counts, heldout), "the counts given were changed in place")
-
-
-def is_valid_in_every_profile(name: str) -> None:
-    """Every profile has valid settings: known methods, perturbations with radii, a known network."""
-    file = Path(name) if name.endswith(".toml") else SCENARIOS.find(name)
-    load_scenario(name)
-    for profile in tomllib.loads(file.read_text(encoding="utf-8")).get("profiles", {}):
-        load_scenario(name, profile=profile)
-
-
-def fits_its_data(name: str) -> None:
-    """The data can be loaded and split, the request forgets something, and the network takes the inputs."""
-    experiment = Experiment.create(name)
-    splits, model = experiment.splits(), experiment.scenario.model
-    expect(len(splits.forget) > 0, "the request forgets nothing")
-    build_model(model.name, splits.train.shape, splits.classes, width=model.width, seed=0)
-
-
-def has_rows_to_compare(name: str) -> None:
-    """It names the methods that run by default, and says in `description` what it is about."""
-    scenario = load_scenario(name)
-    expect(bool(scenario.rows), "`rows` is empty: nothing is unlearned without --methods")
-    expect(bool(scenario.description), "`description` is empty")
 
 
 Promise = Callable[[Any], None]
@@ -251,9 +184,7 @@ PROMISES_OF: dict[str, tuple[Promise, ...]] = {
     ),
     "dataset": (loads_a_dataset, loads_the_same_again, can_be_split),
     "model": (
-        *(returns_finite_logits, weights_depend_on_the_seed_only, normalises_its_inputs),
+        *(returns_finite_logits, weights_depend_on_the_seed_only, normalizes_its_inputs),
         *(judges_each_input_alone, survives_saving, learns),
     ),
-    "measure": (gives_a_number_for_each_radius, does_not_depend_on_the_order, leaves_the_counts_alone),
-    "scenario": (is_valid_in_every_profile, fits_its_data, has_rows_to_compare),
 }

@@ -1,4 +1,4 @@
-"""Promises that every method keeps, as functions that anyone can run on a method of their own."""
+"""Promises that every method keeps: functions of a `Trial` that raise `BrokenPromise`."""
 
 import copy
 import json
@@ -8,7 +8,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,10 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from residuum.data import load_dataset, make_splits
-from residuum.errors import MethodError
 from residuum.experiments.experiment import parse_row
 from residuum.experiments.parsing import as_text, override
-from residuum.methods import Context, Method, Origin, make_method, methods
+from residuum.methods import METHODS, Context, Method, Origin, make_method
 from residuum.methods.guard import blamed, is_json, remove_hooks
 from residuum.models import build_model, check_model, forward, load_weights, save_weights
 from residuum.models.weights import state_hash
@@ -39,7 +38,7 @@ STATE: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
 
 
 class BrokenPromise(AssertionError):  # noqa: N818 (the name of what happened)
-    """A method does not do what every method promises."""
+    """A component does not do what all components of its kind promise."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ def reads_only_what_it_says(trial: Trial) -> None:
 
 
 def leaves_bystanders_alone(trial: Trial) -> None:
-    """Data, initial weights and a re-trained reference keep their hash."""
+    """Data, initial weights and a retrained reference keep their hash."""
     reference = train(trial.original, trial.splits.retain, Recipe(epochs=1), seed=3).state_dict()
     parts = ("train", "retain", "forget", "validation", "test")
     data = {f"{part}.{axis}": getattr(getattr(trial.splits, part), axis) for part in parts for axis in ("x", "y")}
@@ -185,7 +184,7 @@ def settings_go_round(trial: Trial) -> None:
     method, name = trial.method, trial.method.name
     expect(is_json(method.settings), f"settings are not JSON values: {method.settings!r}")
     expect(type(method).configured(json.loads(json.dumps(method.settings))) == method, "the configuration differs")
-    with methods().having(name, type(method)):
+    with METHODS.having(name, type(method)):
         tree: dict[str, Any] = {"methods": {}}
         for key, value in method.settings.items():
             override(tree, f"{name}.{key}", as_text(value))
@@ -232,36 +231,10 @@ PROMISES: tuple[Promise, ...] = (
 )
 
 
-def check_promises(method: type[Method] | Method) -> dict[str, str | None]:
-    """Return for each promise what breaks it, or None.
-
-    >>> from residuum.methods import GD
-    >>> {promise: fault for promise, fault in check_promises(GD).items() if fault}
-    {}
-    """
-    return {promise.__name__: fault_of(partial(_try, promise, method)) for promise in PROMISES}
-
-
-def _try(promise: Promise, method: type[Method] | Method) -> None:
-    promise(Trial.of(method))
-
-
-def fault_of(check: Callable[[], None]) -> str | None:
-    """Return what breaks a promise, or None."""
-    try:
-        check()
-    except BrokenPromise as broken:
-        return str(broken)
-    except (Exception, SystemExit) as error:  # whatever a stranger's code raises is the finding
-        cause = error.__cause__ if isinstance(error, MethodError) and error.__cause__ else error
-        return f"{type(cause).__name__}: {cause}"
-    return None
-
-
-def expect(true: bool, otherwise: str) -> None:
-    """Say that a promise is broken unless this is true."""
-    if not true:
-        raise BrokenPromise(otherwise)
+def expect(condition: bool, fault: str) -> None:
+    """Raise `BrokenPromise` unless the condition holds."""
+    if not condition:
+        raise BrokenPromise(fault)
 
 
 def _flags(model: nn.Module) -> tuple[list[bool], list[tuple[bool, bool]]]:
@@ -294,7 +267,7 @@ def _spoilt(splits: Splits, part: str) -> Splits:
     """
     gone: Samples = getattr(splits, part)
     inside = torch.tensor([name in set(gone.ids) for name in splits.train.ids])
-    train_x, gone_x = (kept.batch(torch.arange(len(kept)))[0] for kept in (splits.train, gone))
+    train_x, gone_x = (samples.batch(torch.arange(len(samples)))[0] for samples in (splits.train, gone))
     other = 1 - gone_x if part == "retain" else torch.full_like(gone_x, float("nan"))
     train_x[inside] = other[: int(inside.sum())]
     whole = Samples(train_x, splits.train.y, splits.train.ids)
