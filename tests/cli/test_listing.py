@@ -14,6 +14,7 @@ from residuum.cli.options import REGISTRIES, names
 from residuum.data import DATASETS
 from residuum.experiments import SCENARIOS, Experiment, load_scenario
 from residuum.experiments.experiment import parse_row
+from residuum.experiments.manifest import import_closure
 from residuum.experiments.parsing import build_perturbation
 from residuum.methods import METHODS, make_method
 from residuum.models import MODELS
@@ -47,6 +48,18 @@ def test_settings_and_defaults_are_those_of_the_class(kind, name):
 @pytest.mark.parametrize("registry", [components.METHODS, components.PERTURBATIONS, components.PROBES])
 def test_built_in_components_have_the_name_they_are_listed_under(registry: Registry):
     assert [registry[name].name for name in registry.ours] == list(registry.ours)
+
+
+def test_the_code_of_every_built_in_component_decides_the_keys_of_the_store():
+    registries = (
+        components.METHODS,
+        components.PERTURBATIONS,
+        components.MODELS,
+        components.DATASETS,
+        components.PROBES,
+    )
+    modules = {registry[name].__module__ for registry in registries for name in registry.ours}
+    assert modules <= import_closure(["residuum.experiments.stages"])
 
 
 def test_scenarios_have_their_descriptions():

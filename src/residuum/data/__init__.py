@@ -1,7 +1,8 @@
 """Data sets as pixels in [0, 1], integer labels and string ids, and their cut for one deletion request."""
 
-from residuum.data.cifar import download_cifar10
+from residuum.data.cifar import download_cifar10, load_cifar10
 from residuum.data.dataset import Dataset
+from residuum.data.fashion import load_fashion_mnist
 from residuum.data.ids import ids_of_ranks
 from residuum.data.image_folder import load_image_folder
 from residuum.data.loaders import DATASETS, load_dataset
