@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from residuum import components
 from residuum.cli.listing import as_plain, described, written
 from residuum.cli.options import REGISTRIES, names
 from residuum.data import DATASETS
@@ -19,7 +20,7 @@ from residuum.experiments.parsing import build_perturbation
 from residuum.methods import METHODS, make_method
 from residuum.models import MODELS
 from residuum.perturbations import PERTURBATIONS
-from residuum.plugins import split_specs
+from residuum.plugins import Registry, split_specs
 
 THINGS = {"methods": METHODS, "perturbations": PERTURBATIONS, "models": MODELS, "datasets": DATASETS}
 
