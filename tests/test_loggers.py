@@ -166,7 +166,7 @@ class FakeMlflow:
 def test_mlflow_gets_names_that_it_takes(tmp_path, monkeypatch):
     crafted = json.loads(json.dumps(GOLDEN).replace('"gaussian"', '"fgsm:target=random"'))
     (tmp_path / "digits").mkdir()
-    (tmp_path / "digits" / "results.json").write_text(json.dumps(crafted))
+    (tmp_path / "digits" / "results.json").write_text(json.dumps(sealed(crafted)))
     monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=FakeMlflow))
     log_run(Run.load(tmp_path / "digits"), logger := MLflowLogger(tmp_path / "ml"))
     assert "fgsm:target_random/pooled" in logger.client.metrics
