@@ -181,7 +181,7 @@ def test_a_module_that_ends_the_program_when_it_is_imported_is_refused(line, bro
     assert "cannot load 'leaving.py:Method'" in said
 
 
-def test_requests_and_sweeps_go_on_without_it(broken, capsys):
+def test_requests_and_grids_go_on_without_it(broken, capsys):
     asked = ["--request", "class=8,fraction=0.5", "--request", "fraction=0.1"]
     assert run_command(["run", "tiny", "--methods", "gd,broken", *TINY, *asked]) == 1
     assert "failed: row broken: method broken" in capsys.readouterr().out
@@ -189,9 +189,9 @@ def test_requests_and_sweeps_go_on_without_it(broken, capsys):
     assert list(record["failed"]) == ["broken"]
     assert list(record["requests"][1]["rows"]) == ["original", "retrain", "control", "gd"]
     grid = [
-        "sweep",
+        "run",
         "tiny",
-        "--method",
+        "--methods",
         "ga",
         "--grid",
         "lr=0.001,1e30",
@@ -201,5 +201,5 @@ def test_requests_and_sweeps_go_on_without_it(broken, capsys):
         "ga.epochs=9",
     ]
     assert run_command([*grid, *TINY]) == 1
-    lines = (broken / "runs/tiny-ga-sweep/sweep.csv").read_text().splitlines()
+    lines = (broken / "runs/tiny-ga-grid/grid.csv").read_text().splitlines()
     assert {line.split(",")[0] for line in lines[1:]} == {"0.001"}

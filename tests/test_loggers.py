@@ -132,7 +132,7 @@ def test_a_tracker_that_is_not_there_is_named(monkeypatch):
 
 def test_the_command_logs_a_stored_run(run, tmp_path, capsys):
     pytest.importorskip("tensorboard", reason="needs tensorboard")
-    assert run_command(["log", str(run.folder), "tensorboard", str(tmp_path / "board")]) == 0
+    assert run_command(["export", "tensorboard", str(run.folder), "--out", str(tmp_path / "board")]) == 0
     assert sorted(each.name for each in (tmp_path / "board" / "digits").iterdir()) == sorted(GOLDEN["methods"])
     assert f"{len(GOLDEN['methods'])} rows of digits" in capsys.readouterr().out
 
@@ -174,5 +174,5 @@ def test_mlflow_gets_names_that_it_takes(tmp_path, monkeypatch):
 
 def test_a_place_that_cannot_be_written_is_one_line(run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert run_command(["log", "digits", "tensorboard", "/proc/x"]) == 2
+    assert run_command(["export", "tensorboard", "digits", "--out", "/proc/x"]) == 2
     assert "cannot write to /proc/x" in capsys.readouterr().err

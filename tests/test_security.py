@@ -129,7 +129,7 @@ def made(tmp_path_factory):
     """A small run with its store, pack and key, in one folder."""
     folder = tmp_path_factory.mktemp("made")
     assert run_command(["run", "tiny", *FEW, "--out", f"{folder}/run", "--store", f"{folder}/store"]) == 0
-    assert run_command(["pack", f"{folder}/run", "--out", f"{folder}/evidence.zip", "--data"]) == 0
+    assert run_command(["pack", f"{folder}/run", "--output", f"{folder}/evidence.zip", "--with-data"]) == 0
     return folder
 
 
@@ -197,7 +197,7 @@ def test_the_data_that_a_pack_names_are_looked_up_never_imported_or_read_from_a_
         record["scenario"]["settings"]["data"]["name"] = name
 
     gift = forged(made, tmp_path / "gift.zip", change)
-    assert run_command(["verify", str(gift), "--data", "--key", f"{made}/evidence.key"]) == 2
+    assert run_command(["verify", str(gift), "--with-data", "--key", f"{made}/evidence.key"]) == 2
     assert f"unknown data set '{name}'" in capsys.readouterr().err
     assert not ran.exists()
 
@@ -245,8 +245,8 @@ def test_no_command_imports_a_name_out_of_a_record(where, name, made, ran, tmp_p
     gift = forged(made, tmp_path / "gift.zip", lambda into: IN_A_RECORD[where](into, name))
     codes = {
         run_command(["report", str(run)]),
-        run_command(["pack", str(run), "--data", "--key", key, "--out", "new.zip"]),
-        run_command(["verify", str(gift), "--data", "--key", key]),
+        run_command(["pack", str(run), "--with-data", "--key", key, "--output", "new.zip"]),
+        run_command(["verify", str(gift), "--with-data", "--key", key]),
     }
     assert codes <= {0, 1, 2}
     assert not ran.exists()
@@ -304,7 +304,7 @@ def test_looking_after_a_store_imports_nothing_that_its_manifests_name(name, mad
     where = ["--store", str(store)]
     assert run_command(["store", "ls", *where]) == 0
     assert run_command(["store", "verify", *where]) == 0
-    assert run_command(["store", "forget", "digits/0001", "--dry-run", *where]) in (0, 2)
+    assert run_command(["forget", "digits/0001", "--dry-run", *where]) in (0, 2)
     assert run_command(["store", "gc", *where]) == 0
     assert not ran.exists()
 

@@ -191,7 +191,7 @@ def test_the_command_writes_json_and_exits_with_1_where_nothing_fits(store, caps
     [
         (["--budget", "much"], "expected passes such as 200000 or a share such as 150% for --budget, got 'much'"),
         (["--budget", "1%"], "expected a budget above the"),
-        (["--innocents", "1"], "expected at least 2 innocents"),
+        (["--surrogate-models", "1"], "expected at least 2 innocents"),
         (["--set", "data.validation_size=0"], "expected validation samples"),
     ],
 )

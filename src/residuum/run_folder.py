@@ -35,7 +35,7 @@ ARRAYS = ("ids", "draws", "method_right", "reference_right")  # of counts, that 
 COPIES = ("counts/**/*.npz", "gallery/*.npz", "models/*/*.safetensors")
 DRAWN = ("residual_knowledge", "measures", "trade_off")
 FIGURES = tuple(f"figures/{name}_*.{kind}" for name in DRAWN for kind in ("svg", "png"))
-REPORT = ("report.html", "table.tex", "table.csv", "samples.csv", "sweep.csv", *FIGURES)
+REPORT = ("report.html", "table.tex", "table.csv", "samples.csv", "grid.csv", *FIGURES)
 SEQUENCE = ("index.html", "requests.csv")  # beside the record of a sequence of requests
 HOLDERS = ("counts", "gallery", "models")
 TAKEN = (*HOLDERS, "figures", "request-*", *SEQUENCE, *(name for name in REPORT if "/" not in name))
@@ -232,7 +232,7 @@ def notes_folder() -> Path:
 
 
 def note_written(path: Path, what: str, run: Path | None = None) -> None:
-    """Note where something goes that is made with samples, for `residuum store forget`; a warning if that fails."""
+    """Note where something goes that is made with samples, for `residuum forget`; a warning if that fails."""
     place, source = path.resolve(), run and run.resolve()
     if source and place.is_relative_to(source):
         return
@@ -241,7 +241,7 @@ def note_written(path: Path, what: str, run: Path | None = None) -> None:
         notes_folder().mkdir(parents=True, exist_ok=True, mode=0o700)
         write_whole(_note_of(path, run), json.dumps(content))
     except (OSError, RuntimeError) as error:  # pathlib's where there is no home
-        warn(f"cannot note that {place} was written ({error}): store forget will not name it; set XDG_STATE_HOME")
+        warn(f"cannot note that {place} was written ({error}): residuum forget will not name it; set XDG_STATE_HOME")
 
 
 def was_noted(path: Path, run: Path) -> bool:

@@ -95,7 +95,7 @@ def home(tmp_path_factory):
     return folder
 
 
-SWEEP = "sweep tiny --method gd"
+GRID = "run tiny --methods gd"
 LINES = """
 # nothing of that name
 digit: No such command
@@ -241,7 +241,7 @@ run tiny --request ids=/dev/urandom: it is not a regular file
 run tiny --requests /dev/zero: it is not a regular file
 run tiny --request ids=pipe: nothing came through this pipe for 0.2 s
 run tiny --requests pipe: nothing came through this pipe
-store forget --ids /dev/zero --store folder: /dev/zero
+forget --ids /dev/zero --store folder: /dev/zero
 run tiny --request ids=large: has more than 1 MiB; expected a list
 run tiny --requests missing.txt: missing.txt
 run tiny --requests empty: no requests
@@ -303,7 +303,7 @@ run tiny --store marked: remove the file
 run tiny --store truth: remove the file
 run tiny --store nested: remove the file
 run tiny --set references=1000000: references
-store forget a --store marked: remove the file
+forget a --store marked: remove the file
 run tiny --out runs/requests: another kind of run
 run tiny --init-from folder: folder
 run tiny --init-from missing: missing
@@ -330,18 +330,18 @@ run tiny --cluster tcp://nowhere --devices 1: got both
 run tiny --cluster nonsense: scheduler
 run tiny --nope: No such option
 run tiny extra: unexpected extra argument
-# sweeps
-sweep: Missing argument
-sweep tiny: Missing option
-%(sweep)s --grid lr: expected key=value
-%(sweep)s --grid lr=: expected field=value,value
-%(sweep)s --grid lr=0.1,,0.2: none of them empty
-%(sweep)s --grid lr=%(many)s --grid momentum=%(many)s: expected at most 1000 settings in a grid, got 25000000
-%(sweep)s --grid lrr=1: unknown setting of gd
-%(sweep)s --grid lr=1 --grid lr=2: each field once
-%(sweep)s --grid lr=x: lr
-%(sweep)s --grid lr=0.1,0.1: two rows are called
-sweep tiny --method gdd --grid lr=1: unknown method
+# grids
+run tiny --grid lr=1: expected one method with --grid
+run tiny --methods gd,ga --grid lr=1: expected one method with --grid
+%(grid)s --grid lr: expected key=value
+%(grid)s --grid lr=: expected field=value,value
+%(grid)s --grid lr=0.1,,0.2: none of them empty
+%(grid)s --grid lr=%(many)s --grid momentum=%(many)s: expected at most 1000 settings in a grid, got 25000000
+%(grid)s --grid lrr=1: unknown setting of gd
+%(grid)s --grid lr=1 --grid lr=2: each field once
+%(grid)s --grid lr=x: lr
+%(grid)s --grid lr=0.1,0.1: two rows are called
+run tiny --methods gdd --grid lr=1: unknown method
 # settings without a re-trained model
 tune: Missing argument
 tune tiny: Missing option
@@ -356,8 +356,8 @@ tune tiny --method gd --budget=-1: budget
 tune tiny --method gd --budget nan%%: budget
 tune tiny --method gd --points nan: points
 tune tiny --method gd --points=-1: points
-tune tiny --method gd --innocents 0: innocents
-tune tiny --method gd --innocents 1000000: innocents
+tune tiny --method gd --surrogate-models 0: innocents
+tune tiny --method gd --surrogate-models 1000000: innocents
 tune tiny --method gd --share 0: share
 tune tiny --method gd --share 2: share
 tune tiny --method gd --share nan: share
@@ -399,7 +399,7 @@ store ls --store missing: missing
 
 
 def table():
-    words = {"long": LONG, "deep": "[" * 100_000, "sweep": SWEEP, "folders": "d/" * 2500}
+    words = {"long": LONG, "deep": "[" * 100_000, "grid": GRID, "folders": "d/" * 2500}
     words["many"] = ",".join(map(str, range(5000)))
     for line in LINES.strip().splitlines():
         if not line.startswith("#"):

@@ -44,7 +44,7 @@ CODES = {
         "error: you may not use s/x; ask",
         False,
     ),
-    "a closed pipe": (BrokenPipeError(32, "Broken pipe"), 1, "nobody reads the output", False),
+    "a closed pipe": (BrokenPipeError(32, "Broken pipe"), 1, "output closed", False),
 }
 
 

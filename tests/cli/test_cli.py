@@ -48,13 +48,13 @@ def test_the_version_is_the_packages(capsys):
     assert capsys.readouterr().out.startswith("residuum 0.")
 
 
-def test_a_sweep_writes_one_line_per_setting_and_radius(folder, capsys):
+def test_a_grid_writes_one_line_per_setting_and_radius(folder, capsys):
     quick = [argument for argument in QUICK if argument not in ("--methods", "gd:epochs=1")]
-    grid = ["--method", "rurk", "--grid", "lambda=0.01,0.1", "--grid", "epochs=1"]
-    assert run_command(["sweep", "digits", *grid, *quick]) == 0
+    grid = ["--methods", "rurk", "--grid", "lambda=0.01,0.1", "--grid", "epochs=1"]
+    assert run_command(["run", "digits", *grid, *quick]) == 0
     assert "rurk lambda 0.1 epochs 1" in capsys.readouterr().out
-    run = folder / "runs" / "digits-rurk-sweep"
-    lines = list(csv.DictReader((run / "sweep.csv").read_text().splitlines()))
+    run = folder / "runs" / "digits-rurk-grid"
+    lines = list(csv.DictReader((run / "grid.csv").read_text().splitlines()))
     assert [(line["setting lambda"], line["radius"]) for line in lines] == [
         (value, radius) for value in ("0.01", "0.1") for radius in ("0.0", "0.1")
     ]
@@ -130,8 +130,8 @@ BAD = {
     "data set": (lambda: ["run", "--set", "data.name=cifar"], "unknown data set 'cifar'; did you mean cifar10"),
     "list": (lambda: ["list", "method"], "unknown list 'method'; did you mean methods"),
     "option": (lambda: ["run", "--sedes", "1"], "No such option: --sedes"),
-    "grid": (lambda: ["sweep", "digits", "--method", "ga", "--grid", "lrr=1"], "unknown setting of ga 'lrr'"),
-    "grid values": (lambda: ["sweep", "digits", "--method", "ga", "--grid", "lr="], "expected field=value,value,..."),
+    "grid": (lambda: ["run", "digits", "--methods", "ga", "--grid", "lrr=1"], "unknown setting of ga 'lrr'"),
+    "grid values": (lambda: ["run", "digits", "--methods", "ga", "--grid", "lr="], "expected field=value,value,..."),
     "profile": (lambda: ["run", "--profile", "papr"], "papr"),
     "download": (lambda: ["run", "cifar10", "--download"], "expected --data-root FOLDER with --download"),
     "seeds": (lambda: ["run", "--seeds", "1,x"], "expected whole numbers separated by commas for --seeds, got '1,x'"),
@@ -227,7 +227,7 @@ def test_the_module_runs_as_a_program():
 
 ANSWERED_AT_ONCE = [
     *(["--help"], ["--version"], ["--wrong"], ["wrong"], ["run", "--help"], ["run", "--sedes", "1"]),
-    *(["sweep", "--help"], ["report", "--help"], ["list", "--wrong"], ["check", "--help"], ["store", "--help"]),
+    *(["export", "--help"], ["report", "--help"], ["list", "--wrong"], ["check", "--help"], ["store", "--help"]),
     *(["store", "gc", "--help"], ["store", "gc", "--wrong"]),
 ]
 TIMED = """

@@ -117,8 +117,8 @@ def options_of(command):
 
 COMMANDS = typer.main.get_command(make_app()).commands
 LEAVES = {name: c for name, c in COMMANDS.items() if not hasattr(c, "commands")}
-LEAVES |= {f"store {name}": c for name, c in COMMANDS["store"].commands.items()}
-LEAVES = {name: c for name, c in LEAVES.items() if name not in ("prove", "check", "sweep")}
+LEAVES |= {f"{group} {name}": c for group in ("store", "export") for name, c in COMMANDS[group].commands.items()}
+LEAVES = {name: c for name, c in LEAVES.items() if name != "check"}
 
 
 def word(rng):
@@ -310,7 +310,7 @@ def pack(rng, home):
 def own(rng, **files):
     """The command line of an own model, with some more options of any word."""
     given = {"data": "data.npz", "weights": "w.pt", "forget": "ids.txt"} | files
-    line = ["unlearn", "--model", "net.py:net", "--out", "new.pt", "--method", "gd"]
+    line = ["unlearn", "--model", "net.py:net", "--output", "new.pt", "--method", "gd"]
     line += [part for key, value in given.items() for part in (f"--{key}", value)]
     if rng.random() < 0.5:
         known = ["--mean", "--std", "--bounds", "--scale", "--categorical", "--logits", "--batch", "--at", "--label"]

@@ -187,7 +187,7 @@ def write_bad_files(home, x, y):
 GOOD = {
     "--model": "net.py:HerNet", "--weights": "w.pt", "--data": "train.npz", "--forget": "ids.txt", "--bounds": "none",
 }  # fmt: skip
-UNLEARN = GOOD | {"--out": "new.safetensors", "--method": "gd:epochs=1"}
+UNLEARN = GOOD | {"--output": "new.safetensors", "--method": "gd:epochs=1"}
 AUDIT = GOOD | {
     "--held-out": "held.npz", "--unlearned": "w.pt", "--reference": "retrained0.pt",
     "--control": ["retrained1.pt", "retrained2.pt"],
@@ -211,7 +211,7 @@ def test_weights_are_unlearned_under_her_own_keys(folder, monkeypatch, capsys):
     assert run_command(arguments("unlearn", UNLEARN)) == 0
     assert "accuracy on training data" in capsys.readouterr().out
     assert list(load_file("new.safetensors")) == sorted(torch.load("w.pt", weights_only=True))
-    assert run_command([*arguments("unlearn", UNLEARN | {"--out": "new.pt"}), "--json"]) == 0
+    assert run_command([*arguments("unlearn", UNLEARN | {"--output": "new.pt"}), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["method"] == "gd"
     assert torch.equal(torch.load("new.pt", weights_only=True)["fc.bias"], load_file("new.safetensors")["fc.bias"])
 
@@ -245,9 +245,9 @@ def test_a_soft_reset_is_trained_by_her_own_function(folder, monkeypatch, capsys
 
 def test_earlier_requests_are_given_by_a_file_and_missed_where_they_are_not(folder, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(folder)
-    assert run_command(arguments("unlearn", UNLEARN | {"--out": "first.pt"})) == 0
+    assert run_command(arguments("unlearn", UNLEARN | {"--output": "first.pt"})) == 0
     assert "train-3" not in (folder / "first.pt.unlearned.json").read_text()
-    second = UNLEARN | {"--weights": "first.pt", "--forget": "later.txt", "--out": "second.pt"}
+    second = UNLEARN | {"--weights": "first.pt", "--forget": "later.txt", "--output": "second.pt"}
     capsys.readouterr()
     assert run_command(arguments("unlearn", second)) == 0
     assert "warning: the model has unlearned 2 samples that this request retains" in capsys.readouterr().out
@@ -312,16 +312,16 @@ def test_what_a_killed_audit_left_is_cleared_by_the_next_and_by_forget(folder, m
     assert {path.name for path in (tmp_path / "run").iterdir()} <= known
     assert left_by_a_killed_audit(tmp_path / "killed")
     monkeypatch.chdir(tmp_path)  # neither a store nor runs are here
-    assert run_command(["store", "forget", "train-3", "train-333"]) == 2
+    assert run_command(["forget", "train-3", "train-333"]) == 2
     assert "(there is no store) was made with 1 id of those given: train-333" in capsys.readouterr().err
-    assert run_command(["store", "forget", "train-3"]) == 0
+    assert run_command(["forget", "train-3"]) == 0
     said = capsys.readouterr().out
     for name in ("run", "killed"):
         assert f"holds such samples (--runs cleans it): {tmp_path / name}" in said
-    assert run_command(["store", "forget", "train-3", "--runs"]) == 0
+    assert run_command(["forget", "train-3", "--runs"]) == 0
     assert f"cleaned the run: {tmp_path / 'killed'}" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
-    assert run_command(["store", "forget", "train-3", "--runs"]) == 2
+    assert run_command(["forget", "train-3", "--runs"]) == 2
 
 
 def test_forgetting_waits_for_no_audit_under_way(folder, monkeypatch, capsys, tmp_path):
@@ -329,9 +329,9 @@ def test_forgetting_waits_for_no_audit_under_way(folder, monkeypatch, capsys, tm
     out = tmp_path / "runs" / "request"
     with working_folder(out) as place:
         Counts.of(["p"], [0], [0.1], **{name: [[1]] for name in INTEGER_FIELDS}).save(place / "counts-gaussian.npz")
-        assert run_command(["store", "forget", "p", "--runs"]) == 2
+        assert run_command(["forget", "p", "--runs"]) == 2
         assert f"an audit is writing to {out}; wait for its end" in capsys.readouterr().err
-        assert run_command(["store", "forget", "p"]) == 0
+        assert run_command(["forget", "p"]) == 0
         with locked(out):
             clear_aside(out)
         assert place.is_dir()
@@ -340,10 +340,10 @@ def test_forgetting_waits_for_no_audit_under_way(folder, monkeypatch, capsys, tm
 
 def test_weights_that_were_unlearned_are_named_when_their_samples_are_forgotten(folder, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(folder)
-    assert run_command(arguments("unlearn", UNLEARN | {"--out": str(tmp_path / "new.pt")})) == 0
+    assert run_command(arguments("unlearn", UNLEARN | {"--output": str(tmp_path / "new.pt")})) == 0
     assert run_command(arguments("audit", AUDIT | {"--out": str(tmp_path / "run")})) == 0
     capsys.readouterr()
-    assert run_command(["store", "forget", "train-3", "--runs", "--json"]) == 0
+    assert run_command(["forget", "train-3", "--runs", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["runs"] == [str(tmp_path / "run")]
     assert f"{tmp_path / 'new.pt'}, unlearned weights that may have been trained on them" in told["unreachable"]
@@ -368,7 +368,7 @@ def test_an_audit_fails_on_what_it_was_told_not_to_accept(folder, monkeypatch, c
     [
         {"--retrain": "net.py:train"},
         {"--recipe": "optimiser=adamw,lr=0.01,epochs=15,batch_size=32"},
-        {"--innocents": True},
+        {"--surrogates": True},
     ],
 )
 def test_references_are_made_where_none_is_given(folder, how, monkeypatch, capsys, tmp_path):
@@ -381,7 +381,7 @@ def test_references_are_made_where_none_is_given(folder, how, monkeypatch, capsy
 
 def test_grey_images_reach_a_network_of_one_channel(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    assert run_command(arguments("unlearn", UNLEARN | GREY | {"--out": "grey-new.pt"})) == 0
+    assert run_command(arguments("unlearn", UNLEARN | GREY | {"--output": "grey-new.pt"})) == 0
     assert "forget 1 of 20" in capsys.readouterr().out
 
 
@@ -475,8 +475,8 @@ BAD = [
     ("unlearn", {"--method": "teacher"}, "which is not known: give --recipe"),
     ("unlearn", {"--earlier": "ids.txt"}, "earlier: 'train-3' is among the ids of this request as well"),
     ("unlearn", {"--earlier": "stranger.txt"}, "earlier: 'nobody' is not among the 90"),
-    ("unlearn", {"--out": "new.zip"}, ".safetensors or .pt"),
-    ("unlearn", {"--out": "nowhere/new.pt"}, "folder that exists"),
+    ("unlearn", {"--output": "new.zip"}, ".safetensors or .pt"),
+    ("unlearn", {"--output": "nowhere/new.pt"}, "folder that exists"),
     ("unlearn", {"--bounds": "0,1"}, "give wrap(..., bounds=)"),
     ("unlearn", {"--bounds": "low"}, "comma-separated numbers"),
     ("unlearn", {"--bounds": "1,0"}, "low < high"),
@@ -519,7 +519,7 @@ def test_bad_input_is_one_line_exit_code_2_and_nothing_half_written(
     monkeypatch.chdir(folder)
     given = (
         {"unlearn": UNLEARN, "audit": AUDIT}[command]
-        | {"--out": "fresh.safetensors" if command == "unlearn" else "fresh"}
+        | ({"--output": "fresh.safetensors"} if command == "unlearn" else {"--out": "fresh"})
         | changes
     )
     given = {key: value for key, value in given.items() if value is not None}
@@ -548,5 +548,5 @@ def test_a_path_with_an_equals_sign_is_no_label(folder, monkeypatch):
 def test_boolean_features_are_zeros_and_ones(folder, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(folder)
     np.savez(tmp_path / "bool.npz", x=table(90, 1)[0] > 0, y=table(90, 1)[1], ids=[f"train-{k}" for k in range(90)])
-    given = UNLEARN | {"--data": str(tmp_path / "bool.npz"), "--out": str(tmp_path / "new.pt")}
+    given = UNLEARN | {"--data": str(tmp_path / "bool.npz"), "--output": str(tmp_path / "new.pt")}
     assert run_command(arguments("unlearn", given)) == 0

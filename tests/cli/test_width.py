@@ -29,7 +29,7 @@ def home(tmp_path_factory):
     quick = ["--methods", "gd,rurk", "--seeds", "1", "--draws", "5", "--workers", "1", "--no-gallery"]
     more = ["--measures", "depth,rmia", "--set", "relearn.epochs=1"]
     assert run_command(["run", "tiny", *quick, *more, "--out", f"{folder}/run", "--store", f"{folder}/store"]) == 0
-    assert run_command(["pack", f"{folder}/run", "--out", f"{folder}/e.zip"]) == 0
+    assert run_command(["pack", f"{folder}/run", "--output", f"{folder}/e.zip"]) == 0
     return folder
 
 
@@ -55,8 +55,8 @@ LINES = [
     f"{RUN} --set relearn.epochs=1 --out again --store store",
     f"{RUN} --set relearn.epochs=1 --out other --store store --dry-run",
     "list", "list methods", "list scenarios", "list datasets", "list models", "list perturbations", "list measures",
-    "tune tiny --method gd --grid epochs=1 --seeds 1 --innocents 1 --draws 5 --workers 1 --store store",
-    "verify e.zip", "verify e.zip --models run", "verify e.zip --models nowhere", "pack run --out two.zip",
+    "tune tiny --method gd --grid epochs=1 --seeds 1 --surrogate-models 1 --draws 5 --workers 1 --store store",
+    "verify e.zip", "verify e.zip --models run", "verify e.zip --models nowhere", "pack run --output two.zip",
     "report run --fail-if rurk.retain_accuracy>=0", "check gd --json", "store list --store store",
     "run tiny --methods rukr", "verify nothing.zip", "run tiny --set train.epochs=many",
 ]  # fmt: skip

@@ -106,7 +106,7 @@ def test_an_artefact_that_cannot_be_read_blocks_nothing_and_is_forgotten(chain, 
     assert f"broken: {stranger.key} (manifest.json)" in capsys.readouterr().out
     assert run_command(["store", "gc", "--dry-run", *where]) == 0
     assert f"would remove: train {stranger.key}, whose manifest cannot be trusted" in capsys.readouterr().out
-    assert run_command(["store", "forget", "b", *where]) == 0
+    assert run_command(["forget", "b", *where]) == 0
     assert "4 removed" in capsys.readouterr().out
     assert maintenance.artefacts(store.root) == []
 
@@ -127,7 +127,7 @@ def test_stray_files_and_links_are_named_and_left(chain, tmp_path, capsys):
     (store.root / "train" / "link").symlink_to(tmp_path / "precious")
     (store.root / "train" / "note.txt").write_text("hello")
     assert maintenance.verify(store.root).keys() == {"train/link", "train/note.txt"}
-    assert run_command(["store", "forget", "b", "--store", str(store.root)]) == 0
+    assert run_command(["forget", "b", "--store", str(store.root)]) == 0
     said = capsys.readouterr().out
     assert f"out of reach: {store.root / 'train' / 'note.txt'}" in said
     assert run_command(["store", "gc", "--store", str(store.root)]) == 0
@@ -157,13 +157,13 @@ def test_nothing_is_forgotten_while_a_run_could_bring_it_back(chain, capsys):
     store, reader, *_ = chain
     for using in (store.in_use(), store.lock(reader.key)):
         with using:
-            assert run_command(["store", "forget", "b", "--store", str(store.root)]) == 2
+            assert run_command(["forget", "b", "--store", str(store.root)]) == 2
             assert "a run is using the store" in capsys.readouterr().err
     with store.alone():
-        assert run_command(["store", "forget", "b", "--store", str(store.root)]) == 2
+        assert run_command(["forget", "b", "--store", str(store.root)]) == 2
         assert "another command is cleaning the store" in capsys.readouterr().err
     assert store.has(reader)
-    assert run_command(["store", "forget", "b", "--store", str(store.root)]) == 0
+    assert run_command(["forget", "b", "--store", str(store.root)]) == 0
 
 
 def test_unknown_ids_are_said_and_files_are_read_only_when_asked(chain, tmp_path, capsys, monkeypatch):
@@ -172,11 +172,11 @@ def test_unknown_ids_are_said_and_files_are_read_only_when_asked(chain, tmp_path
     monkeypatch.chdir(tmp_path)
     Path("a").write_text("c\n")  # a file with the name of a sample
     Path("ids").write_text("# to forget\na\n")
-    assert run_command(["store", "forget", "nobody", *where]) == 2
+    assert run_command(["forget", "nobody", *where]) == 2
     assert "was made with 1 id of those given: nobody" in capsys.readouterr().err
-    assert run_command(["store", "forget", "--ids", "ids", "--dry-run", *where]) == 0
+    assert run_command(["forget", "--ids", "ids", "--dry-run", *where]) == 0
     assert "3 to remove" in capsys.readouterr().out
-    assert run_command(["store", "forget", "a", "--json", *where]) == 0
+    assert run_command(["forget", "a", "--json", *where]) == 0
     told = json.loads(capsys.readouterr().out)
     assert len(told["removed"]) == 3
     assert "backups" in told["unreachable"][-1]
@@ -187,7 +187,7 @@ def test_one_unknown_id_among_others_leaves_everything_as_it_is(chain, capsys):
     store, reader, *_ = chain
     before = sorted(store.root.rglob("*"))
     for more in ([], ["--runs"], ["--dry-run"]):
-        assert run_command(["store", "forget", "b", "nobody", *more, "--store", str(store.root)]) == 2
+        assert run_command(["forget", "b", "nobody", *more, "--store", str(store.root)]) == 2
         said = capsys.readouterr()
         assert "was made with 1 id of those given: nobody; nothing was removed" in said.err
         assert said.out == ""
@@ -206,7 +206,7 @@ def test_without_permission_there_is_one_line(chain, capsys, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", refused)
-        assert run_command(["store", "forget", "b", "--store", str(store.root)]) == 2
+        assert run_command(["forget", "b", "--store", str(store.root)]) == 2
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 1
     assert "cannot write to the store" in errors[0]
@@ -243,12 +243,12 @@ def test_runs_that_hold_a_sample_are_named_and_cleaned_on_request(copied, capsys
     where = ["--store", str(folder / "store")]
     assert len(known_runs(folder / "store")) == 2
     assert has_bytes(folder, sample_id.encode())
-    assert run_command(["store", "forget", sample_id, *where]) == 0
+    assert run_command(["forget", sample_id, *where]) == 0
     said = capsys.readouterr().out
     assert f"holds such samples (--runs cleans it): {folder / 'class'}" in said
     assert f"holds such samples (--runs cleans it): {folder / 'ids'}" in said
     assert has_bytes(folder / "store", sample_id.encode()) == []
-    assert run_command(["store", "forget", sample_id, "--runs", *where]) == 0  # by now only the runs know of it
+    assert run_command(["forget", sample_id, "--runs", *where]) == 0  # by now only the runs know of it
     assert f"cleaned the run: {folder / 'class'}" in capsys.readouterr().out
     assert [path.name for path in (folder / "class").iterdir() if path.name != ".lock"] == ["mine.txt"]
     assert not (folder / "ids").exists()
@@ -266,12 +266,12 @@ def test_runs_of_models_made_elsewhere_and_packs_are_found_too(copied, capsys, m
     (folder / "evidence.zip").write_bytes(b"a pack")
     note_pack(folder / "runs" / "request", Path("evidence.zip"))
     note_pack(folder / "runs" / "request", Path("moved.zip"))
-    assert run_command(["store", "forget", sample_id, "--store", "store", "--dry-run"]) == 0
+    assert run_command(["forget", sample_id, "--store", "store", "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert f"holds such samples (--runs cleans it): {folder / 'runs' / 'request'}" in said
     assert f"out of reach: {folder / 'evidence.zip'}, the evidence pack of {folder / 'runs' / 'request'}" in said
     assert "moved.zip" not in said
-    assert run_command(["store", "forget", sample_id, "--store", "store", "--runs"]) == 0
+    assert run_command(["forget", sample_id, "--store", "store", "--runs"]) == 0
     assert f"out of reach: {folder / 'evidence.zip'}" in capsys.readouterr().out
     assert has_bytes(folder, sample_id.encode()) == []
     assert [*(folder / "runs").iterdir()] == []
@@ -288,7 +288,7 @@ def test_a_copied_store_leaves_the_runs_of_the_original_alone(copied, tmp_path_f
     shutil.copytree(folder, backup, dirs_exist_ok=True)
     before = hashes(folder)
     monkeypatch.chdir(backup)
-    assert run_command(["store", "forget", sample_id, "--runs", "--store", "store"]) == 0
+    assert run_command(["forget", sample_id, "--runs", "--store", "store"]) == 0
     said = capsys.readouterr().out
     assert hashes(folder) == before
     assert f"out of reach: {folder / 'runs' / 'class'}, a run of the store {folder / 'store'}: forget it there" in said
@@ -313,8 +313,8 @@ def test_a_planted_note_removes_nothing(copied, with_record, tmp_path_factory, c
     (note.parent / "old.json").write_text(json.dumps({"folder": str(victim), "stages": planted["stages"]}))
     for text in ("3", "[]", '{"folder": 3}', '{"folder": "x", "stages": 3}'):
         (note.parent / "damaged.json").write_text(text)
-        assert run_command(["store", "forget", sample_id, "--runs", "--store", str(folder / "store"), "--dry-run"]) == 0
-    assert run_command(["store", "forget", sample_id, "--runs", "--store", str(folder / "store")]) == 0
+        assert run_command(["forget", sample_id, "--runs", "--store", str(folder / "store"), "--dry-run"]) == 0
+    assert run_command(["forget", sample_id, "--runs", "--store", str(folder / "store")]) == 0
     assert hashes(victim) == before
     assert f"out of reach: {victim}, " in capsys.readouterr().out
 
@@ -325,11 +325,11 @@ def test_runs_made_with_a_retained_sample_are_known_by_what_they_copied(copied, 
     sample_id = Experiment.create("tiny").splits().retain.ids[0]  # no counts of any run name it
     (folder / "runs").mkdir()
     shutil.copytree(folder / "class", folder / "runs" / "copy")
-    assert run_command(["store", "forget", sample_id, "--store", "store"]) == 0
+    assert run_command(["forget", sample_id, "--store", "store"]) == 0
     said = capsys.readouterr().out
     for name in ("class", "ids", "runs/copy"):
         assert f"holds such samples (--runs cleans it): {folder / name}" in said
-    assert run_command(["store", "forget", sample_id, "--runs", "--store", "store"]) == 0  # the store has forgotten it
+    assert run_command(["forget", sample_id, "--runs", "--store", "store"]) == 0  # the store has forgotten it
     said = capsys.readouterr().out
     assert f"not known, but some of the above cannot tell its samples: {sample_id}" in said
     assert not (folder / "class").exists()
@@ -347,10 +347,10 @@ def test_reports_and_cards_that_were_written_elsewhere_are_named(copied, tmp_pat
     assert not Path("pages/samples.csv").exists()  # those were ours
     assert run_command(["report", str(folder / "class"), str(folder / "ids" / "request-1"), "--out", "both"]) == 0
     assert run_command(["report", str(folder / "ids"), "--out", "sequence"]) == 0
-    assert run_command(["card", str(folder / "class"), "gd", "card"]) == 0
+    assert run_command(["export", "card", str(folder / "class"), "gd", "--out", "card"]) == 0
     Run.load(folder / "class").report(page="page.html")
     capsys.readouterr()
-    assert run_command(["store", "forget", sample_id, "--runs", "--store", str(folder / "store")]) == 0
+    assert run_command(["forget", sample_id, "--runs", "--store", str(folder / "store")]) == 0
     said = capsys.readouterr().out
     for name, what, run in (
         ("pages", "report", "class"),
@@ -366,7 +366,7 @@ def test_reports_and_cards_that_were_written_elsewhere_are_named(copied, tmp_pat
 def test_a_folder_for_notes_that_cannot_be_written_is_a_warning(copied, tmp_path, monkeypatch):
     (tmp_path / "state").write_text("a file")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with pytest.warns(ResiduumWarning, match="store forget will not name it; set XDG_STATE_HOME"):
+    with pytest.warns(ResiduumWarning, match="residuum forget will not name it; set XDG_STATE_HOME"):
         write_report(copied[0] / "class", out=tmp_path / "pages")
 
 
@@ -378,7 +378,7 @@ def test_a_request_means_the_samples_that_a_run_forgot_for_it(copied, capsys):
     with pytest.raises(InputError, match=r"no run of the store .* carried out this request"):
         forgetting.requested_ids(folder / "store", {"forget_class": "7"})
     where = ["--store", str(folder / "store")]
-    assert run_command(["store", "forget", "--request", "class=8,fraction=0.5", "--runs", *where]) == 0
+    assert run_command(["forget", "--request", "class=8,fraction=0.5", "--runs", *where]) == 0
     for each in splits.forget.ids:
         assert has_bytes(folder, each.encode()) == []
     kept = {artefact.title for artefact in maintenance.artefacts(folder / "store")}
@@ -407,7 +407,7 @@ def dying(arguments, moment):
 def test_twenty_kills_of_forgetting_leave_nothing(tiny, tmp_path):
     folder, sample_id = tiny
     store, chance, kept = tmp_path / "store", random.Random(3), None
-    arguments = ["store", "forget", sample_id, "--store", str(store)]
+    arguments = ["forget", sample_id, "--store", str(store)]
     for moment in (0, 1, 2, *(chance.randrange(3, 100) for _ in range(17))):
         shutil.copytree(folder / "store", store)
         (store / "scratch" / "k").mkdir(parents=True)

@@ -372,7 +372,7 @@ def test_a_record_whose_rows_do_not_have_their_own_counts_is_refused(change, sai
     for arguments in (["report", str(out)], ["report", str(out), "--fail-if", "gd.residual"]):
         assert run_command(arguments) == 2
         assert said in capsys.readouterr().err
-    assert run_command(["pack", str(out), "--out", str(tmp_path / "pack.zip")]) == 2
+    assert run_command(["pack", str(out), "--output", str(tmp_path / "pack.zip")]) == 2
     assert not (tmp_path / "pack.zip").exists()
 
 
@@ -386,7 +386,7 @@ def test_a_record_that_was_edited_is_refused(runs, tmp_path, capsys):
     for number, change in enumerate((rosier, without_hash)):
         out = shutil.copytree(runs / "new", tmp_path / str(number))
         edited(out, change, mend=False)
-        for command in (["report", str(out)], ["pack", str(out), "--out", str(tmp_path / "pack.zip")]):
+        for command in (["report", str(out)], ["pack", str(out), "--output", str(tmp_path / "pack.zip")]):
             assert run_command(command) == 2
             said = capsys.readouterr().err
             assert "expected the record as it was written, got one that was edited" in said

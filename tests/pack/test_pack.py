@@ -43,7 +43,7 @@ def made(tmp_path_factory) -> Path:
     arguments = ["--out", f"{folder}/run", "--store", f"{folder}/store"]
     more = ["--set", "relearn.epochs=1", "--set", "data.test_size=200"]  # with held-out samples
     assert run_command(["run", "tiny", *options, *arguments, *more]) == 0
-    assert run_command(["pack", f"{folder}/run", "--out", f"{folder}/evidence.zip", "--data"]) == 0
+    assert run_command(["pack", f"{folder}/run", "--output", f"{folder}/evidence.zip", "--with-data"]) == 0
     return folder
 
 
@@ -113,7 +113,7 @@ def test_a_manifest_of_another_shape_is_one_line(field, value, made, tmp_path):
 def test_a_record_of_another_shape_is_named(made, tmp_path, capsys):
     members = with_json(contents(made / "evidence.zip"), "results.json", lambda record: record.update(methods=3))
     odd = rewritten(tmp_path / "odd.zip", members, reseal=False)
-    assert run_command(["verify", str(odd), "--data", "--key", str(made / "evidence.key")]) == 2
+    assert run_command(["verify", str(odd), "--with-data", "--key", str(made / "evidence.key")]) == 2
     assert "results.json: methods: " in capsys.readouterr().err
 
 
@@ -436,11 +436,12 @@ def test_what_is_no_pack_gets_one_line(tmp_path, made, capsys):
     }.items():
         assert run_command(["verify", str(tmp_path / name)]) == 2
         assert words in capsys.readouterr().err
-    assert run_command(["pack", f"{made}/run", "--out", str(tmp_path / "pack.tar")]) == 2
+    assert run_command(["pack", f"{made}/run", "--output", str(tmp_path / "pack.tar")]) == 2
     assert "ends in .zip" in capsys.readouterr().err
     (tmp_path / "bad.key").write_text("xyz")
     assert (
-        run_command(["pack", f"{made}/run", "--out", str(tmp_path / "p.zip"), "--key", str(tmp_path / "bad.key")]) == 2
+        run_command(["pack", f"{made}/run", "--output", str(tmp_path / "p.zip"), "--key", str(tmp_path / "bad.key")])
+        == 2
     )
     assert "expected a key" in capsys.readouterr().err
 
@@ -492,7 +493,7 @@ def witnessed(made) -> Path:
     options = ["--methods", "gd", "--seeds", "1", "--draws", "10", "--workers", "1", "--no-gallery"]
     more = ["--measures", f"depth,worst_case:restarts=1,{made}/own.py:best", "--set", "relearn.epochs=1"]
     assert run_command(["run", "tiny", *options, *more, "--out", f"{made}/more", "--store", f"{made}/store"]) == 0
-    assert run_command(["pack", f"{made}/more", "--out", f"{made}/more.zip", "--data"]) == 0
+    assert run_command(["pack", f"{made}/more", "--output", f"{made}/more.zip", "--with-data"]) == 0
     return made
 
 
@@ -564,7 +565,7 @@ def test_a_measure_of_ones_own_is_recomputed_from_its_file(witnessed, tmp_path):
     assert other.returncode == 1
     assert "measure best: its file is not the one that the run used" in other.stdout
     assert "methods.gd.per_seed.1.audits.gaussian.measures.best.value" in other.stdout
-    again = ["pack", f"{witnessed}/more", "--out", f"{tmp_path}/again.zip", "--measures"]
+    again = ["pack", f"{witnessed}/more", "--output", f"{tmp_path}/again.zip", "--measures"]
     assert residuum(*again, function).returncode == 0
     assert residuum(*again, f"{tmp_path}/own.py:best").returncode == 2
 
@@ -729,7 +730,7 @@ def test_classes_of_own_data_have_no_names_in_a_pack(made, tmp_path):
     assert verify(packed.file).sound
     allowed = contents(pack(run, tmp_path / "named.zip", names=True).file)
     assert json.loads(allowed["results.json"])["scenario"]["class_names"] == people
-    assert run_command(["pack", str(run), "--out", str(tmp_path / "by-option.zip"), "--names"]) == 0
+    assert run_command(["pack", str(run), "--output", str(tmp_path / "by-option.zip"), "--names"]) == 0
     assert people[0].encode() in contents(tmp_path / "by-option.zip")["results.json"]
 
 
@@ -829,7 +830,7 @@ def test_a_full_temporary_folder_is_one_line(made, tmp_path, monkeypatch, capsys
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(tempfile, "mkdtemp", full)
-    for arguments in (["verify", f"{made}/evidence.zip"], ["pack", f"{made}/run", "--out", f"{tmp_path}/p.zip"]):
+    for arguments in (["verify", f"{made}/evidence.zip"], ["pack", f"{made}/run", "--output", f"{tmp_path}/p.zip"]):
         assert run_command(arguments) == 2
         err = capsys.readouterr().err
         assert "cannot write to the temporary folder: No space left on device; free some space" in err
@@ -859,11 +860,11 @@ def test_a_pack_is_unzipped_once(made, monkeypatch):
     monkeypatch.setattr(
         reading.zipfile.ZipFile, "read", lambda self, *given: opened.append(given[0].filename) or read(self, *given)
     )
-    assert run_command(["verify", f"{made}/evidence.zip", "--data", "--key", f"{made}/evidence.key"]) == 0
+    assert run_command(["verify", f"{made}/evidence.zip", "--with-data", "--key", f"{made}/evidence.key"]) == 0
     assert opened.count("results.json") == 1
 
 
 def test_measures_that_are_no_function_are_refused(made, tmp_path, capsys):
-    assert run_command(["pack", str(made / "run"), "--out", str(tmp_path / "p.zip"), "--measures", "x"]) == 2
+    assert run_command(["pack", str(made / "run"), "--output", str(tmp_path / "p.zip"), "--measures", "x"]) == 2
     assert "expected FILE.py:FUNCTION of a measure of your own, got 'x'" in capsys.readouterr().err
     assert not (tmp_path / "p.zip").exists()

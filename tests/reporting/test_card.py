@@ -44,13 +44,13 @@ def test_the_words_are_those_of_the_page(demo_run):
 def test_the_command_writes_weights_and_card(make_run, tmp_path, capsys):
     run = make_run()
     out = tmp_path / "hub"
-    assert run_command(["card", str(run.folder), "gd", str(out)]) == 2
+    assert run_command(["export", "card", str(run.folder), "gd", "--out", str(out)]) == 2
     assert "carry the run out again" in capsys.readouterr().err
     model = build_model("mlp", (4,), 3, seed=0)
     (run.folder / "models" / "2").mkdir(parents=True)
     save_weights(model, run.folder / "models" / "2" / "gd.safetensors")
-    assert run_command(["card", str(run.folder), "gd", str(out), "--seed", "2"]) == 0
+    assert run_command(["export", "card", str(run.folder), "gd", "--out", str(out), "--seed", "2"]) == 0
     again = load_weights(out / "model.safetensors")
     assert torch.equal(again(torch.ones(1, 4)), model(torch.ones(1, 4)))
     assert parts((out / "README.md").read_text(encoding="utf-8"))[0]["library_name"] == "residuum"
-    assert run_command(["card", str(run.folder), "gd", str(out), "--seed", "77"]) == 2
+    assert run_command(["export", "card", str(run.folder), "gd", "--out", str(out), "--seed", "77"]) == 2

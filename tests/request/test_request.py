@@ -592,9 +592,9 @@ def test_forgetting_a_sample_removes_the_retrained_models_that_saw_it(case, tmp_
     stranger.mkdir()
     (stranger / "notes.txt").write_text("mine\n")
     retained = request.splits.retain.ids[0]
-    assert run_command(["store", "forget", request.forget_ids[0]]) == 2  # this model never saw it
+    assert run_command(["forget", request.forget_ids[0]]) == 2  # this model never saw it
     assert kept.has(0)
-    assert run_command(["store", "forget", retained]) == 0
+    assert run_command(["forget", retained]) == 0
     assert f"removed: retrained model {kept.place(0)}" in capsys.readouterr().out
     assert not kept.place(0).exists()
     assert (stranger / "notes.txt").is_file()

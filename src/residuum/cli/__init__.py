@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from residuum.cli.boundary import Commands, debugging, exit_code, flushed
+from residuum.cli.boundary import Commands, GroupedCommand, debugging, exit_code, flushed
 
 # none of these modules loads torch: a command does so when it runs, not to say what its options are
 COMMANDS = {
@@ -17,18 +17,16 @@ COMMANDS = {
     "unlearn": "residuum.cli.own:unlearn_model",
     "audit": "residuum.cli.own:audit_model",
     "report": "residuum.cli.report:report_runs",
-    "sweep": "residuum.cli.tune:sweep_method",
     "tune": "residuum.cli.tune:tune_method",
     "list": "residuum.cli.listing:list_names",
     "check": "residuum.cli.listing:check_target",
-    "log": "residuum.cli.report:log_stored_run",
-    "card": "residuum.cli.report:write_card",
     "pack": "residuum.cli.report:pack_run",
     "verify": "residuum.cli.report:verify_pack",
+    "forget": "residuum.cli.store:forget_ids",
 }
 DEBUG = "--debug"
 COMPLETION = "_RESIDUUM_COMPLETE"
-GROUPS = {"store": "residuum.cli.store:app"}
+GROUPS = {"store": "residuum.cli.store:app", "export": "residuum.cli.export:app"}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -58,7 +56,7 @@ def make_app() -> typer.Typer:
         callback=_about,
     )
     for name, path in COMMANDS.items():
-        app.command(name)(resolve_name(path))
+        app.command(name, cls=GroupedCommand)(resolve_name(path))
     for name, path in GROUPS.items():
         app.add_typer(resolve_name(path), name=name)
     return app

@@ -5,9 +5,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from residuum.errors import DEBUG, RANK, InputError, LostProcessError, MethodError, first_line, tell, traceback_kept
 
@@ -25,6 +26,23 @@ OUTSIDE = {
 }
 
 
+class GroupedCommand(TyperCommand):
+    """A command whose help shows its options in groups."""
+
+    def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # noqa: ANN401
+        """Write one section for each group, those without one first."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for parameter in self.get_params(ctx):
+            if record := parameter.get_help_record(ctx):
+                argument = parameter.param_type_name == "argument"
+                group = "Arguments" if argument else getattr(parameter, "rich_help_panel", None) or "Options"
+                sections.setdefault(group, []).append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
 class Commands(TyperGroup):
     """The group of all commands."""
 
@@ -35,7 +53,7 @@ class Commands(TyperGroup):
         except EOFError as error:
             raise RuntimeError(f"unexpected end of a file or connection: {error}") from error
         except BrokenPipeError as error:
-            raise RuntimeError("nobody reads the output any more") from error
+            raise RuntimeError("output closed (broken pipe)") from error
 
 
 def exit_code(command: Callable[[], object]) -> int:
@@ -75,7 +93,7 @@ def _answered(error: BaseException) -> int:
 
 def _what_failed(error: BaseException) -> str:
     if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
-        return "nobody reads the output any more"
+        return "output closed (broken pipe)"
     if isinstance(error, OSError) and error.errno in OUTSIDE:
         where = f" ({error.filename})" if error.filename else ""
         return f"{error.strerror}{where}: {OUTSIDE[error.errno]}; the same command resumes"

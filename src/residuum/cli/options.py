@@ -81,9 +81,12 @@ def names_like(kind: str) -> Callable[[str], list[str]]:
     return complete
 
 
-def option(text: str, *names: str, **more: Any) -> Any:  # noqa: ANN401 (typer's settings, and what it makes of them)
-    """Return an option with its help; its name is that of the parameter unless others are given."""
-    return typer.Option(*names, help=text, **more)
+def option(text: str, *names: str, group: str | None = None, **more: Any) -> Any:  # noqa: ANN401 (typer's settings)
+    """Return an option with its help and the group it is shown in; its name is the parameter's unless others follow."""
+    return typer.Option(*names, help=text, rich_help_panel=group, **more)
+
+
+AUDIT, MODEL, DATA, RESOURCES, OUTPUT = "Audit", "Your model", "Your data", "Resources", "Output"
 
 
 SCENARIO = "Name of a scenario (see `residuum list scenarios`), or the path of your own .toml file."
@@ -91,19 +94,19 @@ PERTURBATIONS = "Comma-separated perturbations of the audit, NAME[:key=value...]
 MEASURES = "Comma-separated NAME[:key=value...] of `residuum list measures`, or FILE.py:FUNCTION of your own."
 FORGET = "What to forget: class=, fraction=, id= or ids=FILE, comma-separated; repeat for one more request."
 FAIL_IF = "Exit with 1 if this holds: residual, unproven, ROW.residual, r>1.1, ROW.test_accuracy<90, ...; repeatable."
-PICTURES = "Show pictures of forgotten samples; default: public data sets only."
-IDS = "List forgotten samples by id; default: public data only."
+PICTURES = "Show pictures of forgotten samples. Default: only for public data sets."
+IDS = "List forgotten samples by id. Default: only for public data sets."
 
 Scenario = Annotated[str, typer.Argument(help=SCENARIO, autocompletion=names_like("scenarios"))]
-Perturbations = Annotated[str | None, option(PERTURBATIONS, autocompletion=names_like("perturbations"))]
+Perturbations = Annotated[str | None, option(PERTURBATIONS, group=AUDIT, autocompletion=names_like("perturbations"))]
 Method = Annotated[str, option("Name of the method.")]
-DataRoot = Annotated[Path | None, option("Folder that holds data sets.")]
-Gallery = Annotated[bool | None, option(PICTURES, "--gallery/--no-gallery")]
-SampleList = Annotated[bool | None, option(IDS, "--samples/--no-samples")]
-FailIf = Annotated[list[str] | None, option(FAIL_IF)]
-Json = Annotated[bool, option("Print machine-readable output.", "--json")]
-Measures = Annotated[str | None, option(MEASURES)]
-RecordJson = Annotated[bool, option("Print results.json instead of tables.", "--json")]
+DataRoot = Annotated[Path | None, option("Folder that holds data sets.", group=RESOURCES)]
+Gallery = Annotated[bool | None, option(PICTURES, "--gallery/--no-gallery", group=OUTPUT)]
+SampleList = Annotated[bool | None, option(IDS, "--samples/--no-samples", group=OUTPUT)]
+FailIf = Annotated[list[str] | None, option(FAIL_IF, group=OUTPUT)]
+Json = Annotated[bool, option("Print machine-readable output.", "--json", group=OUTPUT)]
+Measures = Annotated[str | None, option(MEASURES, group=AUDIT)]
+RecordJson = Annotated[bool, option("Print results.json instead of tables.", "--json", group=OUTPUT)]
 
 
 def usable_cores() -> int:
@@ -113,21 +116,29 @@ def usable_cores() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """What `run`, `sweep` and `tune` are given: how to audit, where data and finished stages are, how many workers."""
+    """What `run` and `tune` are given: how to audit, where data and finished stages are, how many workers."""
 
     perturbations: Perturbations = None
-    draws: Annotated[int | None, option("Draws per forgotten sample and radius.")] = None
-    store: Annotated[Path, option("Folder of finished stages.")] = DEFAULT_STORE
+    draws: Annotated[int | None, option("Perturbed copies of each forgotten sample at each radius.", group=AUDIT)] = (
+        None
+    )
+    store: Annotated[Path, option("Folder of finished stages.", group=RESOURCES)] = DEFAULT_STORE
     profile: Annotated[str, option("cpu: what two cores can do; paper: the published settings.")] = "cpu"
     data_root: DataRoot = None
-    init_from: Annotated[Path | None, option("Weights that every model starts from, but for its head.")] = None
-    manifest: Annotated[Path | None, option("Which samples those weights have seen.")] = None
+    init_from: Annotated[Path | None, option("Weights that every model starts from; the head is fresh.")] = None
+    manifest: Annotated[Path | None, option("JSON file that lists the samples those weights have seen.")] = None
     settings: Annotated[
         list[str] | None, option("key=value with a dotted key, e.g. rurk.tau=0.02; repeatable.", "--set")
     ] = None
-    workers: Annotated[int, option("Processes; results do not depend on it.", min=1, max=1024)] = usable_cores()
-    cluster: Annotated[str | None, option("tcp://host:port of a dask scheduler; see docs/scale.md.")] = None
-    precision: Annotated[str, option("Of training and unlearning: 32-true or bf16-mixed.")] = "32-true"
+    workers: Annotated[
+        int, option("Number of worker processes; results do not depend on it.", group=RESOURCES, min=1, max=1024)
+    ] = usable_cores()
+    cluster: Annotated[
+        str | None, option("tcp://host:port of a dask scheduler; see docs/scale.md.", group=RESOURCES)
+    ] = None
+    precision: Annotated[
+        str, option("Precision of training and unlearning: 32-true or bf16-mixed.", group=RESOURCES)
+    ] = "32-true"
 
     def overrides(self) -> dict[str, Any]:
         """Return the scenario's settings that these options change."""
@@ -165,20 +176,25 @@ class Study:
 
 @dataclass(frozen=True, kw_only=True)
 class LongStudy(Study):
-    """What `run` and `sweep` are given beside: seeds, draws by precision, and processes that share a stage."""
+    """What `run` is given in addition: seeds, draws by precision, and processes that share a stage."""
 
     seeds: Annotated[str | None, option("Comma-separated run seeds.")] = None
     half_width: Annotated[
-        float | None, option("Instead of draws: make as many as bring every interval of r to +-this.")
+        float | None,
+        option("Instead of --draws: draw until every interval of r is this narrow (half-width).", group=AUDIT),
     ] = None
-    max_draws: Annotated[int | None, option("At most this many draws with --half-width.")] = None
+    max_draws: Annotated[int | None, option("Maximum number of draws with --half-width.", group=AUDIT)] = None
     devices: Annotated[
-        int | None, option("Processes that share each stage, one per GPU if any; see docs/scale.md.", min=1, max=1024)
+        int | None,
+        option(
+            "Processes that share each stage, one per GPU if any; see docs/scale.md.", group=RESOURCES, min=1, max=1024
+        ),
     ] = None
     nodes: Annotated[
-        int, option("Machines that share each stage; start the command on all of them.", min=1, max=1024)
+        int,
+        option("Machines that share each stage; start the command on all of them.", group=RESOURCES, min=1, max=1024),
     ] = 1
-    yes: Annotated[bool, option("Start work that is estimated to take more than a month, too.", "--yes")] = False
+    yes: Annotated[bool, option("Start even if the estimate is more than a month.", "--yes", group=RESOURCES)] = False
 
     def overrides(self) -> dict[str, Any]:
         """Return the scenario's settings that these options change; draws and a half-width exclude each other."""

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,34 +42,38 @@ VALIDATION = "Samples that methods may validate on, as --data; few methods need 
 MOST_DAYS = 30.0  # of one core, that nobody is asked about
 
 Text = str | None
+of_model, of_data = (partial(option, group=group) for group in (options.MODEL, options.DATA))
+of_audit, of_output = (partial(option, group=group) for group in (options.AUDIT, options.OUTPUT))
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnModel:
     """What both commands are given: a network in a file, its weights and data, what to forget, and how inputs are."""
 
-    model: Annotated[str, option(MODEL)]
-    weights: Annotated[Path, option("Its state dict, .safetensors or .pt, as it was trained.")]
-    data: Annotated[Path, option(DATA)]
-    forget: Annotated[Path, option(FORGET)]
+    model: Annotated[str, of_model(MODEL)]
+    weights: Annotated[Path, of_model("Its state dict, .safetensors or .pt, as it was trained.")]
+    data: Annotated[Path, of_data(DATA)]
+    forget: Annotated[Path, of_data(FORGET)]
     earlier: Annotated[Path | None, option(EARLIER)] = None
-    validation: Annotated[Path | None, option(VALIDATION)] = None
-    mean: Annotated[Text, option(MEAN)] = None
-    std: Annotated[Text, option("See --mean.")] = None
-    bounds: Annotated[str, option("Lowest and highest value of the inputs, or none for standardised features.")] = "0,1"
-    scale: Annotated[Text, option("Unit of the radius: a number, or one for each feature, comma-separated.")] = None
-    categorical: Annotated[Text, option("Positions of features that noise leaves alone, comma-separated.")] = None
-    logits: Annotated[Text, option("Attribute or key of the network's output that holds the logits.")] = None
-    batch: Annotated[Text, option(BATCH)] = None
-    tokens: Annotated[bool, option("Inputs are token ids.", "--tokens")] = False
-    at: Annotated[Text, option("Layer whose output noise moves where inputs are token ids.")] = None
-    label: Annotated[Text, option("Column with the class; default: label.")] = None
-    id_column: Annotated[Text, option("Column with the ids; default: id.")] = None
-    inputs: Annotated[Text, option("Columns that the network takes, comma-separated; default: all others.")] = None
-    size: Annotated[int | None, option("Side in pixels that the images of a folder are scaled to.")] = None
-    channels: Annotated[int | None, option("Channels of a folder's images: 1 reads them as grey; default 3.")] = None
-    class_names: Annotated[Text, option("Names of the classes in the order of the outputs, comma-separated.")] = None
-    recipe: Annotated[Text, option(RECIPE)] = None
+    validation: Annotated[Path | None, of_data(VALIDATION)] = None
+    mean: Annotated[Text, of_model(MEAN)] = None
+    std: Annotated[Text, of_model("See --mean.")] = None
+    bounds: Annotated[str, of_model("Lowest and highest value of the inputs, or none for standardised features.")] = (
+        "0,1"
+    )
+    scale: Annotated[Text, of_model("Unit of the radius: a number, or one for each feature, comma-separated.")] = None
+    categorical: Annotated[Text, of_model("Positions of features that noise leaves alone, comma-separated.")] = None
+    logits: Annotated[Text, of_model("Attribute or key of the network's output that holds the logits.")] = None
+    batch: Annotated[Text, of_model(BATCH)] = None
+    tokens: Annotated[bool, of_model("Inputs are token ids.", "--tokens")] = False
+    at: Annotated[Text, of_model("Layer whose output noise moves where inputs are token ids.")] = None
+    label: Annotated[Text, of_data("Column with the class; default: label.")] = None
+    id_column: Annotated[Text, of_data("Column with the ids; default: id.")] = None
+    inputs: Annotated[Text, of_data("Columns that the network takes, comma-separated; default: all others.")] = None
+    size: Annotated[int | None, of_data("Side in pixels that the images of a folder are scaled to.")] = None
+    channels: Annotated[int | None, of_data("Channels of a folder's images: 1 reads them as grey; default 3.")] = None
+    class_names: Annotated[Text, of_data("Names of the classes in the order of the outputs, comma-separated.")] = None
+    recipe: Annotated[Text, of_model(RECIPE)] = None
     seed: Annotated[int, option("Seed of everything random.")] = 1
 
     def request(self, held_out: Path | None, retrain: str | None = None) -> Request:
@@ -114,19 +119,22 @@ class OwnModel:
 @options.with_options
 def unlearn_model(
     own: OwnModel,
-    out: Annotated[Path, option("File of the unlearned weights, .safetensors or .pt, under your own keys.")],
+    output: Annotated[Path, option("File of the unlearned weights, .safetensors or .pt, under your own keys.")],
     method: Annotated[str, option("NAME[:key=value...]; see `residuum list methods`.")] = "soft_reset",
     held_out: Annotated[Path | None, option(HELD_OUT)] = None,
     retrain: Annotated[str | None, option(RETRAIN)] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Unlearn samples from a network of your own; write its weights, and print accuracy before and after."""
+    """Unlearn samples from your own network.
+
+    Writes the weights and prints accuracy before and after.
+    """
     from residuum.errors import ResiduumWarning
 
-    if out.suffix not in SUFFIXES:
-        raise InputError(f"--out: expected a file that ends in {' or '.join(SUFFIXES)}, got {out}")
-    if not out.parent.is_dir() or out.is_dir():
-        raise InputError(f"--out: expected a file in a folder that exists, got {out}")
+    if output.suffix not in SUFFIXES:
+        raise InputError(f"--output: expected a file that ends in {' or '.join(SUFFIXES)}, got {output}")
+    if not output.parent.is_dir() or output.is_dir():
+        raise InputError(f"--output: expected a file in a folder that exists, got {output}")
     try:
         request = own.request(held_out, retrain)
         original = own.networks(request.splits.classes)(own.weights)
@@ -136,17 +144,18 @@ def unlearn_model(
             done = request.unlearn(original, method, seed=own.seed)
     except InputError as error:
         raise InputError(in_options(str(error))) from None
-    done.save(out)
+    done.save(output)
     texts = [in_options(text) for text in (*check.problems, *done.warnings)]
     if as_json:
-        facts = {"out": str(out), "method": done.method, "settings": dict(done.settings), "seed": own.seed}
+        facts = {"output": str(output), "method": done.method, "settings": dict(done.settings), "seed": own.seed}
         facts |= {"seconds": done.seconds, "passes": done.passes, "unchanged": done.unchanged}
         facts |= {"accuracy": {name: [done.before[name], done.after[name]] for name in done.before}}
         options.print_json(facts | {"warnings": texts})
         return
     passes = f"{done.passes} passes over single samples" if done.passes else "trained by your function"
     changed = "no weight was changed" if done.unchanged else passes
-    made = f"{out}: {done.label} in {done.seconds:.0f} s, {changed}; now audit it: residuum audit --unlearned {out} ..."
+    next_step = f"now audit it: residuum audit --unlearned {output} ..."
+    made = f"{output}: {done.label} in {done.seconds:.0f} s, {changed}; {next_step}"
     lines = [f"{request}: {str(check).splitlines()[0]}", str(done), *(f"warning: {text}" for text in texts), made]
     tell("\n".join(lines))
 
@@ -166,25 +175,30 @@ def audit_model(
     own: OwnModel,
     held_out: Annotated[Path, option(HELD_OUT)],
     unlearned: Annotated[list[str], option("[LABEL=]FILE of unlearned weights; repeatable.")],
-    reference: Annotated[Path | None, option("Weights re-trained without the forgotten samples.")] = None,
-    control: Annotated[list[Path] | None, option("More of them, with other seeds; repeatable.")] = None,
+    reference: Annotated[Path | None, of_audit("Weights of a model retrained without the forget set.")] = None,
+    control: Annotated[
+        list[Path] | None, of_audit("Weights of further retrained models, with other seeds; repeatable.")
+    ] = None,
     retrain: Annotated[str | None, option("FILE.py:NAME of your training function (samples, seed) -> network.")] = None,
-    controls: Annotated[int, option("How many to train by --retrain or --recipe.", min=0)] = 3,
-    innocents: Annotated[
-        bool, option("Let cheap, briefly trained stand-ins take their place: weaker.", "--innocents")
+    controls: Annotated[int, of_audit("Number of controls to train with --retrain or --recipe.", min=0)] = 3,
+    surrogates: Annotated[
+        bool, of_audit("Use briefly trained surrogates instead of retrained models: cheaper, weaker.", "--surrogates")
     ] = False,
     perturbations: options.Perturbations = None,
-    taus: Annotated[str | None, option("Radii, comma-separated; for several perturbations the same.")] = None,
+    taus: Annotated[str | None, of_audit("Radii, comma-separated, for every perturbation.")] = None,
     measures: options.Measures = None,
-    draws: Annotated[int, option("Draws per forgotten sample and radius.", min=1)] = 100,
-    out: Annotated[Path, option("Folder of the run.")] = Path("runs/request"),
-    accept_reference: Annotated[bool, option(ACCEPT, "--accept-reference")] = False,
-    yes: Annotated[bool, option("Start work that is estimated to take more than a month, too.", "--yes")] = False,
+    draws: Annotated[int, of_audit("Perturbed copies of each forgotten sample at each radius.", min=1)] = 100,
+    out: Annotated[Path, of_output("Folder of the run.")] = Path("runs/request"),
+    accept_reference: Annotated[bool, of_audit(ACCEPT, "--accept-reference")] = False,
+    yes: Annotated[bool, option("Start even if the estimate is more than a month.", "--yes")] = False,
     samples: options.SampleList = None,
     fail_if: options.FailIf = None,
     as_json: options.RecordJson = False,
 ) -> None:
-    """Audit unlearned networks of your own beside the original and re-trained ones; write the run and its report."""
+    """Audit your own unlearned network.
+
+    Compares it with the original and with retrained models; writes the run and its report.
+    """
     start = time.perf_counter()
     named = labelled(unlearned)
     options.check_conditions(fail_if, ["original", *named])
@@ -195,7 +209,7 @@ def audit_model(
         {label: network(path) for label, path in named.items()},
         reference=None if reference is None else network(reference),
         controls=[network(path) for path in control] if control else controls,
-        innocents=innocents,
+        innocents=surrogates,
         perturbations=None if perturbations is None else split_specs(perturbations),
         taus=numbers(taus, "--taus"),
         measures=None if measures is None else split_specs(measures),

@@ -1,4 +1,4 @@
-"""What is made of stored runs: `residuum report`, `card`, `log`, and evidence: `pack`, `verify`."""
+"""What is made of stored runs: `residuum report`, and evidence: `pack`, `verify`."""
 
 import json
 from dataclasses import asdict
@@ -11,11 +11,10 @@ from residuum.cli import options, own
 from residuum.cli.options import option
 from residuum.errors import plural, tell
 
-Folder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
 OwnMeasures = Annotated[
     str | None, option("Comma-separated FILE.py:FUNCTION: the measures of your own that the run has.")
 ]
-WithData = Annotated[bool, option("Load the run's data, by name, too; --data-root says where they are.", "--data")]
+WithData = Annotated[bool, option("Load the run's data by name; --data-root says where they are.", "--with-data")]
 
 
 def report_runs(
@@ -28,7 +27,10 @@ def report_runs(
     fail_if: options.FailIf = None,
     as_json: Annotated[bool, option("Print the written files as JSON.", "--json")] = False,
 ) -> None:
-    """Write report.html, table.tex, table.csv, samples.csv and figures from stored results; no model is loaded."""
+    """Write the report of stored runs.
+
+    Writes report.html, table.tex, table.csv, samples.csv and figures; loads no model.
+    """
     from residuum.reporting import write_report
     from residuum.reporting.writing import loaded_runs
 
@@ -40,38 +42,11 @@ def report_runs(
     options.exit_if_failed(loaded_runs(list(runs)) if fail_if else [], fail_if)
 
 
-def write_card(
-    run: Folder,
-    row: Annotated[str, typer.Argument(help="Row of the run, for instance rurk.")],
-    out: Annotated[Path, typer.Argument(help="Folder to write model.safetensors and README.md into.")],
-    seed: Annotated[int | None, option("Seed of the model; default: the run's first.")] = None,
-) -> None:
-    """Write the weights of an unlearned model and a model card in Hugging Face's format."""
-    from residuum.reporting import Run
-    from residuum.reporting.exports import write_model
-
-    tell("\n".join(map(str, write_model(Run.load(run), row, out, seed=seed))))
-
-
-def log_stored_run(
-    run: Folder,
-    tracker: Annotated[str, typer.Argument(help="tensorboard, mlflow or wandb; its package must be installed.")],
-    place: Annotated[str | None, typer.Argument(help="Folder, or for mlflow a tracking URI; default: its own.")] = None,
-) -> None:
-    """Give every row of a stored run to a tracker, with settings, metrics, curves and verdict."""
-    from residuum.loggers import log_run, make_logger
-    from residuum.reporting import Run
-
-    found = Run.load(run)
-    log_run(found, make_logger(tracker, place))
-    tell(f"{tracker}: {plural(len(found.rows), 'row')} of {found.name}")
-
-
 def pack_run(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run, with its counts.")],
-    out: Annotated[Path, option("The .zip file to write.")] = Path("evidence.zip"),
+    output: Annotated[Path, option("The .zip file to write.")] = Path("evidence.zip"),
     key: Annotated[Path | None, option("Your key; made if it does not exist. Default: beside the pack, .key.")] = None,
-    data: WithData = False,
+    with_data: WithData = False,
     data_root: options.DataRoot = None,
     received: Annotated[str | None, option("When the request was received.")] = None,
     delete_by: Annotated[str | None, option("When the pack is to be deleted.")] = None,
@@ -81,15 +56,18 @@ def pack_run(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write the evidence of a run: counts, record and page without ids, images or paths, and a manifest over them."""
+    """Write the evidence pack of a run.
+
+    The pack holds counts, record and page without ids, images or paths, and a manifest over them.
+    """
     from residuum.pack import pack
     from residuum.pack.reading import splits_of
     from residuum.reporting import Run
 
     done = Run.load(run)
-    splits = splits_of(done.record, data_root) if data else None
+    splits = splits_of(done.record, data_root) if with_data else None
     dates = {"received": received, "delete_by": delete_by}
-    packed = pack(done, out, key=key, splits=splits, measures=own.split(measures) or (), names=names, **dates)
+    packed = pack(done, output, key=key, splits=splits, measures=own.split(measures) or (), names=names, **dates)
     found = {"file": packed.file, "key": packed.key, "seal": packed.seal}
     if as_json:
         options.print_json({name: str(value) for name, value in found.items()})
@@ -101,7 +79,7 @@ def pack_run(
 def verify_pack(
     pack: Annotated[Path, typer.Argument(help="A .zip file written by `residuum pack`.")],
     models: Annotated[Path | None, option("Folder of the run, or of its models: compare the weights.")] = None,
-    data: WithData = False,
+    with_data: WithData = False,
     data_root: options.DataRoot = None,
     key: Annotated[Path | None, option("The holder's key: compare ids with the data.")] = None,
     cells: Annotated[int, option("How many cells are counted again, with models, data and key.", min=1)] = 20,
@@ -114,13 +92,16 @@ def verify_pack(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Recompute every hash and number of a pack, name each difference, and exit with 1 if there is one."""
+    """Check an evidence pack; exit 1 if it differs.
+
+    Recomputes every hash and number, names each difference, and lists what it did not check.
+    """
     from residuum.pack import verify
     from residuum.pack.reading import parsed_record, read_pack, splits_of
     from residuum.pack.writing import RECORD
 
     contents = read_pack(pack)
-    splits = splits_of(parsed_record(contents[RECORD]), data_root) if data else None
+    splits = splits_of(parsed_record(contents[RECORD]), data_root) if with_data else None
     found = verify(
         contents,
         models=models,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from residuum.cli import options
+from residuum.cli.grid import grid_points, row_text, write_grid
 from residuum.cli.options import option
 from residuum.errors import InputError, plural, tell
 from residuum.plugins import split_specs
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
     from residuum.reporting import Run
 
 METHODS = "Comma-separated [LABEL=]NAME[:key=value...]; default: the scenario's."
-UNTIL = "verdict: stop drawing where more draws could not change one; --draws are the most."
-REFERENCES = "Innocent models to train for the measures that compare many models."
-REQUESTS = "File with one request a line, carried out one after the other before --request."
-ACCEPT = "Judge by a reference that is not comparable, and say so."
+GRID = "field=value,value,... of the one method in --methods; repeat for a product of fields."
+UNTIL = "Give `verdict` to stop drawing once more draws could not change a verdict; --draws is the maximum."
+REFERENCES = "Retrained models to add for the probes that compare many models."
+REQUESTS = "File with one request per line; they are carried out in order, before --request."
+ACCEPT = "Judge by a reference that is not comparable; the report says so."
 
 
 @options.with_options
@@ -29,21 +31,25 @@ def run_scenario(
     study: options.LongStudy,
     scenario: options.Scenario = "digits",
     methods: Annotated[str | None, option(METHODS, autocompletion=options.names_like("methods"))] = None,
-    until: Annotated[str | None, option(UNTIL)] = None,
+    grid: Annotated[list[str] | None, option(GRID)] = None,
+    until: Annotated[str | None, option(UNTIL, group=options.AUDIT)] = None,
     measures: options.Measures = None,
-    references: Annotated[int | None, option(REFERENCES, min=0)] = None,
-    out: Annotated[Path | None, option("Folder of the run; default runs/SCENARIO.")] = None,
+    references: Annotated[int | None, option(REFERENCES, group=options.AUDIT, min=0)] = None,
+    out: Annotated[Path | None, option("Folder of the run; default runs/SCENARIO.", group=options.OUTPUT)] = None,
     download: Annotated[bool, option("Fetch CIFAR-10 into the data root first.", "--download")] = False,
-    accept_reference: Annotated[bool, option(ACCEPT, "--accept-reference")] = False,
+    accept_reference: Annotated[bool, option(ACCEPT, "--accept-reference", group=options.AUDIT)] = False,
     request: Annotated[list[str] | None, option(options.FORGET)] = None,
     requests: Annotated[Path | None, option(REQUESTS)] = None,
     gallery: options.Gallery = None,
     samples: options.SampleList = None,
-    dry_run: Annotated[bool, option("Say what there is to do and what it costs, do nothing.", "--dry-run")] = False,
+    dry_run: Annotated[bool, option("Print the plan and its cost, and stop.", "--dry-run")] = False,
     fail_if: options.FailIf = None,
     as_json: options.RecordJson = False,
 ) -> None:
-    """Train, unlearn, evaluate and audit a scenario; write results.json with its counts, and the report."""
+    """Run a scenario: train, unlearn, audit, report.
+
+    The folder of the run gets results.json with its counts and models, and report.html.
+    """
     start = time.perf_counter()
     study.start_workers(wanted=study.devices is None and not dry_run)
     from residuum.execution import plan_lines, run, run_requests
@@ -53,7 +59,9 @@ def run_scenario(
         fetch_cifar10(study.data_root, one_process=resources.one_process)
     overrides = more_overrides(study, until, measures, references, accept_reference)
     more: dict[str, Any] = {"overrides": overrides, "requests": asked, "import_code": not dry_run}
-    experiment = study.experiment(scenario, methods, study.seeds, **more)
+    points = grid_points(methods, grid) if grid else []
+    rows = [row_text(str(methods), point) for point in points] or methods
+    experiment = study.experiment(scenario, rows, study.seeds, **more)
     options.check_conditions(fail_if, experiment.labels)
     name = experiment.scenario.name
     if dry_run:
@@ -63,10 +71,16 @@ def run_scenario(
         else:
             tell("\n".join(lines))
         return
-    carry_out, folder = (run_requests, f"{name}-requests") if asked else (run, name)
+    carry_out, folder = (
+        (run_requests, f"{name}-requests") if asked else (run, f"{name}-{methods}-grid" if grid else name)
+    )
     where: Any = {"store": study.store, "out": out or options.RUNS / folder, "gallery": gallery}
     done: Any = carry_out(experiment, **where, resources=resources, progress=True)
     done.report(gallery=gallery, samples=samples)
+    if grid and not asked:
+        labels = (row.label for row in experiment.rows)
+        finished = [pair for pair in zip(labels, points, strict=True) if pair[0] not in done.record.failed]
+        write_grid(done, finished)
     if as_json:
         options.print_json(done.record.as_dict())
     else:

@@ -11,7 +11,7 @@ from residuum.cli import options
 from residuum.cli.options import DEFAULT_STORE, Json, option
 from residuum.errors import plural, tell
 
-app = typer.Typer(help="List, verify, clean and forget finished stages.", no_args_is_help=True)
+app = typer.Typer(help="List, verify and clean finished stages.", no_args_is_help=True)
 
 Root = Annotated[Path, option("Folder of finished stages.", "--store")]
 DryRun = Annotated[bool, option("Say what would be removed, remove nothing.", "--dry-run")]
@@ -61,7 +61,6 @@ def clean_store(store: Root = DEFAULT_STORE, dry_run: DryRun = False, as_json: J
     _say_removed(maintenance.collect_garbage(store, dry_run=dry_run), dry_run, as_json)
 
 
-@app.command("forget")
 def forget_ids(
     ids: Annotated[list[str] | None, typer.Argument(help="Sample ids.")] = None,
     id_file: Annotated[Path | None, option("Text file with one id a line.", "--ids")] = None,
@@ -71,7 +70,10 @@ def forget_ids(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Remove everything made with given samples: models, counts, pictures, checkpoints; say what is out of reach."""
+    """Remove everything made with given samples.
+
+    Removes models, counts, galleries and checkpoints, and names what is out of reach.
+    """
     from residuum.data.ids import read_ids
     from residuum.experiments import forgetting
     from residuum.experiments.parsing import parse_request

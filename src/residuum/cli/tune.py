@@ -1,30 +1,24 @@
-"""`residuum sweep` and `residuum tune`: one method over a grid of settings, measured or chosen from."""
+"""`residuum tune`: choose a method's settings from a grid, without a retrained model."""
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from residuum.cli import options
+from residuum.cli.grid import grid_points, row_text
 from residuum.cli.options import option
 from residuum.errors import InputError, plural
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from residuum.reporting import Run
     from residuum.tuning import Tuning
 
-ALIASES = {"rurk": {"lambda": ("lambda_f", "lambda_a")}}  # the ablations of the literature vary both at once
 SEEDS = "1,2,3"  # not those that the scenarios report
 NOTHING_FITS = 1
-MOST_POINTS = 1000
 # tried where no --grid is given; a text field=value,value,... each
 GRIDS = {
     "gd": ["lr=0.01,0.03,0.1"],
@@ -36,37 +30,6 @@ GRIDS = {
 
 
 @options.with_options
-def sweep_method(
-    study: options.LongStudy,
-    scenario: options.Scenario,
-    method: options.Method,
-    grid: Annotated[list[str], option("field=value,value,...; repeat for a product of fields.")],
-    out: Annotated[Path | None, option("Folder; default runs/SCENARIO-METHOD-sweep.")] = None,
-    as_json: options.RecordJson = False,
-) -> None:
-    """Run one method over a grid of settings; write its table and the plot's data beside the usual results."""
-    points = grid_points(method, grid)
-    study.start_workers(wanted=study.devices is None)
-    from residuum.execution import run
-    from residuum.reporting.exports import csv_text
-    from residuum.reporting.terminal import print_lines, print_tables, run_tables
-
-    experiment = study.experiment(scenario, [row_text(method, point) for point in points], study.seeds)
-    folder = out or options.RUNS / f"{experiment.scenario.name}-{method}-sweep"
-    done = run(experiment, store=study.store, out=folder, resources=study.resources(), progress=True)
-    labelled = zip((row.label for row in experiment.rows), points, strict=True)
-    lines = sweep_lines(done, [pair for pair in labelled if pair[0] not in done.record.failed])
-    (folder / "sweep.csv").write_text(csv_text(lines), encoding="utf-8")
-    done.report()
-    if as_json:
-        options.print_json(done.record.as_dict())
-    else:
-        print_tables(partial(run_tables, done))
-        print_lines([f"{folder}: results.json, sweep.csv (one line per setting, perturbation and radius), report.html"])
-    options.exit_if_failed([done], None, done.record.failed)
-
-
-@options.with_options
 def tune_method(
     study: options.Study,
     scenario: options.Scenario,
@@ -75,15 +38,18 @@ def tune_method(
         list[str] | None, option("field=value,value,...; repeat for a product. Default: one for the method.")
     ] = None,
     budget: Annotated[
-        str | None, option("Passes, or 150% of one re-training for each seed; default: the whole grid.")
+        str | None, option("Passes, or a share such as 150% of one retraining per seed; default: the whole grid.")
     ] = None,
-    points: Annotated[float, option("Of validation accuracy that may be lost.")] = 2.0,
-    innocents: Annotated[int, option("Models trained briefly without the forgotten samples, per seed.")] = 2,
-    share: Annotated[float, option("Of re-training's epochs that such a model gets.")] = 0.25,
+    points: Annotated[float, option("Maximum loss of validation accuracy, in percentage points.")] = 2.0,
+    surrogate_models: Annotated[int, option("Surrogates per seed: models trained briefly without the forget set.")] = 2,
+    share: Annotated[float, option("Training epochs of a surrogate, as a share of a retraining.")] = 0.25,
     seeds: Annotated[str, option("Comma-separated seeds to average over.")] = SEEDS,
     as_json: options.Json = False,
 ) -> None:
-    """Choose a method's settings without a re-trained model; exit with 1 where no setting fits."""
+    """Choose settings without a retrained model.
+
+    Exits with 1 if no setting fits.
+    """
     rows = [row_text(method, point) for point in grid_points(method, grid or default_grid(method))]
     study.start_workers()
     from residuum.reporting.terminal import print_lines, print_tables
@@ -97,7 +63,7 @@ def tune_method(
         experiment,
         budget=parse_budget(budget, retraining * len(experiment.scenario.seeds)),
         points=points,
-        innocents=innocents,
+        innocents=surrogate_models,
         share=share,
         store=study.store,
         resources=study.resources(),
@@ -111,50 +77,6 @@ def tune_method(
         print_lines(closing_lines(found, paste))
     if found.chosen is None:
         raise typer.Exit(NOTHING_FITS)
-
-
-def grid_points(method: str, grid: Sequence[str]) -> list[dict[str, str]]:
-    """Return every combination of the grid's values."""
-    fields = dict(options.parse_setting(text) for text in grid)
-    if len(fields) < len(grid):
-        raise InputError(f"expected each field once in --grid, got {', '.join(grid)}")
-    values = [[value.strip() for value in text.split(",")] for text in fields.values()]
-    if not all(all(listed) for listed in values):
-        raise InputError(f"expected field=value,value,... for --grid, none of them empty, got {', '.join(grid)}")
-    if (many := math.prod(map(len, values))) > MOST_POINTS:
-        raise InputError(f"expected at most {MOST_POINTS} settings in a grid, got {many}; leave some values out")
-    return [dict(zip(fields, point, strict=True)) for point in itertools.product(*values)]
-
-
-def row_text(method: str, point: Mapping[str, str]) -> str:
-    """Return the row that a grid point means, under a label of its own.
-
-    >>> row_text("rurk", {"lambda": "0.1"})
-    'rurk lambda 0.1=rurk:lambda_f=0.1:lambda_a=0.1'
-    """
-    label = " ".join([method, *(f"{field} {value}" for field, value in point.items())])
-    aliases = ALIASES.get(method, {})
-    pairs = [f"{name}={value}" for field, value in point.items() for name in aliases.get(field, (field,))]
-    return f"{label}={':'.join([method, *pairs])}"
-
-
-def sweep_lines(run: Run, labelled: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[dict[str, Any]]:
-    """Yield one line per setting, perturbation and radius, with means over the seeds."""
-    from residuum.record import METRICS
-
-    rows = {row.label: row for row in run.summary.rows}
-    for label, point in labelled:
-        row = rows[label]
-        for perturbation, taus in run.summary.taus.items():
-            for tau, r in zip(taus, row.curve(perturbation, "pooled").value, strict=True):
-                yield {
-                    **{f"setting {field}": value for field, value in point.items()},
-                    **{name: row.cells[name].value for name in METRICS},
-                    "average_gap": row.cells["average_gap"].value,
-                    "perturbation": perturbation,
-                    "radius": tau,
-                    "residual_knowledge": r,
-                }
 
 
 def default_grid(method: str) -> list[str]:

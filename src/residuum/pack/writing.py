@@ -102,7 +102,7 @@ def pack(
     try:
         note_pack(run.folder, target)
     except OSError as error:
-        warn(f"cannot note the pack in {run.folder} ({error.strerror}): store forget will not name it")
+        warn(f"cannot note the pack in {run.folder} ({error.strerror}): residuum forget will not name it")
     return Packed(target, key_file, seal)
 
 

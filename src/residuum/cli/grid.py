@@ -1,0 +1,70 @@
+"""Grids of settings: `--grid field=value,value` of `run` and `tune`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from residuum.cli import options
+from residuum.errors import InputError
+
+if TYPE_CHECKING:
+    from residuum.reporting import Run
+
+ALIASES = {"rurk": {"lambda": ("lambda_f", "lambda_a")}}  # the ablations of the literature vary both at once
+MOST_POINTS = 1000
+
+
+def grid_points(method: str | None, grid: Sequence[str]) -> list[dict[str, str]]:
+    """Return every combination of the grid's values."""
+    if not method or not method.replace("_", "").isalnum():
+        raise InputError(f"expected one method with --grid, such as --methods rurk, got {method!r}")
+    fields = dict(options.parse_setting(text) for text in grid)
+    if len(fields) < len(grid):
+        raise InputError(f"expected each field once in --grid, got {', '.join(grid)}")
+    values = [[value.strip() for value in text.split(",")] for text in fields.values()]
+    if not all(all(listed) for listed in values):
+        raise InputError(f"expected field=value,value,... for --grid, none of them empty, got {', '.join(grid)}")
+    if (many := math.prod(map(len, values))) > MOST_POINTS:
+        raise InputError(f"expected at most {MOST_POINTS} settings in a grid, got {many}; leave some values out")
+    return [dict(zip(fields, point, strict=True)) for point in itertools.product(*values)]
+
+
+def row_text(method: str, point: Mapping[str, str]) -> str:
+    """Return the row that a grid point means, under a label of its own.
+
+    >>> row_text("rurk", {"lambda": "0.1"})
+    'rurk lambda 0.1=rurk:lambda_f=0.1:lambda_a=0.1'
+    """
+    label = " ".join([method, *(f"{field} {value}" for field, value in point.items())])
+    aliases = ALIASES.get(method, {})
+    pairs = [f"{name}={value}" for field, value in point.items() for name in aliases.get(field, (field,))]
+    return f"{label}={':'.join([method, *pairs])}"
+
+
+def write_grid(run: Run, labelled: Sequence[tuple[str, Mapping[str, str]]]) -> None:
+    """Write grid.csv into the run's folder: one line per setting, perturbation and radius."""
+    from residuum.reporting.exports import csv_text
+
+    (run.folder / "grid.csv").write_text(csv_text(grid_lines(run, labelled)), encoding="utf-8")
+
+
+def grid_lines(run: Run, labelled: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[dict[str, Any]]:
+    """Yield one line per setting, perturbation and radius, with means over the seeds."""
+    from residuum.record import METRICS
+
+    rows = {row.label: row for row in run.summary.rows}
+    for label, point in labelled:
+        row = rows[label]
+        for perturbation, taus in run.summary.taus.items():
+            for tau, r in zip(taus, row.curve(perturbation, "pooled").value, strict=True):
+                yield {
+                    **{f"setting {field}": value for field, value in point.items()},
+                    **{name: row.cells[name].value for name in METRICS},
+                    "average_gap": row.cells["average_gap"].value,
+                    "perturbation": perturbation,
+                    "radius": tau,
+                    "residual_knowledge": r,
+                }
