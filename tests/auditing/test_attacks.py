@@ -260,7 +260,7 @@ def test_each_model_is_attacked_by_its_own_gradient(networks, reference, samples
     [("free", 3, [8]), ("free", 70, [64, 8]), ("fixed", 70, [64, 64]), ("alone", 2, [2, 2])],
 )
 def test_batches_are_filled_to_safe_sizes(networks, samples, invariance, rows, sizes):
-    crafter = crafting.Crafter(Predictor(networks["m"], samples.x), PGD(), samples.x, known=invariance)
+    crafter = crafting.Crafter(Predictor(networks["m"], samples.x), PGD(), samples.x, invariance=invariance)
     chosen = torch.arange(rows) % 9
     parts = crafter.split(samples.x[chosen], samples.y[chosen], Randomness(uniform=torch.arange(rows)))
     assert [len(part[0]) for part, _ in parts] == [len(part[2].uniform) for part, _ in parts] == sizes
