@@ -53,7 +53,7 @@ def test_it_is_listed_after_ours(capsys):
     assert run_command(["list", "methods", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["methods"]
     assert list(listed)[-1] == "random_labels"
-    assert listed["random_labels"]["about"].startswith("Random labels: minimise")
+    assert listed["random_labels"]["about"].startswith("Random labels: minimize")
 
 
 @pytest.mark.usefixtures("installed")

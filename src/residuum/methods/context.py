@@ -60,7 +60,7 @@ class Context:
     def training(self) -> Recipe:
         """Return the recipe of the original; where it is not known, GD's values, with a warning."""
         if self.origin.recipe is None:
-            warn("how the original was trained is not known, so GD's values serve; give its recipe: Origin(recipe=)")
+            warn("how the original was trained is not known, so GD's values serve; give its recipe: recipe=")
         return self.origin.recipe or Recipe(weight_decay=1e-4)
 
 
