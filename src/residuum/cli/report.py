@@ -47,8 +47,8 @@ def write_card(
     seed: Annotated[int | None, option("Seed of the model; default: the run's first.")] = None,
 ) -> None:
     """Write the weights of an unlearned model and a model card in Hugging Face's format."""
-    from residuum.reporting import Run
     from residuum.reporting.exports import write_model
+    from residuum.runs import Run
 
     tell("\n".join(map(str, write_model(Run.load(run), row, out, seed=seed))))
 
@@ -60,7 +60,7 @@ def log_stored_run(
 ) -> None:
     """Give every row of a stored run to a tracker, with settings, metrics, curves and verdict."""
     from residuum.loggers import log_run, make_logger
-    from residuum.reporting import Run
+    from residuum.runs import Run
 
     found = Run.load(run)
     log_run(found, make_logger(tracker, place))
@@ -84,7 +84,7 @@ def pack_run(
     """Write the evidence of a run: counts, record and page without ids, images or paths, and a manifest over them."""
     from residuum.pack import pack
     from residuum.pack.reading import splits_of
-    from residuum.reporting import Run
+    from residuum.runs import Run
 
     done = Run.load(run)
     splits = splits_of(done.record, data_root) if data else None

@@ -15,7 +15,7 @@ from residuum.plugins import split_specs
 
 if TYPE_CHECKING:
     from residuum.execution import RequestsRun
-    from residuum.reporting import Run
+    from residuum.runs import Run
 
 METHODS = "Comma-separated [LABEL=]NAME[:key=value...]; default: the scenario's."
 UNTIL = "verdict: stop drawing where more draws could not change one; --draws are the most."
@@ -47,6 +47,7 @@ def run_scenario(
     start = time.perf_counter()
     study.start_workers(scenario, wanted=study.devices is None and not dry_run)
     from residuum.execution import plan_lines, run, run_requests
+    from residuum.reporting import report
 
     resources, asked = study.resources(), asked_requests(request, requests)
     if download:
@@ -66,7 +67,7 @@ def run_scenario(
     carry_out, folder = (run_requests, f"{name}-requests") if asked else (run, name)
     where: Any = {"store": study.store, "out": out or options.RUNS / folder, "gallery": gallery}
     done: Any = carry_out(experiment, **where, resources=resources, progress=True)
-    done.report(gallery=gallery, samples=samples)
+    report(done.folder if asked else done, gallery=gallery, samples=samples)
     if as_json:
         options.print_json(done.record.as_dict())
     else:

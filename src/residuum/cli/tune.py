@@ -18,7 +18,7 @@ from residuum.errors import InputError, plural
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from residuum.reporting import Run
+    from residuum.runs import Run
     from residuum.tuning import Tuning
 
 ALIASES = {"rurk": {"lambda": ("lambda_f", "lambda_a")}}  # the ablations of the literature vary both at once
@@ -48,6 +48,7 @@ def sweep_method(
     points = grid_points(method, grid)
     study.start_workers(scenario, wanted=study.devices is None)
     from residuum.execution import run
+    from residuum.reporting import report
     from residuum.reporting.exports import csv_text
     from residuum.reporting.terminal import print_lines, print_tables, run_tables
 
@@ -57,7 +58,7 @@ def sweep_method(
     labelled = zip((row.label for row in experiment.rows), points, strict=True)
     lines = sweep_lines(done, [pair for pair in labelled if pair[0] not in done.record.failed])
     (folder / "sweep.csv").write_text(csv_text(lines), encoding="utf-8")
-    done.report()
+    report(done)
     if as_json:
         options.print_json(done.record.as_dict())
     else:
@@ -141,11 +142,13 @@ def row_text(method: str, point: Mapping[str, str]) -> str:
 def sweep_lines(run: Run, labelled: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[dict[str, Any]]:
     """Yield one line per setting, perturbation and radius, with means over the seeds."""
     from residuum.record import METRICS
+    from residuum.reporting.summary import summary_of
 
-    rows = {row.label: row for row in run.summary.rows}
+    summary = summary_of(run)
+    rows = {row.label: row for row in summary.rows}
     for label, point in labelled:
         row = rows[label]
-        for perturbation, taus in run.summary.taus.items():
+        for perturbation, taus in summary.taus.items():
             for tau, r in zip(taus, row.curve(perturbation, "pooled").value, strict=True):
                 yield {
                     **{f"setting {field}": value for field, value in point.items()},

@@ -3,7 +3,7 @@
 from residuum.experiments.experiment import Experiment, load_scenario
 from residuum.experiments.planning import plan
 from residuum.experiments.request_results import write_requests
-from residuum.experiments.results import claim_folder, write_run
-from residuum.experiments.runner import Result, run_all
+from residuum.experiments.results import Result, claim_folder, write_run
+from residuum.experiments.runner import run_all
 from residuum.experiments.scenario_table import SCENARIOS
 from residuum.experiments.store import Stage

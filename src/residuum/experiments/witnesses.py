@@ -21,10 +21,11 @@ from residuum.experiments.settings import StageSettings
 from residuum.files import read_arrays, write_arrays
 from residuum.models import forward, load_weights
 from residuum.record import Results, WitnessRow, WitnessValues
+from residuum.roles import Role
 from residuum.types import Splits, child_seed
 
 if TYPE_CHECKING:
-    from residuum.experiments.runner import Result
+    from residuum.experiments.results import Result
 
 MODEL, MARGINS = "model.safetensors", "margins.npz"
 PARTS = ("forget", "heldout", "retain", "validation")
@@ -132,7 +133,7 @@ def witness_rows(
         for label in by_label
     }
     further = list(models.get(INNOCENT, {}).values())
-    innocents = [*([] if witness.relative else record.rows_of("retrain")), *record.rows_of("control")]
+    innocents = [*([] if witness.relative else record.rows_of(Role.REFERENCE)), *record.rows_of(Role.CONTROL)]
     found = {}
     for label, own in per_seed.items():
         others = [values for name in innocents if name != label for values in per_seed[name].values()] + further
