@@ -15,7 +15,7 @@ from residuum.cli import run_command
 from residuum.errors import InputError
 from residuum.loggers import LOGGERS, MLflowLogger, TensorBoardLogger, WandbLogger, log_run, logged_rows, make_logger
 from residuum.record import sealed
-from residuum.reporting import Run
+from residuum.runs import Run
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "digits.json").read_text(encoding="utf-8"))
 
@@ -166,7 +166,7 @@ class FakeMlflow:
 def test_mlflow_gets_names_that_it_takes(tmp_path, monkeypatch):
     crafted = json.loads(json.dumps(GOLDEN).replace('"gaussian"', '"fgsm:target=random"'))
     (tmp_path / "digits").mkdir()
-    (tmp_path / "digits" / "results.json").write_text(json.dumps(crafted))
+    (tmp_path / "digits" / "results.json").write_text(json.dumps(sealed(crafted)))
     monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=FakeMlflow))
     log_run(Run.load(tmp_path / "digits"), logger := MLflowLogger(tmp_path / "ml"))
     assert "fgsm:target_random/pooled" in logger.client.metrics

@@ -13,7 +13,7 @@ from residuum.experiments.pretrained import KnownFile, find_manifest
 from residuum.experiments.stages import INITIAL
 from residuum.experiments.store import Store
 from residuum.models import build_model, save_weights
-from residuum.reporting import Run
+from residuum.runs import Run
 from residuum.types import InputError
 
 FAST = {"train.epochs": 1, "relearn.epochs": 0, "audit.draws": 2, "audit.taus.gaussian": [0.0, 0.1]}

@@ -10,7 +10,6 @@ import pytest
 
 from residuum.judging import judge, judged_record
 from residuum.judging.findings import noise_floor
-from residuum.judging.gates import chance_of_more
 from residuum.record import Results, Verdict
 from residuum.reporting.page import page_text
 from residuum.reporting.plots import picture_of
@@ -382,13 +381,3 @@ def test_a_method_that_warns_or_whose_memory_is_beyond_the_noise_floor_is_not_re
     for run in (remembers, erased):
         assert run.verdicts["m"].verdict == NONE_FOUND
         assert "No method of this run can be recommended" in recommendation(run)
-
-
-@pytest.mark.parametrize(
-    "table", [[[8, 2], [1, 5]], [[130, 5], [240, 30]], [[0, 3], [4, 0]], [[7400, 100], [2900, 100]]]
-)
-def test_the_chance_of_more_is_fishers(table):
-    from scipy.stats import fisher_exact
-
-    expected = fisher_exact(table, alternative="greater").pvalue
-    assert chance_of_more(table) == pytest.approx(expected, rel=1e-6)

@@ -36,6 +36,19 @@ LIMITS = {
     "control_points": gates.TWIN_POINTS,
     "unlearn_points": verdict.UNLEARN_POINTS,
 }  # what the page says of thresholds
+WORDS: dict[str, Any] = {
+    "SYMBOLS": wording.SYMBOLS,
+    "TONES": wording.TONES,
+    "figure_words": wording.figure_words,
+    "forgotten": wording.forgotten,
+    "headline": wording.headline,
+    "model_words": wording.model_words,
+    "not_proved": wording.not_proved,
+    "nothing_to_forget": wording.nothing_to_forget,
+    "recommendation": wording.recommendation,
+    "unchanged_note": wording.unchanged_note,
+    "verdict_sentence": wording.verdict_sentence,
+}
 
 
 def page_text(runs: Sequence[Run], galleries: Sequence[GalleryPage] = (), samples: Sequence[SampleList] = ()) -> str:
@@ -71,8 +84,8 @@ def page_text(runs: Sequence[Run], galleries: Sequence[GalleryPage] = (), sample
 
 
 def rendered(template: str, **values: Any) -> str:  # noqa: ANN401 (whatever a template reads)
-    """Return a template with these values, and with the words of `wording` at hand."""
-    return environment().get_template(template).render(words=wording, **values)
+    """Return a template with these values, and with the words of pages at hand."""
+    return environment().get_template(template).render(words=WORDS, **values)
 
 
 def page_title(runs: Sequence[Run]) -> str:
@@ -102,14 +115,14 @@ def noise_checks(run: Run) -> dict[str, str]:
 
 
 def file_hashes(run: Run) -> dict[str, str]:
-    """Return SHA-256 of results.json and of every counts and gallery file below the run's folder, by relative path."""
-    paths = [
-        run.folder / "results.json",
-        *sorted(run.folder.glob("counts/**/*.npz")),
-        *sorted(run.folder.glob("gallery/*.npz")),
-    ]
+    """Return SHA-256 of results.json and of every counts and gallery file below the run's folder, by relative path.
+
+    What the record has a hash of was checked when the run was read.
+    """
+    paths = [path for pattern in ("counts/**/*.npz", "gallery/*.npz") for path in sorted(run.folder.glob(pattern))]
+    names = ["results.json", *(path.relative_to(run.folder).as_posix() for path in paths)]
     try:
-        return {path.relative_to(run.folder).as_posix(): file_sha256(path) for path in paths}
+        return {name: run.record.files.get(name) or file_sha256(run.folder / name) for name in names}
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {error.strerror}; give the run's command again") from None
 
