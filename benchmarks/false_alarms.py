@@ -16,37 +16,38 @@ from collections import Counter
 from pathlib import Path
 
 import torch
-from pool_runs import DESIGNS, Shares, as_run, audit_of, drawn_runs, record_of
+from pool_runs import DESIGNS, Shares, audit_of, drawn_runs, record_of
 from retrain_pool import PERTURBATIONS, SETS, Pool
 
-from residuum.reporting.verdict import FOUND, INCONCLUSIVE, MIXED, NOT_COMPARABLE, OVER, Verdict, judge
+from residuum.judging import judged_record
+from residuum.record import RowJudgment, Verdict
 
 Design = tuple[int, int]  # seeds, and controls of each
-Words = dict[tuple[str, str, Design], Counter[str]]  # by measure, row and design
-EVIDENCE = (FOUND, OVER, MIXED, NOT_COMPARABLE)
+Verdicts = dict[tuple[str, str, Design], Counter[Verdict]]  # by measure, row and design
+EVIDENCE = (Verdict.FOUND, Verdict.OVER_FORGOTTEN, Verdict.MIXED, Verdict.NOT_COMPARABLE)
 TABLES = {"unlearned": "called anything but clean or inconclusive", "original": "originals found"}
 
 
 class Judged:
-    """The words of all trials under one perturbation."""
+    """The verdicts of all trials under one perturbation."""
 
     def __init__(self, pool: Pool, perturbation: str, measures: list[str], designs: list[Design], trials: int) -> None:
         self.pool, self.perturbation, self.designs, self.trials = pool, perturbation, designs, trials
         self.sets = SETS if {"G", "M"} & set(measures) else SETS[:1]
         groups = range(pool.references)
         self.found = {part: [pool.audited(perturbation, part, i) for i in groups] for part in self.sets}
-        self.words: Words = {}
+        self.verdicts: Verdicts = {}
         for design in designs:
             self.judge_design(design, measures)
 
     def judge_design(self, design: Design, measures: list[str]) -> None:
         """Judge the trials of one design."""
         for drawn in drawn_runs(self.pool, *design, self.trials):
-            run = as_run(record_of(self.pool, self.perturbation, drawn, self.audited))
+            record = judged_record(record_of(self.pool, self.perturbation, drawn, self.audited))
             for label in TABLES:
-                verdict = judge(run, label)
                 for measure in measures:
-                    self.words.setdefault((measure, label, design), Counter())[word_on(verdict, measure)] += 1
+                    verdict = verdict_on(record.judgments[label], measure)
+                    self.verdicts.setdefault((measure, label, design), Counter())[verdict] += 1
 
     def audited(self, i: int, label: str, name: str) -> dict[str, object]:
         """Return the audit of a model of group i."""
@@ -58,27 +59,25 @@ class Judged:
 
     def line(self, measure: str, label: str) -> str:
         """Return one line of a table."""
-        counted = EVIDENCE if label == "unlearned" else (FOUND,)
-        cells = [cell(self.words[measure, label, design], counted) for design in self.designs]
+        counted = EVIDENCE if label == "unlearned" else (Verdict.FOUND,)
+        cells = [cell(self.verdicts[measure, label, design], counted) for design in self.designs]
         return f"| {self.perturbation}{'' if measure == 'r' else f', {measure}'} | " + " | ".join(cells) + " |"
 
     def refused(self) -> float:
         """Return the largest share of trials in which the reference was called not comparable, in per cent."""
-        return max(100 * words[NOT_COMPARABLE] / self.trials for words in self.words.values())
+        return max(100 * verdicts[Verdict.NOT_COMPARABLE] / self.trials for verdicts in self.verdicts.values())
 
 
-def word_on(verdict: Verdict, measure: str) -> str:
+def verdict_on(judgment: RowJudgment, measure: str) -> Verdict:
     """Return the verdict, or what the rule says of memory (M) or class knowledge (G)."""
-    if measure == "r":
-        return verdict.word
-    finding = verdict.memory if measure == "M" else verdict.class_knowledge
-    words = {"found": FOUND, "over": OVER, "mixed": MIXED, "inconclusive": INCONCLUSIVE}
-    return words.get(finding.judgement.word, "none") if finding else INCONCLUSIVE
+    finding = judgment.memory if measure == "M" else judgment.class_knowledge
+    verdict = judgment.verdict if measure == "r" else finding and finding.verdict
+    return verdict or Verdict.INCONCLUSIVE
 
 
-def cell(words: Counter[str], counted: tuple[str, ...]) -> str:
+def cell(words: Counter[Verdict], counted: tuple[Verdict, ...]) -> str:
     """Return the share of the words that count, in per cent."""
-    if set(words) == {INCONCLUSIVE}:
+    if set(words) == {Verdict.INCONCLUSIVE}:
         return "inc."
     return f"{100 * sum(words[word] for word in counted) / words.total():.1f}"
 

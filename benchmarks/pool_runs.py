@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from retrain_pool import PERTURBATIONS, Floats, Pool
 from residuum.errors import InputError
 from residuum.metrics import summarise
 from residuum.record import Results
-from residuum.reporting import Run
+from residuum.roles import Role, trained_roles
 
 DESIGNS = [(seeds, controls) for seeds in (1, 3, 5) for controls in (1, 2, 4)]
 Names = dict[str, str]  # label -> model of the pool
@@ -66,6 +65,7 @@ def record_of(pool: Pool, perturbation: str, drawn: Drawn, audited: Audited) -> 
         names = [models[label] for models in drawn.models]
         audits = {str(i): audited(i, label, name) for i, name in zip(drawn.groups, names, strict=True)}
         rows[label] = {
+            "role": trained_roles(len(drawn.models[0])).get(label, Role.METHOD),
             "method": label,
             "settings": asdict(pool.experiment.scenario.train),
             "summary": summarise(measured, metrics["retrain"]),
@@ -121,8 +121,3 @@ def interval(value: Floats, error: Floats | float) -> dict[str, list[float]]:
     """Return a curve with its 95 % interval."""
     half = 1.959963984540054 * np.asarray(error)
     return {"value": value.tolist(), "low": (value - half).tolist(), "high": (value + half).tolist()}
-
-
-def as_run(record: Results) -> Run:
-    """Return a record as a run that is in no folder."""
-    return Run(Path(), record.scenario.name, record)

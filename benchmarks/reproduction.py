@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 from benchmarks.published import METRICS, Comparison, compare, load_published
 
 from residuum.experiments.parsing import as_text
-from residuum.record import Spread
-from residuum.reporting import Run
-from residuum.reporting.evidence import Finding, Quantity, find
+from residuum.judging.findings import compare as beside
+from residuum.record import Finding, Quantity, Spread, Verdict
 from residuum.reporting.glossary import GAP
-from residuum.reporting.summary import RowSummary
+from residuum.reporting.summary import RowSummary, summary_of
 from residuum.reporting.wording import estimate_words, figure_words
+from residuum.roles import Role
+from residuum.runs import Run
 
 NOT_RUN = "not run"
 FLAT = 5.0  # points of unlearn accuracy
@@ -45,20 +46,20 @@ class Known:
 
     def __init__(self, run: Run, perturbation: str) -> None:
         self.run, self.perturbation = run, perturbation
-        self.rows = {row.label: row for row in run.summary.rows}
+        self.rows = {row.label: row for row in summary_of(run).rows}
 
     def r(self, label: str) -> Finding | None:
         """Return what is known of r of a row: of this label, or the first with this method."""
         named = (row for row in self.rows.values() if row.row.method == label)
         row = self.rows.get(label) or next(named, None)
-        return find(self.run, row.row, self.perturbation) if row else None
+        return self.run.record.finding(row.label, self.perturbation) if row else None
 
     def gaps(self) -> dict[str, float]:
         """Return the average gap of each method, smallest first."""
         found = {
             label: gap
             for label, row in self.rows.items()
-            if row.kind == "method" and (gap := row.cells[GAP.key].value) is not None
+            if row.role is Role.METHOD and (gap := row.cells[GAP.key].value) is not None
         }
         return dict(sorted(found.items(), key=lambda pair: pair[1]))
 
@@ -79,22 +80,22 @@ def known_part(words: str) -> str:
 
 def told_above(label: str) -> Check:
     """Return whether r of the row is above what re-training explains."""
-    return lambda known: _side(known, label, lambda finding: finding.judgement.word == "found")
+    return lambda known: _side(known, label, lambda finding: finding.verdict is Verdict.FOUND)
 
 
 def told_below(label: str) -> Check:
     """Return whether r of the row is below what re-training explains."""
-    return lambda known: _side(known, label, lambda finding: finding.judgement.word == "over")
+    return lambda known: _side(known, label, lambda finding: finding.verdict is Verdict.OVER_FORGOTTEN)
 
 
 def not_above_at_the_largest(label: str) -> Check:
     """Return whether r of the row at the largest radius is at or below 1, up to what re-training explains."""
-    return lambda known: _side(known, label, lambda f: f.value(-1) <= f.bar(-1)[1], column=-1)
+    return lambda known: _side(known, label, lambda f: f.value(-1) <= f.floor(-1)[1], column=-1)
 
 
 def explained_at_the_smallest(label: str) -> Check:
     """Return whether r of the row at the smallest radius is what re-training explains."""
-    return lambda known: _side(known, label, lambda f: f.bar(1)[0] <= f.value(1) <= f.bar(1)[1], column=1)
+    return lambda known: _side(known, label, lambda f: f.floor(1)[0] <= f.value(1) <= f.floor(1)[1], column=1)
 
 
 def _side(known: Known, label: str, holds: Callable[[Finding], bool], column: int = 0) -> Answer:
@@ -102,11 +103,11 @@ def _side(known: Known, label: str, holds: Callable[[Finding], bool], column: in
     finding, original = known.r(label), known.r("original")
     if finding is None or original is None:
         return Answer(NOT_RUN, None)
-    low, high = finding.bar(column)
-    words = shown(label, finding, column % len(finding.judgement.value))
+    low, high = finding.floor(column)
+    words = shown(label, finding, column % len(finding.values))
     if math.isnan(low):  # one seed with one control
         return Answer(words, None)
-    told = column == 0 and finding.judgement.word in ("found", "over")
+    told = column == 0 and finding.verdict in (Verdict.FOUND, Verdict.OVER_FORGOTTEN)
     blind = low <= original.value(column) <= high and not told
     return Answer(f"{words}; {low:.2f} to {high:.2f}", None if blind else holds(finding))
 
@@ -215,7 +216,7 @@ FINDINGS: dict[str, Check] = {
     "GA over-forgets": told_below("ga"),
     "SSD over-forgets": told_below("ssd"),
     "soft_reset explained by re-training": lambda known: _side(
-        known, "soft_reset", lambda f: f.judgement.word == "none"
+        known, "soft_reset", lambda f: f.verdict is Verdict.NONE_FOUND
     ),
     "soft_reset's average gap at most 1.0": lambda known: _at_most(known, "soft_reset", 1.0),
 }
@@ -232,12 +233,12 @@ def row_lines(known: Known) -> Iterator[str]:
     yield "|---" * 10 + "|"
     for label, row in known.rows.items():
         cells = _figures(known, row, (*ACCURACIES, GAP.key, "cost"), ("r", "G", "M"))
-        yield f"| {label} | {' | '.join(cells)} | {row.verdict.word if row.verdict else ''} |"
+        yield f"| {label} | {' | '.join(cells)} | {row.judgment.verdict if row.judgment else ''} |"
 
 
 def _figures(known: Known, row: RowSummary, keys: Sequence[str], quantities: Sequence[Quantity]) -> list[str]:
     values = [row.cells[key].value for key in keys]
-    parts = [find(known.run, row.row, known.perturbation, quantity) for quantity in quantities]
+    parts = [known.run.record.finding(row.label, known.perturbation, quantity) for quantity in quantities]
     words = ["–" if value is None else f"{value:.1f}" for value in values]
     return words + [known_part(figure_words(part)[0]) if part else "–" for part in parts]
 
@@ -253,7 +254,7 @@ def change_lines(known: Known) -> Iterator[str]:
     for row in known.rows.values():
         alike.setdefault(row.row.method, []).append(row)
     for method, (base, *others) in alike.items():
-        for row in (base, *others) if others and base.kind == "method" else ():
+        for row in (base, *others) if others and base.role is Role.METHOD else ():
             moved = "" if row is base else ", ".join(_moved(known, row, base)) or "nothing"
             cells = [*_figures(known, row, (*ACCURACIES, GAP.key), RATIOS), moved]
             yield f"| {method} | {_differences(row, base)} | {' | '.join(cells)} |"
@@ -263,7 +264,7 @@ def change_lines(known: Known) -> Iterator[str]:
 
 def _range(known: Known, key: str) -> float:
     """Return how far the re-trained models lie apart in an accuracy, a point at least."""
-    values = [row.cells[key].value or 0.0 for row in known.rows.values() if row.kind in ("retrain", "control")]
+    values = [row.cells[key].value or 0.0 for row in known.rows.values() if row.role.retrained]
     return max(LEAST, max(values) - min(values))
 
 
@@ -278,9 +279,9 @@ def _moved(known: Known, row: RowSummary, base: RowSummary) -> Iterator[str]:
         if abs((row.cells[key].value or 0.0) - (base.cells[key].value or 0.0)) > _range(known, key):
             yield key.removesuffix("_accuracy")
     for quantity in RATIOS:
-        own, other = (find(known.run, each.row, known.perturbation, quantity) for each in (row, base))
+        own, other = (beside(known.run.record, r.row, known.perturbation, quantity) for r in (row, base))
         if own and other:
-            judged, step = own.judgement, own.judgement.value[0] - other.judgement.value[0]
+            judged, step = own.judgment, own.judgment.value[0] - other.judgment.value[0]
             if step < judged.low[0] or step > judged.high[0]:
                 yield quantity
 
@@ -324,7 +325,7 @@ def radius_lines(known: Known) -> Iterator[str]:
             same = known.rows[label].curve(known.perturbation, "pooled").value[-len(cells) :]
             cells = [f"{cell} ({r:.2f})" for cell, r in zip(cells, same, strict=True)]
         yield f"| {label} | " + " | ".join(cells) + " |"
-    bars = [first.bar(k) for k in columns]
+    bars = [first.floor(k) for k in columns]
     if not math.isnan(bars[0][0]):
         yield "| *re-training explains* | " + " | ".join(f"{low:.2f} to {high:.2f}" for low, high in bars) + " |"
 

@@ -16,15 +16,14 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pool_runs import DESIGNS, Drawn, Shares, as_run, audit_of, drawn_runs, record_of
+from pool_runs import DESIGNS, Drawn, Shares, audit_of, drawn_runs, record_of
 from retrain_pool import Pool, Rounds
 
-from residuum.record import Results
-from residuum.reporting.stopping import undecided
-from residuum.reporting.verdict import FOUND, MIXED, NOT_COMPARABLE, OVER, judge
+from residuum.judging import judged_record, undecided
+from residuum.record import Results, Verdict
 
 DRAWS = {"gaussian": [13, 25, 50, 100], "pgd": [2, 4, 8, 16]}
-EVIDENCE = (FOUND, OVER, MIXED, NOT_COMPARABLE)
+EVIDENCE = (Verdict.FOUND, Verdict.OVER_FORGOTTEN, Verdict.MIXED, Verdict.NOT_COMPARABLE)
 Ends = dict[str, NDArray[np.int64]]  # label -> the round after which each radius stopped
 
 
@@ -66,18 +65,18 @@ def shares_after(rounds: Rounds, name: str, ends: NDArray[np.int64]) -> Shares:
 
 def line(stopping: Stopping, design: tuple[int, int], many: int) -> list[float]:
     """Return the rates of one design: for either kind of row all draws, stopped, other words; then draws made."""
-    words: dict[str, list[tuple[str, str]]] = {"unlearned": [], "original": []}
+    verdicts: dict[str, list[tuple[Verdict | None, Verdict | None]]] = {"unlearned": [], "original": []}
     spent = []
     for drawn in drawn_runs(stopping.pool, *design, many):
         ends = stopping.stopped(drawn)
         last = {label: np.full_like(end, len(stopping.draws) - 1) for label, end in ends.items()}
-        runs = [as_run(stopping.record(drawn, each)) for each in (last, ends)]
-        for label, found in words.items():
-            found.append((judge(runs[0], label).word, judge(runs[1], label).word))
+        whole, stopped = (judged_record(stopping.record(drawn, rounds)).verdicts for rounds in (last, ends))
+        for label, pairs in verdicts.items():
+            pairs.append((whole[label].verdict, stopped[label].verdict))
         made = [np.take(stopping.draws, end) for end in ends.values()]
         spent.append(np.mean(made) / stopping.draws[-1])
-    rates = [rate for label, counted in (("unlearned", EVIDENCE), ("original", (FOUND,)))
-             for rate in summarised(words[label], counted)]  # fmt: skip
+    rates = [rate for label, counted in (("unlearned", EVIDENCE), ("original", (Verdict.FOUND,)))
+             for rate in summarised(verdicts[label], counted)]  # fmt: skip
     return [*rates, 100 * float(np.mean(spent))]
 
 

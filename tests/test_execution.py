@@ -13,6 +13,7 @@ import pytest
 from residuum import Experiment, Run, report, run
 from residuum.cli import run_command
 from residuum.errors import InputError
+from residuum.reporting import to_frame
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results.md"
 
@@ -27,14 +28,14 @@ def done(tmp_path_factory):
 def test_a_run_is_what_its_folder_holds(done):
     again = Run.load(done.folder)
     assert again.record == done.record
-    assert {label: verdict.word for label, verdict in again.verdicts.items()} == {
-        label: verdict.word for label, verdict in done.verdicts.items()
+    assert {label: verdict.verdict for label, verdict in again.verdicts.items()} == {
+        label: verdict.verdict for label, verdict in done.verdicts.items()
     }
 
 
 def test_the_stored_verdicts_are_those_judged_from_the_numbers(done):
-    assert {label: stored.word for label, stored in done.record.verdicts.items()} == {
-        label: verdict.word for label, verdict in Run.load(done.folder).verdicts.items()
+    assert {label: stored.verdict for label, stored in done.record.verdicts.items()} == {
+        label: verdict.verdict for label, verdict in Run.load(done.folder).verdicts.items()
     }
 
 
@@ -45,22 +46,22 @@ def test_a_run_and_its_folder_give_the_same_report(done, tmp_path):
 
 
 def test_frames_hold_the_tables(done):
-    table = done.to_frame()
+    table = to_frame(done)
     assert list(table["model"]) == ["original", "retrain", "control", "gd"]
     assert table.set_index("model")["test_accuracy"]["gd"] == done.rows["gd"].summary.test_accuracy.mean
-    audits = done.to_frame("audits")
+    audits = to_frame(done, "audits")
     assert len(audits) == 4 * 3
     line = audits[(audits["model"] == "gd") & (audits["radius"] == 0.1)].iloc[0]
     assert line["pooled"] == done.rows["gd"].audits("gaussian")[0].residual_knowledge.pooled[1]
     with pytest.raises(InputError, match="expected a table of results, audits"):
-        done.to_frame("other")
+        to_frame(done, "other")
 
 
 def test_a_run_shows_its_verdicts_in_a_notebook(done):
     assert repr(done).startswith("Run('tiny', 4 rows, 1 seed, folder=")
     for verdict in done.verdicts.values():
-        assert verdict.word in repr(done)
-        assert verdict.word in done._repr_html_()
+        assert verdict.verdict.label in repr(done)
+        assert verdict.verdict.label in done._repr_html_()
 
 
 def documented_command():
@@ -74,7 +75,7 @@ def test_terminal_page_csv_and_run_give_every_row_the_same_verdict(command, tmp_
     assert run_command([*command, "--workers", "1"]) == 0
     printed = capsys.readouterr().out
     folder = next((tmp_path / "runs").iterdir())
-    verdicts = {label: verdict.word for label, verdict in Run.load(folder).verdicts.items()}
+    verdicts = {label: verdict.verdict.label for label, verdict in Run.load(folder).verdicts.items()}
     table = printed.partition("verdicts")[2]
     page = (folder / "report.html").read_text(encoding="utf-8")
     section = page[page.index('<table class="verdicts">') : page.index("</article>")]

@@ -26,10 +26,10 @@ from residuum.experiments.experiment import parse_row
 from residuum.experiments.manifest import Manifest, key_of
 from residuum.experiments.parsing import build_perturbation, override, parse_request
 from residuum.experiments.store import Store
+from residuum.judging import parse_condition
 from residuum.models import build_model, load_weights
 from residuum.models.weights import RECORD, read_manifest
 from residuum.record import Requests, Results
-from residuum.reporting.verdict import parse_condition
 from residuum.types import InputError
 
 GOLDEN = Path(__file__).parent / "golden" / "tiny.json"

@@ -14,7 +14,8 @@ import torch
 from residuum.cli import run_command
 from residuum.record import Results, sealed
 from residuum.reporting import write_report
-from residuum.reporting.run import Run
+from residuum.reporting.summary import summary_of
+from residuum.runs import Run
 
 GOLDEN = Path(__file__).parent / "golden"
 ARGUMENTS = {
@@ -70,10 +71,10 @@ def test_the_golden_record_gives_the_golden_tables_on_any_machine(name, tmp_path
 def test_the_noise_floor_of_the_record_is_the_one_that_the_page_draws(name):
     run = Run(Path(), name, Results.model_validate_json((GOLDEN / f"{name}.json").read_text(encoding="utf-8")))
     for perturbation, floor in run.record.noise_floor.items():
-        drawn = run.summary.floors[perturbation]["pooled"]
+        drawn = summary_of(run).floors[perturbation]["pooled"]
         assert floor.low == pytest.approx(drawn.low)
         assert floor.high == pytest.approx(drawn.high)
-        assert floor.pairs == len(run.seeds) * len(run.record.rows_of("control"))
+        assert floor.pairs == len(run.seeds) * len(run.record.controls)
 
 
 def write_golden_files():

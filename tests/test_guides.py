@@ -52,7 +52,7 @@ def test_every_block_of_a_guide_runs(name, made, tmp_path, monkeypatch, capsys):
     for kind, block in blocks(name):
         run_block(kind, block, space)
     assert all(Path(file).exists() for file in made)
-    verdicts = [verdict.word for verdict in space["proof"].verdicts.values()]
+    verdicts = [verdict.verdict.label for verdict in space["proof"].verdicts.values()]
     assert verdicts[0] in ("residual knowledge found", "inconclusive", "reference not comparable")
     assert capsys.readouterr().out.strip()
 

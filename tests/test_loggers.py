@@ -15,7 +15,7 @@ from residuum.cli import run_command
 from residuum.errors import InputError
 from residuum.loggers import LOGGERS, MLflowLogger, TensorBoardLogger, WandbLogger, log_run, logged_rows, make_logger
 from residuum.record import sealed
-from residuum.reporting import Run
+from residuum.runs import Run
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "digits.json").read_text(encoding="utf-8"))
 

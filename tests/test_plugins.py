@@ -27,6 +27,7 @@ from residuum.experiments.store import Store
 from residuum.models import MODELS, load_weights
 from residuum.perturbations import PERTURBATIONS
 from residuum.plugins import REGISTRIES, Registry, load_plugin
+from residuum.reporting import to_frame
 from residuum.reporting.glossary import MEASURES
 from residuum.testing import check_plugin
 from residuum.types import InputError
@@ -96,7 +97,7 @@ def test_a_run_of_nothing_but_plug_ins(folder):
     lines = csv.DictReader((run.folder / "table.csv").read_text().splitlines())
     (line,) = [line for line in lines if line["model"] == "gentle"]
     assert float(line["best_known_shade"]) == pytest.approx(np.mean(expected[1:]))
-    assert "best_known" in run.to_frame("audits").columns
+    assert "best_known" in to_frame(run, "audits").columns
     kept = json.loads((run.folder / "results.json").read_text())["scenario"]["plugins"]
     assert set(kept) == {"method", "perturbation", "data set", "model", "measure"}
     assert kept["model"]["flat"]["file"] == "own.py"

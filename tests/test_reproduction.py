@@ -48,8 +48,8 @@ def test_every_number_of_a_record_comes_out_of_its_counts(folder):
     assert values.keys() == wanted.keys()
     for where, expected in wanted.items():
         assert_allclose(np.array(values[where], float), np.array(expected, float), rtol=1e-9, err_msg=str(where))
-    assert {label: verdict["word"] for label, verdict in packed["verdicts"].items()} == {
-        label: verdict["word"] for label, verdict in record["verdicts"].items()
+    assert {label: row["verdict"] for label, row in packed["judgments"].items()} == {
+        label: row["verdict"] for label, row in record["judgments"].items()
     }
 
 

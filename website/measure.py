@@ -17,7 +17,7 @@ from pathlib import Path
 from residuum import Experiment, Run, run
 from residuum.components import METHODS
 from residuum.execution import Resources
-from residuum.reporting.evidence import find
+from residuum.reporting.summary import summary_of
 from residuum.reporting.wording import estimate_words, figure_words
 from website import pictures, tables
 
@@ -35,16 +35,16 @@ def measured_run(folder: Path, name: str, scenario: str, methods: str, seeds: li
 
 def lines(done: Run) -> Iterator[dict[str, str]]:
     """Yield a line for each row of a run: accuracies and cost in per cent, r, G and M over all radii, the verdict."""
-    for row in done.summary.rows:
+    for row in summary_of(done).rows:
         cells = {key: row.cells[key].value for key in ("unlearn_accuracy", "test_accuracy", "cost")}
-        found = {quantity: find(done, row.row, done.perturbations[0], quantity) for quantity in QUANTITIES}
+        found = {quantity: done.record.finding(row.label, done.perturbations[0], quantity) for quantity in QUANTITIES}
         yield {
             "scenario": done.name,
             "row": row.label,
             **{key: "" if value is None else f"{value:.1f}" for key, value in cells.items()},
             **{key: estimate_words(f.value(), *f.interval(), f.form) if f else "–" for key, f in found.items()},
             **{f"{key} explained": figure_words(f)[1] if f else "–" for key, f in found.items()},
-            "verdict": row.verdict.word if row.verdict else "",
+            "verdict": str(row.judgment.verdict) if row.judgment else "",
             "seeds": str(len(done.seeds)),
         }
 

@@ -9,9 +9,10 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from residuum import Run
-from residuum.reporting.evidence import find
+from residuum.judging import judged_record
 from residuum.reporting.figures import GREY, INK, STYLE
-from residuum.reporting.summary import COLOURS
+from residuum.reporting.summary import COLOURS, summary_of
+from residuum.roles import Role
 
 BLUE, ORANGE, GREEN = COLOURS[:3]
 NOISE = "gaussian"
@@ -41,8 +42,8 @@ def _axes(width: float = 6.4, panels: int = 1) -> tuple[Figure, list[Any]]:
 def curves(run: Run) -> Figure:
     """Return r over the radius: the original, a method that leaves it, one that does not, and what chance does."""
     figure, (axes,) = _axes()
-    rows, taus = {row.label: row for row in run.summary.rows}, run.summary.taus[NOISE]
-    band = run.summary.floors[NOISE]["pooled"]
+    rows, taus = {row.label: row for row in summary_of(run).rows}, summary_of(run).taus[NOISE]
+    band = summary_of(run).floors[NOISE]["pooled"]
     axes.fill_between(taus, band.low, band.high, color=GREY, alpha=0.3, lw=0, label="what re-training explains")
     axes.axhline(1, color=INK, lw=0.8, ls=":")
     for label, colour in (("original", INK), ("gd", BLUE), ("rurk", ORANGE), ("soft_reset", GREEN)):
@@ -55,7 +56,7 @@ def curves(run: Run) -> Figure:
 def floor(run: Run) -> Figure:
     """Return r of one re-trained model against another, seed by seed, beside the original's."""
     figure, (axes,) = _axes()
-    rows, taus = {row.label: row for row in run.summary.rows}, run.summary.taus[NOISE]
+    rows, taus = {row.label: row for row in summary_of(run).rows}, summary_of(run).taus[NOISE]
     for label, colour in (("control", GREY), ("original", ORANGE)):
         for k, curve in enumerate(rows[label].seed_curves(NOISE, "pooled")):
             name = {"control": "a second re-train", "original": "the original"}[label]
@@ -71,8 +72,8 @@ def planes(class_run: Run, random_run: Run) -> Figure:
     figure, panels = _axes(8.2, 2)
     titles = ("half of the eights forgotten", "5 % of all digits forgotten")
     for axes, run, title in zip(panels, (class_run, random_run), titles, strict=True):
-        for row in sorted(run.summary.rows, key=lambda each: each.kind != "method"):  # baselines on top
-            class_knowledge, memory = (find(run, row.row, NOISE, quantity) for quantity in ("G", "M"))
+        for row in sorted(summary_of(run).rows, key=lambda row: row.role is not Role.METHOD):  # baselines on top
+            class_knowledge, memory = (run.record.finding(row.label, NOISE, quantity) for quantity in ("G", "M"))
             if class_knowledge is None or memory is None:
                 continue
             colour = {"original": ORANGE, "retrain": INK, "control": GREY}.get(row.label, BLUE)
@@ -80,9 +81,9 @@ def planes(class_run: Run, random_run: Run) -> Figure:
             axes.plot(*place, "o", color=colour, ms=5, alpha=0.8)
             if row.label in ("original", "retrain"):
                 axes.annotate(row.label, place, (6, -3), textcoords="offset points", fontsize=8)
-        bar = find(run, run.rows["retrain"], NOISE, "M")
-        if bar is not None:
-            axes.axhspan(*bar.bar(), color=GREY, alpha=0.25, lw=0)
+        reference = run.record.finding("retrain", NOISE, "M")
+        if reference is not None:
+            axes.axhspan(*reference.floor(), color=GREY, alpha=0.25, lw=0)
         axes.axvline(1, color=INK, lw=0.8, ls=":")
         axes.axhline(1, color=INK, lw=0.8, ls=":")
         axes.set(
@@ -100,14 +101,14 @@ def power(run: Run) -> Figure:
     figure, (axes,) = _axes()
     counts = list(range(2, len(run.seeds) + 1))
     smallest = [
-        judged.smallest if (judged := find(part, part.rows["original"], NOISE)) else float("nan")
+        finding.smallest if (finding := part.record.finding("original", NOISE)) else float("nan")
         for part in (first_seeds(run, k) for k in counts)
     ]
     axes.plot(counts, smallest, marker="o", color=INK, label="smallest r found with 80 % power")
     for label, colour in (("original", ORANGE), ("gd", BLUE)):
-        judged = find(run, run.rows[label], NOISE)
-        assert judged is not None
-        axes.axhline(judged.value(), color=colour, lw=1.2, ls="--", label=f"{label}: r = {judged.value():.2f}")
+        finding = run.record.finding(label, NOISE)
+        assert finding is not None
+        axes.axhline(finding.value(), color=colour, lw=1.2, ls="--", label=f"{label}: r = {finding.value():.2f}")
     axes.set(xlabel="seeds (a re-train and a control each)", ylabel="r over all radii", xticks=counts)
     axes.legend(fontsize=8)
     return figure
@@ -120,4 +121,4 @@ def first_seeds(run: Run, k: int) -> Run:
         label: row.model_copy(update={"per_seed": {str(seed): row.per_seed[str(seed)] for seed in seeds}})
         for label, row in run.record.methods.items()
     }
-    return Run(run.folder, run.name, run.record.model_copy(update={"seeds": seeds, "methods": methods}))
+    return Run(run.folder, run.name, judged_record(run.record.model_copy(update={"seeds": seeds, "methods": methods})))

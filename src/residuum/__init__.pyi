@@ -13,9 +13,10 @@ from residuum.methods import unlearn as unlearn
 from residuum.metrics import evaluate as evaluate
 from residuum.models import build_model as build_model
 from residuum.models import wrap as wrap
-from residuum.reporting import Run as Run
 from residuum.reporting import report as report
+from residuum.reporting import to_frame as to_frame
 from residuum.request import Request as Request
+from residuum.runs import Run as Run
 from residuum.training import Recipe as Recipe
 from residuum.training import train as train
 from residuum.tuning import tune as tune

@@ -15,16 +15,12 @@ from residuum.engines import end_with_the_leader, engine
 from residuum.errors import InputError, say, traceback_kept
 from residuum.experiments import Experiment, Result, Stage, claim_folder, plan, run_all, write_requests, write_run
 from residuum.experiments.estimates import WorkLeft, work_left
-from residuum.experiments.planning import Outline, RowError, SeedPlan, Undecided, forget_lines, outline
-from residuum.experiments.results import results_record
+from residuum.experiments.planning import Outline, RowError, SeedPlan, forget_lines, outline
 from residuum.experiments.runner import Report
 from residuum.experiments.store import Store
 from residuum.parallel import SINGLE_PROCESS, Team, make_team
 from residuum.record import Requests, Results, Stored
-from residuum.reporting.run import Run, load_runs
-from residuum.reporting.stopping import undecided
-from residuum.reporting.verdict import with_verdicts
-from residuum.reporting.writing import write_report
+from residuum.runs import Run, load_runs
 
 STORE = Path(".residuum/store")
 RUNS = Path("runs")
@@ -80,10 +76,6 @@ class RequestsRun:
         """The run of each request, in order."""
         return load_runs([self.folder / request.folder for request in self.record.requests])
 
-    def report(self, **options: Any) -> list[Path]:  # noqa: ANN401 (those of write_report)
-        """Write index.html and requests.csv, and each request's report; options as `write_report`."""
-        return write_report(self.folder, **options)
-
 
 def run(
     experiment: Experiment,
@@ -107,8 +99,8 @@ def run(
         gallery: write pictures of forgotten samples; default: of public data sets only.
 
     Returns:
-        The run: `.report()` writes the page, `.verdicts` and `.to_frame()` have what came out. A row whose method
-        failed is in `.record.failed` with the reason; the others are finished without it.
+        The run: `report(run)` writes the page, `run.verdicts` and `to_frame(run)` have what came out. A row whose
+        method failed is in `.record.failed` with the reason; the others are finished without it.
 
     Example:
         >>> import tempfile
@@ -119,7 +111,7 @@ def run(
     """
     folder = Path(out) if out is not None else RUNS / experiment.scenario.name
     steps, results = _computed([experiment], folder, Results, store, executor, resources, progress)
-    record = write_run(steps[0], results[0], folder, with_verdicts, gallery=gallery)
+    record = write_run(steps[0], results[0], folder, gallery=gallery)
     return Run(folder, experiment.scenario.name, record)
 
 
@@ -136,7 +128,7 @@ def run_requests(
     """
     folder = Path(out) if out is not None else RUNS / f"{experiment.scenario.name}-requests"
     steps, results = _computed(experiment.steps, folder, Requests, **options)
-    return RequestsRun(folder, write_requests(steps, results, folder, with_verdicts, gallery=gallery))
+    return RequestsRun(folder, write_requests(steps, results, folder, gallery=gallery))
 
 
 def plan_lines(
@@ -186,7 +178,7 @@ def _computed(
     team.launch()
     steps = [_computed_on(experiment, team) for experiment in experiments]
     if not team.leads:
-        _surviving(steps, lambda left: run_all(left, store=store, team=team, judge=_go_on), team)
+        _surviving(steps, lambda left: run_all(left, store=store, team=team), team)
         team.end()
         raise SystemExit(0)
     steps, plans = _surviving(steps, _plans)
@@ -206,7 +198,7 @@ def _computed(
 
             def computed(left: list[Experiment]) -> list[list[Result]]:
                 known = plans if left is steps else None
-                return run_all(left, store=store, executor=pool, report=report, plans=known, team=team, judge=_go_on)
+                return run_all(left, store=store, executor=pool, report=report, plans=known, team=team)
 
             survivors, results = _surviving(steps, computed, team)
     team.end()
@@ -229,11 +221,6 @@ def _surviving(
             if team.leads:
                 say(f"{error}; {traceback_kept(error)}")
             steps = left
-
-
-def _go_on(experiment: Experiment, results: Sequence[Result]) -> Undecided:
-    """Return the rows and radii that need more draws before their verdict is certain."""
-    return undecided(results_record(experiment, results), experiment.scenario.audit.draws or 0)
 
 
 @contextmanager

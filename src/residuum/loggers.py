@@ -17,8 +17,8 @@ from typing import Any, Protocol
 from residuum.errors import InputError, unknown_name
 from residuum.reporting.exports import csv_lines
 from residuum.reporting.glossary import MEASURES
-from residuum.reporting.run import Run
-from residuum.reporting.summary import RowSummary
+from residuum.reporting.summary import RowSummary, summary_of
+from residuum.runs import Run
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,14 @@ def log_run(run: Run, logger: Logger) -> None:
 
 def logged_rows(run: Run) -> Iterator[LoggedRow]:
     """Yield the rows of a run with what results.json holds of them."""
-    for row, line in zip(run.summary.rows, csv_lines(run), strict=True):
-        words = {key: str(line[key]) for key in ("method", "kind", "verdict") if line[key] is not None}
+    for row, line in zip(summary_of(run).rows, csv_lines(run), strict=True):
+        words = {key: str(line[key]) for key in ("method", "role", "verdict") if line[key] is not None}
         values = {key: float(value) for key, value in line.items() if isinstance(value, int | float)}
         yield LoggedRow(run.name, row.label, row.row.settings, words, values, dict(_curves(run, row)))
 
 
 def _curves(run: Run, row: RowSummary) -> Iterator[tuple[str, list[float | None]]]:
-    for perturbation, taus in run.summary.taus.items():
+    for perturbation, taus in summary_of(run).taus.items():
         if not row.row.audits(perturbation):
             continue
         yield f"{perturbation}/radius", list(taus)

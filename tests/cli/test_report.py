@@ -9,7 +9,9 @@ import typer
 from typer.testing import CliRunner
 
 from residuum.cli.report import report_runs
-from residuum.record import sealed
+from residuum.judging import judged_record
+from residuum.record import Results
+from residuum.roles import Role, trained_roles
 from residuum.types import InputError
 
 app = typer.Typer()
@@ -34,13 +36,16 @@ def folder(tmp_path):
     row = {"per_seed": {"1": {"audits": {"gaussian": audit}, "passes": 1, "metrics": METRICS}}}
     floor = {"taus": [0.0, 0.1], "low": [1.0, 0.9], "high": [1.0, 1.1], "pairs": 1}
     record = {
-        "schema": "residuum.results/1",
+        "schema": "residuum.results/2",
         "scenario": {"name": "small", "form": "sample", "settings": {}},
         "seeds": [1],
         "noise_floor": {"gaussian": floor},
-        "methods": {name: {"method": name, "summary": {}, **row} for name in ("retrain", "control", "gd")},
+        "methods": {
+            name: {"role": trained_roles(1).get(name, Role.METHOD), "method": name, "summary": {}, **row}
+            for name in ("retrain", "control", "gd")
+        },
     }
-    (tmp_path / "results.json").write_text(json.dumps(sealed(record)))
+    (tmp_path / "results.json").write_text(judged_record(Results.model_validate(record)).text())
     return tmp_path
 
 

@@ -8,7 +8,6 @@ from residuum.experiments import Experiment, Stage, run_all, write_run
 from residuum.experiments.settings import DataSettings, ForgetSettings, StageSettings
 from residuum.experiments.stages import STAGES
 from residuum.experiments.store import Store
-from residuum.reporting.verdict import with_verdicts
 
 QUICK = {
     "data.train_size": 200,
@@ -32,7 +31,7 @@ def quick():
 def finished(quick, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     results = run_all([quick], store=folder / "store")[0]
-    return write_run(quick, results, folder / "out", with_verdicts).as_dict(), folder, results
+    return write_run(quick, results, folder / "out").as_dict(), folder, results
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import pytest
 
 from residuum import Run
 from residuum.cli import run_command
-from residuum.reporting.verdict import NOT_COMPARABLE
+from residuum.record import Verdict
 
 pytestmark = pytest.mark.long
 
@@ -87,5 +87,5 @@ def test_a_re_train_with_a_tenth_of_the_epochs_is_not_comparable_unless_accepted
     folders = ["--out", str(tmp_path), "--store", str(demo_folder.parent / "store")]
     assert run_command(["run", "digits", *short, *folders]) == 0
     run = Run.load(tmp_path)
-    assert {"retain fit", "utility"} & {gate.name for gate in run.gates if not gate.passed}
-    assert (run.verdicts["gd"].word == NOT_COMPARABLE) is not accepted
+    assert {"retain fit", "utility"} & {gate.name for gate in run.record.gates if not gate.passed}
+    assert (run.verdicts["gd"].verdict is Verdict.NOT_COMPARABLE) is not accepted

@@ -23,7 +23,6 @@ from residuum.experiments import Experiment, plan, run_all, runner
 from residuum.experiments.planning import outline
 from residuum.experiments.results import results_record
 from residuum.parallel import make_team
-from residuum.reporting.verdict import with_verdicts
 from residuum.types import InputError
 
 
@@ -43,7 +42,7 @@ def test_one_worker_needs_no_executor():
 def test_two_processes_give_the_same_record(finished, quick, tmp_path):
     with engine(workers=2) as executor:
         results = run_all([quick], store=tmp_path / "store", executor=executor)[0]
-    assert without_times(with_verdicts(results_record(quick, results)).as_dict()) == without_times(finished[0])
+    assert without_times(results_record(quick, results).as_dict()) == without_times(finished[0])
 
 
 def test_two_processes_compute_in_the_precision_of_the_run(tmp_path):
@@ -294,7 +293,7 @@ def test_a_cluster_gives_the_same_record_even_if_a_worker_dies(killed, cluster, 
 
     with engine(cluster=address) as executor:
         results = run_all([quick], store=tmp_path / "store", executor=executor, report=report)[0]
-    assert without_times(with_verdicts(results_record(quick, results)).as_dict()) == without_times(finished[0])
+    assert without_times(results_record(quick, results).as_dict()) == without_times(finished[0])
     assert len(done) == 22
 
 

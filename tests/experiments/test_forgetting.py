@@ -20,7 +20,7 @@ from residuum.experiments.forgetting import forget
 from residuum.experiments.known_runs import known_runs
 from residuum.experiments.scratch import write_ids
 from residuum.files import ASIDE
-from residuum.reporting import Run, write_report
+from residuum.reporting import report, write_report
 from residuum.run_folder import hashes, note_pack
 from residuum.types import InputError, ResiduumWarning
 
@@ -304,7 +304,7 @@ def test_a_planted_note_removes_nothing(copied, with_record, tmp_path_factory, c
         (victim / name).parent.mkdir(parents=True, exist_ok=True)
         (victim / name).write_text("mine")
     if with_record:
-        record = {"schema": "residuum.results/1", "files": {"models/1/best.safetensors": "0" * 64}}
+        record = {"schema": "residuum.results/2", "files": {"models/1/best.safetensors": "0" * 64}}
         (victim / "results.json").write_text(json.dumps(record))
     before = hashes(victim)
     note = next((folder / "store" / "runs").iterdir())
@@ -348,7 +348,7 @@ def test_reports_and_cards_that_were_written_elsewhere_are_named(copied, tmp_pat
     assert run_command(["report", str(folder / "class"), str(folder / "ids" / "request-1"), "--out", "both"]) == 0
     assert run_command(["report", str(folder / "ids"), "--out", "sequence"]) == 0
     assert run_command(["export", "card", str(folder / "class"), "gd", "--out", "card"]) == 0
-    Run.load(folder / "class").report(page="page.html")
+    report(folder / "class", page="page.html")
     capsys.readouterr()
     assert run_command(["forget", sample_id, "--runs", "--store", str(folder / "store")]) == 0
     said = capsys.readouterr().out

@@ -13,8 +13,7 @@ from residuum.experiments.pretrained import KnownFile, find_manifest
 from residuum.experiments.stages import INITIAL
 from residuum.experiments.store import Store
 from residuum.models import build_model, save_weights
-from residuum.reporting import Run
-from residuum.reporting.verdict import INCONCLUSIVE, NOT_COMPARABLE, with_verdicts
+from residuum.runs import Run
 from residuum.types import InputError
 
 FAST = {"train.epochs": 1, "relearn.epochs": 0, "audit.draws": 2, "audit.taus.gaussian": [0.0, 0.1]}
@@ -115,12 +114,12 @@ def test_the_audit_doubts_a_reference_that_saw_the_forgotten_samples(weights, tm
     forgotten = tiny(weights).splits().forget.ids
     leaky = manifest(tmp_path / "leaky.json", seen_ids=list(forgotten[:2]))
     clean = manifest(tmp_path / "clean.json", unseen_ids=list(forgotten))
-    for file, doubted, word in ((leaky, True, NOT_COMPARABLE), (clean, False, INCONCLUSIVE)):
+    for file, doubted, word in ((leaky, True, "NOT_COMPARABLE"), (clean, False, "INCONCLUSIVE")):
         experiment = tiny(weights, manifest=file)
         results = run_all([experiment], store=tmp_path / "store")[0]
-        record = write_run(experiment, results, tmp_path / file.stem, conclude=with_verdicts).as_dict()
-        assert {verdict["word"] for verdict in record["verdicts"].values()} == {word}
-        gates = {gate.name: gate.passed for gate in Run.load(tmp_path / file.stem).gates}
+        record = write_run(experiment, results, tmp_path / file.stem).as_dict()
+        assert {row["verdict"] for row in record["judgments"].values()} == {word, None}
+        gates = {gate.name: gate.passed for gate in Run.load(tmp_path / file.stem).record.gates}
         assert gates["seen"] is not doubted
         assert any("seen 2 of" in text and "pre-training" in text for text in record["warnings"]) == doubted
         assert not any("no manifest" in text for text in record["warnings"])

@@ -15,6 +15,7 @@ from residuum.experiments import Experiment, plan
 from residuum.experiments.estimates import work_left
 from residuum.models import forward, load_weights
 from residuum.record import Results
+from residuum.reporting import report
 from residuum.types import InputError
 
 SMALL = {
@@ -41,7 +42,7 @@ def asked():
 def finished(asked, tmp_path_factory):
     folder = tmp_path_factory.mktemp("probes")
     done = run(asked, store=folder / "store", out=folder / "out")
-    done.report()
+    report(done)
     return done, folder
 
 

@@ -23,8 +23,8 @@ from residuum.experiments.stages import INITIAL, measured
 from residuum.experiments.store import Store
 from residuum.methods import METHODS, Origin, unlearn
 from residuum.models import head_of, load_weights
-from residuum.reporting.run import Run
-from residuum.reporting.verdict import with_verdicts
+from residuum.reporting.summary import summary_of
+from residuum.runs import Run
 from residuum.types import InputError, child_seed
 
 QUICK = {
@@ -233,8 +233,8 @@ def test_the_record_has_a_run_for_each_request_and_follows_the_first(everything,
 def test_the_sequence_and_the_page_of_each_request_show_one_noise_floor(tmp_path):
     steps = chain(FIRST, SECOND, rows="gd", seeds=(1, 2)).steps
     results = run_all(steps, store=tmp_path / "store")
-    for request in write_requests(steps, results, tmp_path / "out", with_verdicts).requests:
-        drawn = Run.load(tmp_path / "out" / request.folder).summary.floors["gaussian"]["pooled"]
+    for request in write_requests(steps, results, tmp_path / "out").requests:
+        drawn = summary_of(Run.load(tmp_path / "out" / request.folder)).floors["gaussian"]["pooled"]
         assert (request.noise_floor["gaussian"].low, request.noise_floor["gaussian"].high) == (drawn.low, drawn.high)
 
 

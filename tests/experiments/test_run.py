@@ -17,13 +17,11 @@ from residuum.errors import MethodError
 from residuum.experiments import Experiment, claim_folder, plan, run_all, write_run
 from residuum.experiments.estimates import work_left
 from residuum.experiments.planning import outline
-from residuum.experiments.results import merged_warnings, results_record
-from residuum.experiments.runner import Result
+from residuum.experiments.results import Result, merged_warnings, results_record
 from residuum.experiments.stages import measured
 from residuum.experiments.store import Store
 from residuum.metrics import accuracies
 from residuum.models import load_weights
-from residuum.reporting.verdict import with_verdicts
 from residuum.types import InputError, ResiduumWarning
 
 LABELS = ["original", "retrain", "control", "gd", "loud"]
@@ -40,7 +38,7 @@ def without_times(value):
 def test_results_json_has_the_documented_shape(finished):
     record, folder, _ = finished
     assert record == json.loads((folder / "out" / "results.json").read_text())
-    assert record["schema"] == "residuum.results/1"
+    assert record["schema"] == "residuum.results/2"
     assert list(record["methods"]) == LABELS
     assert record["seeds"] == [1, 2]
     assert record["scenario"]["form"] == "sample"
@@ -140,7 +138,7 @@ def test_a_second_run_elsewhere_gives_the_same_record_but_for_times(finished, qu
     record, _, _ = finished
     with ThreadPoolExecutor(2) as executor:
         results = run_all([quick], store=tmp_path / "store", executor=executor)[0]
-    assert without_times(with_verdicts(results_record(quick, results)).as_dict()) == without_times(record)
+    assert without_times(results_record(quick, results).as_dict()) == without_times(record)
 
 
 def test_running_again_computes_nothing(finished, quick, monkeypatch):

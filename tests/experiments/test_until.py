@@ -9,7 +9,7 @@ from residuum.auditing import Counts
 from residuum.cli.options import LongStudy
 from residuum.cli.run import more_overrides
 from residuum.engines import engine
-from residuum.experiments import plan, run_all
+from residuum.experiments import plan, run_all, runner
 from residuum.experiments.results import results_record
 from residuum.record import Results
 from residuum.types import InputError
@@ -28,10 +28,17 @@ def experiment(quick):
     return make
 
 
-def go_on(asked, results):
+def go_on(record, most):
     """Let gd go on to the end, at radius 0.2 alone after the second round."""
-    done = max(results[0].audits["gaussian"]["draws"])
+    done = max(record.methods["original"].audits("gaussian")[0].draws)
     return {"gaussian": (["original", "retrain", "control", "gd"], [0.2] if done > 2 else [0.1, 0.2])}
+
+
+def run_until(asked, store, undecided=go_on, **options):
+    """Run with another judge of what goes on."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "undecided", undecided)
+        return run_all([asked], store=store, **options)[0]
 
 
 def counts(results, kind="counts"):
@@ -45,7 +52,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def stopped(experiment, store):
-    return run_all([experiment(until="verdict")], store=store, judge=go_on)[0]
+    return run_until(experiment(until="verdict"), store)
 
 
 def test_rows_and_radii_that_go_on_have_all_draws_and_the_others_what_they_had(stopped):
@@ -77,7 +84,7 @@ def test_measures_follow_from_the_counts_of_all_rounds(experiment, stopped, stor
 
 def test_finished_rounds_are_taken_from_the_store(experiment, stopped, store):
     log = (store / "log.txt").read_text()
-    again = run_all([experiment(until="verdict")], store=store, judge=go_on)[0]
+    again = run_until(experiment(until="verdict"), store)
     assert (store / "log.txt").read_text() == log
     assert again == stopped
 
@@ -85,7 +92,7 @@ def test_finished_rounds_are_taken_from_the_store(experiment, stopped, store):
 @pytest.mark.long
 def test_two_workers_count_the_same(experiment, stopped, tmp_path):
     with engine(2) as pool:
-        other = run_all([experiment(until="verdict")], store=tmp_path / "store", executor=pool, judge=go_on)[0]
+        other = run_until(experiment(until="verdict"), tmp_path / "store", executor=pool)
     assert counts(other) == counts(stopped)
     assert [result.audits for result in other] == [result.audits for result in stopped]
 
@@ -98,7 +105,7 @@ def test_the_first_round_shares_its_stage_with_a_plain_audit(experiment):
 def test_a_run_stops_by_its_verdicts_and_gives_those_of_all_draws(experiment, store, tmp_path):
     until = execution.run(experiment(until="verdict"), store=store, out=tmp_path / "until")
     whole = execution.run(experiment(), store=store, out=tmp_path / "whole")
-    words = [{label: verdict.word for label, verdict in each.verdicts.items()} for each in (until, whole)]
+    words = [{label: verdict.verdict for label, verdict in each.verdicts.items()} for each in (until, whole)]
     assert words[0] == words[1]
     made, all_draws = (sum(sum(a.draws) for *_, a in each.record.each_audit()) for each in (until, whole))
     assert made < all_draws
@@ -114,17 +121,10 @@ def test_few_draws_are_warned_of_only_where_they_stayed_few(experiment, stopped,
     assert any("2 draws are too few" in text for text in few(run_all([experiment(2)], store=store)[0]))
     assert any("2 draws are too few" in text for text in few(stopped))  # of the row that stopped
 
-    def everything(asked, results):
-        return {"gaussian": (list(asked.labels), [0.1, 0.2])}
+    def everything(record, most):
+        return {"gaussian": (list(record.methods), [0.1, 0.2])}
 
-    assert not any(
-        "2 draws" in t for t in few(run_all([experiment(until="verdict")], store=store, judge=everything)[0])
-    )
-
-
-def test_the_runner_does_not_judge(experiment, store):
-    with pytest.raises(InputError, match="expected a judge for audits until the verdict"):
-        run_all([experiment(until="verdict")], store=store)[0]
+    assert not any("2 draws" in t for t in few(run_until(experiment(until="verdict"), store, everything)))
 
 
 def test_until_and_a_half_width_exclude_each_other():

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from tests.request.conftest import MEAN, STD, HerNet, case  # noqa: F401 (a fixture)
 
 from residuum import wrap
-from residuum.pack import verify
+from residuum.pack import pack, verify
 from residuum.pack.verifying import STATED
 
 
@@ -22,7 +22,7 @@ def test_a_request_on_an_own_network_is_packed_and_verified(case, tmp_path):  # 
     request = case.request()
     done = request.unlearn(case.model, "gd:epochs=1", seed=1)
     proof = request.audit(case.model, done, controls=2, draws=10, taus=[0, 0.1], out=tmp_path / "run")
-    packed = proof.pack(tmp_path / "evidence.zip", splits=request.splits)
+    packed = pack(proof, tmp_path / "evidence.zip", splits=request.splits)
     assert verify(packed.file).sound
     given = {"models": proof.folder, "splits": request.splits, "key": packed.key, "cells": 5, "number": 4}
     assert any("give load=" in text for text in verify(packed.file, **given).not_checked)

@@ -169,7 +169,7 @@ def number(record):
 
 
 def word(record):
-    record["verdicts"]["gd"]["word"] = "no residual knowledge found at this precision"
+    record["judgments"]["gd"]["verdict"] = "NONE_FOUND"
 
 
 def threshold(manifest):
@@ -177,7 +177,7 @@ def threshold(manifest):
 
 
 def verdict(manifest):
-    manifest["verdict"]["gd"] = "over-forgotten"
+    manifest["verdict"]["gd"] = "OVER_FORGOTTEN"
 
 
 def gate(manifest):
@@ -198,7 +198,7 @@ def noise(record):
     ("name", "change", "named"),
     [
         ("results.json", number, "methods.gd.per_seed.1.audits.gaussian.residual_knowledge.pooled.1"),
-        ("results.json", word, "verdicts.gd.word"),
+        ("results.json", word, "judgments.gd.verdict"),
         ("results.json", noise, "the check value of the noise is not that of its seed"),
         ("manifest.json", threshold, "manifest.json.thresholds.error: the pack says 0.5"),
         ("manifest.json", verdict, "manifest.json.verdict.gd"),
@@ -455,7 +455,7 @@ def test_the_key_is_made_once_for_its_owner_alone(made, tmp_path):
 
 
 def test_a_run_packs_itself(made, tmp_path):
-    packed = Run.load(made / "run").pack(tmp_path / "mine.zip", received="2026-11-01", delete_by="2027-11-01")
+    packed = pack(made / "run", tmp_path / "mine.zip", received="2026-11-01", delete_by="2027-11-01")
     manifest = json.loads(contents(packed.file)["manifest.json"])
     assert (manifest["request"]["received"], manifest["request"]["delete_pack_by"]) == ("2026-11-01", "2027-11-01")
     assert packed.seal == manifest["seal"]
@@ -740,7 +740,7 @@ def test_a_row_that_is_called_after_a_class_of_own_data_is_refused(made, tmp_pat
     content["methods"] = {
         {"gd": "without Person Number8"}.get(label, label): row for label, row in content["methods"].items()
     }
-    content |= {"verdicts": {}, "files": {}}
+    content |= {"judgments": {}, "files": {}}
     (run / "results.json").write_text(json.dumps(sealed(content)))
     with pytest.raises(InputError, match="names the class 'Person Number8'"):
         pack(run, tmp_path / "own.zip")

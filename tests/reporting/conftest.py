@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from dataclasses import dataclass, field
@@ -13,10 +12,11 @@ import pytest
 from residuum.auditing.counts import Counts
 from residuum.auditing.measures import measure
 from residuum.data import DATASETS
+from residuum.judging import judged_record
 from residuum.metrics.accuracy import summarise
-from residuum.record import Results, sealed
-from residuum.reporting.run import Run, load_runs
-from residuum.reporting.verdict import with_verdicts
+from residuum.record import Results
+from residuum.roles import Role, trained_roles
+from residuum.runs import Run, load_runs
 
 TAUS = [0.0, 0.1, 0.2]
 HOSTILE_CLASS = "<script>alert(1)</script>"
@@ -138,6 +138,7 @@ def write_made(made, folder):
                 "audits": audits,
             }
         methods[label] = {
+            "role": trained_roles(9).get(label, Role.METHOD),
             "method": label,
             "settings": {"lr": 0.1},
             "summary": summarise(metrics[label], metrics["retrain"]),
@@ -147,7 +148,7 @@ def write_made(made, folder):
             for seed in made.seeds:
                 write_gallery(made, folder / "gallery", seed)
     record = {
-        "schema": "residuum.results/1",
+        "schema": Results.SCHEMA,
         "created": "2026-01-01T00:00:00+00:00",
         "versions": {"residuum": "0.1.0"},
         "scenario": {
@@ -167,17 +168,15 @@ def write_made(made, folder):
         "notes": [],
         "methods": methods,
     }
-    floors = with_verdicts(Results.model_validate(record)).as_dict()["noise_floor"]
-    record["noise_floor"] = floors
-    (folder / "results.json").write_text(json.dumps(sealed(record), allow_nan=False))
+    (folder / "results.json").write_text(judged_record(Results.model_validate(record)).text())
     return folder
 
 
 def changed(run, edit):
-    """Return the run with its record, as plain values, edited."""
+    """Return the run with its record, as plain values, edited, and judged as it then is."""
     record = run.record.as_dict()
     edit(record)
-    return Run(run.folder, run.name, Results.model_validate(record))
+    return Run(run.folder, run.name, judged_record(Results.model_validate(record)))
 
 
 def file_label(label):

@@ -9,8 +9,8 @@ import pytest
 from residuum.reporting.gallery import gallery_of
 from residuum.reporting.page import page_text
 from residuum.reporting.plots import picture_of
-from residuum.reporting.run import load_runs
 from residuum.reporting.samples import samples_of
+from residuum.runs import load_runs
 
 OVERFLOWING = """[...document.querySelectorAll('main *')]
     .filter(e => e.getBoundingClientRect().right > 391 && !e.closest('.scroll, pre, svg, .hidden'))
@@ -253,7 +253,7 @@ def test_every_verdict_is_read_off_the_first_screen(open_page, demo_run):
     assert rows.count() == len(demo_run.verdicts) == 13
     for row in rows.all():
         label = row.locator(".name").inner_text()
-        assert demo_run.verdicts[label].word in row.locator(".badge").inner_text()
+        assert demo_run.verdicts[label].verdict.label in row.locator(".badge").inner_text()
         places = [part.bounding_box() for part in (row, row.locator(".badge"), row.locator("svg"))]
         assert all(place["y"] + place["height"] <= 900 for place in places)
     assert page.locator(".advice").bounding_box()["y"] <= 900

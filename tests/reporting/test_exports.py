@@ -12,6 +12,7 @@ import pytest
 
 from residuum.reporting.exports import csv_table, latex_table, latex_text
 from residuum.reporting.glossary import METRICS
+from residuum.reporting.summary import summary_of
 
 METRIC_NAMES = [column.key for column in METRICS]
 
@@ -53,7 +54,7 @@ def test_a_time_beyond_the_cap_is_censored_everywhere(make_run, change):
         record["methods"]["gd"]["summary"]["relearn_epochs"] = {"median": None, "censored": 3, "n": 3}
 
     run = change(make_run(), censored)
-    gd = next(row for row in run.summary.rows if row.label == "gd")
+    gd = next(row for row in summary_of(run).rows if row.label == "gd")
     assert gd.cells["relearn_epochs"].text == "> cap"
     assert gd.cells["relearn_epochs"].value == float("inf")
     line = next(line for line in csv.DictReader(io.StringIO(csv_table([run]))) if line["model"] == "gd")
@@ -61,7 +62,7 @@ def test_a_time_beyond_the_cap_is_censored_everywhere(make_run, change):
 
 
 def test_only_methods_can_be_best_and_a_shared_best_marks_none(make_run):
-    rows = {row.label: row for row in make_run().summary.rows}
+    rows = {row.label: row for row in summary_of(make_run()).rows}
     assert not any(cell.best for label in ("original", "retrain", "control") for cell in rows[label].cells.values())
     assert not any(rows[label].cells["retain_accuracy"].best for label in rows)
 
@@ -94,13 +95,13 @@ def test_an_attack_that_gives_one_answer_has_no_number(make_run, change, value, 
             seed["metrics"]["mia_accuracy"] = value
 
     run = change(make_run(), one_answer)
-    cell = next(row for row in run.summary.rows if row.label == "gd").cells["mia_accuracy"]
+    cell = next(row for row in summary_of(run).rows if row.label == "gd").cells["mia_accuracy"]
     assert (cell.value, cell.text, cell.note) == (None, "–", f"attack calls every sample {shown}")
     line = next(line for line in csv.DictReader(io.StringIO(csv_table([run]))) if line["model"] == "gd")
     assert line["mia_accuracy"] == line["mia_accuracy_gap"] == ""
     assert run.rows["gd"].per_seed["1"].metrics.mia_accuracy == value
     some = change(run, lambda record: record["methods"]["gd"]["per_seed"]["1"]["metrics"].update(mia_accuracy=50.0))
-    assert next(row for row in some.summary.rows if row.label == "gd").cells["mia_accuracy"].value is not None
+    assert next(row for row in summary_of(some).rows if row.label == "gd").cells["mia_accuracy"].value is not None
 
 
 def test_a_forgotten_class_called_unseen_is_a_number(make_run, change):
@@ -109,4 +110,4 @@ def test_a_forgotten_class_called_unseen_is_a_number(make_run, change):
             seed["metrics"]["mia_accuracy"] = 100.0
 
     run = change(make_run(form="class"), unseen)
-    assert next(row for row in run.summary.rows if row.label == "gd").cells["mia_accuracy"].value is not None
+    assert next(row for row in summary_of(run).rows if row.label == "gd").cells["mia_accuracy"].value is not None

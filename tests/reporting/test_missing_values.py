@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from residuum.cli.run import print_run
-from residuum.record import sealed
-from residuum.reporting import Run
+from residuum.judging import judged_record
+from residuum.record import Results
+from residuum.reporting import report
+from residuum.runs import Run
 
 RUN = json.loads((Path(__file__).parents[1] / "golden" / "tiny.json").read_text())
 RATIOS = {"pooled", "low", "high", "mean_of_ratios", "smoothed", "bootstrap_low", "bootstrap_high"}
@@ -29,7 +31,7 @@ def without(node, keys):
 
 
 def rows(keep):
-    return RUN | {"methods": {label: row for label, row in RUN["methods"].items() if keep(label)}, "verdicts": {}}
+    return RUN | {"methods": {label: row for label, row in RUN["methods"].items() if keep(label)}}
 
 
 CASES = {
@@ -51,9 +53,9 @@ CASES = {
 def test_what_is_missing_is_a_dash(case, form, tmp_path, capsys):
     record = json.loads(json.dumps(CASES[case]()))
     record["scenario"]["form"] = form
-    (tmp_path / "results.json").write_text(json.dumps(sealed(record)))
+    (tmp_path / "results.json").write_text(judged_record(Results.model_validate(record)).text())
     run = Run.load(tmp_path)
     print_run(run, 1.0)
-    run.report()
+    report(run)
     assert "verdicts" in capsys.readouterr().out
     assert "<html" in (tmp_path / "report.html").read_text()

@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from residuum.judging.findings import noise_floor
 from residuum.record import Curve, over_seeds
 from residuum.reporting import write_report
-from residuum.reporting.evidence import noise_floor
 from residuum.reporting.figures import trade_off_figure, write_figures
 from residuum.reporting.gallery import gallery_of
 from residuum.reporting.glossary import MEASURES
 from residuum.reporting.page import page_text, script_json
 from residuum.reporting.plots import panels
-from residuum.reporting.run import load_runs
-from residuum.reporting.summary import row_styles
+from residuum.reporting.summary import row_styles, summary_of
+from residuum.runs import load_runs
 from residuum.types import InputError
 
 
@@ -133,7 +133,7 @@ def test_runs_without_control_or_metrics_still_make_a_page(make_run, change):
 
 def test_curves_are_the_record_and_means_over_seeds(make_run):
     run = make_run()
-    gd = next(row for row in run.summary.rows if row.label == "gd")
+    gd = next(row for row in summary_of(run).rows if row.label == "gd")
     curves = gd.seed_curves("gaussian", "pooled")
     assert curves[0].value == run.rows["gd"].audits("gaussian")[0].residual_knowledge.pooled
     mean = gd.curve("gaussian", "pooled")
@@ -142,10 +142,10 @@ def test_curves_are_the_record_and_means_over_seeds(make_run):
         assert mean.low[k] == min(c.low[k] for c in curves)
         assert mean.high[k] == max(c.high[k] for c in curves)
     assert over_seeds([Curve(value=[None])]).value == [None]
-    assert run.summary.floors["gaussian"]["pooled"] == noise_floor(run, "gaussian", "pooled")
+    assert summary_of(run).floors["gaussian"]["pooled"] == noise_floor(run.record, "gaussian", "pooled")
     panel = next(panels(run))
     assert set(panel["curves"]) == {m.key for m in MEASURES}
-    point = next(p for p in run.summary.trade_off("gaussian") if p.label == "gd" and p.seed == "1")
+    point = next(p for p in summary_of(run).trade_off("gaussian") if p.label == "gd" and p.seed == "1")
     assert point.cost == 25
     with np.load(run.folder / run.rows["gd"].per_seed["1"].audits["gaussian"].counts) as counts:
         own, reference = (counts[f"{who}_right"][:, 1:] / counts["draws"][:, 1:] for who in ("method", "reference"))
@@ -155,7 +155,7 @@ def test_curves_are_the_record_and_means_over_seeds(make_run):
 def test_the_trade_off_figure_shows_levels_against_accuracy_and_against_cost(make_run):
     run = make_run()
     use, price = trade_off_figure(run, "gaussian", row_styles([run])).axes
-    points = [p for p in run.summary.trade_off("gaussian") if p.label == "gd"]
+    points = [p for p in summary_of(run).trade_off("gaussian") if p.label == "gd"]
     for axes, key in ((use, "y"), (price, "cost")):
         drawn = next(dots for dots in axes.collections if dots.get_label() == "gd").get_offsets()
         np.testing.assert_allclose(drawn, [(getattr(p, key), p.x) for p in points])
@@ -182,18 +182,18 @@ def test_figures_of_many_rows_have_room_and_say_how_many_are_left_out(make_run, 
 
 
 def test_a_plot_of_many_rows_starts_with_few(demo, make_run):
-    shown = demo.summary.first_shown()
+    shown = summary_of(demo).first_shown()
     assert len(shown) == 4
     assert shown[0] == "original"
     gaps = {label: demo.rows[label].summary.average_gap for label in demo.rows}
     hidden = set(demo.rows) - set(shown) - {"retrain", "control"}
     assert max(gaps[label] for label in shown[1:]) <= min(gaps[label] for label in hidden)
     few = make_run()
-    assert few.summary.first_shown() == ["original", "control", "gd", "rurk"]
+    assert summary_of(few).first_shown() == ["original", "control", "gd", "rurk"]
 
 
 def test_no_two_methods_look_the_same(demo):
-    looks = [(s.colour, s.line) for s in row_styles([demo]).values() if s.kind == "method"]
+    looks = [(s.colour, s.line) for s in row_styles([demo]).values() if s.role == "method"]
     assert len(set(looks)) == len(looks)
 
 

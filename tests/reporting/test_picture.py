@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from residuum.reporting.evidence import find
+from residuum.record import Verdict
 from residuum.reporting.page import page_text
 from residuum.reporting.plots import Axis, picture_of
 from residuum.reporting.terminal import verdict_table
-from residuum.reporting.verdict import WORDS
 from residuum.reporting.wording import row_notes
 
 
@@ -30,7 +29,7 @@ def with_heldout(record):
 def test_rows_stand_in_the_order_of_verdicts_then_of_levels(demo_run):
     picture = picture_of(demo_run)
     keys = [
-        (WORDS.index(row.verdict.word), -find(demo_run, demo_run.rows[row.label], "gaussian").value())
+        (list(Verdict).index(row.verdict), -demo_run.record.finding(row.label, "gaussian").value())
         for row in picture.rows
     ]
     assert keys == sorted(keys)
@@ -40,7 +39,7 @@ def test_rows_stand_in_the_order_of_verdicts_then_of_levels(demo_run):
 
 def test_all_rows_share_one_axis_and_one_bar(demo_run):
     (column,) = picture_of(demo_run).columns
-    assert {finding.bar() for finding in column.findings.values()} == {column.bar}
+    assert {finding.floor() for finding in column.findings.values()} == {column.floor}
     for finding in column.findings.values():
         assert column.axis.low < finding.value() < column.axis.high
     assert column.axis.place(column.axis.low) == 0
@@ -58,7 +57,7 @@ def test_memory_has_a_column_where_held_out_samples_were_audited(make_run, chang
     run = change(make_run(), with_heldout)
     r, memory = picture_of(run).columns
     assert (r.quantity, memory.quantity) == ("r", "M")
-    assert memory.findings["gd"].value() == find(run, run.rows["gd"], "gaussian", "M").value()
+    assert memory.findings["gd"].value() == run.record.finding("gd", "gaussian", "M").value()
     text = page_text([run])
     assert "Memory, M" in text
     assert "Memory M" in text
@@ -91,5 +90,5 @@ def test_without_a_control_there_is_no_picture_but_the_verdicts_stand(make_run, 
 def test_one_seed_and_one_control_show_no_bar(make_run):
     run = make_run(seeds=(1,))
     (column,) = picture_of(run).columns
-    assert column.bar is None
+    assert column.floor is None
     assert "too few re-trained models" in page_text([run])

@@ -10,7 +10,7 @@ import yaml
 from tests.reporting.conftest import ROWS, Row
 
 from residuum.cli import run_command
-from residuum.reporting.verdict import POLICIES, QUANTITIES, gate_failures, parse_condition, values
+from residuum.judging.conditions import POLICIES, QUANTITIES, gate_failures, parse_condition, values
 from residuum.types import InputError
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "ci-gate.md").read_text(encoding="utf-8")
@@ -22,7 +22,7 @@ def run(make_run):
 
 
 def test_the_run_has_the_verdicts_that_the_tests_rest_on(run):
-    words = {label: verdict.word for label, verdict in run.verdicts.items()}
+    words = {label: verdict.verdict.label for label, verdict in run.verdicts.items()}
     assert words["gd"] == "residual knowledge found"
     assert words["ga"] == "over-forgotten"
     assert words["rurk"].startswith("no residual knowledge found")
@@ -60,7 +60,7 @@ def test_conditions_name_the_rows_that_fail(run, condition, rows):
 
 def test_reasons_say_value_and_verdict(run):
     assert gate_failures([run], ["residual"]) == ["residual: gd is judged 'residual knowledge found'"]
-    ((where, value),) = values(run, "gd", "r")
+    ((where, value),) = values(run.record, "gd", "r")
     assert value == pytest.approx(run.verdicts["gd"].finding.value())
     assert gate_failures([run], ["r>1.1"]) == [f"r>1.1: gd has r = {value:.4g}{where}"]
     assert gate_failures([run], ["warnings"]) == ["warnings: gd: a warning"]

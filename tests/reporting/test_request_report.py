@@ -13,7 +13,7 @@ from residuum.errors import InputError
 from residuum.record import Requests, Results
 from residuum.reporting import write_report
 from residuum.reporting.request_report import figures, index_text, requests_csv, requests_tables
-from residuum.reporting.run import Run
+from residuum.runs import Run
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -31,6 +31,7 @@ def row(method, so_far, first):
     other = {"taus": [0.0, 0.2], "so_far": values(so_far[0] and so_far[0] + 0.2, 0.1), "first_request": values(*first)}
     metrics = {"retain_accuracy": 99.0, "unlearn_accuracy": 8.0, "test_accuracy": 95.0, "mia_accuracy": 30.0}
     return {
+        "role": "reference" if method == "retrain" else "method",
         "method": method,
         "metrics": metrics,
         "average_gap": 1.0,
@@ -96,7 +97,8 @@ def test_the_table_follows_each_row_over_the_requests(record):
 def test_the_page_escapes_names_and_runs_no_script(record, tmp_path):
     scenario = {"name": "made", "form": "sample", "class_names": [str(k) for k in range(10)]}
     metrics = dict.fromkeys(("retain_accuracy", "unlearn_accuracy", "test_accuracy", "mia_accuracy"), 0.0)
-    rows = {"retrain": {"method": "retrain", "per_seed": {"1": {"metrics": metrics, "audits": {}}}}}
+    seeds = {"1": {"metrics": metrics, "audits": {}}}
+    rows = {"retrain": {"role": "reference", "method": "retrain", "per_seed": seeds}}
     results = Results.model_validate({"schema": Results.SCHEMA, "scenario": scenario, "seeds": [1], "methods": rows})
     page = index_text(record, [Run(tmp_path, "made", results)] * 2)
     assert HOSTILE not in page

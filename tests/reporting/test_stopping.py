@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from residuum.record import Audit
-from residuum.reporting.level_rule import half_sample, judge_scores, scores
-from residuum.reporting.stopping import at_stake, draw_error, draw_reach, undecided, value_error
+from residuum.judging.rule import half_sample, judge_scores, scores
+from residuum.judging.stopping import at_stake, draw_error, draw_reach, undecided, value_error
+from residuum.record import Audit, Verdict
 
 N, T, DONE, MOST = 44, 3, 20, 100
 
@@ -55,35 +55,35 @@ REFERENCE = [[-0.1, -0.1, -0.1]]
 
 
 def columns(value, reach, wanted=None):
-    judgement = judge_scores([value], CONTROLS, reference=REFERENCE, must_detect=wanted)
-    return judgement.word, at_stake(judgement, np.full(3, reach), wanted).tolist()
+    judgment = judge_scores([value], CONTROLS, reference=REFERENCE, must_detect=wanted)
+    return judgment.verdict.name, at_stake(judgment, np.full(3, reach), wanted).tolist()
 
 
 def test_a_row_far_beyond_an_edge_is_decided_whatever_its_other_columns_do():
     edge = judge_scores([[0.0, 0.0, 0.0]], CONTROLS, reference=REFERENCE).high
-    assert columns([edge[0] + 0.05, edge[1], 0.0], 0.01) == ("found", [False, False, False])
-    assert columns([0.005, 0.0, edge[2] - 0.005], 0.01) == ("none", [False, False, True])
-    assert columns([0.005, 0.0, edge[2] + 0.005], 0.01) == ("found", [False, False, True])
-    assert columns([0.005, 0.0, edge[2] + 0.005], 0.001) == ("found", [False, False, False])
+    assert columns([edge[0] + 0.05, edge[1], 0.0], 0.01) == ("FOUND", [False, False, False])
+    assert columns([0.005, 0.0, edge[2] - 0.005], 0.01) == ("NONE_FOUND", [False, False, True])
+    assert columns([0.005, 0.0, edge[2] + 0.005], 0.01) == ("FOUND", [False, False, True])
+    assert columns([0.005, 0.0, edge[2] + 0.005], 0.001) == ("FOUND", [False, False, False])
 
 
 def test_a_row_found_above_may_still_turn_out_mixed():
     j = judge_scores([[0.0, 0.0, 0.0]], CONTROLS, reference=REFERENCE)
-    assert columns([j.high[0] + 0.05, j.low[1] + 0.005, 0.0], 0.01) == ("found", [False, True, False])
+    assert columns([j.high[0] + 0.05, j.low[1] + 0.005, 0.0], 0.01) == ("FOUND", [False, True, False])
 
 
 def test_nothing_found_is_at_stake_where_the_original_is_only_just_detectable():
     j = judge_scores([[0.0, 0.0, 0.0]], CONTROLS, reference=REFERENCE)
     just = float(j.detectable[0])
-    assert columns([0.005, 0.0, 0.0], 0.01, just + 0.005) == ("none", [True, False, False])
-    assert columns([0.005, 0.0, 0.0], 0.01, just - 0.005) == ("inconclusive", [True, False, False])
-    assert columns([0.005, 0.0, 0.0], 0.01, just + 0.05) == ("none", [False, False, False])
+    assert columns([0.005, 0.0, 0.0], 0.01, just + 0.005) == ("NONE_FOUND", [True, False, False])
+    assert columns([0.005, 0.0, 0.0], 0.01, just - 0.005) == ("INCONCLUSIVE", [True, False, False])
+    assert columns([0.005, 0.0, 0.0], 0.01, just + 0.05) == ("NONE_FOUND", [False, False, False])
 
 
 def test_too_few_retrained_models_are_not_mended_by_draws():
-    judgement = judge_scores([[0.3, 0.3]], np.zeros((1, 1, 2)), reference=[[0.0, 0.0]])
-    assert judgement.word == "inconclusive"
-    assert not at_stake(judgement, np.full(2, 10.0)).any()
+    judgment = judge_scores([[0.3, 0.3]], np.zeros((1, 1, 2)), reference=[[0.0, 0.0]])
+    assert judgment.verdict is Verdict.INCONCLUSIVE
+    assert not at_stake(judgment, np.full(2, 10.0)).any()
 
 
 def test_an_exact_attack_has_nothing_left_to_draw():

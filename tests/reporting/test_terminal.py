@@ -28,7 +28,7 @@ def test_verdicts_are_the_pages_in_the_same_words(make_run):
     run = make_run()
     text = printed([verdict_table(run)])
     for label, verdict in run.verdicts.items():
-        assert verdict.word in lines_of(text, label)[0]
+        assert verdict.verdict.label in lines_of(text, label)[0]
     assert "Of 2 methods: residual knowledge found in 1" in text
 
 

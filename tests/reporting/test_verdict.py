@@ -8,14 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from residuum.record import Results
-from residuum.reporting.evidence import find, noise_floor
-from residuum.reporting.gates import chance_of_more
+from residuum.judging import judge, judged_record
+from residuum.judging.findings import noise_floor
+from residuum.record import Results, Verdict
 from residuum.reporting.page import page_text
 from residuum.reporting.plots import picture_of
-from residuum.reporting.run import Run
 from residuum.reporting.terminal import verdict_table
-from residuum.reporting.verdict import FOUND, INCONCLUSIVE, MIXED, NONE_FOUND, NOT_COMPARABLE, OVER, judge
 from residuum.reporting.wording import (
     figure_words,
     headline,
@@ -24,6 +22,11 @@ from residuum.reporting.wording import (
     recommendation,
     verdict_sentence,
 )
+from residuum.roles import Role, trained_roles
+from residuum.runs import Run
+
+FOUND, OVER, MIXED = Verdict.FOUND, Verdict.OVER_FORGOTTEN, Verdict.MIXED
+NONE_FOUND, INCONCLUSIVE, NOT_COMPARABLE = Verdict.NONE_FOUND, Verdict.INCONCLUSIVE, Verdict.NOT_COMPARABLE
 
 TAUS = [0.0, 0.1, 0.2]
 SAMPLES = 100
@@ -59,7 +62,8 @@ def row(method, audits, **measured):
     found = metrics(**measured)
     seeds = {str(s): {"audits": {"gaussian": a}, "metrics": found, "passes": 10} for s, a in enumerate(audits)}
     summary = {name: {"mean": value, "std": 0.0, "n": len(audits)} for name, value in found.items()}
-    return {"method": method, "settings": {"epochs": 40}, "summary": summary, "per_seed": seeds}
+    role = trained_roles(9).get(method, Role.METHOD)
+    return {"role": role, "method": method, "settings": {"epochs": 40}, "summary": summary, "per_seed": seeds}
 
 
 def run_of(
@@ -92,7 +96,12 @@ def run_of(
     sizes = {"retain": 800, "forget": SAMPLES, "validation": 400, "test": 400}
     scenario = {"name": "x", "form": form, "sizes": sizes, "settings": {"audit": {"perturbations": ["gaussian"]}}}
     record = {"schema": Results.SCHEMA, "scenario": scenario, "seeds": list(range(seeds)), "methods": rows}
-    return Run(Path("."), "x", Results.model_validate(record))
+    return judged(record)
+
+
+def judged(record):
+    """The run of a record's values, judged."""
+    return Run(Path("."), "x", judged_record(Results.model_validate(record)))
 
 
 CASES = {
@@ -129,9 +138,9 @@ CASES = {
 def test_verdict(case):
     run, word = CASES[case][0](), CASES[case][1]
     before = run.record.as_dict()
-    verdict = judge(run, "m")
-    assert verdict.word == word
-    assert run.record.as_dict() == before
+    verdict = run.verdicts["m"]
+    assert verdict.verdict is word
+    assert judged_record(run.record).as_dict() == before
     sentence = verdict_sentence(run, verdict)
     assert "forgotten samples" in sentence or sentence.startswith("Nothing can")
     assert "deleted" not in sentence
@@ -139,15 +148,15 @@ def test_verdict(case):
 
 def test_the_judged_figure_and_its_bar_follow_from_the_shares_right():
     run = run_of(0.95)
-    finding = find(run, run.rows["m"], "gaussian")
+    finding = run.record.finding("m", "gaussian")
     references = np.mean([np.arcsin(np.sqrt(0.8 + s)) for s in SPREAD])  # the row has one angle with every seed
     assert finding.value() == pytest.approx((0.95 + 1 / 200) / (np.sin(references) ** 2 + 1 / 200))
     assert finding.seeds == pytest.approx([0.9550 / 0.805] * 3, rel=0.02)
-    assert finding.judgement.retrained == 6
-    low, high = finding.bar()
+    assert finding.retrained == 6
+    low, high = finding.floor()
     assert low < 1 < high < finding.value()
-    floor = noise_floor(run, "gaussian", "pooled")
-    assert (floor.low[1], floor.high[1]) == pytest.approx(finding.bar(1))
+    floor = noise_floor(run.record, "gaussian", "pooled")
+    assert (floor.low[1], floor.high[1]) == pytest.approx(finding.floor(1))
     assert figure_words(finding)[1] == f"{low:.2f} to {high:.2f}"
 
 
@@ -156,56 +165,56 @@ def shown_instead(run, label, own, reference, crafted):
     record = run.record.as_dict()
     for spread, seed in zip(SPREAD, record["methods"][label]["per_seed"].values(), strict=True):
         seed["audits"]["gaussian"] = audit(own + spread, reference, None, crafted)
-    return Run(run.folder, "x", Results.model_validate(record))
+    return judged(record)
 
 
 def test_models_that_are_attacked_themselves_are_compared_with_a_reference_that_is_too():
     """Re-trained models are right on 0.4 of inputs crafted on themselves: 0.4 is like re-train although r is 0.5."""
     run = run_of(0.4, crafted="unlearned")
-    assert judge(run, "m").word == OVER
+    assert run.verdicts["m"].verdict == OVER
     alike = shown_instead(shown_instead(run, "control", 0.4, 0.8, "unlearned"), "retrain", 0.4, 0.4, "unlearned")
-    verdict = judge(alike, "m")
-    assert verdict.word == NONE_FOUND
+    verdict = alike.verdicts["m"]
+    assert verdict.verdict == NONE_FOUND
     assert verdict.finding.value() == pytest.approx(1, abs=0.001)
-    assert verdict.finding.judgement.retrained == 6
+    assert verdict.finding.retrained == 6
     assert verdict.finding.neutral == 1
     assert "each on forgotten samples perturbed to attack itself" in verdict_sentence(alike, verdict)
-    assert judge(run_of(0.97, crafted="unlearned"), "m").word == FOUND
+    assert run_of(0.97, crafted="unlearned").verdicts["m"].verdict == FOUND
     assert [picture_of(each).columns[0].attacked for each in (alike, run_of(0.8))] == [True, False]
 
 
 def test_where_the_reference_is_attacked_neutral_is_what_controls_show():
     run = run_of(0.97, base=0.4, crafted="reference")
-    assert judge(run, "m").word == FOUND
+    assert run.verdicts["m"].verdict == FOUND
     alike = shown_instead(run, "control", 0.97, 0.4, "reference")
-    finding = find(alike, alike.rows["m"], "gaussian")
-    assert finding.judgement.word == "none"
-    assert finding.judgement.retrained == 3
-    assert finding.bar()[0] > 2
+    finding = alike.record.finding("m", "gaussian")
+    assert finding.verdict is NONE_FOUND
+    assert finding.retrained == 3
+    assert finding.floor()[0] > 2
     assert finding.neutral == pytest.approx(finding.value(), rel=0.01)
 
 
 def test_the_floor_of_r_under_attack_is_what_controls_show():
     """The bar judges shares of models attacked themselves; r is of one model's inputs and has another range."""
     run = shown_instead(run_of(0.4, crafted="unlearned"), "control", 0.4, 0.8, "unlearned")
-    floor = noise_floor(run, "gaussian", "pooled")
+    floor = noise_floor(run.record, "gaussian", "pooled")
     assert (floor.low[1], floor.high[1]) == pytest.approx((0.39 / 0.8, 0.41 / 0.8))
 
 
 def test_an_inconclusive_verdict_says_what_would_help():
-    verdict = judge(run_of(0.95, seeds=1), "m")
+    verdict = run_of(0.95, seeds=1).verdicts["m"]
     assert "1 more controls a seed or 1 more seeds would do" in verdict.doubts[0]
-    assert "give --set controls=2" in judge(run_of(0.95, controls=0), "m").doubts[0]
+    assert "give --set controls=2" in run_of(0.95, controls=0).verdicts["m"].doubts[0]
 
 
 def test_memory_and_class_knowledge_are_told_apart():
     class_only = run_of(0.95, heldout=(0.95, 0.8))
-    assert judge(class_only, "m").word == FOUND
-    text = verdict_sentence(class_only, judge(class_only, "m"))
+    assert class_only.verdicts["m"].verdict == FOUND
+    text = verdict_sentence(class_only, class_only.verdicts["m"])
     assert "knows the class better than re-train" in text
     assert "memory of these very samples was not found" in text
     memory = run_of(0.95, heldout=(0.8, 0.8))
-    assert "remembers these very samples" in verdict_sentence(memory, judge(memory, "m"))
+    assert "remembers these very samples" in verdict_sentence(memory, memory.verdicts["m"])
 
 
 def test_memory_is_judged_on_the_forgotten_samples_that_held_out_ones_stand_for():
@@ -216,12 +225,11 @@ def test_memory_is_judged_on_the_forgotten_samples_that_held_out_ones_stand_for(
         for seed in record["methods"][label]["per_seed"].values():
             kept = {"samples": 60, "right": [0.7] * 3, "reference_right": [0.7] * 3}
             seed["audits"]["gaussian"]["heldout"] |= {"left_out": ["b"], "forgotten": kept}
-    partial = Run(run.folder, "x", Results.model_validate(record))
-    m = partial.rows["m"]
-    assert find(run, run.rows["m"], "gaussian", "M").value() == pytest.approx(0.95 / 0.8, rel=0.01)
-    assert find(partial, m, "gaussian", "M").value() == pytest.approx(1, abs=1e-12)
-    assert find(partial, m, "gaussian").value() == find(run, run.rows["m"], "gaussian").value()
-    assert judge(partial, "m").memory.judgement.word == "none"
+    partial = judged(record)
+    assert run.record.finding("m", "gaussian", "M").value() == pytest.approx(0.95 / 0.8, rel=0.01)
+    assert partial.record.finding("m", "gaussian", "M").value() == pytest.approx(1, abs=1e-12)
+    assert partial.record.finding("m", "gaussian").value() == run.record.finding("m", "gaussian").value()
+    assert partial.verdicts["m"].memory.verdict is NONE_FOUND
 
 
 GATES = {
@@ -266,26 +274,28 @@ def test_an_original_that_is_worse_on_test_samples_is_not_over_forgotten():
     record = copy.deepcopy(run.record.as_dict())
     measured(record, "original", test_accuracy=85.0)
     record["methods"]["original"]["summary"]["test_accuracy"]["mean"] = 85.0
-    worse = Run(run.folder, "x", Results.model_validate(record))
-    assert all(gate.passed for gate in worse.gates)
-    assert judge(worse, "original").word == judge(run, "original").word == FOUND
+    worse = judged(record)
+    assert all(gate.passed for gate in worse.record.gates)
+    assert worse.verdicts["original"].verdict == run.verdicts["original"].verdict == FOUND
 
 
 @pytest.mark.parametrize("name", GATES)
 def test_each_gate_fires_alone_on_a_doctored_record(name):
     run = run_of(0.95)
-    assert all(gate.passed for gate in run.gates)
+    assert all(gate.passed for gate in run.record.gates)
     record = copy.deepcopy(run.record.as_dict())
     GATES[name](record)
-    doctored = Run(run.folder, "x", Results.model_validate(record))
-    assert [gate.name for gate in doctored.gates if not gate.passed] == [name]
-    verdict = judge(doctored, "m")
-    assert verdict.word == NOT_COMPARABLE
-    assert verdict_sentence(doctored, verdict).startswith(f"No verdict: {next(g.text for g in verdict.failed_gates)}")
+    doctored = judged(record)
+    assert [gate.name for gate in doctored.record.gates if not gate.passed] == [name]
+    verdict = doctored.verdicts["m"]
+    assert verdict.verdict == NOT_COMPARABLE
+    assert verdict_sentence(doctored, verdict).startswith(
+        f"No verdict: {next(g.text for g in doctored.record.gates if not g.passed)}"
+    )
     record["scenario"]["settings"]["accept_reference"] = True
-    accepted = Run(run.folder, "x", Results.model_validate(record))
-    assert judge(accepted, "m").word == FOUND
-    assert verdict_sentence(accepted, judge(accepted, "m")).startswith("Conditional on")
+    accepted = judged(record)
+    assert accepted.verdicts["m"].verdict == FOUND
+    assert verdict_sentence(accepted, accepted.verdicts["m"]).startswith("Conditional on")
 
 
 def test_a_reference_that_knows_randomly_forgotten_samples_has_seen_them():
@@ -293,15 +303,15 @@ def test_a_reference_that_knows_randomly_forgotten_samples_has_seen_them():
     record = run.record.as_dict()
     for seed in record["methods"]["retrain"]["per_seed"].values():
         seed["audits"]["gaussian"] = audit(1.0, 1.0, (0.8, 0.8))
-    leaking = Run(run.folder, "x", Results.model_validate(record))
-    assert "leak" in [gate.name for gate in leaking.gates if not gate.passed]
+    leaking = judged(record)
+    assert "leak" in [gate.name for gate in leaking.record.gates if not gate.passed]
     record["scenario"]["settings"]["forget"] = {"forget_class": 8}
-    assert "leak" not in [gate.name for gate in Run(run.folder, "x", Results.model_validate(record)).gates]
+    assert "leak" not in [gate.name for gate in judged(record).record.gates]
 
 
 def test_verdicts_on_drawn_counts(make_run):
     run = make_run()
-    words = {label: judge(run, label).word for label in run.rows}
+    words = {label: judge(run.record, label).verdict for label in run.rows}
     assert words["original"] == words["gd"] == FOUND
     assert words["rurk"] == words["retrain"] == NONE_FOUND
     assert headline(run).startswith("Of 2 methods: residual knowledge")
@@ -349,7 +359,7 @@ def test_an_original_that_remembers_is_never_said_to_have_nothing_to_forget():
 
 def test_an_audit_that_sees_nothing_does_not_say_that_nothing_was_there():
     run = run_of(0.8, original=0.81)
-    assert run.verdicts["original"].word == INCONCLUSIVE
+    assert run.verdicts["original"].verdict == INCONCLUSIVE
     sentence = verdict_sentence(run, run.verdicts["original"])
     assert "nothing was there to find" not in sentence
     assert "on the samples as they are, it is right on 100 % and re-train on 92 %" in sentence
@@ -363,21 +373,11 @@ def test_a_method_that_warns_or_whose_memory_is_beyond_the_noise_floor_is_not_re
         record = copy.deepcopy(plain.record.as_dict())
         for label in labels:
             record["methods"][label]["per_seed"]["1"]["warnings"] = ["the certificate says next to nothing"]
-        return Run(plain.folder, "x", Results.model_validate(record))
+        return judged(record)
 
     assert recommendation(warned("m")).endswith("nothing was found in m, but read the warnings of it.")
     assert "m is the cheapest" in recommendation(warned("m", "retrain"))  # that is not about the method
     remembers, erased = run_of(0.8, heldout=(0.6, 0.8)), run_of(0.8, heldout=(1.0, 0.8))
     for run in (remembers, erased):
-        assert run.verdicts["m"].word == NONE_FOUND
+        assert run.verdicts["m"].verdict == NONE_FOUND
         assert "No method of this run can be recommended" in recommendation(run)
-
-
-@pytest.mark.parametrize(
-    "table", [[[8, 2], [1, 5]], [[130, 5], [240, 30]], [[0, 3], [4, 0]], [[7400, 100], [2900, 100]]]
-)
-def test_the_chance_of_more_is_fishers(table):
-    from scipy.stats import fisher_exact
-
-    expected = fisher_exact(table, alternative="greater").pvalue
-    assert chance_of_more(table) == pytest.approx(expected, rel=1e-6)

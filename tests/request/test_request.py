@@ -18,7 +18,9 @@ from residuum.auditing import Counts
 from residuum.auditing.probes import Evidence, RecoveryRadius
 from residuum.cli import run_command
 from residuum.metrics import accuracy
+from residuum.pack import pack
 from residuum.perturbations import block_generator
+from residuum.reporting import report, to_frame
 from residuum.reporting.wording import not_proved, verdict_sentence
 from residuum.request.kept import KeptModels
 from residuum.types import ResiduumWarning, child_seed
@@ -55,31 +57,31 @@ def test_nothing_is_cut_out_of_the_training_data(case, request_):
 
 
 def test_the_untouched_original_is_found_and_never_called_over_forgotten(proof):
-    assert proof.verdicts["original"].word == "residual knowledge found"
-    assert proof.rows["original"].kind == "original"
+    assert proof.verdicts["original"].verdict.label == "residual knowledge found"
+    assert proof.rows["original"].role == "original"
     assert list(proof.rows) == ["original", "retrain", "control", "control_2", "control_3", "gd:epochs=2"]
 
 
 def test_the_folder_is_that_of_any_run(proof, tmp_path):
     again = Run.load(proof.folder)
-    assert {label: v.word for label, v in again.verdicts.items()} == {
-        label: v.word for label, v in proof.verdicts.items()
+    assert {label: v.verdict for label, v in again.verdicts.items()} == {
+        label: v.verdict for label, v in proof.verdicts.items()
     }
-    files = again.report(out=tmp_path)
+    files = report(again, out=tmp_path)
     page = files[0].read_text(encoding="utf-8")
     assert "HerNet" in page
     assert "a list of 24 ids" in page
-    assert len(again.to_frame()) == 6
+    assert len(to_frame(again)) == 6
     record = json.loads((proof.folder / "results.json").read_text(encoding="utf-8"))
     assert record["scenario"]["sizes"] == {"retain": 276, "forget": 24, "validation": 0, "test": 600}
 
 
 def test_its_pack_verifies_and_names_no_sample(case, proof, tmp_path):
     train = case.request(ids=None).source.samples
-    proof.pack(tmp_path / "evidence.zip")
+    pack(proof, tmp_path / "evidence.zip")
     assert run_command(["verify", str(tmp_path / "evidence.zip"), "--models", str(proof.folder)]) == 0
-    with zipfile.ZipFile(tmp_path / "evidence.zip") as pack:
-        whole = b"".join(pack.read(name) for name in pack.namelist())
+    with zipfile.ZipFile(tmp_path / "evidence.zip") as packed:
+        whole = b"".join(packed.read(name) for name in packed.namelist())
     assert b"HerNet" in whole
     assert train[0][0].numpy().tobytes() not in whole
     assert str(proof.folder).encode() not in whole
@@ -328,8 +330,8 @@ def test_controls_are_made_beside_a_reference_of_hers_where_that_is_possible(cas
     alone = case.request(retrain=None)
     run = alone.audit(case.model, case.net, reference=reference, out=tmp_path / "alone", **QUICK)
     assert list(run.rows) == ["original", "retrain", "unlearned"]
-    assert run.verdicts["unlearned"].word == "inconclusive"
-    assert run.report()
+    assert run.verdicts["unlearned"].verdict.label == "inconclusive"
+    assert report(run)
 
 
 def test_a_recipe_re_trains_where_there_is_no_function(case, tmp_path):
@@ -349,14 +351,13 @@ def test_the_recipe_gate_is_passed_only_where_both_recipes_are_known(case, proof
         case.model, case.net, reference=her_training(request.splits.retain, 1), out=tmp_path / "given", **QUICK
     )
     for run, who in ((proof, "original and re-train"), (given, "re-train")):  # trained by her function, or by others
-        gate = next(gate for gate in run.gates if gate.name == "recipe")
+        gate = next(gate for gate in run.record.gates if gate.name == "recipe")
         assert gate.passed is None
         assert gate.text.startswith(f"the recipe of {who} is not known")
-        assert gate not in run.verdicts["original"].failed_gates
         assert any(gate.text in text for text in not_proved(run))
-    proof.pack(tmp_path / "evidence.zip")
-    with zipfile.ZipFile(tmp_path / "evidence.zip") as pack:
-        gates = {gate["name"]: gate for gate in json.loads(pack.read("manifest.json"))["gates"]}
+    pack(proof, tmp_path / "evidence.zip")
+    with zipfile.ZipFile(tmp_path / "evidence.zip") as packed:
+        gates = {gate["name"]: gate for gate in json.loads(packed.read("manifest.json"))["gates"]}
     assert gates["recipe"]["passed"] is None
     assert "is not known" in gates["recipe"]["reason"]
 
@@ -427,7 +428,7 @@ def test_what_is_missing_is_said(case):
 
 def test_cheap_stand_ins_give_an_indication_and_never_a_verdict(case, tmp_path):
     run = case.request(retrain=None).audit(case.model, case.net, controls=2, innocents=True, out=tmp_path, **QUICK)
-    assert {verdict.word for verdict in run.verdicts.values()} == {"reference not comparable"}
+    assert {verdict.verdict.label for verdict in run.verdicts.values()} == {"reference not comparable"}
     sentence = verdict_sentence(run, run.verdicts["original"])
     assert "stand-ins" in sentence
     assert "An indication only: right 1." in sentence
@@ -435,7 +436,7 @@ def test_cheap_stand_ins_give_an_indication_and_never_a_verdict(case, tmp_path):
     assert "3 briefly trained stand-ins took its place" in run.record.warnings[0]
     passes = [run.rows[label].per_seed["1"].passes for label in ("retrain", "control", "control_2")]
     assert all(0 < each <= 20 * 276 for each in passes)
-    page = run.report(tmp_path / "evidence.html", out=tmp_path)[0]
+    page = report(run, tmp_path / "evidence.html", out=tmp_path)[0]
     assert "An indication only" in page.read_text(encoding="utf-8")
 
 
@@ -444,7 +445,7 @@ def test_an_original_that_nothing_is_found_in_is_inconclusive(case, tmp_path):
     reference = her_training(request.splits.retain, 1)
     others = [her_training(request.splits.retain, seed) for seed in (2, 3)]
     run = request.audit(reference, reference, reference=reference, controls=others, out=tmp_path, **QUICK)
-    assert run.verdicts["original"].word == "inconclusive"
+    assert run.verdicts["original"].verdict.label == "inconclusive"
     assert "was trained on the forgotten samples" in verdict_sentence(run, run.verdicts["original"])
 
 
@@ -457,7 +458,7 @@ def test_the_recovery_radius_stands_beside_stand_ins_and_equals_the_witness_itse
         assert run.rows[label].per_seed["1"].witnesses["recovery"].value == alone.value, label
     said = run.rows["original"].witnesses["recovery"]
     assert said.value > max(run.rows[label].witnesses["recovery"].value for label in STAND_INS)
-    page = run.report(tmp_path / "evidence.html", out=tmp_path)[0].read_text(encoding="utf-8")
+    page = report(run, tmp_path / "evidence.html", out=tmp_path)[0].read_text(encoding="utf-8")
     assert "more than the stand-ins show" in page
     assert "more than re-trained models show" not in page
 
@@ -545,9 +546,9 @@ def test_a_reference_that_is_not_comparable_can_be_accepted(case, tmp_path):
     poor, others = HerNet(), [her_training(case.request().splits.retain, seed) for seed in (1, 2)]
     given = {"reference": poor, "controls": others, "out": tmp_path, **QUICK}
     run = case.request().audit(case.model, case.net, **given)
-    assert run.verdicts["unlearned"].word == "reference not comparable"
+    assert run.verdicts["unlearned"].verdict.label == "reference not comparable"
     run = case.request().audit(case.model, case.net, accept_reference=True, **given)
-    assert run.verdicts["unlearned"].word != "reference not comparable"
+    assert run.verdicts["unlearned"].verdict.label != "reference not comparable"
     assert verdict_sentence(run, run.verdicts["unlearned"]).startswith("Conditional on an accepted reference")
 
 

@@ -22,7 +22,7 @@ from residuum.plugins import Registry, split_specs
 if TYPE_CHECKING:
     from residuum.execution import Resources
     from residuum.experiments import Experiment
-    from residuum.reporting import Run
+    from residuum.runs import Run
 
 REGISTRIES: dict[str, tuple[Registry[Any], ...]] = {
     "methods": (components.METHODS,),
@@ -221,7 +221,7 @@ def check_conditions(conditions: list[str] | None, rows: Collection[str] | None 
     """Refuse conditions of --fail-if that cannot be read or name no row, before anything is computed."""
     if not conditions:
         return
-    from residuum.reporting.verdict import parse_condition
+    from residuum.judging import parse_condition
 
     for text in conditions:
         parse_condition(text).check_row(rows)
@@ -229,7 +229,7 @@ def check_conditions(conditions: list[str] | None, rows: Collection[str] | None 
 
 def exit_if_failed(runs: Iterable[Run], conditions: list[str] | None, rows: Collection[str] = ()) -> None:
     """Exit with 1 if rows failed, or with the reasons if a condition of --fail-if holds."""
-    from residuum.reporting.verdict import gate_failures
+    from residuum.judging import gate_failures
 
     reasons = gate_failures(runs, conditions) if conditions and not rows else []
     for reason in reasons:

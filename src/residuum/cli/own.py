@@ -220,7 +220,9 @@ def audit_model(
         progress=True,
         most_days=math.inf if yes else MOST_DAYS,
     )
-    run.report(samples=samples)
+    from residuum.reporting import report
+
+    report(run, samples=samples)
     if as_json:
         options.print_json(run.record.as_dict())
     else:

@@ -34,12 +34,12 @@ def report_runs(
     from residuum.reporting import write_report
     from residuum.reporting.writing import loaded_runs
 
-    for run in loaded_runs(list(runs)) if fail_if else []:
+    judged = loaded_runs(list(runs)) if fail_if else []
+    for run in judged:
         options.check_conditions(fail_if, run.rows)
-    found = write_report(list(runs), gallery=gallery, samples=samples, out=out)
-    files = [str(path) for path in found]
+    files = [str(path) for path in write_report(list(runs), gallery=gallery, samples=samples, out=out)]
     typer.echo(json.dumps(files, indent=1) if as_json else "\n".join(files))
-    options.exit_if_failed(loaded_runs(list(runs)) if fail_if else [], fail_if)
+    options.exit_if_failed(judged, fail_if)
 
 
 def pack_run(
@@ -62,7 +62,7 @@ def pack_run(
     """
     from residuum.pack import pack
     from residuum.pack.reading import splits_of
-    from residuum.reporting import Run
+    from residuum.runs import Run
 
     done = Run.load(run)
     splits = splits_of(done.record, data_root) if with_data else None

@@ -16,7 +16,7 @@ from residuum.plugins import split_specs
 
 if TYPE_CHECKING:
     from residuum.execution import RequestsRun
-    from residuum.reporting import Run
+    from residuum.runs import Run
 
 METHODS = "Comma-separated [LABEL=]NAME[:key=value...]; default: the scenario's."
 GRID = "field=value,value,... of the one method in --methods; repeat for a product of fields."
@@ -53,6 +53,7 @@ def run_scenario(
     start = time.perf_counter()
     study.start_workers(wanted=study.devices is None and not dry_run)
     from residuum.execution import plan_lines, run, run_requests
+    from residuum.reporting import report
 
     resources, asked = study.resources(), asked_requests(request, requests)
     if download:
@@ -76,7 +77,7 @@ def run_scenario(
     )
     where: Any = {"store": study.store, "out": out or options.RUNS / folder, "gallery": gallery}
     done: Any = carry_out(experiment, **where, resources=resources, progress=True)
-    done.report(gallery=gallery, samples=samples)
+    report(done.folder if asked else done, gallery=gallery, samples=samples)
     if grid and not asked:
         labels = (row.label for row in experiment.rows)
         finished = [pair for pair in zip(labels, points, strict=True) if pair[0] not in done.record.failed]

@@ -4,6 +4,6 @@ from residuum.components import SCENARIOS
 from residuum.experiments.experiment import Experiment, load_scenario
 from residuum.experiments.planning import plan
 from residuum.experiments.request_results import write_requests
-from residuum.experiments.results import claim_folder, write_run
-from residuum.experiments.runner import Result, run_all
+from residuum.experiments.results import Result, claim_folder, write_run
+from residuum.experiments.runner import run_all
 from residuum.experiments.store import Stage

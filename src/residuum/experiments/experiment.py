@@ -29,7 +29,8 @@ from residuum.models import MODELS
 from residuum.parallel import Compute
 from residuum.perturbations import PERTURBATIONS
 from residuum.plugins import Registry, split_specs
-from residuum.record import BASELINES, refuse_no_file_name, refuse_reserved
+from residuum.record import refuse_no_file_name
+from residuum.roles import Role, is_reserved, refuse_reserved, trained_roles
 from residuum.types import InputError, Splits, unknown_name
 
 MOST_REQUESTS = 100  # each is a re-train and a deeper graph; a stage 200 deep can no longer be sent to a worker
@@ -101,14 +102,18 @@ class Experiment(Strict):
 
     @property
     def labels(self) -> list[str]:
-        """All row labels, the baselines first."""
-        controls = (f"control_{k}" for k in range(2, self.scenario.controls + 1))
-        return [*BASELINES, *controls, *(row.label for row in self.rows)]
+        """All row labels, the trained models first."""
+        return [*trained_roles(self.scenario.controls), *(row.label for row in self.rows)]
+
+    @property
+    def roles(self) -> dict[str, Role]:
+        """The role of every row, by its label."""
+        return trained_roles(self.scenario.controls) | {row.label: Role.METHOD for row in self.rows}
 
     @property
     def innocents(self) -> list[str]:
         """The labels of the models re-trained without what is forgotten: re-train and the controls."""
-        return self.labels[1 : len(self.labels) - len(self.rows)]
+        return [label for label, role in self.roles.items() if role.retrained]
 
     def probes(self, reads: str | None = None) -> list[str]:
         """Return the probes among the measures, all or those that read "models" or "margins"."""
@@ -317,7 +322,7 @@ def parse_row(
     """
     label, text = _labeled(spec)
     name, given = split_spec(METHODS.named(text))
-    if name in BASELINES or name.startswith("control_"):
+    if is_reserved(name):
         raise InputError(f"{name} always runs; remove it from --methods. Known: {', '.join(sorted(METHODS))}")
     method = make_method(name, {**(defaults or {}).get(name, {}), **read_fields(METHODS.get(name), given)})
     own_label = ":".join([name, *(f"{key}={value}" for key, value in given.items())])

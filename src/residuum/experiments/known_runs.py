@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +10,6 @@ from pathlib import Path
 
 from residuum.auditing import Counts
 from residuum.experiments.manifest import Manifest
-from residuum.experiments.runner import Result
 from residuum.files import ASIDE, WORKING, write_whole
 from residuum.record import Requests, Results
 from residuum.run_folder import half_written
@@ -35,9 +34,8 @@ class Note:
 
 
 @contextmanager
-def noted(folder: Path, results: Sequence[Result]) -> Iterator[None]:
-    """Note that a folder gets what came of these results; afterwards, that it has nothing else. It is locked."""
-    artefacts = {artefact for result in results for artefact in result.artefacts}
+def noted(folder: Path, artefacts: AbstractSet[Path]) -> Iterator[None]:
+    """Note that a folder gets copies of a store's artefacts; afterwards, that it has nothing else. It is locked."""
     if not artefacts:  # models that were made elsewhere
         yield
         return

@@ -11,9 +11,10 @@ from residuum.auditing.probes import FURTHER
 from residuum.auditing.statistics import compare_with_retrained
 from residuum.experiments.parsing import build_probe
 from residuum.record import Results, WitnessRow, WitnessValues
+from residuum.roles import Role
 
 if TYPE_CHECKING:
-    from residuum.experiments.runner import Result
+    from residuum.experiments.results import Result
 
 RecordedValue = Mapping[str, Any]  # `Value.record`, or what a pack says
 
@@ -49,7 +50,7 @@ def probe_rows(
         label: models.get(label) or {str(r.seed): r.witnesses[spec] for r in by_label[label] if r.witnesses.get(spec)}
         for label in by_label
     }
-    retrained = [*([] if probe.relative else record.rows_of("retrain")), *record.rows_of("control")]
+    retrained = [*([] if probe.relative else record.rows_of(Role.REFERENCE)), *record.rows_of(Role.CONTROL)]
     rows = {}
     for label, values in per_seed.items():
         others = [value for name in retrained if name != label for value in per_seed[name].values()]

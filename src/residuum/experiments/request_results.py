@@ -1,6 +1,6 @@
 """The record of a sequence of deletion requests: a run per request, and requests.json."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,8 +8,7 @@ from residuum.auditing import Counts
 from residuum.auditing.measures import difference, exact_radii, json_numbers, pooled_ratio
 from residuum.auditing.statistics import normal_quantile
 from residuum.experiments.experiment import Experiment
-from residuum.experiments.results import claim_folder, fill_folder, replaced_run, results_record
-from residuum.experiments.runner import Result
+from residuum.experiments.results import Result, claim_folder, fill_folder, replaced_run, results_record
 from residuum.files import write_whole
 from residuum.record import (
     METRICS,
@@ -25,12 +24,7 @@ from residuum.record import (
 
 
 def write_requests(
-    steps: Sequence[Experiment],
-    results: Sequence[Sequence[Result]],
-    out: Path,
-    conclude: Callable[[Results], Results] | None = None,
-    *,
-    gallery: bool | None = None,
+    steps: Sequence[Experiment], results: Sequence[Sequence[Result]], out: Path, *, gallery: bool | None = None
 ) -> Requests:
     """Write a complete run for each request below `out`, then requests.json; return its content."""
     claim_folder(out, Requests)
@@ -38,8 +32,7 @@ def write_requests(
         runs = []
         for number, (step, found) in enumerate(zip(steps, results, strict=True), start=1):
             (folder := aside / step_folder(number)).mkdir()
-            record = results_record(step, found)
-            runs.append(fill_folder(conclude(record) if conclude else record, found, folder, gallery))
+            runs.append(fill_folder(results_record(step, found), found, folder, gallery))
         sequence = requests_record(steps, results, runs)
         write_whole(aside / sequence.FILE, sequence.text())
     return sequence
@@ -87,6 +80,7 @@ def _row(run: Results, label: str, results: Sequence[Result], first: Sequence[st
     row = run.methods[label]
     spreads = {name: row.summary.metric(name) for name in (*METRICS, "mia_entropy_accuracy")}
     return RequestRow(
+        role=row.role,
         method=row.method,
         metrics={name: spread.mean for name, spread in spreads.items() if spread},
         average_gap=row.summary.average_gap,

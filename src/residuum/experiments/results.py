@@ -3,9 +3,9 @@
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -20,12 +20,13 @@ from residuum.experiments.experiment import Experiment
 from residuum.experiments.known_runs import noted
 from residuum.experiments.pretrained import KnownFile
 from residuum.experiments.probes import with_probes
-from residuum.experiments.runner import Result
 from residuum.files import locked, rewritten, write_whole
+from residuum.judging import judged_record
 from residuum.metrics import summarise
 from residuum.parallel import Compute
 from residuum.plugins import described_plugins
-from residuum.record import Requests, Results, Row, ScenarioRecord, SeedResult, Stored, sealed
+from residuum.record import Requests, Results, Row, ScenarioRecord, SeedResult, Stored
+from residuum.roles import Role
 from residuum.run_folder import hashes, refuse_foreign, run_files
 from residuum.types import InputError
 
@@ -33,9 +34,33 @@ Floors = dict[str, list[float]]  # by perturbation
 LIBRARIES = ("residuum", "torch", "numpy", "scipy", "scikit-learn")
 
 
-class RowFacts(NamedTuple):
-    """What a row is, beside what was measured: its method, hyper-parameters, and which of them were left open."""
+@dataclass(frozen=True)
+class Result:
+    """What is known of one row and one seed; `artefacts` are the folders in the store that it came from."""
 
+    label: str
+    seed: int
+    metrics: dict[str, Any]
+    audits: dict[str, dict[str, Any]]
+    seconds: float
+    passes: int
+    warnings: list[str]
+    audit_warnings: dict[str, list[str]]
+    unchanged: bool
+    model: Path
+    counts: dict[str, Path]
+    heldout: dict[str, Path]
+    gallery: Path | None
+    notes: dict[str, Any]
+    artefacts: tuple[Path, ...] = ()
+    witnesses: dict[str, dict[str, Any]] = field(default_factory=dict)
+    ensembles: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+class RowFacts(NamedTuple):
+    """What a row is, beside what was measured: role, method, hyper-parameters, and which of them were left open."""
+
+    role: Role
     method: str
     settings: Mapping[str, Any]
     left_open: Sequence[str] = ()
@@ -55,7 +80,7 @@ def results_record(experiment: Experiment, results: Sequence[Result]) -> Results
         notes=["original: re-learn time is null because the original has nothing to re-learn"],
         **more,
     )
-    return with_probes(record, experiment.probes(), results)
+    return judged_record(with_probes(record, experiment.probes(), results))
 
 
 def assembled_record(
@@ -71,12 +96,12 @@ def assembled_record(
 ) -> Results:
     """Return the record of what was measured, by the rows it is about, in their order."""
     by_label = {label: [r for r in results if r.label == label] for label in rows}
-    kinds = {label: Row(method=facts.method, per_seed={}).kind for label, facts in rows.items()}
-    controls = [result for label in by_label if kinds[label] == "control" for result in by_label[label]]
+    controls = [result for label, facts in rows.items() if facts.role is Role.CONTROL for result in by_label[label]]
+    reference = [result for label, facts in rows.items() if facts.role is Role.REFERENCE for result in by_label[label]]
     differences = {name: [control.audits[name]["difference"] for control in controls] for name in perturbations}
     floors = {name: difference_floor(found) for name, found in differences.items() if found}
     own = [spec for spec in scenario.settings.measures if probe_kind(spec) is None]
-    made = {label: _row(facts, label, by_label, floors, own) for label, facts in rows.items()}
+    made = {label: _row(facts, by_label[label], reference, floors, own) for label, facts in rows.items()}
     return Results.model_validate(
         {
             "schema": Results.SCHEMA,
@@ -94,10 +119,11 @@ def assembled_record(
 
 def _facts(experiment: Experiment, label: str) -> RowFacts:
     row = next((row for row in experiment.rows if row.label == label), None)
+    role = experiment.roles[label]
     if row is not None:
-        return RowFacts(row.method, row.settings, row.left_open)
+        return RowFacts(role, row.method, row.settings, row.left_open)
     scenario = experiment.scenario
-    return RowFacts(label, asdict(scenario.training(label)), scenario.left_open.get("train", []))
+    return RowFacts(role, label, asdict(scenario.training(label)), scenario.left_open.get("train", []))
 
 
 def _scenario(experiment: Experiment) -> ScenarioRecord:
@@ -124,16 +150,18 @@ def _named(file: KnownFile) -> dict[str, str]:
     return {"file": file.path.name, "sha256": file.sha256}
 
 
-def _row(facts: RowFacts, label: str, by_label: Mapping[str, list[Result]], floors: Floors, own: Sequence[str]) -> Row:
-    metrics = {str(r.seed): r.metrics for r in by_label[label]}
-    reference = {str(r.seed): r.metrics for r in by_label["retrain"]}
+def _row(
+    facts: RowFacts, results: Sequence[Result], reference: Sequence[Result], floors: Floors, own: Sequence[str]
+) -> Row:
+    metrics, reference_metrics = ({str(r.seed): r.metrics for r in models} for models in (results, reference))
     return Row.model_validate(
         {
+            "role": facts.role,
             "method": facts.method,
             "settings": dict(facts.settings),
             "fields_left_open": list(facts.left_open),
-            "summary": summarise(metrics, reference),
-            "per_seed": {str(r.seed): _seed_result(r, floors, own) for r in by_label[label]},
+            "summary": summarise(metrics, reference_metrics),
+            "per_seed": {str(r.seed): _seed_result(r, floors, own) for r in results},
         }
     )
 
@@ -217,22 +245,13 @@ def claim_folder(out: Path, kind: type[Stored] = Results) -> None:
         raise InputError(f"cannot write to {out}: {error.strerror}; choose another folder with --out") from None
 
 
-def write_run(
-    experiment: Experiment,
-    results: Sequence[Result],
-    out: Path,
-    conclude: Callable[[Results], Results] | None = None,
-    *,
-    gallery: bool | None = None,
-) -> Results:
+def write_run(experiment: Experiment, results: Sequence[Result], out: Path, *, gallery: bool | None = None) -> Results:
     """Write results.json, counts and weights into `out` in place of the run that is there; return the record.
 
-    `conclude` adds to the record what is concluded from it. `gallery` says whether pictures of forgotten samples are
-    written; None means of data sets with a public name only.
+    `gallery` says whether pictures of forgotten samples are written; None means of data sets with a public name only.
     """
     claim_folder(out)
-    record = results_record(experiment, results)
-    return write_files(conclude(record) if conclude else record, results, out, gallery=gallery)
+    return write_files(results_record(experiment, results), results, out, gallery=gallery)
 
 
 def write_files(record: Results, results: Sequence[Result], out: Path, *, gallery: bool | None = None) -> Results:
@@ -244,8 +263,9 @@ def write_files(record: Results, results: Sequence[Result], out: Path, *, galler
 @contextmanager
 def replaced_run(out: Path, kind: type[Stored], results: Sequence[Result]) -> Iterator[Path]:
     """Yield an empty folder, whose content then replaces the run in `out`; the store knows of it from here on."""
+    artefacts = {artefact for result in results for artefact in result.artefacts}
     try:
-        with locked(out), noted(out, results), rewritten(out, kind.FILE, run_files(out)) as aside:
+        with locked(out), noted(out, artefacts), rewritten(out, kind.FILE, run_files(out)) as aside:
             yield aside
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror}; free some space or choose another --out") from error
@@ -259,8 +279,9 @@ def fill_folder(record: Results, results: Sequence[Result], folder: Path, galler
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, folder / name)
     record = record.model_copy(update={"files": hashes(folder)})
+    record = record.model_copy(update={"record_sha256": record.as_dict()["record_sha256"]})
     write_whole(folder / record.FILE, record.text())
-    return record.model_copy(update={"record_sha256": sealed(record.as_dict())["record_sha256"]})
+    return record
 
 
 def _sources(result: Result, with_gallery: bool) -> dict[str, Path]:

@@ -3,49 +3,25 @@
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import Any
 
 from residuum.auditing.probes import FURTHER
 from residuum.data.loaders import loaded_dataset
 from residuum.experiments.experiment import Experiment
-from residuum.experiments.planning import Plans, RowError, SeedPlan, Undecided, all_stages, continued, plan, row_named
+from residuum.experiments.planning import Plans, RowError, SeedPlan, all_stages, continued, plan, row_named
+from residuum.experiments.results import Result, results_record
 from residuum.experiments.stages import GALLERY, MODEL, read_record
 from residuum.experiments.store import Stage, Store
+from residuum.judging import undecided
 from residuum.parallel import SINGLE_PROCESS, Team, make_team
 from residuum.types import InputError
 
 Report = Callable[[Stage, int, int], None]
-Judge = Callable[[Experiment, "list[Result]"], Undecided]
 
 LOOK_EVERY = 5.0  # seconds of waiting after which it is looked whether anybody still works
 # how long kinds of stages take, relative to each other, where the store has not seen one yet
 GUESSES = {"train": 4.0, "audit": 8.0}
-
-
-@dataclass(frozen=True)
-class Result:
-    """What is known of one row and one seed; `artefacts` are the folders in the store that it came from."""
-
-    label: str
-    seed: int
-    metrics: dict[str, Any]
-    audits: dict[str, dict[str, Any]]
-    seconds: float
-    passes: int
-    warnings: list[str]
-    audit_warnings: dict[str, list[str]]
-    unchanged: bool
-    model: Path
-    counts: dict[str, Path]
-    heldout: dict[str, Path]
-    gallery: Path | None
-    notes: dict[str, Any]
-    artefacts: tuple[Path, ...] = ()
-    witnesses: dict[str, dict[str, Any]] = field(default_factory=dict)
-    ensembles: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def run_all(
@@ -56,7 +32,6 @@ def run_all(
     report: Report | None = None,
     plans: Plans | None = None,
     team: Team = SINGLE_PROCESS,
-    judge: Judge | None = None,
 ) -> list[list[Result]]:
     """Train, unlearn, evaluate and audit, all experiments as one graph; return of each one result per row and seed.
 
@@ -65,7 +40,7 @@ def run_all(
     `concurrent.futures.Executor`; without one, stages run one after the other in this process. `report` is
     called with each finished stage, the number done and the number in all. `plans` are those of `plan`, one for each
     experiment, if made before. The processes of a `team` share each stage; all of them call this function, and the
-    experiments' `compute` is the team's. `judge` says after each round of audits until the verdict which of them go on.
+    experiments' `compute` is the team's. After each round of audits until the verdict, those go on that it needs.
     A method that fails is a RowError that names its row.
     """
     if other := next((each.compute for each in experiments if each.compute != team.compute), None):
@@ -73,8 +48,6 @@ def run_all(
     if executor is not None and team.size > 1:
         raise InputError("expected an executor or a team, got both: a team runs one stage after the other")
     rounds = experiments[0].scenario.audit.rounds
-    if judge is None and len(rounds) > 1:
-        raise InputError("expected a judge for audits until the verdict; residuum.run has one")
     if plans is None:
         loaded_dataset.cache_clear()  # the data as they are now
         plans = [plan(experiment) for experiment in experiments]
@@ -89,10 +62,11 @@ def run_all(
     with known.in_use() if team.leads else nullcontext():
         results = computed(plans)
         for draws in rounds[1:]:
-            undecided = [judge(*each) for each in zip(experiments, results, strict=True)] if judge else []
-            if not draws or not any(undecided):
+            pairs = zip(experiments, results, strict=True)
+            unfinished = [undecided(results_record(*pair), pair[0].scenario.audit.draws or 0) for pair in pairs]
+            if not draws or not any(unfinished):
                 break
-            plans = [[continued(one, left, draws) for one in own] for own, left in zip(plans, undecided, strict=True)]
+            plans = [[continued(one, left, draws) for one in own] for own, left in zip(plans, unfinished, strict=True)]
             results = computed(plans)
     return results
 

@@ -9,11 +9,10 @@ from residuum.auditing.own_measures import OWN_MEASURES
 from residuum.auditing.probes import probe_kind
 from residuum.errors import InputError
 from residuum.experiments.probes import with_probes
-from residuum.experiments.results import RowFacts, assembled_record
-from residuum.experiments.runner import Result
+from residuum.experiments.results import Result, RowFacts, assembled_record
+from residuum.judging import judged_record
 from residuum.plugins import described_plugins
 from residuum.record import Audit, Results, Row
-from residuum.reporting.verdict import with_verdicts
 
 Tables = dict[
     tuple[str, str, str], tuple[Counts, Counts | None]
@@ -55,11 +54,11 @@ def derived_record(record: Results, folder: Path) -> Results:
     kept = record.model_dump(include={"created", "versions", "warnings", "notes"})
     kept |= record.model_extra or {}
     rows = {label: _with_paths(row, record.methods[label]) for label, row in derived.methods.items()}
-    return with_verdicts(derived.model_copy(update={**kept, "methods": rows}))
+    return judged_record(derived.model_copy(update={**kept, "methods": rows}))
 
 
 def _facts(row: Row) -> RowFacts:
-    return RowFacts(row.method, row.settings, row.fields_left_open)
+    return RowFacts(row.role, row.method, row.settings, row.fields_left_open)
 
 
 def _result(record: Results, label: str, seed: str, tables: Tables, folder: Path) -> Result:

@@ -11,10 +11,10 @@ import torch
 
 from residuum.data.dataset import Dataset
 from residuum.files import file_sha256
+from residuum.judging import gates, rule, verdict
 from residuum.pack.hashing import Pseudonyms, code_sha256, ids_root, root_of
 from residuum.record import Results
-from residuum.reporting import gates, level_rule, verdict
-from residuum.reporting.run import Run
+from residuum.roles import Role
 from residuum.types import Samples, Splits
 
 SCHEMA = "residuum.pack/1"
@@ -75,10 +75,10 @@ def manifest_of(
 def thresholds() -> dict[str, float]:
     """Return every number that the rule and the gates compare with."""
     return {
-        "error": level_rule.ERROR,
-        "level_share": level_rule.LEVEL_SHARE,
-        "power": level_rule.POWER,
-        "fewest_retrained": level_rule.FEWEST_RETRAINED,
+        "error": rule.ERROR,
+        "level_share": rule.LEVEL_SHARE,
+        "power": rule.POWER,
+        "fewest_retrained": rule.FEWEST_RETRAINED,
         "unlearn_points": verdict.UNLEARN_POINTS,
         "test_points": gates.TEST_POINTS,
         "retain_points": gates.RETAIN_POINTS,
@@ -89,7 +89,6 @@ def thresholds() -> dict[str, float]:
 
 def conclusions(record: Results) -> dict[str, Any]:
     """Return what the manifest says that the record decides."""
-    run = Run(Path(), record.scenario.name, record)
     audits: dict[str, Any] = {}
     for _, seed, name, audit in record.each_audit():
         found = audit.settings.model_dump(mode="json", exclude_unset=True)
@@ -101,11 +100,12 @@ def conclusions(record: Results) -> dict[str, Any]:
         "audit": audits,
         "gates": [
             {"name": gate.name, "passed": gate.passed, "reason": None if gate.passed else gate.text}
-            for gate in run.gates
+            for gate in record.gates
         ],
         "thresholds": thresholds(),
-        "verdict": {label: found.word for label, found in record.verdicts.items()},
-        "power": {label: found.smallest for label, found in record.verdicts.items()},
+        "rule_version": record.rule_version,
+        "verdict": {label: judgment.verdict.name for label, judgment in record.verdicts.items() if judgment.verdict},
+        "power": {label: j.finding.smallest if j.finding else None for label, j in record.verdicts.items()},
         "floor": {name: floor.model_dump(mode="json") for name, floor in record.noise_floor.items()},
     }
 
@@ -130,7 +130,7 @@ def models_of(record: Results, folder: Path) -> dict[str, dict[str, Any]]:
                 "architecture": architecture(file),
                 "recipe": row.settings,
                 "seed": int(seed),
-                "parent": f"original/{seed}" if row.kind == "method" else None,
+                "parent": f"original/{seed}" if row.role is Role.METHOD else None,
             }
     return found
 

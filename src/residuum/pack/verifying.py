@@ -31,6 +31,7 @@ from residuum.pack.spot_check import (
 from residuum.pack.writing import MANIFEST, PAGE, RECORD, page_of
 from residuum.perturbations import PERTURBATIONS, noise_check
 from residuum.record import Results, sealed
+from residuum.roles import Role
 from residuum.run_folder import check_counts
 from residuum.types import Splits
 
@@ -45,6 +46,7 @@ MANIFEST_KEYS = [
     "audit",
     "gates",
     "thresholds",
+    "rule_version",
     "verdict",
     "power",
     "floor",
@@ -273,7 +275,7 @@ def _statement_differences(manifest: Mapping[str, Any], record: Results) -> list
     for name, model in manifest["models"].items():
         label, _, seed = name.rpartition("/")
         row = record.methods.get(label)
-        parent = f"original/{seed}" if row is not None and row.kind == "method" else None
+        parent = f"original/{seed}" if row is not None and row.role is Role.METHOD else None
         lineage = {key: model.get(key) for key in ("seed", "parent")}
         wanted = {"seed": int(seed) if seed.isdigit() else None, "parent": parent}
         found += differences(lineage, wanted, f"{MANIFEST}.models.{name}", f"{RECORD} gives")

@@ -22,8 +22,9 @@ from residuum.pack.hashing import Pseudonyms, canonical, ids_root, key_at, liste
 from residuum.pack.manifest import manifest_of, models_of, process_facts, request_of
 from residuum.record import Results
 from residuum.reporting.page import page_text
-from residuum.reporting.run import Run
+from residuum.roles import Role
 from residuum.run_folder import note_pack
+from residuum.runs import Run
 from residuum.types import Splits, warn
 
 MANIFEST, RECORD, PAGE = "manifest.json", "results.json", "report.html"
@@ -246,7 +247,7 @@ def _forget_class_names(scenario: dict[str, Any], numbers: Mapping[int, int]) ->
 
 def _refuse_named_rows(record: Results, names: Sequence[str]) -> None:
     for label, row in record.methods.items():
-        if row.kind == "method" and (named := _named_class(label, names)):
+        if row.role is Role.METHOD and (named := _named_class(label, names)):
             raise InputError(f"row {label!r} names the class {named!r}; rename the row, or allow it with --names")
 
 

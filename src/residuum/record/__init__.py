@@ -3,10 +3,8 @@
 from residuum.record.audits import Audit, Curve, ResidualKnowledge, SampleSet, over_seeds, refuse_no_file_name
 from residuum.record.requests import Estimates, RequestAudit, RequestResult, RequestRow, Requests
 from residuum.record.results import (
-    BASELINES,
     METRICS,
     ForgetRequest,
-    Kind,
     Metrics,
     NoiseFloor,
     RelearnSummary,
@@ -17,9 +15,8 @@ from residuum.record.results import (
     Spread,
     Stored,
     Summary,
-    VerdictRecord,
     WitnessRow,
     WitnessValues,
-    refuse_reserved,
     sealed,
 )
+from residuum.record.verdicts import Bounds, Finding, Gate, Quantity, RowJudgment, Verdict

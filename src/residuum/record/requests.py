@@ -5,7 +5,8 @@ from typing import ClassVar, Literal, cast
 from pydantic import Field
 
 from residuum.record.audits import Curve, FileName, Part, ResidualKnowledge
-from residuum.record.results import ForgetRequest, NoiseFloor, OfMethod, Stored
+from residuum.record.results import ForgetRequest, NoiseFloor, Stored
+from residuum.roles import Role
 
 
 class Estimates(Part):
@@ -31,9 +32,11 @@ class RequestAudit(Part):
         return cast(Estimates, getattr(self, samples))
 
 
-class RequestRow(OfMethod):
+class RequestRow(Part):
     """One row after one request."""
 
+    role: Role
+    method: str
     metrics: dict[str, float]
     average_gap: float | None = None
     per_seed: dict[str, dict[str, RequestAudit]]

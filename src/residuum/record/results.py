@@ -1,12 +1,11 @@
-"""The record of a run, results.json: rows, seeds, settings and verdicts.
+"""The record of a run, results.json: rows, seeds, settings and what was concluded.
 
 Everything under `metrics` and `summary` is a percentage; epochs are counts.
 """
 
 import hashlib
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, cast
 
@@ -15,9 +14,9 @@ from pydantic import Field, ValidationError, model_validator
 from residuum.errors import InputError
 from residuum.files import canonical, regular_file
 from residuum.record.audits import Audit, Below, FileName, Part, Values
+from residuum.record.verdicts import Finding, Gate, Quantity, RowJudgment
+from residuum.roles import Role
 
-Kind = Literal["original", "retrain", "control", "method"]
-BASELINES: tuple[Kind, ...] = ("original", "retrain", "control")  # with control_2, ...: names of no other row
 METRICS = ("retain_accuracy", "unlearn_accuracy", "test_accuracy", "mia_accuracy")
 
 
@@ -101,36 +100,11 @@ class Summary(Part):
         return cast(Spread | None, getattr(self, name))
 
 
-def refuse_reserved(name: str, what: str = "a row label") -> str:
-    """Return a name that the user chose; one that says what a row is, such as control_9, is an error.
+class Row(Part):
+    """One line of the results: its role, the method that made it, its settings, and what came out, by seed."""
 
-    >>> refuse_reserved("rurk"), refuse_reserved("controlled")
-    ('rurk', 'controlled')
-    """
-    if name in BASELINES or name.startswith("control_"):
-        raise InputError(f"expected {what} other than {', '.join(BASELINES)} and control_..., got {name!r}; rename it")
-    return name
-
-
-class OfMethod(Part):
-    """A row is known by its method."""
-
+    role: Role
     method: str
-
-    @property
-    def kind(self) -> Kind:
-        """What the row is.
-
-        >>> Row(method="control_2", per_seed={}).kind, Row(method="rurk", per_seed={}).kind
-        ('control', 'method')
-        """
-        name = re.sub(r"^control_\d+$", "control", self.method)
-        return next((kind for kind in BASELINES if kind == name), "method")
-
-
-class Row(OfMethod):
-    """One line of the results: a method, its settings, and what came out, by seed."""
-
     settings: dict[str, Any] = {}
     fields_left_open: list[str] = []
     summary: Summary = Summary()
@@ -139,8 +113,8 @@ class Row(OfMethod):
 
     @property
     def judged(self) -> bool:
-        """Whether the row gets a verdict: re-trained models are what the others are judged by."""
-        return self.kind in ("original", "method")
+        """Whether the row gets a verdict: retrained models are what the others are judged by."""
+        return not self.role.retrained
 
     def audits(self, perturbation: str) -> list[Audit]:
         """Return the row's audits under a perturbation, one for each seed that has one."""
@@ -261,26 +235,10 @@ class Stored(Part):
         return json.dumps(self.as_dict(), indent=1, allow_nan=False) + "\n"
 
 
-class VerdictRecord(Part):
-    """What was concluded of a row when the run was written; readers judge again from the numbers.
-
-    `level` is the ratio of shares right over all radii above 0 (in class form the difference) with its 95 % interval:
-    r, or under attacks that of the row and of re-train, each attacked itself. `explained` is what re-training
-    explains, and `smallest` the power statement: a level below it could well have been missed.
-    """
-
-    word: str
-    perturbation: str | None = None
-    level: tuple[float, float, float] | None = None
-    explained: tuple[float, float] | None = None
-    smallest: float | None = None
-    p_value: float | None = None
-
-
 class Results(Stored):
     """results.json: everything known of a run."""
 
-    SCHEMA: ClassVar[str] = "residuum.results/1"
+    SCHEMA: ClassVar[str] = "residuum.results/2"
     FILE: ClassVar[str] = "results.json"
     WHAT: ClassVar[str] = "a finished run"
 
@@ -294,7 +252,9 @@ class Results(Stored):
     noise_floor: dict[str, NoiseFloor] = {}
     methods: dict[FileName, Row]
     failed: dict[str, str] = {}  # rows without results, and why
-    verdicts: dict[str, VerdictRecord] = {}
+    rule_version: int | None = None  # of the rule by which the rows were judged; None before they are
+    gates: list[Gate] = []
+    judgments: dict[FileName, RowJudgment] = {}
     files: dict[Below, str] = {}  # SHA-256 of everything else that the run wrote, by path below its folder
 
     @model_validator(mode="after")
@@ -312,9 +272,41 @@ class Results(Stored):
         ordered = [name for name in self.scenario.settings.audit.perturbations if name in audited]
         return [*ordered, *sorted(audited - set(ordered))]
 
-    def rows_of(self, kind: Kind) -> list[str]:
-        """Return the labels of the rows of one kind."""
-        return [label for label, row in self.methods.items() if row.kind == kind]
+    def rows_of(self, role: Role) -> list[str]:
+        """Return the labels of the rows of one role."""
+        return [label for label, row in self.methods.items() if row.role is role]
+
+    @property
+    def original(self) -> Row | None:
+        """The row of the original, if there is one."""
+        return next((row for row in self.methods.values() if row.role is Role.ORIGINAL), None)
+
+    @property
+    def reference(self) -> Row | None:
+        """The row of the reference, if there is one."""
+        return next((row for row in self.methods.values() if row.role is Role.REFERENCE), None)
+
+    @property
+    def controls(self) -> list[Row]:
+        """The rows of the controls."""
+        return [row for row in self.methods.values() if row.role is Role.CONTROL]
+
+    @property
+    def verdicts(self) -> dict[str, RowJudgment]:
+        """The judgment of each row that has a verdict."""
+        return {label: judgment for label, judgment in self.judgments.items() if judgment.verdict is not None}
+
+    def finding(self, label: str, perturbation: str, quantity: Quantity = "r") -> Finding | None:
+        """Return what the rule says of a quantity of a row under a perturbation, if it says anything."""
+        return self.judgments[label].found(perturbation, quantity) if label in self.judgments else None
+
+    def cost(self, results: Sequence[SeedResult]) -> float | None:
+        """Return the forward-backward passes of these seeds in per cent of what retraining takes for as many."""
+        full = sum(seed.passes for seed in self.reference.per_seed.values()) if self.reference else 0
+        if not full or self.reference is None:
+            return None
+        share = len(results) / len(self.reference.per_seed)
+        return 100 * sum(result.passes for result in results) / (share * full)
 
     def each_audit(self) -> Iterator[tuple[str, str, str, Audit]]:
         """Yield label, seed, perturbation and audit of everything audited."""

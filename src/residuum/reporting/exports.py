@@ -1,5 +1,7 @@
 """What a run is taken elsewhere as: the results table as LaTeX (booktabs) and CSV, a model with its card."""
 
+from __future__ import annotations
+
 import csv
 import io
 import json
@@ -8,15 +10,19 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from residuum.errors import InputError, plural, unknown_name
 from residuum.files import write_whole
 from residuum.reporting.glossary import COLUMNS, MEASURES, METRICS, Column
 from residuum.reporting.page import rendered
-from residuum.reporting.run import Run
-from residuum.reporting.summary import Cell, RowSummary, csv_cells
+from residuum.reporting.summary import Cell, RowSummary, csv_cells, summary_of
+from residuum.roles import Role
 from residuum.run_folder import CARD_OF, note_written
+from residuum.runs import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -68,7 +74,7 @@ def latex_table(runs: Sequence[Run]) -> str:
         " & ".join(units) + r" \\",
     ]
     for run in runs:
-        lines += [r"\midrule", *(latex_row(row, several) for row in run.summary.rows)]
+        lines += [r"\midrule", *(latex_row(row, several) for row in summary_of(run).rows)]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
 
@@ -123,13 +129,13 @@ def csv_table(runs: Sequence[Run]) -> str:
 
 def csv_lines(run: Run) -> Iterator[dict[str, Any]]:
     """Yield one line for each row; a re-learn time beyond the cap is inf, what does not exist is None."""
-    for row in run.summary.rows:
+    for row in summary_of(run).rows:
         yield {
             "run": row.run,
             "model": row.label,
             "method": row.row.method,
-            "kind": row.kind,
-            "verdict": row.verdict.word if row.verdict else None,
+            "role": str(row.role),
+            "verdict": str(row.judgment.verdict) if row.judgment else None,
             **{f"{c.key}{part}": getattr(row.cells[c.key], name) for c in COLUMNS for part, name in _parts(c)},
             **_own_values(run, row),
             **dict(csv_cells(row.row)),
@@ -140,8 +146,8 @@ def _own_values(run: Run, row: RowSummary) -> dict[str, float | None]:
     """Return the user's own measures by perturbation, the mean over seeds and over the radii above 0."""
     found: dict[str, float | None] = {}
     for name in run.perturbations:
-        taus = run.summary.taus[name]
-        for measure in run.measures[len(MEASURES) :]:
+        taus = summary_of(run).taus[name]
+        for measure in summary_of(run).measures[len(MEASURES) :]:
             curve = row.curve(name, measure.key)
             values = [value for tau, value in zip(taus, curve.value, strict=True) if tau > 0 and value is not None]
             found[f"{measure.key}_{name}"] = statistics.fmean(values) if values else None
@@ -156,7 +162,7 @@ def _parts(column: Column) -> tuple[tuple[str, str], ...]:
 def audit_lines(run: Run) -> Iterator[dict[str, Any]]:
     """Yield one line for each row, seed, perturbation and radius, with every measure and its interval."""
     for label, seed, perturbation, audit in run.record.each_audit():
-        curves = {measure.key: audit.curve(measure.key) for measure in run.measures}
+        curves = {measure.key: audit.curve(measure.key) for measure in summary_of(run).measures}
         for k, tau in enumerate(audit.taus):
             line = {"model": label, "seed": int(seed), "perturbation": perturbation, "radius": tau}
             line |= {"samples": audit.samples, "heldout_samples": audit.heldout.samples if audit.heldout else 0}
@@ -166,6 +172,20 @@ def audit_lines(run: Run) -> Iterator[dict[str, Any]]:
                 beside = {name: getattr(curve, name, None) for name in FURTHER.get(key, ())}
                 line |= {f"{key}_{name}": values[k] if values else None for name, values in beside.items()}
             yield line
+
+
+def to_frame(run: Run, table: str = "results") -> pd.DataFrame:
+    """Return the results table, one line a row with its verdict, or with "audits" one a seed and radius."""
+    try:
+        import pandas as pd
+    except ImportError:
+        raise InputError(
+            'expected pandas for a data frame, it is not installed; run pip install ".[pandas]" in a clone'
+        ) from None
+    tables = {"results": csv_lines, "audits": audit_lines}
+    if table not in tables:
+        raise InputError(f"expected a table of {', '.join(tables)}, got {table!r}")
+    return pd.DataFrame(list(tables[table](run)))
 
 
 def spreadsheet_safe(text: str) -> str:
@@ -205,14 +225,14 @@ def model_card(run: Run, label: str) -> str:
 
     Reference: the model card guide of the Hugging Face hub (`model-index` has the results).
     """
-    rows = {row.label: row for row in run.summary.rows}
+    rows = {row.label: row for row in summary_of(run).rows}
     if label not in rows:
         raise unknown_name("row", label, rows)
     return rendered(
         "card.md.j2",
         run=run,
         row=rows[label],
-        reference=next((row for row in rows.values() if row.kind == "retrain"), None),
+        reference=next((row for row in rows.values() if row.role is Role.REFERENCE), None),
         head=_head(run, rows[label]),
         columns=METRICS,
         weights=WEIGHTS,
@@ -227,8 +247,8 @@ def _head(run: Run, row: RowSummary) -> dict[str, Any]:
         for column in METRICS
         if (value := row.cells[column.key].value) is not None
     ]
-    if row.verdict and row.verdict.finding:
-        level = round(row.verdict.finding.value(), 4)
+    if row.judgment and row.judgment.finding:
+        level = round(row.judgment.finding.value(), 4)
         metrics.append({"type": "residual_knowledge", "name": "Residual knowledge, all radii", "value": level})
     found = {"task": {"type": "image-classification"}, "dataset": {"name": data, "type": data}, "metrics": metrics}
     return {

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from residuum.reporting.evidence import judged_measure
+from residuum.judging.findings import judged_measure
 from residuum.reporting.glossary import AXES, MEASURES, Measure
-from residuum.reporting.run import Run
-from residuum.reporting.summary import COLOURS, Style, row_styles
+from residuum.reporting.summary import COLOURS, Style, row_styles, summary_of
+from residuum.roles import Role
+from residuum.runs import Run
 
 LINES = ("-", "--", ":")
 MOST = 16  # rows that a figure shows
@@ -88,9 +89,9 @@ def run_figures(run: Run, styles: Mapping[str, Style]) -> Iterator[tuple[str, An
 
 def row_look(style: Style) -> dict[str, Any]:
     """Return colour and line of a row, as on the page."""
-    if style.kind == "method":
+    if style.role is Role.METHOD:
         return {"color": COLOURS[style.colour], "linestyle": LINES[style.line]}
-    return {"color": INK, "linestyle": "-"} if style.kind == "original" else {"color": GREY, "linestyle": "--"}
+    return {"color": INK, "linestyle": "-"} if style.role is Role.ORIGINAL else {"color": GREY, "linestyle": "--"}
 
 
 def curves_figure(run: Run, perturbation: str, measures: Sequence[Measure], styles: Mapping[str, Style]) -> Any:  # noqa: ANN401 (a figure)
@@ -106,7 +107,7 @@ def curves_figure(run: Run, perturbation: str, measures: Sequence[Measure], styl
 
 def draw_curves(axes: Any, run: Run, perturbation: str, measure: Measure, styles: Mapping[str, Style]) -> None:  # noqa: ANN401 (matplotlib axes)
     """Draw one measure over the radius."""
-    summary = run.summary
+    summary = summary_of(run)
     taus, floor = summary.taus[perturbation], summary.floors[perturbation][measure.key]
     if floor:
         axes.fill_between(
@@ -120,7 +121,7 @@ def draw_curves(axes: Any, run: Run, perturbation: str, measure: Measure, styles
             continue
         curve, look = row.curve(perturbation, measure.key), row_look(styles[row.label])
         axes.plot(taus, _floats(curve.value), lw=1.5, marker="o", ms=2.5, label=_short(row.label), **look)
-        if row.kind != "control" and curve.low:
+        if row.role is not Role.CONTROL and curve.low:
             axes.fill_between(taus, _floats(curve.low), _floats(curve.high), color=look["color"], alpha=0.08, lw=0)
     axis = AXES.get(perturbation, "radius")
     axes.set(xlabel=f"{perturbation}: {axis}", ylabel=measure.axis, title=measure.title)
@@ -133,7 +134,7 @@ def trade_off_figure(run: Run, perturbation: str, styles: Mapping[str, Style]) -
     figure = Figure(figsize=(8.4, 3.4), layout="constrained")
     use, price = figure.subplots(1, 2, sharey=True)
     measure, neutral = judged_measure(run.form)
-    points = run.summary.trade_off(perturbation)
+    points = summary_of(run).trade_off(perturbation)
     for axes, key in ((use, "y"), (price, "cost")):
         axes.axhline(neutral, color=INK, lw=0.8, ls=":")
         for label in _drawn(run):
@@ -159,8 +160,8 @@ def trade_off_figure(run: Run, perturbation: str, styles: Mapping[str, Style]) -
 
 def _drawn(run: Run) -> list[str]:
     """Return original, re-trained models and as many methods as a figure has room for, smallest gaps first chosen."""
-    shown = run.summary.first_shown(MOST)
-    return [label for label, row in run.rows.items() if label in shown or row.kind in ("retrain", "control")]
+    shown = summary_of(run).first_shown(MOST)
+    return [label for label, row in run.rows.items() if label in shown or row.role.retrained]
 
 
 def _add_legend(axes: Any, run: Run) -> None:  # noqa: ANN401 (matplotlib axes)

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from residuum.files import read_arrays
-from residuum.reporting.run import Run
 from residuum.reporting.wording import class_name
+from residuum.roles import Role
+from residuum.runs import Run
 
 LARGEST_SIDE = 64  # pixels; larger pictures are shown smaller
 BUDGET = 1_200_000  # characters of pictures on the page, so that it stays under 3 MB
@@ -94,13 +95,13 @@ def _filled(run: Run, stored: Mapping[str, StoredGallery]) -> GalleryPage:
     side = max(first.images.shape[-2:])
     if side > LARGEST_SIDE:
         notes.append(f"Pictures are shown at {LARGEST_SIDE} instead of {side} pixels.")
-    choices = [str(row) for row in first.rows if row in run.rows and run.rows[row].kind != "retrain"]
+    choices = [str(row) for row in first.rows if row in run.rows and run.rows[row].role is not Role.REFERENCE]
     return GalleryPage(run.name, perturbation, seeds, choices, clearest_row(run, stored, choices), notes)
 
 
 def clearest_row(run: Run, stored: Mapping[str, StoredGallery], rows: list[str]) -> str:
     """Return the method (else any row) that is right most often where the reference is wrong."""
-    methods = [row for row in rows if run.rows[row].kind == "method"] or rows
+    methods = [row for row in rows if run.rows[row].role is Role.METHOD] or rows
     return max(methods, key=lambda row: sum(gallery.led_by(row) for gallery in stored.values()), default="")
 
 

@@ -12,21 +12,43 @@ from typing import TYPE_CHECKING, Any
 
 from residuum.errors import InputError
 from residuum.files import file_sha256
-from residuum.reporting import gates, level_rule, verdict, wording
+from residuum.judging import gates, rule, verdict
+from residuum.record import RowJudgment, Verdict
+from residuum.reporting import wording
 from residuum.reporting.gallery import GalleryPage
 from residuum.reporting.glossary import COLUMNS
-from residuum.reporting.level_rule import FEWEST_RETRAINED
 from residuum.reporting.plots import picture_of, plot_data, taken_measures
-from residuum.reporting.run import Run
 from residuum.reporting.samples import ALPHA, SampleList
-from residuum.reporting.summary import COLOURS, found_words, row_styles, value_text, witnesses_of
-from residuum.reporting.verdict import Verdict
+from residuum.reporting.summary import COLOURS, found_words, row_styles, summary_of, value_text, witnesses_of
+from residuum.runs import Run
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 TEMPLATES = files("residuum.reporting") / "templates"
 SCRIPTS = ("plot.js", "charts.js", "page.js")
+LIMITS = {
+    "error": rule.ERROR,
+    "power": rule.POWER,
+    "retrained": rule.FEWEST_RETRAINED,
+    "retain_points": gates.RETAIN_POINTS,
+    "test_points": gates.TEST_POINTS,
+    "control_points": gates.TWIN_POINTS,
+    "unlearn_points": verdict.UNLEARN_POINTS,
+}  # what the page says of thresholds
+WORDS: dict[str, Any] = {
+    "SYMBOLS": wording.SYMBOLS,
+    "TONES": wording.TONES,
+    "figure_words": wording.figure_words,
+    "forgotten": wording.forgotten,
+    "headline": wording.headline,
+    "model_words": wording.model_words,
+    "not_proved": wording.not_proved,
+    "nothing_to_forget": wording.nothing_to_forget,
+    "recommendation": wording.recommendation,
+    "unchanged_note": wording.unchanged_note,
+    "verdict_sentence": wording.verdict_sentence,
+}
 
 
 def page_text(runs: Sequence[Run], galleries: Sequence[GalleryPage] = (), samples: Sequence[SampleList] = ()) -> str:
@@ -37,12 +59,11 @@ def page_text(runs: Sequence[Run], galleries: Sequence[GalleryPage] = (), sample
         title=page_title(runs),
         runs=runs,
         several=len(runs) > 1,
-        rows=[row for run in runs for row in run.summary.rows],
+        rows=[row for run in runs for row in summary_of(run).rows],
         columns=COLUMNS,
         measures=taken_measures(runs),
-        limits=verdict,
-        rule=level_rule,
-        gates=gates,
+        limits=LIMITS,
+        verdicts=list(Verdict),
         galleries=galleries,
         samples=samples,
         witnesses=[(run, said) for run in runs if (said := witnesses_of(run))],
@@ -63,8 +84,8 @@ def page_text(runs: Sequence[Run], galleries: Sequence[GalleryPage] = (), sample
 
 
 def rendered(template: str, **values: Any) -> str:  # noqa: ANN401 (whatever a template reads)
-    """Return a template with these values, and with the words of `wording` at hand."""
-    return environment().get_template(template).render(words=wording, **values)
+    """Return a template with these values, and with the words of pages at hand."""
+    return environment().get_template(template).render(words=WORDS, **values)
 
 
 def page_title(runs: Sequence[Run]) -> str:
@@ -72,17 +93,10 @@ def page_title(runs: Sequence[Run]) -> str:
     return " and ".join(run.name for run in runs) if len(runs) < 4 else f"{len(runs)} runs"
 
 
-def figure(judged: Verdict) -> tuple[str, str] | None:
-    """Return the level with its interval, and what re-training explains."""
-    known = judged.finding is not None and judged.finding.judgement.retrained >= FEWEST_RETRAINED
-    return wording.figure_words(judged.finding) if judged.finding and known else None
-
-
-def verdict_fragment(run: Run) -> str:
-    """Return the verdicts as an HTML table, for notebooks."""
-    rows = [(label, judged.word, wording.verdict_sentence(run, judged)) for label, judged in run.verdicts.items()]
-    rows += [(label, "failed", reason) for label, reason in run.record.failed.items()]
-    return rendered("fragment.html.j2", name=run.name, rows=rows, headline=wording.headline(run))
+def figure(judgment: RowJudgment) -> tuple[str, str] | None:
+    """Return the level with its interval, and the noise floor."""
+    finding = judgment.finding
+    return wording.figure_words(finding) if finding and finding.has_floor else None
 
 
 def settings_text(run: Run) -> str:
@@ -93,22 +107,22 @@ def settings_text(run: Run) -> str:
 
 def noise_checks(run: Run) -> dict[str, str]:
     """Return the check value of each seed's random stream."""
-    found: dict[str, str] = {}
+    checks: dict[str, str] = {}
     for _, seed, _, audit in run.record.each_audit():
         if audit.settings.noise_check:
-            found.setdefault(seed, audit.settings.noise_check)
-    return found
+            checks.setdefault(seed, audit.settings.noise_check)
+    return checks
 
 
 def file_hashes(run: Run) -> dict[str, str]:
-    """Return SHA-256 of results.json and of every counts and gallery file below the run's folder, by relative path."""
-    paths = [
-        run.folder / "results.json",
-        *sorted(run.folder.glob("counts/**/*.npz")),
-        *sorted(run.folder.glob("gallery/*.npz")),
-    ]
+    """Return SHA-256 of results.json and of every counts and gallery file below the run's folder, by relative path.
+
+    What the record has a hash of was checked when the run was read.
+    """
+    paths = [path for pattern in ("counts/**/*.npz", "gallery/*.npz") for path in sorted(run.folder.glob(pattern))]
+    names = ["results.json", *(path.relative_to(run.folder).as_posix() for path in paths)]
     try:
-        return {path.relative_to(run.folder).as_posix(): file_sha256(path) for path in paths}
+        return {name: run.record.files.get(name) or file_sha256(run.folder / name) for name in names}
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {error.strerror}; give the run's command again") from None
 

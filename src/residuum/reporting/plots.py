@@ -7,14 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from residuum.record import Curve
+from residuum.record import Curve, Finding, Quantity, Verdict
 from residuum.reporting import wording
-from residuum.reporting.evidence import Finding, Quantity, find
 from residuum.reporting.gallery import GalleryPage
 from residuum.reporting.glossary import AXES, MEASURES, Measure
-from residuum.reporting.run import Run
-from residuum.reporting.summary import row_styles
-from residuum.reporting.verdict import WORDS, Verdict
+from residuum.reporting.summary import row_styles, summary_of
+from residuum.runs import Run
 
 PLACES = 5  # significant digits of what plots draw; tables and files have all
 TITLES: dict[Quantity, str] = {"r": "Residual knowledge", "M": "Memory"}
@@ -54,13 +52,13 @@ class Axis:
 
 @dataclass(frozen=True)
 class Column:
-    """One quantity of all rows on one axis; `bar` is what re-training explains, None where too few models tell."""
+    """One quantity of all rows on one axis; `floor` is the noise floor, None where too few models tell."""
 
     quantity: Quantity
     axis: Axis
     form: str
     neutral: float
-    bar: tuple[float, float] | None
+    floor: tuple[float, float] | None
     retrained: int
     findings: dict[str, Finding]
 
@@ -82,7 +80,7 @@ class Column:
         ends = finding.interval()
         return (
             wording.amount(finding.value(), self.form)
-            if self.bar is None
+            if self.floor is None
             else wording.estimate_words(finding.value(), *ends, self.form)
         )
 
@@ -90,13 +88,13 @@ class Column:
         """Return in words what the row's picture shows."""
         finding = self.findings[label]
         seeds = ", ".join(wording.amount(value, self.form) for value in finding.seeds)
-        bar = "" if self.bar is None else f"; re-training explains {self.bar_words}"
-        return f"{label}, {self.title.lower()}: {self.text(label)}{bar}; seeds {seeds}"
+        floor = "" if self.floor is None else f"; re-training explains {self.floor_words}"
+        return f"{label}, {self.title.lower()}: {self.text(label)}{floor}; seeds {seeds}"
 
     @property
-    def bar_words(self) -> str:
+    def floor_words(self) -> str:
         """What re-training explains, as text."""
-        return "" if self.bar is None else " to ".join(wording.amount(end, self.form) for end in self.bar)
+        return "" if self.floor is None else " to ".join(wording.amount(end, self.form) for end in self.floor)
 
     def tick_text(self, tick: float) -> str:
         """Return the number at a tick."""
@@ -108,7 +106,7 @@ class PictureRow:
     """One line of the picture."""
 
     label: str
-    verdict: Verdict
+    verdict: Verdict | None
     notes: list[str]
 
 
@@ -127,24 +125,24 @@ def picture_of(run: Run) -> Picture:
     columns = [column for quantity in TITLES if (column := _column(run, perturbation, quantity))]
     levels = {label: finding.value() for column in columns[:1] for label, finding in column.findings.items()}
     rows = [
-        PictureRow(label, verdict, list(wording.row_notes(run, label, perturbation)))
-        for label, verdict in run.verdicts.items()
+        PictureRow(label, judgment.verdict, list(wording.row_notes(run, label, perturbation)))
+        for label, judgment in run.verdicts.items()
     ]
-    rows.sort(key=lambda row: (WORDS.index(row.verdict.word), -levels.get(row.label, -math.inf)))
+    order: list[Verdict | None] = list(Verdict)
+    rows.sort(key=lambda row: (order.index(row.verdict), -levels.get(row.label, -math.inf)))
     return Picture(perturbation, columns, rows)
 
 
 def _column(run: Run, perturbation: str, quantity: Quantity) -> Column | None:
-    found = {label: find(run, run.rows[label], perturbation, quantity) for label in run.verdicts}
-    findings = {label: finding for label, finding in found.items() if finding}
+    judgments = run.verdicts.items()
+    findings = {label: finding for label, j in judgments if (finding := j.found(perturbation, quantity))}
     if not findings:
         return None
     first = next(iter(findings.values()))
-    bar = None if math.isnan(first.bar()[0]) else first.bar()
-    neutral = first.neutral
+    floor, neutral = first.floor() if first.has_floor else None, first.neutral
     shown = [value for finding in findings.values() for value in (finding.value(), *finding.seeds)]
-    axis = _with_whiskers(Axis.around([*shown, *(bar or ()), neutral]), list(findings.values()))
-    return Column(quantity, axis, run.form, neutral, bar, first.judgement.retrained, findings)
+    axis = _with_whiskers(Axis.around([*shown, *(floor or ()), neutral]), list(findings.values()))
+    return Column(quantity, axis, run.form, neutral, floor, first.retrained, findings)
 
 
 def _with_whiskers(axis: Axis, findings: Sequence[Finding]) -> Axis:
@@ -157,7 +155,7 @@ def _with_whiskers(axis: Axis, findings: Sequence[Finding]) -> Axis:
 def plot_data(runs: Sequence[Run], galleries: Sequence[GalleryPage]) -> dict[str, Any]:
     """Return what the page's script draws."""
     measures = taken_measures(runs)
-    shown = list(dict.fromkeys(label for run in runs for label in run.summary.first_shown()))
+    shown = list(dict.fromkeys(label for run in runs for label in summary_of(run).first_shown()))
     return {
         "first": "difference" if all(run.form == "class" for run in runs) else MEASURES[0].key,
         "measures": [asdict(measure) for measure in measures],
@@ -174,13 +172,13 @@ def plot_data(runs: Sequence[Run], galleries: Sequence[GalleryPage]) -> dict[str
 def taken_measures(runs: Sequence[Run]) -> list[Measure]:
     """Return the measures that have a value anywhere: those of held-out samples need some."""
     audits = [audit for run in runs for *_, audit in run.record.each_audit()]
-    known = {measure.key: measure for run in runs for measure in run.measures}.values()
+    known = {measure.key: measure for run in runs for measure in summary_of(run).measures}.values()
     return [m for m in known if any(value is not None for audit in audits for value in audit.curve(m.key).value)]
 
 
 def panels(run: Run, measures: Sequence[Measure] = MEASURES) -> Iterator[dict[str, Any]]:
     """Yield for each perturbation everything that its plots show."""
-    summary = run.summary
+    summary = summary_of(run)
     for name in run.perturbations:
         floors = summary.floors[name]
         yield {
@@ -204,7 +202,7 @@ def _drawn(curve: Curve) -> dict[str, Any]:
 def trade_offs(run: Run) -> Iterator[dict[str, Any]]:
     """Yield for each perturbation one point per row and seed."""
     for name in run.perturbations:
-        points = [asdict(point) for point in run.summary.trade_off(name)]
+        points = [asdict(point) for point in summary_of(run).trade_off(name)]
         yield {"run": run.name, "perturbation": name, "form": run.form, "points": points}
 
 

@@ -10,8 +10,9 @@ from residuum.record import Curve, RequestResult, RequestRow, Requests, over_see
 from residuum.reporting import wording
 from residuum.reporting.exports import csv_text
 from residuum.reporting.page import policy, rendered, stylesheet
-from residuum.reporting.run import Run
 from residuum.reporting.terminal import fitting_tables
+from residuum.roles import Role
+from residuum.runs import Run
 
 METRICS = {"unlearn_accuracy": "Unlearn acc.", "test_accuracy": "Test acc.", "retain_accuracy": "Retain acc."}
 SETS = {"so_far": "", "first_request": "first_request_"}  # which forgotten samples, and their prefix in the CSV
@@ -115,7 +116,7 @@ def index_text(record: Requests, runs: Sequence[Run]) -> str:
         "requests.html.j2",
         record=record,
         asked=asked,
-        rows={label: row.kind for label, row in rows.items() if row.kind != "retrain"},
+        rows={label: row.role for label, row in rows.items() if row.role is not Role.REFERENCE},
         verdicts={label: [run.verdicts[label] for run in runs if label in run.verdicts] for label in rows},
         figures=figures,
         metrics=METRICS,

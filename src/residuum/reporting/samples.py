@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from residuum.files import read_arrays
 from residuum.record import Audit
-from residuum.reporting.run import Run
 from residuum.reporting.wording import class_name
+from residuum.roles import Role
+from residuum.runs import Run
 
 SAMPLES = "samples.csv"
 ON_PAGE = 200  # samples; the file has all
@@ -94,7 +95,7 @@ def samples_of(run: Run, wanted: bool | None) -> SampleList:
     tables = [table for name in run.perturbations if (table := sample_table(run, name))]
     if not tables:
         return SampleList(run.name, notes=[MISSING])
-    rows = [label for label, row in run.rows.items() if row.kind != "retrain" and label in tables[0].rows]
+    rows = [label for label, row in run.rows.items() if row.role is not Role.REFERENCE and label in tables[0].rows]
     lead = np.mean([tables[0].rows[label].more_often() for label in rows], axis=0) if rows else np.zeros(0)
     order = np.argsort(-lead, kind="stable").tolist()
     most = f"Of {len(order)} samples the page lists the {ON_PAGE} that are recognised most; {SAMPLES} has all."

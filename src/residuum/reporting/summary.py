@@ -3,14 +3,26 @@
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from residuum.record import Curve, Kind, RelearnSummary, Row, SeedResult, Spread, Summary, WitnessRow, over_seeds
-from residuum.reporting.evidence import Finding, find, noise_floor, seed_levels
-from residuum.reporting.glossary import GAP, METRICS, MIA
-from residuum.reporting.run import Run
-from residuum.reporting.verdict import Verdict, judge
+from residuum.judging.conditions import one_answer
+from residuum.judging.findings import noise_floor, seed_levels
+from residuum.record import (
+    Curve,
+    Finding,
+    RelearnSummary,
+    Row,
+    RowJudgment,
+    SeedResult,
+    Spread,
+    Summary,
+    WitnessRow,
+    over_seeds,
+)
+from residuum.reporting.glossary import GAP, MEASURES, METRICS, MIA, Measure
+from residuum.roles import Role
+from residuum.runs import Run
 
 COLOURS = ("#0072b2", "#c65102", "#00806a", "#c2357d", "#8a6d00", "#7a3fb5", "#4d7c0f", "#b3261e")
 LINES = 3  # solid, dashed, dotted
@@ -36,7 +48,7 @@ NOTHING = Cell(None, "–")
 class Style:
     """How a row is drawn: methods have one of eight colours, solid, then dashed, then dotted."""
 
-    kind: Kind
+    role: Role
     colour: int = 0
     line: int = 0
 
@@ -55,18 +67,18 @@ class SeedPoint:
 
 @dataclass(frozen=True)
 class RowSummary:
-    """One row over its seeds; `verdict` is None for re-trained models, which the others are judged by."""
+    """One row over its seeds; `judgment` is None for retrained models, which the others are judged by."""
 
     run: str
     label: str
     row: Row
-    verdict: Verdict | None
+    judgment: RowJudgment | None
     cells: dict[str, Cell]
 
     @property
-    def kind(self) -> Kind:
+    def role(self) -> Role:
         """What the row is."""
-        return self.row.kind
+        return self.row.role
 
     def seeds_audited(self, perturbation: str) -> list[tuple[str, SeedResult]]:
         """Return the seeds that were audited under a perturbation."""
@@ -101,8 +113,14 @@ class RunSummary:
     @cached_property
     def floors(self) -> dict[str, dict[str, Curve | None]]:
         """The noise floor of each perturbation and measure; None without a control."""
-        keys = [measure.key for measure in self.run.measures]
-        return {name: {key: noise_floor(self.run, name, key) for key in keys} for name in self.run.perturbations}
+        record, keys = self.run.record, [measure.key for measure in self.measures]
+        return {name: {key: noise_floor(record, name, key) for key in keys} for name in record.perturbations}
+
+    @cached_property
+    def measures(self) -> tuple[Measure, ...]:
+        """The measures of the audit, ours and then the user's own."""
+        curves = {key: curve for *_, audit in self.run.record.each_audit() for key, curve in audit.measures.items()}
+        return (*MEASURES, *(Measure(key, c.title, c.title, c.meaning, c.neutral) for key, c in curves.items()))
 
     def audited(self, perturbation: str) -> list[RowSummary]:
         """Return the rows that were audited under a perturbation."""
@@ -117,30 +135,34 @@ class RunSummary:
                 seed,
                 level,
                 result.metrics.test_accuracy if result.metrics else None,
-                cost(self.run, [result]),
+                self.run.record.cost([result]),
             )
             for row in self.rows
             for (seed, result), level in zip(
-                row.seeds_audited(perturbation), seed_levels(self.run, row.row, perturbation), strict=True
+                row.seeds_audited(perturbation), seed_levels(self.run.record, row.row, perturbation), strict=True
             )
         ]
 
     def first_shown(self, most: int = 4) -> list[str]:
         """Return the rows a plot shows at first: all if few, else original and the smallest average gaps."""
-        shown = [row for row in self.rows if row.kind != "retrain"]
+        shown = [row for row in self.rows if row.role is not Role.REFERENCE]
         if len(shown) <= most:
             return [row.label for row in shown]
-        fixed = [row.label for row in shown if row.kind == "original"]
-        gaps = {row.label: row.cells[GAP.key].value for row in shown if row.kind == "method"}
+        fixed = [row.label for row in shown if row.role is Role.ORIGINAL]
+        gaps = {row.label: row.cells[GAP.key].value for row in shown if row.role is Role.METHOD}
         ranked = sorted(gaps, key=lambda label: (gaps[label] is None, gaps[label] or 0.0))
         chosen = {*fixed, *ranked[: most - len(fixed)]}
         return [row.label for row in shown if row.label in chosen]
 
 
-def summarise_run(run: Run) -> RunSummary:
-    """Return the summary; the smallest gap among the methods is marked in each column, unless most share it."""
+@lru_cache(maxsize=64)
+def summary_of(run: Run) -> RunSummary:
+    """Return the summary of a run, made once.
+
+    The smallest gap among the methods is marked in each column, unless most share it.
+    """
     rows = [
-        RowSummary(run.name, label, row, judge(run, label) if row.judged else None, _cells(run, row))
+        RowSummary(run.name, label, row, run.verdicts.get(label), _cells(run, label, row))
         for label, row in run.rows.items()
     ]
     best = {key: _smallest_gap(rows, key) for key in (*(column.key for column in METRICS), GAP.key)}
@@ -149,31 +171,27 @@ def summarise_run(run: Run) -> RunSummary:
 
 def row_styles(runs: Iterable[Run]) -> dict[str, Style]:
     """Return for each label how it is drawn, the same in all runs and figures."""
-    kinds = {label: row.kind for run in runs for label, row in run.rows.items()}
-    methods = [label for label in kinds if kinds[label] == "method"]
+    roles = {label: row.role for run in runs for label, row in run.rows.items()}
+    methods = [label for label, role in roles.items() if role is Role.METHOD]
     places = {label: divmod(k, len(COLOURS)) for k, label in enumerate(methods)}
     return {
-        label: Style(kind, places[label][1], places[label][0] % LINES) if label in places else Style(kind)
-        for label, kind in kinds.items()
+        label: Style(role, places[label][1], places[label][0] % LINES) if label in places else Style(role)
+        for label, role in roles.items()
     }
 
 
-def cost(run: Run, results: Sequence[SeedResult]) -> float | None:
-    """Return the forward-backward passes of these seeds in per cent of what re-training takes for as many."""
-    full = [seed.passes for seed in run.rows["retrain"].per_seed.values()] if "retrain" in run.rows else []
-    share = len(results) / max(len(full), 1)
-    return 100 * sum(result.passes for result in results) / (share * sum(full)) if sum(full) else None
-
-
-def _cells(run: Run, row: Row) -> dict[str, Cell]:
-    reference = run.rows["retrain"].summary if "retrain" in run.rows else Summary()
-    gap, passes = row.summary.average_gap, cost(run, list(row.per_seed.values()))
+def _cells(run: Run, label: str, row: Row) -> dict[str, Cell]:
+    record = run.record
+    reference = record.reference.summary if record.reference else Summary()
+    gap, passes = row.summary.average_gap, record.cost(list(row.per_seed.values()))
+    finding = record.finding(label, run.perturbations[0]) if run.perturbations else None
+    answer = one_answer(record, row)
     return {
         **{c.key: _metric_cell(row.summary.metric(c.key), reference.metric(c.key)) for c in METRICS},
-        **_membership_cell(run, row),
+        **({MIA.key: replace(NOTHING, note=f"attack calls every sample {answer}")} if answer else {}),
         "relearn_epochs": _relearn_cell(row.summary.relearn_epochs),
         "average_gap": NOTHING if gap is None else Cell(gap, f"{gap:.2f}", gap=gap),
-        "residual": _residual_cell(find(run, row, run.perturbations[0]) if run.perturbations else None),
+        "residual": _residual_cell(finding),
         "cost": NOTHING if passes is None else Cell(passes, f"{passes:.1f}"),
     }
 
@@ -183,19 +201,6 @@ def _metric_cell(value: Spread | None, reference: Spread | None) -> Cell:
         return NOTHING
     gap = None if reference is None else abs(value.mean - reference.mean)
     return Cell(value.mean, f"{value.mean:.2f}", std=value.std if value.n > 1 else None, gap=gap)
-
-
-def _membership_cell(run: Run, row: Row) -> dict[str, Cell]:
-    """Return a cell without a number where the attack tells no two forgotten samples apart, with any seed.
-
-    In class form it was taught forgotten samples as unseen: to call all others so, 100 %, is what re-train does.
-    """
-    answers = {0.0: "seen", 100.0: "unseen"}
-    values = [result.metrics.mia_accuracy for result in row.per_seed.values() if result.metrics]
-    alike = [answers[value] for value in values if value in answers]
-    if run.form == "class" or not alike or len(alike) < len(values):
-        return {}
-    return {MIA.key: replace(NOTHING, note=f"attack calls every sample {' or '.join(sorted(set(alike)))}")}
 
 
 def _relearn_cell(summary: RelearnSummary | None) -> Cell:
@@ -226,13 +231,13 @@ def _residual_cell(finding: Finding | None) -> Cell:
 
 
 def _smallest_gap(rows: Sequence[RowSummary], key: str) -> float | None:
-    known = [gap for row in rows if row.kind == "method" and (gap := row.cells[key].gap) is not None]
+    known = [gap for row in rows if row.role is Role.METHOD and (gap := row.cells[key].gap) is not None]
     most_share_it = bool(known) and 2 * known.count(min(known)) > len(known)
     return None if most_share_it else min(known, default=None)
 
 
 def _with_best(row: RowSummary, best: dict[str, float | None]) -> dict[str, Cell]:
-    if row.kind != "method":
+    if row.role is not Role.METHOD:
         return row.cells
     smallest = {key: best.get(key) for key in row.cells}
     return {

@@ -10,8 +10,8 @@ from rich.text import Text
 from residuum.errors import fitted, plural
 from residuum.reporting import wording
 from residuum.reporting.glossary import COST, GAP, METRICS, RELEARN
-from residuum.reporting.run import Run
-from residuum.reporting.summary import Cell
+from residuum.reporting.summary import Cell, summary_of
+from residuum.runs import Run
 
 Column = tuple[str, list[str]]
 PIPE_WIDTH = 160  # columns of a table that no terminal shows
@@ -92,9 +92,10 @@ def verdict_table(run: Run) -> Table:
     table = Table(title=Text(f"{run.name}: verdicts"), caption=caption, show_lines=True)
     table.add_column("Model", overflow="fold")
     table.add_column("Verdict", overflow="fold")
-    for label, verdict in run.verdicts.items():
-        sentences = [f"Note: {note}." for note in wording.unchanged_note(run, label)]
-        table.add_row(Text(label), Text("\n".join([verdict.word, wording.verdict_sentence(run, verdict), *sentences])))
+    for label, judgment in run.verdicts.items():
+        notes = [f"Note: {note}." for note in wording.unchanged_note(run, label)]
+        lines = [str(judgment.verdict), wording.verdict_sentence(run, judgment), *notes]
+        table.add_row(Text(label), Text("\n".join(lines)))
     for label, reason in run.record.failed.items():
         table.add_row(Text(label), Text(f"failed: no results\n{reason}"))
     return table
@@ -102,7 +103,7 @@ def verdict_table(run: Run) -> Table:
 
 def metrics_tables(run: Run, width: int) -> Iterator[Table]:
     """Yield the literature's table: mean ± standard deviation (gap to re-train) over the seeds, in per cent."""
-    rows = run.summary.rows
+    rows = summary_of(run).rows
     columns = [(c.short, [_metric_text(row.cells[c.key]) for row in rows]) for c in METRICS]
     columns += [(c.short, [row.cells[c.key].text for row in rows]) for c in (RELEARN, GAP)]
     columns += [(f"{COST.short} %", [row.cells[COST.key].text for row in rows])]

@@ -3,13 +3,20 @@
 from collections.abc import Iterator, Sequence
 
 from residuum.errors import plural
-from residuum.record import ForgetRequest
-from residuum.reporting.evidence import Finding
-from residuum.reporting.level_rule import FALSE_ALARMS
-from residuum.reporting.run import Run
-from residuum.reporting.verdict import FOUND, INCONCLUSIVE, MIXED, NONE_FOUND, NOT_COMPARABLE, OVER, WORDS, Verdict
+from residuum.judging.rule import FALSE_ALARMS
+from residuum.record import Finding, ForgetRequest, RowJudgment, Verdict
+from residuum.reporting.summary import summary_of
+from residuum.roles import Role
+from residuum.runs import Run
 
-SYMBOLS = {NOT_COMPARABLE: "≠", FOUND: "▲", OVER: "▼", MIXED: "◆", INCONCLUSIVE: "?", NONE_FOUND: "○"}
+SYMBOLS = {
+    Verdict.NOT_COMPARABLE: "≠",
+    Verdict.FOUND: "▲",
+    Verdict.OVER_FORGOTTEN: "▼",
+    Verdict.MIXED: "◆",
+    Verdict.INCONCLUSIVE: "?",
+    Verdict.NONE_FOUND: "○",
+}
 TONES = dict(zip(SYMBOLS, ("unclear", "found", "over", "mixed", "unclear", "none"), strict=True))
 FITTED = 97.0  # per cent of the retained samples; below it nothing much is memorised
 
@@ -63,33 +70,33 @@ def model_words(run: Run) -> str:
     return f"{model.name or 'a model'}{f', width {model.width}' if model.width else ''}"
 
 
-def verdict_sentence(run: Run, verdict: Verdict) -> str:
+def verdict_sentence(run: Run, judgment: RowJudgment) -> str:
     """Return the verdict in plain sentences."""
-    failed = "; ".join(gate.text for gate in verdict.failed_gates)
-    if verdict.word == NOT_COMPARABLE:
-        return f"No verdict: {failed}.{''.join(_indication(run, verdict))}"
+    failed = "; ".join(gate.text for gate in run.record.gates if gate.passed is False)
+    if judgment.verdict is Verdict.NOT_COMPARABLE:
+        return f"No verdict: {failed}.{''.join(_indication(run, judgment))}"
     accepted = f"Conditional on an accepted reference: {failed}. " if failed else ""
-    if verdict.word == INCONCLUSIVE:
-        return f"{accepted}Nothing can be concluded: {'; '.join((*verdict.doubts, *verdict.reasons))}."
-    parts = [_finding_sentence(verdict.finding), *_heldout_sentences(verdict)] if verdict.finding else []
-    parts += [f"Its {reason}." for reason in verdict.reasons]
+    if judgment.verdict is Verdict.INCONCLUSIVE:
+        return f"{accepted}Nothing can be concluded: {'; '.join((*judgment.doubts, *judgment.reasons))}."
+    parts = [_finding_sentence(judgment.finding), *_heldout_sentences(judgment)] if judgment.finding else []
+    parts += [f"Its {reason}." for reason in judgment.reasons]
     return accepted + " ".join(parts)
 
 
-def _indication(run: Run, verdict: Verdict) -> Iterator[str]:
+def _indication(run: Run, judgment: RowJudgment) -> Iterator[str]:
     """Say what was seen against stand-ins: weaker than any verdict, and never called residual knowledge."""
-    finding = verdict.finding
+    finding = judgment.finding
     if not run.record.scenario.settings.stand_ins or finding is None:
         return
-    (low, high), form = finding.bar(), finding.form
+    (low, high), form = finding.floor(), finding.form
     yield (
         f" An indication only: right {_often(finding.value(), form, 0)} a stand-in on perturbed samples to forget "
         f"({finding.perturbation}); stand-ins differ from each other by {amount(low, form)} to {amount(high, form)}."
     )
-    memory = verdict.memory
+    memory = judgment.memory
     if memory is not None:
-        shown, ends = estimate_words(memory.value(), *memory.interval(), form), map(amount, memory.bar(), (form, form))
-        yield f" Beside held-out samples of the same classes: {shown} ({' to '.join(ends)})."
+        level, floor = figure_words(memory)
+        yield f" Beside held-out samples of the same classes: {level} ({floor})."
 
 
 _INPUTS = {
@@ -103,7 +110,7 @@ def _finding_sentence(finding: Finding) -> str:
     """Say how far the row is from re-train, where, and what re-training explains."""
     column, form = finding.column, finding.form
     where = f"radius {finding.taus[column - 1]:g}" if column else "all radii"
-    value, (low, high) = finding.value(column), finding.bar(column)
+    value, (low, high) = finding.value(column), finding.floor(column)
     more = _digits_apart(value, (low, high), form)
     unit = " points" if form == "class" else ""
     inputs = _INPUTS.get(finding.crafted_on, _INPUTS[None])
@@ -111,29 +118,29 @@ def _finding_sentence(finding: Finding) -> str:
         f"Right {_often(value, form, more)} re-train{inputs} ({finding.perturbation}, {where}); "
         f"re-training again explains {amount(low, form, more)} to {amount(high, form, more)}{unit}"
     )
-    if low <= value <= high:
+    if low <= value <= high and finding.smallest is not None:
         smallest = amount(finding.smallest, form)
         return f"{text}, so this is no evidence; less than {smallest}{unit} could well have been missed."
-    return f"{text} (p = {finding.judgement.p_value:.2g})."
+    return f"{text} (p = {finding.p_value:.2g})."
 
 
-def _heldout_sentences(verdict: Verdict) -> Iterator[str]:
+def _heldout_sentences(judgment: RowJudgment) -> Iterator[str]:
     """Say whether it is memory of these samples or knowledge of their class."""
-    memory, knowledge = verdict.memory, verdict.class_knowledge
+    memory, knowledge = judgment.memory, judgment.class_knowledge
     if memory is None or knowledge is None:
         return
     shown = {
         f.quantity: f"{f.quantity} = {estimate_words(f.value(), *f.interval(), f.form)}" for f in (memory, knowledge)
     }
-    explained = f"re-training explains {' to '.join(amount(end, memory.form) for end in memory.bar())}"
-    if memory.judgement.word == "found":
+    explained = f"re-training explains {' to '.join(amount(end, memory.form) for end in memory.floor())}"
+    if memory.verdict is Verdict.FOUND:
         yield f"It remembers these very samples: {shown['M']}, {explained}."
-    elif verdict.word in (FOUND, MIXED) and knowledge.judgement.word == "found":
+    elif judgment.verdict in (Verdict.FOUND, Verdict.MIXED) and knowledge.verdict is Verdict.FOUND:
         yield (
             f"It knows the class better than re-train, on held-out samples too: {shown['G']}; memory of these very "
             f"samples was not found ({shown['M']}, {explained})."
         )
-    elif verdict.word in (FOUND, MIXED):
+    elif judgment.verdict in (Verdict.FOUND, Verdict.MIXED):
         yield f"Whether it is these samples or their class cannot be told ({shown['M']}, {shown['G']})."
 
 
@@ -163,17 +170,17 @@ def amount(value: float, form: str, more: int = 0) -> str:
 def row_notes(run: Run, label: str, perturbation: str) -> Iterator[str]:
     """Yield what must stand beside a row's verdict: that nothing was changed, and what else the verdict rests on."""
     yield from unchanged_note(run, label)
-    verdict = run.verdicts[label]
-    if verdict.word in (NOT_COMPARABLE, INCONCLUSIVE):
+    judgment = run.verdicts[label]
+    if judgment.verdict in (Verdict.NOT_COMPARABLE, Verdict.INCONCLUSIVE):
         return
-    finding = verdict.finding
+    finding, memory = judgment.finding, judgment.memory
     if finding and finding.perturbation != perturbation:
         yield f"rests on {finding.perturbation}"
     if finding and finding.column:
         yield f"beyond at radius {finding.taus[finding.column - 1]:g} alone"
-    if verdict.word == NONE_FOUND and verdict.memory and verdict.memory.judgement.word == "found":
+    if judgment.verdict is Verdict.NONE_FOUND and memory and memory.verdict is Verdict.FOUND:
         yield "but M is more than re-training explains"
-    yield from verdict.reasons
+    yield from judgment.reasons
 
 
 def unchanged_note(run: Run, label: str) -> Iterator[str]:
@@ -198,14 +205,14 @@ def estimate_words(value: float | None, low: float | None, high: float | None, f
 
 def figure_words(finding: Finding) -> tuple[str, str]:
     """Return the level with its interval, and what re-training explains."""
-    low, high = finding.bar()
+    low, high = finding.floor()
     form = finding.form
     return estimate_words(finding.value(), *finding.interval(), form), f"{amount(low, form)} to {amount(high, form)}"
 
 
 def recommendation(run: Run) -> str:
     """Return which method to take: the cheapest that nothing speaks against, warnings of its own included."""
-    clean = [row for row in run.summary.rows if row.kind == "method" and _nothing_found(row.verdict)]
+    clean = [row for row in summary_of(run).rows if row.role is Role.METHOD and _nothing_found(row.judgment)]
     warned = [row.label for row in clean if own_warnings(run, row.label)]
     costs = {row.label: row.cells["cost"].value for row in clean if row.label not in warned}
     known = {label: cost for label, cost in costs.items() if cost is not None}
@@ -221,20 +228,21 @@ def recommendation(run: Run) -> str:
     )
 
 
-def _nothing_found(verdict: Verdict | None) -> bool:
+def _nothing_found(judgment: RowJudgment | None) -> bool:
     """Tell whether nothing was found in a row, and its memory M is what re-training explains."""
-    if verdict is None or verdict.word != NONE_FOUND:
+    if judgment is None or judgment.verdict is not Verdict.NONE_FOUND:
         return False
-    if verdict.memory is None:
+    memory = judgment.memory
+    if memory is None:
         return True
-    (low, high), value = verdict.memory.bar(), verdict.memory.value()
-    return verdict.memory.judgement.word in ("none", "inconclusive") and not (value < low or value > high)
+    (low, high), value = memory.floor(), memory.value()
+    return memory.verdict in (Verdict.NONE_FOUND, Verdict.INCONCLUSIVE) and not (value < low or value > high)
 
 
 def own_warnings(run: Run, label: str) -> list[str]:
     """Return what a row warns of, without what re-trained models warn of as well: that is not about the method."""
-    trained = [*run.record.rows_of("retrain"), *run.record.rows_of("control")]
-    shared = {text for name in trained for seed in run.rows[name].per_seed.values() for text in seed.warnings}
+    retrained = [row for row in run.rows.values() if row.role.retrained]
+    shared = {text for row in retrained for seed in row.per_seed.values() for text in seed.warnings}
     texts = [text for seed in run.rows[label].per_seed.values() for text in seed.warnings]
     return [text for text in dict.fromkeys(texts) if text not in shared]
 
@@ -245,9 +253,9 @@ def not_proved(run: Run) -> Iterator[str]:
         "That anything was deleted. 'No residual knowledge found' is absence of evidence at this precision, for these "
         "samples, perturbations and radii; other perturbations may find more."
     )
-    findings = [verdict.finding for verdict in run.verdicts.values() if verdict.finding]
+    findings = [judgment.finding for judgment in run.verdicts.values() if judgment.finding]
     if findings:
-        many = plural(min(finding.judgement.retrained for finding in findings), "re-trained model")
+        many = plural(min(finding.retrained for finding in findings), "re-trained model")
         yield (
             f"What re-training can do in general. The noise floor is what {many} of this run explain; a re-trained "
             f"model posing as unlearned is called something else in at most about {100 * FALSE_ALARMS:.0f} % of runs."
@@ -256,12 +264,12 @@ def not_proved(run: Run) -> Iterator[str]:
         "Anything about other samples, other models or other data. The intervals are over the random perturbations, "
         "with the forgotten samples and the trained models fixed; seeds show how models vary."
     )
-    for gate in run.gates:
+    for gate in run.record.gates:
         if gate.passed is None:
             yield f"That original and re-train were trained alike: {gate.text}."
     yield "A legal conclusion. The page measures behaviour; people decide whether that satisfies a deletion request."
-    originals = [verdict.word for label, verdict in run.verdicts.items() if run.rows[label].kind == "original"]
-    if originals and originals[0] in (INCONCLUSIVE, NONE_FOUND):
+    originals = [run.verdicts[label].verdict for label in run.record.rows_of(Role.ORIGINAL) if label in run.verdicts]
+    if originals and originals[0] in (Verdict.INCONCLUSIVE, Verdict.NONE_FOUND):
         yield (
             "That this audit can see residual knowledge at all: even the original model, which was trained on the "
             "forgotten samples, was not told apart from re-train. Read the other verdicts with that in mind."
@@ -270,11 +278,11 @@ def not_proved(run: Run) -> Iterator[str]:
 
 def nothing_to_forget(run: Run) -> str:
     """Return why there was little or nothing to forget, by the original's fit and memory; empty if there was."""
-    original = next((row for row in run.summary.rows if row.kind == "original"), None)
+    original = next((row for row in summary_of(run).rows if row.role is Role.ORIGINAL), None)
     if original is None:
         return ""
-    memory = original.verdict.memory if original.verdict and run.form == "sample" else None
-    if memory is not None and memory.judgement.word == "found":
+    memory = original.judgment.memory if original.judgment and run.form == "sample" else None
+    if memory is not None and memory.verdict is Verdict.FOUND:
         return ""  # it remembers these very samples, however well it fits the others
     fit = original.cells["retain_accuracy"].value
     if fit is not None and fit < FITTED:
@@ -292,12 +300,14 @@ def nothing_to_forget(run: Run) -> str:
 
 def headline(run: Run) -> str:
     """Return one sentence over all methods."""
-    words = [verdict.word for label, verdict in run.verdicts.items() if run.rows[label].kind == "method"]
-    if not words:
+    methods = run.record.rows_of(Role.METHOD)
+    verdicts = [run.verdicts[label].verdict for label in methods if label in run.verdicts]
+    if not verdicts:
         return "No unlearning method was run."
-    counted = {word: words.count(word) for word in WORDS if word in words}
+    counted = {verdict: verdicts.count(verdict) for verdict in Verdict if verdict in verdicts}
     if len(counted) == 1:
-        word, number = next(iter(counted.items()))
+        verdict, number = next(iter(counted.items()))
         subject = "The method" if number == 1 else f"All {number} methods"
-        return f"{subject}: {word}."
-    return f"Of {len(words)} methods: " + "; ".join(f"{word} in {number}" for word, number in counted.items()) + "."
+        return f"{subject}: {verdict}."
+    parts = "; ".join(f"{verdict} in {number}" for verdict, number in counted.items())
+    return f"Of {len(verdicts)} methods: {parts}."

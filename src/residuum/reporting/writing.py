@@ -13,13 +13,14 @@ from residuum.reporting.figures import write_figures
 from residuum.reporting.gallery import gallery_of
 from residuum.reporting.page import page_text
 from residuum.reporting.request_report import index_text, requests_csv
-from residuum.reporting.run import Run, load_runs
 from residuum.reporting.samples import SAMPLES, samples_of
 from residuum.run_folder import REPORT_OF, note_written, was_noted
+from residuum.runs import Run, load_runs, named_apart
 
 
 def write_report(
     runs: Run | Path | str | Sequence[Run | Path | str],
+    page: Path | str | None = None,
     *,
     gallery: bool | None = None,
     samples: bool | None = None,
@@ -29,12 +30,13 @@ def write_report(
 
     `runs` is a run or its folder (with results.json), or several, which are then compared on one page. The files are
     written beside results.json; for several runs into `comparison` beside the first, or wherever `out` says.
-    `gallery` shows pictures of forgotten samples, `samples` lists them by their ids, on the page and in samples.csv;
-    None means for data sets with a public name only. No model is loaded. The folder of a sequence of requests gets
+    `page` is where one more copy of the page goes. `gallery` shows pictures of forgotten samples, `samples` lists them
+    by their ids, on the page and in samples.csv; None means for data sets with a public name only. No model is loaded.
+    The folder of a sequence of requests gets
     index.html and requests.csv, and every request's run its own report; `out` then has the same folders.
     """
-    given = [runs] if isinstance(runs, Run | Path | str) else list(runs)
-    folders = [each.folder if isinstance(each, Run) else Path(each) for each in given]
+    sources = [runs] if isinstance(runs, Run | Path | str) else list(runs)
+    folders = [source.folder if isinstance(source, Run) else Path(source) for source in sources]
     if len(folders) == 1 and (folders[0] / Requests.FILE).is_file():
         target = folders[0] if out is None else Path(out)
         with locked(folders[0]):
@@ -43,7 +45,9 @@ def write_report(
         # in one order everywhere: no two reports can wait for each other
         for folder in sorted({folder.resolve() for folder in folders if folder.is_dir()}):
             stack.enter_context(locked(folder))
-        return _write_runs(load_runs(folders), gallery, samples, out)
+        read = [source if isinstance(source, Run) else Run.load(source) for source in sources]
+        files = _write_runs(named_apart(read), gallery, samples, out)
+    return files if page is None else [_copy_page(files[0], Path(page), folders[0]), *files]
 
 
 def loaded_runs(folders: Sequence[Path]) -> list[Run]:
@@ -88,7 +92,7 @@ def _write_requests(folder: Path, target: Path, **options: Any) -> list[Path]:  
     return [*files, *(path for report in reports for path in report)]
 
 
-def copy_page(page: Path, target: Path, run: Path) -> Path:
+def _copy_page(page: Path, target: Path, run: Path) -> Path:
     """Write a copy of a run's page, whole or not at all; return where it is."""
     with _writing_to(target.parent):
         note_written(target, REPORT_OF, run)

@@ -16,21 +16,21 @@ from residuum.errors import plural, say, tell
 from residuum.experiments.estimates import WorkLeft, seconds_to_the_end
 from residuum.experiments.parsing import build_perturbation
 from residuum.experiments.probes import with_probes
-from residuum.experiments.results import RowFacts, assembled_record, claim_folder, write_files
-from residuum.experiments.runner import Result
+from residuum.experiments.results import Result, RowFacts, assembled_record, claim_folder, write_files
 from residuum.experiments.stages import audit_record, measured
 from residuum.files import working_folder
+from residuum.judging import judged_record
 from residuum.metrics import evaluate
 from residuum.models import InputSpace, private_copy, save_weights, space_of, wrap_like
 from residuum.perturbations import PERTURBATIONS, Perturbation, Substitution, make_perturbation
 from residuum.plugins import described_plugins
-from residuum.record import ScenarioRecord, refuse_no_file_name, refuse_reserved
-from residuum.reporting.run import Run
-from residuum.reporting.verdict import with_verdicts
+from residuum.record import ScenarioRecord, refuse_no_file_name
 from residuum.request.kept import KeptModels
 from residuum.request.measures import audit_settings, chosen_measures, probed_models
-from residuum.request.models import QUICK, Made, Unlearned, role
+from residuum.request.models import QUICK, Made, Unlearned
+from residuum.roles import Role, refuse_reserved, retrained_label, retrained_role
 from residuum.run_folder import KEPT, OWN_RUN, note_written
+from residuum.runs import Run
 from residuum.training import TrainingPhase, cross_entropy, fit
 from residuum.types import InputError, Splits, child_seed
 
@@ -128,12 +128,14 @@ def audited(
     trained = reference_rows(request, original[1].model, models_given, missing, store, plan, steps, work)
     recipe = asdict(request.recipe) if request.recipe else {"trained_by": "others"}
     rows = {original[0]: replace(original[1], settings=recipe)} | trained | dict(unlearned)
+    roles = {original[0]: Role.ORIGINAL, **{label: retrained_role(k) for k, label in enumerate(trained)}}
+    roles |= {label: Role.METHOD for label, _ in unlearned}
     with working_folder(out) as folder:
         results = list(_results(rows, plan, folder, steps))
         record = assembled_record(
             results,
             scenario=_scenario(request, original[1].model, plan),
-            rows={label: RowFacts(made.method, made.settings) for label, made in rows.items()},
+            rows={label: RowFacts(roles[label], made.method, made.settings) for label, made in rows.items()},
             seeds=[plan.seed],
             perturbations=list(plan.perturbations),
             warnings=[
@@ -143,7 +145,7 @@ def audited(
             notes=["re-learn time was not measured", *_left_out(request)],
         )
         record = with_probes(record, [spec for spec in plan.measures if probe_kind(spec)], results)
-        record = write_files(with_verdicts(record), results, out)
+        record = write_files(judged_record(record), results, out)
     return Run(out, record.scenario.name, record)
 
 
@@ -238,14 +240,14 @@ def reference_rows(
             (made,) = request.references(model, number + 1, seed=plan.seed, innocents=plan.innocents, known=number)
             store.keep(number, made)
             how = f"trained in {made.seconds:.0f} s"
-        steps.done(f"{role(number)}: {how}")
+        steps.done(f"{retrained_label(number)}: {how}")
         if number == missing[0] and not known:
             left = sum(not store.has(each) for each in missing[1:])
             steps.say(f"work: about {made.seconds * left:.0f} s for {plural(left, 'more training')}, then {work}")
         if number == missing[0] and store.reason:
             steps.say(f"if this audit is killed, the next one trains again: {store.reason}")
         models.append(replace(made, settings=_trained_how(request, plan.innocents)))
-    return {role(k): replace(each, method=role(k)) for k, each in enumerate(models)}
+    return {retrained_label(k): replace(each, method=retrained_label(k)) for k, each in enumerate(models)}
 
 
 def _work(
@@ -269,8 +271,8 @@ def _work(
         )
         seconds["train"] = untrained * spent
     rows = {label: made.model for label, made in models.items()}
-    rows |= {role(k): made.model for k, made in enumerate(given)}
-    rows |= {role(k): model for k in missing}
+    rows |= {retrained_label(k): made.model for k, made in enumerate(given)}
+    rows |= {retrained_label(k): model for k in missing}
     costs = [
         estimate_cost(
             rows,

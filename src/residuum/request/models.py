@@ -26,7 +26,6 @@ from residuum.types import InputError, Samples, Splits, child_seed
 Retrain = Callable[..., nn.Module]
 QUICK = Recipe(epochs=20, lr=1e-3, optimiser="adamw", batch_size=64)  # of stand-ins, where no recipe is given
 NEAR = 1.0  # points of accuracy on the retained samples below the original's at which a stand-in is trained enough
-ROLES = ("retrain", "control")
 
 
 @dataclass(frozen=True)
@@ -78,15 +77,6 @@ class Unlearned(Made):
         write_note(self.model, path)
         note_written(Path(path), WEIGHTS)
         return Path(path)
-
-
-def role(number: int) -> str:
-    """Return the row of the `number`-th re-trained model.
-
-    >>> [role(k) for k in range(3)]
-    ['retrain', 'control', 'control_2']
-    """
-    return ROLES[number] if number < len(ROLES) else f"control_{number}"
 
 
 def retrained(retrain: Retrain, samples: Any, seed: int) -> Made:  # noqa: ANN401 (as the user gave them)

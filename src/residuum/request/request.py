@@ -50,7 +50,7 @@ from residuum.training import Recipe
 from residuum.types import InputError, Samples, Splits, child_seed
 
 if TYPE_CHECKING:
-    from residuum.reporting import Run
+    from residuum.runs import Run
 
 
 class Request:

@@ -4,7 +4,7 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const state = { measure: DATA.first, scale: "linear", seed: "", shown: new Set(DATA.shown) };
 
 const styleOf = (label) => DATA.styles[label];
-const classOf = (label) => { const s = styleOf(label); return `${s.kind} c${s.colour} l${s.line}`; };
+const classOf = (label) => { const s = styleOf(label); return `${s.role} c${s.colour} l${s.line}`; };
 const measureOf = () => DATA.measures.find((m) => m.key === state.measure);
 
 /* One curve: a seed's own, or the mean over seeds with the lowest low and the highest high. */
@@ -63,7 +63,7 @@ function drawCurves(place, panel, peers) {
   if (entries.every((e) => e.curve.value.every((v) => v === null))) inside.append(svg("text", { x: (box.left + box.right) / 2, y: (box.top + box.bottom) / 2, "text-anchor": "middle", class: "title" }, entries.length ? "no value exists here: re-train is never right; see Difference" : "choose a method above"));
   if (floor) shapes.append(...floorBand(xs, floor, safe, DATA.panels.indexOf(panel)), ...floorName(xs, floor, safe, box));
   if (measure.neutral !== null && safe(measure.neutral) !== null) inside.append(svg("line", { x1: box.left, x2: box.right, y1: y(measure.neutral), y2: y(measure.neutral), class: "neutral" }));
-  for (const { label, curve } of entries) if (curve.low.length && !(floor && styleOf(label).kind === "control")) shapes.append(...bandPath(xs, curve.low.map(safe), curve.high.map(safe), `band ${classOf(label)}`));
+  for (const { label, curve } of entries) if (curve.low.length && !(floor && styleOf(label).role === "control")) shapes.append(...bandPath(xs, curve.low.map(safe), curve.high.map(safe), `band ${classOf(label)}`));
   for (const { label, curve } of entries) {
     const group = svg("g", { "data-row": label });
     group.append(...linePath(xs, curve.value.map(safe), classOf(label)));

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binomtest, ttest_ind
 
 from residuum.errors import InputError
-from residuum.reporting.level_rule import (
+from residuum.judging.rule import (
     ERROR,
     FEWEST_RETRAINED,
     LEVEL_SHARE,
@@ -42,12 +42,12 @@ def run_of(rng, seeds, controls, crafted, shift=0.0):
 def words(seeds, controls, crafted, shift=0.0, trials=TRIALS, **settings):
     rng = np.random.default_rng([seeds, controls, crafted])
     runs = (run_of(rng, seeds, controls, crafted, shift) for _ in range(trials))
-    return [judge_scores(row, others, reference=known, **settings).word for row, others, known in runs]
+    return [judge_scores(row, others, reference=known, **settings).verdict.name for row, others, known in runs]
 
 
 @pytest.mark.parametrize(("seeds", "controls"), [(1, 2), (1, 4), (3, 1), (3, 4), (5, 2)])
 def test_a_re_trained_row_meets_evidence_in_at_most_five_percent(seeds, controls):
-    alarms = sum(word != "none" for word in words(seeds, controls, crafted=False))
+    alarms = sum(word != "NONE_FOUND" for word in words(seeds, controls, crafted=False))
     assert binomtest(alarms, TRIALS, ERROR, alternative="greater").pvalue > 0.001
     assert alarms > 0.025 * TRIALS  # the error is spent, not hoarded
 
@@ -55,7 +55,7 @@ def test_a_re_trained_row_meets_evidence_in_at_most_five_percent(seeds, controls
 @pytest.mark.parametrize(("seeds", "controls"), [(1, 4), (3, 1), (3, 2), (5, 2)])
 def test_crafted_attacks_leave_the_reference_out_and_are_on_the_safe_side(seeds, controls):
     # the reference of a seed moves the values of all its controls, which widens s and can only quieten the rule
-    alarms = sum(word != "none" for word in words(seeds, controls, crafted=True))
+    alarms = sum(word != "NONE_FOUND" for word in words(seeds, controls, crafted=True))
     assert binomtest(alarms, TRIALS, ERROR, alternative="greater").pvalue > 0.001
 
 
@@ -90,7 +90,7 @@ def test_hand_example():
     assert result.statistic == pytest.approx([5 / (2 / math.sqrt(3) * math.sqrt(3 / 4))] * 2)
     assert result.high == pytest.approx([3.182446] * 2)  # t_{3, 0.975} times a standard error of 1, around 0
     assert result.low == pytest.approx([-3.182446] * 2)
-    assert result.word == "found"
+    assert result.verdict.name == "FOUND"
 
 
 def test_with_one_radius_p_is_students_when_both_samples_have_the_spread_of_the_re_trained():
@@ -112,7 +112,7 @@ def test_order_of_seeds_and_controls_and_the_sign_do_not_matter():
     assert mixed.p_value == pytest.approx(result.p_value)
     assert mixed.high == pytest.approx(result.high)
     assert mirrored.low == pytest.approx(-result.high)
-    assert (result.word, mirrored.word) == ("found", "over")
+    assert (result.verdict.name, mirrored.verdict.name) == ("FOUND", "OVER_FORGOTTEN")
 
 
 def test_another_unit_and_another_neutral_value_change_nothing():
@@ -128,7 +128,7 @@ def test_a_larger_shift_never_makes_evidence_weaker():
     results = [judge_scores(row + shift, others, reference=known) for shift in np.linspace(0.2, 1, 9)]
     p = [result.p_value for result in results]
     assert p == sorted(p, reverse=True)
-    assert results[-1].word == "found"
+    assert results[-1].verdict.name == "FOUND"
 
 
 def test_one_radius_alone_is_evidence_and_two_sides_are_mixed():
@@ -137,10 +137,10 @@ def test_one_radius_alone_is_evidence_and_two_sides_are_mixed():
     row = np.zeros((3, RADII + 1))
     row[:, 2] += 1.0
     one = judge_scores(row, others, reference=known)
-    assert (one.word, one.radius) == ("found", 1)
+    assert (one.verdict.name, one.radius) == ("FOUND", 1)
     assert one.low[0] <= one.value[0] <= one.high[0]  # the level alone says nothing
     row[:, 5] -= 1.0
-    assert judge_scores(row, others, reference=known).word == "mixed"
+    assert judge_scores(row, others, reference=known).verdict.name == "MIXED"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_one_radius_alone_is_evidence_and_two_sides_are_mixed():
 def test_too_few_re_trained_models_are_inconclusive_and_say_what_would_do(seeds, controls, crafted, more):
     row, others, known = run_of(np.random.default_rng(8), seeds, controls, crafted, shift=100.0)
     result = judge_scores(row, others, reference=known)
-    assert result.word == "inconclusive"
+    assert result.verdict.name == "INCONCLUSIVE"
     assert (result.more_controls, result.more_seeds) == more
     assert result.retrained < FEWEST_RETRAINED
 
@@ -162,22 +162,22 @@ def test_references_alone_are_re_trained_models_too():
 def test_none_is_not_said_where_the_original_would_have_been_missed():
     row, others, known = run_of(np.random.default_rng(10), 1, 2, crafted=False)
     near = judge_scores(row, others, reference=known, must_detect=0.3)
-    assert near.word == "inconclusive"
+    assert near.verdict.name == "INCONCLUSIVE"
     assert near.more_controls is not None
     spread = (near.high[0] - near.low[0]) / 2 / Design(1, 3).half_bar(1.0, LEVEL_SHARE * ERROR)
     assert Design(1, 3 + near.more_controls).detectable(spread, LEVEL_SHARE * ERROR) <= 0.3
     assert Design(1, 2 + near.more_controls).detectable(spread, LEVEL_SHARE * ERROR) > 0.3
     assert Design(1 + near.more_seeds, 3).detectable(spread, LEVEL_SHARE * ERROR) <= 0.3
-    assert judge_scores(row, others, reference=known, must_detect=10.0).word == "none"
-    assert judge_scores(row + 10, others, reference=known, must_detect=0.3).word == "found"
+    assert judge_scores(row, others, reference=known, must_detect=10.0).verdict.name == "NONE_FOUND"
+    assert judge_scores(row + 10, others, reference=known, must_detect=0.3).verdict.name == "FOUND"
 
 
 def test_controls_that_agree_by_chance_do_not_make_a_trifle_evidence():
     shares = np.zeros((1, 4, RADII))  # class form: no re-trained model is ever right
     controls, least = scores(shares, 44, scale="share"), half_sample(shares, 44, scale="share")
     trifle, much = (scores(np.full((1, RADII), share), 44, scale="share") for share in (0.01, 0.2))
-    judged = [judge_scores(row, controls, reference=None, least_spread=least).word for row in (trifle, much)]
-    assert judged == ["none", "found"]
+    judged = [judge_scores(row, controls, reference=None, least_spread=least).verdict.name for row in (trifle, much)]
+    assert judged == ["NONE_FOUND", "FOUND"]
 
 
 SCALES = ("angle", "log", "share")

@@ -32,11 +32,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from residuum.errors import InputError
+from residuum.record import Verdict
 
 Floats = NDArray[np.float64]
 Scale = Literal["angle", "log", "share"]
-Word = Literal["found", "over", "mixed", "none", "inconclusive"]
 
+RULE_VERSION = 1  # a record names the version by which its rows were judged; raise it with every change of the rule
 FALSE_ALARMS = 0.05  # promised
 ERROR = 0.035  # nominal: trained models have heavier tails than t, at 0.05 it called out up to 6.6 % (docs/audit.md)
 LEVEL_SHARE = 0.8
@@ -46,18 +47,18 @@ MOST_MORE = 50
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Judgment:
     """What the rule says of one row under one perturbation; arrays have the level first, then the radii.
 
     `value` is the row's mean over seeds (differences of scores) and low..high the bar, what re-trained models explain.
     `statistic` is T; `p_value` is for all columns and both directions. `detectable` is the distance from the middle of
     the bar that is found with 80 % power; value -+ `half_interval` is the row's own 95 % interval, if it varies as
-    re-trained models do. `radius` is the position of the radius that tells most. Where the word is
+    re-trained models do. `radius` is the position of the radius that tells most. Where the verdict is
     inconclusive, so many `more_controls` of each seed or `more_seeds` would do at this spread (None: not even 50), or
     are the least that show a spread at all.
     """
 
-    word: Word
+    verdict: Verdict
     retrained: int
     radius: int
     p_value: float
@@ -185,7 +186,7 @@ def judge_scores(
     least_spread: ArrayLike = 0.0,
     error: float = ERROR,
     must_detect: float | None = None,
-) -> Judgement:
+) -> Judgment:
     """Return what the rule says of a row of S seeds, by k controls of each seed.
 
     Args:
@@ -198,8 +199,8 @@ def judge_scores(
 
     >>> controls = np.array([[[0.02], [-0.01], [0.01]]]).repeat(2, axis=2)
     >>> result = judge_scores([[0.2, 0.2]], controls, reference=[[-0.1, -0.1]])
-    >>> result.word, result.retrained, result.high.round(3).tolist()
-    ('found', 4, [0.058, 0.058])
+    >>> result.verdict.name, result.retrained, result.high.round(3).tolist()
+    ('FOUND', 4, [0.058, 0.058])
     """
     values, others, known = _checked(row, controls, reference)
     design = Design(len(values), others.shape[1] + (known is not None))
@@ -233,7 +234,7 @@ def _retrained_scores(others: Floats, known: Floats | None) -> Floats:
     return together.reshape(-1, others.shape[2])
 
 
-def _judged(value: Floats, centre: Floats, spread: Floats, design: Design, error: float) -> Judgement:
+def _judged(value: Floats, centre: Floats, spread: Floats, design: Design, error: float) -> Judgment:
     from scipy.special import stdtr
 
     shares = error_shares(len(value))
@@ -241,11 +242,11 @@ def _judged(value: Floats, centre: Floats, spread: Floats, design: Design, error
     with np.errstate(divide="ignore", invalid="ignore"):
         statistic = np.where(shift == 0, 0.0, shift / design.standard_error(spread))
     p_values = 2 * stdtr(design.freedom, -np.abs(statistic)) / shares
-    word = _word(bool((shift > half).any()), bool((shift < -half).any()))
-    return Judgement(
-        word=word,
+    verdict = _verdict(bool((shift > half).any()), bool((shift < -half).any()))
+    return Judgment(
+        verdict=verdict,
         retrained=design.freedom + 1,
-        radius=_telling(statistic[1:], word),
+        radius=_telling(statistic[1:], verdict),
         p_value=min(1.0, float(p_values.min())),
         value=value,
         statistic=statistic,
@@ -256,33 +257,33 @@ def _judged(value: Floats, centre: Floats, spread: Floats, design: Design, error
     )
 
 
-def _word(above: bool, below: bool) -> Word:
+def _verdict(above: bool, below: bool) -> Verdict:
     if above and below:
-        return "mixed"
-    return "found" if above else "over" if below else "none"
+        return Verdict.MIXED
+    return Verdict.FOUND if above else Verdict.OVER_FORGOTTEN if below else Verdict.NONE_FOUND
 
 
-def _telling(statistic: Floats, word: Word) -> int:
-    """Return the position of the radius that is furthest out, on the side the word speaks of."""
-    side = {"found": statistic, "over": -statistic}.get(word, np.abs(statistic))
+def _telling(statistic: Floats, verdict: Verdict) -> int:
+    """Return the position of the radius that is furthest out, on the side the verdict speaks of."""
+    side = {Verdict.FOUND: statistic, Verdict.OVER_FORGOTTEN: -statistic}.get(verdict, np.abs(statistic))
     return int(np.argmax(side))
 
 
-def _if_seen(judged: Judgement, design: Design, spread: float, error: float, wanted: float) -> Judgement:
-    """Return the judgement, or "inconclusive" where "none" was said by a run that could not have seen what it must."""
-    if judged.word != "none" or judged.detectable[0] <= wanted:
+def _if_seen(judged: Judgment, design: Design, spread: float, error: float, wanted: float) -> Judgment:
+    """Return the judgment, or "inconclusive" where "none" was said by a run that could not have seen what it must."""
+    if judged.verdict is not Verdict.NONE_FOUND or judged.detectable[0] <= wanted:
         return judged
     level_error = error * error_shares(len(judged.value))[0]
 
     controls, seeds = design.more_until(lambda other: bool(other.detectable(spread, level_error) <= wanted))
-    return replace(judged, word="inconclusive", more_controls=controls, more_seeds=seeds)
+    return replace(judged, verdict=Verdict.INCONCLUSIVE, more_controls=controls, more_seeds=seeds)
 
 
-def _too_few(values: Floats, design: Design) -> Judgement:
+def _too_few(values: Floats, design: Design) -> Judgment:
     unknown = np.full(values.shape[1], np.nan)
     controls, seeds = design.more_until(lambda other: other.seeds * other.retrained >= FEWEST_RETRAINED)
-    return Judgement(
-        word="inconclusive",
+    return Judgment(
+        verdict=Verdict.INCONCLUSIVE,
         retrained=design.seeds * design.retrained,
         radius=int(np.argmax(np.abs(values.mean(0)[1:]))),
         p_value=1.0,

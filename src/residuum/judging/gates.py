@@ -5,13 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from residuum.record import Metrics, Row
-
-if TYPE_CHECKING:
-    from residuum.reporting.run import Run
+from residuum.record import Gate, Metrics, Results, Row
+from residuum.roles import Role
 
 RETAIN_POINTS = 1.0  # re-train below the original on the samples both were trained on
 TEST_POINTS = 3.0  # re-train below the original on test samples
@@ -20,44 +16,34 @@ LEAK = 0.01  # one-sided error of Fisher's exact test
 CONFIDENCE = 0.95
 
 
-@dataclass(frozen=True)
-class Gate:
-    """One condition of comparability: what was measured, its limit, and why it matters where it does not hold.
-
-    `passed` is None where the record cannot tell: such a gate refuses nothing, and was not passed either.
-    """
-
-    name: str
-    passed: bool | None
-    text: str
-
-
-def gates(run: Run, original_over_forgotten: bool) -> list[Gate]:
+def gates(record: Results, original_over_forgotten: bool) -> list[Gate]:
     """Return every gate that this record can decide, in the order in which they are checked."""
-    original, reference = (run.record.rows_of(kind)[:1] for kind in ("original", "retrain"))
-    if not original or not reference:
+    original, reference, sizes = record.original, record.reference, record.scenario.sizes
+    if original is None or reference is None:
         return []
-    o, a = run.rows[original[0]], run.rows[reference[0]]
-    sizes = run.record.scenario.sizes
     return [
-        *_stand_ins(run),
-        _recipe(o, a),
-        _seen(run, a),
-        _gap("retain fit", o, a, "retain_accuracy", RETAIN_POINTS, sizes.get("retain", 0)),
-        _gap("utility", o, a, "test_accuracy", TEST_POINTS, sizes.get("test", 0)),
-        Gate("original", not original_over_forgotten, "the untouched original, which was trained on the forgotten "
-             "samples, is right on them less often than re-training explains: the two were not trained alike"),
-        *_twins(run, a, sizes.get("test", 0)),
-        *_leak(run, a),
+        *_stand_ins(record),
+        _recipe(original, reference),
+        _seen(record, reference),
+        _gap("retain fit", original, reference, "retain_accuracy", RETAIN_POINTS, sizes.get("retain", 0)),
+        _gap("utility", original, reference, "test_accuracy", TEST_POINTS, sizes.get("test", 0)),
+        _gate("original", not original_over_forgotten, "the untouched original, which was trained on the forgotten "
+              "samples, is right on them less often than re-training explains: the two were not trained alike"),
+        *_twins(record, reference, sizes.get("test", 0)),
+        *_leak(record, reference),
     ]  # fmt: skip
 
 
-def _stand_ins(run: Run) -> Iterator[Gate]:
-    if run.record.scenario.settings.stand_ins:
+def _gate(name: str, passed: bool | None, text: str) -> Gate:
+    return Gate(name=name, passed=passed, text=text)
+
+
+def _stand_ins(record: Results) -> Iterator[Gate]:
+    if record.scenario.settings.stand_ins:
         text = (
             "no re-trained model was there; stand-ins that never saw the forgotten samples, trained only until they fit"
         )
-        yield Gate(
+        yield _gate(
             "re-trained", False, f"{text} the retained ones, took its place, and were not trained as the original"
         )
 
@@ -65,11 +51,11 @@ def _stand_ins(run: Run) -> Iterator[Gate]:
 def _recipe(original: Row, reference: Row) -> Gate:
     if unknown := [name for name, row in (("original", original), ("re-train", reference)) if not _recipe_known(row)]:
         text = f"the recipe of {' and '.join(unknown)} is not known, so that nobody compared how the two were trained"
-        return Gate("recipe", None, text)
+        return _gate("recipe", None, text)
     keys = {*original.settings, *reference.settings}
     other = sorted(key for key in keys if original.settings.get(key) != reference.settings.get(key))
     shown = ", ".join(f"{key} {original.settings.get(key)} and {reference.settings.get(key)}" for key in other)
-    return Gate("recipe", not other, f"original and re-train were trained by different recipes ({shown})")
+    return _gate("recipe", not other, f"original and re-train were trained by different recipes ({shown})")
 
 
 def _recipe_known(row: Row) -> bool:
@@ -77,20 +63,22 @@ def _recipe_known(row: Row) -> bool:
     return not {"trained_by", "stand_ins"} & row.settings.keys()
 
 
-def _seen(run: Run, reference: Row) -> Gate:
+def _seen(record: Results, reference: Row) -> Gate:
     """Return whether re-train and its controls, which start from the same weights, have seen no forgotten sample."""
-    audits = [audit for name in run.perturbations for audit in reference.audits(name)]
+    audits = [audit for name in record.perturbations for audit in reference.audits(name)]
     known = {source: number for audit in audits for source, number in audit.settings.seen.items()}
     of = f"of {audits[0].samples} " if audits else ""
     shown = ", ".join(f"{number} {of}forgotten samples in {source}" for source, number in known.items())
-    return Gate("seen", not known, f"re-train has seen {shown or 'no forgotten sample'}: it must never have known them")
+    return _gate(
+        "seen", not known, f"re-train has seen {shown or 'no forgotten sample'}: it must never have known them"
+    )
 
 
 def _gap(name: str, better: Row, worse: Row, metric: str, limit: float, samples: int) -> Gate:
     """Return whether a row's accuracy lies at most `limit` points below another's, as far as can be told."""
     low, mean = lower_end(_paired(better, worse, metric), samples)
     title = metric.replace("_", " ")
-    return Gate(name, low <= limit, f"re-train's {title} is {mean:.1f} points below the original's (limit {limit:g})")
+    return _gate(name, low <= limit, f"re-train's {title} is {mean:.1f} points below the original's (limit {limit:g})")
 
 
 def _paired(better: Row, worse: Row, metric: str) -> list[tuple[float, float]]:
@@ -123,27 +111,29 @@ def lower_end(pairs: Sequence[tuple[float, float]], samples: int) -> tuple[float
     return min(ends), mean
 
 
-def _twins(run: Run, reference: Row, samples: int) -> Iterator[Gate]:
-    for label in run.record.rows_of("control"):
-        pairs = _paired(reference, run.rows[label], "test_accuracy")
+def _twins(record: Results, reference: Row, samples: int) -> Iterator[Gate]:
+    for label in record.rows_of(Role.CONTROL):
+        pairs = _paired(reference, record.methods[label], "test_accuracy")
         low, mean = max(lower_end(pairs, samples), lower_end([(b, a) for a, b in pairs], samples))
         apart = f"differ by {abs(mean):.1f} points of test accuracy (limit {TWIN_POINTS:g})"
-        yield Gate("twins", low <= TWIN_POINTS, f"re-train and {label} {apart}: the training of one failed")
+        yield _gate("twins", low <= TWIN_POINTS, f"re-train and {label} {apart}: the training of one failed")
 
 
-def _leak(run: Run, reference: Row) -> Iterator[Gate]:
+def _leak(record: Results, reference: Row) -> Iterator[Gate]:
     """Yield whether re-train knows the forgotten samples better than held-out ones, where they were drawn at random."""
-    requests = run.record.scenario.settings.requests
+    requests = record.scenario.settings.requests
     if any(request.listed or request.forget_ids or request.forget_class is not None for request in requests):
         return
     audits = [
         audit
-        for name in run.perturbations[:1]
+        for name in record.perturbations[:1]
         for audit in reference.audits(name)
         if audit.heldout and audit.heldout.right
     ]
     if not audits or audits[0].taus[0] != 0:
         return
+    from scipy.stats import fisher_exact  # takes seconds to import, so only where it is needed
+
     table = [[0, 0], [0, 0]]
     for audit in audits:
         for line, heldout in enumerate((False, True)):
@@ -151,24 +141,6 @@ def _leak(run: Run, reference: Row) -> Iterator[Gate]:
             right = round((shares[0] or 0.0) * size)
             table[line][0] += right
             table[line][1] += size - right
-    p = chance_of_more(table)
+    p = float(fisher_exact(table, alternative="greater").pvalue)
     text = f"re-train is right on the forgotten samples more often than on held-out ones (p = {p:.2g})"
-    yield Gate("leak", p >= LEAK, text)
-
-
-def chance_of_more(table: Sequence[Sequence[int]]) -> float:
-    """Return the one-sided p of Fisher's exact test: a first cell as large as this or larger, margins fixed.
-
-    The hypergeometric tail, by log-gamma: importing scipy.stats for one number takes longer than a whole report.
-
-    >>> round(chance_of_more([[8, 2], [1, 5]]), 4)
-    0.0245
-    """
-    (a, b), (c, d) = table
-    first, right, total = a + b, a + c, a + b + c + d
-
-    def log_ways(n: int, k: int) -> float:
-        return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-
-    logs = [log_ways(first, k) + log_ways(total - first, right - k) for k in range(a, min(first, right) + 1)]
-    return min(1.0, math.fsum(math.exp(each - log_ways(total, right)) for each in logs))
+    yield _gate("leak", p >= LEAK, text)

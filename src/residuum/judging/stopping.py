@@ -18,16 +18,15 @@ word rests on such columns alone. Every row is judged once, with the whole error
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from residuum.record import Audit, Results, Row
-from residuum.reporting.evidence import attacked_references, find, shares_right
-from residuum.reporting.level_rule import ERROR, Design, Floats, Judgement, error_shares, scores
-from residuum.reporting.run import Run
-from residuum.reporting.verdict import must_detect
+from residuum.judging.findings import attacked_references, compare, shares_right
+from residuum.judging.rule import ERROR, Design, Floats, Judgment, error_shares, scores
+from residuum.judging.verdict import must_detect
+from residuum.record import Audit, Results, Row, Verdict
+from residuum.roles import Role
 
 Flags = NDArray[np.bool_]
 
@@ -37,38 +36,39 @@ def undecided(record: Results, most: int) -> dict[str, tuple[list[str], list[flo
 
     What rows are judged by (original, re-train, controls) goes on with them. What has stopped once stays as it is.
     """
-    run = Run(Path(), record.scenario.name, record)
-    found = {name: _undecided(run, name, most) for name in run.perturbations}
-    return {name: (rows, taus) for name, (rows, taus) in found.items() if taus}
+    left = {name: _undecided(record, name, most) for name in record.perturbations}
+    return {name: (rows, taus) for name, (rows, taus) in left.items() if taus}
 
 
-def _undecided(run: Run, perturbation: str, most: int) -> tuple[list[str], list[float]]:
-    reference = run.rows["retrain"].audits(perturbation)[0]
+def _undecided(record: Results, perturbation: str, most: int) -> tuple[list[str], list[float]]:
+    if record.reference is None:
+        return [], []
+    reference = record.reference.audits(perturbation)[0]
     done = max(reference.draws)
     drawn = [tau for tau, draws in zip(reference.taus, reference.draws, strict=True) if draws == done]
     stakes = {
-        label: radii_at_stake(run, row, perturbation, most)
-        for label, row in run.rows.items()
+        label: radii_at_stake(record, row, perturbation, most)
+        for label, row in record.methods.items()
         if row.judged and max(row.audits(perturbation)[0].draws) == done
     }
-    rows = [label for label, row in run.rows.items() if row.kind != "method" or stakes.get(label)]
+    rows = [label for label, row in record.methods.items() if row.role is not Role.METHOD or stakes.get(label)]
     return rows, [tau for tau in drawn if any(tau in stake for stake in stakes.values())]
 
 
-def radii_at_stake(run: Run, row: Row, perturbation: str, most: int) -> list[float]:
+def radii_at_stake(record: Results, row: Row, perturbation: str, most: int) -> list[float]:
     """Return the radii by which more draws could change a row's word: all of them where its level is near an edge."""
-    wanted = must_detect(run, row, perturbation)
-    finding = find(run, row, perturbation, must_detect=wanted)
-    if finding is None:
+    wanted = must_detect(record, row, perturbation)
+    comparison = compare(record, row, perturbation, must_detect=wanted)
+    if comparison is None:
         return []
-    attacked = attacked_references(run, perturbation)
-    audits, controls = (
-        [draw_error(each.audits(perturbation), attacked, run.form, most) for each in rows]
-        for rows in ([row], [run.rows[label] for label in run.record.rows_of("control")])
+    attacked, form = attacked_references(record, perturbation), record.scenario.form
+    row_error, *control_errors = (
+        draw_error(model.audits(perturbation), attacked, form, most) for model in (row, *record.controls)
     )
-    reach = draw_reach(audits[0], np.stack(controls, axis=1), finding.judgement, ERROR / len(run.perturbations))
-    stake = at_stake(finding.judgement, reach, wanted)
-    return [tau for tau, radius in zip(finding.taus, stake[1:], strict=True) if radius or stake[0]]
+    error = ERROR / len(record.perturbations)
+    reach = draw_reach(row_error, np.stack(control_errors, axis=1), comparison.judgment, error)
+    stake = at_stake(comparison.judgment, reach, wanted)
+    return [tau for tau, radius in zip(comparison.taus, stake[1:], strict=True) if radius or stake[0]]
 
 
 def draw_error(audits: Sequence[Audit], attacked: Sequence[Audit] | None, form: str, most: int) -> Floats:
@@ -117,12 +117,12 @@ def value_error(errors: Floats, shares: Floats, samples: int, *, form: str = "sa
     return np.asarray(of_share / (2 * np.sqrt(inside * (1 - inside))), np.float64)
 
 
-def draw_reach(row: Floats, controls: Floats, judgement: Judgement, error: float) -> Floats:
+def draw_reach(row: Floats, controls: Floats, judgment: Judgment, error: float) -> Floats:
     """Return how far value and edge may still move against each other, (T + 1,), from the errors of their values.
 
     `row` has shape (S, T + 1), `controls` (S, k, T + 1); `error` is that of the rule.
     """
-    design = Design(len(row), judgement.retrained // len(row))
+    design = Design(len(row), judgment.retrained // len(row))
     own: Floats = np.sqrt(np.square(row).sum(0)) / len(row)
     if design.freedom < 1:
         return own
@@ -131,22 +131,22 @@ def draw_reach(row: Floats, controls: Floats, judgement: Judgement, error: float
     return reach
 
 
-def at_stake(judgement: Judgement, reach: Floats, wanted: float | None = None) -> Flags:
+def at_stake(judgment: Judgment, reach: Floats, wanted: float | None = None) -> Flags:
     """Return the columns, (T + 1,), that could change the word within `reach`; none where the word is decided.
 
     `wanted` is the level that "none" must be able to detect.
 
-    >>> from residuum.reporting.level_rule import judge_scores
+    >>> from residuum.judging.rule import judge_scores
     >>> controls = np.array([[[0.02], [-0.01], [0.01]]]).repeat(2, axis=2)
     >>> near = judge_scores([[0.06, 0.06]], controls, reference=[[-0.1, -0.1]])
     >>> at_stake(near, np.full(2, 0.01)).tolist(), at_stake(near, np.full(2, 0.001)).tolist()
     ([True, True], [False, False])
     """
-    j = judgement
+    j = judgment
     stake = np.zeros(len(j.value), np.bool_)
     for beyond in (j.value - j.high, j.low - j.value):
         if not (beyond > reach).any():
             stake |= beyond > -reach
-    if wanted is not None and j.word in ("none", "inconclusive"):
+    if wanted is not None and j.verdict in (Verdict.NONE_FOUND, Verdict.INCONCLUSIVE):
         stake[0] |= abs(j.detectable[0] - abs(wanted)) < reach[0]
     return stake
