@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from residuum.auditing.budget import Draws, as_many, draws_needed, pilot_draws
+from residuum.auditing.budget import MOST_DRAWS, Draws, as_many, draws_needed, pilot_draws
 from residuum.auditing.completeness import completeness, relative_distance_test
 from residuum.auditing.count_state import SavedCounts, identity
 from residuum.auditing.counts import INTEGER_FIELDS, Counts
@@ -237,6 +237,8 @@ class Auditor:
         budget = draws if isinstance(draws, Draws) else Draws(draws)
         if len(samples) == 0:
             raise InputError("expected at least one sample to audit, got none")
+        if (last := budget.first + budget.most) > MOST_DRAWS:
+            raise InputError(f"expected at most {MOST_DRAWS} draws of each sample, got {last}")
         if batch_size is not None and batch_size < 1:
             raise InputError(f"expected batch_size >= 1, got {batch_size}")
         shown = self.inputs(samples)

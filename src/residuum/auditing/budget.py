@@ -43,8 +43,6 @@ class Draws:
             )
         if self.half_width is not None and (self.half_width <= 0 or self.first):
             raise InputError(f"expected half_width > 0 and first draw 0 with it, got {self.half_width}, {self.first}")
-        if (last := self.first + self.most) > MOST_DRAWS:
-            raise InputError(f"expected at most {MOST_DRAWS} draws of each sample, got {last}")
         if self.most < 1 or self.first < 0:
             raise InputError(f"expected draws >= 1 and first draw >= 0, got {self.most} and {self.first}")
 
