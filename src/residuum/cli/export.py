@@ -22,8 +22,8 @@ def write_card(
     seed: Annotated[int | None, option("Seed of the model; default: the run's first.")] = None,
 ) -> None:
     """Write the weights of an unlearned model and a model card in Hugging Face's format."""
-    from residuum.reporting import Run
     from residuum.reporting.exports import write_model
+    from residuum.runs import Run
 
     tell("\n".join(map(str, write_model(Run.load(run), row, out, seed=seed))))
 
@@ -54,7 +54,7 @@ def log_to_wandb(
 
 def _log(folder: Path, tracker: str, place: str | None) -> None:
     from residuum.loggers import log_run, make_logger
-    from residuum.reporting import Run
+    from residuum.runs import Run
 
     run = Run.load(folder)
     log_run(run, make_logger(tracker, place))

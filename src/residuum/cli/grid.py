@@ -11,7 +11,7 @@ from residuum.cli import options
 from residuum.errors import InputError
 
 if TYPE_CHECKING:
-    from residuum.reporting import Run
+    from residuum.runs import Run
 
 ALIASES = {"rurk": {"lambda": ("lambda_f", "lambda_a")}}  # the ablations of the literature vary both at once
 MOST_POINTS = 1000
@@ -54,11 +54,13 @@ def write_grid(run: Run, labelled: Sequence[tuple[str, Mapping[str, str]]]) -> N
 def grid_lines(run: Run, labelled: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[dict[str, Any]]:
     """Yield one line per setting, perturbation and radius, with means over the seeds."""
     from residuum.record import METRICS
+    from residuum.reporting.summary import summary_of
 
-    rows = {row.label: row for row in run.summary.rows}
+    summary = summary_of(run)
+    rows = {row.label: row for row in summary.rows}
     for label, point in labelled:
         row = rows[label]
-        for perturbation, taus in run.summary.taus.items():
+        for perturbation, taus in summary.taus.items():
             for tau, r in zip(taus, row.curve(perturbation, "pooled").value, strict=True):
                 yield {
                     **{f"setting {field}": value for field, value in point.items()},
