@@ -346,7 +346,7 @@ def test_the_recipe_gate_is_passed_only_where_both_recipes_are_known(case, proof
     recipe = Recipe(epochs=20, lr=3e-3, optimiser="adamw", batch_size=64)
     request = case.request(retrain=None, recipe=recipe)
     trained = request.audit(case.model, case.net, controls=2, out=tmp_path / "trained", **QUICK)
-    assert {gate.name: gate.passed for gate in trained.gates}["recipe"] is True
+    assert {gate.name: gate.passed for gate in trained.record.gates}["recipe"] is True
     given = request.audit(
         case.model, case.net, reference=her_training(request.splits.retain, 1), out=tmp_path / "given", **QUICK
     )
