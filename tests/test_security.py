@@ -182,7 +182,7 @@ def test_verify_runs_no_code_that_the_weights_beside_a_pack_name(name, made, ran
     for file in (tmp_path / "models" / "1").glob("*.safetensors"):
         with_network(file, name)
     gift = forged(made, tmp_path / "gift.zip", models=tmp_path / "models")
-    given = ["--models", "models", "--data", "--key", f"{made}/evidence.key"]
+    given = ["--models", "models", "--with-data", "--key", f"{made}/evidence.key"]
     assert run_command(["verify", str(gift), *given]) == 2
     assert f"unknown model '{name}'" in capsys.readouterr().err
     assert not ran.exists()

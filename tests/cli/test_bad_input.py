@@ -131,8 +131,8 @@ run tiny --methods gd:lr=true: Input should be a valid number
 run tiny --set train.lr=false: train.lr
 run tiny --set audit.draws=true: draws
 run tiny --methods gd:weight_decay=-1: Input should be greater than or equal to 0
-run tiny --methods amun:weight_decay=nan: weight_decay: Input should be a finite number
-run tiny --methods ct:weight_decay=inf: weight_decay: Input should be a finite number
+run tiny --methods amun:weight_decay=nan: finite number
+run tiny --methods ct:weight_decay=inf: finite number
 run tiny --methods rurk:v=100000000000: Input should be less than or equal to 1000
 run tiny --methods rurk:attack_steps=1000000000: attack_steps
 run tiny --methods gd:epochs=1,2: epochs
@@ -366,15 +366,14 @@ tune tiny --method gd --seeds=-1: seeds
 tune tiny --method gd --draws 0: draws
 tune tiny --method gd --set x=1: unknown setting
 # giving a run away
-log missing: Missing
-log: Missing argument
-log missing tensorboard: missing
-log runs/good paper: tracker
-card missing: Missing argument
-card: Missing argument
-card missing gd out: missing
-card runs/good nobody out: nobody
-card runs/good gd empty: runs/good
+export tensorboard: Missing argument
+export tensorboard missing: missing
+export paper runs/good: No such command
+export card missing: Missing argument
+export card: Missing argument
+export card missing gd --out out: missing
+export card runs/good nobody --out out: nobody
+export card runs/good gd --out empty: runs/good
 # reports
 report: Missing argument
 report missing: missing

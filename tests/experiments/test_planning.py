@@ -75,8 +75,8 @@ def test_a_network_with_slow_steps_is_shown_few_samples_in_small_batches(monkeyp
     assert len(few.train) == probed < len(whole.train)
     assert len(few.forget) == max(2, round(len(whole.forget) * probed / len(whole.train)))
     assert {few.train.ids[0], few.train.ids[-1]} == {whole.train.ids[0], whole.train.ids[-1]}
-    assert gd.batch_size == scrub.batch_size == estimates.FEW
-    assert gd.max_iters == round(90 * GD().batch_size / estimates.FEW * probed / len(whole.train))
+    assert gd.recipe.batch_size == scrub.recipe.batch_size == estimates.FEW
+    assert gd.recipe.max_iters == round(90 * GD().recipe.batch_size / estimates.FEW * probed / len(whole.train))
 
 
 def test_methods_without_steps_are_tried_twice_on_single_samples_in_32_bits(monkeypatch, tmp_path):

@@ -206,8 +206,8 @@ def test_nobody_is_waited_for_for_ever(toy, monkeypatch):
 
 
 def test_a_folder_that_is_no_store_is_left_as_it_is(tmp_path, capsys):
-    for command in (["gc"], ["forget", "a"]):
-        assert run_command(["store", *command, "--store", str(tmp_path)]) == 2
+    for command in (["store", "gc"], ["forget", "a"]):
+        assert run_command([*command, "--store", str(tmp_path)]) == 2
         assert "which holds no stages" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 

@@ -212,8 +212,8 @@ def test_a_stopped_audit_leaves_what_it_has_counted_and_goes_on(quick, finished,
     def noting(self, state):
         self.every = 0
         save(self, state)
-        if "tallies" in state():
-            groups.append([tally["groups"] for tally in state()["tallies"]])
+        if "states" in state():
+            groups.append([counted["batches"] for counted in state()["states"]])
             if len(groups) == 3:
                 raise Stopped
 

@@ -151,7 +151,7 @@ def test_a_sound_pack_agrees(made):
 
 
 def test_with_models_data_and_key_everything_is_checked(made, capsys):
-    more = ["--models", f"{made}/run", "--data", "--key", f"{made}/evidence.key", "--number", "7", "--cells", "6"]
+    more = ["--models", f"{made}/run", "--with-data", "--key", f"{made}/evidence.key", "--number", "7", "--cells", "6"]
     assert run_command(["verify", f"{made}/evidence.zip", *more]) == 0
     printed = capsys.readouterr()
     assert "6 cells of the counts, picked by 7" in printed.out
@@ -605,7 +605,7 @@ def test_nobody_can_know_before_which_cells_are_counted_again(made, capsys):
     first, second = full_check(made, cells=1), full_check(made, cells=1)
     assert first.number != second.number
     assert any(f"picked by {first.number}" in text for text in first.checked)
-    more = ["--models", f"{made}/run", "--data", "--key", f"{made}/evidence.key", "--cells", "1"]
+    more = ["--models", f"{made}/run", "--with-data", "--key", f"{made}/evidence.key", "--cells", "1"]
     assert run_command(["verify", f"{made}/evidence.zip", *more, "--number", str(first.number)]) == 0
     assert f"picked by {first.number}" in capsys.readouterr().out
 
