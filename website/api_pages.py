@@ -26,7 +26,6 @@ PACKAGES = (
         "loggers",
         "lightning",
     ),
-    *("theory", "testing", "types", "errors"),
 )
 
 
