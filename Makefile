@@ -22,7 +22,7 @@ OLDEST = build/oldest
 OLD_TESTS = auditing data metrics models perturbations methods pack test_plugins.py test_training.py
 test-oldest: $(OLDEST)/.ready  ## the fast tests of everything that computes, on the oldest libraries that are promised
 	$(OLDEST)/bin/pytest -q -n 2 --dist worksteal -m "not long" -W ignore::DeprecationWarning \
-	  $(OLD_TESTS:%=tests/%) --ignore tests/methods/test_attacks_foolbox.py
+	  $(OLD_TESTS:%=tests/%) --ignore tests/unlearning/test_attacks_foolbox.py
 
 $(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv $(OLDEST)

@@ -35,9 +35,10 @@ from residuum.auditing.engine import PreparedModels, count_predictions, prepare_
 from residuum.auditing.measures import pooled_ratio
 from residuum.auditing.predictor import SAFETY, Predictor, deviation
 from residuum.auditing.stream import make_schedule
+from residuum.core.errors import ResiduumWarning
+from residuum.core.samples import Samples
 from residuum.models import build_model
 from residuum.perturbations import BLOCK, FGSM, PGD, Gaussian, Perturbation, Randomness, block_generator, stack
-from residuum.types import ResiduumWarning, Samples
 
 TAUS = (0.0, 4 / 255, 8 / 255)
 SAMPLES, DRAWS, RADII, METHODS, SEED = 100, 100, 11, 13, 7
@@ -190,9 +191,9 @@ def check_counts(expected: list[np.ndarray], found: dict[str, Counts], part: str
 
 def demo_counts() -> tuple[dict[str, Counts], dict[str, nn.Module], Samples, list[float], int]:
     """Return the demo's counts, models, forget set, radii and audit seed, for its first seed."""
-    from residuum.experiments import Experiment, run_all
+    from residuum.core.seeds import child_seed
     from residuum.models import load_weights
-    from residuum.types import child_seed
+    from residuum.studies import Experiment, run_all
 
     experiment = Experiment.create("digits", seeds=[131])
     with tempfile.TemporaryDirectory() as store:

@@ -24,7 +24,6 @@ import torch.nn.functional as F
 import typer
 from scipy.optimize import brentq
 
-from residuum.methods.cr import Objective, fit_heads, newton_removal
 from residuum.theory.deletion import (
     descend,
     distance_bound,
@@ -39,6 +38,7 @@ from residuum.theory.renyi import gaussian_epsilon
 from residuum.theory.result import Array, Labels
 from residuum.theory.robust import forget_pull, remaining_convexity, robust_epsilon
 from residuum.theory.shifted import Phase, request_phases, shifted_epsilon, steps_needed
+from residuum.unlearning.cr import Objective, fit_heads, newton_removal
 
 T = TypeVar("T")
 FASHION = Path("/usr/share/datasets/fashion-mnist")

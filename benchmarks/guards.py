@@ -23,19 +23,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from residuum.methods import Method
-    from residuum.types import Splits
+    from residuum.core.samples import Splits
+    from residuum.unlearning import Method
 
 ANSWER = "guards took"
 
 
 def run_once(guards: str, options: list[str]) -> None:
     """Run the command in this process, with its guards timed or taken away; print the seconds spent in them."""
-    from residuum import methods
+    from residuum import unlearning
     from residuum.cli import run_command
-    from residuum.experiments import store
+    from residuum.studies import store
 
-    spent, real = [0.0], (methods.guarded, methods.check_answer, store.refuse_changed_files)
+    spent, real = [0.0], (unlearning.guarded, unlearning.check_answer, store.refuse_changed_files)
 
     @contextmanager
     def timed() -> Iterator[None]:
@@ -70,10 +70,10 @@ def run_once(guards: str, options: list[str]) -> None:
         yield splits
 
     if guards == "on":
-        methods.guarded, methods.check_answer, store.refuse_changed_files = guarded, checked, looked
+        unlearning.guarded, unlearning.check_answer, store.refuse_changed_files = guarded, checked, looked
     else:
-        methods.guarded, store.refuse_changed_files = open_door, lambda dataset: None
-        methods.check_answer = lambda method, given, answer, splits, context: answer
+        unlearning.guarded, store.refuse_changed_files = open_door, lambda dataset: None
+        unlearning.check_answer = lambda method, given, answer, splits, context: answer
     code = run_command(["run", *options])
     print(f"{ANSWER} {spent[0]}", file=sys.stderr)
     sys.exit(code)

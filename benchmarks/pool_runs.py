@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from retrain_pool import PERTURBATIONS, Floats, Pool
 
-from residuum.errors import InputError
+from residuum.core.errors import InputError
+from residuum.core.roles import Role, trained_roles
 from residuum.metrics import summarise
 from residuum.record import Results
-from residuum.roles import Role, trained_roles
 
 DESIGNS = [(seeds, controls) for seeds in (1, 3, 5) for controls in (1, 2, 4)]
 Names = dict[str, str]  # label -> model of the pool

@@ -24,8 +24,8 @@ from residuum.auditing.probes.search import recovery_radii
 from residuum.auditing.probes.ulira import u_lira
 from residuum.auditing.probes.worst_case import worst_case
 from residuum.auditing.statistics import CHANCE, SIGNIFICANCE, Classes, compare_with_retrained, rank
-from residuum.experiments import Experiment
 from residuum.models import forward
+from residuum.studies import Experiment
 
 SEEDS = 3
 OTHERS, ORIGINALS = 6, 2  # of each group

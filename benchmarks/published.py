@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator
 
 from residuum.record import Spread
-from residuum.runs import Run
+from residuum.record.run import Run
 
 LITERATURE = Path(__file__).with_name("published.json")
 PUBLISHED_SEEDS = 3

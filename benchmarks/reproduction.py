@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 
 from benchmarks.published import METRICS, Comparison, compare, load_published
 
-from residuum.experiments.parsing import as_text
+from residuum.core.roles import Role
 from residuum.judging.findings import compare as beside
 from residuum.record import Finding, Quantity, Spread, Verdict
+from residuum.record.run import Run
 from residuum.reporting.glossary import GAP
 from residuum.reporting.summary import RowSummary, summary_of
 from residuum.reporting.wording import estimate_words, figure_words
-from residuum.roles import Role
-from residuum.runs import Run
+from residuum.studies.parsing import as_text
 
 NOT_RUN = "not run"
 FLAT = 5.0  # points of unlearn accuracy

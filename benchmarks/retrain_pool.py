@@ -20,12 +20,14 @@ from numpy.typing import NDArray
 
 from residuum.auditing import Counts, Draws, audit
 from residuum.auditing.statistics import paired_variance, share_variance
-from residuum.experiments import Experiment
+from residuum.core.errors import ResiduumWarning
+from residuum.core.samples import Samples
+from residuum.core.seeds import child_seed
 from residuum.metrics import evaluate
 from residuum.models import build_model, load_weights, save_weights
 from residuum.perturbations import FGSM, PGD, Gaussian, Perturbation
+from residuum.studies import Experiment
 from residuum.training import train
-from residuum.types import ResiduumWarning, Samples, child_seed
 
 Floats = NDArray[np.float64]
 PERTURBATIONS: dict[str, Perturbation] = {

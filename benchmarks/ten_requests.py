@@ -15,9 +15,9 @@ from statistics import fmean
 
 from residuum import Experiment
 from residuum.auditing import Counts
-from residuum.experiments import plan
-from residuum.experiments.runner import run_stages
-from residuum.experiments.store import Stage, Store
+from residuum.studies import plan
+from residuum.studies.runner import run_stages
+from residuum.studies.store import Stage, Store
 from residuum.tuning import with_parents
 
 REQUESTS = ["fraction=0.02"] * 10

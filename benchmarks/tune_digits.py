@@ -24,11 +24,11 @@ from typing import Any
 
 from residuum import Experiment, tune
 from residuum.cli.tune import grid_points, row_text
-from residuum.execution import Resources
-from residuum.experiments import plan
-from residuum.experiments.experiment import parse_row
-from residuum.experiments.runner import run_stages
-from residuum.experiments.store import Store
+from residuum.studies import plan
+from residuum.studies.execution import Resources
+from residuum.studies.experiment import parse_row
+from residuum.studies.runner import run_stages
+from residuum.studies.store import Store
 from residuum.tuning import Scores, Tuning, planned, read_scores, scored, with_parents
 
 DRAWS = 40

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from residuum import Recipe, Splits, build_model, load_dataset, make_splits, train, unlearn
-from residuum.methods import GD
+from residuum.unlearning import GD
 
 Array = NDArray[Any]
 

@@ -14,15 +14,14 @@ from pydantic.dataclasses import dataclass
 from torch import nn
 
 from residuum.cli.listing import check_target
-from residuum.errors import MethodError
-from residuum.experiments.experiment import parse_row
-from residuum.methods import GD, METHODS, Method
+from residuum.core.errors import InputError, MethodError
 from residuum.models.weights import state_hash
+from residuum.studies.experiment import parse_row
 from residuum.testing import BrokenPromise, Trial, check_plugin, check_promises
 from residuum.testing import method_promises as checks
 from residuum.testing.method_promises import PROMISES
 from residuum.training import STRICT
-from residuum.types import InputError
+from residuum.unlearning import GD, METHODS, Method
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
@@ -307,8 +306,8 @@ def test_a_taken_name_is_refused():
     ("target", "message"),
     [
         ("no_such_package:Thing", "cannot load 'no_such_package:Thing'"),
-        ("residuum.methods:unlearn", "does not show what it is meant for; give --kind"),
-        ("residuum.methods:Nothing", "unknown name in residuum.methods 'Nothing'"),
+        ("residuum.unlearning:unlearn", "does not show what it is meant for; give --kind"),
+        ("residuum.unlearning:Nothing", "unknown name in residuum.unlearning 'Nothing'"),
         ("rukr", "did you mean rurk"),
     ],
 )
@@ -321,7 +320,7 @@ def test_command_prints_promises_and_exits_with_1_on_a_broken_one(tmp_path, monk
     import typer
 
     (tmp_path / "my_own_method.py").write_text(
-        "from residuum.methods import Method\n"
+        "from residuum.unlearning import Method\n"
         "class Mine(Method):\n"
         "    name, title, reads = 'mine', 'Mine', frozenset()\n"
         "    def edit(self, model, splits, context):\n"

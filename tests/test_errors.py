@@ -6,11 +6,11 @@ import warnings
 
 import pytest
 
-from residuum.types import ResiduumWarning, warn
+from residuum.core.errors import ResiduumWarning, warn
 
 SCRIPT = """
 import warnings
-from residuum.errors import warn
+from residuum.core.errors import warn
 for _ in range(16):
     with warnings.catch_warnings():  # as torch does
         warnings.simplefilter("ignore", DeprecationWarning)

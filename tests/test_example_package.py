@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from residuum.cli import run_command
-from residuum.methods import METHODS
 from residuum.testing import check_promises
+from residuum.unlearning import METHODS
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "random_labels"
 QUICK = ["--set", "train.epochs=2", "--set", "relearn.epochs=1", "--draws", "2", "--seeds", "1", "--workers", "1"]

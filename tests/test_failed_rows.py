@@ -12,9 +12,8 @@ import torch
 from torch import nn
 
 from residuum.cli import run_command
-from residuum.errors import MethodError
-from residuum.methods import METHODS, Method, unlearn
-from residuum.types import ResiduumWarning
+from residuum.core.errors import MethodError, ResiduumWarning
+from residuum.unlearning import METHODS, Method, unlearn
 
 TINY = ["--seeds", "1", "--workers", "1", "--draws", "2", "--set", "train.epochs=1", "--set", "relearn.epochs=1"]
 

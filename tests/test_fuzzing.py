@@ -20,20 +20,20 @@ from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import save
 
+from residuum.core.errors import InputError
 from residuum.data import load_dataset
-from residuum.experiments import forgetting, load_scenario, maintenance
-from residuum.experiments.experiment import parse_row
-from residuum.experiments.manifest import Manifest, key_of
-from residuum.experiments.parsing import build_perturbation, override, parse_request
-from residuum.experiments.store import Store
 from residuum.judging import parse_condition
 from residuum.models import build_model, load_weights
 from residuum.models.weights import RECORD, read_manifest
 from residuum.record import Requests, Results
-from residuum.types import InputError
+from residuum.studies import forgetting, load_scenario, maintenance
+from residuum.studies.experiment import parse_row
+from residuum.studies.manifest import Manifest, key_of
+from residuum.studies.parsing import build_perturbation, override, parse_request
+from residuum.studies.store import Store
 
 GOLDEN = Path(__file__).parent / "golden" / "tiny.json"
-SCENARIO = Path(__file__).parents[1] / "src/residuum/experiments/scenarios/tiny.toml"
+SCENARIO = Path(__file__).parents[1] / "src/residuum/studies/scenarios/tiny.toml"
 QUICK, LONG = 100, 3000  # examples of each reader
 FREELY = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 

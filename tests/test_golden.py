@@ -13,9 +13,9 @@ import torch
 
 from residuum.cli import run_command
 from residuum.record import Results, sealed
+from residuum.record.run import Run
 from residuum.reporting import write_report
 from residuum.reporting.summary import summary_of
-from residuum.runs import Run
 
 GOLDEN = Path(__file__).parent / "golden"
 ARGUMENTS = {

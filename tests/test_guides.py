@@ -38,7 +38,7 @@ def run_block(kind, block, space):
         assert command[0] == "pip" or run_command(command[1:]) == 0
 
 
-@pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
+@pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")
 @pytest.mark.parametrize(("name", "made"), [
     ("quickstart", ["evidence.zip", "unlearned.safetensors", "runs/her/report.html", "runs/weaker/results.json"]),
     ("text", ["runs/request/results.json"]),

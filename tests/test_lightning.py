@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from residuum import audit
-from residuum.types import Samples
+from residuum.core.samples import Samples
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of the package itself

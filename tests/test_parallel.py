@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from residuum.core.errors import InputError
+from residuum.core.parallel import Compute, Team, make_team
 from residuum.models import build_model
-from residuum.parallel import Compute, Team, make_team
 from residuum.training import Recipe, fit
-from residuum.types import InputError
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 FOLLOWED = ("plain", "augmented", "noisy")

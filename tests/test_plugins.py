@@ -20,17 +20,17 @@ from residuum import Run
 from residuum.auditing import Counts
 from residuum.auditing.own_measures import OWN_MEASURES
 from residuum.cli import run_command
-from residuum.components import BUILT_IN_MEASURES
+from residuum.core.components import BUILT_IN_MEASURES
+from residuum.core.errors import InputError
+from residuum.core.registry import REGISTRIES, Registry, load_plugin
 from residuum.data import DATASETS, load_dataset
-from residuum.experiments import SCENARIOS, Experiment, load_scenario, plan
-from residuum.experiments.store import Store
 from residuum.models import MODELS, load_weights
 from residuum.perturbations import PERTURBATIONS
-from residuum.plugins import REGISTRIES, Registry, load_plugin
 from residuum.reporting import to_frame
 from residuum.reporting.glossary import MEASURES
+from residuum.studies import SCENARIOS, Experiment, load_scenario, plan
+from residuum.studies.store import Store
 from residuum.testing import check_plugin
-from residuum.types import InputError
 
 GUIDE = (Path(__file__).parents[1] / "docs" / "plug-ins.md").read_text(encoding="utf-8")
 LEAD = """
@@ -210,7 +210,7 @@ def installed(monkeypatch, tmp_path):
     def found(group):
         return [EntryPoint(name, value, group) for name, value in values.get(group, {}).items()]
 
-    monkeypatch.setattr("residuum.plugins.entry_points", found)
+    monkeypatch.setattr("residuum.core.registry.entry_points", found)
     for table in REGISTRIES.values():
         table.__dict__.pop("data", None)
     yield

@@ -17,8 +17,8 @@ from website import tables
 from residuum.cli import make_app, run_command
 from residuum.cli.options import parse_seeds, parse_setting
 from residuum.cli.tune import grid_points, row_text
-from residuum.experiments import Experiment
-from residuum.methods import METHODS
+from residuum.studies import Experiment
+from residuum.unlearning import METHODS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(ROOT.glob("docs/**/*.md"))
@@ -98,7 +98,7 @@ def test_the_table_of_extras_names_those_that_exist():
     assert sorted(named) == sorted(project["optional-dependencies"])
 
 
-@pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
+@pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")
 @pytest.mark.parametrize("block", PYTHON)
 def test_python_examples_run(block, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -111,7 +111,7 @@ def test_python_examples_run(block, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("arguments", commands("residuum"), ids=" ".join)
 def test_residuum_commands_run(arguments, tmp_path, monkeypatch, capsys):
-    """A long run is planned here; tests/experiments/test_demo.py carries it out."""
+    """A long run is planned here; tests/studies/test_demo.py carries it out."""
     monkeypatch.chdir(tmp_path)
     assert run_command([*arguments, *(["--dry-run"] if arguments[0] == "run" else [])]) == 0
     assert capsys.readouterr().out.strip()

@@ -12,7 +12,7 @@ import pytest
 from website import check
 
 import residuum
-from residuum.methods import METHODS
+from residuum.unlearning import METHODS
 
 pytest.importorskip("mkdocs", reason="the site is built with the extra docs")
 ROOT = Path(__file__).parents[1]

@@ -27,11 +27,11 @@ def surface() -> str:
     import residuum
     from residuum.auditing.probes import PROBES
     from residuum.cli import make_app
-    from residuum.components import SCENARIOS
+    from residuum.core.components import SCENARIOS
     from residuum.data import DATASETS
-    from residuum.methods import METHODS
     from residuum.models import MODELS
     from residuum.perturbations import PERTURBATIONS
+    from residuum.unlearning import METHODS
 
     def fields(kind: type) -> str:
         return " ".join(sorted(field.name for field in dataclasses.fields(kind)))

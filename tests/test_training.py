@@ -12,12 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from residuum.checkpoint import Checkpoint
-from residuum.methods.start import reinitialise
-from residuum.minibatches import cropped, draw_crops
+from residuum.core.errors import InputError
+from residuum.core.samples import Samples
+from residuum.core.seeds import child_seed, generator
 from residuum.models import build_model
 from residuum.training import Recipe, TrainingPhase, counting_passes, cross_entropy, fit, generators_kept, train
-from residuum.types import InputError, Samples, child_seed, generator
+from residuum.training.checkpoint import Checkpoint
+from residuum.training.minibatches import cropped, draw_crops
+from residuum.unlearning.start import reinitialise
 
 
 def hand_written(model, samples, recipe, seed):

@@ -10,11 +10,12 @@ import pytest
 from residuum import Experiment, tune
 from residuum.auditing import audit
 from residuum.cli import run_command
-from residuum.experiments.store import Store
+from residuum.core.errors import InputError
+from residuum.core.seeds import child_seed
 from residuum.models import load_weights
 from residuum.perturbations import PERTURBATIONS
+from residuum.studies.store import Store
 from residuum.tuning import Scores, Tried, Tuning, distance, planned, raised
-from residuum.types import InputError, child_seed
 
 ROWS = ["little=gd:epochs=1:lr=0.001", "soft=soft_reset:keep=0.3:epochs=6", "much=neggrad:beta=5:lr=0.1:epochs=3"]
 SMALL = {"data.validation_size": 100, "audit.draws": 5}

@@ -11,14 +11,14 @@ from pathlib import Path
 import torch
 
 from residuum.auditing import Draws, audit
-from residuum.checkpoint import Checkpoint
+from residuum.core.parallel import SINGLE_PROCESS, make_team
 from residuum.data import Dataset, make_splits
-from residuum.methods import METHODS, Origin, make_method, unlearn
 from residuum.metrics import evaluate
 from residuum.models import build_model, forward
-from residuum.parallel import SINGLE_PROCESS, make_team
 from residuum.perturbations import PGD
 from residuum.training import Recipe, TrainingPhase, cross_entropy, fit
+from residuum.training.checkpoint import Checkpoint
+from residuum.unlearning import METHODS, Origin, make_method, unlearn
 
 RECIPE = Recipe(epochs=4, lr=0.05, batch_size=8, weight_decay=1e-3)
 CHANCE_IN_THE_LOSS = {

@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "residuum"
 PACKAGES = (
     *("data", "models", "training", "methods", "perturbations", "auditing", "metrics"),
     *("request", "tuning", "experiments", "execution", "record", "runs", "judging", "reporting", "pack"),
-    *("loggers", "lightning", "theory", "testing", "types", "errors"),
+    *("loggers", "lightning", "theory", "testing", "core.samples", "core.errors"),
 )
 
 

@@ -90,8 +90,8 @@ def repository_path(page: str, target: str) -> str:
 def source_file(path: str) -> str:
     """Return the file that stands for a linked path: of a folder, its first file.
 
-    >>> source_file("src/residuum/methods/gd.py")
-    'src/residuum/methods/gd.py'
+    >>> source_file("src/residuum/unlearning/gd.py")
+    'src/residuum/unlearning/gd.py'
     """
     here = ROOT / path
     inside = sorted(each for each in here.iterdir() if each.is_file()) if here.is_dir() else [here]

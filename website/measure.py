@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from residuum import Experiment, Run, run
-from residuum.components import METHODS
-from residuum.execution import Resources
+from residuum.core.components import METHODS
 from residuum.reporting.summary import summary_of
 from residuum.reporting.wording import estimate_words, figure_words
+from residuum.studies.execution import Resources
 from website import pictures, tables
 
 CONCEPTS = Path(__file__).parents[1] / "docs" / "concepts"

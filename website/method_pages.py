@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from residuum.cli.listing import SHARING, described, written
-from residuum.components import METHODS
+from residuum.core.components import METHODS
 from website.pages import Page
 from website.tables import SCENARIOS, measured, results
 

@@ -9,10 +9,10 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from residuum import Run
+from residuum.core.roles import Role
 from residuum.judging import judged_record
 from residuum.reporting.figures import GREY, INK, STYLE
 from residuum.reporting.summary import COLOURS, summary_of
-from residuum.roles import Role
 
 BLUE, ORANGE, GREEN = COLOURS[:3]
 NOISE = "gaussian"

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from residuum.methods import GradientMethod, component
 from residuum.training import Batch, NonNegative, Recipe
+from residuum.unlearning import GradientMethod, component
 
 
 @component

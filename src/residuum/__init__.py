@@ -8,17 +8,18 @@ _NAMES = {
     "residuum": ["perturbations"],
     "residuum.auditing": ["ResidualKnowledge", "audit"],
     "residuum.data": ["Dataset", "load_dataset", "make_splits"],
-    "residuum.execution": ["run", "run_requests"],
-    "residuum.experiments": ["Experiment"],
-    "residuum.methods": ["unlearn"],
+    "residuum.studies.execution": ["run", "run_requests"],
+    "residuum.studies": ["Experiment"],
+    "residuum.unlearning": ["unlearn"],
     "residuum.metrics": ["evaluate"],
     "residuum.models": ["build_model", "wrap"],
     "residuum.reporting": ["report", "to_frame"],
-    "residuum.runs": ["Run"],
+    "residuum.record.run": ["Run"],
     "residuum.request": ["Request"],
     "residuum.training": ["Recipe", "train"],
     "residuum.tuning": ["tune"],
-    "residuum.types": ["InputError", "Samples", "Splits"],
+    "residuum.core.errors": ["InputError"],
+    "residuum.core.samples": ["Samples", "Splits"],
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 __all__ = sorted(_HOMES)  # noqa: PLE0605 (the list is the table above)

@@ -15,17 +15,17 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from residuum.engines import engine
-from residuum.errors import MethodError
-from residuum.execution import STORE, Resources, shown
-from residuum.experiments import Experiment, Stage, plan
-from residuum.experiments.experiment import Row
-from residuum.experiments.runner import run_stages
-from residuum.experiments.settings import ScoreSettings, StageSettings
-from residuum.experiments.stages import read_record
-from residuum.experiments.store import Store
-from residuum.methods import SoftReset
-from residuum.types import InputError, child_seed
+from residuum.core.errors import InputError, MethodError
+from residuum.core.seeds import child_seed
+from residuum.studies import Experiment, Stage, plan
+from residuum.studies.engines import engine
+from residuum.studies.execution import STORE, Resources, shown
+from residuum.studies.experiment import Row
+from residuum.studies.runner import run_stages
+from residuum.studies.settings import ScoreSettings, StageSettings
+from residuum.studies.stages import read_record
+from residuum.studies.store import Store
+from residuum.unlearning import SoftReset
 
 MUCH_WORSE = 5.0  # points of validation accuracy
 TINY = 1e-9

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from residuum.auditing import Counts
-from residuum.types import Samples
+from residuum.core.samples import Samples
 
 PATTERNS = np.array([[pattern >> bit & 1 for bit in (2, 1, 0)] for pattern in range(8)])  # original, model, reference
 

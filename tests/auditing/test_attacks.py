@@ -13,9 +13,9 @@ from torch import nn
 import residuum.auditing.crafting as crafting
 from residuum.auditing import Draws, audit
 from residuum.auditing.predictor import Predictor
+from residuum.core.errors import InputError
 from residuum.perturbations import FGSM, PGD, Randomness, UserPerturbation, block_generator
 from residuum.perturbations.gradient import wrong_label
-from residuum.types import InputError
 
 TAUS = (0.0, 0.05, 0.2)
 ATTACKS = [
@@ -25,7 +25,7 @@ ATTACKS = [
     PGD(steps=2, alpha=0.05, target="random"),
     PGD(steps=2, alpha=0.05, random_start=False),
 ]
-pytestmark = pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")  # test_doubts.py is about them
+pytestmark = pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")  # test_doubts.py is about them
 
 
 def run(models, reference, samples, attack, draws=26, **more):

@@ -6,7 +6,7 @@ import pytest
 from residuum.auditing import Counts, Draws, audit, measure
 from residuum.auditing.budget import draws_needed, pilot_draws
 from residuum.auditing.measures import pooled_ratio
-from residuum.types import InputError
+from residuum.core.errors import InputError
 
 REPEATS = 2000
 
@@ -123,7 +123,7 @@ def test_class_form_uses_the_difference():
     assert needed == pytest.approx(1.1 * 1.96**2 * 0.21 / 50 / 0.004**2, rel=0.06)
 
 
-@pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
+@pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")
 def test_an_adaptive_audit_is_the_fixed_one_with_the_chosen_draws(networks, reference, samples):
     taus = [0.0, 0.02, 0.2]
     adaptive = audit(

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from residuum.auditing import Counts
-from residuum.types import InputError
+from residuum.core.errors import InputError
 
 
 def table(cells, ids=None, taus=None):

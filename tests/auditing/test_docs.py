@@ -7,7 +7,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
 
 
-@pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
+@pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")
 @pytest.mark.parametrize("block", BLOCKS)
 def test_examples_of_the_page_run(block, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -15,12 +15,13 @@ from residuum.auditing import Draws, audit, estimate_cost
 from residuum.auditing.count_state import CountState
 from residuum.auditing.crafting import Crafter
 from residuum.auditing.stream import make_schedule
-from residuum.checkpoint import Checkpoint
+from residuum.core.errors import InputError
+from residuum.core.samples import Samples
 from residuum.perturbations import FGSM, PGD, Gaussian, block_generator
-from residuum.types import InputError, Samples
+from residuum.training.checkpoint import Checkpoint
 
 TAUS = (0.0, 0.1, 0.3)
-pytestmark = pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")  # test_doubts.py is about them
+pytestmark = pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")  # test_doubts.py is about them
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,10 @@ import pytest
 import torch
 
 from residuum.auditing import Gallery, audit, estimate_cost, make_gallery
+from residuum.core.errors import InputError
 from residuum.perturbations import FGSM, PGD, Gaussian, block_generator
-from residuum.types import InputError
 
-pytestmark = pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")
 
 
 @pytest.fixture(scope="module")

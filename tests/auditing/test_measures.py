@@ -6,7 +6,7 @@ import pytest
 
 from residuum.auditing import Counts, measure
 from residuum.auditing.measures import pooled_ratio
-from residuum.types import InputError
+from residuum.core.errors import InputError
 
 rng = np.random.default_rng(2)
 

@@ -6,7 +6,8 @@ import torch
 
 from residuum.auditing.heldout import choose_heldout, chosen_from
 from residuum.auditing.memory import measure_memory
-from residuum.types import InputError, Samples
+from residuum.core.errors import InputError
+from residuum.core.samples import Samples
 
 CURVES = ("class_knowledge", "memory", "memory_difference")
 

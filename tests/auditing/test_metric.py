@@ -10,7 +10,8 @@ from torch import nn
 
 from residuum import InputError, ResidualKnowledge, audit
 from residuum.auditing.predictor import Predictor
-from residuum.types import ResiduumWarning, Samples
+from residuum.core.errors import ResiduumWarning
+from residuum.core.samples import Samples
 
 TAUS = [0.0, 0.05, 0.2]
 
@@ -34,7 +35,7 @@ def fed(metric, samples, size, *, named=True):
     return metric
 
 
-@pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
+@pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")
 @pytest.mark.parametrize("size", [1, 7, 23])
 @pytest.mark.parametrize("perturbation", ["gaussian", "fgsm", "pgd"])
 def test_batches_give_the_numbers_of_one_audit(networks, samples, perturbation, size):
@@ -46,7 +47,7 @@ def test_batches_give_the_numbers_of_one_audit(networks, samples, perturbation, 
     assert metric.compute() == whole.measures("m")
 
 
-@pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
+@pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")
 def test_samples_without_ids_are_numbered_over_all_batches(networks, samples):
     numbered = Samples(samples.x, samples.y, tuple(map(str, range(23))))
     model, reference = networks
@@ -55,7 +56,7 @@ def test_samples_without_ids_are_numbered_over_all_batches(networks, samples):
     assert fed(metric, samples, 4, named=False).compute() == whole.measures("m")
 
 
-@pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
+@pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")
 def test_reset_starts_again(networks, samples):
     metric = ResidualKnowledge(*networks, taus=TAUS, draws=10)
     first = fed(metric, samples, 23).compute()
@@ -65,7 +66,7 @@ def test_reset_starts_again(networks, samples):
     assert fed(metric, samples, 5).compute() == first
 
 
-@pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
+@pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")
 def test_models_are_prepared_once_and_again_after_a_reset(networks, samples, monkeypatch):
     prepared, init = [], Predictor.__init__
     monkeypatch.setattr(Predictor, "__init__", lambda self, *given: prepared.append(1) or init(self, *given))

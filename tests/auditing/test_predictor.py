@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from residuum.auditing.predictor import Predictor, decide
-from residuum.types import InputError
+from residuum.core.errors import InputError
 
 
 def test_near_ties_are_decided_by_the_plain_model_in_float64(networks, samples):

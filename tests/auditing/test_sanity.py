@@ -8,8 +8,8 @@ from torch import nn
 
 from residuum.auditing import Counts, Manifest, audit, read_manifest
 from residuum.auditing.sanity import result_warnings
+from residuum.core.errors import InputError, ResiduumWarning
 from residuum.perturbations import FGSM
-from residuum.types import InputError, ResiduumWarning
 
 
 def run(model, reference, samples, perturbation="gaussian", draws=400, **more):

@@ -14,7 +14,7 @@ import pytest
 from safetensors.torch import save_file
 
 from residuum.cli import run_command
-from residuum.files import LOCK
+from residuum.core.files import LOCK
 from residuum.models import build_model, save_weights
 from residuum.record import sealed
 
@@ -424,7 +424,7 @@ def test_the_table_is_long_enough():
 def test_one_line_exit_code_2_nothing_left_behind(command, said, home, monkeypatch, capsys):
     monkeypatch.chdir(home)
     monkeypatch.delenv("RESIDUUM_DATA", raising=False)
-    for work in ("residuum.execution.run_all", "residuum.tuning.run_stages"):
+    for work in ("residuum.studies.execution.run_all", "residuum.tuning.run_stages"):
         monkeypatch.setattr(work, None)  # whoever gets that far was not refused
     monkeypatch.setattr("residuum.data.files.SILENCE", 0.2)
     monkeypatch.setattr("residuum.data.files.MOST_BYTES", 2**20)

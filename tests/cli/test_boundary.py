@@ -13,7 +13,8 @@ import pytest
 
 from residuum.cli import run_command
 from residuum.cli.listing import Entry
-from residuum.errors import DEBUG, RANK, InputError, LostProcessError, MethodError
+from residuum.core.console import DEBUG, RANK
+from residuum.core.errors import InputError, LostProcessError, MethodError
 
 
 @pytest.fixture(autouse=True)

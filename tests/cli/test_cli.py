@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from residuum.cli import run_command
-from residuum.experiments import Experiment
+from residuum.studies import Experiment
 
 QUICK = [
     *("--seeds", "1", "--workers", "1", "--draws", "3", "--methods", "gd:epochs=1"),
@@ -208,7 +208,7 @@ def test_an_interrupt_gives_130(monkeypatch, capsys):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("residuum.execution.outline", interrupted)
+    monkeypatch.setattr("residuum.studies.execution.outline", interrupted)
     assert run_command(["run", "digits"]) == 130
     assert "the same command resumes" in capsys.readouterr().err
 
@@ -252,13 +252,13 @@ def test_a_small_run_is_planned_once_and_loads_no_compiler(tmp_path):
     code = """
 import sys
 from residuum.cli import run_command
-from residuum.experiments import planning, runner
+from residuum.studies import planning, runner
 planned, real = [], planning.plan
 def plan(experiment):
     planned.append(experiment)
     return real(experiment)
-import residuum.experiments
-for module in (runner, planning, residuum.experiments):
+import residuum.studies
+for module in (runner, planning, residuum.studies):
     module.plan = plan
 assert run_command(["run", "tiny", "--json"]) == 0
 heavy = {"torch._dynamo", "sympy", "torch.fx.experimental.symbolic_shapes", "distributed"}

@@ -9,18 +9,18 @@ import sys
 
 import pytest
 
-from residuum import components
 from residuum.cli.listing import as_plain, described, written
 from residuum.cli.options import REGISTRIES, names
+from residuum.core import components
+from residuum.core.registry import Registry, split_specs
 from residuum.data import DATASETS
-from residuum.experiments import SCENARIOS, Experiment, load_scenario
-from residuum.experiments.experiment import parse_row
-from residuum.experiments.manifest import import_closure
-from residuum.experiments.parsing import build_perturbation
-from residuum.methods import METHODS, make_method
 from residuum.models import MODELS
 from residuum.perturbations import PERTURBATIONS
-from residuum.plugins import Registry, split_specs
+from residuum.studies import SCENARIOS, Experiment, load_scenario
+from residuum.studies.experiment import parse_row
+from residuum.studies.manifest import import_closure
+from residuum.studies.parsing import build_perturbation
+from residuum.unlearning import METHODS, make_method
 
 THINGS = {"methods": METHODS, "perturbations": PERTURBATIONS, "models": MODELS, "datasets": DATASETS}
 
@@ -60,7 +60,7 @@ def test_the_code_of_every_built_in_component_decides_the_keys_of_the_store():
         components.PROBES,
     )
     modules = {registry[name].__module__ for registry in registries for name in registry.ours}
-    assert modules <= import_closure(["residuum.experiments.stages"])
+    assert modules <= import_closure(["residuum.studies.stages"])
 
 
 def test_scenarios_have_their_descriptions():

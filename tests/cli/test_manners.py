@@ -13,9 +13,9 @@ import pytest
 
 from residuum import Experiment
 from residuum.cli import run_command
-from residuum.errors import say
-from residuum.experiments.planning import Outline
+from residuum.core.console import say
 from residuum.reporting.exports import caption
+from residuum.studies.planning import Outline
 
 TINY = ["run", "tiny", "--methods", "gd", "--seeds", "1", "--set", "train.epochs=1", "--draws", "5"]
 
@@ -33,7 +33,7 @@ def test_a_dry_run_says_what_there_is_to_do_and_does_nothing(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("precision", [[], ["--precision", "bf16-mixed"]])
-@pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
+@pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")
 def test_a_dry_run_knows_what_the_store_has(tmp_path, monkeypatch, capsys, precision):
     monkeypatch.chdir(tmp_path)
     assert run_command([*TINY, "--workers", "1", *precision]) == 0

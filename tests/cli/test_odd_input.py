@@ -24,13 +24,13 @@ import typer
 from safetensors.torch import save_file
 
 from residuum.cli import make_app, run_command
-from residuum.errors import InputError
-from residuum.files import LOCK
+from residuum.core.errors import InputError
+from residuum.core.files import LOCK
 
 FEW, MANY = 12, 150
 SECONDS = 60
 CODES = {0, 1, 2, 130}
-SCENARIO = tomllib.loads((Path(__file__).parents[2] / "src/residuum/experiments/scenarios/tiny.toml").read_text())
+SCENARIO = tomllib.loads((Path(__file__).parents[2] / "src/residuum/studies/scenarios/tiny.toml").read_text())
 NET = """
 from torch import nn
 
@@ -103,7 +103,7 @@ KINDS = [
     "V4",
     "f4,i4",
 ]
-WORK = ["residuum.execution.outline", "residuum.tuning.run_stages", "residuum.request.evidence._results"]
+WORK = ["residuum.studies.execution.outline", "residuum.tuning.run_stages", "residuum.request.evidence._results"]
 WORK += [
     "residuum.request.request.unlearn",
     "residuum.request.request.retrained",
@@ -359,7 +359,7 @@ def home(tmp_path, monkeypatch):
     for work in WORK:
         monkeypatch.setattr(work, stopped)
     monkeypatch.setattr("residuum.data.files.SILENCE", 0.1)
-    monkeypatch.setattr("residuum.engines.REACH", 1)
+    monkeypatch.setattr("residuum.studies.engines.REACH", 1)
     return folder
 
 

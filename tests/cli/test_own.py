@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from residuum.auditing.counts import INTEGER_FIELDS, Counts
 from residuum.cli import run_command
-from residuum.files import clear_aside, locked, working_folder
+from residuum.core.files import clear_aside, locked, working_folder
 from residuum.request import evidence
 
 NET = """

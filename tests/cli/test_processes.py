@@ -11,7 +11,7 @@ PROGRAM = [sys.executable, "-m", "residuum", "run", "tiny"]
 TINY = ["--seeds", "1", "--draws", "2", "--set", "train.epochs=1", "--set", "relearn.epochs=1"]
 METHODS = """
 from typing import ClassVar
-from residuum.methods import Method
+from residuum.unlearning import Method
 
 class Raises(Method):
     name: ClassVar[str] = "raises"

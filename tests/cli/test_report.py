@@ -9,10 +9,10 @@ import typer
 from typer.testing import CliRunner
 
 from residuum.cli.report import report_runs
+from residuum.core.errors import InputError
+from residuum.core.roles import Role, trained_roles
 from residuum.judging import judged_record
 from residuum.record import Results
-from residuum.roles import Role, trained_roles
-from residuum.types import InputError
 
 app = typer.Typer()
 app.command("report")(report_runs)

@@ -63,7 +63,7 @@ LINES = [
 
 
 @pytest.mark.parametrize("line", LINES)
-@pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
+@pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")
 def test_lines_fit_and_words_stay_whole(line, home, monkeypatch):
     monkeypatch.chdir(home)
     wide = printed(shlex.split(line), 1000, monkeypatch)

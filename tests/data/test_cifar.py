@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from residuum.core.errors import InputError
 from residuum.data import cifar, load_dataset
-from residuum.types import InputError
 
 BATCHES = [*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"]
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from residuum.core.errors import InputError
 from residuum.data import Dataset, make_splits
 from residuum.data.dataset import class_index
-from residuum.experiments.parsing import override, parse_request
-from residuum.types import InputError
+from residuum.studies.parsing import override, parse_request
 
 NUMBERED = ["1", "2", "3"]
 LOOKS_LIKE_A_VALUE = [

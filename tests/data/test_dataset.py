@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from residuum.core.errors import InputError
+from residuum.core.samples import Samples
 from residuum.data import Dataset
-from residuum.types import InputError, Samples
 
 IMAGES = np.linspace(0, 1, 4 * 3 * 5 * 5).reshape(4, 3, 5, 5)
 LABELS = np.array([0, 1, 2, 1])

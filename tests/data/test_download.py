@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
+from residuum.core.errors import InputError
 from residuum.data import download_cifar10, load_dataset
 from residuum.data.cifar import BATCHES, SHA256, URL
-from residuum.types import InputError
 
 
 def batch(k):

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from residuum.core.errors import InputError
 from residuum.data import fashion, load_dataset
-from residuum.types import InputError
 
 LABELS = {"train": [9, 0, 9, 4], "t10k": [4, 1]}
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from residuum.core.errors import InputError
+from residuum.core.samples import Samples
 from residuum.data import ids_of_ranks
 from residuum.data.ids import ids_by_rank, shuffled
-from residuum.types import InputError, Samples
 
 
 def test_ids_carry_the_ranks_they_are_chosen_by():

@@ -8,9 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
+from residuum.core.errors import InputError, ResiduumWarning
 from residuum.data import load_dataset, load_image_folder, make_splits
 from residuum.data.image_folder import IMAGENET_MEAN
-from residuum.types import InputError, ResiduumWarning
 
 
 def fill(root, tree, size=(8, 8)):

@@ -10,10 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
+from residuum.core.errors import InputError
+from residuum.core.samples import Samples
 from residuum.data.images import ImageFiles, checked_size, read_square
 from residuum.models import build_model, forward
 from residuum.training import Recipe, train
-from residuum.types import InputError, Samples
 
 
 def picture(width, height, seed=0):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
+from residuum.core.errors import InputError
 from residuum.data import DATASETS, load_dataset
-from residuum.types import InputError
 
 X, Y = np.linspace(0, 1, 12).reshape(6, 2), np.array([0, 1, 0, 1, 0, 1])
 

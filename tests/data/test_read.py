@@ -7,10 +7,11 @@ import torch
 from PIL import Image
 from torch.utils.data import TensorDataset
 
+from residuum.core.errors import InputError
+from residuum.core.samples import Samples
 from residuum.data import Dataset, read_data
 from residuum.data.ids import matched_ids
 from residuum.data.read import Columns
-from residuum.types import InputError, Samples
 
 X = torch.tensor([[0.0, -1.5], [2.0, 3.25], [4.0, 5.0]])
 Y = [0, 1, 1]

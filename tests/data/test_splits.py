@@ -6,10 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from residuum.core.errors import InputError
 from residuum.data import Dataset, load_dataset, make_splits
 from residuum.data.ids import shuffled
 from residuum.data.splits import shares, stratified
-from residuum.types import InputError
 
 SIZES = {"train_size": 897, "validation_size": 450, "test_size": 450}
 PARTS = ("train", "retain", "forget", "validation", "test", "forgotten_test")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, ttest_ind
 
-from residuum.errors import InputError
+from residuum.core.errors import InputError
 from residuum.judging.rule import (
     ERROR,
     FEWEST_RETRAINED,

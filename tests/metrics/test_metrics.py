@@ -12,9 +12,10 @@ from scipy.stats import entropy
 from sklearn.svm import SVC
 from torch import nn
 
+from residuum.core.errors import InputError, ResiduumWarning
+from residuum.core.samples import Samples
 from residuum.metrics import Relearning, accuracies, accuracy, attack_failure, evaluate, mean_loss, relearn_time
 from residuum.metrics.membership import ATTACK_PARTS, membership_accuracy, softmax_feature
-from residuum.types import InputError, ResiduumWarning, Samples
 
 
 def logits_as_samples(rows, labels):

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from residuum.core.errors import InputError, ResiduumWarning
+from residuum.core.samples import Samples
 from residuum.models import build_model, check_model, evaluating, forward, head_of, module_flags
-from residuum.types import InputError, ResiduumWarning, Samples
 
 
 @pytest.fixture

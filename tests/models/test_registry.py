@@ -6,8 +6,8 @@ import json
 import pytest
 import torch
 
+from residuum.core.errors import InputError
 from residuum.models import MODELS, build_model
-from residuum.types import InputError
 
 CASES = [
     ("cnn", (1, 8, 8), 16),

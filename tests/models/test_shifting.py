@@ -7,8 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from residuum.models import ShiftedAt, space_of, with_shift, wrap
-from residuum.types import InputError, Samples
+from residuum.core.errors import InputError
+from residuum.core.inputs import space_of
+from residuum.core.samples import Samples
+from residuum.models import ShiftedAt, with_shift, wrap
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from residuum.core.errors import InputError
 from residuum.models import build_model, init_from, load_weights, read_metadata, save_weights
-from residuum.types import InputError
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from residuum.auditing.predictor import Predictor
-from residuum.models import load_state, save_state, space_of, wrap, wrap_like
-from residuum.types import InputError
+from residuum.core.errors import InputError
+from residuum.core.inputs import space_of
+from residuum.models import load_state, save_state, wrap, wrap_like
 
 
 class Net(nn.Module):

@@ -23,14 +23,15 @@ from safetensors.numpy import load_file, save_file
 from residuum import Run
 from residuum.auditing import Counts
 from residuum.cli import run_command
+from residuum.core.errors import InputError
+from residuum.core.samples import Samples
 from residuum.pack import pack, verify
 from residuum.pack.hashing import Pseudonyms, canonical, ids_root, key_at, listed, read_key, root_of, seal_of
 from residuum.pack.manifest import LEFT_OUT, NON_CLAIMS, data_fingerprint, near_duplicates
 from residuum.pack.reading import splits_of
 from residuum.pack.verifying import STATED
 from residuum.record import sealed
-from residuum.run_folder import noted_packs
-from residuum.types import InputError, Samples
+from residuum.record.folder import noted_packs
 
 HOSTILE = "<script>alert(1)</script>"
 

@@ -4,8 +4,9 @@ import torch
 from scipy import stats
 from torch import nn
 
+from residuum.core.errors import InputError
+from residuum.core.seeds import generator
 from residuum.perturbations import PERTURBATIONS, Gaussian, UniformL2, UniformLinf, make_perturbation
-from residuum.types import InputError, generator
 
 ADDITIVE = [Gaussian, UniformL2, UniformLinf]
 Y = torch.zeros(4000, dtype=torch.long)

@@ -6,11 +6,13 @@ import torch
 from torch import nn
 
 from residuum import audit, make_splits, unlearn
+from residuum.core.errors import InputError
+from residuum.core.samples import Samples
+from residuum.core.seeds import generator
 from residuum.data import Dataset
-from residuum.experiments.parsing import build_perturbation
-from residuum.methods import RURK
 from residuum.perturbations import FGSM, PERTURBATIONS, PGD, Gaussian, Substitution
-from residuum.types import InputError, Samples, generator
+from residuum.studies.parsing import build_perturbation
+from residuum.unlearning import RURK
 
 ALL = [kind for kind in PERTURBATIONS.values() if kind is not Substitution]  # whose inputs are token ids
 

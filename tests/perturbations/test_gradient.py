@@ -4,9 +4,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from residuum.core.errors import InputError
+from residuum.core.seeds import generator
 from residuum.perturbations import FGSM, PGD
 from residuum.perturbations.gradient import loss_direction, wrong_label
-from residuum.types import InputError, generator
 
 ATTACKS = [FGSM(0.1), PGD(0.1), PGD(0.1, random_start=False), PGD(0.003, steps=3)]
 TARGETS = ["untargeted", "true", "random"]

@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch import nn
 
+from residuum.core.errors import InputError
+from residuum.core.seeds import generator
 from residuum.perturbations import FGSM, PGD, Gaussian, Substitution, UniformL2, UniformLinf
-from residuum.types import InputError, generator
 
 SCALE = (0.0, 1.0, 10.0)
 

@@ -11,12 +11,12 @@ import pytest
 
 from residuum.auditing.counts import Counts
 from residuum.auditing.measures import measure
+from residuum.core.roles import Role, trained_roles
 from residuum.data import DATASETS
 from residuum.judging import judged_record
 from residuum.metrics.accuracy import summarise
 from residuum.record import Results
-from residuum.roles import Role, trained_roles
-from residuum.runs import Run, load_runs
+from residuum.record.run import Run, load_runs
 
 TAUS = [0.0, 0.1, 0.2]
 HOSTILE_CLASS = "<script>alert(1)</script>"

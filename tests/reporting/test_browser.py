@@ -6,11 +6,11 @@ from importlib.resources import files
 
 import pytest
 
+from residuum.record.run import load_runs
 from residuum.reporting.gallery import gallery_of
 from residuum.reporting.page import page_text
 from residuum.reporting.plots import picture_of
 from residuum.reporting.samples import samples_of
-from residuum.runs import load_runs
 
 OVERFLOWING = """[...document.querySelectorAll('main *')]
     .filter(e => e.getBoundingClientRect().right > 391 && !e.closest('.scroll, pre, svg, .hidden'))

@@ -7,7 +7,7 @@ import torch
 import yaml
 
 from residuum.cli import run_command
-from residuum.errors import InputError
+from residuum.core.errors import InputError
 from residuum.models import build_model, load_weights, save_weights
 from residuum.reporting import wording
 from residuum.reporting.exports import model_card

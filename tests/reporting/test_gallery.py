@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from residuum.core.errors import InputError
 from residuum.reporting import gallery as pictures
 from residuum.reporting.gallery import MISSING, NO_IMAGES, PRIVATE, SWITCHED_OFF, gallery_of, strip_uri
-from residuum.types import InputError
 
 
 def decoded(uri):

@@ -10,8 +10,8 @@ import pytest
 from residuum.cli.run import print_run
 from residuum.judging import judged_record
 from residuum.record import Results
+from residuum.record.run import Run
 from residuum.reporting import report
-from residuum.runs import Run
 
 RUN = json.loads((Path(__file__).parents[1] / "golden" / "tiny.json").read_text())
 RATIOS = {"pooled", "low", "high", "mean_of_ratios", "smoothed", "bootstrap_low", "bootstrap_high"}

@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from residuum.core.errors import InputError
 from residuum.judging.findings import noise_floor
 from residuum.record import Curve, over_seeds
+from residuum.record.run import load_runs
 from residuum.reporting import write_report
 from residuum.reporting.figures import trade_off_figure, write_figures
 from residuum.reporting.gallery import gallery_of
@@ -21,8 +23,6 @@ from residuum.reporting.glossary import MEASURES
 from residuum.reporting.page import page_text, script_json
 from residuum.reporting.plots import panels
 from residuum.reporting.summary import row_styles, summary_of
-from residuum.runs import load_runs
-from residuum.types import InputError
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import yaml
 from tests.reporting.conftest import ROWS, Row
 
 from residuum.cli import run_command
+from residuum.core.errors import InputError
 from residuum.judging.conditions import POLICIES, QUANTITIES, gate_failures, parse_condition, values
-from residuum.types import InputError
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "ci-gate.md").read_text(encoding="utf-8")
 

@@ -9,11 +9,11 @@ import json
 import pytest
 from rich.console import Console
 
-from residuum.errors import InputError
+from residuum.core.errors import InputError
 from residuum.record import Requests, Results
+from residuum.record.run import Run
 from residuum.reporting import write_report
 from residuum.reporting.request_report import figures, index_text, requests_csv, requests_tables
-from residuum.runs import Run
 
 HOSTILE = "<script>alert(1)</script>"
 

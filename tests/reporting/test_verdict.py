@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from residuum.core.roles import Role, trained_roles
 from residuum.judging import judge, judged_record
 from residuum.judging.findings import noise_floor
 from residuum.record import Results, Verdict
+from residuum.record.run import Run
 from residuum.reporting.page import page_text
 from residuum.reporting.plots import picture_of
 from residuum.reporting.terminal import verdict_table
@@ -22,8 +24,6 @@ from residuum.reporting.wording import (
     recommendation,
     verdict_sentence,
 )
-from residuum.roles import Role, trained_roles
-from residuum.runs import Run
 
 FOUND, OVER, MIXED = Verdict.FOUND, Verdict.OVER_FORGOTTEN, Verdict.MIXED
 NONE_FOUND, INCONCLUSIVE, NOT_COMPARABLE = Verdict.NONE_FOUND, Verdict.INCONCLUSIVE, Verdict.NOT_COMPARABLE

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from residuum import Request, load_dataset, wrap
+from residuum.core.samples import Samples
 from residuum.data import read_data
-from residuum.types import Samples
 
 MEAN, STD = 0.3, 0.37
 

@@ -7,10 +7,11 @@ from torch import nn
 
 from residuum import Recipe, Request, wrap
 from residuum.auditing import Counts
-from residuum.methods import METHODS, make_method, unlearn
+from residuum.core.errors import InputError
+from residuum.core.seeds import child_seed
 from residuum.perturbations import Gaussian, Substitution, block_generator
 from residuum.training import train
-from residuum.types import InputError, child_seed
+from residuum.unlearning import METHODS, make_method, unlearn
 
 LENGTH, WORDS, WIDTH = 8, 40, 12
 SETTINGS = {"msg": "msg:layers=all"}  # no convolution, so the method must be told
@@ -101,7 +102,7 @@ def features():
     return request, trained(net, request, lambda net: wrap(net, bounds=None, scale=scale, categorical=[4]))
 
 
-@pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
+@pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")
 @pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # of torch, on gradients of each sample
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("kind", ["text", "features"])
@@ -116,7 +117,7 @@ def test_every_method_runs(kind, name, request):
     assert not any(layer._forward_hooks for layer_name, layer in done.model.named_modules() if layer_name)
 
 
-@pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
+@pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")
 def test_an_audit_at_the_embedding_counts_what_an_independent_loop_counts(text, tmp_path):
     """Shares with the engine only the key of its noise stream."""
     request, model = text
@@ -148,7 +149,7 @@ def test_an_audit_at_the_embedding_counts_what_an_independent_loop_counts(text, 
             assert getattr(counts, column)[position, 1] == right.sum()
 
 
-@pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
+@pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")
 def test_an_audit_on_features_counts_what_an_independent_loop_counts(features, tmp_path):
     request, model = features
     run = request.audit(model, request.unlearn(model, "gd:epochs=1"), controls=2, draws=30, taus=[0, 0.5], out=tmp_path)
@@ -166,7 +167,7 @@ def test_an_audit_on_features_counts_what_an_independent_loop_counts(features, t
     assert run.rows["original"].per_seed["1"].audits["gaussian"].settings.scale[4] == 0
 
 
-@pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
+@pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")
 def test_texts_are_audited_by_substitution_and_by_attacks_at_a_layer(text, tmp_path):
     request, model = text
     words = Substitution(vocabulary=WORDS, keep=(0,), mask=1)

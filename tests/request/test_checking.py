@@ -6,7 +6,7 @@ from tests.request.conftest import MEAN, STD, HerNet
 from torch import nn
 
 from residuum import wrap
-from residuum.types import ResiduumWarning
+from residuum.core.errors import ResiduumWarning
 
 
 def test_a_model_on_its_own_data_fits(case):

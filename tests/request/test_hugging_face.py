@@ -6,9 +6,9 @@ import torch
 
 from residuum import Recipe, Request, wrap
 from residuum.auditing import Counts
-from residuum.methods import METHODS, GradientMethod
+from residuum.core.seeds import child_seed
 from residuum.perturbations import Gaussian, block_generator
-from residuum.types import child_seed
+from residuum.unlearning import METHODS, GradientMethod
 
 transformers = pytest.importorskip("transformers")
 LENGTH, WORDS, WIDTH = 10, 60, 16
@@ -52,14 +52,14 @@ def audited(tmp_path_factory):
     return request, model, request.audit(model, done, controls=2, perturbations=noise, draws=25, taus=[0, 0.4], out=out)
 
 
-@pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
+@pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")
 def test_the_page_names_the_network_and_every_row_is_there(audited):
     _, _, run = audited
     assert run.record.scenario.settings.model.name == "BertForSequenceClassification"
     assert len(run.rows) == 8
 
 
-@pytest.mark.filterwarnings("ignore::residuum.types.ResiduumWarning")
+@pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_unlearns_it(audited, name):
     request, model, _ = audited

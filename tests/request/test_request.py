@@ -17,13 +17,14 @@ from residuum import InputError, Recipe, Request, Run, wrap
 from residuum.auditing import Counts
 from residuum.auditing.probes import Evidence, RecoveryRadius
 from residuum.cli import run_command
+from residuum.core.errors import ResiduumWarning
+from residuum.core.seeds import child_seed
 from residuum.metrics import accuracy
 from residuum.pack import pack
 from residuum.perturbations import block_generator
 from residuum.reporting import report, to_frame
 from residuum.reporting.wording import not_proved, verdict_sentence
 from residuum.request.kept import KeptModels
-from residuum.types import ResiduumWarning, child_seed
 
 QUICK = {"draws": 30, "taus": [0, 0.05, 0.1]}
 STAND_INS = ("retrain", "control", "control_2")

@@ -27,11 +27,13 @@ from residuum.auditing.sanity import (
     samples_seen,
 )
 from residuum.auditing.stream import Schedule, checked_radii, make_schedule, rows_for
-from residuum.checkpoint import Checkpoint
+from residuum.core.errors import InputError
+from residuum.core.parallel import SINGLE_PROCESS, Team
+from residuum.core.samples import Samples
+from residuum.core.seeds import child_seed
 from residuum.models.shifting import ShiftedAt, with_shift
-from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.perturbations import Perturbation, make_perturbation, noise_check
-from residuum.types import InputError, Samples, child_seed
+from residuum.training.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def audit(
             a list: it is searched for every sample) or a `Manifest`.
         batch_size: Inputs at once (default: by their size); the counts do not depend on it.
         progress: Called with predictions made and predictions to make.
-        checkpoint: A file that says how far the audit is (`residuum.checkpoint.Checkpoint`): the same call goes on from
+        checkpoint: A file that says how far the audit is (see `training.checkpoint`): the same call goes on from
             there. Of a team, each process has its own.
         team: Processes that audit every size-th sample each; the counts are those of one process.
 

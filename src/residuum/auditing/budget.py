@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from residuum.auditing.counts import Counts
 from residuum.auditing.measures import pooled_ratio
 from residuum.auditing.statistics import normal_quantile, paired_variance
-from residuum.types import InputError
+from residuum.core.errors import InputError
 
 MOST_DRAWS = 2**31 - 1  # counts are int32
 RESERVE = 1.1  # the pilot's variance is itself uncertain: ask for a little more than it says

@@ -20,7 +20,7 @@ from residuum.auditing.statistics import (
     normal_quantile,
     total_over_draws,
 )
-from residuum.types import InputError
+from residuum.core.errors import InputError
 
 NO_WAY_TO_GO = (
     "completeness is null where the original's lead over re-train is not above what re-trained models differ by"

@@ -12,8 +12,8 @@ from residuum.auditing.budget import Draws, as_many
 from residuum.auditing.engine import CraftedOn, PreparedModels, clean_passes, passes, predict_batch, workers
 from residuum.auditing.heldout import choose_heldout
 from residuum.auditing.stream import DrawBatch, Schedule, make_schedule
+from residuum.core.samples import Samples
 from residuum.perturbations import Perturbation, block_generator
-from residuum.types import Samples
 
 FEW = 8  # rows of the first trial of a cost
 ENOUGH = 0.5  # seconds of the batch that is measured

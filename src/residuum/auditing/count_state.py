@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from residuum.auditing.counts import Integers
 from residuum.auditing.stream import DrawBatch, Schedule, Span
-from residuum.checkpoint import Checkpoint, State
+from residuum.core.errors import InputError
+from residuum.core.samples import Samples
 from residuum.data.dataset import add_samples
 from residuum.models.weights import state_hash
-from residuum.types import InputError, Samples
+from residuum.training.checkpoint import Checkpoint, State
 
 
 class Outcome(NamedTuple):

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from residuum.files import read_arrays, write_arrays
-from residuum.types import InputError
+from residuum.core.errors import InputError
+from residuum.core.files import read_arrays, write_arrays
 
 Integers = NDArray[np.int32]
 INTEGER_FIELDS = ("draws", "method_right", "reference_right", "both_right", "same_prediction")

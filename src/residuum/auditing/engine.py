@@ -16,8 +16,8 @@ from residuum.auditing.counts import Counts
 from residuum.auditing.crafting import BatchInvariance, Crafter
 from residuum.auditing.predictor import Predictor
 from residuum.auditing.stream import DrawBatch, Schedule, clean_batches, draw_batches
+from residuum.core.samples import Samples
 from residuum.perturbations import FGSM, PGD, Perturbation, block_generator
-from residuum.types import Samples
 
 CraftedOn = Literal["unlearned", "reference"] | nn.Module
 Progress = Callable[[int, int], None]

@@ -16,9 +16,10 @@ from residuum.auditing.counts import Counts
 from residuum.auditing.engine import CraftedOn, PreparedModels, prepare_models
 from residuum.auditing.statistics import sign_test
 from residuum.auditing.stream import DrawBatch, Schedule, draw_batches, rows_for, spans_of
-from residuum.files import read_arrays, write_arrays
+from residuum.core.errors import InputError
+from residuum.core.files import read_arrays, write_arrays
+from residuum.core.samples import Samples
 from residuum.perturbations import Perturbation, make_perturbation
-from residuum.types import InputError, Samples
 
 SAMPLES, RADII, DRAWS = 12, 3, 6
 

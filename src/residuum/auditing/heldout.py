@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from residuum.auditing.counts import Counts
 from residuum.auditing.statistics import Floats
-from residuum.types import InputError, Samples
+from residuum.core.errors import InputError
+from residuum.core.samples import Samples
 
 FEWEST_OF_CLASS = 10  # a class with fewer held-out samples leaves both sets
 FEWEST_FOR_SAMPLES = 30  # with fewer held-out samples there is no interval over samples

@@ -18,7 +18,7 @@ from residuum.auditing.statistics import (
     sign_test,
     wilson_interval,
 )
-from residuum.types import InputError
+from residuum.core.errors import InputError
 
 SMOOTHING = 0.5
 Interval = dict[str, list[float | None]]

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from residuum.auditing.auditor import Auditor, AuditResult
 from residuum.auditing.engine import CraftedOn
 from residuum.auditing.sanity import issue_warnings, result_warnings
+from residuum.core.errors import InputError, ResiduumWarning
+from residuum.core.samples import Samples
 from residuum.perturbations import Perturbation
-from residuum.types import InputError, ResiduumWarning, Samples
 
 MODEL = "the model"
 

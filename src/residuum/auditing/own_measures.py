@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from residuum import components
 from residuum.auditing.counts import Counts
 from residuum.auditing.measures import interval, json_numbers
-from residuum.plugins import Registry, name_of
-from residuum.types import InputError
+from residuum.core import components
+from residuum.core.errors import InputError
+from residuum.core.registry import Registry, name_of
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from residuum.auditing.folding import folded
+from residuum.core.errors import InputError
 from residuum.models import device_of, private_copy
-from residuum.types import InputError
 
 SAFETY = 100.0
 EXACT_TIE = 1e-10  # relative; float64 logits this close are equal, and the smaller class index wins

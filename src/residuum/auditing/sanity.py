@@ -8,10 +8,11 @@ from residuum.auditing.counts import Counts
 from residuum.auditing.crafting import first_class_gradient
 from residuum.auditing.engine import PreparedModels
 from residuum.auditing.measures import pooled_ratio
+from residuum.core.errors import warn
+from residuum.core.samples import Samples
 from residuum.models import are_probabilities
 from residuum.perturbations import Perturbation
 from residuum.perturbations.gradient import GradientAttack
-from residuum.types import Samples, warn
 
 FEWEST_DRAWS = 5  # 2^-5 < 5 %: with fewer draws no sign test can be significant
 WIDE = 0.1

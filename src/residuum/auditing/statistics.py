@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from residuum.auditing.counts import Counts
-from residuum.types import InputError
+from residuum.core.errors import InputError
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]

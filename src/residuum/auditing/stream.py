@@ -8,8 +8,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from residuum.core.errors import InputError
+from residuum.core.samples import Samples
 from residuum.perturbations import BLOCK, Perturbation, Randomness, block_generator, block_slices, stack
-from residuum.types import InputError, Samples
 
 Span = tuple[int, int]  # draws first..last-1
 Radii = tuple[float, ...]

@@ -10,7 +10,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from residuum.errors import DEBUG, RANK, InputError, LostProcessError, MethodError, first_line, tell, traceback_kept
+from residuum.core.console import DEBUG, RANK, tell, traceback_kept
+from residuum.core.errors import InputError, LostProcessError, MethodError, first_line
 
 # typer keeps a private copy of click in some releases, so its base error is found through a public name
 COMMAND_LINE_ERROR: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from residuum.cli.options import option
-from residuum.errors import plural, tell
+from residuum.core.console import tell
+from residuum.core.errors import plural
 
 app = typer.Typer(
     no_args_is_help=True, help="Write a model card, or log a run to TensorBoard, MLflow or Weights & Biases."
@@ -22,8 +23,8 @@ def write_card(
     seed: Annotated[int | None, option("Seed of the model; default: the run's first.")] = None,
 ) -> None:
     """Write the weights of an unlearned model and a model card in Hugging Face's format."""
+    from residuum.record.run import Run
     from residuum.reporting.exports import write_model
-    from residuum.runs import Run
 
     tell("\n".join(map(str, write_model(Run.load(run), row, out, seed=seed))))
 
@@ -53,8 +54,8 @@ def log_to_wandb(
 
 
 def _log(folder: Path, tracker: str, place: str | None) -> None:
-    from residuum.loggers import log_run, make_logger
-    from residuum.runs import Run
+    from residuum.export import log_run, make_logger
+    from residuum.record.run import Run
 
     run = Run.load(folder)
     log_run(run, make_logger(tracker, place))

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from residuum.cli import options
-from residuum.errors import InputError
+from residuum.core.errors import InputError
 
 if TYPE_CHECKING:
-    from residuum.runs import Run
+    from residuum.record.run import Run
 
 ALIASES = {"rurk": {"lambda": ("lambda_f", "lambda_a")}}  # the ablations of the literature vary both at once
 MOST_POINTS = 1000

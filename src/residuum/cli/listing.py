@@ -15,7 +15,8 @@ from rich.text import Text
 
 from residuum.cli import options
 from residuum.cli.options import option
-from residuum.errors import tell, unknown_name
+from residuum.core.console import tell
+from residuum.core.errors import unknown_name
 
 NOTE = "Settings with their defaults, for --set NAME.key=value and --methods NAME:key=value."
 SHARED = "All but ssd, fisher, ntk and cr have the settings of gd too; listed is what is not the same."

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from residuum import components
-from residuum.engines import worker_context
-from residuum.errors import InputError, tell
-from residuum.plugins import Registry, split_specs
+from residuum.core import components
+from residuum.core.console import tell
+from residuum.core.errors import InputError
+from residuum.core.registry import Registry, split_specs
+from residuum.studies.engines import worker_context
 
 if TYPE_CHECKING:
-    from residuum.execution import Resources
-    from residuum.experiments import Experiment
-    from residuum.runs import Run
+    from residuum.record.run import Run
+    from residuum.studies import Experiment
+    from residuum.studies.execution import Resources
 
 REGISTRIES: dict[str, tuple[Registry[Any], ...]] = {
     "methods": (components.METHODS,),
@@ -149,7 +150,7 @@ class Study:
 
     def experiment(self, scenario: str, methods: Any, seeds: str | None, **more: Any) -> Experiment:  # noqa: ANN401 (as Experiment.create)
         """Return the experiment that these options describe."""
-        from residuum.experiments import Experiment
+        from residuum.studies import Experiment
 
         return Experiment.create(
             scenario,
@@ -164,7 +165,7 @@ class Study:
 
     def resources(self) -> Resources:
         """Return what stages are computed with."""
-        from residuum.execution import Resources
+        from residuum.studies.execution import Resources
 
         return Resources(self.workers, self.cluster, precision=self.precision)
 
@@ -211,7 +212,7 @@ class LongStudy(Study):
 
     def resources(self) -> Resources:
         """Return what stages are computed with, and how many days they may be estimated to take."""
-        from residuum.execution import MOST_DAYS, Resources
+        from residuum.studies.execution import MOST_DAYS, Resources
 
         days = math.inf if self.yes else MOST_DAYS
         return Resources(self.workers, self.cluster, self.devices, self.nodes, self.precision, days)

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from residuum.cli import options
 from residuum.cli.options import option
 from residuum.cli.run import ACCEPT, print_run
-from residuum.errors import InputError, tell, unknown_name
-from residuum.plugins import split_specs
+from residuum.core.console import tell
+from residuum.core.errors import InputError, unknown_name
+from residuum.core.registry import split_specs
 
 if TYPE_CHECKING:
     from torch import nn
@@ -129,7 +130,7 @@ def unlearn_model(
 
     Writes the weights and prints accuracy before and after.
     """
-    from residuum.errors import ResiduumWarning
+    from residuum.core.errors import ResiduumWarning
 
     if output.suffix not in SUFFIXES:
         raise InputError(f"--output: expected a file that ends in {' or '.join(SUFFIXES)}, got {output}")
@@ -295,8 +296,8 @@ def read_recipe(text: str | None) -> Recipe | None:
     """Return the recipe of `key=value,...`."""
     from pydantic import ValidationError
 
-    from residuum.methods import first_problem
     from residuum.training import Recipe
+    from residuum.unlearning import first_problem
 
     if text is None:
         return None
@@ -315,7 +316,7 @@ def read_recipe(text: str | None) -> Recipe | None:
 
 def loaded(source: str, option: str, kind: str) -> Callable[..., Any]:
     """Return the function or class that an option names."""
-    from residuum.plugins import load_plugin
+    from residuum.core.registry import load_plugin
 
     if ":" not in source:
         raise InputError(f"{option}: expected FILE.py:NAME or PACKAGE.MODULE:NAME, got {source!r}")

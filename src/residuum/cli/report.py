@@ -9,7 +9,8 @@ import typer
 
 from residuum.cli import options, own
 from residuum.cli.options import option
-from residuum.errors import plural, tell
+from residuum.core.console import tell
+from residuum.core.errors import plural
 
 OwnMeasures = Annotated[
     str | None, option("Comma-separated FILE.py:FUNCTION: the measures of your own that the run has.")
@@ -62,7 +63,7 @@ def pack_run(
     """
     from residuum.pack import pack
     from residuum.pack.reading import splits_of
-    from residuum.runs import Run
+    from residuum.record.run import Run
 
     done = Run.load(run)
     splits = splits_of(done.record, data_root) if with_data else None

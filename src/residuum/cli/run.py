@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from residuum.cli import options
 from residuum.cli.grid import grid_points, row_text, write_grid
 from residuum.cli.options import option
-from residuum.errors import InputError, plural, tell
-from residuum.plugins import split_specs
+from residuum.core.console import tell
+from residuum.core.errors import InputError, plural
+from residuum.core.registry import split_specs
 
 if TYPE_CHECKING:
-    from residuum.execution import RequestsRun
-    from residuum.runs import Run
+    from residuum.record.run import Run
+    from residuum.studies.execution import RequestsRun
 
 METHODS = "Comma-separated [LABEL=]NAME[:key=value...]; default: the scenario's."
 GRID = "field=value,value,... of the one method in --methods; repeat for a product of fields."
@@ -52,8 +53,8 @@ def run_scenario(
     """
     start = time.perf_counter()
     study.start_workers(wanted=study.devices is None and not dry_run)
-    from residuum.execution import plan_lines, run, run_requests
     from residuum.reporting import report
+    from residuum.studies.execution import plan_lines, run, run_requests
 
     resources, asked = study.resources(), asked_requests(request, requests)
     if download:
@@ -91,7 +92,7 @@ def run_scenario(
 
 def asked_requests(request: list[str] | None, file: Path | None) -> list[dict[str, Any]] | None:
     """Return the deletion requests of the file, then those given one by one; None without any."""
-    from residuum.experiments.parsing import parse_request, read_requests
+    from residuum.studies.parsing import parse_request, read_requests
 
     if request is None and file is None:
         return None

@@ -9,7 +9,8 @@ from rich.table import Table
 
 from residuum.cli import options
 from residuum.cli.options import DEFAULT_STORE, Json, option
-from residuum.errors import plural, tell
+from residuum.core.console import tell
+from residuum.core.errors import plural
 
 app = typer.Typer(help="List, verify and clean finished stages.", no_args_is_help=True)
 
@@ -20,8 +21,8 @@ DryRun = Annotated[bool, option("Say what would be removed, remove nothing.", "-
 @app.command("ls")
 def list_store(store: Root = DEFAULT_STORE, as_json: Json = False) -> None:
     """List finished stages, oldest first, and whether the installed code would still use them."""
-    from residuum.experiments import maintenance
     from residuum.reporting.terminal import console
+    from residuum.studies import maintenance
 
     records = [artefact.record() for artefact in maintenance.artefacts(store)]
     if as_json:
@@ -39,7 +40,7 @@ def list_store(store: Root = DEFAULT_STORE, as_json: Json = False) -> None:
 @app.command("verify")
 def verify_store(store: Root = DEFAULT_STORE, as_json: Json = False) -> None:
     """Check every artefact against its hashes; exit with 1 if one is not what was written."""
-    from residuum.experiments import maintenance
+    from residuum.studies import maintenance
 
     broken = maintenance.verify(store)
     if as_json:
@@ -56,7 +57,7 @@ def verify_store(store: Root = DEFAULT_STORE, as_json: Json = False) -> None:
 @app.command("gc")
 def clean_store(store: Root = DEFAULT_STORE, dry_run: DryRun = False, as_json: Json = False) -> None:
     """Remove half-written folders, checkpoints, and stages that the installed code would never use again."""
-    from residuum.experiments import maintenance
+    from residuum.studies import maintenance
 
     _say_removed(maintenance.collect_garbage(store, dry_run=dry_run), dry_run, as_json)
 
@@ -75,8 +76,8 @@ def forget_ids(
     Removes models, counts, galleries and checkpoints, and names what is out of reach.
     """
     from residuum.data.ids import read_ids
-    from residuum.experiments import forgetting
-    from residuum.experiments.parsing import parse_request
+    from residuum.studies import forgetting
+    from residuum.studies.parsing import parse_request
 
     wanted = {*(ids or []), *(read_ids(id_file) if id_file else [])}
     wanted = wanted.union(*(forgetting.requested_ids(store, parse_request(text)) for text in request or []))

@@ -10,7 +10,7 @@ import typer
 from residuum.cli import options
 from residuum.cli.grid import grid_points, row_text
 from residuum.cli.options import option
-from residuum.errors import InputError, plural
+from residuum.core.errors import InputError, plural
 
 if TYPE_CHECKING:
     from rich.table import Table

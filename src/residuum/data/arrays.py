@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from residuum.core.errors import InputError
+from residuum.core.samples import Samples
 from residuum.data.ids import as_texts, refuse_repeats, refuse_unusable_ids
-from residuum.types import InputError, Samples
 
 NORMALIZED = "undo the normalisation, which is a layer of the model, or say unbounded=True"
 MOST_CLASSES = 2**20

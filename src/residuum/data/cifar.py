@@ -15,11 +15,12 @@ from urllib.error import HTTPError, URLError
 import numpy as np
 from numpy.typing import NDArray
 
+from residuum.core.errors import InputError
+from residuum.core.samples import Samples
 from residuum.data.arrays import checked_samples
 from residuum.data.dataset import Dataset
 from residuum.data.files import GIVE_ROOT, data_roots, find_folder, read_bytes
 from residuum.data.ids import ids_by_rank
-from residuum.types import InputError, Samples
 
 FOLDER = "cifar-10-batches-py"
 BATCHES = (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch")

@@ -10,10 +10,11 @@ from typing import Any, Self
 import numpy as np
 import torch
 
+from residuum.core.errors import InputError, unknown_name
+from residuum.core.samples import Samples
 from residuum.data.arrays import Array, checked_samples, refuse_missing_classes
 from residuum.data.ids import ONE_LINE, as_texts, is_one_line, refuse_repeats
 from residuum.data.images import ImageFiles
-from residuum.types import InputError, Samples, unknown_name
 
 
 @dataclass(frozen=True, eq=False)

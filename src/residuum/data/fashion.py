@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from residuum.core.errors import InputError
+from residuum.core.samples import Samples
 from residuum.data.arrays import checked_samples
 from residuum.data.dataset import Dataset
 from residuum.data.files import data_roots, find_folder, read_bytes
 from residuum.data.ids import ids_by_rank
-from residuum.types import InputError, Samples
 
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 CLASS_NAMES = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle-boot")

@@ -7,8 +7,8 @@ import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from residuum.files import regular_file
-from residuum.types import InputError
+from residuum.core.errors import InputError
+from residuum.core.files import regular_file
 
 ROOT_VARIABLE = "RESIDUUM_DATA"
 MOST_BYTES = 2**26  # of a list of ids or requests

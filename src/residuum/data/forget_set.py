@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from residuum.core.errors import InputError, unknown_name
+from residuum.core.samples import Form, Samples
 from residuum.data.dataset import class_index
 from residuum.data.ids import Positions, read_ids, refuse_repeats, shuffled
-from residuum.types import Form, InputError, Samples, unknown_name
 
 FIELDS = ("forget_class", "forget_fraction", "forget_ids")
 

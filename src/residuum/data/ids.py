@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from residuum.core.errors import InputError, unknown_name
+from residuum.core.samples import Samples
 from residuum.data.files import read_lines
-from residuum.types import InputError, Samples, unknown_name
 
 Ids = Sequence[str] | Path | str
 Positions = NDArray[np.int64]

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import torch
 
+from residuum.core.errors import InputError, plural, unknown_name, warn
+from residuum.core.samples import Samples
 from residuum.data.dataset import Dataset, checked_class_names
 from residuum.data.files import GIVE_ROOT, data_roots, find_folder
 from residuum.data.ids import refuse_unusable_ids
 from residuum.data.images import ImageFiles, checked_sizes
-from residuum.errors import plural
-from residuum.types import InputError, Samples, unknown_name, warn
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 PARTS = ("train", "test", "val")

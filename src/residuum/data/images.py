@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from residuum.files import file_sha256, regular_file
-from residuum.types import InputError
+from residuum.core.errors import InputError
+from residuum.core.files import file_sha256, regular_file
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile

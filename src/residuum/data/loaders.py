@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from residuum import components
+from residuum.core import components
+from residuum.core.errors import InputError, unknown_name
+from residuum.core.registry import Registry
 from residuum.data.dataset import Dataset
 from residuum.data.files import find_path
 from residuum.data.ids import is_utf8
 from residuum.data.image_folder import load_image_folder
 from residuum.data.images import ImageFiles
 from residuum.data.read import load_npz
-from residuum.plugins import Registry
-from residuum.types import InputError, unknown_name
 
 # Fixed bounds in centimetres for sepal length, sepal width, petal length and petal width: round numbers
 # that hold every flower, so that no constant depends on which samples are in the training set.

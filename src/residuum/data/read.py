@@ -16,14 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from residuum.core.errors import InputError, plural, unknown_name
+from residuum.core.files import machine_memory, promised_bytes
+from residuum.core.samples import Samples
 from residuum.data.arrays import as_tensor, checked_samples
 from residuum.data.dataset import Dataset, checked_class_names
 from residuum.data.files import read_bytes
 from residuum.data.ids import refuse_repeats
 from residuum.data.image_folder import load_image_folder
-from residuum.errors import plural
-from residuum.files import machine_memory, promised_bytes
-from residuum.types import InputError, Samples, unknown_name
 
 LABELS = ("label", "labels", "target", "y")
 IDS = ("id", "ids")

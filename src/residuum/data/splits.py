@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from residuum.core.errors import InputError
+from residuum.core.samples import Samples, Splits
 from residuum.data.dataset import Dataset, keep_classes
 from residuum.data.forget_set import FIELDS, checked_requests, left_over, requested_positions
 from residuum.data.ids import Ids, Positions, ranks_within_class, read_ids, refuse_repeats, shuffled
-from residuum.types import InputError, Samples, Splits
 
 
 def make_splits(

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from residuum.errors import InputError, unknown_name
+from residuum.core.errors import InputError, unknown_name
+from residuum.core.roles import Role
 from residuum.record import METRICS, Quantity, Results, Row, RowJudgment, Verdict
-from residuum.roles import Role
-from residuum.runs import Run
+from residuum.record.run import Run
 
 POLICIES: dict[str, tuple[Verdict, ...]] = {
     "residual": (Verdict.FOUND, Verdict.MIXED),

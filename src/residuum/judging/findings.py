@@ -17,9 +17,9 @@ from typing import Literal
 
 import numpy as np
 
+from residuum.core.roles import Role
 from residuum.judging.rule import ERROR, Floats, Judgment, Scale, half_sample, judge_scores, ratio_of, scores
 from residuum.record import Audit, Curve, Finding, NoiseFloor, Quantity, Results, Row, SampleSet, over_seeds
-from residuum.roles import Role
 
 Side = tuple[Floats, Floats, Floats, Floats]
 LARGEST = 700.0  # a logarithm whose exponential is still a number

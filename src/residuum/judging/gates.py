@@ -6,8 +6,8 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
+from residuum.core.roles import Role
 from residuum.record import Gate, Metrics, Results, Row
-from residuum.roles import Role
 
 RETAIN_POINTS = 1.0  # re-train below the original on the samples both were trained on
 TEST_POINTS = 3.0  # re-train below the original on test samples

@@ -31,7 +31,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from residuum.errors import InputError
+from residuum.core.errors import InputError
 from residuum.record import Verdict
 
 Floats = NDArray[np.float64]

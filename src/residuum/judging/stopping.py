@@ -22,11 +22,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from residuum.core.roles import Role
 from residuum.judging.findings import attacked_references, compare, shares_right
 from residuum.judging.rule import ERROR, Design, Floats, Judgment, error_shares, scores
 from residuum.judging.verdict import must_detect
 from residuum.record import Audit, Results, Row, Verdict
-from residuum.roles import Role
 
 Flags = NDArray[np.bool_]
 

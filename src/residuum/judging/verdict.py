@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
+from residuum.core.roles import Role
 from residuum.judging.findings import Comparison, compare, floor_of_r
 from residuum.judging.gates import TEST_POINTS, gates
 from residuum.judging.rule import FEWEST_RETRAINED, RULE_VERSION
 from residuum.record import Finding, Gate, Quantity, Results, Row, RowJudgment, Verdict
-from residuum.roles import Role
 
 CANNOT_SEE = (
     "it was trained on the forgotten samples, and this audit does not tell it from re-training: too few samples or "

@@ -4,12 +4,13 @@ from typing import Any
 
 from torch import nn
 
+from residuum.core.parallel import SINGLE_PROCESS, Team
+from residuum.core.samples import Splits
+from residuum.core.seeds import child_seed
 from residuum.metrics.accuracy import accuracies, accuracy, average_gap, logits_of_parts, mean_std, summarise
 from residuum.metrics.membership import attack_failure, membership_accuracy
 from residuum.metrics.relearn import Relearning, mean_loss, relearn_time
 from residuum.models import check_model
-from residuum.parallel import SINGLE_PROCESS, Team
-from residuum.types import Splits, child_seed
 
 
 def evaluate(

@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from residuum.core.parallel import SINGLE_PROCESS, Team
+from residuum.core.samples import Samples, Splits
 from residuum.models import forward
-from residuum.parallel import SINGLE_PROCESS, Team
-from residuum.types import Samples, Splits
 
 PARTS = ("retain", "forget", "test", "forgotten_test")
 

@@ -7,8 +7,9 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor, nn
 
+from residuum.core.errors import warn
+from residuum.core.samples import Splits
 from residuum.metrics.accuracy import logits_of_parts
-from residuum.types import Splits, warn
 
 Feature = Literal["true_prob", "entropy"]
 Array = npt.NDArray[np.float64]

@@ -6,11 +6,11 @@ from pydantic.dataclasses import dataclass
 from torch import nn
 from torch.nn import functional as F
 
-from residuum.errors import DivergedError
+from residuum.core.errors import DivergedError, warn
+from residuum.core.parallel import SINGLE_PROCESS, Team
+from residuum.core.samples import Samples, Splits
 from residuum.models import forward, private_copy
-from residuum.parallel import SINGLE_PROCESS, Team
 from residuum.training import STRICT, Epochs, NonNegative, Recipe, TrainingPhase, cross_entropy, fit
-from residuum.types import Samples, Splits, warn
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

@@ -25,4 +25,4 @@ from residuum.models.weights import (
     save_state,
     save_weights,
 )
-from residuum.models.wrapping import InputSpace, space_of, wrap, wrap_like
+from residuum.models.wrapping import wrap, wrap_like

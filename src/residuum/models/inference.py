@@ -10,8 +10,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from residuum.parallel import SINGLE_PROCESS, Team
-from residuum.types import InputError, Samples, warn
+from residuum.core.errors import InputError, warn
+from residuum.core.parallel import SINGLE_PROCESS, Team
+from residuum.core.samples import Samples
 
 Model = TypeVar("Model", bound=nn.Module)
 PROBE = 16  # samples that are tried
@@ -117,10 +118,10 @@ def check_model(model: nn.Module, samples: Samples, classes: int) -> None:
     Usable: takes inputs of the samples' shape and returns finite logits (n, classes). The model is not changed.
 
     >>> samples = Samples(torch.rand(3, 4), torch.tensor([0, 1, 1]), ("a", "b", "c"))
-    >>> check_model(nn.Linear(4, 3), samples, classes=2)
+    >>> check_model(nn.Linear(4, 3), samples, classes=2)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    residuum.errors.InputError: the model returns 3 outputs per sample, but there are 2 classes; build it with 2 outputs
+    residuum.core.errors.InputError: the model returns 3 outputs per sample, but there are 2 classes; ...
     """
     probe = samples.subset(range(min(PROBE, len(samples))))
     try:

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from residuum.core.errors import InputError
 from residuum.models.inference import head_of
-from residuum.types import InputError
 
 Model = TypeVar("Model", bound=nn.Module)
 

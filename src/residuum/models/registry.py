@@ -5,11 +5,12 @@ from typing import Any
 
 import torch
 
-from residuum import components
-from residuum.files import machine_memory
+from residuum.core import components
+from residuum.core.errors import InputError, unknown_name
+from residuum.core.files import machine_memory
+from residuum.core.registry import Registry
+from residuum.core.seeds import generator
 from residuum.models.layers import Classifier, Normalise, give_unit_head, initialise
-from residuum.plugins import Registry
-from residuum.types import InputError, generator, unknown_name
 
 MODELS: Registry[type[Classifier]] = components.MODELS
 HEADS = ("linear", "unit")

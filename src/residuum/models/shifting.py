@@ -11,9 +11,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from residuum.core.errors import InputError, unknown_name
+from residuum.core.inputs import InputSpace
+from residuum.core.samples import LazyInputs, Samples
 from residuum.models.inference import device_of, evaluating, private_copy
-from residuum.models.wrapping import InputSpace
-from residuum.types import InputError, LazyInputs, Samples, unknown_name
 
 PROBE = 256  # samples from which shape and spread of the layer's output are taken
 _current = threading.local()  # the shift of the call that this thread is in: threads may ask one model at once

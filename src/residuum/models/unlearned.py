@@ -11,8 +11,8 @@ from pathlib import Path
 
 from torch import nn
 
-from residuum.files import regular_file, write_whole
-from residuum.types import InputError
+from residuum.core.errors import InputError
+from residuum.core.files import regular_file, write_whole
 
 ATTRIBUTE = "residuum_unlearned"
 SCHEMA = "residuum.unlearned/1"

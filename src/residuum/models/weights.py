@@ -15,11 +15,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from residuum.files import regular_file, write_whole
+from residuum.core.errors import InputError
+from residuum.core.files import regular_file, write_whole
 from residuum.models.inference import head_of
 from residuum.models.layers import Classifier, Normalise
 from residuum.models.registry import MODELS, build_model
-from residuum.types import InputError
 
 MANIFEST_SCHEMA = "residuum.manifest/1"
 PICKLED = (".pt", ".pth", ".bin", ".ckpt")

@@ -7,70 +7,20 @@ keys of its weights stay hers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from residuum.bounds import UNIT, Bounds, checked_bounds, clamped
+from residuum.core.errors import InputError, unknown_name
+from residuum.core.inputs import UNIT, Bounds, InputSpace, checked_bounds, space_of
 from residuum.models.inference import private_copy
 from residuum.models.unlearned import read_note
 from residuum.models.weights import load_state
-from residuum.types import InputError, unknown_name
 
 Model = TypeVar("Model", bound=nn.Module)
 Logits = Callable[[Any], Tensor] | str | None
-
-
-@dataclass(frozen=True)
-class InputSpace:
-    """What the inputs of a model are, and how noise may move them.
-
-    `bounds` are those of the data; `scale` is the unit of the radius, one number or one for each feature, and the
-    features at the positions `fixed` (categories) are left alone. `names` are the keyword arguments that a stack of
-    integers (n, parts, length) is unpacked to. Inputs that are `tokens` cannot be moved at all: `at` is the layer whose
-    output is moved instead.
-    """
-
-    bounds: Bounds = UNIT
-    scale: Any = None
-    fixed: tuple[int, ...] = ()
-    names: tuple[str, ...] = ()
-    tokens: bool = False
-    at: str | None = None
-
-    def scale_of(self, shape: Sequence[int]) -> Tensor | None:
-        """Return how far radius one moves each feature of inputs of this shape; None: all by one.
-
-        >>> InputSpace(scale=2.0, fixed=(1,)).scale_of((3,))
-        tensor([2., 0., 2.])
-        """
-        if self.scale is None and not self.fixed:
-            return None
-        scale = torch.as_tensor(1.0 if self.scale is None else self.scale, dtype=torch.float32)
-        try:
-            scale = scale.expand(*shape).clone()
-            scale[..., list(self.fixed)] = 0
-        except (RuntimeError, IndexError):
-            last = f"scale of shape {tuple(scale.shape)}, categorical {list(self.fixed)}"
-            raise InputError(
-                f"expected a scale and categorical features for inputs of shape {tuple(shape)}, got {last}"
-            ) from None
-        return scale
-
-    def moved(self, x: Tensor, step: Tensor) -> Tensor:
-        """Return inputs x (n, ...) moved by a step in the units of each feature, within the bounds."""
-        if self.tokens:
-            raise InputError(f"token ids cannot be moved by noise; move the output of a layer, such as {self.at!r}")
-        scale = self.scale_of(x.shape[1:])
-        return clamped(x + (step if scale is None else step * scale.to(x)), self.bounds)
-
-
-def space_of(model: nn.Module) -> InputSpace:
-    """Return what is known of a model's inputs: pixels in [0, 1] unless `wrap` says otherwise."""
-    return getattr(model, "input_space", InputSpace())
 
 
 def wrap(

@@ -7,12 +7,12 @@ from typing import Any
 from residuum.auditing import AuditResult, Counts, first_radius
 from residuum.auditing.own_measures import OWN_MEASURES
 from residuum.auditing.probes import probe_kind
-from residuum.errors import InputError
-from residuum.experiments.probes import with_probes
-from residuum.experiments.results import Result, RowFacts, assembled_record
+from residuum.core.errors import InputError
+from residuum.core.registry import described_plugins
 from residuum.judging import judged_record
-from residuum.plugins import described_plugins
 from residuum.record import Audit, Results, Row
+from residuum.studies.probes import with_probes
+from residuum.studies.results import Result, RowFacts, assembled_record
 
 Tables = dict[
     tuple[str, str, str], tuple[Counts, Counts | None]

@@ -10,8 +10,8 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from residuum.errors import InputError
-from residuum.files import canonical, regular_file
+from residuum.core.errors import InputError
+from residuum.core.files import canonical, regular_file
 
 KEY_BYTES = 32
 PSEUDONYM_BYTES = 16

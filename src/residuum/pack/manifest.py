@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
+from residuum.core.files import file_sha256
+from residuum.core.roles import Role
+from residuum.core.samples import Samples, Splits
 from residuum.data.dataset import Dataset
-from residuum.files import file_sha256
 from residuum.judging import gates, rule, verdict
 from residuum.pack.hashing import Pseudonyms, code_sha256, ids_root, root_of
 from residuum.record import Results
-from residuum.roles import Role
-from residuum.types import Samples, Splits
 
 SCHEMA = "residuum.pack/1"
 LEFT_OUT = [

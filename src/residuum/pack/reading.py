@@ -13,14 +13,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from residuum.core.errors import InputError, first_line
+from residuum.core.files import canonical, refuse_inflated, regular_file
+from residuum.core.samples import Splits
 from residuum.data import DATASETS, load_dataset
-from residuum.errors import InputError, first_line
-from residuum.experiments.settings import DataSettings, ForgetSettings, split_data
-from residuum.files import canonical, refuse_inflated, regular_file
 from residuum.pack.manifest import SCHEMA
 from residuum.pack.writing import MANIFEST, RECORD, temporary_space
 from residuum.record import Results
-from residuum.types import Splits
+from residuum.studies.settings import DataSettings, ForgetSettings, split_data
 
 MEMBER = re.compile(r"(?:counts/\d{4}(?:-heldout)?\.npz|results\.json|report\.html|manifest\.json)")
 OBJECTS = ("files", "models", "data", "tool", "request")  # of the manifest, that are read by name

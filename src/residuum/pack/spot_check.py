@@ -12,10 +12,10 @@ from torch import nn
 from residuum.auditing import Counts, audit
 from residuum.auditing.counts import INTEGER_FIELDS
 from residuum.auditing.probes import Evidence, probe_kind
-from residuum.errors import InputError, plural
-from residuum.experiments.parsing import build_probe
-from residuum.experiments.settings import AuditSettings
-from residuum.files import file_sha256
+from residuum.core.errors import InputError, ResiduumWarning, plural
+from residuum.core.files import file_sha256
+from residuum.core.samples import Samples, Splits
+from residuum.core.seeds import child_seed
 from residuum.metrics import accuracies
 from residuum.models import load_weights
 from residuum.pack.derivation import differences
@@ -23,7 +23,8 @@ from residuum.pack.hashing import Pseudonyms
 from residuum.pack.manifest import architecture, process_facts
 from residuum.perturbations import PERTURBATIONS, Perturbation
 from residuum.record import Audit, Results
-from residuum.types import ResiduumWarning, Samples, Splits, child_seed
+from residuum.studies.parsing import build_probe
+from residuum.studies.settings import AuditSettings
 
 PROBE_TOLERANCE = 0.01
 MOST_DRAWS = 10**7  # of one cell: a forged number must not keep a verifier busy for ever

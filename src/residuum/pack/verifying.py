@@ -9,9 +9,9 @@ from typing import Any
 
 from residuum.auditing import Counts
 from residuum.auditing.probes import probe_kind
-from residuum.errors import InputError, first_line
-from residuum.experiments.results import LIBRARIES
-from residuum.experiments.settings import AuditSettings, DataSettings, ForgetSettings, ModelSettings, Scenario
+from residuum.core.errors import InputError, first_line
+from residuum.core.roles import Role
+from residuum.core.samples import Splits
 from residuum.models import load_weights
 from residuum.pack.derivation import add_measures, derived_record, differences
 from residuum.pack.hashing import Pseudonyms, canonical, code_sha256, ids_root, listed, read_key, root_of, seal_of
@@ -31,9 +31,9 @@ from residuum.pack.spot_check import (
 from residuum.pack.writing import MANIFEST, PAGE, RECORD, page_of
 from residuum.perturbations import PERTURBATIONS, noise_check
 from residuum.record import Results, sealed
-from residuum.roles import Role
-from residuum.run_folder import check_counts
-from residuum.types import Splits
+from residuum.record.folder import check_counts
+from residuum.studies.results import LIBRARIES
+from residuum.studies.settings import AuditSettings, DataSettings, ForgetSettings, ModelSettings, Scenario
 
 MANIFEST_KEYS = [
     "schema",

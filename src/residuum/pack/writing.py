@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 
 from residuum.auditing import Counts
+from residuum.core.errors import InputError, warn
+from residuum.core.files import write_whole
+from residuum.core.roles import Role
+from residuum.core.samples import Splits
 from residuum.data.dataset import class_index
-from residuum.errors import InputError
-from residuum.files import write_whole
 from residuum.pack.derivation import Tables, add_measures, derived_record, load_tables
 from residuum.pack.hashing import Pseudonyms, canonical, ids_root, key_at, listed, seal_of
 from residuum.pack.manifest import manifest_of, models_of, process_facts, request_of
 from residuum.record import Results
+from residuum.record.folder import note_pack
+from residuum.record.run import Run
 from residuum.reporting.page import page_text
-from residuum.roles import Role
-from residuum.run_folder import note_pack
-from residuum.runs import Run
-from residuum.types import Splits, warn
 
 MANIFEST, RECORD, PAGE = "manifest.json", "results.json", "report.html"
 STAMP = (2000, 1, 1, 0, 0, 0)  # of every member: when a pack was zipped is nobody's business

@@ -8,8 +8,10 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from residuum import components
-from residuum.bounds import UNIT, Bounds, clamped
+from residuum.core import components
+from residuum.core.errors import InputError
+from residuum.core.inputs import UNIT, Bounds, clamped
+from residuum.core.registry import Registry
 from residuum.perturbations.additive import Gaussian, Substitution, UniformL2, UniformLinf
 from residuum.perturbations.base import (
     BLOCK,
@@ -22,8 +24,6 @@ from residuum.perturbations.base import (
 )
 from residuum.perturbations.gradient import FGSM, PGD
 from residuum.perturbations.user import UserPerturbation, as_perturbation
-from residuum.plugins import Registry
-from residuum.types import InputError
 
 PERTURBATIONS: Registry[type[Perturbation]] = components.PERTURBATIONS
 

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from residuum.bounds import Bounds
+from residuum.core.errors import InputError
+from residuum.core.inputs import Bounds
 from residuum.perturbations.base import Perturbation, Randomness
-from residuum.types import InputError
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from residuum.bounds import UNIT, Bounds, checked_bounds, checked_scale, clamped, fitting_scale, refuse_outside
-from residuum.types import InputError
+from residuum.core.errors import InputError
+from residuum.core.inputs import UNIT, Bounds, checked_bounds, checked_scale, clamped, fitting_scale, refuse_outside
 
 BLOCK = 25
 Unit = Literal["raw", "std"]

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from residuum.bounds import clamped
+from residuum.core.errors import InputError
+from residuum.core.inputs import clamped
 from residuum.models import evaluating
 from residuum.perturbations.additive import symmetric_uniform
 from residuum.perturbations.base import Perturbation, Randomness
-from residuum.types import InputError
 
 Target = Literal["untargeted", "true", "random"]
 

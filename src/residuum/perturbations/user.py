@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from residuum.bounds import refuse_outside
+from residuum.core.errors import InputError
+from residuum.core.inputs import refuse_outside
+from residuum.core.seeds import generator
 from residuum.perturbations.base import Perturbation, Randomness
-from residuum.types import InputError, generator
 
 
 @dataclass(frozen=True)

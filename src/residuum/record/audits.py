@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
-from residuum.errors import InputError
+from residuum.core.errors import InputError
 
 Values = list[float | None]
 SampleSet = Literal["forgotten", "kept", "heldout"]

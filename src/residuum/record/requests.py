@@ -4,9 +4,9 @@ from typing import ClassVar, Literal, cast
 
 from pydantic import Field
 
+from residuum.core.roles import Role
 from residuum.record.audits import Curve, FileName, Part, ResidualKnowledge
 from residuum.record.results import ForgetRequest, NoiseFloor, Stored
-from residuum.roles import Role
 
 
 class Estimates(Part):

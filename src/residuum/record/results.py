@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Literal, Self, cast
 
 from pydantic import Field, ValidationError, model_validator
 
-from residuum.errors import InputError
-from residuum.files import canonical, regular_file
+from residuum.core.errors import InputError
+from residuum.core.files import canonical, regular_file
+from residuum.core.roles import Role
 from residuum.record.audits import Audit, Below, FileName, Part, Values
 from residuum.record.verdicts import Finding, Gate, Quantity, RowJudgment
-from residuum.roles import Role
 
 METRICS = ("retain_accuracy", "unlearn_accuracy", "test_accuracy", "mia_accuracy")
 

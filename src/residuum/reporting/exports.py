@@ -12,14 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from residuum.errors import InputError, plural, unknown_name
-from residuum.files import write_whole
+from residuum.core.errors import InputError, plural, unknown_name
+from residuum.core.files import write_whole
+from residuum.core.roles import Role
+from residuum.record.folder import CARD_OF, note_written
+from residuum.record.run import Run
 from residuum.reporting.glossary import COLUMNS, MEASURES, METRICS, Column
 from residuum.reporting.page import rendered
 from residuum.reporting.summary import Cell, RowSummary, csv_cells, summary_of
-from residuum.roles import Role
-from residuum.run_folder import CARD_OF, note_written
-from residuum.runs import Run
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from residuum.core.roles import Role
 from residuum.judging.findings import judged_measure
+from residuum.record.run import Run
 from residuum.reporting.glossary import AXES, MEASURES, Measure
 from residuum.reporting.summary import COLOURS, Style, row_styles, summary_of
-from residuum.roles import Role
-from residuum.runs import Run
 
 LINES = ("-", "--", ":")
 MOST = 16  # rows that a figure shows

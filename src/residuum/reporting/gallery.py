@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from residuum.files import read_arrays
+from residuum.core.files import read_arrays
+from residuum.core.roles import Role
+from residuum.record.run import Run
 from residuum.reporting.wording import class_name
-from residuum.roles import Role
-from residuum.runs import Run
 
 LARGEST_SIDE = 64  # pixels; larger pictures are shown smaller
 BUDGET = 1_200_000  # characters of pictures on the page, so that it stays under 3 MB

@@ -10,17 +10,17 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from residuum.errors import InputError
-from residuum.files import file_sha256
+from residuum.core.errors import InputError
+from residuum.core.files import file_sha256
 from residuum.judging import gates, rule, verdict
 from residuum.record import RowJudgment, Verdict
+from residuum.record.run import Run
 from residuum.reporting import wording
 from residuum.reporting.gallery import GalleryPage
 from residuum.reporting.glossary import COLUMNS
 from residuum.reporting.plots import picture_of, plot_data, taken_measures
 from residuum.reporting.samples import ALPHA, SampleList
 from residuum.reporting.summary import COLOURS, found_words, row_styles, summary_of, value_text, witnesses_of
-from residuum.runs import Run
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from residuum.record import Curve, Finding, Quantity, Verdict
+from residuum.record.run import Run
 from residuum.reporting import wording
 from residuum.reporting.gallery import GalleryPage
 from residuum.reporting.glossary import AXES, MEASURES, Measure
 from residuum.reporting.summary import row_styles, summary_of
-from residuum.runs import Run
 
 PLACES = 5  # significant digits of what plots draw; tables and files have all
 TITLES: dict[Quantity, str] = {"r": "Residual knowledge", "M": "Memory"}

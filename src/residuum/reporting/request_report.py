@@ -5,14 +5,14 @@ from typing import Any
 
 from rich.table import Table
 
-from residuum.errors import plural
+from residuum.core.errors import plural
+from residuum.core.roles import Role
 from residuum.record import Curve, RequestResult, RequestRow, Requests, over_seeds
+from residuum.record.run import Run
 from residuum.reporting import wording
 from residuum.reporting.exports import csv_text
 from residuum.reporting.page import policy, rendered, stylesheet
 from residuum.reporting.terminal import fitting_tables
-from residuum.roles import Role
-from residuum.runs import Run
 
 METRICS = {"unlearn_accuracy": "Unlearn acc.", "test_accuracy": "Test acc.", "retain_accuracy": "Retain acc."}
 SETS = {"so_far": "", "first_request": "first_request_"}  # which forgotten samples, and their prefix in the CSV

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from residuum.files import read_arrays
+from residuum.core.files import read_arrays
+from residuum.core.roles import Role
 from residuum.record import Audit
+from residuum.record.run import Run
 from residuum.reporting.wording import class_name
-from residuum.roles import Role
-from residuum.runs import Run
 
 SAMPLES = "samples.csv"
 ON_PAGE = 200  # samples; the file has all

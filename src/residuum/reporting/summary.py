@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
+from residuum.core.roles import Role
 from residuum.judging.conditions import one_answer
 from residuum.judging.findings import noise_floor, seed_levels
 from residuum.record import (
@@ -20,9 +21,8 @@ from residuum.record import (
     WitnessRow,
     over_seeds,
 )
+from residuum.record.run import Run
 from residuum.reporting.glossary import GAP, MEASURES, METRICS, MIA, Measure
-from residuum.roles import Role
-from residuum.runs import Run
 
 COLOURS = ("#0072b2", "#c65102", "#00806a", "#c2357d", "#8a6d00", "#7a3fb5", "#4d7c0f", "#b3261e")
 LINES = 3  # solid, dashed, dotted

@@ -7,11 +7,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from residuum.errors import fitted, plural
+from residuum.core.console import fitted
+from residuum.core.errors import plural
+from residuum.record.run import Run
 from residuum.reporting import wording
 from residuum.reporting.glossary import COST, GAP, METRICS, RELEARN
 from residuum.reporting.summary import Cell, summary_of
-from residuum.runs import Run
 
 Column = tuple[str, list[str]]
 PIPE_WIDTH = 160  # columns of a table that no terminal shows

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from residuum.errors import plural
+from residuum.core.errors import plural
+from residuum.core.roles import Role
 from residuum.judging.rule import FALSE_ALARMS
 from residuum.record import Finding, ForgetRequest, RowJudgment, Verdict
+from residuum.record.run import Run
 from residuum.reporting.summary import summary_of
-from residuum.roles import Role
-from residuum.runs import Run
 
 SYMBOLS = {
     Verdict.NOT_COMPARABLE: "≠",

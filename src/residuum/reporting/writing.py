@@ -5,17 +5,17 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from residuum.errors import InputError
-from residuum.files import locked, write_whole
+from residuum.core.errors import InputError
+from residuum.core.files import locked, write_whole
 from residuum.record import Requests
+from residuum.record.folder import REPORT_OF, note_written, was_noted
+from residuum.record.run import Run, load_runs, named_apart
 from residuum.reporting.exports import csv_table, csv_text, latex_table
 from residuum.reporting.figures import write_figures
 from residuum.reporting.gallery import gallery_of
 from residuum.reporting.page import page_text
 from residuum.reporting.request_report import index_text, requests_csv
 from residuum.reporting.samples import SAMPLES, samples_of
-from residuum.run_folder import REPORT_OF, note_written, was_noted
-from residuum.runs import Run, load_runs, named_apart
 
 
 def write_report(

@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from residuum.core.errors import InputError, plural
+from residuum.core.inputs import space_of
+from residuum.core.samples import Samples, Splits
 from residuum.data.dataset import checked_class_names
 from residuum.data.read import Source
-from residuum.errors import plural
-from residuum.methods import Method, SoftReset
 from residuum.metrics import accuracy
-from residuum.models import are_probabilities, evaluating, forward, space_of
-from residuum.types import InputError, Samples, Splits
+from residuum.models import are_probabilities, evaluating, forward
+from residuum.unlearning import Method, SoftReset
 
 MOST = 2000  # samples that are looked at
 GAIN = 10.0  # points of accuracy that another reading of the inputs must add to be worth a word

@@ -12,27 +12,30 @@ from torch import nn
 
 from residuum.auditing import AuditResult, audit, estimate_cost
 from residuum.auditing.probes import probe_kind
-from residuum.errors import plural, say, tell
-from residuum.experiments.estimates import WorkLeft, seconds_to_the_end
-from residuum.experiments.parsing import build_perturbation
-from residuum.experiments.probes import with_probes
-from residuum.experiments.results import Result, RowFacts, assembled_record, claim_folder, write_files
-from residuum.experiments.stages import audit_record, measured
-from residuum.files import working_folder
+from residuum.core.console import say, tell
+from residuum.core.errors import InputError, plural
+from residuum.core.files import working_folder
+from residuum.core.inputs import InputSpace, space_of
+from residuum.core.registry import described_plugins
+from residuum.core.roles import Role, refuse_reserved, retrained_label, retrained_role
+from residuum.core.samples import Splits
+from residuum.core.seeds import child_seed
 from residuum.judging import judged_record
 from residuum.metrics import evaluate
-from residuum.models import InputSpace, private_copy, save_weights, space_of, wrap_like
+from residuum.models import private_copy, save_weights, wrap_like
 from residuum.perturbations import PERTURBATIONS, Perturbation, Substitution, make_perturbation
-from residuum.plugins import described_plugins
 from residuum.record import ScenarioRecord, refuse_no_file_name
+from residuum.record.folder import KEPT, OWN_RUN, note_written
+from residuum.record.run import Run
 from residuum.request.kept import KeptModels
 from residuum.request.measures import audit_settings, chosen_measures, probed_models
 from residuum.request.models import QUICK, Made, Unlearned
-from residuum.roles import Role, refuse_reserved, retrained_label, retrained_role
-from residuum.run_folder import KEPT, OWN_RUN, note_written
-from residuum.runs import Run
+from residuum.studies.estimates import WorkLeft, seconds_to_the_end
+from residuum.studies.parsing import build_perturbation
+from residuum.studies.probes import with_probes
+from residuum.studies.results import Result, RowFacts, assembled_record, claim_folder, write_files
+from residuum.studies.stages import audit_record, measured
 from residuum.training import TrainingPhase, cross_entropy, fit
-from residuum.types import InputError, Splits, child_seed
 
 if TYPE_CHECKING:
     from residuum.request.request import Request

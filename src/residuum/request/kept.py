@@ -23,14 +23,15 @@ from uuid import uuid4
 import torch
 from torch import Tensor, nn
 
+from residuum.core.errors import InputError
+from residuum.core.files import ASIDE, file_sha256
+from residuum.core.samples import Samples
 from residuum.data.dataset import add_samples
-from residuum.files import ASIDE, file_sha256
 from residuum.models import load_state, private_copy, save_state
 from residuum.models.weights import state_hash
-from residuum.pack.hashing import code_sha256
+from residuum.record.folder import KEPT_FACTS, KEPT_IDS, KEPT_WEIGHTS, RETRAINED, note_written
 from residuum.request.models import Made
-from residuum.run_folder import KEPT_FACTS, KEPT_IDS, KEPT_WEIGHTS, RETRAINED, note_written
-from residuum.types import InputError, Samples
+from residuum.studies.manifest import code_fingerprint
 
 if TYPE_CHECKING:
     from residuum.request.request import Request
@@ -137,7 +138,7 @@ def _decisive(request: Request, model: nn.Module, samples: Samples) -> dict[str,
         "adapter": None if adapter is None else _facts(vars(adapter)),
         "fresh": _facts(getattr(model, "fresh_network", None)),
         "how": _facts(how),
-        "code": [code_sha256(), torch.__version__, _own_code()],
+        "code": [code_fingerprint(("residuum.request.models",)), torch.__version__, _own_code()],
     }
 
 

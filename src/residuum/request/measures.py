@@ -7,10 +7,12 @@ from torch import nn
 
 from residuum.auditing.own_measures import OWN_MEASURES
 from residuum.auditing.probes import PROBES, Evidence, Value, probe_kind
-from residuum.experiments.parsing import build_probe, check_measure
-from residuum.experiments.settings import AuditSettings
-from residuum.models import space_of
-from residuum.types import InputError, Splits, child_seed
+from residuum.core.errors import InputError
+from residuum.core.inputs import space_of
+from residuum.core.samples import Splits
+from residuum.core.seeds import child_seed
+from residuum.studies.parsing import build_probe, check_measure
+from residuum.studies.settings import AuditSettings
 
 PIXEL_SEARCH = (0.02, 0.04, 0.06)  # radii in the l-infinity ball, as those of PGD
 UNIT_SEARCH = (0.1, 0.25, 0.5)

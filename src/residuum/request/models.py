@@ -13,15 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from residuum.errors import first_line
-from residuum.methods import Context, SoftReset, Unlearning
-from residuum.methods.start import reinitialise, trainable_parts
+from residuum.core.errors import InputError, first_line
+from residuum.core.samples import Samples, Splits
+from residuum.core.seeds import child_seed
 from residuum.metrics import accuracy
 from residuum.models import check_model, private_copy, save_state, wrap_like
 from residuum.models.unlearned import write_note
-from residuum.run_folder import WEIGHTS, note_written
+from residuum.record.folder import WEIGHTS, note_written
 from residuum.training import Recipe, TrainingPhase, cross_entropy, fit
-from residuum.types import InputError, Samples, Splits, child_seed
+from residuum.unlearning import Context, SoftReset, Unlearning
+from residuum.unlearning.start import reinitialise, trainable_parts
 
 Retrain = Callable[..., nn.Module]
 QUICK = Recipe(epochs=20, lr=1e-3, optimiser="adamw", batch_size=64)  # of stand-ins, where no recipe is given

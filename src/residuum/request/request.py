@@ -13,15 +13,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from residuum.bounds import refuse_outside
+from residuum.core.errors import InputError, ResiduumWarning, plural
+from residuum.core.inputs import refuse_outside, space_of
+from residuum.core.samples import Samples, Splits
+from residuum.core.seeds import child_seed
 from residuum.data.ids import Ids, matched_ids
 from residuum.data.images import ImageFiles
 from residuum.data.read import Columns, read_data
-from residuum.errors import ResiduumWarning, plural
-from residuum.experiments.experiment import parse_row
-from residuum.experiments.stages import measured
-from residuum.methods import Method, Origin, SoftReset, make_method, unlearn
-from residuum.models import ShiftedAt, check_model, space_of, with_shift, wrap_like
+from residuum.models import ShiftedAt, check_model, with_shift, wrap_like
 from residuum.models.unlearned import mark_unlearned, unlearned_ids
 from residuum.models.weights import state_hash
 from residuum.models.wrapping import no_network
@@ -46,11 +45,13 @@ from residuum.request.models import (
     takes_model,
     trained_by,
 )
+from residuum.studies.experiment import parse_row
+from residuum.studies.stages import measured
 from residuum.training import Recipe
-from residuum.types import InputError, Samples, Splits, child_seed
+from residuum.unlearning import Method, Origin, SoftReset, make_method, unlearn
 
 if TYPE_CHECKING:
-    from residuum.runs import Run
+    from residuum.record.run import Run
 
 
 class Request:

@@ -7,16 +7,15 @@ keeps them. `residuum check` runs them on yours.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from residuum.core.errors import InputError, MethodError, unknown_name
+from residuum.core.registry import Registry, load_plugin
 from residuum.data import DATASETS
-from residuum.errors import MethodError
-from residuum.methods import METHODS, Method
 from residuum.models import MODELS, Classifier
 from residuum.perturbations import PERTURBATIONS, Perturbation
-from residuum.plugins import Registry, load_plugin
 from residuum.testing.component_promises import PROMISES_OF
 from residuum.testing.method_promises import PROMISES as METHOD_PROMISES
 from residuum.testing.method_promises import BrokenPromise, Trial
-from residuum.types import InputError, unknown_name
+from residuum.unlearning import METHODS, Method
 
 Promise = Callable[[Any], None]
 PROMISES: Mapping[str, tuple[Promise, ...]] = {"method": METHOD_PROMISES, **PROMISES_OF}
@@ -33,7 +32,7 @@ REGISTRIES: Mapping[str, Registry[Any]] = {
 def check_promises(method: type[Method] | Method) -> dict[str, str | None]:
     """Return for each promise of methods what breaks it, or None.
 
-    >>> from residuum.methods import GD
+    >>> from residuum.unlearning import GD
     >>> {promise: fault for promise, fault in check_promises(GD).items() if fault}
     {}
     """

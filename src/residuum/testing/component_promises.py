@@ -10,16 +10,18 @@ import torch
 from torch import Tensor
 
 from residuum.auditing import audit
+from residuum.core.errors import ResiduumWarning
+from residuum.core.samples import Samples
+from residuum.core.seeds import generator
 from residuum.data import Dataset, make_splits
-from residuum.experiments.parsing import as_text, build_perturbation
-from residuum.methods import GD
-from residuum.methods.guard import is_json
 from residuum.models import Classifier, build_model, forward, load_weights, save_weights
 from residuum.models.weights import state_hash
 from residuum.perturbations import Perturbation
+from residuum.studies.parsing import as_text, build_perturbation
 from residuum.testing.method_promises import SEED, Trial, expect, global_generators
 from residuum.training import Recipe, train
-from residuum.types import ResiduumWarning, Samples, generator
+from residuum.unlearning import GD
+from residuum.unlearning.guard import is_json
 
 RADIUS = 0.1
 

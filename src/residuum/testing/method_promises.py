@@ -16,15 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from residuum.core.errors import InputError, ResiduumWarning
+from residuum.core.samples import Samples, Splits
 from residuum.data import load_dataset, make_splits
-from residuum.experiments.experiment import parse_row
-from residuum.experiments.parsing import as_text, override
-from residuum.methods import METHODS, Context, Method, Origin, make_method
-from residuum.methods.guard import blamed, is_json, remove_hooks
 from residuum.models import build_model, check_model, forward, load_weights, save_weights
 from residuum.models.weights import state_hash
+from residuum.studies.experiment import parse_row
+from residuum.studies.parsing import as_text, override
 from residuum.training import Recipe, train
-from residuum.types import InputError, ResiduumWarning, Samples, Splits
+from residuum.unlearning import METHODS, Context, Method, Origin, make_method
+from residuum.unlearning.guard import blamed, is_json, remove_hooks
 
 SEED = 5
 RECIPE = Recipe(epochs=10, lr=0.05, batch_size=16)

@@ -102,7 +102,7 @@ def objective_epsilon(residual: float, std: float, delta: float, *, printed: boo
     >>> objective_epsilon(1.0, 10.0, 1e-4).value < objective_epsilon(1.0, 10.0, 1e-4, printed=True).value
     True
 
-    Reference: Guo et al., Certified data removal (2020); the removal itself is `residuum.methods.CR`.
+    Reference: Guo et al., Certified data removal (2020); the removal itself is `residuum.unlearning.CR`.
     """
     check("residual", residual, low=0)
     check("std", std, low=0, ends="(]")

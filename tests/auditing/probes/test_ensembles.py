@@ -11,7 +11,8 @@ from residuum.auditing.probes.klom import bin_edges, bin_shares, klom, klom_of_c
 from residuum.auditing.probes.rmia import log_relative
 from residuum.auditing.probes.ulira import fit, left_out_auc, u_lira
 from residuum.auditing.statistics import Classes, clustered_auc, rank, rate_at
-from residuum.types import InputError, Samples, Splits
+from residuum.core.errors import InputError
+from residuum.core.samples import Samples, Splits
 
 
 def slow_klom(p, q):

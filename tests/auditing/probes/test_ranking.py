@@ -3,7 +3,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from residuum.auditing.statistics import Classes, rank
-from residuum.types import InputError
+from residuum.core.errors import InputError
 
 
 def one_class(n_f, n_h):

@@ -11,7 +11,7 @@ from residuum.auditing.probes.boundary import easier_to_push, pushed_to
 from residuum.auditing.probes.search import recovery_radii
 from residuum.auditing.probes.worst_case import more_often, worst_case
 from residuum.auditing.statistics import Classes, rank
-from residuum.types import Samples, Splits
+from residuum.core.samples import Samples, Splits
 
 TAU = 0.4
 

@@ -3,14 +3,14 @@
 Each is a frozen dataclass with one method, `measure(evidence) -> {row: Value}`.
 """
 
-from residuum import components
 from residuum.auditing.probes.base import FURTHER, Evidence, Probe, Value, log_odds
 from residuum.auditing.probes.boundary import Depth, RecoveryRadius
 from residuum.auditing.probes.klom import KLoM
 from residuum.auditing.probes.rmia import RMIA
 from residuum.auditing.probes.ulira import ULiRA
 from residuum.auditing.probes.worst_case import WorstCase
-from residuum.plugins import Registry
+from residuum.core import components
+from residuum.core.registry import Registry
 
 PROBES: Registry[type[Probe]] = components.PROBES
 

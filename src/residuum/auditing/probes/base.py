@@ -16,9 +16,9 @@ from residuum.auditing.engine import probe_batch
 from residuum.auditing.heldout import choose_heldout
 from residuum.auditing.predictor import Predictor
 from residuum.auditing.statistics import Classes, Floats, Ranking, rank
-from residuum.bounds import UNIT
+from residuum.core.inputs import UNIT
+from residuum.core.samples import Samples, Splits
 from residuum.perturbations import Bounds, UniformLinf
-from residuum.types import Samples, Splits
 
 REFERENCE = "retrain"  # the label of the reference
 FURTHER = "reference"  # the label of retrained models that are no rows of the run

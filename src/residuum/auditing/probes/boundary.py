@@ -11,7 +11,7 @@ from torch import Tensor
 from residuum.auditing.probes.base import NO_HELDOUT, REFERENCE, Evidence, Probe, Value
 from residuum.auditing.probes.search import HALVINGS, STEPS, recovery_radii
 from residuum.auditing.statistics import Floats, mean_interval, rank, sign_test_p
-from residuum.types import Samples
+from residuum.core.samples import Samples
 
 Reach = Annotated[float, Field(gt=0)] | None
 DEFAULT_REACH = 2.5  # of a search, in largest radii

@@ -7,7 +7,7 @@ import numpy as np
 
 from residuum.auditing.probes.base import FURTHER, Evidence, Probe, Value
 from residuum.auditing.statistics import CHANCE, SIGNIFICANCE, Floats
-from residuum.types import InputError
+from residuum.core.errors import InputError
 
 BINS, CLIP, LEAST = 20, 100.0, 1e-5
 FEWEST = 50  # with fewer models of a kind the bias (0.9 with 50 of each) hides all but gross differences

@@ -7,7 +7,7 @@ import numpy as np
 
 from residuum.auditing.probes.base import FURTHER, NO_HELDOUT, REFERENCE, Evidence, Probe, Value
 from residuum.auditing.statistics import Floats
-from residuum.types import InputError
+from residuum.core.errors import InputError
 
 C = 0.3
 

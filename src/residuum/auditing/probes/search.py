@@ -12,10 +12,10 @@ from torch import Tensor
 from residuum.auditing.predictor import Predictor
 from residuum.auditing.statistics import Floats
 from residuum.auditing.stream import rows_for
-from residuum.bounds import UNIT, Bounds
+from residuum.core.inputs import UNIT, Bounds
+from residuum.core.samples import Samples
 from residuum.perturbations import clamped
 from residuum.perturbations.gradient import loss_gradient
-from residuum.types import Samples
 
 STEPS, HALVINGS = 20, 8
 REACH = 2.5  # all steps together, in radii

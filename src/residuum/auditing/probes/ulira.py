@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from residuum.auditing.probes.base import FURTHER, Evidence, Probe, Value
 from residuum.auditing.probes.klom import refuse_few
 from residuum.auditing.statistics import SIGNIFICANCE, Floats, clustered_auc, rate_at, shares_above
-from residuum.types import InputError
+from residuum.core.errors import InputError
 
 FEWEST, FEWEST_FOR_TPR, FEWEST_SCORES = 8, 16, 100
 MANY = 64  # from so many models of each kind on every sample has variances of its own

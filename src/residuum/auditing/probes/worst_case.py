@@ -15,10 +15,10 @@ from residuum.auditing.probes.base import REFERENCE, Evidence, Probe, Value, log
 from residuum.auditing.probes.search import STEPS, SearchResult, search
 from residuum.auditing.statistics import mean_interval, normal_quantile, sign_test_p, wilson_interval
 from residuum.auditing.stream import rows_for
-from residuum.bounds import UNIT, Bounds
+from residuum.core.inputs import UNIT, Bounds
+from residuum.core.samples import Samples
 from residuum.perturbations import block_generator
 from residuum.perturbations.gradient import loss_gradient
-from residuum.types import Samples
 
 Objective = Literal["ce", "margin"]
 RESTARTS = 5

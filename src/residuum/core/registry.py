@@ -1,0 +1,268 @@
+"""Plug-ins: things of a user's own beside ours, by an entry point of an installed package or by `FILE.py:NAME`.
+
+Each kind (methods, perturbations, data sets, models, measures, scenarios) has one `Registry`, see `components.py`.
+`load_plugin` is the one place where code that is not ours is imported. Names that come out of a file are looked up
+(`Registry.find`) and never imported.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections import UserDict
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from pkgutil import resolve_name
+from types import ModuleType
+from typing import Any, Generic, TypeVar
+
+from residuum.core.errors import InputError, unknown_name
+
+Component = TypeVar("Component")
+REGISTRIES: dict[str, "Registry[Any]"] = {}  # by entry-point group
+FROM_A_FILE, DIGITS = "residuum_plugin_", 16  # how a module is named that stands in a file, before and after its name
+
+
+def load_plugin(source: EntryPoint | str) -> Any:  # noqa: ANN401 (whatever stands there)
+    """Return what an entry point, `FILE.py:NAME` or `PACKAGE.MODULE:NAME` names; whatever fails is an InputError.
+
+    >>> load_plugin("collections:OrderedDict").__name__
+    'OrderedDict'
+    """
+    text = source.value if isinstance(source, EntryPoint) else source
+    place, _, name = text.rpartition(":")
+    try:
+        if isinstance(source, EntryPoint):
+            return source.load()
+        module = _module_of_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever a stranger's module does when it is imported is the finding
+        problem = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise InputError(f"cannot load {text!r} ({problem}); expected FILE.py:NAME or PACKAGE.MODULE:NAME") from error
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        names = [key for key in vars(module) if not key.startswith("_")]
+        raise unknown_name(f"name in {place}", name, names) from None
+
+
+def _module_of_file(path: Path) -> ModuleType:
+    """Import a file under a name that its place and content decide; what was imported once is not run again."""
+    digest = hashlib.sha256(str(path.resolve()).encode() + b"\0" + path.read_bytes()).hexdigest()
+    name = f"{FROM_A_FILE}{path.stem}_{digest[:DIGITS]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    if str(path.resolve().parent) not in sys.path:
+        sys.path.append(str(path.resolve().parent))  # as for a script: what stands beside it can be imported
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def home_of(thing: type) -> str:
+    """Return the package or the file that a class comes from.
+
+    >>> home_of(EntryPoint)
+    'importlib'
+    """
+    package = thing.__module__.partition(".")[0]
+    stem = package.removeprefix(FROM_A_FILE)
+    return package if stem == package else f"{stem[: -DIGITS - 1]}.py"
+
+
+class Registry(UserDict[str, Component], Generic[Component]):
+    """Components of one kind by name: built-in ones, those of installed packages and those of files.
+
+    `built_in` maps a name to a component, or to the place that it is imported from on first use, "module:Class".
+    `group` names the entry points of installed packages, which are read on first use; one that cannot be loaded is left
+    out, and `find` says why (`broken`). `accept`, a function or its place, returns a plug-in as the registry holds it,
+    or raises InputError. Plug-ins cannot take `reserved` names.
+
+    >>> shapes = Registry("shape", "residuum.shapes", {"ordered": "collections:OrderedDict"})
+    >>> shapes.find("ordered").__name__, list(shapes)
+    ('OrderedDict', ['ordered'])
+    >>> shapes.find("orderd")
+    Traceback (most recent call last):
+    residuum.core.errors.InputError: unknown shape 'orderd'; did you mean ordered? Known: ordered
+    >>> del REGISTRIES["residuum.shapes"]
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        group: str | None,
+        built_in: Mapping[str, Component | str],
+        accept: Callable[[Any], Component] | str | None = None,
+        reserved: Container[str] = (),
+    ) -> None:
+        self.kind, self.group, self.reserved = kind, group, reserved
+        self.ours = dict(built_in)
+        self.sources: dict[str, str] = {}
+        self.broken: dict[str, str] = {}
+        self._accept = accept
+        if group is not None:
+            REGISTRIES[group] = self
+
+    def accept(self, candidate: object) -> Component:
+        """Return a plug-in as the registry holds it; InputError where it is of another kind."""
+        accept = resolve_name(self._accept) if isinstance(self._accept, str) else self._accept
+        if accept is None:
+            raise InputError(f"expected one of our own as a {self.kind}, got {candidate!r}")
+        return accept(candidate)
+
+    @cached_property
+    def data(self) -> dict[str, Any]:  # type: ignore[override]
+        """Every component, or the place of one that was not asked for yet; built-in ones first."""
+        components: dict[str, Any] = dict(self.ours)
+        for entry in () if self.group is None else entry_points(group=self.group):
+            try:
+                candidate = load_plugin(entry)
+                name, component = name_of(candidate, entry.name), self.accept(candidate)
+            except InputError as error:
+                self.broken[entry.name] = str(error)
+                continue
+            if name in self.reserved or components.setdefault(name, component) is not component:
+                self.broken[entry.name] = f"the name {name!r} of {entry.value} is taken; give it another"
+        return components
+
+    def __getitem__(self, name: str) -> Component:
+        component = self.data[name]
+        if isinstance(component, str):
+            component = self.data[name] = resolve_name(component)
+        return component  # type: ignore[no-any-return]
+
+    def find(self, name: str) -> Component:
+        """Return the component of this name; for an unknown one, InputError with the nearest names."""
+        if name in self:
+            return self[name]
+        if name in self.broken:
+            raise InputError(f"{self.kind} {name!r} is installed, but {self.broken[name]}")
+        raise unknown_name(self.kind, name, self)
+
+    def add(self, source: str) -> str:
+        """Add what stands at `FILE.py:NAME` or `PACKAGE.MODULE:NAME`; return its name here."""
+        candidate = load_plugin(source)
+        name = name_of(candidate, source.rpartition(":")[2])
+        place = whole_source(source)
+        if name in self.reserved or (name in self and self.sources.get(name) != place):
+            raise InputError(f"{self.kind} {name!r} of {source} is taken; give it another name")
+        self[name], self.sources[name] = self.accept(candidate), place
+        return name
+
+    def named(self, spec: str) -> str:
+        """Return `NAME[:key=value...]` for a text that may begin with a source, which is then added.
+
+        This imports code. Give it what the user wrote, never a text out of a record, a pack, a store or weights: `find`
+        those.
+
+        >>> shapes = Registry("shape", "residuum.shapes", {"square": 4}, accept=len)
+        >>> shapes.named("string:digits:size=3"), shapes["digits"]
+        ('digits:size=3', 10)
+        >>> del REGISTRIES["residuum.shapes"]
+        """
+        source = self.source_in(spec)
+        return spec if source is None else self.add(source) + spec.removeprefix(source)
+
+    def source_in(self, spec: str) -> str | None:
+        """Return the source that a text begins with, importing nothing; None where it begins with a name.
+
+        >>> shapes = Registry("shape", "residuum.shapes", {"square": 4}, accept=len)
+        >>> shapes.source_in("mine.py:Shape:size=3"), shapes.source_in("square:size=3")
+        ('mine.py:Shape', None)
+        >>> del REGISTRIES["residuum.shapes"]
+        """
+        first, *rest = spec.split(":")
+        return f"{first}:{rest[0]}" if rest and "=" not in rest[0] and first not in self else None
+
+    @contextmanager
+    def having(self, name: str, component: Component) -> Iterator[None]:
+        """Have the component in the registry within a block."""
+        if self.get(name, component) is not component:
+            raise InputError(f"{self.kind} {name!r} is taken; give it another name")
+        was_there = name in self
+        self[name] = component
+        try:
+            yield
+        finally:
+            if not was_there:
+                del self[name]
+
+
+def split_specs(text: str) -> list[str]:
+    """Return the parts of a comma-separated list of NAME[:key=value...]; a number goes on a value before it.
+
+    >>> split_specs("scrub:decay_epochs=3,5, gd,rurk:tau=0.1")
+    ['scrub:decay_epochs=3,5', 'gd', 'rurk:tau=0.1']
+    """
+    parts: list[str] = []
+    for part in (piece.strip() for piece in text.split(",")):
+        if parts and "=" in parts[-1] and _is_number(part):
+            parts[-1] += f",{part}"
+        else:
+            parts.append(part)
+    return parts
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def name_of(thing: Any, otherwise: str) -> str:  # noqa: ANN401 (classes and functions)
+    """Return a thing's own `name`, or what it is called where it stands."""
+    name = getattr(thing, "name", None) if callable(thing) else None
+    return name if isinstance(name, str) else otherwise
+
+
+def whole_source(source: str) -> str:
+    """Return a source that means the same in any folder.
+
+    >>> whole_source("/tmp/mine.py:Blur"), whole_source("package.module:Blur")
+    ('/tmp/mine.py:Blur', 'package.module:Blur')
+    """
+    place, _, name = source.rpartition(":")
+    return f"{Path(place).resolve()}:{name}" if place.endswith(".py") else source
+
+
+def described_plugins(used: Container[str]) -> dict[str, dict[str, dict[str, str]]]:
+    """Return by kind and name what was added by its source and is used: its file's name and hash, or its module."""
+    return {
+        registry.kind: plugins
+        for registry in REGISTRIES.values()
+        if (plugins := {name: _described(source) for name, source in registry.sources.items() if name in used})
+    }
+
+
+def _described(source: str) -> dict[str, str]:
+    place = source.rpartition(":")[0]
+    if not place.endswith(".py"):
+        return {"source": source}
+    content = Path(place).read_bytes()
+    return {"file": Path(place).name, "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def added_plugins() -> tuple[tuple[str, str], ...]:
+    """Return group and source of everything that was added by its source, for other processes to add too."""
+    return tuple((group, source) for group, registry in REGISTRIES.items() for source in registry.sources.values())
+
+
+def add_plugins(added: Iterable[tuple[str, str]]) -> None:
+    """Add what another process has added."""
+    for group, source in added:
+        if source not in REGISTRIES[group].sources.values():
+            REGISTRIES[group].add(source)

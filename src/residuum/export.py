@@ -1,0 +1,176 @@
+"""What a run found, for the tracker you already use: TensorBoard, MLflow or Weights & Biases.
+
+Each row of a run (a method with its settings) becomes one run of the tracker, so that its own tools compare methods.
+A tracker is anything with `log_row`; its package is imported when a logger is made, not before.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from residuum.core.errors import InputError, unknown_name
+from residuum.record.run import Run
+from residuum.reporting.exports import csv_lines
+from residuum.reporting.glossary import MEASURES
+from residuum.reporting.summary import RowSummary, summary_of
+
+
+@dataclass(frozen=True)
+class LoggedRow:
+    """One row of a run as trackers know it: settings, words, single values, and curves over the radii.
+
+    `curves` has for each perturbation its radii ("gaussian/radius") and its measures, means over seeds; the k-th value
+    belongs to the k-th radius, None where it does not exist.
+    """
+
+    run: str
+    name: str
+    settings: Mapping[str, Any]
+    words: Mapping[str, str]
+    values: Mapping[str, float]
+    curves: Mapping[str, list[float | None]]
+
+    def points(self) -> Iterator[tuple[int, dict[str, float]]]:
+        """Yield for each step, the place of a radius in its list, the values of all curves that exist there."""
+        for step in range(max(map(len, self.curves.values()), default=0)):
+            at = {key: values[step] for key, values in self.curves.items() if step < len(values)}
+            yield step, {key: value for key, value in at.items() if value is not None}
+
+
+class Logger(Protocol):
+    """A tracker: something that keeps one row after the other."""
+
+    def log_row(self, row: LoggedRow) -> None:
+        """Keep one row of a run."""
+
+
+def log_run(run: Run, logger: Logger) -> None:
+    """Give every row of a run to a logger.
+
+    Example:
+        >>> class Printer:
+        ...     def log_row(self, row):
+        ...         print(row.name, row.words["verdict"])
+        >>> log_run(Run.load("runs/digits"), Printer())  # doctest: +SKIP
+    """
+    for row in logged_rows(run):
+        try:
+            logger.log_row(row)
+        except OSError as error:
+            place = error.filename or getattr(logger, "place", "the tracker's folder")
+            raise InputError(f"cannot write to {place}: {error.strerror or error}; give another place") from error
+
+
+def logged_rows(run: Run) -> Iterator[LoggedRow]:
+    """Yield the rows of a run with what results.json holds of them."""
+    for row, line in zip(summary_of(run).rows, csv_lines(run), strict=True):
+        words = {key: str(line[key]) for key in ("method", "role", "verdict") if line[key] is not None}
+        values = {key: float(value) for key, value in line.items() if isinstance(value, int | float)}
+        yield LoggedRow(run.name, row.label, row.row.settings, words, values, dict(_curves(run, row)))
+
+
+def _curves(run: Run, row: RowSummary) -> Iterator[tuple[str, list[float | None]]]:
+    for perturbation, taus in summary_of(run).taus.items():
+        if not row.row.audits(perturbation):
+            continue
+        yield f"{perturbation}/radius", list(taus)
+        for measure in MEASURES:
+            curve = row.curve(perturbation, measure.key)
+            if any(value is not None for value in curve.value):
+                yield f"{perturbation}/{measure.key}", curve.value
+
+
+class TensorBoardLogger:
+    """Writes event files below a folder, one sub-folder a row; needs the package tensorboard."""
+
+    def __init__(self, place: Path | str = "runs/tensorboard") -> None:
+        self.place = Path(place)
+        self.writer = _imported("torch.utils.tensorboard", "tensorboard").SummaryWriter
+
+    def log_row(self, row: LoggedRow) -> None:
+        """Write scalars for values (step 0) and curves (a step for each radius), texts for words and settings."""
+        with self.writer(str(self.place / row.run / row.name)) as writer:
+            for key, text in {**row.words, "settings": json.dumps(row.settings, default=str)}.items():
+                writer.add_text(key, text)
+            for key, value in row.values.items():
+                writer.add_scalar(key, value, 0)
+            for step, values in row.points():
+                for key, value in values.items():
+                    writer.add_scalar(key, value, step)
+
+
+class MLflowLogger:
+    """Writes a run for each row into an experiment named after the run; `place` is a tracking URI or a folder."""
+
+    def __init__(self, place: Path | str = "mlruns") -> None:
+        uri = str(place) if "://" in str(place) else Path(place).resolve().as_uri()
+        self.client = _imported("mlflow", "mlflow").MlflowClient(tracking_uri=uri)
+
+    def log_row(self, row: LoggedRow) -> None:
+        """Write settings as parameters, words as tags, values and curves as metrics."""
+        known = self.client.get_experiment_by_name(row.run)
+        experiment = known.experiment_id if known else self.client.create_experiment(row.run)
+        tags = {f"residuum.{key}": text for key, text in row.words.items()} | {"mlflow.runName": row.name}
+        key = self.client.create_run(experiment, tags=tags).info.run_id
+        for name, value in row.settings.items():
+            self.client.log_param(key, name, value)
+        for name, number in row.values.items():
+            self.client.log_metric(key, metric_name(name), number)
+        for step, values in row.points():
+            for name, number in values.items():
+                self.client.log_metric(key, metric_name(name), number, step=step)
+        self.client.set_terminated(key)
+
+
+def metric_name(text: str) -> str:
+    """Return a name that MLflow takes: letters, digits, spaces and _ - . / : are all that it allows.
+
+    >>> metric_name("fgsm:target=random/pooled")
+    'fgsm:target_random/pooled'
+    """
+    return re.sub(r"[^\w\-./: ]", "_", text, flags=re.ASCII)
+
+
+class WandbLogger:
+    """Writes a run for each row into a project; with `mode="offline"` into the folder `place` and nowhere else."""
+
+    def __init__(self, place: Path | str = ".", *, project: str = "residuum", mode: str | None = None) -> None:
+        self.wandb = _imported("wandb", "wandb")
+        self.options = {"dir": str(place), "project": project, "mode": mode}
+
+    def log_row(self, row: LoggedRow) -> None:
+        """Write settings as configuration, words and values as summary, curves as history."""
+        tracked = self.wandb.init(**self.options, group=row.run, name=row.name, config=dict(row.settings))
+        for step, values in row.points():
+            tracked.log(values, step=step)
+        tracked.summary.update({**row.words, **row.values})
+        tracked.finish()
+
+
+LOGGERS: dict[str, type[TensorBoardLogger] | type[MLflowLogger] | type[WandbLogger]] = {
+    "tensorboard": TensorBoardLogger,
+    "mlflow": MLflowLogger,
+    "wandb": WandbLogger,
+}
+
+
+def make_logger(name: str, place: Path | str | None = None) -> Logger:
+    """Return the logger of a tracker by name: tensorboard, mlflow or wandb."""
+    if name not in LOGGERS:
+        raise unknown_name("tracker", name, LOGGERS)
+    return LOGGERS[name]() if place is None else LOGGERS[name](place)
+
+
+def _imported(module: str, package: str) -> Any:  # noqa: ANN401 (a module)
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise InputError(
+            f"expected the package {package}, got {error}; install it with: pip install {package}"
+        ) from None

@@ -1,0 +1,359 @@
+"""The folder of a run: what stands in it beside its record, and the hashes by which that is checked.
+
+Notes in a folder of the user's say what else Residuum wrote, for whoever has to delete what was made with a sample.
+"""
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from residuum.core.errors import InputError, plural, warn
+from residuum.core.files import (
+    ASIDE,
+    LOCK,
+    WORKING,
+    clear_aside,
+    file_sha256,
+    is_worked_in,
+    locked,
+    read_arrays,
+    regular_file,
+    remove_files,
+    write_whole,
+)
+from residuum.record import Audit, Requests, Results, Stored
+
+PACKS = "packs.txt"  # where evidence packs of the run were written to, a path a line
+ARRAYS = ("ids", "draws", "method_right", "reference_right")  # of counts, that the record is compared with
+COPIES = ("counts/**/*.npz", "gallery/*.npz", "models/*/*.safetensors")
+DRAWN = ("residual_knowledge", "measures", "trade_off")
+FIGURES = tuple(f"figures/{name}_*.{kind}" for name in DRAWN for kind in ("svg", "png"))
+REPORT = ("report.html", "table.tex", "table.csv", "samples.csv", "grid.csv", *FIGURES)
+SEQUENCE = ("index.html", "requests.csv")  # beside the record of a sequence of requests
+HOLDERS = ("counts", "gallery", "models")
+TAKEN = (*HOLDERS, "figures", "request-*", *SEQUENCE, *(name for name in REPORT if "/" not in name))
+
+
+def refuse_foreign(folder: Path) -> None:
+    """Raise an error if a folder has files where a run would write its own, and no run wrote them."""
+    names = _foreign(folder)
+    if names and (folder / LOCK).is_file():  # another command may be replacing a run just now
+        with locked(folder):
+            names = _foreign(folder)
+    if names:
+        text = f"{folder} has {', '.join(names[:3])} that no run of residuum wrote"
+        raise InputError(f"{text}; choose another folder with --out, or move them away")
+
+
+def _foreign(folder: Path) -> list[str]:
+    """Return the names in a folder that a run would take, unless a run of ours is there."""
+    others = [kind.FILE for kind in (Results, Requests) if os.path.lexists(folder / kind.FILE)]
+    if [name for name in others if _record(folder, name) is not None] or (not others and _records(folder)):
+        return []
+    return others + sorted(path.name for name in TAKEN for path in folder.glob(name))
+
+
+def _record(place: Path, name: str) -> dict[str, Any] | None:
+    """Return the record in this place as far as it need be known here, whether or not its numbers are as expected."""
+    kind: type[Stored] = Results if name == Results.FILE else Requests
+    try:
+        content = json.loads(regular_file(place / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    family = kind.SCHEMA.partition("/")[0]
+    ours = isinstance(content, dict) and str(content.get("schema")).startswith(f"{family}/")
+    return content if ours else None
+
+
+def _places(folder: Path) -> list[Path]:
+    """Return the folder, and those in which killed processes left the parts of its run."""
+    return [folder, *(path for path in folder.glob(f"{ASIDE}*") if path.is_dir() and not path.is_symlink())]
+
+
+def _records(folder: Path, name: str | None = None) -> list[dict[str, Any]]:
+    names = [name] if name else [Results.FILE, Requests.FILE]
+    return [record for place in _places(folder) for each in names if (record := _record(place, each)) is not None]
+
+
+def _steps(folder: Path) -> list[str]:
+    """Return the names of the folders that a sequence of requests has a run in."""
+    requests = [request for record in _records(folder, Requests.FILE) for request in record.get("requests") or ()]
+    steps = {str(request.get("folder")) for request in requests if isinstance(request, dict)}
+    return sorted(step for step in steps if step.startswith("request-") and "/" not in step)
+
+
+def copied_hashes(folder: Path) -> frozenset[str]:
+    """Return the SHA-256 of what the run in a folder, or the runs of its requests, copied from a store."""
+    places = [place / step for place in _places(folder) for step in ("", *_steps(folder))]
+    records = [record for place in places if (record := _record(place, Results.FILE))]
+    return frozenset(str(digest) for record in records for digest in dict(record.get("files") or {}).values())
+
+
+def run_files(folder: Path) -> list[str]:
+    """Return the files of a run of ours below its folder: its record first, what that lists, and what reports wrote.
+
+    Nothing that a link leads to outside of the folder is one of them.
+    """
+    steps = _steps(folder)
+    names = [Results.FILE, Requests.FILE] if _records(folder) else []
+    names += [name for step in steps for name in (f"{step}/{Results.FILE}", f"{step}/{LOCK}")]
+    if _records(folder, Requests.FILE):
+        names += SEQUENCE
+    for step in ("", *(f"{step}/" for step in steps)):
+        for place in _places(folder):
+            record = _record(place / step, Results.FILE)
+            names += [f"{step}{name}" for name in (() if record is None else _listed(folder / step, record))]
+    return [name for name in dict.fromkeys(names) if _is_file_in(folder, name)]
+
+
+def _listed(home: Path, record: dict[str, Any]) -> Iterator[str]:
+    """Yield the files that a record lists, and those of its report; other names than a run gives are left out."""
+    for name in map(str, record.get("files") or ()):
+        if name.split("/")[0] in HOLDERS and ".." not in name.split("/"):
+            yield name
+    for pattern in REPORT:
+        yield from (path.relative_to(home).as_posix() for path in home.glob(pattern))
+    scenario = record.get("scenario")
+    stem = str(scenario.get("name")) if isinstance(scenario, dict) else ""
+    yield from (f"figures/{stem}.{kind}" for kind in ("svg", "png", "html", "txt") if "/" not in stem)
+
+
+def _is_file_in(folder: Path, name: str) -> bool:
+    path = folder / name
+    there = path.is_symlink() or (path.exists() and not path.is_dir())
+    return there and path.parent.resolve().is_relative_to(folder.resolve())
+
+
+def has_run(folder: Path) -> bool:
+    """Tell whether a folder has the record of a run, or of a sequence of requests."""
+    return bool(_records(folder))
+
+
+def remove_run(folder: Path, *, only_half: bool = False, unreadable: bool = False) -> None:
+    """Remove the run and its reports from a folder, and the folder if nothing else is in it.
+
+    With `only_half`, what killed commands left is all that goes. With `unreadable`, a run whose record cannot be read
+    goes too: everything that has the name of a run's file.
+    """
+    with locked(folder):
+        names = [] if only_half else run_files(folder)
+        if unreadable and not names and (folder / Results.FILE).is_file():
+            patterns = (Results.FILE, *COPIES, *REPORT)
+            names = [path.relative_to(folder).as_posix() for name in patterns for path in folder.glob(name)]
+        packs = [PACKS, *(f"{step}/{PACKS}" for step in _steps(folder))]
+        if names:
+            remove_files(folder, [*names, *(name for name in packs if _is_file_in(folder, name))])
+        clear_aside(folder)
+    if {path.name for path in folder.iterdir()} <= {LOCK}:
+        (folder / LOCK).unlink(missing_ok=True)
+        folder.rmdir()
+
+
+def half_written(folder: Path) -> list[Path]:
+    """Return the folders in which a process writes, or a killed one wrote, something of a run."""
+    kinds = (path for kind in (ASIDE, WORKING) for path in sorted(folder.glob(f"{kind}*")) if path.is_dir())
+    return [path for path in kinds if any(file.name != LOCK for file in path.rglob("*") if file.is_file())]
+
+
+def is_busy(folder: Path) -> bool:
+    """Tell whether an audit that will write its run into a folder is under way."""
+    return any(is_worked_in(path) for path in folder.glob(f"{WORKING}*"))
+
+
+def note_pack(folder: Path, file: Path) -> None:
+    """Note in a run's folder where a pack of it goes, for whoever has to delete what was made with a sample."""
+    known = noted_packs(folder)
+    if file.resolve() not in known:
+        write_whole(folder / PACKS, "".join(f"{path}\n" for path in (*known, file.resolve())))
+
+
+def noted_packs(folder: Path) -> list[Path]:
+    """Return the packs of a run, or of a sequence's runs, that are still where they were written to."""
+    notes = [note for note in (folder / PACKS, *sorted(folder.glob(f"request-*/{PACKS}"))) if note.is_file()]
+    lines = [line for note in notes for line in note.read_text(encoding="utf-8").splitlines()]
+    return [Path(line) for line in lines if Path(line).is_file()]
+
+
+@dataclass(frozen=True)
+class Written:
+    """Something that was written outside of a store and of a run's folder; `run` is what it was made from, if known."""
+
+    note: Path
+    path: Path
+    what: str
+    run: Path | None = None
+
+
+OWN_RUN, REPORT_OF, CARD_OF, WEIGHTS = "run", "report", "model card", "unlearned weights"
+RETRAINED = "retrained models"
+KEPT = Path(".residuum/retrained")  # where audits of own models keep the models that they retrain, one a folder
+KEPT_WEIGHTS, KEPT_FACTS, KEPT_IDS = "model.safetensors", "made.json", "ids.txt"
+
+
+@dataclass(frozen=True)
+class RetrainedModel:
+    """A model that an audit retrained and kept, and the ids that it was trained on; None where that is not known."""
+
+    folder: Path
+    ids: frozenset[str] | None
+
+
+def retrained_models() -> list[RetrainedModel]:
+    """Return the retrained models that audits kept here or in a place that was noted; other folders are left alone."""
+    places = {KEPT.absolute(), *(written.path for written in written_places() if written.what == RETRAINED)}
+    folders = [path for place in sorted(places) if place.is_dir() for path in sorted(place.iterdir())]
+    ours = [path for path in folders if path.is_dir() and not path.is_symlink() and _is_kept(path)]
+    return [RetrainedModel(path, _kept_ids(path)) for path in ours]
+
+
+def _is_kept(folder: Path) -> bool:
+    names = {path.name for path in folder.iterdir()}
+    return names <= {KEPT_WEIGHTS, KEPT_FACTS, KEPT_IDS} and (KEPT_FACTS in names or folder.name.startswith(ASIDE))
+
+
+def _kept_ids(folder: Path) -> frozenset[str] | None:
+    try:
+        return frozenset((folder / KEPT_IDS).read_text(encoding="utf-8").splitlines())
+    except (OSError, ValueError):
+        return None
+
+
+def notes_folder() -> Path:
+    """Return where notes of what was written are kept: below XDG_STATE_HOME, by default ~/.local/state."""
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return (state if state.is_absolute() else Path.home() / ".local" / "state") / "residuum" / "written"
+
+
+def note_written(path: Path, what: str, run: Path | None = None) -> None:
+    """Note where something goes that is made with samples, for `residuum forget`; a warning if that fails."""
+    place, source = path.resolve(), run and run.resolve()
+    if source and place.is_relative_to(source):
+        return
+    content = {"path": str(place), "what": what, "run": source and str(source)}
+    try:
+        notes_folder().mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_whole(_note_of(path, run), json.dumps(content))
+    except (OSError, RuntimeError) as error:  # pathlib's where there is no home
+        warn(f"cannot note that {place} was written ({error}): residuum forget will not name it; set XDG_STATE_HOME")
+
+
+def was_noted(path: Path, run: Path) -> bool:
+    """Tell whether something made from a run was written here before, or this is in the run's own folder."""
+    try:
+        return path.resolve().is_relative_to(run.resolve()) or _note_of(path, run).is_file()
+    except RuntimeError:
+        return False
+
+
+def _note_of(path: Path, run: Path | None) -> Path:
+    pair = f"{path.resolve()}\0{run.resolve() if run else ''}"
+    return notes_folder() / f"{hashlib.sha256(pair.encode()).hexdigest()[:32]}.json"
+
+
+def written_places() -> list[Written]:
+    """Return what was noted and is still there."""
+    try:
+        notes = sorted(notes_folder().glob("*.json"))
+    except RuntimeError:
+        return []
+    entries = [_read_note(note) for note in notes]
+    return [entry for entry in entries if entry and os.path.lexists(entry.path)]
+
+
+def _read_note(note: Path) -> Written | None:
+    try:
+        content = json.loads(note.read_text(encoding="utf-8"))
+        run = content["run"]
+        return Written(note, Path(content["path"]), str(content["what"]), None if run is None else Path(run))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file below a folder by its relative path."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): file_sha256(path) for path in files}
+
+
+def check_files(folder: Path, record: Results) -> None:
+    """Raise an error if a file of the run is not what the run wrote; one that was removed is not missed here."""
+    there = {name: digest for name, digest in record.files.items() if os.path.lexists(folder / name)}
+    changed = [name for name, digest in there.items() if not _has_hash(folder / name, digest)]
+    if changed:
+        what = f"{folder}: {plural(len(changed), 'file')} not what the run wrote, the first is {changed[0]}"
+        raise InputError(f"{what}; give the run's command again")
+
+
+def check_counts(folder: Path, record: Results) -> None:
+    """Raise an error if the counts that a record names cannot be those of its rows.
+
+    Every row has counts of its own, which give its accuracy on perturbed samples, with as many draws as the settings
+    say. All rows of a seed have the same samples and, where they were shown the same inputs, the same answers of the
+    reference. A file that was removed is not missed here.
+    """
+    names = Counter(path for *_, audit in record.each_audit() for path in _counts_files(audit))
+    shared = [path for path, many in names.items() if many > 1]
+    if shared:
+        raise InputError(f"{folder}: expected counts of its own for every row, got {shared[0]} twice; run it again")
+    settings: dict[str, Any] = record.scenario.settings.audit.model_extra or {}
+    reference: dict[tuple[str, str, bool], Any] = {}
+    for label, seed, name, audit in record.each_audit():
+        where = f"{folder}: {label}, seed {seed}, {name}"
+        _check_draws(where, audit, settings)
+        for path in _counts_files(audit):
+            if not (folder / path).is_file():
+                continue
+            counts, forgotten = read_arrays(folder / path, ARRAYS, "a counts file"), path == audit.counts
+            if forgotten:
+                _check_row(where, audit, counts)
+            first = reference.setdefault((seed, name, forgotten), counts)
+            if not np.array_equal(counts["ids"], first["ids"]):
+                raise InputError(f"{where}: expected the samples of the other rows in {path}; run it again")
+            alike = audit.settings.crafted_on in (None, "reference")
+            if alike and np.any((counts["reference_right"] != first["reference_right"]) & _as_often(counts, first)):
+                raise InputError(f"{where}: expected the reference's answers of the other rows in {path}; run it again")
+
+
+def _counts_files(audit: Audit) -> list[str]:
+    return [path for path in (audit.counts, audit.heldout.counts if audit.heldout else "") if path]
+
+
+def _as_often(counts: Any, first: Any) -> Any:  # noqa: ANN401 (arrays)
+    return counts["draws"] == first["draws"]
+
+
+def _check_draws(where: str, audit: Audit, settings: dict[str, Any]) -> None:
+    """Refuse numbers of draws that the settings of the audit and of the run do not explain."""
+    stated = (audit.settings.model_extra or {}).get("draws")
+    moved = [draws for tau, draws in zip(audit.taus, audit.draws, strict=True) if tau > 0]
+    if stated is not None and not audit.settings.enumerated and moved and max(moved) != stated:
+        raise InputError(f"{where}: expected {stated} draws, as its settings say, got {max(moved)}; run it again")
+    asked = None if settings.get("until") else settings.get("draws")
+    if stated is not None and asked is not None and stated != asked:
+        raise InputError(f"{where}: expected {asked} draws, as the run's settings say, got {stated}; run it again")
+
+
+def _check_row(where: str, audit: Audit, counts: Any) -> None:  # noqa: ANN401 (arrays)
+    """Refuse counts with other draws, or with another share of wrong answers, than the row has."""
+    if counts["draws"].shape != (len(counts["ids"]), len(audit.taus)) or counts["draws"].min(initial=1) < 1:
+        raise InputError(f"{where}: expected counts of {len(audit.taus)} radii, got others; run it again")
+    if counts["draws"].min(axis=0).tolist() != audit.draws:
+        raise InputError(f"{where}: expected counts of {audit.draws} draws, got others; run it again")
+    wrong = 1 - (counts["method_right"] / counts["draws"]).mean(axis=0)
+    stated = audit.curve("unlearn_accuracy").value
+    if None not in stated and not np.allclose(np.array(stated, float), wrong, rtol=0, atol=1e-9):
+        raise InputError(f"{where}: expected the counts that its numbers come from, got others; run it again")
+
+
+def _has_hash(path: Path, digest: str) -> bool:
+    try:
+        return file_sha256(path) == digest
+    except OSError:
+        return False  # a folder, a pipe, or a link that leads nowhere

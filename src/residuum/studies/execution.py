@@ -1,0 +1,244 @@
+"""Carry out an experiment, from its plan to the run's folder: what the command line and Python users call alike."""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from residuum.core.console import say, traceback_kept
+from residuum.core.errors import InputError
+from residuum.core.parallel import SINGLE_PROCESS, Team, make_team
+from residuum.record import Requests, Results, Stored
+from residuum.record.run import Run, load_runs
+from residuum.studies import Experiment, Result, Stage, claim_folder, plan, run_all, write_requests, write_run
+from residuum.studies.engines import end_with_the_leader, engine
+from residuum.studies.estimates import WorkLeft, work_left
+from residuum.studies.planning import Outline, RowError, SeedPlan, forget_lines, outline
+from residuum.studies.runner import Report
+from residuum.studies.store import Store
+
+STORE = Path(".residuum/store")
+RUNS = Path("runs")
+MOST_DAYS = 30.0  # of one core, that nobody is asked about
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a run is carried out with: worker processes or a cluster, or processes that share each stage.
+
+    Work that is estimated to take more than `most_days` on one core is refused before it begins.
+    """
+
+    workers: int = 1
+    cluster: str | None = None
+    devices: int | None = None
+    nodes: int = 1
+    precision: str = "32-true"
+    most_days: float = MOST_DAYS
+
+    def __post_init__(self) -> None:
+        if self.cluster is not None and not self.one_process:
+            raise InputError("expected --cluster or --devices, --nodes and --precision, got both")
+        if self.cluster is not None and not re.fullmatch(r"(\w+://)?[^/\s]+:\d+", self.cluster):
+            raise InputError(f"expected tcp://host:port of a dask scheduler for --cluster, got {self.cluster!r}")
+
+    @property
+    def one_process(self) -> bool:
+        """Whether every stage is computed by one process, on the CPU and in 32 bits."""
+        return self.team is SINGLE_PROCESS
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether stages may be computed side by side: each by a process of its own, which has no accelerator."""
+        return self.devices is None and self.nodes == 1 and self.team.compute.accelerator == "cpu"
+
+    @cached_property
+    def team(self) -> Team:
+        """The processes that share each stage."""
+        return make_team(self.devices, self.nodes, self.precision)
+
+
+@dataclass(frozen=True)
+class RequestsRun:
+    """Deletion requests carried out one after the other: the record over all of them, and the run of each."""
+
+    folder: Path
+    record: Requests
+
+    @property
+    def runs(self) -> list[Run]:
+        """The run of each request, in order."""
+        return load_runs([self.folder / request.folder for request in self.record.requests])
+
+
+def run(
+    experiment: Experiment,
+    *,
+    store: Path | str = STORE,
+    out: Path | str | None = None,
+    executor: Executor | None = None,
+    resources: Resources | None = None,
+    progress: bool = False,
+    gallery: bool | None = None,
+) -> Run:
+    """Train, unlearn, evaluate and audit; write results.json with counts and weights into a folder; return the run.
+
+    Args:
+        experiment: what to compare, for instance `Experiment.create("digits", methods="gd,rurk")`.
+        store: folder of finished stages; the same call again takes them from there and computes what is missing.
+        out: folder of the run; default runs/SCENARIO.
+        executor: any `concurrent.futures.Executor` to compute stages on, instead of `resources`.
+        resources: worker processes, a cluster, or devices that share each stage; default one process.
+        progress: say on standard error what is to do, what it costs and what is done.
+        gallery: write pictures of forgotten samples; default: of public data sets only.
+
+    Returns:
+        The run: `report(run)` writes the page, `run.verdicts` and `to_frame(run)` have what came out. A row whose
+        method failed is in `.record.failed` with the reason; the others are finished without it.
+
+    Example:
+        >>> import tempfile
+        >>> tiny = Experiment.create("tiny", methods="gd", seeds=[1], overrides={"train.epochs": 1})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     list(run(tiny, store=f"{folder}/store", out=f"{folder}/tiny").verdicts)
+        ['original', 'gd']
+    """
+    folder = Path(out) if out is not None else RUNS / experiment.scenario.name
+    steps, results = _computed([experiment], folder, Results, store, executor, resources, progress)
+    record = write_run(steps[0], results[0], folder, gallery=gallery)
+    return Run(folder, experiment.scenario.name, record)
+
+
+def run_requests(
+    experiment: Experiment,
+    *,
+    out: Path | str | None = None,
+    gallery: bool | None = None,
+    **options: Any,  # noqa: ANN401 (those of run)
+) -> RequestsRun:
+    """Carry out all requests of an experiment one after the other; write a run for each, and requests.json.
+
+    The options are those of `run`; the folder is runs/SCENARIO-requests by default.
+    """
+    folder = Path(out) if out is not None else RUNS / f"{experiment.scenario.name}-requests"
+    steps, results = _computed(experiment.steps, folder, Requests, **options)
+    return RequestsRun(folder, write_requests(steps, results, folder, gallery=gallery))
+
+
+def plan_lines(
+    experiment: Experiment, *, store: Path | str = STORE, requests: bool = False, resources: Resources | None = None
+) -> list[str]:
+    """Return what `run` (or `run_requests`) would do, without doing it: stages, requests, warnings and work left.
+
+    Nothing is written, no process started. A few steps of each kind of stage are measured to say how long all take.
+
+    >>> plan_lines(Experiment.create("tiny", methods="gd", seeds=[1]), store="no/store")[0]
+    '9 stages: 0 finished, 9 to run'
+    """
+    experiment = _computed_on(experiment, (resources or Resources()).team)
+    steps, plans = _surviving(experiment.steps if requests else [experiment], lambda s: [plan(each) for each in s])
+    todo = outline(plans, store)
+    first, *others = _announced(steps, todo, work_left(steps, store, plans))
+    return [first, *todo.lines, *others]
+
+
+def _computed_on(experiment: Experiment, team: Team) -> Experiment:
+    return experiment.model_copy(update={"compute": team.compute})
+
+
+def _announced(steps: Sequence[Experiment], todo: Outline, work: WorkLeft) -> list[str]:
+    warned = [f"warning: {text}" for text in steps[0].warnings]
+    return [str(todo), *forget_lines(steps), *warned, *([f"work: {work}"] if work.seconds else [])]
+
+
+def _computed(
+    experiments: Sequence[Experiment],
+    folder: Path,
+    kind: type[Stored],
+    store: Path | str = STORE,
+    executor: Executor | None = None,
+    resources: Resources | None = None,
+    progress: bool = False,
+) -> tuple[list[Experiment], list[list[Result]]]:
+    """Return the experiments as they were computed, and their results; of a team, only the leader gets here."""
+    resources, store = resources or Resources(), Path(store)
+    Store(store).refuse_unusable()
+    team = resources.team
+    if not resources.one_process:
+        end_with_the_leader()
+        if "LOCAL_RANK" not in os.environ:
+            with suppress(RowError):  # that row is left out below
+                _plans(experiments)  # what is wrong is said once, before there are other processes to say it too
+    team.launch()
+    steps = [_computed_on(experiment, team) for experiment in experiments]
+    if not team.leads:
+        _surviving(steps, lambda left: run_all(left, store=store, team=team), team)
+        team.end()
+        raise SystemExit(0)
+    steps, plans = _surviving(steps, _plans)
+    todo = outline(plans, store)
+    work = work_left(steps, store, plans)
+    if sum(work.seconds.values()) > resources.most_days * 24 * 3600:
+        text = f"expected work of at most {resources.most_days:g} days, got {work}"
+        raise InputError(f"{text}; lower draws, epochs or seeds, or start it all the same with --yes")
+    one = not resources.side_by_side or (work.short and not steps[0].scenario.audit.until)
+    workers = 1 if one else resources.workers
+    where = nullcontext(executor) if executor else engine(workers, resources.cluster)
+    with where as pool:  # a cluster that cannot be reached is said before anything else
+        claim_folder(folder, kind)
+        for line in _announced(steps, todo, work) if progress else ():
+            say(line)
+        with shown(progress, todo.total) as report:
+
+            def computed(left: list[Experiment]) -> list[list[Result]]:
+                known = plans if left is steps else None
+                return run_all(left, store=store, executor=pool, report=report, plans=known, team=team)
+
+            survivors, results = _surviving(steps, computed, team)
+    team.end()
+    return survivors, results
+
+
+def _plans(steps: Sequence[Experiment]) -> list[list[SeedPlan]]:
+    return [plan(step) for step in steps]
+
+
+def _surviving(
+    steps: list[Experiment], carried_out: Callable[[list[Experiment]], T], team: Team = SINGLE_PROCESS
+) -> tuple[list[Experiment], T]:
+    """Return the experiments without the rows whose methods failed, and what was carried out with them."""
+    while True:
+        try:
+            return steps, carried_out(steps)
+        except RowError as error:
+            left = [step.without(error.label, error.reason) for step in steps]
+            if team.leads:
+                say(f"{error}; {traceback_kept(error)}")
+            steps = left
+
+
+@contextmanager
+def shown(progress: bool, stages: int) -> Iterator[Report | None]:
+    """Yield a reporter of finished stages: a bar on a terminal, plain lines otherwise, on standard error."""
+    if not progress or not sys.stderr.isatty():
+        yield _print_line if progress else None
+        return
+    from rich import progress as bars
+    from rich.console import Console
+
+    counts = (bars.TextColumn("{task.description}", markup=False), bars.BarColumn(), bars.MofNCompleteColumn())
+    columns = (*counts, bars.TimeElapsedColumn(), bars.TimeRemainingColumn())
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=stages)
+        yield lambda stage, done, total: bar.update(task, description=stage.title, completed=done, total=total)
+
+
+def _print_line(stage: Stage, done: int, total: int) -> None:
+    print(f"[{done}/{total}] {stage.title}", file=sys.stderr, flush=True)  # noqa: T201

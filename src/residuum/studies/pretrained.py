@@ -1,0 +1,73 @@
+"""Weights to start from: which file, its hash, and what is known of the samples they have seen."""
+
+import json
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from residuum.auditing import Manifest, read_manifest
+from residuum.core.errors import InputError, warn
+from residuum.core.files import file_sha256
+
+
+class KnownFile(BaseModel):
+    """A file and the SHA-256 of its content: with it in a stage's settings, no other file serves, wherever it lies."""
+
+    model_config = ConfigDict(frozen=True)
+    path: Path = Field(exclude=True)
+    sha256: str
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return the file with the hash of its content now."""
+        try:
+            return cls(path=path.resolve(), sha256=file_sha256(path))
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}; give the path of a file") from error
+
+    def checked_path(self) -> Path:
+        """Return the path, or an error if the file's content is another by now."""
+        if self.read(self.path).sha256 != self.sha256:
+            raise InputError(f"{self.path} has changed since the run was planned; start the run again")
+        return self.path
+
+
+class Pretrained(BaseModel):
+    """The weights that all models start from, and the manifest of the samples that these have seen."""
+
+    model_config = ConfigDict(frozen=True)
+    weights: KnownFile
+    manifest: KnownFile | None
+
+    def ids_seen(self) -> Manifest | None:
+        """Return the manifest, None where there is none."""
+        return None if self.manifest is None else read_manifest(self.manifest.checked_path())
+
+    def seen(self) -> dict[str, Manifest]:
+        """Return what the audit must know of pre-training; warn if nobody says what the weights saw."""
+        if seen := self.ids_seen():
+            return {"pre-training": seen}
+        warn(
+            "the weights to start from have no manifest: whether the reference has seen the forgotten samples in "
+            "pre-training is not known; give one with --manifest"
+        )
+        return {}
+
+
+def find_manifest(weights: Path | None, given: Path | None) -> Path | None:
+    """Return the manifest that was given, or else the one beside the weights: the same name with .json."""
+    if given is not None:
+        if weights is None:
+            raise InputError(f"a manifest says what weights have seen; give them with --init-from beside {given}")
+        KnownFile.read(given)
+        read_manifest(given)
+        return given
+    if weights is None or not (beside := weights.with_suffix(".json")).is_file():
+        return None
+    try:
+        stored = json.loads(beside.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    is_manifest = isinstance(stored, dict) and str(stored.get("schema")).startswith("residuum.manifest/")
+    return beside if is_manifest else None

@@ -1,0 +1,76 @@
+"""What the record of a run says of its probes: the values of each model, and how each row compares with retraining."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from residuum.auditing.probes import FURTHER
+from residuum.auditing.statistics import compare_with_retrained
+from residuum.core.roles import Role
+from residuum.record import Results, WitnessRow, WitnessValues
+from residuum.studies.parsing import build_probe
+
+if TYPE_CHECKING:
+    from residuum.studies.results import Result
+
+RecordedValue = Mapping[str, Any]  # `Value.record`, or what a pack says
+
+
+def with_probes(record: Results, specs: Sequence[str], results: Sequence[Result]) -> Results:
+    """Return the record with the values of each probe by seed, and how each row compares with retrained models."""
+    if not specs:
+        return record
+    by_label = {label: [result for result in results if result.label == label] for label in record.methods}
+    probed = {spec: probe_rows(spec, by_label, record) for spec in specs}
+    rows = {}
+    for label, row in record.methods.items():
+        per_seed = {
+            seed: result.model_copy(
+                update={"witnesses": {s: of[label][0][seed] for s, of in probed.items() if seed in of[label][0]}}
+            )
+            for seed, result in row.per_seed.items()
+        }
+        summary = {spec: of_probe[label][1] for spec, of_probe in probed.items()}
+        rows[label] = row.model_copy(update={"per_seed": per_seed, "witnesses": summary})
+    return record.model_copy(update={"methods": rows})
+
+
+def probe_rows(
+    spec: str, by_label: Mapping[str, Sequence[Result]], record: Results
+) -> dict[str, tuple[dict[str, WitnessValues], WitnessRow]]:
+    """Return for each row the probe's values by seed, and their summary beside retrained models."""
+    probe, samples = build_probe(spec), max(record.scenario.sizes.get("forget", 1), 1)
+    least = 0.5 / samples if probe.stepwise else 0.0
+    ensemble = next((r.ensembles[spec] for of_row in by_label.values() for r in of_row if spec in r.ensembles), {})
+    models = ensemble.get("models", {})
+    per_seed: dict[str, dict[str, RecordedValue]] = {
+        label: models.get(label) or {str(r.seed): r.witnesses[spec] for r in by_label[label] if r.witnesses.get(spec)}
+        for label in by_label
+    }
+    retrained = [*([] if probe.relative else record.rows_of(Role.REFERENCE)), *record.rows_of(Role.CONTROL)]
+    rows = {}
+    for label, values in per_seed.items():
+        others = [value for name in retrained if name != label for value in per_seed[name].values()]
+        others += models.get(FURTHER, {}).values()
+        summary = ensemble.get("rows", {}).get(label) or _summary(list(values.values()), others, least)
+        recorded = {seed: WitnessValues.model_validate(value) for seed, value in values.items()}
+        rows[label] = recorded, WitnessRow.model_validate({"meaning": probe.meaning, **summary})
+    return rows
+
+
+def _summary(values: Sequence[RecordedValue], retrained: Sequence[RecordedValue], least: float) -> dict[str, Any]:
+    """Return the mean over seeds with the outermost ends of the intervals, and the test against retrained models."""
+    numbers = [value["value"] for value in values]
+    if not values or None in numbers:
+        return {"value": None, "note": next((value["note"] for value in values if "note" in value), None)}
+    ends = {
+        name: outermost([value[name] for value in values])
+        for name, outermost in (("low", min), ("high", max))
+        if all(value.get(name) is not None for value in values)
+    }
+    compared = compare_with_retrained(numbers, [value["value"] for value in retrained], least=least)
+    tested = {"p": compared.p, "found": compared.more, "floor": compared.floor, "innocents": compared.retrained}
+    return {"value": float(np.mean(numbers)), **ends, **tested}

@@ -1,0 +1,208 @@
+"""Run the stages of planned experiments on any executor, and gather what they left."""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import closing, contextmanager, nullcontext
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+from residuum.auditing.probes import FURTHER
+from residuum.core.errors import InputError
+from residuum.core.parallel import SINGLE_PROCESS, Team, make_team
+from residuum.data.loaders import loaded_dataset
+from residuum.judging import undecided
+from residuum.studies.experiment import Experiment
+from residuum.studies.planning import Plans, RowError, SeedPlan, all_stages, continued, plan, row_named
+from residuum.studies.results import Result, results_record
+from residuum.studies.stages import GALLERY, MODEL, read_record
+from residuum.studies.store import Stage, Store
+
+Report = Callable[[Stage, int, int], None]
+
+LOOK_EVERY = 5.0  # seconds of waiting after which it is looked whether anybody still works
+# how long kinds of stages take, relative to each other, where the store has not seen one yet
+GUESSES = {"train": 4.0, "audit": 8.0}
+
+
+def run_all(
+    experiments: Sequence[Experiment],
+    *,
+    store: Path | str,
+    executor: Executor | None = None,
+    report: Report | None = None,
+    plans: Plans | None = None,
+    team: Team = SINGLE_PROCESS,
+) -> list[list[Result]]:
+    """Train, unlearn, evaluate and audit, all experiments as one graph; return of each one result per row and seed.
+
+    What they share is computed once: `run_all(experiment.steps, store=...)` carries out a sequence of deletion
+    requests. Finished stages are taken from `store`, so the same call again resumes. `executor` is any
+    `concurrent.futures.Executor`; without one, stages run one after the other in this process. `report` is
+    called with each finished stage, the number done and the number in all. `plans` are those of `plan`, one for each
+    experiment, if made before. The processes of a `team` share each stage; all of them call this function, and the
+    experiments' `compute` is the team's. After each round of audits until the verdict, those go on that it needs.
+    A method that fails is a RowError that names its row.
+    """
+    if other := next((each.compute for each in experiments if each.compute != team.compute), None):
+        raise InputError(f"expected an experiment for {team.compute}, got one for {other}")
+    if executor is not None and team.size > 1:
+        raise InputError("expected an executor or a team, got both: a team runs one stage after the other")
+    rounds = experiments[0].scenario.audit.rounds
+    if plans is None:
+        loaded_dataset.cache_clear()  # the data as they are now
+        plans = [plan(experiment) for experiment in experiments]
+    known, finished = Store(Path(store)), set[str]()
+
+    def computed(plans: Plans) -> list[list[Result]]:
+        stages = [stage for stage in all_stages(plans) if stage.key not in finished]
+        finished.update(stage.key for stage in stages)
+        run_stages(stages, known, executor=executor, report=report, team=team)
+        return [[result for seed_plan in own for result in _gather(seed_plan, known)] for own in plans]
+
+    with known.in_use() if team.leads else nullcontext():
+        results = computed(plans)
+        for draws in rounds[1:]:
+            pairs = zip(experiments, results, strict=True)
+            unfinished = [undecided(results_record(*pair), pair[0].scenario.audit.draws or 0) for pair in pairs]
+            if not draws or not any(unfinished):
+                break
+            plans = [[continued(one, left, draws) for one in own] for own, left in zip(plans, unfinished, strict=True)]
+            results = computed(plans)
+    return results
+
+
+def run_stages(
+    stages: Sequence[Stage],
+    store: Store,
+    *,
+    executor: Executor | None = None,
+    report: Report | None = None,
+    team: Team = SINGLE_PROCESS,
+) -> None:
+    """Compute the stages that the store lacks, parents before children; `report` is called with each."""
+    running = _run_here(stages, store, team) if executor is None else _run_on(executor, stages, store, team)
+    with closing(running) as done:
+        for number, stage in enumerate(done, start=1):
+            if report:
+                report(stage, number, len(stages))
+
+
+def _run_here(stages: Sequence[Stage], store: Store, team: Team) -> Generator[Stage, None, None]:
+    for stage in stages:
+        with _agreed(team), row_named(stage.name):
+            store.compute(stage, team)
+        yield stage
+    team.broadcast(None)  # the others may read what the leader has written
+
+
+@contextmanager
+def _agreed(team: Team) -> Iterator[None]:
+    """Let a row fail in every process of a team if it fails in one: all of them go on without it."""
+    failed = None
+    try:
+        yield
+    except RowError as error:
+        failed = error
+    for label, reason in filter(None, team.gather((failed.label, failed.reason) if failed else None)):
+        raise RowError(label, reason) from failed
+
+
+def _run_on(executor: Executor, stages: Sequence[Stage], store: Store, team: Team) -> Generator[Stage, None, None]:
+    """Give stages whose parents are finished to the executor, those that the most work waits for first; yield them."""
+    store = Store(store.root.absolute())  # workers may have other working folders
+    seconds = store.known_seconds()
+    left = {stage.key: 0.0 if store.has(stage) else seconds.get((stage.kind, stage.name)) for stage in stages}
+    ordered = {stage.key: stage for stage in longest_path_first(stages, left)}
+    parents = {key: {parent.key: parent for parent in stage.parents.values()} for key, stage in ordered.items()}
+    for key in (key for own in parents.values() for key in own.keys() - ordered.keys() if not store.has(own[key])):
+        raise KeyError(key)  # neither planned nor computed in an earlier round: it would be waited for for ever
+    graph = TopologicalSorter({key: own.keys() & ordered.keys() for key, own in parents.items()})
+    graph.prepare()
+    ready: set[str] = set()
+    running: dict[Future[Path], Stage] = {}
+    # a local pool starts what it gets in the order it gets it: one stage more than it has workers keeps all of them
+    # busy and the choice open; a cluster has a scheduler of its own
+    room = getattr(executor, "workers", len(stages)) + 1
+    try:
+        while graph.is_active():
+            ready.update(graph.get_ready())
+            for key in [key for key in ordered if key in ready][: room - len(running)]:
+                running[executor.submit(compute_alone, store, ordered[key], team.compute.precision)] = ordered[key]
+                ready.remove(key)
+            for future in _first_done(running, executor):
+                stage = running.pop(future)
+                with row_named(stage.name):
+                    future.result()
+                graph.done(stage.key)
+                yield stage
+    finally:
+        for future in running:
+            future.cancel()
+
+
+def compute_alone(store: Store, stage: Stage, precision: str) -> Path:
+    """Compute a stage in this process, a worker's, in the precision of the run; return its folder."""
+    team = make_team(None, precision=precision)
+    team.launch()
+    return store.compute(stage, team)
+
+
+def _first_done(running: Iterable[Future[Path]], executor: Executor) -> set[Future[Path]]:
+    """Return what is done as soon as something is; an executor that can be left alone is asked meanwhile."""
+    while not (done := wait(running, LOOK_EVERY, return_when=FIRST_COMPLETED).done):
+        if check := getattr(executor, "check", None):
+            check()
+    return done
+
+
+def longest_path_first(stages: Iterable[Stage], seconds: Mapping[str, float | None]) -> list[Stage]:
+    """Return each stage once, sorted by the time from its start to the end of the longest chain that hangs on it.
+
+    `stages` has parents before children, or not at all; equal ones stay in this order, so that early seeds are finished
+    early.
+    `seconds` says by key how long a stage will take; None where that is not known.
+    """
+    unique = {stage.key: stage for stage in stages}
+    after = dict.fromkeys(unique, 0.0)
+    path = {}
+    for key, stage in reversed(unique.items()):
+        known = seconds[key]
+        path[key] = after[key] + (GUESSES.get(stage.kind, 1.0) if known is None else known)
+        for parent in stage.parents.values():
+            after[parent.key] = max(after.get(parent.key, 0.0), path[key])
+    return sorted(unique.values(), key=lambda stage: -path[stage.key])
+
+
+def _gather(seed_plan: SeedPlan, store: Store) -> Iterable[Result]:
+    audits = {name: read_record(store.folder(stage)) for name, stage in seed_plan.audits.items()}
+    gallery = store.folder(next(iter(seed_plan.audits.values()))) / GALLERY
+    shared = tuple(store.folder(stage) for stage in seed_plan.audits.values())
+    witnesses = {spec: read_record(store.folder(stage))["values"] for spec, stage in seed_plan.probes.items()}
+    ensembles = {spec: read_record(store.folder(stage)) for spec, stage in seed_plan.ensembles.items()}
+    for spec, stages in seed_plan.of_references.items():
+        values = {str(number): read_record(store.folder(stage))["values"] for number, stage in stages.items()}
+        ensembles[spec] = {"models": {FURTHER: {number: found[FURTHER] for number, found in values.items()}}}
+    for label, stage in seed_plan.models.items():
+        made = read_record(store.folder(stage))
+        evaluated = read_record(store.folder(seed_plan.evaluations[label]))
+        yield Result(
+            label=label,
+            seed=seed_plan.seed,
+            metrics=evaluated["metrics"],
+            audits={name: record["audits"][label] for name, record in audits.items()},
+            seconds=made["seconds"],
+            passes=made["passes"],
+            warnings=[*made["warnings"], *evaluated["warnings"]],
+            audit_warnings={name: record["warnings"] for name, record in audits.items()},
+            unchanged=made.get("unchanged", False),
+            model=store.folder(stage) / MODEL,
+            counts={name: store.folder(stage) / "counts" / f"{label}.npz" for name, stage in seed_plan.audits.items()},
+            heldout={
+                name: store.folder(stage) / "heldout" / f"{label}.npz" for name, stage in seed_plan.audits.items()
+            },
+            gallery=gallery if gallery.is_file() else None,
+            notes=made.get("notes", {}),
+            artefacts=(store.folder(stage), store.folder(seed_plan.evaluations[label]), *shared),
+            witnesses={spec: found[label] for spec, found in witnesses.items() if label in found},
+            ensembles=ensembles,
+        )

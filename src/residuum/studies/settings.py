@@ -1,0 +1,300 @@
+"""The settings of a scenario and of its stages: every number that decides a run, with its type and its range."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt
+
+from residuum.auditing import Draws
+from residuum.core.errors import InputError
+from residuum.core.parallel import Compute
+from residuum.core.samples import Splits
+from residuum.data import Dataset, ids_of_ranks, make_splits
+from residuum.data.loaders import current_dataset, loaded_dataset
+from residuum.metrics import Relearning
+from residuum.studies.pretrained import KnownFile, Pretrained
+from residuum.training import Recipe
+
+DEFAULT_PROFILE = "cpu"
+
+
+def _as_list(value: Any) -> Any:  # noqa: ANN401 (whatever the user wrote)
+    return value if isinstance(value, list | tuple | None) else [value]
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
+Radius = Annotated[float, Field(ge=0, le=1e6)]  # of inputs in [0, 1]; squares of larger ones overflow
+Radii = Annotated[list[Radius], BeforeValidator(_as_list)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class Strict(BaseModel):
+    """Settings that never change and have no field but their own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class DataSettings(Strict):
+    """Which data, and how they are cut; everything random about the cut comes from `split_seed`.
+
+    `size` is the side that the images of a folder are scaled to. `train_ranks` (first, last) restricts training and
+    validation to the samples of these ranks within their class, for instance those that pre-training left out.
+    """
+
+    name: str = "digits"
+    size: Annotated[int, Field(ge=1)] | None = None
+    classes: Texts | None = None
+    train_ranks: tuple[int, int] | None = None
+    train_size: Annotated[int, Field(ge=2)] | None = None
+    validation_size: Annotated[int, Field(ge=0)] = 0
+    test_size: Annotated[int, Field(ge=1)] | None = None
+    split_seed: Seed = 7
+
+
+class ForgetSettings(Strict):
+    """What is forgotten: a class or a fraction of it, a random fraction, or a list of ids."""
+
+    forget_class: str | StrictInt | None = None
+    forget_fraction: float | None = None
+    forget_ids: Texts | None = None
+
+
+class ModelSettings(Strict):
+    """Which network."""
+
+    name: str = "cnn"
+    width: Annotated[int, Field(ge=1, le=2**20)] | None = None
+
+
+class AuditSettings(Strict):
+    """Perturbations as NAME[:key=value...], radii by name, and how many draws of each sample are made.
+
+    Either `draws` at every radius, or as many (at most `max_draws`) as bring every interval of r to +-`half_width`.
+    With `until` "verdict" the draws are made in rounds, and rows and radii stop where more could not change a verdict.
+    """
+
+    perturbations: Texts = ("gaussian",)
+    taus: dict[str, Radii] = {}
+    draws: Annotated[int, Field(ge=1, lt=2**31)] | None = 100  # counts are int32
+    half_width: Annotated[float, Field(gt=0)] | None = None
+    max_draws: Annotated[int, Field(ge=1, lt=2**31)] = 1000
+    until: Literal["verdict"] | None = None
+    crafted_on: Literal["unlearned", "reference"] = "unlearned"
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+
+    def radii(self, spec: str) -> list[float]:
+        """Return the radii of a perturbation: those given for the text itself, else for its name."""
+        return self.taus.get(spec) or self.taus.get(spec.partition(":")[0], [])
+
+    def budget(self, first: int = 0) -> Draws:
+        """Return the draws of each sample at each radius, from the first on."""
+        return Draws(self.draws, self.half_width, self.max_draws, first)
+
+    def of_one(self, spec: str) -> Self:
+        """Return the settings of one perturbation's audit in its first round, which the others do not concern."""
+        return self.model_copy(
+            update={"perturbations": (spec,), "taus": {spec: self.radii(spec)}, "draws": self.rounds[0], "until": None}
+        )
+
+    @property
+    def search_radii(self) -> tuple[float, ...]:
+        """The radii above 0 of searches in the l-infinity ball: PGD's, or else FGSM's."""
+        known = self.radii("pgd") or self.radii("fgsm")
+        return tuple(tau for tau in known if tau > 0)
+
+    @property
+    def rounds(self) -> list[int | None]:
+        """The draws after each round: an eighth, a quarter, half and all of them, or all at once.
+
+        >>> AuditSettings(until="verdict").rounds, AuditSettings().rounds
+        ([13, 25, 50, 100], [100])
+        """
+        if self.until is None or self.draws is None:
+            return [self.draws]
+        return list(dict.fromkeys(-(-self.draws // part) for part in (8, 4, 2, 1)))
+
+
+class Scenario(Strict):
+    """A data set, a deletion request, a network, and how everything is trained, unlearned and audited.
+
+    `earlier` are requests that were unlearned before `forget`, in order; each method goes on from its own last result.
+    `retrain_epochs` are those of re-train and controls if they differ from the original's. `pretrained_on` names the
+    data of the weights that every model should start from, where the settings are meant for such weights. `left_open`
+    lists, by method ("train" for the models trained, "relearn" and "audit" for these measurements), the fields for
+    which the publication a profile follows gives no value. `measures` are probes and the user's own;
+    `references` are innocent models, re-trained like the reference, that all rows and seeds are compared with.
+    """
+
+    name: str
+    profile: str = DEFAULT_PROFILE
+    description: str = ""
+    data: DataSettings
+    forget: ForgetSettings
+    earlier: list[ForgetSettings] = []
+    model: ModelSettings
+    train: Recipe
+    retrain_epochs: Annotated[int, Field(ge=1)] | None = None
+    pretrained_on: str | None = None
+    relearn: Relearning = Relearning()
+    audit: AuditSettings = AuditSettings()
+    methods: dict[str, dict[str, Any]] = {}
+    left_open: dict[str, list[str]] = {}
+    rows: Texts = ()
+    seeds: Annotated[list[Seed], BeforeValidator(_as_list)] = [131, 42, 7]
+    controls: Annotated[int, Field(ge=1, le=100)] = 1
+    measures: Texts = ()
+    references: Annotated[int, Field(ge=0, le=10_000)] = 0
+    accept_reference: bool = False
+    threads: Annotated[int, Field(ge=1, le=256)] = 1
+
+    @property
+    def requests(self) -> tuple[ForgetSettings, ...]:
+        """All requests in order; the last is the one to unlearn."""
+        return (*self.earlier, self.forget)
+
+    def training(self, role: str) -> Recipe:
+        """Return the recipe of original, re-train or a control."""
+        if role == "original" or self.retrain_epochs is None:
+            return self.train
+        return replace(self.train, epochs=self.retrain_epochs)
+
+    def after(self, requests: Sequence[ForgetSettings]) -> Self:
+        """Return the same scenario for these requests, the last of which is the one to unlearn."""
+        return self.model_copy(update={"earlier": list(requests[:-1]), "forget": requests[-1]})
+
+
+class StageSettings(Strict):
+    """What every stage must know: the data by their fingerprint, the requests in order, and what it is computed with.
+
+    `name` is what it works on, whatever the seed: a role, a row or a perturbation. `plugins` are what the process that
+    computes it must add to its tables.
+    """
+
+    kind: ClassVar[str]
+    name: str
+    data: DataSettings
+    fingerprint: str
+    root: Path | None = Field(default=None, exclude=True)
+    requests: tuple[ForgetSettings, ...]
+    seed: int
+    threads: int = 1
+    compute: Compute = Compute()
+    plugins: tuple[tuple[str, str], ...] = Field(default=(), exclude=True)
+
+    def content(self) -> dict[str, Any]:
+        """Return what a result depends on as plain values: not where files lie, for which their hashes stand.
+
+        A request's class is a text: 8 and "8" are the same class, so that they share their stages.
+        """
+        content = self.model_dump(mode="json", exclude={"data": {"name"}})
+        for request in content["requests"]:
+            request["forget_class"] = None if request["forget_class"] is None else str(request["forget_class"])
+        return content
+
+    def dataset(self) -> Dataset:
+        """Return the data set as it is now, whether or not it is the one that was planned with."""
+        return current_dataset(self.data.name, self.root, self.data.size)
+
+    def splits(self, *, combined: bool = True) -> Splits:
+        """Return the splits of all requests together, or of the last one alone."""
+        if self.dataset().fingerprint != self.fingerprint:  # of an earlier run in this process
+            loaded_dataset.cache_clear()
+        if (dataset := self.dataset()).fingerprint != self.fingerprint:  # written to, or another machine's
+            name = self.data.name
+            raise InputError(f"data set {name} is not the one the run was planned with; put it back or start again")
+        return split_data(dataset, self.data, self.requests, combined=combined)
+
+
+class TrainSettings(StageSettings):
+    """Train the model of one role from fresh weights, or from those of `init_from`."""
+
+    kind = "train"
+    model: ModelSettings
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    init_from: KnownFile | None
+    recipe: Recipe
+
+
+class UnlearnSettings(StageSettings):
+    """Unlearn the last request with one method; `recipe` is the original's."""
+
+    kind = "unlearn"
+    method: str
+    settings: dict[str, Any]
+    recipe: Recipe
+    pretrained: Pretrained | None
+
+
+class EvaluateSettings(StageSettings):
+    """Measure one model; `relearn` is None where re-learn time is not defined."""
+
+    kind = "evaluate"
+    relearn: Relearning | None
+
+
+class AuditStageSettings(StageSettings):
+    """Audit all models of one seed under one perturbation, the stage's name.
+
+    A further round makes `audit.draws` more, from `first_draw` on, of all rows but those that are `decided`.
+    """
+
+    kind = "audit"
+    labels: tuple[str, ...]
+    audit: AuditSettings
+    first_draw: int = 0
+    decided: tuple[str, ...] = ()
+    pretrained: Pretrained | None
+
+
+class ScoreSettings(StageSettings):
+    """Show one model perturbed copies of the forgotten samples, without any reference.
+
+    With `level` it is shown held-out samples of unaffected classes, too.
+    """
+
+    kind = "score"
+    perturbation: str
+    taus: tuple[float, ...]
+    draws: int
+    level: bool
+
+
+class MarginsSettings(StageSettings):
+    """Take the margins of one model on forgotten, held-out, retained and validation samples."""
+
+    kind = "margins"
+
+
+class ProbeSettings(StageSettings):
+    """Measure the models of one seed, by `labels`, with one probe, the stage's name.
+
+    `perturbation` is the one whose bounds the data have.
+    """
+
+    kind = "probe"
+    labels: tuple[str, ...]
+    radii: tuple[float, ...]
+    perturbation: str
+
+
+class EnsembleSettings(StageSettings):
+    """Measure all rows and seeds together with a probe that reads margins; the parents are SEED/LABEL."""
+
+    kind = "ensemble"
+    retrained: tuple[str, ...]
+
+
+@lru_cache(maxsize=2)
+def split_data(
+    dataset: Dataset, data: DataSettings, requests: tuple[ForgetSettings, ...], *, combined: bool = True
+) -> Splits:
+    """Return the splits that these settings describe: of all requests together, or of the last one alone."""
+    *earlier, forget = (request.model_dump() for request in requests)
+    cuts = data.model_dump(include={"classes", "train_size", "validation_size", "test_size"})
+    cuts["train_ids"] = None if data.train_ranks is None else ids_of_ranks(dataset.train, *data.train_ranks)
+    together = combined or not earlier
+    return make_splits(dataset, **forget, earlier=earlier, cumulative=together, **cuts, seed=data.split_seed)

@@ -1,0 +1,283 @@
+"""Where stages leave their artefacts: a folder per content key, hashed, written aside, renamed, never edited."""
+
+import errno
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from filelock import FileLock, Timeout
+
+from residuum.core.console import say
+from residuum.core.errors import InputError, warn
+from residuum.core.files import ASIDE, acquired, clear_aside, remove, write_whole
+from residuum.core.parallel import SINGLE_PROCESS, Team
+from residuum.core.registry import add_plugins
+from residuum.data.loaders import all_ids, refuse_changed_files
+from residuum.studies import scratch
+from residuum.studies.manifest import MANIFEST, Manifest, broken_artefacts, key_of
+from residuum.studies.settings import StageSettings
+from residuum.studies.stages import SCRATCH, STAGES, code_of, read_record
+
+VERSION = 1
+WRITING = ".writing-"
+MARK, LOG = "store.json", "log.txt"
+LOCKS = "locks"
+EXCLUSIVE = "alone"  # the lock of whoever removes what is finished
+RUN = "run-"  # begins the names of the locks of runs under way
+UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG)
+FINISHED, TO_DO = "finished", "to do"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A node of the plan: settings, whose class says which function, and the stages that come before it."""
+
+    settings: StageSettings
+    parents: Mapping[str, "Stage"] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """What is done: train, unlearn, evaluate, audit and so on."""
+        return self.settings.kind
+
+    @property
+    def name(self) -> str:
+        """What it works on, whatever the seed: a role, a row or a perturbation."""
+        return self.settings.name
+
+    @cached_property
+    def key(self) -> str:
+        """Hash of everything the result depends on: settings, data, parents, code and library versions."""
+        return key_of(self.content)
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """What the key is the hash of."""
+        return {
+            "kind": self.kind,
+            "settings": (settings := self.settings.content()),
+            "parents": {name: parent.key for name, parent in self.parents.items()},
+            "code": code_of(settings),
+        }
+
+    @property
+    def title(self) -> str:
+        """What a person calls this stage."""
+        number = len(self.settings.requests)
+        which = f", request {number}" if number > 1 else ""
+        return f"{self.kind} {self.name} (seed {self.settings.seed}{which})"
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder of finished stages that any number of runs may share."""
+
+    root: Path
+
+    def folder(self, stage: Stage) -> Path:
+        """Return where the stage's artefacts are, or will be."""
+        return self.root / stage.kind / stage.key
+
+    def has(self, stage: Stage) -> bool:
+        """Tell whether the stage is finished; whether its artefacts are sound is looked at when they are used."""
+        return (self.folder(stage) / MANIFEST).is_file()
+
+    def compute(self, stage: Stage, team: Team = SINGLE_PROCESS) -> Path:
+        """Run the stage unless it is finished and sound, and return its folder.
+
+        The lock is the operating system's and belongs to this key only: a second run waits for the first and finds its
+        artefacts, and a killed run leaves no lock behind. Of a team, the leader looks and writes, the others are told;
+        each saves how far its own share is.
+        """
+        add_plugins(stage.settings.plugins)  # a worker process knows only its own
+        target = self.folder(stage)
+        if not team.leads:
+            if team.broadcast(FINISHED) == TO_DO:
+                with tempfile.TemporaryDirectory() as folder:  # for this process's share, which nobody needs
+                    self._call(stage, Path(folder), team)
+            return target
+        with _clear_errors(self.root):
+            self.prepare()
+            with acquired(self.lock(stage.key), f"another run that computes {stage.title}"):
+                if self.has(stage):
+                    if not (broken := broken_artefacts(target)):
+                        team.broadcast(FINISHED)
+                        return target
+                    _report_broken(target, broken)
+                    shutil.rmtree(target)
+                team.broadcast(TO_DO)
+                self._run(stage, target, team)
+        return target
+
+    def _call(self, stage: Stage, folder: Path, team: Team) -> None:
+        if team.size > 1:
+            team.log = lambda share: self._log("shared", stage, f": rank {team.rank} of {team.size} has {share}")
+        parents = {name: self.folder(parent) for name, parent in stage.parents.items()}
+        dataset = stage.settings.dataset()
+        STAGES[stage.kind](stage.settings, {SCRATCH: self._scratch(stage), **parents}, folder, team)
+        refuse_changed_files(dataset)
+
+    def _scratch(self, stage: Stage) -> Path:
+        return self.root / scratch.FOLDER / stage.key
+
+    def known_seconds(self) -> dict[tuple[str, str], float]:
+        """Return how long the newest finished stage of each kind and name took."""
+        manifests = [path for kind in STAGES for path in (self.root / kind).glob(f"[!.]*/{MANIFEST}")]
+        newest_last = sorted(manifests, key=lambda path: path.stat().st_mtime if path.exists() else 0.0)
+        return dict(found for path in newest_last if (found := _seconds_of(path.parent)))
+
+    def _run(self, stage: Stage, target: Path, team: Team) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        aside = target.parent / f"{WRITING}{stage.key}-{uuid4().hex}"
+        aside.mkdir()  # by the umask, which mkdtemp ignores: others may share the store
+        unfinished = self._scratch(stage)
+        unfinished.mkdir(parents=True, exist_ok=True)
+        self._log("started", stage)
+        try:
+            scratch.write_ids(unfinished, all_ids(stage.settings.dataset()))
+            self._call(stage, aside, team)
+            Manifest.describe(aside, stage.content, title=stage.title, name=stage.name).write(aside)
+            if target.exists():  # without a manifest: nothing that was finished
+                remove(target.rename(self.root / f"{ASIDE}{uuid4().hex}"))
+            os.rename(aside, target)
+            self._log("finished", stage)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+            if self.has(stage) or not scratch.has_checkpoint(unfinished):
+                shutil.rmtree(unfinished, ignore_errors=True)
+
+    def _log(self, event: str, stage: Stage, details: str = "") -> None:
+        """Append one line to the store's log; what was computed when, and by which process, can be read there."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        with (self.root / LOG).open("a", encoding="utf-8") as log:
+            log.write(f"{now} {os.getpid()} {event} {stage.key} {stage.title}{details}\n")
+
+    def lock(self, key: str) -> FileLock:
+        """Return the lock of one key."""
+        return FileLock(self.root / LOCKS / key)
+
+    def busy(self, key: str) -> bool:
+        """Tell whether some run is working on this key now."""
+        if not (self.root / LOCKS / key).is_file():
+            return False
+        try:
+            with self.lock(key).acquire(blocking=False):
+                return False
+        except Timeout:
+            return True
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Hold off `alone` while a run is under way, between its stages too; wait for one that has begun."""
+        with _clear_errors(self.root):
+            self.prepare()
+            mine = self.lock(f"{RUN}{uuid4().hex}")
+            with acquired(self.lock(EXCLUSIVE), f"a command that cleans the store {self.root}"):
+                mine.acquire()
+        try:
+            yield
+        finally:
+            mine.release()
+            Path(mine.lock_file).unlink(missing_ok=True)
+
+    @contextmanager
+    def alone(self, *, stages: bool = False) -> Iterator[None]:
+        """Keep other cleaners and new runs away; a run that is under way is an error, for it could use what is removed.
+
+        With `stages`, single stages that are computed now are none.
+        """
+        if not any((self.root / name).exists() for name in (MARK, *STAGES)):
+            raise InputError(f"expected a store, got {self.root}, which holds no stages; name it with --store")
+        with _clear_errors(self.root):
+            self.prepare()
+            try:
+                mine = self.lock(EXCLUSIVE).acquire(blocking=False)
+            except Timeout:
+                raise InputError(f"another command is cleaning the store {self.root}; wait for its end") from None
+            with mine:
+                self._refuse_runs((self.root / LOCKS).glob(f"{RUN}*" if stages else "*"))
+                yield
+
+    def _refuse_runs(self, locks: Iterable[Path]) -> None:
+        if any(self.busy(path.name) for path in locks if path.name != EXCLUSIVE):
+            raise InputError(f"a run is using the store {self.root}; wait for its end or stop it, then try again")
+
+    def remove(self, folders: Sequence[Path]) -> None:
+        """Remove folders one after the other, each renamed away first; also what an earlier call did not finish."""
+        clear_aside(self.root)
+        for folder in folders:
+            remove(folder.rename(self.root / f"{ASIDE}{uuid4().hex}"))
+
+    def prepare(self) -> None:
+        """Create the store's folders, unless it has to be refused."""
+        self.refuse_unusable()
+        (self.root / LOCKS).mkdir(parents=True, exist_ok=True)
+        if not (self.root / MARK).is_file():
+            write_whole(self.root / MARK, json.dumps({"version": VERSION}))
+
+    def refuse_unusable(self) -> None:
+        """Refuse what is no folder, or what a newer version of Residuum wrote; write nothing."""
+        with _clear_errors(self.root):
+            place = next(path for path in (self.root.absolute(), *self.root.absolute().parents) if path.exists())
+            if not place.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, f"{place} is no folder")
+            found = _version(self.root / MARK) if (self.root / MARK).exists() else VERSION
+        if found > VERSION:
+            text = f"the store {self.root} has version {found}, this Residuum knows {VERSION}"
+            raise InputError(f"{text}; update Residuum or choose another folder with --store")
+
+
+def _version(mark: Path) -> int:
+    try:
+        found = json.loads(mark.read_text(encoding="utf-8")) if mark.is_file() else None
+    except (ValueError, RecursionError):
+        found = None
+    version = found.get("version") if isinstance(found, dict) else None
+    if isinstance(version, int) and not isinstance(version, bool):
+        return version
+    text = f'{mark}: expected {{"version": {VERSION}}}, got something else'
+    raise InputError(f"{text}; if the folder is a store of yours, remove the file, else choose another with --store")
+
+
+def _seconds_of(folder: Path) -> tuple[tuple[str, str], float] | None:
+    """Return kind, name and seconds of a finished stage; None where they cannot be read (its user will complain)."""
+    try:
+        name = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["name"]
+        return (folder.parent.name, str(name)), float(read_record(folder)["seconds"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _report_broken(folder: Path, broken: list[str]) -> None:
+    text = f"{folder}: {', '.join(broken)} is not what was written; the stage is computed again"
+    say(text)  # workers have no other way to say it at once
+    warn(text, stacklevel=3)
+
+
+@contextmanager
+def _clear_errors(root: Path) -> Iterator[None]:
+    """Turn a full disk and a folder that cannot be written into one clear line."""
+    try:
+        yield
+    except (OSError, InputError) as error:
+        # who writes a file may have put it in words already, but knows nothing of the store
+        reason = error if isinstance(error, OSError) else error.__context__
+        code = reason.errno if isinstance(reason, OSError) else None
+        if code in (errno.ENOSPC, errno.EDQUOT):
+            text = f"no space left for the store {root}; free some, or choose another with --store"
+        elif isinstance(error, OSError) and code in UNWRITABLE:
+            text = f"cannot write to the store {root}: {error.strerror}; choose another with --store"
+        elif code == errno.ENOENT and not (root / MARK).exists():
+            text = f"the store {root} was removed while it was in use; give the command again"
+        else:
+            raise
+        raise InputError(text) from error

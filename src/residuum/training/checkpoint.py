@@ -1,0 +1,86 @@
+"""A file that says how far a long computation is, so that a stopped one goes on from there."""
+
+import io
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from residuum.core.files import write_whole
+from residuum.models.weights import refuse_unsafe_torch
+
+Generators = Mapping[str, torch.Generator]
+State = dict[str, Any]  # of tensors, numbers, names, and lists and dicts of them
+
+
+@dataclass
+class Checkpoint:
+    """A file with the state of a computation, written at most once in `every` seconds.
+
+    `before` are the seconds that the computation had taken when the restored state was saved.
+    """
+
+    path: Path
+    every: float = 60.0
+    before: float = field(default=0.0, init=False)
+    _begun: float = field(default_factory=time.monotonic, init=False)
+    _saved: float = field(default_factory=time.monotonic, init=False)
+
+    def save(self, state: Callable[[], State]) -> None:
+        """Write the state, unless the last one is young."""
+        now = time.monotonic()
+        if now - self._saved < self.every:
+            return
+        content = io.BytesIO()
+        torch.save(state() | {"seconds": self.before + now - self._begun}, content)
+        self._write(content.getbuffer())  # torch's own writer does not say that a disk is full
+        self._saved = time.monotonic()
+
+    def restore(self) -> State | None:
+        """Return the state that was saved last; None without one."""
+        if (path := self._newest()) is None:
+            return None
+        refuse_unsafe_torch(path)
+        state: State = torch.load(path, weights_only=True)
+        self.before = state.pop("seconds")
+        return state
+
+    def _write(self, content: memoryview) -> None:
+        write_whole(self.path, content)
+
+    def _newest(self) -> Path | None:
+        return self.path if self.path.is_file() else None
+
+
+class Position(NamedTuple):
+    """Where a training stands: epochs finished, steps done, single-sample passes made."""
+
+    epoch: int = 0
+    steps: int = 0
+    passes: int = 0
+
+
+def training_state(position: Position, model: nn.Module, optimiser: Optimizer, generators: Generators) -> State:
+    """Return all that a training needs to go on."""
+    return {
+        "position": tuple(position),
+        "model": model.state_dict(),
+        "optimiser": optimiser.state_dict(),
+        "generators": {name: generator.get_state() for name, generator in generators.items()},
+    }
+
+
+def resume_training(state: State | None, model: nn.Module, optimiser: Optimizer, generators: Generators) -> Position:
+    """Put everything back as it was saved and return where that is; without a state, the beginning."""
+    if state is None:
+        return Position()
+    model.load_state_dict(state["model"])
+    optimiser.load_state_dict(state["optimiser"])
+    for name, generator in generators.items():
+        generator.set_state(state["generators"][name])
+    return Position(*state["position"])

@@ -1,0 +1,300 @@
+"""The one gradient loop: original, re-train, control and every gradient method go through `fit`."""
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import repeat
+from typing import Annotated, Any, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW, Optimizer
+
+from residuum.core.errors import DivergedError, InputError
+from residuum.core.parallel import SINGLE_PROCESS, Team
+from residuum.core.samples import Samples
+from residuum.core.seeds import child_seed, generator
+from residuum.models import device_of, module_flags, private_copy
+from residuum.training.checkpoint import Checkpoint, Position, resume_training, training_state
+from residuum.training.minibatches import Batch, MiniBatches
+
+Progress = Callable[[int, int], None]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Epochs = Annotated[int, Field(ge=0, le=1_000_000)]
+STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+
+class PlainSGD(SGD):
+    """torch's SGD, entered past the gates for torch.compile: they load a compiler, longer than many trainings take."""
+
+    add_param_group = inspect.unwrap(SGD.add_param_group)
+    zero_grad = inspect.unwrap(SGD.zero_grad)
+    step = torch.no_grad()(inspect.unwrap(SGD.step))
+
+
+class PlainAdamW(AdamW):
+    """torch's AdamW, entered as `PlainSGD` is."""
+
+    add_param_group = inspect.unwrap(AdamW.add_param_group)
+    zero_grad = inspect.unwrap(AdamW.zero_grad)
+    step = torch.no_grad()(inspect.unwrap(AdamW.step))
+
+
+Loss = Callable[[nn.Module, Batch, Batch | None, torch.Generator], Tensor]
+
+
+class TrainingPhase(NamedTuple):
+    """One pass over `main_stream`, with a batch of the cycled `paired_stream` next to each of its batches."""
+
+    loss: Loss
+    main_stream: str = "retain"
+    paired_stream: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Recipe:
+    """How to descend: w <- w - lr * (clipped gradient + weight_decay * w), with momentum, for some epochs.
+
+    `optimiser="adamw"` takes AdamW's steps instead, with its decoupled weight decay; `momentum` is its beta_1.
+    `schedule="cosine"` gives lr * (1 + cos(pi * epoch / schedule_epochs)) / 2, changed once per epoch
+    (`schedule_epochs=None`: over the whole training). `bn_mode="eval"` freezes batch-norm statistics.
+    `drop_last` leaves an incomplete last batch out: of a few samples, it spoils statistics and steps of batch-norm.
+    `sigma` adds noise xi ~ N(0, I) to every step: `noise="grad"` moves the weights by lr * sigma * xi,
+    `noise="langevin"` by sqrt(2 * lr) * sigma * xi, after momentum, which would amplify it up to
+    1 / (1 - momentum) times.
+
+    >>> Recipe(lr=0.1, epochs=4, schedule="cosine").rate(2)
+    0.05
+    """
+
+    epochs: Epochs = 10
+    lr: NonNegative = 0.01
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: NonNegative = 0.0
+    batch_size: Annotated[int, Field(ge=1)] = 128
+    drop_last: bool = False
+    schedule: Literal["constant", "cosine"] = "constant"
+    schedule_epochs: Annotated[int, Field(ge=1)] | None = None
+    clip: Positive | None = None
+    bn_mode: Literal["train", "eval"] = "train"
+    max_iters: Annotated[int, Field(ge=0)] | None = None
+    augment: bool = False
+    sigma: NonNegative = 0.0
+    noise: Literal["grad", "langevin"] = "grad"
+    optimiser: Literal["sgd", "adamw"] = "sgd"
+
+    def optimiser_of(self, weights: Sequence[Tensor]) -> Optimizer:
+        """Return the optimiser of these weights."""
+        if self.optimiser == "adamw":
+            betas = (self.momentum, 0.999)
+            return PlainAdamW(weights, lr=self.lr, betas=betas, weight_decay=self.weight_decay)
+        return PlainSGD(weights, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
+
+    def rate(self, epoch: int) -> float:
+        """Return the learning rate of an epoch, counted from 0."""
+        if self.schedule == "constant":
+            return self.lr
+        horizon = self.schedule_epochs or max(self.epochs, 1)
+        return self.lr * (1 + math.cos(math.pi * epoch / horizon)) / 2
+
+
+def cross_entropy(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
+    """Return the mean cross-entropy of the main batch: the loss of plain training."""
+    return F.cross_entropy(model(batch.x), batch.y)
+
+
+def train(
+    model: nn.Module, samples: Samples, recipe: Recipe, *, seed: int, progress: Progress | None = None
+) -> nn.Module:
+    """Return a copy of the model trained on the samples: argmin_w mean_i CE(h_w(x_i), y_i).
+
+    >>> from residuum.models import build_model
+    >>> points = Samples(torch.tensor([[0.1], [0.9]]), torch.tensor([0, 1]), ("a", "b"))
+    >>> start = build_model("logistic", (1,), 2, seed=0)
+    >>> end = train(start, points, Recipe(epochs=50, lr=0.5), seed=1)
+    >>> end(points.x).argmax(1).tolist()
+    [0, 1]
+    """
+    trained = private_copy(model)
+    fit(trained, {"train": samples}, recipe, [TrainingPhase(cross_entropy, "train")], seed=seed, progress=progress)
+    return trained
+
+
+def fit(
+    model: nn.Module,
+    streams: Mapping[str, Samples],
+    recipe: Recipe,
+    phases: Sequence[TrainingPhase] | Callable[[int], Sequence[TrainingPhase]],
+    *,
+    seed: int,
+    noise_seed: int | None = None,
+    batch_sizes: Mapping[str, int] | None = None,
+    frozen: Iterable[nn.Module] = (),
+    progress: Progress | None = None,
+    after_step: Callable[[nn.Module], None] = lambda model: None,
+    stop_after_epoch: Callable[[int], bool] | None = None,
+    checkpoint: Checkpoint | None = None,
+    team: Team = SINGLE_PROCESS,
+    rate: Callable[[int], float] | None = None,
+) -> int:
+    """Train `model` in place and return the number of single-sample forward-backward passes.
+
+    Args:
+        model: The model to train. Parameters with `requires_grad=False` are left alone.
+        streams: Samples by the names that phases use. Each stream has its own order, fixed by `seed` and its name, so
+            two methods that read the same stream see the same batches whatever else they read.
+        recipe: Epochs, learning rate and all other settings of the descent.
+        phases: What is done in an epoch, one phase after the other, or a function of the epoch that says it.
+        seed: Seed of orders and crops.
+        noise_seed: Seed of injected noise and of chance within the losses (default: a child of `seed`).
+        batch_sizes: Batch sizes of streams that do not have the recipe's.
+        frozen: Modules that keep their batch-norm statistics.
+        progress: Called with steps done and steps to do.
+        after_step: Called with the model after each step, for instance to put weights back that must not move.
+        stop_after_epoch: Called with each finished epoch, counted from 0; True ends the training.
+        checkpoint: Saves the training after epochs and resumes it; for phases with one stream each.
+        team: Processes that compute a shard of every batch each. Gradients are averaged before every step, so that
+            the steps are those of one process up to rounding. Batch-norm is the exception: it normalises by the
+            process's own rows, and its running statistics are averaged after every epoch. Chance within a loss
+            differs between the processes.
+        rate: The learning rate of an epoch, counted from 0 (default: the recipe's).
+    """
+    rate = rate or recipe.rate
+    phases_of = phases if callable(phases) else lambda epoch: phases
+    sizes = dict.fromkeys(streams, recipe.batch_size) | dict(batch_sizes or {})
+    options: dict[str, Any] = {"augment": recipe.augment, "seed": seed, "device": device_of(model), "team": team}
+    options["drop_last"] = recipe.drop_last
+    batches = {name: MiniBatches(name, part, sizes[name], **options) for name, part in streams.items()}
+    noise_seed = child_seed(seed, "noise") if noise_seed is None else noise_seed
+    noise = generator(noise_seed)
+    loss_noise = noise if team.size == 1 else generator(child_seed(noise_seed, f"rank {team.rank}"))
+    weights = [p for p in model.parameters() if p.requires_grad]
+    optimiser = recipe.optimiser_of(weights)
+    steps = sum(batches[phase.main_stream].count for epoch in range(recipe.epochs) for phase in phases_of(epoch))
+    total = steps if recipe.max_iters is None else min(steps, recipe.max_iters)
+    generators = {"noise": noise}
+    generators |= {f"{name}/{key}": g for name, stream in batches.items() for key, g in stream.generators.items()}
+    state = checkpoint.restore() if checkpoint else None
+    start = resume_training(state, model, optimiser, generators)
+    done = start.steps
+    with module_flags(model), counting_passes(model) as passes, generators_kept(device_of(model)) as reseed:
+        passes[0] = start.passes
+        for epoch in range(start.epoch, recipe.epochs):
+            reseed(child_seed(seed, f"dropout/{epoch}"))  # layers of the user's draw from torch's generators
+            for group in optimiser.param_groups:
+                group["lr"] = rate(epoch)
+            for phase in phases_of(epoch):
+                cycled = batches[phase.paired_stream].cycled if phase.paired_stream else repeat(None)
+                for batch, paired in zip(batches[phase.main_stream].one_pass(), cycled, strict=False):
+                    if done >= total:
+                        break
+                    model.train(recipe.bn_mode == "train")
+                    for module in frozen:
+                        module.eval()
+                    with team.autocast(), _batch_norm_advised():
+                        loss = phase.loss(model, batch, paired, loss_noise)
+                    _step(optimiser, loss, recipe, noise, team, where=f"epoch {epoch + 1}")
+                    after_step(model)
+                    done += 1
+                    if progress:
+                        progress(done, total)
+            team.average([buffer for buffer in model.buffers() if buffer.is_floating_point()])
+            if checkpoint and team.leads:
+                position = Position(epoch + 1, done, passes[0])
+                checkpoint.save(partial(training_state, position, model, optimiser, generators))
+            if stop_after_epoch and stop_after_epoch(epoch):
+                break
+    optimiser.zero_grad(set_to_none=True)
+    return int(team.all_reduce_sum(torch.tensor(passes[0])))
+
+
+@contextmanager
+def _batch_norm_advised() -> Iterator[None]:
+    """Say what to do where a last batch of one sample is too small for batch-norm."""
+    try:
+        yield
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        hint = "give drop_last=true, another batch_size, or bn_mode=eval"
+        raise InputError(f"batch-norm cannot learn from a batch of one sample, such as the last one; {hint}") from error
+
+
+def _step(optimiser: Optimizer, loss: Tensor, recipe: Recipe, noise: torch.Generator, team: Team, where: str) -> None:
+    optimiser.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    value = _mean_loss(loss, optimiser, team)
+    if not math.isfinite(value):
+        raise DivergedError(f"expected a finite loss, got {value} in {where}; lower lr or set clip")
+    weights = [p for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
+    if recipe.clip is not None:
+        torch.nn.utils.clip_grad_norm_(weights, recipe.clip)
+    rate = optimiser.param_groups[0]["lr"]
+    scale = recipe.sigma * (math.sqrt(2 / rate) if recipe.noise == "langevin" and rate else 1.0)
+    kicks = [torch.randn(p.shape, generator=noise, dtype=p.dtype).to(p.device) for p in weights] if scale else []
+    optimiser.step()
+    with torch.no_grad():
+        for p, xi in zip(weights, kicks, strict=False):
+            p.add_(xi, alpha=-rate * scale)
+
+
+def _mean_loss(loss: Tensor, optimiser: Optimizer, team: Team) -> float:
+    """Average gradients over the processes and return the mean loss; a loss may call, and attack, the model often."""
+    if team.size == 1:
+        return loss.item()
+    weights = [p for group in optimiser.param_groups for p in group["params"]]
+    known = torch.tensor([float(p.grad is not None) for p in weights], device=loss.device)
+    value = loss.detach().float().clone()
+    for p in weights:
+        p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+    team.average([value, known, *(p.grad for p in weights)])
+    for p, share in zip(weights, known.tolist(), strict=True):
+        p.grad = p.grad if share else None
+    return value.item()
+
+
+@contextmanager
+def generators_kept(device: torch.device) -> Iterator[Callable[[int], None]]:
+    """Give a function that seeds torch's generators of the CPU and of the device, and restore both on exit.
+
+    `torch.manual_seed` would seed those of all other devices, too.
+    """
+    mps = torch.mps.get_rng_state() if device.type == "mps" else None
+
+    def reseed(seed: int) -> None:
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        elif mps is not None:
+            torch.mps.manual_seed(seed)
+
+    try:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            yield reseed
+    finally:
+        if mps is not None:
+            torch.mps.set_rng_state(mps)
+
+
+@contextmanager
+def counting_passes(model: nn.Module) -> Iterator[list[int]]:
+    """Count the samples that go through `model` with gradients on, in element 0 of the yielded list."""
+    passes = [0]
+
+    def count(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        if torch.is_grad_enabled():
+            passes[0] += len(output)
+
+    handle = model.register_forward_hook(count)
+    try:
+        yield passes
+    finally:
+        handle.remove()

@@ -1,0 +1,90 @@
+"""Shuffled mini-batches of a stream, in shards of the processes that train together, with random crops and flips."""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from residuum.core.errors import InputError
+from residuum.core.parallel import Team
+from residuum.core.samples import Samples
+from residuum.core.seeds import child_seed, generator
+
+
+class Batch(NamedTuple):
+    """A mini-batch: inputs and labels, on the model's device, and their positions in the stream's samples.
+
+    `weight` is what a gate multiplies each sample's term by, if there is one.
+    """
+
+    x: Tensor
+    y: Tensor
+    indices: Tensor
+    weight: Tensor | None = None
+
+
+class MiniBatches:
+    """Shuffled mini-batches of one stream: one pass at a time, or endless and re-shuffled after every pass.
+
+    Order and crops have generators of their own, fixed by `seed` and the stream's name. Crops are drawn for the whole
+    batch, so that a process's shard of it looks as it would in one process. `drop_last` leaves the samples of an
+    incomplete last batch, other ones in every pass, out of it; a single batch is never left out.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        samples: Samples,
+        size: int,
+        *,
+        augment: bool,
+        seed: int,
+        device: torch.device,
+        team: Team,
+        drop_last: bool = False,
+    ) -> None:
+        self.samples, self.size, self.augment, self.device, self.team = samples, size, augment, device, team
+        if len(samples) > size and size % team.size:
+            raise InputError(f"expected batches that {team.size} processes can share, got batch_size {size}")
+        self.count = max(len(samples) // size, 1) if drop_last and len(samples) else math.ceil(len(samples) / size)
+        mine = sum(len(team.shard(batch)) for batch in torch.split(torch.arange(len(samples)), size)[: self.count])
+        team.log(f"{mine} of {len(samples)} samples of {name} in every pass")
+        crops = generator(child_seed(seed, f"{name}/augment"))
+        self.generators = {"order": generator(child_seed(seed, name)), "crops": crops}
+        self.cycled = self._cycled()
+
+    def one_pass(self) -> Iterator[Batch]:
+        """Yield this process's shard of every batch, in a new order."""
+        order = torch.randperm(len(self.samples), generator=self.generators["order"])
+        whole = torch.split(order, self.size)[: self.count]
+        for batch, (x, y, indices) in zip(whole, self.samples.batches(map(self.team.shard, whole)), strict=True):
+            if self.augment:
+                x = cropped(x, self.team.shard(draw_crops(len(batch), x, self.generators["crops"])))  # noqa: PLW2901
+            yield Batch(x.to(self.device), y.to(self.device), indices)
+
+    def _cycled(self) -> Iterator[Batch]:
+        while True:
+            yield from self.one_pass()
+
+
+def draw_crops(n: int, like: Tensor, noise: torch.Generator) -> Tensor:
+    """Return top, left and whether to mirror for n images like these, int64 of shape (n, 3)."""
+    if like.ndim != 4:
+        raise InputError(f"expected images of shape (n, c, h, w) for augment=True, got {tuple(like.shape)}")
+    top, left = torch.randint(0, 2 * (like.shape[2] // 8) + 1, (2, n), generator=noise)
+    return torch.stack([top, left, torch.rand(n, generator=noise) < 0.5], dim=1)
+
+
+def cropped(x: Tensor, crops: Tensor) -> Tensor:
+    """Return images (n, c, h, w) shifted by up to h // 8 pixels with zero padding, and mirrored, as drawn."""
+    _, _, height, width = x.shape
+    padded = F.pad(x, [height // 8] * 4)
+    top, left, mirrored = crops.T
+    rows = top[:, None] + torch.arange(height)
+    columns = left[:, None] + torch.arange(width)
+    columns = torch.where(mirrored[:, None].bool(), columns.flip(1), columns)
+    samples = torch.arange(len(x))[:, None, None]
+    return padded.permute(0, 2, 3, 1)[samples, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)

@@ -1,0 +1,134 @@
+"""AMUN: fine-tune on the nearest inputs that the original misreads, with the labels it gives them."""
+
+import dataclasses
+from typing import Annotated, ClassVar, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from residuum.core.inputs import space_of
+from residuum.core.samples import Samples, Splits
+from residuum.models import device_of, evaluating, private_copy
+from residuum.models.inference import rows_at_once
+from residuum.perturbations.gradient import loss_gradient
+from residuum.training import Positive, Recipe
+from residuum.unlearning.base import GradientMethod, component
+from residuum.unlearning.context import Context
+from residuum.unlearning.streams import joined
+
+STEPS = 50
+STEP = 0.1  # of the radius
+
+
+@component
+class AMUN(GradientMethod):
+    """Adversarial unlearning: descend L on S_r, S_f with its *true* labels, and {(x_adv, o's label of it)}, shuffled.
+
+    x_adv is the first input that the original o misreads on the way of an untargeted l2 attack from x: 50 steps of a
+    tenth of the radius `eps`, which doubles, up to `max_doublings` times, while o is right; the attack goes on from
+    where it is. Samples it does not find are left out and counted. `keep_forget=False` leaves S_f out. S_f is
+    trained on, so forgetting comes from its neighbours only: expect r < 1 near the radius of x_adv.
+    Reference: Ebrahimpour-Boroojeny et al., "AMUN: Adversarial Machine UNlearning", 2025.
+
+    >>> AMUN().eps
+    0.04
+    """
+
+    name: ClassVar[str] = "amun"
+    title: ClassVar[str] = "AMUN"
+    moves_inputs: ClassVar[bool] = True
+
+    recipe: Recipe = Recipe(weight_decay=5e-4)
+    eps: Positive = 0.04
+    max_doublings: Annotated[int, Field(ge=0)] = 12
+    keep_forget: bool = True
+
+    def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
+        """Attack the copy, then train it on the merged samples."""
+        errors = nearest_errors(model, splits.forget, self.eps, self.max_doublings)
+        context.passes += errors.passes
+        context.notes |= errors.notes(splits.forget)
+        forget = (splits.forget,) if self.keep_forget else ()
+        merged = dataclasses.replace(splits, retain=joined(splits.retain, *forget, errors.samples(splits.forget)))
+        self.soften(model, splits, context)
+        self.descend(model, merged, context)
+        return model
+
+
+class NearestErrors(NamedTuple):
+    """For each sample: an input that is misread, the label it is given, the radius it was found in; inf: not found."""
+
+    x: Tensor
+    y: Tensor
+    eps: Tensor
+    passes: int
+
+    def samples(self, source: Samples) -> Samples:
+        """Return the inputs found, with the labels they are given."""
+        rows = self.eps.isfinite().nonzero().flatten()
+        ids = tuple(f"{source.ids[row]}/adversarial" for row in rows.tolist())
+        return Samples(self.x[rows], self.y[rows], ids)
+
+    def notes(self, source: Samples) -> dict[str, int]:
+        """Return how many were found, how many not, and how many samples are misread as they are."""
+        failed = int(self.eps.isinf().sum())
+        return {"adversarial": len(source) - failed, "failed": failed, "already_misread": int(self.eps.eq(0).sum())}
+
+
+def nearest_errors(model: nn.Module, samples: Samples, eps: float, max_doublings: int) -> NearestErrors:
+    """Return what the attack finds; a sample that is misread as it is has radius 0.
+
+    An error counts when float64 agrees: near the boundary float32 may not.
+    """
+    exact, device = private_copy(model).double().eval(), device_of(model)
+    found = []
+    with evaluating(model):
+        for x, y, _ in samples.batches(torch.split(torch.arange(len(samples)), rows_at_once(samples.shape))):
+            found.append(_attack(model, exact, x.to(device), y.to(device), eps, max_doublings))
+    x, y, radius = (
+        torch.cat(column).cpu() for column in zip(*((part.x, part.y, part.eps) for part in found), strict=True)
+    )
+    return NearestErrors(x, y, radius, sum(part.passes for part in found))
+
+
+def _attack(model: nn.Module, exact: nn.Module, x: Tensor, y: Tensor, eps: float, max_doublings: int) -> NearestErrors:
+    moved, given, passes = x.clone(), _labels(exact, x), 0
+    radius = torch.where(given.eq(y), torch.inf, 0.0)
+    for doubling in range(max_doublings + 1):
+        now = eps * 2.0**doubling
+        for _ in range(STEPS):
+            rows = radius.isinf().nonzero().flatten()
+            if not len(rows):
+                break
+            moved[rows] = _step(model, moved[rows], x[rows], y[rows], now)
+            given[rows] = _labels(exact, moved[rows])
+            radius[rows] = torch.where(given[rows].eq(y[rows]), torch.inf, now)
+            passes += len(rows)
+    return NearestErrors(moved, given, radius, passes)
+
+
+def _step(model: nn.Module, moved: Tensor, x: Tensor, y: Tensor, eps: float) -> Tensor:
+    """Return the inputs after one step uphill, within the l2 ball around x and the bounds of the inputs.
+
+    Ball and step are in the units of each feature, `InputSpace.scale`.
+    """
+    space, gradient = space_of(model), loss_gradient(model, moved, y)
+    scale = space.scale_of(x.shape[1:])
+    if scale is None:
+        away = moved + STEP * eps * _directions(gradient) - x
+    else:
+        scale = scale.to(x)
+        away = (moved - x) / scale.where(scale > 0, 1) + STEP * eps * _directions(gradient * scale)
+    length = torch.linalg.vector_norm(away.flatten(1), dim=1).clamp(min=1e-12).view(-1, *[1] * (x.ndim - 1))
+    return space.moved(x, away * (eps / length).clamp(max=1))
+
+
+def _directions(gradient: Tensor) -> Tensor:
+    return nn.functional.normalize(gradient.flatten(1), dim=1).view_as(gradient)
+
+
+def _labels(exact: nn.Module, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        logits: Tensor = exact(x.double())
+    return logits.argmax(1)

@@ -1,0 +1,241 @@
+"""What a method is: a frozen dataclass of hyper-parameters that makes an unlearned model of the original."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
+
+import torch
+import torch.nn.functional as F
+from pydantic import ValidationError, model_validator
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+
+from residuum.core.errors import InputError, unknown_name
+from residuum.core.samples import Samples, Splits
+from residuum.training import STRICT, Batch, Recipe, TrainingPhase, fit
+from residuum.unlearning.context import Context
+from residuum.unlearning.start import Parts, Start, keeps_statistics, trainable_parts
+
+Phases = Callable[[int], Sequence[TrainingPhase]]
+Kind = TypeVar("Kind", bound=type)
+
+
+def component(kind: Kind) -> Kind:
+    """Make a class a frozen dataclass whose fields are checked and may be given as texts."""
+    return cast(Kind, dataclass(frozen=True, kw_only=True, config=STRICT)(kind))
+
+
+class Arguments(Protocol):
+    """Arguments of a constructor, as pydantic hands them to a validator."""
+
+    kwargs: dict[str, Any] | None
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Method(ABC):
+    """A way to unlearn. Fields are its hyper-parameters; subclasses write `edit`.
+
+    `name` is what the command line says, `title` what the literature says, `reads` which of "retain", "forget" and
+    "validation" the method looks at with its defaults (a promise that tests check). `accelerated` methods are given a
+    model that may be on a GPU, and bring their inputs to it; the others compute on the CPU. Methods that `moves_inputs`
+    look at perturbed copies of samples, as far as the model's inputs allow (`residuum.models.space_of`).
+
+    A field may be a value of several settings, such as `recipe: Recipe = Recipe(epochs=3)`. Its settings are given,
+    shown and recorded like those of the method itself: `GD(lr=0.1)` is `GD(recipe=Recipe(lr=0.1, ...))`.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    reads: ClassVar[frozenset[str]] = frozenset({"retain", "forget"})
+    accelerated: ClassVar[bool] = False
+    moves_inputs: ClassVar[bool] = False
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **settings: Any) -> None: ...  # noqa: ANN401 (pydantic checks them)
+
+    def __init_subclass__(cls) -> None:
+        """Refuse a field that is a setting of one of the method's values already."""
+        for part, value in cls.values().items():
+            for field in dataclasses.fields(value):
+                if field.name in inspect.get_annotations(cls):
+                    kind = type(value).__name__
+                    how = f"write {part}: {kind} = {kind}({field.name}=...) instead"
+                    raise TypeError(f"{cls.__name__}.{field.name} is a setting of the method's {part}; {how}")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fold(cls, arguments: Arguments) -> Arguments:
+        """Put settings that belong to the method's values into these."""
+        given = arguments.kwargs or {}
+        for part, default in cls.values().items():
+            names = [field.name for field in dataclasses.fields(default)]
+            inside = {name: given.pop(name) for name in names if name in given}
+            value = given.get(part, default)
+            if inside and isinstance(value, type(default)):
+                given[part] = {name: getattr(value, name) for name in names} | inside
+        return arguments
+
+    @classmethod
+    def values(cls) -> dict[str, Any]:
+        """Return the fields that are values of several settings, with their defaults."""
+        fields = {field.name: field.default for field in getattr(cls, "__dataclass_fields__", {}).values()}
+        return {name: default for name, default in fields.items() if dataclasses.is_dataclass(default)}
+
+    @classmethod
+    def setting_owners(cls) -> dict[str, type]:
+        """Return every setting by name, and the class that declares it: the method's, or that of one of its values."""
+        owners: dict[str, type] = {}
+        for field in dataclasses.fields(cls):
+            value = cls.values().get(field.name)
+            inside = [] if value is None else [inner.name for inner in dataclasses.fields(value)]
+            owners |= {field.name: cls} if value is None else dict.fromkeys(inside, type(value))
+        return owners
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The hyper-parameters as plain values, those of the method's values among them."""
+        plain = dataclasses.asdict(self)
+        values = self.values()
+        return {
+            name: value
+            for part, content in plain.items()
+            for name, value in (content.items() if part in values else [(part, content)])
+        }
+
+    @classmethod
+    def configured(cls, settings: Mapping[str, Any]) -> Method:
+        """Return the method with these hyper-parameters, texts accepted, wrong ones refused with the allowed range.
+
+        >>> from residuum.unlearning import GA
+        >>> GA.configured({"lr": "0.001"}).recipe.lr
+        0.001
+        """
+        names = cls.setting_owners()
+        for key in settings:
+            if key not in names:
+                raise unknown_name(f"setting of {cls.name}", key, names)
+        try:
+            return cls(**settings)
+        except ValidationError as error:
+            raise InputError(f"{cls.name}: {first_problem(error, inside=cls.values())}") from None
+
+    @abstractmethod
+    def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
+        """Return the unlearned model; `model` is a private copy of the original and may be changed."""
+
+    def refusal(self, splits: Splits) -> str | None:
+        """Return why the method cannot carry out this request, if so; asked before anything is computed."""
+        return None
+
+    @property
+    def parts_read(self) -> frozenset[str]:
+        """What the method looks at with these hyper-parameters."""
+        return self.reads
+
+    @property
+    def needs_recipe(self) -> bool:
+        """Whether these hyper-parameters leave something to the original's recipe."""
+        return False
+
+
+def first_problem(error: ValidationError, inside: Collection[str] = ()) -> str:
+    """Return the first complaint of a pydantic error as one line: where, what was expected, what came.
+
+    A field with alternatives (a number or a word) has one complaint for each of them, named by a tag such as
+    "constrained-float": they are one complaint here. Settings `inside` these fields are named without the field.
+    """
+    problem, *others = error.errors()
+    place = problem["loc"]
+    tagged = len(place) > 1 and isinstance(place[-1], str) and not place[-1].isidentifier()
+    place = place[:-1] if tagged else place
+    complaints = [problem, *(other for other in others if tagged and other["loc"][:-1] == place)]
+    words = " or ".join(dict.fromkeys(complaint["msg"].removeprefix("Value error, ") for complaint in complaints))
+    where = ".".join(map(str, place[1:] if place and place[0] in inside else place)) or "settings"
+    return f"{where}: {words.replace(' or Input should be', ' or')}, got {problem['input']!r}"
+
+
+@component
+class GradientMethod(Method):
+    """A method that descends a loss, L(w, S_r) unless a subclass writes `loss`, with the shared loop.
+
+    `recipe` says how to descend, `start` from where: with `keep` < 1 the original's weights are mixed with fresh ones,
+    once before the loop.
+    """
+
+    accelerated: ClassVar[bool] = True
+    main_stream: ClassVar[str] = "retain"
+
+    recipe: Recipe = Recipe()
+    start: Start = Start()
+
+    def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
+        """Return the loss of one step: L(w, S_r), the mean cross-entropy of the batch."""
+        return F.cross_entropy(model(batch.x), batch.y)
+
+    @property
+    def paired_stream(self) -> str | None:
+        """Name of the stream cycled next to the main one; None where one is enough for these hyper-parameters."""
+        return None
+
+    def phases(self, epoch: int) -> Sequence[TrainingPhase]:
+        """Return the passes of an epoch; one, unless a method alternates."""
+        return [TrainingPhase(self.loss, self.main_stream, self.paired_stream)]
+
+    def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
+        """Soften the copy and run the shared loop on it."""
+        self.soften(model, splits, context)
+        self.descend(model, splits, context)
+        return model
+
+    def soften(self, model: nn.Module, splits: Splits, context: Context, parts: Parts | None = None) -> None:
+        """Mix the copy's weights, or those of some of its modules, with fresh ones; nothing to do where `keep` is 1."""
+        if self.start.keep == 1:
+            return
+        parts = trainable_parts(model) if parts is None else parts
+        if self.start.keep and self.recipe.bn_mode == "eval" and keeps_statistics(parts):
+            raise InputError(
+                f"{self.name}: expected bn_mode='train' with keep={self.start.keep:g}, got 'eval': mixed batch-norm "
+                "statistics are not those of the mixed weights, so they must be learned again"
+            )
+        try:
+            self.start.soften(parts, splits, context)
+        except InputError as error:
+            raise InputError(f"{self.name}: {error}") from error
+
+    def descend(
+        self,
+        model: nn.Module,
+        splits: Splits,
+        context: Context,
+        phases: Phases | None = None,
+        *,
+        recipe: Recipe | None = None,
+        rate: Callable[[int], float] | None = None,
+        streams: Mapping[str, Samples] | None = None,
+        batch_sizes: Mapping[str, int] | None = None,
+        frozen: Iterable[nn.Module] = (),
+        after_step: Callable[[nn.Module], None] = lambda model: None,
+    ) -> None:
+        """Train the copy in place and count the passes; phases, recipe and rate are the method's unless given.
+
+        The streams are "retain" and "forget", and those given. The other arguments are those of `fit`.
+        """
+        context.passes += fit(
+            model,
+            {"retain": splits.retain, "forget": splits.forget, **(streams or {})},
+            recipe or self.recipe,
+            phases or self.phases,
+            seed=context.batch_seed,
+            noise_seed=context.noise_seed,
+            rate=rate,
+            batch_sizes=batch_sizes,
+            frozen=frozen,
+            after_step=after_step,
+            progress=context.progress,
+            team=context.team,
+        )

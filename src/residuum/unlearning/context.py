@@ -1,0 +1,78 @@
+"""What a method knows of the original, what it works with, and what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from residuum.core.errors import warn
+from residuum.core.parallel import SINGLE_PROCESS, Team
+from residuum.core.seeds import child_seed
+from residuum.training import Progress, Recipe
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What is known of the original beside its weights.
+
+    `recipe` is how it was trained, `initial` the weights it started from, and `seen` the ids of the samples that these
+    were trained on: none for a random start, None where nobody says.
+    """
+
+    recipe: Recipe | None = None
+    initial: Mapping[str, Tensor] | None = None
+    seen: Container[str] | None = frozenset()
+
+
+@dataclass
+class Context:
+    """What `edit` is given beside model and data, and where it notes what it did: `passes` and `notes`.
+
+    `seed` is the run's seed; batches come from its child "unlearn", injected noise from its child "noise". `team` are
+    the processes that share the work; a method that does not know of it does everything in each of them, with the
+    same result.
+    """
+
+    seed: int
+    origin: Origin = Origin()
+    progress: Progress | None = None
+    team: Team = SINGLE_PROCESS
+    passes: int = 0
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def batch_seed(self) -> int:
+        """Seed of the mini-batches: the same for every method of a run."""
+        return child_seed(self.seed, "unlearn")
+
+    @property
+    def noise_seed(self) -> int:
+        """Seed of injected noise."""
+        return child_seed(self.seed, "noise")
+
+    @property
+    def reset_seed(self) -> int:
+        """Seed of fresh weights: the same for every method of a run."""
+        return child_seed(self.batch_seed, "reset")
+
+    def training(self) -> Recipe:
+        """Return the recipe of the original; where it is not known, GD's values, with a warning."""
+        if self.origin.recipe is None:
+            warn("how the original was trained is not known, so GD's values serve; give its recipe: recipe=")
+        return self.origin.recipe or Recipe(weight_decay=1e-4)
+
+
+@dataclass(frozen=True)
+class Unlearning:
+    """An unlearned model, the single-sample forward-backward passes it took, and the method's notes.
+
+    `unchanged` says that the model is the original, bit for bit.
+    """
+
+    model: nn.Module
+    passes: int
+    notes: Mapping[str, Any]
+    unchanged: bool

@@ -1,0 +1,61 @@
+"""CT: turn every convolution kernel over its diagonal, then fine-tune on the retain set."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from residuum.core.errors import InputError, warn
+from residuum.core.samples import Splits
+from residuum.training import Recipe
+from residuum.unlearning.base import GradientMethod, component
+from residuum.unlearning.context import Context
+
+
+@component
+class CT(GradientMethod):
+    """Convolution transpose: swap the two spatial axes of every kernel, then descend L(w, S_r).
+
+    With square kernels, symmetric padding and global pooling the turned network does to transposed images exactly what
+    the original does to images: before training the knowledge is moved behind a transposition, not removed, so audit
+    transposed forget images too. Other than square kernels are refused; a network without spatial kernels is
+    fine-tuned only, with a warning.
+    Reference: "kgltop5" of the NeurIPS 2023 unlearning challenge, in Cadet et al., "Deep Unlearn: Benchmarking Machine
+    Unlearning", 2024.
+
+    >>> CT().recipe.epochs
+    3
+    """
+
+    name: ClassVar[str] = "ct"
+    title: ClassVar[str] = "CT"
+    reads: ClassVar[frozenset[str]] = frozenset({"retain"})
+
+    recipe: Recipe = Recipe(epochs=3, lr=1e-3, weight_decay=5e-4, schedule="cosine")
+
+    def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
+        """Turn the copy's kernels and train."""
+        kernels = spatial_kernels(model)
+        if not kernels:
+            warn("ct: no kernel to transpose, so the method is GD")
+        self.soften(model, splits, context)
+        transpose(kernels)
+        self.descend(model, splits, context)
+        return model
+
+
+def spatial_kernels(model: nn.Module) -> list[Tensor]:
+    """Return the weights of the convolutions that look at more than one pixel; refuse those that are not square."""
+    convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    spatial = [module for module in convolutions if module.kernel_size != (1, 1)]
+    for module in spatial:
+        if module.kernel_size[0] != module.kernel_size[1]:
+            raise InputError(f"ct: expected square kernels, got {module.kernel_size}; take another method")
+    return list(dict.fromkeys(module.weight for module in spatial))
+
+
+@torch.no_grad()
+def transpose(kernels: list[Tensor]) -> None:
+    """Swap the spatial axes in place."""
+    for kernel in kernels:
+        kernel.copy_(kernel.transpose(2, 3).clone())

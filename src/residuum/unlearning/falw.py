@@ -1,0 +1,133 @@
+"""FaLW: random labels, each forget sample weighed by how much better than unseen ones it is known."""
+
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from residuum.core.inputs import space_of
+from residuum.core.samples import Splits
+from residuum.core.seeds import child_seed, generator
+from residuum.models import device_of, evaluating
+from residuum.models.inference import rows_at_once
+from residuum.training import Batch, NonNegative, Recipe, TrainingPhase
+from residuum.unlearning.base import GradientMethod, Phases, component
+from residuum.unlearning.context import Context
+from residuum.unlearning.relabeling import Labels, Order, relabeling_phases, relabeling_streams
+from residuum.unlearning.streams import held_out_alike, lacks_held_out, noisy_copies, rows_by_class
+
+
+@component
+class FaLW(GradientMethod):
+    """Forgetting-aware loss reweighting: one mean over a joint batch of CE(x_r, y) and w_i CE(x_i, random label).
+
+    w_i = 1 + sign(z) tanh(|z|)^(1 / B_c), between 0 and 2, with z = (p_i - mu_c) / sigma_c for sample i of class c: p_i
+    is the current p(y|x_i), mu_c and sigma_c are its mean and standard deviation over validation samples of the class,
+    B_c = (N_f / (C N_fc))^gate_power; everything in eval mode. `gate_every` says how often mu and sigma are estimated:
+    once an "epoch", or every so many steps (1 in the publication). `gate_tau` > 0 looks at noisy copies, one radius of
+    [0, gate_tau] each, instead of the samples. The mean over validation samples is the current model's own
+    generalization, which still profits from the forget samples: too high where they are a large share of their class.
+    Validation samples used here cannot serve as held-out ones of an audit.
+    Reference: Yu et al., "FaLW: A Forgetting-aware Loss Reweighting for Long-tailed Unlearning", ICLR 2026 (defaults:
+    a port's, not the authors').
+
+    >>> FaLW().order
+    'joint'
+    """
+
+    name: ClassVar[str] = "falw"
+    title: ClassVar[str] = "FaLW"
+    reads: ClassVar[frozenset[str]] = frozenset({"retain", "forget", "validation"})
+
+    recipe: Recipe = Recipe(weight_decay=5e-4)
+    labels: Labels = "uniform"
+    order: Order = "joint"
+    gate_power: NonNegative = 0.15
+    gate_tau: NonNegative = 0.0
+    gate_every: Literal["epoch"] | Annotated[int, Field(ge=1)] = "epoch"
+
+    def refusal(self, splits: Splits) -> str | None:
+        """Return which class has no validation samples to compare with."""
+        return lacks_held_out(splits, self.name)
+
+    def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
+        """Teach the copy random labels, with the forget samples weighed."""
+        phases = relabeling_phases(splits, context.noise_seed, self.labels, self.order)
+        self.soften(model, splits, context)
+        gated, streams = Gate(self, splits, context).on(phases), relabeling_streams(splits, self.order)
+        self.descend(model, splits, context, gated, streams=streams)
+        return model
+
+
+def gate_weights(z: Tensor, balance: Tensor) -> Tensor:
+    """Return 1 + sign(z) tanh(|z|)^(1 / balance), between 0 and 2.
+
+    >>> gate_weights(torch.tensor([0.0, 1.0, -1.0]), torch.ones(3))
+    tensor([1.0000, 1.7616, 0.2384])
+    """
+    return 1 + z.sign() * z.abs().tanh() ** (1 / balance)
+
+
+class Gate:
+    """The weights of forget samples under the model as it is, against validation samples of their classes."""
+
+    def __init__(self, method: "FaLW", splits: Splits, context: Context) -> None:
+        self.alike, self.retained = held_out_alike(splits), len(splits.retain)
+        self.tau, self.every = method.gate_tau, method.gate_every
+        counts = splits.forget.y.bincount(minlength=splits.classes).double()
+        self.balance = (len(splits.forget) / (splits.classes * counts)) ** method.gate_power
+        self.noise = generator(child_seed(context.noise_seed, "gate"))
+        self.epoch, self.steps = -1, 0
+
+    def on(self, phases: Phases) -> Phases:
+        """Return the same phases with their forget samples weighed."""
+        return lambda epoch: [self.weighing(phase, epoch) for phase in phases(epoch)]
+
+    def weighing(self, phase: TrainingPhase, epoch: int) -> TrainingPhase:
+        """Return the phase whose loss gets batches with weights."""
+
+        def loss(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
+            if phase.main_stream in ("forget", "joint"):
+                batch = self.weighed(model, batch, epoch, joint=phase.main_stream == "joint")
+            return phase.loss(model, batch, paired, noise)
+
+        return phase._replace(loss=loss)
+
+    @torch.no_grad()
+    def weighed(self, model: nn.Module, batch: Batch, epoch: int, joint: bool = False) -> Batch:
+        """Return the batch with the weights of its samples; in the joint stream the retained ones have weight 1."""
+        if self.due(epoch):
+            self.estimate(model)
+        forgotten = batch.indices.ge(self.retained if joint else 0).to(batch.y.device)
+        weights = torch.ones(len(batch.y), device=batch.y.device)
+        weights[forgotten] = self.weights(model, batch.x[forgotten], batch.y[forgotten])
+        return batch._replace(weight=weights)
+
+    def due(self, epoch: int) -> bool:
+        """Tell whether mean and deviation are to be estimated before this step."""
+        turn = self.epoch != epoch if self.every == "epoch" else self.steps % int(self.every) == 0
+        self.epoch, self.steps = epoch, self.steps + 1
+        return turn
+
+    def weights(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """Return w_i of forget samples, from the last estimate."""
+        labels = y.cpu()
+        z = (self.recognition(model, x, y) - self.mean[labels]) / self.deviation[labels]
+        return gate_weights(z, self.balance[labels]).to(x)
+
+    def estimate(self, model: nn.Module) -> None:
+        """Measure mean and standard deviation of p(y|x) over the validation samples of each forgotten class."""
+        parts = torch.split(torch.arange(len(self.alike)), rows_at_once(self.alike.shape))
+        device = device_of(model)
+        p = [self.recognition(model, x.to(device), y.to(device)) for x, y, _ in self.alike.batches(parts)]
+        rates, self.mean, self.deviation = torch.cat(p), *self.balance.new_full((2, len(self.balance)), torch.nan)
+        for label, rows in rows_by_class(self.alike).items():
+            self.mean[label] = rates[rows].mean()
+            self.deviation[label] = rates[rows].std(correction=0).clamp(min=1e-8)
+
+    def recognition(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """Return p(y|x) of each sample, or of a noisy copy of it, in eval mode, as float64 on the CPU."""
+        with evaluating(model), torch.no_grad():
+            seen = noisy_copies(x, self.tau, self.noise, space_of(model)) if self.tau else x
+            return model(seen).double().softmax(1).gather(1, y[:, None])[:, 0].cpu()  # type: ignore[no-any-return]

@@ -1,0 +1,99 @@
+"""Fisher: noise on every weight, the more the less the retain set needs it."""
+
+import math
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from residuum.core.parallel import SINGLE_PROCESS, Team
+from residuum.core.samples import Samples, Splits
+from residuum.core.seeds import generator
+from residuum.models import forward, head_of
+from residuum.training import NonNegative, Positive, Progress
+from residuum.unlearning.base import Method, component
+from residuum.unlearning.context import Context
+from residuum.unlearning.gradients import Weights, chunks, squared_gradients, summed
+
+TINY, CAP, HEAD_CAP, BOOST = 1e-8, 1e3, 1e2, 10.0
+ROW_VARIANCE = 1e-4  # of the forgotten class in the head, before the boost
+
+
+@component
+class Fisher(Method):
+    """Fisher forgetting: w <- w + N(0, Sigma), Sigma = alpha / F, F the Fisher information of the retain set.
+
+    F[i] = mean_{x in S_r} sum_y p_w(y|x) (d CE(h_w(x), y) / dw_i)^2: an expectation over the model's own labels, exact,
+    from gradients of single samples. 1/F is capped at 1e3 (head: 1e2) and averaged over the inputs of each unit;
+    variances of the head and of vectors (biases, batch-norm) count tenfold. In class form the forgotten class's row of
+    the head starts at 0 with variance 1e-3. The forget set is never read: in sample form nothing aims at it, the method
+    is noise. `alpha` near 1e-6 in the literature; `memory_mib` bounds a chunk of gradients.
+    Reference: Golatkar, Achille, Soatto, "Eternal Sunshine of the Spotless Net", CVPR 2020.
+
+    >>> Fisher(alpha=1e-8).reads
+    frozenset({'retain'})
+    """
+
+    name: ClassVar[str] = "fisher"
+    title: ClassVar[str] = "Fisher"
+    reads: ClassVar[frozenset[str]] = frozenset({"retain"})
+    accelerated: ClassVar[bool] = True
+
+    alpha: NonNegative = 1e-6
+    memory_mib: Positive = 256.0
+
+    def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
+        """Add the noise to the copy."""
+        information = fisher_information(model, splits.retain, self.memory_mib, context.progress, context.team)
+        context.passes += len(splits.retain) * splits.classes
+        forgotten = splits.forget_class if splits.form == "class" else None
+        variances = noise_variance(model, information, alpha=self.alpha, forgotten=forgotten)
+        noise, head = generator(context.noise_seed), f"{head_of(model)[0]}."
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                if name in variances:
+                    drawn = torch.randn(weight.shape, generator=noise, dtype=weight.dtype).to(weight.device)
+                    if forgotten is not None and name.startswith(head):
+                        weight[forgotten] = 0
+                    weight.add_(variances[name].sqrt() * drawn)
+        total = sum(float(v.sum()) for v in variances.values())
+        largest = max(float(v.max()) for v in variances.values())
+        count = sum(v.numel() for v in variances.values())
+        context.notes |= {"noise_std_mean_square": math.sqrt(total / count), "noise_std_largest": math.sqrt(largest)}
+        return model
+
+
+def fisher_information(
+    model: nn.Module, samples: Samples, memory_mib: float, progress: Progress | None = None, team: Team = SINGLE_PROCESS
+) -> Weights:
+    """Return F for every trainable parameter: mean_x sum_y p(y|x) (d CE / dw)^2, batch-norm in eval mode."""
+    total = {name: torch.zeros_like(p) for name, p in model.named_parameters() if p.requires_grad}
+    shares = F.softmax(forward(model, samples, team=team), 1) / len(samples)
+    pieces = chunks(model, samples, memory_mib)[team.rank :: team.size]
+    mine, done = sum(map(len, pieces)), 0
+    team.log(f"{mine} of {len(samples)} samples")
+    for rows in pieces:
+        x, _ = samples.batch(rows)
+        for label in range(shares.shape[1]):
+            labels = torch.full((len(rows),), label)
+            for name, value in squared_gradients(model, x, labels, shares[rows, label]).items():
+                total[name] += value
+        done += len(rows)
+        if progress:
+            progress(done, mine)
+    return summed(total, team)
+
+
+def noise_variance(model: nn.Module, information: Weights, *, alpha: float, forgotten: int | None = None) -> Weights:
+    """Return the variance of each weight's noise, in the shape of the weights."""
+    head, variances = f"{head_of(model)[0]}.", {}
+    for name, value in information.items():
+        variance = alpha * (1 / (value + TINY)).clamp(max=HEAD_CAP if name.startswith(head) else CAP)
+        if variance.ndim > 1:
+            variance = variance.mean(1, keepdim=True).expand_as(value).clone()
+        if forgotten is not None and name.startswith(head):
+            variance[forgotten] = ROW_VARIANCE
+        boosted = name.startswith(head) or variance.ndim == 1
+        variances[name] = variance * (BOOST if boosted else 1.0)
+    return variances

@@ -1,0 +1,145 @@
+"""Gradients of a set and of its single samples, and which weights a method changes by them."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from residuum.core.parallel import Team
+from residuum.core.samples import Samples
+from residuum.models import device_of, evaluating
+
+PerWeight = Mapping[Tensor, Tensor]
+
+
+def summed_gradient(model: nn.Module, samples: Samples, batch_size: int) -> dict[Tensor, Tensor]:
+    """Return sum_b grad CE(batch b) of every weight to train, in eval mode, for batches in the samples' order."""
+    weights = [p for p in model.parameters() if p.requires_grad]
+    total: dict[Tensor, Tensor] = {p: torch.zeros_like(p) for p in weights}
+    device = device_of(model)
+    with evaluating(model), torch.enable_grad():
+        for x, y, _ in samples.batches(torch.split(torch.arange(len(samples)), batch_size)):
+            loss = F.cross_entropy(model(x.to(device)), y.to(device))
+            for p, gradient in zip(weights, torch.autograd.grad(loss, weights, materialize_grads=True), strict=True):
+                total[p] += gradient
+    return total
+
+
+def first_by_rank(values: Tensor, count: int, *, largest: bool) -> Tensor:
+    """Return the mask of exactly `count` values, the largest or the smallest; of equal ones those that come first.
+
+    >>> first_by_rank(torch.tensor([0.0, 0.0, 3.0, 0.0]), 2, largest=True)
+    tensor([ True, False,  True, False])
+    """
+    mask = torch.zeros(values.numel(), dtype=torch.bool, device=values.device)
+    mask[values.flatten().argsort(descending=largest, stable=True)[:count]] = True
+    return mask.view_as(values)
+
+
+@contextmanager
+def scaled_gradients(factors: PerWeight) -> Iterator[None]:
+    """Multiply the gradients of these weights by their factors as they arise, before clipping."""
+    handles = [p.register_hook(lambda g, factor=factor: g * factor) for p, factor in factors.items()]  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+Weights = dict[str, Tensor]
+Network = Callable[[Weights, Tensor], Tensor]
+MIB = 2**20
+
+
+def functional(model: nn.Module, state: Mapping[str, Tensor] | None = None) -> tuple[Network, Weights]:
+    """Return the network as a function (weights, x (n, ...)) -> logits (n, classes), and its trainable weights.
+
+    `state` replaces the model's own weights and statistics; the statistics stay fixed. Call the function within
+    `evaluating(model)`: batch statistics would couple the samples.
+    """
+    state = {**model.state_dict(), **(state or {})}
+    weights = {name: state[name].detach() for name, p in model.named_parameters() if p.requires_grad}
+    fixed = {name: value for name, value in state.items() if name not in weights}
+
+    def logits(given: Weights, x: Tensor) -> Tensor:
+        return functional_call(model, {**fixed, **given}, (x,))  # type: ignore[no-any-return]
+
+    return logits, weights
+
+
+def of_each(derivative: Callable[..., Weights], weights: Weights, *batch: Tensor) -> Weights:
+    """Return derivative(weights, *row) of every row of the batch, stacked.
+
+    All rows at once, or one by one where the network's code looks at values, as masks of transformers are: that cannot
+    be vectorised.
+
+    >>> found = of_each(lambda weights, one: {"w": weights["w"] * one.item()}, {"w": torch.ones(1)}, torch.arange(2))
+    >>> found["w"].tolist()
+    [[0.0], [1.0]]
+    """
+    try:
+        return vmap(derivative, in_dims=(None, *[0] * len(batch)))(weights, *batch)
+    except RuntimeError as error:
+        if not str(error).startswith("vmap: "):
+            raise
+    rows = [derivative(weights, *row) for row in zip(*batch, strict=True)]
+    return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+def squared_gradients(model: nn.Module, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Weights:
+    """Return sum_i weight_i * (d CE(h_w(x_i), y_i) / dw)^2, elementwise, for every trainable parameter.
+
+    >>> model = nn.utils.skip_init(nn.Linear, 1, 2, bias=False)
+    >>> _ = nn.init.zeros_(model.weight)  # both classes at 1/2: gradients -x/2 and x/2
+    >>> squared_gradients(model, torch.tensor([[2.0], [1.0]]), torch.tensor([0, 0]))["weight"].flatten().tolist()
+    [1.25, 1.25]
+    """
+    logits, weights = functional(model)
+
+    def single(given: Weights, one: Tensor, label: Tensor) -> Tensor:
+        return F.cross_entropy(logits(given, one[None]), label[None])
+
+    device = device_of(model)
+    with evaluating(model):
+        gradients = of_each(grad(single), weights, x.to(device), y.to(device))
+    scale = torch.ones(len(x), dtype=x.dtype, device=device) if weight is None else weight.to(device)
+    return {name: torch.einsum("n...,n->...", g.square_(), scale) for name, g in gradients.items()}
+
+
+def activation_bytes(model: nn.Module, samples: Samples) -> int:
+    """Return the memory of all layers' outputs for one sample, as a measured forward pass says."""
+    sizes: list[int] = []
+
+    def measure(module: nn.Module, inputs: object, output: object) -> None:
+        if isinstance(output, Tensor):
+            sizes.append(output.numel() * output.element_size())
+
+    handles = [module.register_forward_hook(measure) for module in model.modules()]
+    try:
+        with evaluating(model), torch.no_grad():
+            model(samples.batch(torch.tensor([0]))[0].to(device_of(model)))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return sum(sizes)
+
+
+def samples_at_once(model: nn.Module, samples: Samples, memory_mib: float, weight_copies: int = 0) -> int:
+    """Return how many samples a derivative can take at once: activations count four times; at least 1."""
+    weights = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+    one = weight_copies * weights + 4 * activation_bytes(model, samples)
+    return max(int(memory_mib * MIB // max(one, 1)), 1)
+
+
+def summed(weights: Weights, team: Team) -> Weights:
+    """Return the sums of what every process of the team found in its share."""
+    return {name: team.all_reduce_sum(value) for name, value in weights.items()}
+
+
+def chunks(model: nn.Module, samples: Samples, memory_mib: float) -> tuple[Tensor, ...]:
+    """Return positions of the samples in pieces whose single gradients fit the budget."""
+    return torch.split(torch.arange(len(samples)), samples_at_once(model, samples, memory_mib, weight_copies=2))

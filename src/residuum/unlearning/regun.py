@@ -1,0 +1,82 @@
+"""ReGUn: make forgotten samples look like unseen ones of their class."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from residuum.core.samples import Splits
+from residuum.models import forward
+from residuum.training import Batch, NonNegative, Positive, TrainingPhase
+from residuum.unlearning.base import GradientMethod, component
+from residuum.unlearning.context import Context
+from residuum.unlearning.streams import held_out_alike, lacks_held_out, rows_by_class
+
+Goal = Callable[[Tensor], Tensor]
+
+
+@component
+class ReGUn(GradientMethod):
+    """Held-out matching: minimize lambda_r L(w, S_r) + lambda_f mean_i KL(q_i || p_w(.|x_i)) over S_f.
+
+    q_i is the original's mean softmax(logits / temperature) on validation samples of the sample's own class. The
+    retain set makes an epoch. (The reference code takes one q for the whole forget batch, which pulls every sample
+    towards the mixture of classes.) The original's answers on unseen samples still profit from the forget set.
+    Reference: Mirlach, Laguna, Vogt, "Reference-Guided Machine Unlearning", 2026.
+
+    >>> ReGUn(lambda_f=0).paired_stream is None
+    True
+    """
+
+    name: ClassVar[str] = "regun"
+    title: ClassVar[str] = "ReGUn"
+    reads: ClassVar[frozenset[str]] = frozenset({"retain", "forget", "validation"})
+
+    lambda_r: NonNegative = 1.0
+    lambda_f: NonNegative = 0.5
+    temperature: Positive = 1.0
+
+    @property
+    def paired_stream(self) -> str | None:
+        """The forget stream, unless its weight is zero."""
+        return "forget" if self.lambda_f else None
+
+    def refusal(self, splits: Splits) -> str | None:
+        """Return which class has no validation samples to match."""
+        return lacks_held_out(splits, self.name)
+
+    def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
+        """Return lambda_r L(w, S_r)."""
+        return self.lambda_r * F.cross_entropy(model(batch.x), batch.y)
+
+    def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
+        """Ask the original about unseen samples, then train the copy."""
+        goal = self.goal(model, splits, context)
+
+        def both(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
+            terms = [self.loss(model, batch, None, noise)] if self.lambda_r else []
+            if paired is not None:
+                terms.append(self.lambda_f * divergence(goal(paired.y), model(paired.x)))
+            return torch.stack(terms).sum() if len(terms) > 1 else terms[0]
+
+        self.soften(model, splits, context)
+        self.descend(model, splits, context, lambda epoch: [TrainingPhase(both, paired_stream=self.paired_stream)])
+        return model
+
+    def goal(self, model: nn.Module, splits: Splits, context: Context) -> Goal:
+        """Return the function from the labels of a forget batch to q, (n, classes)."""
+        alike = held_out_alike(splits)
+        answers = (forward(model, alike, team=context.team).double() / self.temperature).softmax(1)
+        of_class = {label: answers[rows].mean(0) for label, rows in rows_by_class(alike).items()}
+        return lambda y: torch.stack([of_class[label] for label in y.tolist()]).to(y.device)
+
+
+def divergence(q: Tensor, logits: Tensor) -> Tensor:
+    """Return mean_i KL(q_i || softmax(logits_i)) of probabilities and logits (n, classes).
+
+    >>> divergence(torch.tensor([[0.5, 0.5]]), torch.zeros(1, 2)).item()
+    0.0
+    """
+    return F.kl_div(F.log_softmax(logits, 1), q.to(logits), reduction="none").sum(1).mean()

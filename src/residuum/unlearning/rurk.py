@@ -1,0 +1,169 @@
+"""RURK: unlearn robustly, so that perturbed copies of forgotten samples are not recognised either."""
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field, field_validator, model_validator
+from torch import Tensor, nn
+
+from residuum.core.inputs import InputSpace
+from residuum.core.samples import Splits
+from residuum.models import evaluating, forward
+from residuum.perturbations import FGSM, PGD, UNIT, Bounds, Gaussian, Perturbation
+from residuum.perturbations.gradient import Target
+from residuum.training import Batch, NonNegative, Positive, Recipe, TrainingPhase
+from residuum.unlearning.base import GradientMethod, component
+from residuum.unlearning.context import Context
+from residuum.unlearning.relabeling import random_labels
+from residuum.unlearning.streams import held_out_alike, lacks_held_out, noisy_copies, rows_by_class
+
+
+@component
+class RURK(GradientMethod):
+    """Robust unlearning against residual knowledge: forget perturbed copies of the forgotten samples as well.
+
+    Minimise L(w, S_r) - lambda_f * L(w, S_f) - lambda_a * (1/v) sum_j L(w, S_f + perturbation_j), with v fresh
+    perturbed copies of the forget batch in every step: `attack="gaussian"`, x' = clamp(x + tau * N(0, I)), or
+    searched within the l-infinity ball by `fgsm` or `pgd` (`attack_steps` steps of `attack_rate`) in eval mode.
+    `aim="min_loss"` searches x' that lowers the loss of the true label y, the paper's definition of vulnerable;
+    "random_wrong_label" is what its text does: draw y' != y, search x' that raises the loss of y', and *add*
+    lambda_a * CE(h(x'), y'); "untargeted" searches x' that raises the loss of y, a negative control.
+    `spread="uniform"` draws the Gaussian's radius from [0, tau] for each copy.
+    Cross-entropy has no upper bound, but what is subtracted can be bounded in both terms: `penalty="capped"` subtracts
+    min(CE, cap) of each sample. `cap` is a number, "classes" (log C, as sure as guessing) or "validation" (the
+    original's mean loss on validation samples of the class); None: no cap.
+    `bounds` are those of the data (None: none), unless the model is wrapped and has its own.
+    lambda_a = 0 is NegGrad+ with beta = lambda_f; both zero is GD. The paper's algorithm box ascends this loss,
+    which would unlearn the retain set; its objective, and this file, descend. `sigma` and `noise` give
+    noisy steps; no epsilon follows from them.
+    Reference: "The Unseen Threat: Residual Knowledge in Machine Unlearning under Perturbed Samples", NeurIPS 2025.
+
+    >>> RURK(lambda_f=0, lambda_a=0).paired_stream is None
+    True
+    """
+
+    name: ClassVar[str] = "rurk"
+    title: ClassVar[str] = "RURK"
+    moves_inputs: ClassVar[bool] = True
+
+    recipe: Recipe = Recipe(epochs=2, weight_decay=5e-4, schedule="cosine", schedule_epochs=200, clip=1.0)
+    tau: NonNegative = 0.03
+    lambda_f: NonNegative = 0.03
+    lambda_a: NonNegative = 0.03
+    v: Annotated[int, Field(ge=1, le=1000)] = 1
+    attack: Literal["gaussian", "fgsm", "pgd"] = "gaussian"
+    aim: Literal["min_loss", "random_wrong_label", "untargeted"] = "min_loss"
+    attack_steps: Annotated[int, Field(ge=1, le=10_000)] = 10
+    attack_rate: Positive = 2 / 255
+    spread: Literal["fixed", "uniform"] = "fixed"
+    penalty: Literal["ce", "capped"] = "ce"
+    cap: Literal["classes", "validation"] | NonNegative | None = "classes"
+    bounds: Bounds = UNIT
+
+    @field_validator("cap", mode="before")
+    @classmethod
+    def _endless(cls, cap: object) -> object:
+        return None if cap == math.inf else cap
+
+    @model_validator(mode="after")
+    def _one_radius_for_searches(self) -> Self:
+        if self.spread == "uniform" and self.attack != "gaussian":
+            raise ValueError(f"spread=uniform is for attack=gaussian; {self.attack} searches at one radius")
+        return self
+
+    @property
+    def paired_stream(self) -> str | None:
+        """The forget stream, unless both its weights are zero."""
+        return "forget" if self.lambda_f or self.lambda_a else None
+
+    @property
+    def parts_read(self) -> frozenset[str]:
+        """Validation samples as well, where they give the caps."""
+        return super().parts_read | ({"validation"} if self.caps_by_validation else set())
+
+    @property
+    def caps_by_validation(self) -> bool:
+        """Whether the caps are losses on validation samples."""
+        return self.penalty == "capped" and self.cap == "validation"
+
+    def refusal(self, splits: Splits) -> str | None:
+        """Return what the caps lack."""
+        return lacks_held_out(splits, f"{self.name}: cap=validation") if self.caps_by_validation else None
+
+    def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
+        """Run the shared loop on the copy, with caps from the original."""
+        loss = partial(self.loss, caps=self.caps(model, splits, context))
+        self.soften(model, splits, context)
+        self.descend(model, splits, context, lambda epoch: [TrainingPhase(loss, paired_stream=self.paired_stream)])
+        return model
+
+    def caps(self, model: nn.Module, splits: Splits, context: Context) -> Tensor | None:
+        """Return for each class what its samples' loss may grow to, or None where nothing bounds it."""
+        if self.penalty != "capped" or self.cap is None:
+            return None
+        if self.cap != "validation":
+            return torch.full((splits.classes,), math.log(splits.classes) if self.cap == "classes" else self.cap)
+        alike = held_out_alike(splits)
+        losses = F.cross_entropy(forward(model, alike, team=context.team), alike.y, reduction="none")
+        caps = torch.full((splits.classes,), torch.nan)
+        for label, rows in rows_by_class(alike).items():
+            caps[label] = losses[rows].mean()
+        return caps
+
+    def loss(
+        self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator, caps: Tensor | None = None
+    ) -> Tensor:
+        """Return the objective on one retain batch and one forget batch."""
+        loss = F.cross_entropy(model(batch.x), batch.y)
+        if paired is not None and self.lambda_f:
+            loss = loss - self.lambda_f * forget_loss(model(paired.x), paired.y, caps)
+        if paired is not None and self.lambda_a:
+            loss = loss + self.lambda_a * self.vulnerable_loss(model, paired, noise, caps)
+        return loss
+
+    def vulnerable_loss(
+        self, model: nn.Module, batch: Batch, noise: torch.Generator, caps: Tensor | None = None
+    ) -> Tensor:
+        """Return what is added, times lambda_a: -CE(h(x'), y), or +CE(h(x'), y') for a wrong label y'."""
+        x, y = batch.x.repeat(self.v, *[1] * (batch.x.ndim - 1)), batch.y.repeat(self.v)
+        if self.attack != "gaussian" and self.aim == "random_wrong_label":
+            labels = wrong_labels(model, x, y, noise)
+            return F.cross_entropy(model(self.perturbed(model, x, labels, noise)), labels)
+        return -forget_loss(model(self.perturbed(model, x, y, noise)), y, caps)
+
+    def perturbed(self, model: nn.Module, x: Tensor, labels: Tensor, noise: torch.Generator) -> Tensor:
+        """Return one perturbed copy of each input."""
+        space = getattr(model, "input_space", InputSpace(self.bounds))  # a wrapped model knows better
+        if self.spread == "uniform" or space.tokens:
+            return noisy_copies(x, self.tau, noise, space)
+        scaled = replace(self.perturbation(), bounds=space.bounds, scale=space.scale_of(x.shape[1:]))
+        return scaled(model, x, labels, noise)
+
+    def perturbation(self) -> Perturbation:
+        """Return what moves the forget batch."""
+        units: dict[str, Any] = {"tau": self.tau, "bounds": self.bounds}
+        if self.attack == "gaussian":
+            return Gaussian(**units)
+        target: Target = "true" if self.aim == "min_loss" else "untargeted"
+        if self.attack == "fgsm":
+            return FGSM(**units, target=target)
+        return PGD(**units, target=target, alpha=self.attack_rate, steps=self.attack_steps)
+
+
+def forget_loss(logits: Tensor, y: Tensor, caps: Tensor | None) -> Tensor:
+    """Return mean_i min(CE_i, caps[y_i]) of logits (n, classes): what is to grow; without caps the plain mean."""
+    if caps is None:
+        return F.cross_entropy(logits, y)
+    return torch.minimum(F.cross_entropy(logits, y, reduction="none"), caps[y.cpu()].to(logits)).mean()
+
+
+@torch.no_grad()
+def wrong_labels(model: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
+    """Return labels drawn uniformly from the model's classes other than y."""
+    with evaluating(model):
+        classes = int(model(x[:1]).shape[1])
+    return random_labels(y, classes, "wrong", noise)

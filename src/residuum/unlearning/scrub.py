@@ -1,0 +1,100 @@
+"""SCRUB: a student that obeys its teacher on the retain set and contradicts it on the forget set."""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Annotated, ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from residuum.core.parallel import SINGLE_PROCESS, Team
+from residuum.core.samples import Samples, Splits
+from residuum.models import forward
+from residuum.training import Batch, NonNegative, Positive, Recipe, TrainingPhase
+from residuum.unlearning.base import GradientMethod, Phases, component
+from residuum.unlearning.context import Context
+
+Teacher = Callable[[str, Batch], Tensor]
+
+
+@component
+class SCRUB(GradientMethod):
+    """SCRUB: in each of the first `msteps` epochs climb KL_T(t||s) on S_f, in every epoch descend on S_r.
+
+    The descent is on gamma * CE(s, y) + alpha * KL_T(t||s), KL_T = T^2/B * sum_i KL(softmax(t_i/T) || softmax(s_i/T)),
+    teacher t = the original in eval mode; both phases share one optimiser. The rate is multiplied by `decay_rate` after
+    each of `decay_epochs`. At s = t the KL has zero gradient: with `bn_mode="eval"` and no weight decay the first climb
+    does nothing, and the method leaves that point only because batch statistics make s differ from t.
+    `forget_batch_size=None`: as the retain batches.
+    Reference: Kurmanji et al., "Towards Unbounded Machine Unlearning", NeurIPS 2023.
+
+    >>> SCRUB(epochs=5, lr=0.1, decay_epochs=(3,)).rate(2), round(SCRUB(lr=0.1, decay_epochs=(3,)).rate(3), 9)
+    (0.1, 0.01)
+    """
+
+    name: ClassVar[str] = "scrub"
+    title: ClassVar[str] = "SCRUB"
+
+    recipe: Recipe = Recipe(epochs=3, lr=5e-4, weight_decay=5e-4)
+    alpha: NonNegative = 0.001
+    gamma: NonNegative = 1.0
+    temperature: Positive = 4.0
+    msteps: Annotated[int, Field(ge=0)] = 2
+    decay_epochs: tuple[Annotated[int, Field(ge=1)], ...] = (3, 5, 9)
+    decay_rate: Positive = 0.1
+    forget_batch_size: Annotated[int, Field(ge=1)] | None = None
+
+    def rate(self, epoch: int) -> float:
+        """Return the learning rate of an epoch, counted from 0; `decay_epochs` are the last ones before a drop."""
+        return self.recipe.rate(epoch) * self.decay_rate ** sum(epoch + 1 > drop for drop in self.decay_epochs)
+
+    def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
+        """Return gamma * CE, the part of the descent that needs no teacher."""
+        return self.gamma * F.cross_entropy(model(batch.x), batch.y)
+
+    def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
+        """Alternate climb and descent on the copy."""
+        streams = {"forget": splits.forget} if self.msteps else {}
+        streams |= {"retain": splits.retain} if self.alpha else {}
+        phases = self.alternation(teacher_of(model, streams, context.team, copied=self.recipe.augment))
+        sizes = {} if self.forget_batch_size is None else {"forget": self.forget_batch_size}
+        self.soften(model, splits, context)
+        self.descend(model, splits, context, phases, rate=self.rate, batch_sizes=sizes)
+        return model
+
+    def alternation(self, teacher: Teacher) -> Phases:
+        """Return the passes of each epoch: the climb while it lasts, then the descent."""
+
+        def climb(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
+            return -distillation(teacher("forget", batch), model(batch.x), self.temperature)
+
+        def descent(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
+            if not self.alpha:
+                return self.loss(model, batch, paired, noise)
+            logits = model(batch.x)
+            obey = distillation(teacher("retain", batch), logits, self.temperature)
+            return self.gamma * F.cross_entropy(logits, batch.y) + self.alpha * obey
+
+        return lambda epoch: [TrainingPhase(climb, "forget")] * (epoch < self.msteps) + [TrainingPhase(descent)]
+
+
+def distillation(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
+    """Return T^2 * mean_i KL(softmax(t_i / T) || softmax(s_i / T)) of logits (n, classes)."""
+    log_s, t = F.log_softmax(student / temperature, 1), F.softmax(teacher / temperature, 1)
+    return F.kl_div(log_s, t, reduction="batchmean") * temperature**2
+
+
+def teacher_of(
+    model: nn.Module, streams: Mapping[str, Samples], team: Team = SINGLE_PROCESS, *, copied: bool = False
+) -> Teacher:
+    """Return the logits of `model` as it is now, whatever becomes of it: cached per sample, or from a frozen copy.
+
+    Augmented inputs are new in every epoch and need the copy.
+    """
+    if not copied:
+        cached = {name: forward(model, samples, team=team) for name, samples in streams.items()}
+        return lambda stream, batch: cached[stream][batch.indices].to(batch.x.device)
+    frozen = copy.deepcopy(model).eval().requires_grad_(False)
+    return lambda stream, batch: frozen(batch.x)

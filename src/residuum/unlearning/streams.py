@@ -1,0 +1,93 @@
+"""Samples that methods look at: put into one stream, moved by noise, and unseen ones of the forgotten classes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from residuum.core.inputs import InputSpace
+from residuum.core.samples import Samples, Splits
+
+
+def joined(*parts: Samples) -> Samples:
+    """Return the samples of all parts, one part after the other; lazy inputs stay unread.
+
+    >>> one = Samples(torch.zeros(2, 3), torch.tensor([0, 1]), ("a", "b"))
+    >>> two = Samples(torch.ones(1, 3), torch.tensor([1]), ("c",))
+    >>> joined(one, two).batch(torch.tensor([2, 0]))[0].tolist()
+    [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
+    """
+    parts = tuple(part for part in parts if len(part))
+    if len(parts) == 1:
+        return parts[0]
+    labels, ids = torch.cat([part.y for part in parts]), tuple(name for part in parts for name in part.ids)
+    inputs = [part.x for part in parts if isinstance(part.x, Tensor)]
+    lazy = len(inputs) < len(parts)
+    return Samples(JoinedInputs(parts, torch.arange(len(ids))) if lazy else torch.cat(inputs), labels, ids)
+
+
+@dataclass(frozen=True)
+class JoinedInputs:
+    """Inputs of several parts, read when asked for; `rows` are positions in their concatenation."""
+
+    parts: Sequence[Samples]
+    rows: Tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n, ...) as a tensor's."""
+        return (len(self.rows), *self.parts[0].shape)
+
+    def subset(self, indices: Tensor) -> "JoinedInputs":
+        """Return the inputs at these positions, unread."""
+        return JoinedInputs(self.parts, self.rows[indices])
+
+    def read(self, indices: Tensor) -> Callable[[], Tensor]:
+        """Begin to read these positions of every part; the function returned waits."""
+        rows, first, waiting = self.rows[indices], 0, []
+        for part in self.parts:
+            inside = rows.ge(first) & rows.lt(first + len(part))
+            waiting.append((inside, _reader(part, rows[inside] - first)))
+            first += len(part)
+
+        def wait() -> Tensor:
+            together = torch.empty(len(rows), *self.parts[0].shape)
+            for inside, read in waiting:
+                together[inside] = read()
+            return together
+
+        return wait
+
+
+def _reader(part: Samples, rows: Tensor) -> Callable[[], Tensor]:
+    return (lambda: part.batch(rows)[0]) if isinstance(part.x, Tensor) else part.x.read(rows)
+
+
+def noisy_copies(x: Tensor, tau: float, noise: torch.Generator, space: InputSpace) -> Tensor:
+    """Return clamp(x + u * N(0, I)) with u ~ U[0, tau] for each sample: every radius up to tau, not one shell."""
+    radii = tau * torch.rand(len(x), *[1] * (x.ndim - 1), generator=noise)
+    return space.moved(x, (radii * torch.randn(x.shape, generator=noise)).to(x))
+
+
+def held_out_alike(splits: Splits) -> Samples:
+    """Return the validation samples of the forgotten classes, ordered by id so that their order changes nothing."""
+    alike = torch.isin(splits.validation.y, splits.forget.y).nonzero().flatten().tolist()
+    return splits.validation.subset(sorted(alike, key=lambda row: splits.validation.ids[row]))
+
+
+def rows_by_class(samples: Samples) -> dict[int, Tensor]:
+    """Return, for each label that occurs, the mask of its samples."""
+    return {label: samples.y == label for label in sorted(set(samples.y.tolist()))}
+
+
+def lacks_held_out(splits: Splits, who: str) -> str | None:
+    """Return the refusal of a method that needs such samples of every forgotten class, if there are none of one."""
+    lacking = sorted(set(splits.forget.y.tolist()) - set(splits.validation.y.tolist()))
+    if not lacking:
+        return None
+    name = splits.class_names[lacking[0]]
+    return (
+        f"{who} needs validation samples of the forgotten classes, and there are none of {name!r}; "
+        "set data.validation_size, or take another method (class form has none at all)"
+    )

@@ -1,0 +1,108 @@
+"""Teacher: a briefly trained model that never saw the forget samples shows how to answer near them."""
+
+import dataclasses
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import field_validator
+from torch import Tensor, nn
+
+from residuum.core.errors import warn
+from residuum.core.inputs import space_of
+from residuum.core.samples import Splits
+from residuum.core.seeds import child_seed
+from residuum.models import forward, private_copy
+from residuum.training import Batch, NonNegative, Recipe, TrainingPhase, cross_entropy, fit
+from residuum.unlearning.base import GradientMethod, Phases, component
+from residuum.unlearning.context import Context
+from residuum.unlearning.inherited import InheritedRecipe
+from residuum.unlearning.start import KnownStart, trainable_parts
+from residuum.unlearning.streams import noisy_copies
+
+MUCH_WORSE = 0.03  # of validation samples
+
+
+@component
+class Teacher(GradientMethod):
+    """Innocent teacher: minimize L(w, S_r) + weight * CE(softmax t(x'), s(x')), x' = clamp(x + u N(0, I)), x in S_f.
+
+    The teacher t is trained from fresh weights on S_r with the original's recipe for `share` of its epochs, at least
+    one, then frozen in eval mode; the student s starts at the original. u ~ U[0, tau] for each sample and step. Images
+    of S_f are read, their labels never. A teacher much worse than the original makes the student forget too much, with
+    a warning; the validation set serves for that warning only.
+
+    >>> Teacher().share
+    0.25
+    """
+
+    name: ClassVar[str] = "teacher"
+    title: ClassVar[str] = "Innocent teacher"
+    reads: ClassVar[frozenset[str]] = frozenset({"retain", "forget", "validation"})
+    moves_inputs: ClassVar[bool] = True
+
+    recipe: InheritedRecipe = InheritedRecipe(epochs=4)  # type: ignore[assignment]
+    start: KnownStart = KnownStart()
+    share: NonNegative = 0.25
+    weight: NonNegative = 1.0
+    tau: NonNegative = 0.03
+
+    @field_validator("share")
+    @classmethod
+    def _partial(cls, share: float) -> float:
+        if share >= 1:
+            raise ValueError("expected less than 1: with as many epochs as training had, re-train instead")
+        return share
+
+    @property
+    def needs_recipe(self) -> bool:
+        """Whether a setting is left to the original's recipe."""
+        return self.recipe.is_open
+
+    def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
+        """Train the teacher, then let it teach the copy."""
+        phases: Phases | None = None
+        if self.weight:
+            teacher = self.innocent(model, splits, context)
+            self.compare(teacher, model, splits, context)
+            phases = self.lessons(teacher)
+        self.soften(model, splits, context)
+        recipe = self.recipe.resolved(context.origin.recipe or Recipe())
+        self.descend(model, splits, context, phases, recipe=recipe)
+        return model
+
+    def innocent(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
+        """Return the teacher."""
+        teacher = private_copy(model)
+        seed = child_seed(context.batch_seed, "teacher")
+        self.start.renew(trainable_parts(teacher), splits, dataclasses.replace(context, seed=seed))
+        recipe = context.training()
+        recipe = dataclasses.replace(recipe, epochs=max(1, round(self.share * recipe.epochs)))
+        phases = [TrainingPhase(cross_entropy)]
+        context.passes += fit(teacher, {"retain": splits.retain}, recipe, phases, seed=seed, team=context.team)
+        return teacher.eval().requires_grad_(False)
+
+    def compare(self, teacher: nn.Module, original: nn.Module, splits: Splits, context: Context) -> None:
+        """Note both errors on the validation set, and warn of a teacher that is much worse."""
+        if not len(splits.validation):
+            return
+        answers = [forward(model, splits.validation, team=context.team).argmax(1) for model in (teacher, original)]
+        errors = [labels.ne(splits.validation.y).double().mean().item() for labels in answers]
+        context.notes |= {"teacher_validation_error": errors[0], "original_validation_error": errors[1]}
+        if errors[0] > errors[1] + MUCH_WORSE:
+            warn(
+                f"teacher: its validation accuracy is {100 * (errors[0] - errors[1]):.1f} points below the original's, "
+                f"so the student forgets too much; raise share (now {self.share:g})"
+            )
+
+    def lessons(self, teacher: nn.Module) -> Phases:
+        """Return the passes of each epoch: one over S_r, with a forget batch beside each of its batches."""
+
+        def lesson(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
+            loss = self.loss(model, batch, None, noise)
+            if paired is None:
+                return loss
+            x = noisy_copies(paired.x, self.tau, noise, space_of(model))
+            return loss + self.weight * F.cross_entropy(model(x), F.softmax(teacher(x), 1))
+
+        return lambda epoch: [TrainingPhase(lesson, paired_stream="forget")]

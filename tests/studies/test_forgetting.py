@@ -1,0 +1,426 @@
+"""Forgetting: nothing made with a sample stays in the store, whatever happens on the way; the rest is named."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from residuum.cli import run_command
+from residuum.core.errors import InputError, ResiduumWarning
+from residuum.core.files import ASIDE
+from residuum.record.folder import hashes, note_pack
+from residuum.reporting import report, write_report
+from residuum.studies import Experiment, forgetting, maintenance
+from residuum.studies.forgetting import forget
+from residuum.studies.known_runs import known_runs
+from residuum.studies.scratch import write_ids
+
+FORK = multiprocessing.get_context("fork")
+
+
+def has_bytes(folder: Path, wanted: bytes) -> list[Path]:
+    """Return the files below a folder that hold these bytes: in their name, as they are, or inside an archive."""
+    found = []
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        contents = [path.read_bytes(), path.name.encode()]
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                contents += [archive.read(name) for name in archive.namelist()]
+        # arrays of texts have four bytes a letter
+        if any(form in content for content in contents for form in (wanted, wanted.decode().encode("utf-32-le"))):
+            found.append(path)
+    return found
+
+
+@pytest.fixture
+def chain(toy):
+    """A stage that read "b", one that did not, and a child and a grandchild of the first that read only "c"."""
+    stage, store, _ = toy
+    reader, stranger = stage(ids=["a", "b"]), stage(seed=2, ids=["c"])
+    child = stage(seed=3, parents={"original": reader}, ids=["c"])
+    grandchild = stage(seed=4, parents={"model": child}, ids=["c"])
+    for each in (reader, stranger, child, grandchild):
+        store.compute(each)
+    return store, reader, stranger, child, grandchild
+
+
+def test_what_read_a_sample_and_all_that_came_of_it_is_removed(chain):
+    store, reader, stranger, child, grandchild = chain
+    listed = forget(store.root, ["b"], dry_run=True)
+    assert len(listed.removed) == 3
+    assert store.has(reader)
+    assert forget(store.root, ["b"]).removed == listed.removed
+    assert [store.has(each) for each in (reader, stranger, child, grandchild)] == [False, True, False, False]
+    with pytest.raises(InputError, match="at least one id"):
+        forget(store.root, [])
+
+
+@pytest.mark.parametrize("renames", range(4))
+def test_a_forgetting_that_stops_anywhere_is_finished_by_the_next(chain, renames, monkeypatch):
+    store, reader, stranger, child, grandchild = chain
+    left, rename = iter(range(renames)), Path.rename
+
+    def dying(path, target):
+        if ASIDE in str(target) and next(left, None) is None:
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", dying)
+        if renames < 3:
+            with pytest.raises(KeyboardInterrupt):
+                forget(store.root, ["b"])
+        else:
+            forget(store.root, ["b"])
+    again = forget(store.root, ["b"] if renames < 3 else ["c"], dry_run=renames == 3)
+    assert again.unknown == []
+    assert [store.has(each) for each in (reader, stranger, child, grandchild)] == [False, True, False, False]
+    assert not (store.root / "forgetting.json").exists()
+    assert list(store.root.glob(f"{ASIDE}*")) == []
+
+
+def test_a_chain_that_was_lost_counts_as_made_with_the_sample(chain):
+    store, reader, stranger, child, grandchild = chain
+    shutil.rmtree(store.folder(reader))
+    assert len(forget(store.root, ["c"], dry_run=True).removed) == 3
+    forget(store.root, ["b"])
+    assert [store.has(each) for each in (stranger, child, grandchild)] == [True, False, False]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", "not json", '{"kind": 3}', "[" * 100_000, None])
+def test_an_artefact_that_cannot_be_read_blocks_nothing_and_is_forgotten(chain, content, capsys):
+    store, _, stranger, *_ = chain
+    manifest, where = store.folder(stranger) / "manifest.json", ["--store", str(store.root)]
+    manifest.write_bytes(b"\xff\xfe" if content is None else content.encode())
+    assert run_command(["store", "ls", *where]) == 0
+    assert run_command(["store", "verify", *where]) == 1
+    assert f"broken: {stranger.key} (manifest.json)" in capsys.readouterr().out
+    assert run_command(["store", "gc", "--dry-run", *where]) == 0
+    assert f"would remove: train {stranger.key}, whose manifest cannot be trusted" in capsys.readouterr().out
+    assert run_command(["forget", "b", *where]) == 0
+    assert "4 removed" in capsys.readouterr().out
+    assert maintenance.artefacts(store.root) == []
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"a\nx\n", b"\xff"])
+def test_a_list_of_ids_that_was_changed_is_not_believed(chain, damage):
+    store, reader, *_ = chain
+    ids = store.folder(reader) / "ids.txt"
+    ids.unlink() if damage is None else ids.write_bytes(damage)
+    forget(store.root, ["c"])
+    assert not store.has(reader)
+
+
+def test_stray_files_and_links_are_named_and_left(chain, tmp_path, capsys):
+    store, *_ = chain
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").write_text("mine")
+    (store.root / "train" / "link").symlink_to(tmp_path / "precious")
+    (store.root / "train" / "note.txt").write_text("hello")
+    assert maintenance.verify(store.root).keys() == {"train/link", "train/note.txt"}
+    assert run_command(["forget", "b", "--store", str(store.root)]) == 0
+    said = capsys.readouterr().out
+    assert f"out of reach: {store.root / 'train' / 'note.txt'}" in said
+    assert run_command(["store", "gc", "--store", str(store.root)]) == 0
+    assert (tmp_path / "precious" / "file").read_text() == "mine"
+
+
+def test_checkpoints_and_half_written_folders_go_unless_they_are_known_to_be_others(chain):
+    store, *_ = chain
+    scratch, half = store.root / "scratch", store.root / "train"
+    for key, ids in (("11", ["b"]), ("22", ["z"]), ("33", None)):
+        (half / f".writing-{key}-x").mkdir()
+        (scratch / key).mkdir(parents=True)
+        (scratch / key / "training.pt").write_bytes(b"...b...")
+        if ids:
+            write_ids(scratch / key, ids)
+    (half / ".writing-44-x").mkdir()
+    forget(store.root, ["b"])
+    assert sorted(path.name for path in scratch.iterdir()) == ["22"]
+    assert sorted(path.name for path in half.glob(".writing-*")) == [".writing-22-x"]
+    ids = next((scratch / "22").glob("ids-*"))
+    ids.write_text("y\n")  # no longer what was sealed
+    forget(store.root, ["c"])
+    assert list(scratch.iterdir()) == []
+
+
+def test_nothing_is_forgotten_while_a_run_could_bring_it_back(chain, capsys):
+    store, reader, *_ = chain
+    for using in (store.in_use(), store.lock(reader.key)):
+        with using:
+            assert run_command(["forget", "b", "--store", str(store.root)]) == 2
+            assert "a run is using the store" in capsys.readouterr().err
+    with store.alone():
+        assert run_command(["forget", "b", "--store", str(store.root)]) == 2
+        assert "another command is cleaning the store" in capsys.readouterr().err
+    assert store.has(reader)
+    assert run_command(["forget", "b", "--store", str(store.root)]) == 0
+
+
+def test_unknown_ids_are_said_and_files_are_read_only_when_asked(chain, tmp_path, capsys, monkeypatch):
+    store, _, stranger, *_ = chain
+    where = ["--store", str(store.root)]
+    monkeypatch.chdir(tmp_path)
+    Path("a").write_text("c\n")  # a file with the name of a sample
+    Path("ids").write_text("# to forget\na\n")
+    assert run_command(["forget", "nobody", *where]) == 2
+    assert "was made with 1 id of those given: nobody" in capsys.readouterr().err
+    assert run_command(["forget", "--ids", "ids", "--dry-run", *where]) == 0
+    assert "3 to remove" in capsys.readouterr().out
+    assert run_command(["forget", "a", "--json", *where]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert len(told["removed"]) == 3
+    assert "backups" in told["unreachable"][-1]
+    assert store.has(stranger)
+
+
+def test_one_unknown_id_among_others_leaves_everything_as_it_is(chain, capsys):
+    store, reader, *_ = chain
+    before = sorted(store.root.rglob("*"))
+    for more in ([], ["--runs"], ["--dry-run"]):
+        assert run_command(["forget", "b", "nobody", *more, "--store", str(store.root)]) == 2
+        said = capsys.readouterr()
+        assert "was made with 1 id of those given: nobody; nothing was removed" in said.err
+        assert said.out == ""
+    assert store.has(reader)
+    assert {path for path in store.root.rglob("*") if path.parent.name != "locks"} <= set(before)
+    assert not (store.root / "forgetting.json").exists()
+
+
+def test_without_permission_there_is_one_line(chain, capsys, monkeypatch):
+    (store, reader, *_), rename = chain, Path.rename
+
+    def refused(path, target):
+        if path.parent.name == "train":
+            raise PermissionError(13, "Permission denied")
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", refused)
+        assert run_command(["forget", "b", "--store", str(store.root)]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 1
+    assert "cannot write to the store" in errors[0]
+    forget(store.root, [])  # goes on with what was begun
+    assert not store.has(reader)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """A store with a run of `tiny` that forgot by class and one that forgot by ids, and a forgotten id of both."""
+    folder = tmp_path_factory.mktemp("tiny")
+    ids = Experiment.create("tiny").splits().forget.ids[:3]
+    command = ["run", "tiny", "--seeds", "1", "--methods", "gd", "--workers", "1", "--store", str(folder / "store")]
+    assert run_command([*command, "--out", str(folder / "class")]) == 0
+    named = ",".join(f"id={name}" for name in ids)
+    assert run_command([*command, "--request", named, "--out", str(folder / "ids")]) == 0
+    return folder, ids[0]
+
+
+@pytest.fixture
+def copied(tiny, tmp_path):
+    """A copy of that store which knows of copies of its runs."""
+    folder, sample_id = tiny
+    for name in ("store", "class", "ids"):
+        shutil.copytree(folder / name, tmp_path / name)
+    for note in (tmp_path / "store" / "runs").iterdir():
+        note.write_text(note.read_text().replace(str(folder), str(tmp_path)))
+    return tmp_path, sample_id
+
+
+def test_runs_that_hold_a_sample_are_named_and_cleaned_on_request(copied, capsys):
+    folder, sample_id = copied
+    (folder / "class" / "mine.txt").write_text("not the run's")
+    where = ["--store", str(folder / "store")]
+    assert len(known_runs(folder / "store")) == 2
+    assert has_bytes(folder, sample_id.encode())
+    assert run_command(["forget", sample_id, *where]) == 0
+    said = capsys.readouterr().out
+    assert f"holds such samples (--runs cleans it): {folder / 'class'}" in said
+    assert f"holds such samples (--runs cleans it): {folder / 'ids'}" in said
+    assert has_bytes(folder / "store", sample_id.encode()) == []
+    assert run_command(["forget", sample_id, "--runs", *where]) == 0  # by now only the runs know of it
+    assert f"cleaned the run: {folder / 'class'}" in capsys.readouterr().out
+    assert [path.name for path in (folder / "class").iterdir() if path.name != ".lock"] == ["mine.txt"]
+    assert not (folder / "ids").exists()
+    assert has_bytes(folder, sample_id.encode()) == []
+    assert known_runs(folder / "store") == []
+
+
+def test_runs_of_models_made_elsewhere_and_packs_are_found_too(copied, capsys, monkeypatch):
+    folder, sample_id = copied
+    monkeypatch.chdir(folder)
+    (folder / "runs").mkdir()
+    (folder / "class").rename(folder / "runs" / "request")  # as a request's audit: no note of the store leads there
+    shutil.copytree(folder / "runs" / "request", folder / "runs" / "damaged")
+    (folder / "runs" / "damaged" / "results.json").write_text("{")
+    (folder / "evidence.zip").write_bytes(b"a pack")
+    note_pack(folder / "runs" / "request", Path("evidence.zip"))
+    note_pack(folder / "runs" / "request", Path("moved.zip"))
+    assert run_command(["forget", sample_id, "--store", "store", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert f"holds such samples (--runs cleans it): {folder / 'runs' / 'request'}" in said
+    assert f"out of reach: {folder / 'evidence.zip'}, the evidence pack of {folder / 'runs' / 'request'}" in said
+    assert "moved.zip" not in said
+    assert run_command(["forget", sample_id, "--store", "store", "--runs"]) == 0
+    assert f"out of reach: {folder / 'evidence.zip'}" in capsys.readouterr().out
+    assert has_bytes(folder, sample_id.encode()) == []
+    assert [*(folder / "runs").iterdir()] == []
+
+
+def test_a_copied_store_leaves_the_runs_of_the_original_alone(copied, tmp_path_factory, capsys, monkeypatch):
+    folder, sample_id = copied
+    backup = tmp_path_factory.mktemp("backup")
+    (folder / "runs").mkdir()
+    for name in ("class", "ids"):
+        (folder / name).rename(folder / "runs" / name)
+        note = next(path for path in (folder / "store" / "runs").iterdir() if f"/{name}" in path.read_text())
+        note.write_text(note.read_text().replace(f"{folder}/{name}", f"{folder}/runs/{name}"))
+    shutil.copytree(folder, backup, dirs_exist_ok=True)
+    before = hashes(folder)
+    monkeypatch.chdir(backup)
+    assert run_command(["forget", sample_id, "--runs", "--store", "store"]) == 0
+    said = capsys.readouterr().out
+    assert hashes(folder) == before
+    assert f"out of reach: {folder / 'runs' / 'class'}, a run of the store {folder / 'store'}: forget it there" in said
+    assert f"cleaned the run: {backup / 'runs' / 'class'}" in said
+    assert has_bytes(backup, sample_id.encode()) == []
+
+
+@pytest.mark.parametrize("with_record", [False, True])
+def test_a_planted_note_removes_nothing(copied, with_record, tmp_path_factory, capsys):
+    folder, sample_id = copied
+    victim = tmp_path_factory.mktemp("victim")
+    for name in ("models/1/best.safetensors", "figures/a.svg", "request-2024/letter.txt", "index.html", "report.html"):
+        (victim / name).parent.mkdir(parents=True, exist_ok=True)
+        (victim / name).write_text("mine")
+    if with_record:
+        record = {"schema": "residuum.results/2", "files": {"models/1/best.safetensors": "0" * 64}}
+        (victim / "results.json").write_text(json.dumps(record))
+    before = hashes(victim)
+    note = next((folder / "store" / "runs").iterdir())
+    planted = json.loads(note.read_text()) | {"folder": str(victim)}
+    (note.parent / "planted.json").write_text(json.dumps(planted))
+    (note.parent / "old.json").write_text(json.dumps({"folder": str(victim), "stages": planted["stages"]}))
+    for text in ("3", "[]", '{"folder": 3}', '{"folder": "x", "stages": 3}'):
+        (note.parent / "damaged.json").write_text(text)
+        assert run_command(["forget", sample_id, "--runs", "--store", str(folder / "store"), "--dry-run"]) == 0
+    assert run_command(["forget", sample_id, "--runs", "--store", str(folder / "store")]) == 0
+    assert hashes(victim) == before
+    assert f"out of reach: {victim}, " in capsys.readouterr().out
+
+
+def test_runs_made_with_a_retained_sample_are_known_by_what_they_copied(copied, capsys, monkeypatch):
+    folder, _ = copied
+    monkeypatch.chdir(folder)
+    sample_id = Experiment.create("tiny").splits().retain.ids[0]  # no counts of any run name it
+    (folder / "runs").mkdir()
+    shutil.copytree(folder / "class", folder / "runs" / "copy")
+    assert run_command(["forget", sample_id, "--store", "store"]) == 0
+    said = capsys.readouterr().out
+    for name in ("class", "ids", "runs/copy"):
+        assert f"holds such samples (--runs cleans it): {folder / name}" in said
+    assert run_command(["forget", sample_id, "--runs", "--store", "store"]) == 0  # the store has forgotten it
+    said = capsys.readouterr().out
+    assert f"not known, but some of the above cannot tell its samples: {sample_id}" in said
+    assert not (folder / "class").exists()
+    assert not (folder / "ids").exists()
+
+
+def test_reports_and_cards_that_were_written_elsewhere_are_named(copied, tmp_path_factory, capsys, monkeypatch):
+    (folder, sample_id), elsewhere = copied, tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.chdir(elsewhere)
+    (elsewhere / "samples.csv").write_text("mine")
+    assert run_command(["report", str(folder / "class"), "--out", ".", "--no-samples"]) == 0
+    assert Path("samples.csv").read_text() == "mine"
+    assert run_command(["report", str(folder / "class"), "--out", "pages"]) == 0
+    assert run_command(["report", str(folder / "class"), "--out", "pages", "--no-samples"]) == 0
+    assert not Path("pages/samples.csv").exists()  # those were ours
+    assert run_command(["report", str(folder / "class"), str(folder / "ids" / "request-1"), "--out", "both"]) == 0
+    assert run_command(["report", str(folder / "ids"), "--out", "sequence"]) == 0
+    assert run_command(["export", "card", str(folder / "class"), "gd", "--out", "card"]) == 0
+    report(folder / "class", page="page.html")
+    capsys.readouterr()
+    assert run_command(["forget", sample_id, "--runs", "--store", str(folder / "store")]) == 0
+    said = capsys.readouterr().out
+    for name, what, run in (
+        ("pages", "report", "class"),
+        ("both", "report", "ids/request-1"),
+        ("sequence", "report", "ids"),
+        ("card", "model card", "class"),
+        ("page.html", "report", "class"),
+    ):
+        assert f"out of reach: {elsewhere / name}, the {what} of {folder / run}" in said
+    assert sample_id in Path("both/report.html").read_text()  # named, and left
+
+
+def test_a_folder_for_notes_that_cannot_be_written_is_a_warning(copied, tmp_path, monkeypatch):
+    (tmp_path / "state").write_text("a file")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with pytest.warns(ResiduumWarning, match="residuum forget will not name it; set XDG_STATE_HOME"):
+        write_report(copied[0] / "class", out=tmp_path / "pages")
+
+
+def test_a_request_means_the_samples_that_a_run_forgot_for_it(copied, capsys):
+    folder, _ = copied
+    splits = Experiment.create("tiny").splits()
+    request = {"forget_class": "8", "forget_fraction": 0.5}
+    assert forgetting.requested_ids(folder / "store", request) == set(splits.forget.ids)
+    with pytest.raises(InputError, match=r"no run of the store .* carried out this request"):
+        forgetting.requested_ids(folder / "store", {"forget_class": "7"})
+    where = ["--store", str(folder / "store")]
+    assert run_command(["forget", "--request", "class=8,fraction=0.5", "--runs", *where]) == 0
+    for each in splits.forget.ids:
+        assert has_bytes(folder, each.encode()) == []
+    kept = {artefact.title for artefact in maintenance.artefacts(folder / "store")}
+    assert {"train retrain (seed 1)", "train control (seed 1)"} <= kept  # of the class: they never saw one of them
+
+
+def killed(arguments, moment):
+    """Run a command that is killed when it is about to rename or remove something for the `moment`-th time."""
+    process = FORK.Process(target=dying, args=(arguments, moment))
+    process.start()
+    process.join()
+    return process.exitcode == -signal.SIGKILL
+
+
+def dying(arguments, moment):
+    left = iter(range(moment))
+
+    def hook(event, details):
+        if event in ("os.rename", "os.remove", "os.rmdir") and next(left, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+    os._exit(run_command(arguments))
+
+
+def test_twenty_kills_of_forgetting_leave_nothing(tiny, tmp_path):
+    folder, sample_id = tiny
+    store, chance, kept = tmp_path / "store", random.Random(3), None
+    arguments = ["forget", sample_id, "--store", str(store)]
+    for moment in (0, 1, 2, *(chance.randrange(3, 100) for _ in range(17))):
+        shutil.copytree(folder / "store", store)
+        (store / "scratch" / "k").mkdir(parents=True)
+        (store / "scratch" / "k" / "training.pt").write_bytes(sample_id.encode())
+        (store / "train" / ".writing-k-1").mkdir()
+        (store / "train" / ".writing-k-1" / "ids.txt").write_text(sample_id)
+        assert killed(arguments, moment)
+        run_command(arguments)
+        assert has_bytes(store, sample_id.encode()) == []
+        left = {artefact.key for artefact in maintenance.artefacts(store)}
+        assert kept in (None, left)
+        assert maintenance.verify(store) == {}
+        assert maintenance.leftovers(store) == []
+        kept = left
+        shutil.rmtree(store)
+    assert kept
