@@ -46,10 +46,10 @@ def figures_left_out():
 
 
 @pytest.fixture(autouse=True, scope="session")
-def retrained_models_elsewhere(tmp_path_factory):
-    """Keep retrained models of requests out of the folder that the tests are started in."""
+def store_of_requests_elsewhere(tmp_path_factory):
+    """Keep the store of requests out of the folder that the tests are started in."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(Request.audit.__kwdefaults__, "kept", tmp_path_factory.mktemp("retrained"))
+        patch.setitem(Request.audit.__kwdefaults__, "store", tmp_path_factory.mktemp("store"))
         yield
 
 

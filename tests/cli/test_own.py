@@ -16,10 +16,8 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from residuum.auditing.counts import INTEGER_FIELDS, Counts
 from residuum.cli import run_command
-from residuum.core.files import clear_aside, locked, working_folder
-from residuum.request import evidence
+from residuum.studies import execution
 
 NET = """
 import torch
@@ -290,52 +288,46 @@ def die(*arguments, **options):
 
 
 def killed_audit(out):
-    """Audit until all counts and weights are written, but for the run, and be killed."""
-    evidence.write_files = die
+    """Audit until all stages are finished, but for the run, and be killed."""
+    execution.write_run = die
     run_command(arguments("audit", AUDIT | {"--out": str(out)}))
 
 
-def left_by_a_killed_audit(out):
+def killed(out):
     process = multiprocessing.get_context("fork").Process(target=killed_audit, args=(out,))
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    return [path for path in out.rglob("*.npz") if b"train-3" in path.read_bytes().replace(b"\0", b"")]
 
 
-def test_what_a_killed_audit_left_is_cleared_by_the_next_and_by_forget(folder, monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(folder)
-    assert left_by_a_killed_audit(tmp_path / "run")
-    assert not (tmp_path / "run" / "results.json").exists()
-    assert run_command(arguments("audit", AUDIT | {"--out": str(tmp_path / "run")})) == 0
+def test_what_a_killed_audit_left_is_used_by_the_next_and_removed_by_forget(folder, monkeypatch, capsys, tmp_path):
+    retrained = [f"retrained{k}.pt" for k in range(3)]
+    for name in ("net.py", "w.pt", *retrained, "train.npz", "held.npz", "ids.txt"):
+        shutil.copy(folder / name, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    killed(tmp_path / "run")
+    assert list((tmp_path / "run").iterdir()) == []  # what is half-finished is in the store alone
+    assert run_command(arguments("audit", AUDIT | {"--out": "run"})) == 0
     known = {"counts", "models", "results.json", "report.html", "table.tex", "table.csv", ".lock"}
     assert {path.name for path in (tmp_path / "run").iterdir()} <= known
-    assert left_by_a_killed_audit(tmp_path / "killed")
-    monkeypatch.chdir(tmp_path)  # neither a store nor runs are here
+    killed(tmp_path / "killed")
     assert run_command(["forget", "train-3", "train-333"]) == 2
-    assert "(there is no store) was made with 1 id of those given: train-333" in capsys.readouterr().err
+    assert "was made with 1 id of those given: train-333" in capsys.readouterr().err
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)  # neither a store nor runs are here
     assert run_command(["forget", "train-3"]) == 0
     said = capsys.readouterr().out
-    for name in ("run", "killed"):
-        assert f"holds such samples (--runs cleans it): {tmp_path / name}" in said
-    assert run_command(["forget", "train-3", "--runs"]) == 0
-    assert f"cleaned the run: {tmp_path / 'killed'}" in capsys.readouterr().out
-    assert list(tmp_path.iterdir()) == []
-    assert run_command(["forget", "train-3", "--runs"]) == 2
-
-
-def test_forgetting_waits_for_no_audit_under_way(folder, monkeypatch, capsys, tmp_path):
+    assert f"holds such samples (--runs cleans it): {tmp_path / 'run'}" in said
+    store = tmp_path / ".residuum" / "store"
+    assert f"{store}, another store: give the same command with --store {store}" in said
     monkeypatch.chdir(tmp_path)
-    out = tmp_path / "runs" / "request"
-    with working_folder(out) as place:
-        Counts.of(["p"], [0], [0.1], **{name: [[1]] for name in INTEGER_FIELDS}).save(place / "counts-gaussian.npz")
-        assert run_command(["forget", "p", "--runs"]) == 2
-        assert f"an audit is writing to {out}; wait for its end" in capsys.readouterr().err
-        assert run_command(["forget", "p"]) == 0
-        with locked(out):
-            clear_aside(out)
-        assert place.is_dir()
-    assert [path.name for path in out.iterdir()] == [".lock"]
+    assert run_command(["forget", "train-3", "--runs"]) == 0
+    assert f"cleaned the run: {tmp_path / 'run'}" in capsys.readouterr().out
+    assert not (tmp_path / "run").exists()
+    files = [path for path in store.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"train-3\n" in path.read_bytes()]
+    assert run_command(["forget", "train-3", "--runs"]) == 2
 
 
 def test_weights_that_were_unlearned_are_named_when_their_samples_are_forgotten(folder, monkeypatch, capsys, tmp_path):
@@ -392,9 +384,9 @@ def test_an_audit_that_was_killed_trains_only_what_is_missing(folder, tmp_path):
     given |= {"--retrain": "net.py:killed", "--controls": "3"}
     command = [sys.executable, "-m", "residuum", *arguments("audit", given)]
 
-    def audited(**environment):
+    def audited(*more, **environment):
         done = subprocess.run(
-            command, cwd=tmp_path, env=os.environ | environment, capture_output=True, text=True, check=False
+            [*command, *more], cwd=tmp_path, env=os.environ | environment, capture_output=True, text=True, check=False
         )
         return done.returncode, done.stderr
 
@@ -405,8 +397,7 @@ def test_an_audit_that_was_killed_trains_only_what_is_missing(folder, tmp_path):
     assert len(seeds) == 3
     code, said = audited()
     assert code == 0, said
-    assert "[1/11] retrain: taken from .residuum/retrained/" in said
-    assert "[3/11] control_2: trained in" in said
+    assert "13 stages: 3 finished, 10 to run" in said
     again = (tmp_path / "trained.log").read_text().split()[3:]
     assert len(again) == 2
     assert again[0] == seeds[2]
@@ -415,6 +406,35 @@ def test_an_audit_that_was_killed_trains_only_what_is_missing(folder, tmp_path):
     (tmp_path / "trained.log").unlink()
     assert audited()[0] == 0
     assert resumed == {file.name: file.read_bytes() for file in (tmp_path / "run" / "models" / "1").iterdir()}
+
+
+def test_two_workers_audit_an_own_network_and_forget_finds_its_run(folder, tmp_path, monkeypatch, capsys):
+    for name in ("net.py", "w.pt", "train.npz", "held.npz", "ids.txt"):
+        shutil.copy(folder / name, tmp_path)
+    given = {key: value for key, value in AUDIT.items() if key not in ("--reference", "--control")}
+    given |= {"--retrain": "net.py:train", "--controls": "2"}
+    records = {}
+    for workers in ("1", "2"):
+        asked = given | {"--workers": workers, "--out": f"run-{workers}", "--store": f"store-{workers}"}
+        command = [sys.executable, "-m", "residuum", *arguments("audit", asked)]
+        one_thread = os.environ | {"OMP_NUM_THREADS": workers}  # one for each worker
+        done = subprocess.run(command, cwd=tmp_path, env=one_thread, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        log = (tmp_path / f"store-{workers}" / "log.txt").read_text().splitlines()
+        assert len({line.split()[1] for line in log}) == int(workers)  # processes
+        folder_of_run = tmp_path / f"run-{workers}"
+        records[workers] = {
+            file.relative_to(folder_of_run): file.read_bytes()
+            for kind in ("counts", "models")
+            for file in sorted((folder_of_run / kind).rglob("*"))
+            if file.is_file()
+        }
+    assert records["1"] == records["2"]
+    monkeypatch.chdir(tmp_path)
+    capsys.readouterr()
+    assert run_command(["forget", "train-3", "--runs", "--store", "store-2", "--json"]) == 0
+    assert str(tmp_path / "run-2") in json.loads(capsys.readouterr().out)["runs"]
+    assert not (tmp_path / "run-2").exists()
 
 
 BAD = [
@@ -502,11 +522,11 @@ BAD = [
     ("audit", {"--taus": "0,-1"}, "radii"),
     ("audit", {"--taus": "near"}, "--taus"),
     ("audit", {"--reference": None, "--control": []}, "a way to re-train"),
-    ("audit", {"--reference": None, "--control": [], "--retrain": "net.py:forgetful"}, "must return its model"),
     ("audit", {"--reference": None, "--control": [], "--retrain": "net.py:NUMBER"}, "expected a function"),
     ("audit", {"--out": "w.pt"}, "w.pt"),
-    ("audit", {"--draws": str(2**40)}, "at most 30 days"),
-    ("audit", {"--gallery": True}, "No such option"),
+    ("audit", {"--draws": str(2**30)}, "at most 30 days"),
+    ("audit", {"--draws": str(2**40)}, "draws"),
+    ("audit", {"--galery": True}, "No such option"),
     ("unlearn", GREY | {"--channels": None}, "--channels 1"),
     ("unlearn", GREY | {"--channels": "2"}, "1 (grey) or 3 (RGB)"),
 ]  # fmt: skip
@@ -531,6 +551,15 @@ def test_bad_input_is_one_line_exit_code_2_and_nothing_half_written(
     left = {path for path in folder.rglob("*") if "__pycache__" not in path.parts} - before.keys()
     assert not [path for path in left if path.is_file()]
     assert not (folder / "ran").exists()
+
+
+def test_a_training_function_that_returns_nothing_ends_the_audit(folder, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(folder)
+    given = {key: value for key, value in AUDIT.items() if key not in ("--reference", "--control")}
+    given |= {"--retrain": "net.py:forgetful", "--out": str(tmp_path / "run"), "--store": str(tmp_path / "store")}
+    assert run_command(arguments("audit", given)) == 2
+    assert "must return its model" in capsys.readouterr().err.splitlines()[-1]
+    assert list((tmp_path / "run").iterdir()) == []
 
 
 def test_a_path_with_an_equals_sign_is_no_label(folder, monkeypatch):

@@ -24,7 +24,9 @@ from residuum.pack import pack
 from residuum.perturbations import block_generator
 from residuum.reporting import report, to_frame
 from residuum.reporting.wording import not_proved, verdict_sentence
-from residuum.request.kept import KeptModels
+from residuum.request.study import AuditOptions, request_study
+from residuum.studies import plan
+from residuum.studies.maintenance import artefacts
 
 QUICK = {"draws": 30, "taus": [0, 0.05, 0.1]}
 STAND_INS = ("retrain", "control", "control_2")
@@ -248,7 +250,7 @@ def test_her_own_data_set_without_earlier_samples_reaches_her_training_function(
         sizes.append(len(samples))
         return HerNet()
 
-    Request(TensorDataset(x, y), forget=case.ids[12:], earlier=case.ids[:12], retrain=retrain).references(case.model, 1)
+    Request(TensorDataset(x, y), forget=case.ids[12:], earlier=case.ids[:12], retrain=retrain).retrained(case.model, 0)
     assert sizes == [276]
 
 
@@ -372,43 +374,42 @@ def test_her_own_data_set_reaches_her_training_function(case):
 
     x, y = case.train.batch(torch.arange(300))
     request = Request(TensorDataset(x, y), forget=case.ids, held_out=case.held_out, retrain=retrain)
-    request.references(case.model, 2)
-    request.references(case.model, 2)
-    assert len(seen) == 2
+    request.retrained(case.model, 0)
     assert isinstance(seen[0], Subset)
     assert len(seen[0]) == 276
 
 
-@pytest.mark.parametrize("innocents", [False, True])
-def test_each_model_has_references_of_its_own_architecture(case, innocents):
+@pytest.mark.parametrize("surrogates", [False, True])
+def test_each_model_has_references_of_its_own_architecture(case, surrogates, tmp_path):
     def network(width):
         return wrap(nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 10)))
 
-    def sizes(made):
-        return [sum(p.numel() for p in each.model.parameters()) for each in made]
-
     request = case.request(retrain=None, recipe=Recipe(epochs=1, lr=0.05))
-    small, large = network(4), network(16)
-    of_small = request.references(small, 2, innocents=innocents)
-    of_large = request.references(large, 2, innocents=innocents)
-    assert [sizes(of_small), sizes(of_large)] == [[sum(p.numel() for p in m.parameters())] * 2 for m in (small, large)]
-    assert request.references(large, 2, innocents=innocents)[0].model is of_large[0].model
+    for model in (network(4), network(16)):  # the second finds a store with models for the first
+        options = {"controls": 1, "surrogates": surrogates, "store": tmp_path / "store", "out": tmp_path / "run"}
+        request.audit(model, model, measures=[], **options, **QUICK)
+        for label in ("retrain", "control"):
+            weights = load_file(tmp_path / "run" / "models" / "1" / f"{label}.safetensors")
+            assert {name: value.shape for name, value in weights.items()} == {
+                name: value.shape for name, value in model.state_dict().items()
+            }
 
 
-def test_a_surrogate_is_trained_again_for_a_model_whose_weights_changed(case):
+def test_a_surrogate_is_trained_again_for_a_model_whose_weights_changed(case, tmp_path):
     request = case.request(retrain=None, recipe=Recipe(epochs=20, lr=0.05))
     model = wrap(HerNet())
-    (before,) = request.references(model, 1, innocents=True)
+    options = {"controls": 1, "surrogates": True, "measures": [], "store": tmp_path / "store", **QUICK}
+    before = request.audit(model, model, out=tmp_path / "before", **options)
     model.load_state_dict(case.net.state_dict())
-    (after,) = request.references(model, 1, innocents=True)
-    assert after.passes > before.passes
+    after = request.audit(model, model, out=tmp_path / "after", **options)
+    assert after.rows["retrain"].per_seed["1"].passes > before.rows["retrain"].per_seed["1"].passes
 
 
 def test_a_retrained_model_is_wrapped_as_the_model_it_is_compared_with(case):
     request = case.request(retrain=lambda samples, seed: copy.deepcopy(case.net))
     x, _ = case.train.batch(torch.arange(9))
     for model in (case.model, wrap(case.net, mean=0.1, std=1.0)):
-        assert torch.equal(request.references(model, 1)[0].model(x), model(x))
+        assert torch.equal(request.retrained(model, 0).model(x), model(x))
 
 
 def test_what_is_missing_is_said(case):
@@ -428,13 +429,13 @@ def test_what_is_missing_is_said(case):
 
 
 def test_cheap_stand_ins_give_an_indication_and_never_a_verdict(case, tmp_path):
-    run = case.request(retrain=None).audit(case.model, case.net, controls=2, innocents=True, out=tmp_path, **QUICK)
+    run = case.request(retrain=None).audit(case.model, case.net, controls=2, surrogates=True, out=tmp_path, **QUICK)
     assert {verdict.verdict.label for verdict in run.verdicts.values()} == {"reference not comparable"}
     sentence = verdict_sentence(run, run.verdicts["original"])
     assert "stand-ins" in sentence
     assert "An indication only: right 1." in sentence
     assert "residual knowledge" not in sentence
-    assert "3 briefly trained stand-ins took its place" in run.record.warnings[0]
+    assert "3 briefly trained surrogates took its place" in run.record.warnings[0]
     passes = [run.rows[label].per_seed["1"].passes for label in ("retrain", "control", "control_2")]
     assert all(0 < each <= 20 * 276 for each in passes)
     page = report(run, tmp_path / "evidence.html", out=tmp_path)[0]
@@ -452,7 +453,7 @@ def test_an_original_that_nothing_is_found_in_is_inconclusive(case, tmp_path):
 
 def test_the_recovery_radius_stands_beside_stand_ins_and_equals_the_witness_itself(case, tmp_path):
     request = case.request(retrain=None)
-    run = request.audit(case.model, case.net, controls=2, innocents=True, out=tmp_path, **QUICK)
+    run = request.audit(case.model, case.net, controls=2, surrogates=True, out=tmp_path, **QUICK)
     models = {"original": case.model, "retrain": her_model(tmp_path / "models" / "1" / "retrain.safetensors")}
     evidence = Evidence(request.splits, child_seed(1, "witness"), models, (0.02, 0.04, 0.06))
     for label, alone in RecoveryRadius().measure(evidence).items():
@@ -485,62 +486,66 @@ def test_measures_are_taken_on_request_and_refused_where_they_do_not_exist(case,
         request.audit(scaled, scaled, measures=["recovery"], **given)
 
 
-def test_finished_trainings_are_found_again_only_where_all_that_decides_them_is_the_same(case, tmp_path):
+def test_finished_trainings_are_found_again_only_where_all_that_decides_them_is_the_same(case, tmp_path, monkeypatch):
     recipe = Recipe(epochs=2, lr=3e-3, optimiser="adamw", batch_size=64)
     request = case.request(retrain=None, recipe=recipe)
 
-    def kept(request=request, model=case.model, seed=1, innocents=False):
-        return KeptModels.of(request, model, seed, innocents, tmp_path / "kept")
+    def keys(request=request, model=case.model, seed=1, surrogates=False):
+        options = AuditOptions(controls=1, seed=seed, surrogates=surrogates, **QUICK)
+        models = plan(request_study(request, model, case.net, options))[0].models
+        return {models[label].key for label in ("retrain", "control")}
 
-    (made,) = request.references(case.model, 1)
-    kept().keep(0, made)
-    again = kept().find(0)
-    x, _ = case.train.batch(torch.arange(50))
-    assert torch.equal(again.model(x), made.model(x))
-    assert (again.passes, again.seconds) == (made.passes, made.seconds)
-    assert set((kept().place(0) / "ids.txt").read_text().split()) == set(request.splits.retain.ids)
+    same = keys()
+    assert len(same) == 2
+    assert keys(case.request(retrain=None, recipe=recipe)) == same
     others = {
-        "another number": kept().find(1),
-        "another seed": kept(seed=2).find(0),
-        "stand-ins": kept(innocents=True).find(0),
-        "another recipe": kept(case.request(retrain=None, recipe=replace(recipe, epochs=3))).find(0),
-        "a function": kept(case.request()).find(0),
-        "other constants": kept(model=wrap(case.net, mean=MEAN, std=0.5)).find(0),
-        "another model": kept(model=wrap(HerNet(), mean=MEAN, std=STD)).find(0),
-        "another request": kept(Request(case.train, case.ids[:3], held_out=case.held_out, recipe=recipe)).find(0),
+        "another seed": keys(seed=2),
+        "surrogates": keys(surrogates=True),
+        "another recipe": keys(case.request(retrain=None, recipe=replace(recipe, epochs=3))),
+        "a function": keys(case.request()),
+        "other constants": keys(model=wrap(case.net, mean=MEAN, std=0.5)),
+        "another model": keys(model=wrap(HerNet(), mean=MEAN, std=STD)),
+        "another request": keys(Request(case.train, case.ids[:3], held_out=case.held_out, recipe=recipe)),
     }
-    assert {name for name, found in others.items() if found is not None} == set()
-    (kept().place(0) / "model.safetensors").write_bytes(b"damaged")
-    assert kept().find(0) is None
+    assert {name for name, found in others.items() if found & same} == set()
+    given = {"controls": 1, "store": tmp_path / "store", **QUICK}
+    first = request.audit(case.model, case.net, out=tmp_path / "first", **given)
+    monkeypatch.setattr("residuum.request.models.fit", None)  # nothing is trained again
+    again = request.audit(case.model, case.net, out=tmp_path / "again", **given)
+    assert again.record.methods == first.record.methods
+    names = [f"{label}.safetensors" for label in ("retrain", "control")]
+    weights = [[load_file(run.folder / "models" / "1" / name) for name in names] for run in (first, again)]
+    assert all(torch.equal(one[key], two[key]) for one, two in zip(*weights, strict=True) for key in one)
 
 
 def test_a_training_function_that_cannot_be_compared_is_not_kept(case, tmp_path, capsys):
-    state = object()
+    state, trained = object(), []
 
     def strange(samples, seed):
+        trained.append(seed)
         return her_training(samples, seed, epochs=1 if state else 2)
 
-    request = case.request(retrain=strange)
+    request, store = case.request(retrain=strange), tmp_path / "store"
     for _ in range(2):
-        request.audit(
-            case.model, case.net, controls=1, kept=tmp_path / "kept", out=tmp_path / "run", progress=True, **QUICK
-        )
-    assert not (tmp_path / "kept").exists()
-    assert "trains again: training reads an object of type object" in capsys.readouterr().err
+        request.audit(case.model, case.net, controls=1, store=store, out=tmp_path / "run", progress=True, **QUICK)
+    assert artefacts(store) == []
+    assert len(trained) == 4
+    assert "the next one starts again: training reads an object of type object" in capsys.readouterr().err
 
 
 def test_an_audit_says_what_it_does_and_how_long_it_takes(case, tmp_path, capsys):
-    given = {"controls": 1, "kept": tmp_path / "kept", "out": tmp_path / "run", **QUICK}
+    given = {"controls": 1, "store": tmp_path / "store", "out": tmp_path / "run", **QUICK}
     request = case.request(retrain=None, recipe=Recipe(epochs=1))
     request.audit(case.model, case.net, **given)
     assert capsys.readouterr().err == ""
-    request.audit(case.model, case.net, progress=True, **given)
+    request.audit(case.model, case.net, progress=True, **given | {"draws": 31})
     said = capsys.readouterr().err
+    assert "9 stages: 8 finished, 1 to run" in said
     assert "work: about" in said
-    assert "[1/7] retrain: taken from" in said
-    assert "[7/7] evaluation of unlearned" in said
+    assert "[2/9] retrain retrain (seed 1)" in said
+    assert "[9/9] audit gaussian (seed 1)" in said
     with pytest.raises(InputError, match=r"expected work of at most 30 days, got about .*--yes"):
-        request.audit(case.model, case.net, **given | {"draws": 2**40})
+        request.audit(case.model, case.net, **given | {"draws": 2**30})
 
 
 def test_a_reference_that_is_not_comparable_can_be_accepted(case, tmp_path):
@@ -586,17 +591,16 @@ def test_an_audit_uses_the_threads_of_torch_and_counts_the_same(case, tmp_path):
 
 def test_forgetting_a_sample_removes_the_retrained_models_that_saw_it(case, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    recipe = Recipe(epochs=1)
-    request = case.request(retrain=None, recipe=recipe)
-    kept = KeptModels.of(request, case.model, 1, False, tmp_path / "elsewhere")
-    kept.keep(0, request.references(case.model, 1)[0])
-    stranger = tmp_path / "elsewhere" / "mine"
-    stranger.mkdir()
-    (stranger / "notes.txt").write_text("mine\n")
-    retained = request.splits.retain.ids[0]
-    assert run_command(["forget", request.forget_ids[0]]) == 2  # this model never saw it
-    assert kept.has(0)
-    assert run_command(["forget", retained]) == 0
-    assert f"removed: retrained model {kept.place(0)}" in capsys.readouterr().out
-    assert not kept.place(0).exists()
-    assert (stranger / "notes.txt").is_file()
+    request = case.request(retrain=None, recipe=Recipe(epochs=1))
+    request.audit(case.model, case.net, controls=1, store=".residuum/store", **QUICK)
+
+    def kinds():
+        return {artefact.folder.parent.name for artefact in artefacts(tmp_path / ".residuum" / "store")}
+
+    assert run_command(["forget", request.forget_ids[0]]) == 0
+    assert kinds() == {"retrain"}  # which never saw it
+    assert run_command(["forget", request.splits.retain.ids[0]]) == 0
+    said = capsys.readouterr().out
+    assert "removed: retrain control (seed 1)" in said
+    assert "holds such samples (--runs cleans it): " in said
+    assert kinds() == set()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import Field
 
 from residuum.studies import Experiment, Stage, run_all, write_run
 from residuum.studies.settings import DataSettings, ForgetSettings, StageSettings
 from residuum.studies.stages import STAGES
 from residuum.studies.store import Store
+from residuum.studies.subjects import NamedSubject
+
+SUBJECT = NamedSubject(data=DataSettings(), fingerprint="", requests=(ForgetSettings(),))
 
 QUICK = {
     "data.train_size": 200,
@@ -40,8 +44,7 @@ def stage():
 
     def make(kind, name, **parents):
         own = type("Settings", (StageSettings,), {"kind": kind, "__module__": __name__})
-        data, requests = DataSettings(), (ForgetSettings(),)
-        return Stage(own(name=name, data=data, fingerprint="", requests=requests, seed=1), parents)
+        return Stage(own(name=name, subject=SUBJECT, seed=1), parents)
 
     return make
 
@@ -59,9 +62,7 @@ class ToySettings(StageSettings):
 
     kind = "train"
     name: str = "toy"
-    data: DataSettings = DataSettings()
-    fingerprint: str = ""
-    requests: tuple[ForgetSettings, ...] = (ForgetSettings(),)
+    subject: NamedSubject = Field(default=SUBJECT, exclude=True)
     log: str
     ids: tuple[str, ...] = ()
     extra: int = 0

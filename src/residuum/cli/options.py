@@ -95,6 +95,7 @@ PERTURBATIONS = "Comma-separated perturbations of the audit, NAME[:key=value...]
 MEASURES = "Comma-separated NAME[:key=value...] of `residuum list measures`, or FILE.py:FUNCTION of your own."
 FORGET = "What to forget: class=, fraction=, id= or ids=FILE, comma-separated; repeat for one more request."
 FAIL_IF = "Exit with 1 if this holds: residual, unproven, ROW.residual, r>1.1, ROW.test_accuracy<90, ...; repeatable."
+WORKERS = "Number of worker processes; results do not depend on it."
 PICTURES = "Show pictures of forgotten samples. Default: only for public data sets."
 IDS = "List forgotten samples by id. Default: only for public data sets."
 
@@ -131,9 +132,7 @@ class Study:
     settings: Annotated[
         list[str] | None, option("key=value with a dotted key, e.g. rurk.tau=0.02; repeatable.", "--set")
     ] = None
-    workers: Annotated[
-        int, option("Number of worker processes; results do not depend on it.", group=RESOURCES, min=1, max=1024)
-    ] = usable_cores()
+    workers: Annotated[int, option(WORKERS, group=RESOURCES, min=1, max=1024)] = usable_cores()
     cluster: Annotated[
         str | None, option("tcp://host:port of a dask scheduler; see docs/scale.md.", group=RESOURCES)
     ] = None

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
+import os
 import re
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from residuum.cli import options
 from residuum.cli.options import option
-from residuum.cli.run import ACCEPT, print_run
+from residuum.cli.run import ACCEPT, UNTIL, print_run
 from residuum.core.console import tell
 from residuum.core.errors import InputError, unknown_name
 from residuum.core.registry import split_specs
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from residuum.request import Request
+    from residuum.request.study import RequestStudy
+    from residuum.studies.subjects import LiveSubject
     from residuum.training import Recipe
 
 SUFFIXES = (".safetensors", ".pt", ".pth")
@@ -39,8 +43,6 @@ MEAN = "With --std, the normalisation the network expects; comma-separated, one 
 BATCH = "Names of the arguments that parts of an input are given as, e.g. input_ids,attention_mask."
 RECIPE = "How it was trained, key=value comma-separated: optimiser=adamw,lr=0.001,epochs=20."
 VALIDATION = "Samples that methods may validate on, as --data; few methods need them."
-
-MOST_DAYS = 30.0  # of one core, that nobody is asked about
 
 Text = str | None
 of_model, of_data = (partial(option, group=group) for group in (options.MODEL, options.DATA))
@@ -171,27 +173,65 @@ def in_options(text: str) -> str:
     return re.sub(rf"\b({names})=(?![\w(])", lambda match: f"--{match[1].replace('_', '-')}", text)
 
 
-@options.with_options
-def audit_model(
-    own: OwnModel,
-    held_out: Annotated[Path, option(HELD_OUT)],
-    unlearned: Annotated[list[str], option("[LABEL=]FILE of unlearned weights; repeatable.")],
-    reference: Annotated[Path | None, of_audit("Weights of a model retrained without the forget set.")] = None,
+@dataclass(frozen=True, kw_only=True)
+class AuditedModels(OwnModel):
+    """What `audit` is given in addition: the unlearned weights, retrained models or how to make them, and the audit."""
+
+    held_out: Annotated[Path, option(HELD_OUT)]
+    unlearned: Annotated[list[str], option("[LABEL=]FILE of unlearned weights; repeatable.")]
+    reference: Annotated[Path | None, of_audit("Weights of a model retrained without the forget set.")] = None
     control: Annotated[
         list[Path] | None, of_audit("Weights of further retrained models, with other seeds; repeatable.")
-    ] = None,
-    retrain: Annotated[str | None, option("FILE.py:NAME of your training function (samples, seed) -> network.")] = None,
-    controls: Annotated[int, of_audit("Number of controls to train with --retrain or --recipe.", min=0)] = 3,
+    ] = None
+    retrain: Annotated[str | None, option("FILE.py:NAME of your training function (samples, seed) -> network.")] = None
+    controls: Annotated[int, of_audit("Number of controls to train with --retrain or --recipe.", min=0)] = 3
     surrogates: Annotated[
         bool, of_audit("Use briefly trained surrogates instead of retrained models: cheaper, weaker.", "--surrogates")
-    ] = False,
-    perturbations: options.Perturbations = None,
-    taus: Annotated[str | None, of_audit("Radii, comma-separated, for every perturbation.")] = None,
-    measures: options.Measures = None,
-    draws: Annotated[int, of_audit("Perturbed copies of each forgotten sample at each radius.", min=1)] = 100,
+    ] = False
+    perturbations: options.Perturbations = None
+    taus: Annotated[str | None, of_audit("Radii, comma-separated, for every perturbation.")] = None
+    measures: options.Measures = None
+    draws: Annotated[int, of_audit("Perturbed copies of each forgotten sample at each radius.", min=1)] = 100
+    until: Annotated[str | None, of_audit(UNTIL)] = None
+    accept_reference: Annotated[bool, of_audit(ACCEPT, "--accept-reference")] = False
+    workers: Annotated[int, option(options.WORKERS, group=options.RESOURCES, min=1, max=1024)] = 1
+
+    def study(self) -> RequestStudy:
+        """Return the study that these options mean."""
+        from residuum.request.study import AuditOptions, request_study
+
+        request = self.request(self.held_out, self.retrain)
+        network = self.networks(request.splits.classes)
+        asked = AuditOptions(
+            reference=None if self.reference is None else network(self.reference),
+            controls=[network(path) for path in self.control] if self.control else self.controls,
+            surrogates=self.surrogates,
+            perturbations=None if self.perturbations is None else split_specs(self.perturbations),
+            taus=numbers(self.taus, "--taus"),
+            measures=None if self.measures is None else split_specs(self.measures),
+            draws=self.draws,
+            until=self.until,
+            seed=self.seed,
+            accept_reference=self.accept_reference,
+        )
+        models = {label: network(path) for label, path in labelled(self.unlearned).items()}
+        study = request_study(request, network(self.weights), models, asked, workers=self.workers)
+        return replace(study, live=replace(study.live, build=partial(subject_again, self, os.getcwd())))
+
+
+def subject_again(own: AuditedModels, folder: str) -> LiveSubject:
+    """Return in a worker process what the command in `folder` works on."""
+    with contextlib.chdir(folder):
+        return own.study().live
+
+
+@options.with_options
+def audit_model(
+    own: AuditedModels,
     out: Annotated[Path, of_output("Folder of the run.")] = Path("runs/request"),
-    accept_reference: Annotated[bool, of_audit(ACCEPT, "--accept-reference")] = False,
+    store: Annotated[Path, option("Folder of finished stages.", group=options.RESOURCES)] = options.DEFAULT_STORE,
     yes: Annotated[bool, option("Start even if the estimate is more than a month.", "--yes")] = False,
+    gallery: options.Gallery = None,
     samples: options.SampleList = None,
     fail_if: options.FailIf = None,
     as_json: options.RecordJson = False,
@@ -201,28 +241,13 @@ def audit_model(
     Compares it with the original and with retrained models; writes the run and its report.
     """
     start = time.perf_counter()
-    named = labelled(unlearned)
-    options.check_conditions(fail_if, ["original", *named])
-    request = own.request(held_out, retrain)
-    network = own.networks(request.splits.classes)
-    run = request.audit(
-        network(own.weights),
-        {label: network(path) for label, path in named.items()},
-        reference=None if reference is None else network(reference),
-        controls=[network(path) for path in control] if control else controls,
-        innocents=surrogates,
-        perturbations=None if perturbations is None else split_specs(perturbations),
-        taus=numbers(taus, "--taus"),
-        measures=None if measures is None else split_specs(measures),
-        draws=draws,
-        seed=own.seed,
-        accept_reference=accept_reference,
-        out=out,
-        progress=True,
-        most_days=math.inf if yes else MOST_DAYS,
-    )
+    options.check_conditions(fail_if, ["original", *labelled(own.unlearned)])
     from residuum.reporting import report
+    from residuum.request.study import audited
+    from residuum.studies.execution import MOST_DAYS, Resources
 
+    resources = Resources(own.workers, most_days=math.inf if yes else MOST_DAYS)
+    run = audited(own.study(), out, store=store, resources=resources, gallery=gallery, progress=True)
     report(run, samples=samples)
     if as_json:
         options.print_json(run.record.as_dict())

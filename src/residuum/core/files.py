@@ -129,7 +129,6 @@ LOCK = ".lock"
 SILENT = 10.0  # seconds of waiting for a lock before it is said
 PATIENCE = 24 * 3600.0  # seconds after which whoever has the lock is taken to be stuck
 ASIDE = ".aside-"  # begins the names of what is being written or removed; whoever has the lock may clear it
-WORKING = ".working-"  # begins the names of folders that a process works in; each is locked as long as that lives
 
 
 def acquired(lock: BaseFileLock, holder: str) -> AbstractContextManager[object]:
@@ -162,31 +161,6 @@ def locked(folder: Path) -> Iterator[None]:
         raise InputError(f"{text}; expected a file, remove what is there") from None
     with lock:
         yield
-
-
-@contextmanager
-def working_folder(parent: Path) -> Iterator[Path]:
-    """Yield an empty folder below `parent`, which is removed at the end, or by `clear_aside` after a kill."""
-    folder = parent / f"{WORKING}{uuid4().hex}"
-    folder.mkdir(parents=True)
-    lock = FileLock(folder / LOCK)
-    lock.acquire()
-    try:
-        yield folder
-    finally:
-        lock.release()
-        remove(folder)
-
-
-def is_worked_in(folder: Path) -> bool:
-    """Tell whether the process that made a working folder still lives."""
-    if not (folder / LOCK).is_file():
-        return not any(folder.iterdir())  # it is being made
-    try:
-        with FileLock(folder / LOCK).acquire(blocking=False):
-            return False
-    except Timeout:
-        return True
 
 
 @contextmanager
@@ -264,12 +238,9 @@ def _remove_empty(folder: Path, top: Path) -> None:
 
 
 def clear_aside(folder: Path) -> None:
-    """Remove what killed processes left aside, or worked in."""
+    """Remove what killed processes left aside."""
     for path in folder.glob(f"{ASIDE}*"):
         remove(path)
-    for path in folder.glob(f"{WORKING}*"):
-        if not is_worked_in(path):
-            remove(path)
 
 
 def remove(path: Path) -> None:

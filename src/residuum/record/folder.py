@@ -18,10 +18,8 @@ from residuum.core.errors import InputError, plural, warn
 from residuum.core.files import (
     ASIDE,
     LOCK,
-    WORKING,
     clear_aside,
     file_sha256,
-    is_worked_in,
     locked,
     read_arrays,
     regular_file,
@@ -158,13 +156,8 @@ def remove_run(folder: Path, *, only_half: bool = False, unreadable: bool = Fals
 
 def half_written(folder: Path) -> list[Path]:
     """Return the folders in which a process writes, or a killed one wrote, something of a run."""
-    kinds = (path for kind in (ASIDE, WORKING) for path in sorted(folder.glob(f"{kind}*")) if path.is_dir())
-    return [path for path in kinds if any(file.name != LOCK for file in path.rglob("*") if file.is_file())]
-
-
-def is_busy(folder: Path) -> bool:
-    """Tell whether an audit that will write its run into a folder is under way."""
-    return any(is_worked_in(path) for path in folder.glob(f"{WORKING}*"))
+    aside = (path for path in sorted(folder.glob(f"{ASIDE}*")) if path.is_dir())
+    return [path for path in aside if any(file.name != LOCK for file in path.rglob("*") if file.is_file())]
 
 
 def note_pack(folder: Path, file: Path) -> None:
@@ -192,37 +185,7 @@ class Written:
 
 
 OWN_RUN, REPORT_OF, CARD_OF, WEIGHTS = "run", "report", "model card", "unlearned weights"
-RETRAINED = "retrained models"
-KEPT = Path(".residuum/retrained")  # where audits of own models keep the models that they retrain, one a folder
-KEPT_WEIGHTS, KEPT_FACTS, KEPT_IDS = "model.safetensors", "made.json", "ids.txt"
-
-
-@dataclass(frozen=True)
-class RetrainedModel:
-    """A model that an audit retrained and kept, and the ids that it was trained on; None where that is not known."""
-
-    folder: Path
-    ids: frozenset[str] | None
-
-
-def retrained_models() -> list[RetrainedModel]:
-    """Return the retrained models that audits kept here or in a place that was noted; other folders are left alone."""
-    places = {KEPT.absolute(), *(written.path for written in written_places() if written.what == RETRAINED)}
-    folders = [path for place in sorted(places) if place.is_dir() for path in sorted(place.iterdir())]
-    ours = [path for path in folders if path.is_dir() and not path.is_symlink() and _is_kept(path)]
-    return [RetrainedModel(path, _kept_ids(path)) for path in ours]
-
-
-def _is_kept(folder: Path) -> bool:
-    names = {path.name for path in folder.iterdir()}
-    return names <= {KEPT_WEIGHTS, KEPT_FACTS, KEPT_IDS} and (KEPT_FACTS in names or folder.name.startswith(ASIDE))
-
-
-def _kept_ids(folder: Path) -> frozenset[str] | None:
-    try:
-        return frozenset((folder / KEPT_IDS).read_text(encoding="utf-8").splitlines())
-    except (OSError, ValueError):
-        return None
+OWN_STORE = "store"  # of finished stages of audits of own models
 
 
 def notes_folder() -> Path:

@@ -20,6 +20,7 @@ from residuum.metrics import accuracy
 from residuum.models import check_model, private_copy, save_state, wrap_like
 from residuum.models.unlearned import write_note
 from residuum.record.folder import WEIGHTS, note_written
+from residuum.studies.subjects import Made
 from residuum.training import Recipe, TrainingPhase, cross_entropy, fit
 from residuum.unlearning import Context, SoftReset, Unlearning
 from residuum.unlearning.start import reinitialise, trainable_parts
@@ -27,20 +28,6 @@ from residuum.unlearning.start import reinitialise, trainable_parts
 Retrain = Callable[..., nn.Module]
 QUICK = Recipe(epochs=20, lr=1e-3, optimiser="adamw", batch_size=64)  # of stand-ins, where no recipe is given
 NEAR = 1.0  # points of accuracy on the retained samples below the original's at which a stand-in is trained enough
-
-
-@dataclass(frozen=True)
-class Made:
-    """A model, how it was made, and what that cost."""
-
-    model: nn.Module
-    method: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0
-    passes: int = 0
-    notes: Mapping[str, Any] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    unchanged: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +70,7 @@ class Unlearned(Made):
 def retrained(retrain: Retrain, samples: Any, seed: int) -> Made:  # noqa: ANN401 (as the user gave them)
     """Return what the user's training function makes of the retained samples, not wrapped yet."""
     start = time.perf_counter()
-    _refuse_other_arguments(retrain)
+    refuse_other_arguments(retrain)
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):  # user code may draw on any device
         torch.manual_seed(seed % 2**63)
         try:
@@ -147,7 +134,8 @@ def unwrapped(model: nn.Module) -> nn.Module:
     return network
 
 
-def _refuse_other_arguments(retrain: Retrain) -> None:
+def refuse_other_arguments(retrain: Retrain) -> None:
+    """Refuse a training function that cannot be called with samples and a seed."""
     try:
         signature = inspect.signature(retrain)
     except (TypeError, ValueError):  # a function without one

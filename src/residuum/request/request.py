@@ -22,7 +22,6 @@ from residuum.data.images import ImageFiles
 from residuum.data.read import Columns, read_data
 from residuum.models import ShiftedAt, check_model, with_shift, wrap_like
 from residuum.models.unlearned import mark_unlearned, unlearned_ids
-from residuum.models.weights import state_hash
 from residuum.models.wrapping import no_network
 from residuum.request.checking import (
     Check,
@@ -35,7 +34,6 @@ from residuum.request.checking import (
     renumbered,
 )
 from residuum.request.models import (
-    Made,
     Retrain,
     Unlearned,
     first_channels,
@@ -45,8 +43,10 @@ from residuum.request.models import (
     takes_model,
     trained_by,
 )
+from residuum.studies.execution import STORE, Resources
 from residuum.studies.experiment import parse_row
 from residuum.studies.stages import measured
+from residuum.studies.subjects import Made
 from residuum.training import Recipe
 from residuum.unlearning import Method, Origin, SoftReset, make_method, unlearn
 
@@ -121,7 +121,6 @@ class Request:
         self.forget_ids = matched_ids(forget, self.source.samples)
         self.earlier_ids = () if earlier is None else _earlier_ids(earlier, self.source.samples, self.forget_ids)
         self.retrain, self.recipe, self.name = retrain, recipe, name or self.source.name
-        self._retrained: dict[tuple[object, ...], tuple[object, Made]] = {}
         if len(self.forget_ids) + len(self.earlier_ids) == len(self.source.samples):
             asks = "the request asks" if not self.earlier_ids else "this and earlier requests ask"
             raise InputError(f"{asks} for all {len(self.source.samples)} training samples; nothing would be retained")
@@ -285,48 +284,30 @@ class Request:
         """Whether models can be re-trained: by the user's function or by a recipe."""
         return self.retrain is not None or self.recipe is not None
 
-    def references(
-        self, model: nn.Module, number: int, *, seed: int = 1, innocents: bool = False, known: int = 0
-    ) -> list[Made]:
-        """Return so many models that never saw the forgotten samples, the first as reference; trained once and kept.
-
-        The first `known` are left out: they are there already.
-        """
-        self.refuse_untrainable(innocents)
-        return [self._trained(model, seed, each, innocents) for each in range(known, number)]
-
-    def refuse_untrainable(self, innocents: bool) -> None:
+    def refuse_untrainable(self, surrogates: bool) -> None:
         """Refuse a request that has no way to re-train."""
-        if not self.trains and not innocents:
+        if not self.trains and not surrogates:
             ways = "retrain=, recipe= or audit(reference=...)"
-            raise InputError(f"expected a way to re-train: give {ways}; or innocents=True for weaker, cheap stand-ins")
+            raise InputError(f"expected a way to re-train: give {ways}; or surrogates=True for weaker, cheap stand-ins")
 
-    def _trained(self, model: nn.Module, seed: int, number: int, innocents: bool) -> Made:
-        """Return a retrained model or a surrogate, trained once for everything that decides it.
+    def retrained(self, model: nn.Module, number: int, *, seed: int = 1, surrogates: bool = False) -> Made:
+        """Return the `number`-th model that never saw the forgotten samples, the first as reference.
 
         The user's function does not see the model. A recipe and a surrogate copy its architecture and its frozen
-        weights, and a surrogate stops at its accuracy, so that those belong to one model.
+        weights, and a surrogate stops at its accuracy.
         """
+        self.refuse_untrainable(surrogates)
         child = child_seed(seed, "retrain" if number == 0 else f"control_{number}")
-        by_function = self.retrain is not None and not innocents
-        maker = self.retrain if by_function else model
-        key: tuple[object, ...] = (child, innocents, id(maker))
-        if not by_function:
-            flags = tuple(weights.requires_grad for weights in model.parameters())
-            key = (*key, self.recipe, state_hash(model.state_dict()), flags, id(getattr(model, "fresh_network", None)))
-        _, made = self._retrained.get(key, (None, None))
-        if made is None and by_function:
-            assert self.retrain is not None
-            made = retrained(self.retrain, self._retained_items(), child)
-        elif made is None and innocents:
+        if surrogates:
             made = stand_in(model, self.splits.retain, self.recipe, child)
-        elif made is None:
+        elif self.retrain is not None:
+            made = retrained(self.retrain, self._retained_items(), child)
+        else:
             assert self.recipe is not None
             made = trained_by(self.recipe, model, self.splits.retain, child)
-        wrapped = replace(made, model=wrap_like(made.model, model))
-        check_model(wrapped.model, self.splits.retain, self.fitted(model).classes)
-        self._retrained[key] = maker, made  # its maker stays, so that no other object gets its id
-        return wrapped
+        made = replace(made, model=wrap_like(made.model, model))
+        check_model(made.model, self.splits.retain, self.fitted(model).classes)
+        return made
 
     def _retained_items(self) -> Any:  # noqa: ANN401 (as the user gave them)
         """Return the retained samples as the training function expects them: a part of her own data set, if any."""
@@ -344,58 +325,63 @@ class Request:
         *,
         reference: nn.Module | None = None,
         controls: int | Sequence[nn.Module] = 3,
-        innocents: bool = False,
+        surrogates: bool = False,
         perturbations: Any = None,  # noqa: ANN401 (a name, an object or a list of these)
         taus: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
         measures: Sequence[str] | None = None,
         draws: int = 100,
+        until: str | None = None,
         seed: int = 1,
         accept_reference: bool = False,
         out: Path | str = "runs/request",
-        kept: Path | str = ".residuum/retrained",
+        store: Path | str = STORE,
+        resources: Resources | None = None,
+        gallery: bool | None = None,
         progress: bool = False,
-        most_days: float = 30.0,
     ) -> Run:
         """Audit what unlearning left, beside the model as it was and models that never saw the samples; return the run.
 
         Args:
             model: The model before unlearning.
             unlearned: What `unlearn` returned, a model unlearned elsewhere, or several by the names of their rows.
-            reference: A model re-trained without the forgotten samples; default: made by `retrain` or `recipe`.
+            reference: A model retrained without the forgotten samples; default: made by `retrain` or `recipe`.
             controls: Further ones: how many to make (two at least for a verdict), or the models themselves. Beside a
                 reference of yours none are made where there is neither `retrain` nor `recipe`.
-            innocents: Let cheap stand-ins take their place: what is found is then weaker, and marked so everywhere.
+            surrogates: Let cheap surrogates take their place: what is found is then weaker, and marked so everywhere.
             perturbations: How samples are perturbed; default: Gaussian noise on inputs, or on the embedding of tokens.
             taus: Radii, or radii by perturbation; the default fits pixels, or units of `scale`.
             measures: Probes, such as `recovery`, or FILE.py:FUNCTION of your own; default: none, but beside
-                stand-ins the recovery radius where inputs can be searched for.
+                surrogates the recovery radius where inputs can be searched for.
             draws: Perturbed copies of each sample at each radius.
+            until: "verdict" stops drawing once more draws could not change a verdict.
             seed: Seed of everything random.
             accept_reference: Judge by a reference that is not comparable; every verdict then says so.
             out: Folder of the run: results.json, counts and weights.
-            kept: Folder where retrained models are kept as they are finished: the same audit again trains only what is
-                missing. Remove it to forget them.
+            store: Folder of finished stages: the same audit again computes only what is missing.
+            resources: How many days of one core the audit may take, as for `residuum.run`. Your objects exist in
+                this process only, which computes everything; `residuum audit` has --workers.
+            gallery: Write pictures of forgotten samples into the run's folder.
             progress: Say on standard error how long it takes and what is done.
-            most_days: An audit that is estimated to take more days of one core is refused before it begins.
         """
-        from residuum.request.evidence import audited, compared_models, planned
+        from residuum.request.study import AuditOptions, audited, request_study
 
-        plan = planned(
-            model,
-            self.fitted(model),
+        options = AuditOptions(
+            reference=reference,
+            controls=controls,
+            surrogates=surrogates,
             perturbations=perturbations,
             taus=taus,
             measures=measures,
             draws=draws,
-            innocents=innocents,
+            until=until,
             seed=seed,
             accept_reference=accept_reference,
         )
-        models = compared_models(model, unlearned)
-        for text in self.returning(*(made.model for made in models.values())):
+        study = request_study(self, model, unlearned, options)
+        for text in study.returning:
             warnings.warn(text, ResiduumWarning, stacklevel=2)
-        told: dict[str, Any] = {"progress": progress, "most_days": most_days}
-        return audited(self, models, plan, Path(out), reference=reference, controls=controls, kept=Path(kept), **told)
+        where: dict[str, Any] = {"store": Path(store), "resources": resources, "gallery": gallery}
+        return audited(study, Path(out), **where, progress=progress)
 
 
 def _earlier_ids(earlier: Ids, samples: Samples, forget: tuple[str, ...]) -> tuple[str, ...]:

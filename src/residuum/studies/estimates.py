@@ -14,20 +14,21 @@ import torch
 from torch import nn
 
 from residuum.auditing import Cost, estimate_cost
-from residuum.core.errors import InputError, MethodError, Stopped
+from residuum.core.errors import InputError, MethodError, Stopped, plural
 from residuum.core.samples import Samples, Splits
-from residuum.studies.experiment import Experiment
-from residuum.studies.parsing import build_perturbation, build_probe
-from residuum.studies.planning import Plans, all_stages, network
+from residuum.studies.parsing import build_probe
+from residuum.studies.planning import Plans, all_stages
 from residuum.studies.settings import (
     AuditStageSettings,
     EvaluateSettings,
     ProbeSettings,
+    RetrainSettings,
     TrainSettings,
     UnlearnSettings,
 )
 from residuum.studies.stages import measured
 from residuum.studies.store import Stage, Store
+from residuum.studies.study import Study
 from residuum.training import Progress, Recipe, TrainingPhase, cross_entropy, fit
 from residuum.unlearning import NTK, SCRUB, GradientMethod, InheritedRecipe, Method, Origin, make_method, unlearn
 
@@ -82,16 +83,18 @@ class WorkLeft:
     """How long the missing stages will take on one core, by kind, and how many predictions their audits make.
 
     With a half-width, or until the verdict, the number of draws is not known: `at_most` says that audits take less.
+    `untimed` counts the trainings by a function of the user's, which nobody can time before the first.
     """
 
     seconds: Seconds
     passes: int
     at_most: bool
+    untimed: int = 0
 
     @property
     def short(self) -> bool:
         """Whether it takes about as long as starting processes for it."""
-        return sum(self.seconds.values()) < SHORT
+        return not self.untimed and sum(self.seconds.values()) < SHORT
 
     def __str__(self) -> str:
         """Say it in one line.
@@ -102,6 +105,8 @@ class WorkLeft:
         limit = "at most " if self.at_most and "audit" in self.seconds else ""
         parts = [f"{kind} {limit if kind == 'audit' else ''}{_time(spent)}" for kind, spent in self.seconds.items()]
         passes = f" ({self.passes:,} forward passes)" if self.passes else ""
+        if self.untimed:
+            passes += f", and {plural(self.untimed, 'training')} by your function"
         return f"{limit or 'about '}{_time(sum(self.seconds.values()))} on one core: {', '.join(parts)}{passes}"
 
 
@@ -109,21 +114,25 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} s"
 
 
-def work_left(experiments: Sequence[Experiment], store: Path | str, plans: Plans) -> WorkLeft:
+def work_left(studies: Sequence[Study], store: Path | str, plans: Plans) -> WorkLeft:
     """Return how long the stages that the store lacks will take."""
-    found, seconds, passes, seen = Store(Path(store)), Seconds(), 0, set[str]()
-    for experiment, own in zip(experiments, plans, strict=True):
+    found, seconds, passes, untimed, seen = Store(Path(store)), Seconds(), 0, 0, set[str]()
+    for study, own in zip(studies, plans, strict=True):
         missing = [stage for stage in all_stages([own]) if stage.key not in seen and not found.has(stage)]
         seen.update(stage.key for stage in missing)
         if not missing:
             continue
-        estimate = _Estimate(experiment)
-        with measured(experiment.scenario.threads):
+        estimate = _Estimate(study)
+        with measured(study.threads):
             for stage in missing:
                 seconds[stage.kind] = seconds.get(stage.kind, 0.0) + estimate.seconds(stage)
         passes += estimate.passes
-    chosen = experiments[0].scenario.audit
-    return WorkLeft(seconds, passes, at_most=chosen.draws is None or chosen.until is not None)
+        untimed += sum(
+            isinstance(stage.settings, RetrainSettings) and stage.settings.recipe is None for stage in missing
+        )
+    chosen = studies[0].audit
+    at_most = chosen.draws is None or chosen.until is not None
+    return WorkLeft(seconds, passes, at_most, untimed)
 
 
 def thinned(splits: Splits, share: float) -> Splits:
@@ -164,12 +173,12 @@ def as_probe(method: Method, batch_size: int, share: float) -> Method:
 
 
 class _Estimate:
-    """Times of the stages of one experiment, by probes of its network with fresh weights; none is made twice."""
+    """Times of the stages of one study, by probes of its network with fresh weights; none is made twice."""
 
-    def __init__(self, experiment: Experiment) -> None:
-        self.experiment = experiment
-        self.splits: Splits = experiment.splits()
-        self.models: list[nn.Module] = [network(experiment, self.splits, seed) for seed in range(3)]
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self.splits: Splits = study.splits()
+        self.models: list[nn.Module] = [study.network(seed) for seed in range(3)]
         self.known: dict[str, float] = {}
         self.costs: dict[str, Cost] = {}
         self.passes = 0  # of the audits asked for
@@ -179,6 +188,9 @@ class _Estimate:
         if isinstance(settings, TrainSettings):
             samples = self.splits.train if settings.name == "original" else self.splits.retain
             return self.per_sample(settings.recipe) * settings.recipe.epochs * len(samples)
+        if isinstance(settings, RetrainSettings):  # how long a function of the user's takes is not known
+            recipe = settings.recipe
+            return self.per_sample(recipe) * recipe.epochs * len(self.splits.retain) if recipe else 0.0
         if isinstance(settings, UnlearnSettings):
             if settings.name not in self.known:
                 self.known[settings.name] = self.unlearning(settings)
@@ -194,11 +206,7 @@ class _Estimate:
     def probe(self, settings: ProbeSettings) -> float:
         """Return the time of the gradients and predictions that a probe makes at most."""
         sizes = len(self.splits.forget), len(self.splits.heldout), len(settings.radii)
-        return (
-            len(settings.labels)
-            * build_probe(settings.name).passes(*sizes)
-            * self.per_sample(self.experiment.scenario.train)
-        )
+        return len(settings.labels) * build_probe(settings.name).passes(*sizes) * self.per_sample(self.study.recipe)
 
     def per_sample(self, recipe: Recipe) -> float:
         """Return the time of one sample's forward and backward pass in training."""
@@ -228,7 +236,7 @@ class _Estimate:
 
     def autocast(self) -> torch.autocast:
         """Return the context of training and unlearning, whose precision is that of the run."""
-        compute = self.experiment.compute
+        compute = self.study.compute
         return torch.autocast(compute.accelerator, torch.bfloat16, enabled=compute.precision == "bf16-mixed")
 
     def unlearning(self, settings: UnlearnSettings) -> float:
@@ -256,7 +264,7 @@ class _Estimate:
 
     def evaluation(self, settings: EvaluateSettings) -> float:
         """Return the time of showing all samples and of re-learning for half of the most epochs."""
-        splits, one = self.splits, self.per_sample(self.experiment.scenario.train)
+        splits, one = self.splits, self.per_sample(self.study.recipe)
         relearning = 0.0 if settings.relearn is None else settings.relearn.epochs / 2 * len(splits.forget)
         return one * (READINGS * (len(splits.retain) + len(splits.test)) / (1 + BACKWARD) + relearning)
 
@@ -267,7 +275,7 @@ class _Estimate:
         return self.costs[settings.name]
 
     def probed_audit(self, settings: AuditStageSettings) -> Cost:
-        perturbation, chosen = build_perturbation(settings.name), self.experiment.scenario.audit
+        perturbation, chosen = settings.subject.perturbation(settings.name), self.study.audit
         model, reference, original = self.models
         each = perturbation.crafted and chosen.crafted_on == "unlearned"
         one = estimate_cost(

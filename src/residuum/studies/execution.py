@@ -1,4 +1,4 @@
-"""Carry out an experiment, from its plan to the run's folder: what the command line and Python users call alike."""
+"""Carry out a study, from its plan to the run's folder: what the command line and Python users call alike."""
 
 import os
 import re
@@ -19,14 +19,16 @@ from residuum.record.run import Run, load_runs
 from residuum.studies import Experiment, Result, Stage, claim_folder, plan, run_all, write_requests, write_run
 from residuum.studies.engines import end_with_the_leader, engine
 from residuum.studies.estimates import WorkLeft, work_left
-from residuum.studies.planning import Outline, RowError, SeedPlan, forget_lines, outline
+from residuum.studies.planning import Outline, SeedPlan, forget_lines, outline
 from residuum.studies.runner import Report
 from residuum.studies.store import Store
+from residuum.studies.study import RowError, Study
 
 STORE = Path(".residuum/store")
 RUNS = Path("runs")
 MOST_DAYS = 30.0  # of one core, that nobody is asked about
 T = TypeVar("T")
+S = TypeVar("S", bound=Study)
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class RequestsRun:
 
 
 def run(
-    experiment: Experiment,
+    study: Study,
     *,
     store: Path | str = STORE,
     out: Path | str | None = None,
@@ -91,7 +93,7 @@ def run(
     """Train, unlearn, evaluate and audit; write results.json with counts and weights into a folder; return the run.
 
     Args:
-        experiment: what to compare, for instance `Experiment.create("digits", methods="gd,rurk")`.
+        study: what to compare, for instance `Experiment.create("digits", methods="gd,rurk")`.
         store: folder of finished stages; the same call again takes them from there and computes what is missing.
         out: folder of the run; default runs/SCENARIO.
         executor: any `concurrent.futures.Executor` to compute stages on, instead of `resources`.
@@ -110,10 +112,10 @@ def run(
         ...     list(run(tiny, store=f"{folder}/store", out=f"{folder}/tiny").verdicts)
         ['original', 'gd']
     """
-    folder = Path(out) if out is not None else RUNS / experiment.scenario.name
-    steps, results = _computed([experiment], folder, Results, store, executor, resources, progress)
+    folder = Path(out) if out is not None else RUNS / study.name
+    steps, results = _computed([study], folder, Results, store, executor, resources, progress)
     record = write_run(steps[0], results[0], folder, gallery=gallery)
-    return Run(folder, experiment.scenario.name, record)
+    return Run(folder, study.name, record)
 
 
 def run_requests(
@@ -142,32 +144,28 @@ def plan_lines(
     >>> plan_lines(Experiment.create("tiny", methods="gd", seeds=[1]), store="no/store")[0]
     '9 stages: 0 finished, 9 to run'
     """
-    experiment = _computed_on(experiment, (resources or Resources()).team)
+    experiment = experiment.computed_on((resources or Resources()).team.compute)
     steps, plans = _surviving(experiment.steps if requests else [experiment], lambda s: [plan(each) for each in s])
     todo = outline(plans, store)
     first, *others = _announced(steps, todo, work_left(steps, store, plans))
     return [first, *todo.lines, *others]
 
 
-def _computed_on(experiment: Experiment, team: Team) -> Experiment:
-    return experiment.model_copy(update={"compute": team.compute})
-
-
-def _announced(steps: Sequence[Experiment], todo: Outline, work: WorkLeft) -> list[str]:
+def _announced(steps: Sequence[Study], todo: Outline, work: WorkLeft) -> list[str]:
     warned = [f"warning: {text}" for text in steps[0].warnings]
     return [str(todo), *forget_lines(steps), *warned, *([f"work: {work}"] if work.seconds else [])]
 
 
 def _computed(
-    experiments: Sequence[Experiment],
+    studies: Sequence[S],
     folder: Path,
     kind: type[Stored],
     store: Path | str = STORE,
     executor: Executor | None = None,
     resources: Resources | None = None,
     progress: bool = False,
-) -> tuple[list[Experiment], list[list[Result]]]:
-    """Return the experiments as they were computed, and their results; of a team, only the leader gets here."""
+) -> tuple[list[S], list[list[Result]]]:
+    """Return the studies as they were computed, and their results; of a team, only the leader gets here."""
     resources, store = resources or Resources(), Path(store)
     Store(store).refuse_unusable()
     team = resources.team
@@ -175,9 +173,9 @@ def _computed(
         end_with_the_leader()
         if "LOCAL_RANK" not in os.environ:
             with suppress(RowError):  # that row is left out below
-                _plans(experiments)  # what is wrong is said once, before there are other processes to say it too
+                _plans(studies)  # what is wrong is said once, before there are other processes to say it too
     team.launch()
-    steps = [_computed_on(experiment, team) for experiment in experiments]
+    steps = [study.computed_on(team.compute) for study in studies]
     if not team.leads:
         _surviving(steps, lambda left: run_all(left, store=store, team=team), team)
         team.end()
@@ -188,7 +186,7 @@ def _computed(
     if sum(work.seconds.values()) > resources.most_days * 24 * 3600:
         text = f"expected work of at most {resources.most_days:g} days, got {work}"
         raise InputError(f"{text}; lower draws, epochs or seeds, or start it all the same with --yes")
-    one = not resources.side_by_side or (work.short and not steps[0].scenario.audit.until)
+    one = not resources.side_by_side or (work.short and not steps[0].audit.until)
     workers = 1 if one else resources.workers
     where = nullcontext(executor) if executor else engine(workers, resources.cluster)
     with where as pool:  # a cluster that cannot be reached is said before anything else
@@ -197,7 +195,7 @@ def _computed(
             say(line)
         with shown(progress, todo.total) as report:
 
-            def computed(left: list[Experiment]) -> list[list[Result]]:
+            def computed(left: list[S]) -> list[list[Result]]:
                 known = plans if left is steps else None
                 return run_all(left, store=store, executor=pool, report=report, plans=known, team=team)
 
@@ -206,14 +204,12 @@ def _computed(
     return survivors, results
 
 
-def _plans(steps: Sequence[Experiment]) -> list[list[SeedPlan]]:
+def _plans(steps: Sequence[Study]) -> list[list[SeedPlan]]:
     return [plan(step) for step in steps]
 
 
-def _surviving(
-    steps: list[Experiment], carried_out: Callable[[list[Experiment]], T], team: Team = SINGLE_PROCESS
-) -> tuple[list[Experiment], T]:
-    """Return the experiments without the rows whose methods failed, and what was carried out with them."""
+def _surviving(steps: list[S], carried_out: Callable[[list[S]], T], team: Team = SINGLE_PROCESS) -> tuple[list[S], T]:
+    """Return the studies without the rows whose methods failed, and what was carried out with them."""
     while True:
         try:
             return steps, carried_out(steps)

@@ -3,29 +3,46 @@
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
+import torch
 from pydantic import Field, ValidationError
+from torch import nn
 
 from residuum.auditing.own_measures import OWN_MEASURES
-from residuum.auditing.probes import probe_kind
+from residuum.auditing.probes import FURTHER
 from residuum.core.components import SCENARIOS
 from residuum.core.errors import InputError, unknown_name
 from residuum.core.files import regular_file
 from residuum.core.parallel import Compute
-from residuum.core.registry import Registry, split_specs
+from residuum.core.registry import Registry, described_plugins, split_specs
 from residuum.core.roles import Role, is_reserved, refuse_reserved, trained_roles
 from residuum.core.samples import Splits
 from residuum.data import DATASETS, Dataset
 from residuum.data.loaders import loaded_dataset
-from residuum.models import MODELS
+from residuum.metrics import Relearning
+from residuum.models import MODELS, build_model, check_model, init_from
 from residuum.perturbations import PERTURBATIONS
-from residuum.record import refuse_no_file_name
+from residuum.record import ScenarioRecord, refuse_no_file_name
 from residuum.studies.parsing import build_perturbation, check_measure, override, parse_request, read_fields, split_spec
 from residuum.studies.pretrained import KnownFile, Pretrained, find_manifest
-from residuum.studies.settings import DEFAULT_PROFILE, AuditSettings, ForgetSettings, Scenario, Strict, split_data
-from residuum.unlearning import METHODS, Method, first_problem, make_method
+from residuum.studies.settings import (
+    DEFAULT_PROFILE,
+    AuditSettings,
+    ForgetSettings,
+    Scenario,
+    Strict,
+    TrainSettings,
+    UnlearnSettings,
+    split_data,
+)
+from residuum.studies.store import Stage
+from residuum.studies.study import Fields, RowFacts, row_named
+from residuum.studies.subjects import NamedSubject
+from residuum.training import Recipe
+from residuum.unlearning import METHODS, Method, first_problem, make_method, why_refused
 
 MOST_REQUESTS = 100  # each is a re-train and a deeper graph; a stage 200 deep can no longer be sent to a worker
 
@@ -105,14 +122,39 @@ class Experiment(Strict):
         return trained_roles(self.scenario.controls) | {row.label: Role.METHOD for row in self.rows}
 
     @property
-    def innocents(self) -> list[str]:
-        """The labels of the models re-trained without what is forgotten: re-train and the controls."""
-        return [label for label, role in self.roles.items() if role.retrained]
+    def name(self) -> str:
+        """The scenario's name."""
+        return self.scenario.name
 
-    def probes(self, reads: str | None = None) -> list[str]:
-        """Return the probes among the measures, all or those that read "models" or "margins"."""
-        kinds = {spec: probe_kind(spec) for spec in self.scenario.measures}
-        return [spec for spec, kind in kinds.items() if kind is not None and reads in (None, kind.reads)]
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of the runs."""
+        return self.scenario.seeds
+
+    @property
+    def audit(self) -> AuditSettings:
+        """How models are audited."""
+        return self.scenario.audit
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Probes and measures of the user's own."""
+        return self.scenario.measures
+
+    @property
+    def recipe(self) -> Recipe:
+        """How the original is trained."""
+        return self.scenario.train
+
+    @property
+    def threads(self) -> int:
+        """The torch threads of each stage."""
+        return self.scenario.threads
+
+    @property
+    def notes(self) -> list[str]:
+        """What the record says of every run."""
+        return ["original: re-learn time is null because the original has nothing to re-learn"]
 
     @property
     def warnings(self) -> list[str]:
@@ -154,6 +196,118 @@ class Experiment(Strict):
             refuse_reserved(row.label)
             refuse_reserved(row.method, "the name of a method")
         loaded_dataset.cache_clear()
+
+    def computed_on(self, compute: Compute) -> Self:
+        """Return the experiment for these devices."""
+        return self.model_copy(update={"compute": compute})
+
+    def rows_by_label(self) -> dict[str, RowFacts]:
+        """Return what is known of every row before anything is computed, the trained models first."""
+        scenario, roles = self.scenario, self.roles
+        trained = {
+            label: RowFacts(role, label, asdict(scenario.training(label)), scenario.left_open.get("train", []))
+            for label, role in roles.items()
+            if role is not Role.METHOD
+        }
+        rows = {row.label: RowFacts(Role.METHOD, row.method, row.settings, row.left_open) for row in self.rows}
+        return trained | rows
+
+    def check(self) -> None:
+        """Raise an error if data, splits, network, perturbations and rows do not fit together."""
+        splits, model = self.splits(), self.network()
+        if self.init_from is not None:
+            model = init_from(model, self.init_from)
+        check_model(model, splits.retain, splits.classes)
+        for spec in self.audit.perturbations:
+            perturbation = build_perturbation(spec)
+            if perturbation.at is None:
+                few = splits.forget.subset(range(min(16, len(splits.forget))))
+                perturbation.check(few.batch(torch.arange(len(few)))[0], few.ids)
+            elif perturbation.at not in (layers := [name for name, _ in model.named_modules() if name]):
+                raise unknown_name(f"layer for {perturbation.name}:at=", perturbation.at, layers)
+        for row in self.rows:
+            with row_named(row.label):
+                if reason := why_refused(row.build(), splits):
+                    raise InputError(reason)
+
+    def subject(self) -> NamedSubject:
+        """Return the data set by its fingerprint, and the requests."""
+        return NamedSubject(
+            data=self.scenario.data,
+            fingerprint=self.dataset().fingerprint,
+            root=self.data_root,
+            requests=self.scenario.requests,
+        )
+
+    def network(self, seed: int = 0) -> nn.Module:
+        """Return the scenario's network with fresh weights."""
+        splits, spec = self.splits(), self.scenario.model
+        return build_model(spec.name, splits.train.shape, splits.classes, width=spec.width, seed=seed)
+
+    def model_stages(self, shared: Fields) -> tuple[dict[str, Stage], tuple[Stage, ...]]:
+        """Return the models of the last request by label, and those that earlier requests left on the way to them."""
+        labels, start = {row.label for row in self.rows}, self._start()
+        before: list[Stage] = []
+        models: dict[str, Stage] = {}
+        pretrained = self.pretrained
+        for step in self.steps:
+            subject = shared["subject"].model_copy(update={"requests": step.scenario.requests})
+            of_step, previous = {**shared, "subject": subject}, models
+            models = {role: Stage(step.training(role, of_step | start)) for role in step.labels if role not in labels}
+            if previous:  # every step starts with the one model that saw everything
+                models["original"] = previous["original"]
+                before += [stage for label, stage in previous.items() if label in labels | {"original"}]
+            origin = {"recipe": step.scenario.training("original"), "pretrained": pretrained}
+            for row in step.rows:
+                settings = UnlearnSettings(
+                    **of_step, **origin, name=row.label, method=row.method, settings=row.settings
+                )
+                last = {"previous": previous[row.label]} if previous else {}
+                models[row.label] = Stage(settings, {"original": models["original"], **last})
+        return models, tuple(before)
+
+    def training(self, role: str, shared: Fields) -> TrainSettings:
+        """Return the settings of the stage that trains the model of a role."""
+        return TrainSettings(**shared, name=role, recipe=self.scenario.training(role))
+
+    def _start(self) -> Fields:
+        """Return what all training begins with."""
+        dataset, pretrained = self.dataset(), self.pretrained
+        weights = pretrained.weights if pretrained else None
+        return {"model": self.scenario.model, "mean": dataset.mean, "std": dataset.std, "init_from": weights}
+
+    def further_references(self, shared: Fields) -> dict[int, Stage]:
+        """Return the stages that train further retrained models, each from a seed of its own."""
+        start = self._start()
+        numbers = range(self.scenario.references)
+        return {number: Stage(self.training(FURTHER, {**shared, **start, "seed": number})) for number in numbers}
+
+    def relearning(self, label: str) -> Relearning | None:
+        """Return how re-learn time is measured; the original has nothing to re-learn, CR has no trainable body."""
+        without = {"original", *(row.label for row in self.rows if row.method == "cr")}
+        return None if label in without else self.scenario.relearn
+
+    def facts(self) -> ScenarioRecord:
+        """Return what the record says of data, request and settings."""
+        scenario, splits, start = self.scenario, self.splits(), self.pretrained
+        used = {scenario.data.name, scenario.model.name, *scenario.measures, *(row.method for row in self.rows)}
+        plugins = described_plugins(used | {spec.partition(":")[0] for spec in scenario.audit.perturbations})
+        unused = {
+            field for field in ("earlier", "pretrained_on", "measures", "references") if not getattr(scenario, field)
+        }
+        weights = {} if start is None else {"init_from": {what: file and file.named() for what, file in start}}
+        return ScenarioRecord.model_validate(
+            {
+                "name": scenario.name,
+                "form": splits.form,
+                "class_names": list(splits.class_names),
+                "sizes": {part: len(getattr(splits, part)) for part in ("retain", "forget", "validation", "test")},
+                "public_data": scenario.data.name in DATASETS.ours,
+                "settings": scenario.model_dump(mode="json", exclude={"name", "rows", *unused}),
+                **weights,
+                **({"plugins": plugins} if plugins else {}),
+            }
+        )
 
     def dataset(self) -> Dataset:
         """Return the scenario's data set."""

@@ -1,7 +1,6 @@
 """Remove from a store everything made with given samples, and say what of it may be elsewhere."""
 
 import json
-import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import nullcontext
@@ -15,15 +14,12 @@ from residuum.core.errors import InputError, plural
 from residuum.core.files import ASIDE
 from residuum.record.folder import (
     OWN_RUN,
-    RETRAINED,
-    RetrainedModel,
+    OWN_STORE,
     copied_hashes,
     half_written,
     has_run,
-    is_busy,
     noted_packs,
     remove_run,
-    retrained_models,
     written_places,
 )
 from residuum.studies import scratch
@@ -156,13 +152,10 @@ def forget(
         everyone = sorted({*ids, *begun})
         doomed = made_with(root, everyone) if root else Doomed([], [])
         held = _held_runs(root, doomed, everyone, place)
-        retrained = [one for one in retrained_models() if one.ids is None or not one.ids.isdisjoint(everyone)]
-        answer = _described(root, () if begun else ids, doomed, held, retrained)
+        answer = _described(root, () if begun else ids, doomed, held)
         if answer.unknown and not (doomed.unreadable or any(run.lost for run in held)):
             raise InputError(_unknown_text(root, answer.unknown))
         if not dry_run:
-            for one in retrained:
-                shutil.rmtree(one.folder)
             _remove(root, everyone, doomed, [run for run in held if run.touched] if runs else [])
     return answer
 
@@ -175,8 +168,6 @@ def _unknown_text(root: Path | None, ids: Sequence[str]) -> str:
 
 
 def _remove(root: Path | None, ids: Sequence[str], doomed: Doomed, runs: Sequence[HeldRun]) -> None:
-    if busy := [run.folder for run in runs if is_busy(run.folder)]:
-        raise InputError(f"an audit is writing to {busy[0]}; wait for its end or stop it, then try again")
     if root:
         _begin(root, ids)
     _clean(runs)
@@ -253,38 +244,31 @@ def _held_by_note(root: Path | None, note: Note, wanted: frozenset[str]) -> Held
     return HeldRun(note.folder, untouched="which the store notes as a run's, but no run of these stages is there")
 
 
-def _described(
-    root: Path | None,
-    ids: Collection[str],
-    doomed: Doomed,
-    runs: Sequence[HeldRun],
-    retrained: Sequence[RetrainedModel],
-) -> Forgotten:
+def _described(root: Path | None, ids: Collection[str], doomed: Doomed, runs: Sequence[HeldRun]) -> Forgotten:
     known = frozenset[str]().union(*(artefact.ids or () for artefact in doomed.artefacts))
     named = (request.get("forget_ids") or () for artefact in doomed.artefacts for request in artefact.requests)
     noted = (scratch.read_ids(root / scratch.FOLDER / key_in(half)) or () for half in doomed.half if root)
     counted = (run.named for run in runs)
-    seen = (model.ids or () for model in retrained)
-    unknown = sorted(set(ids) - known.union(*named, *noted, *counted, *seen))
+    unknown = sorted(set(ids) - known.union(*named, *noted, *counted))
     starts = (one.manifest.settings.get("init_from") for one in doomed.artefacts if one.manifest)
     out_of_reach = [
         *(f"{path}, which is not written by residuum" for path in (strays(root) if root else ())),
         *(f"{run.folder}, {run.untouched}" for run in runs if run.untouched),
         *(f"{file}, the evidence pack of {run.folder}" for run in runs for file in noted_packs(run.folder)),
-        *_copies({run.folder for run in runs}),
+        *_copies(root, {run.folder for run in runs}),
         *sorted({f"weights that models started from, SHA-256 {weights['sha256']}" for weights in starts if weights}),
         ELSEWHERE,
     ]
-    titles = [*doomed.titles, *(f"retrained model {model.folder}" for model in retrained)]
-    return Forgotten(titles, [str(run.folder) for run in runs if run.touched], out_of_reach, unknown)
+    return Forgotten(doomed.titles, [str(run.folder) for run in runs if run.touched], out_of_reach, unknown)
 
 
-def _copies(folders: AbstractSet[Path]) -> Iterator[str]:
+def _copies(root: Path | None, folders: AbstractSet[Path]) -> Iterator[str]:
     """Yield what was written outside of runs' folders and may hold such samples."""
     for copy in written_places():
-        if copy.what == RETRAINED:
-            continue  # those that saw such samples are removed
-        if copy.what == OWN_RUN:
+        if copy.what == OWN_STORE:
+            if root is None or copy.path != root.resolve():
+                yield f"{copy.path}, another store: give the same command with --store {copy.path}"
+        elif copy.what == OWN_RUN:
             if copy.path not in folders and copy.path.is_dir():
                 yield f"{copy.path}, a run that names none of them; its models may have been trained on them"
         elif copy.run is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from residuum.auditing import Counts
 from residuum.core.errors import InputError
-from residuum.core.files import ASIDE, WORKING, write_whole
+from residuum.core.files import ASIDE, write_whole
 from residuum.record import Requests, Results
 from residuum.record.folder import half_written
 from residuum.studies.manifest import Manifest
@@ -36,11 +36,11 @@ class Note:
 @contextmanager
 def noted(folder: Path, artefacts: AbstractSet[Path]) -> Iterator[None]:
     """Note that a folder gets copies of a store's artefacts; afterwards, that it has nothing else. It is locked."""
-    if not artefacts:  # models that were made elsewhere
+    manifests = [Manifest.read(artefact) for artefact in artefacts]
+    if any(manifest and manifest.settings.get("unnamed") for manifest in manifests):  # which does not stay in the store
         yield
         return
     store, keys = min(artefacts).parents[1], {artefact.name for artefact in artefacts}
-    manifests = (Manifest.read(artefact) for artefact in artefacts)
     copies = {digest for manifest in manifests if manifest for digest in manifest.files.values()}
     name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:32]
     file = store / RUNS / f"{name}.json"
@@ -80,13 +80,13 @@ def run_folders(place: Path) -> set[Path]:
     """Return the folders below a place that have a run, or part of one; for a sequence of requests, that of all."""
     files = [path for name in (Results.FILE, Requests.FILE) for path in place.rglob(name)]
     homes = {path.parent for path in files}
-    homes |= {path for kind in (ASIDE, WORKING) for path in place.rglob(f"{kind}*") if half_written(path.parent)}
+    homes |= {path for path in place.rglob(f"{ASIDE}*") if half_written(path.parent)}
     return {_home(path, place) for path in homes}
 
 
 def _home(folder: Path, place: Path) -> Path:
     parts = folder.relative_to(place).parts
-    half = next((k for k, name in enumerate(parts) if name.startswith((ASIDE, WORKING))), len(parts))
+    half = next((k for k, name in enumerate(parts) if name.startswith(ASIDE)), len(parts))
     home = place.joinpath(*parts[:half])
     return (home.parent if (home.parent / Requests.FILE).is_file() else home).resolve()
 

@@ -49,7 +49,7 @@ class Artefact:
     @property
     def current(self) -> bool:
         """Whether the installed code would still give it this key."""
-        if self.manifest is None:
+        if self.manifest is None or self.manifest.settings.get("unnamed"):
             return False
         try:
             return self.manifest.code == code_of(self.manifest.settings)
@@ -144,3 +144,11 @@ def collect_garbage(root: Path, *, dry_run: bool = False) -> list[str]:
                     store.remove([folder])
                     removed.append(title)
     return removed
+
+
+def remove_subject(root: Path, identity: str) -> None:
+    """Remove what was computed for a request whose objects no other process can tell to be the same."""
+    doomed = [
+        one.folder for one in artefacts(root) if one.manifest and one.manifest.settings.get("identity") == identity
+    ]
+    Store(root).remove(doomed)

@@ -1,38 +1,25 @@
-"""Plan the stages of an experiment, and say before it starts what there is to do."""
+"""Plan the stages of a study, and say before it starts what there is to do."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-import torch
-from torch import nn
-
 from residuum.auditing.probes import FURTHER
-from residuum.core.errors import InputError, MethodError, plural, unknown_name
+from residuum.core.errors import plural
 from residuum.core.parallel import Compute
 from residuum.core.registry import added_plugins
-from residuum.core.samples import Splits
-from residuum.models import build_model, check_model, init_from
-from residuum.perturbations import Perturbation
-from residuum.studies.experiment import Experiment
-from residuum.studies.parsing import build_perturbation, build_probe
-from residuum.studies.pretrained import Pretrained
+from residuum.studies.parsing import build_probe
 from residuum.studies.settings import (
     AuditStageSettings,
     EnsembleSettings,
     EvaluateSettings,
     MarginsSettings,
     ProbeSettings,
-    TrainSettings,
-    UnlearnSettings,
 )
 from residuum.studies.stages import EARLIER
 from residuum.studies.store import Stage, Store
-from residuum.unlearning import why_refused
-
-Fields = dict[str, Any]  # of settings, that several stages have in common
+from residuum.studies.study import Fields, Study, probes_of
 
 
 @dataclass(frozen=True)
@@ -66,54 +53,12 @@ Plans = Sequence[Sequence[SeedPlan]]
 Undecided = Mapping[str, tuple[Sequence[str], Sequence[float]]]  # by perturbation: rows and radii that go on
 
 
-def plan(experiment: Experiment) -> list[SeedPlan]:
+def plan(study: Study) -> list[SeedPlan]:
     """Return the stages of every seed, after checking that data, splits and network fit together."""
-    dataset, splits, scenario = experiment.dataset(), experiment.splits(), experiment.scenario
-    model = network(experiment, splits)
-    if experiment.init_from is not None:
-        model = init_from(model, experiment.init_from)
-    check_model(model, splits.retain, splits.classes)
-    for spec in scenario.audit.perturbations:
-        _check_perturbation(build_perturbation(spec), model, splits)
-    for row in experiment.rows:
-        with row_named(row.label):
-            if reason := why_refused(row.build(), splits):
-                raise InputError(reason)
-    pretrained = experiment.pretrained
-    weights = pretrained.weights if pretrained else None
-    start = {"model": scenario.model, "mean": dataset.mean, "std": dataset.std, "init_from": weights}
-    shared = {"data": scenario.data, "fingerprint": dataset.fingerprint, "root": experiment.data_root}
-    shared |= {"threads": scenario.threads, "compute": experiment.compute, "plugins": added_plugins()}
-    plans = [_plan_seed(experiment, {**shared, "seed": seed}, start, pretrained) for seed in scenario.seeds]
-    return with_references(experiment, plans, {**shared, "requests": scenario.requests}, start)
-
-
-def _check_perturbation(perturbation: Perturbation, model: nn.Module, splits: Splits) -> None:
-    """Refuse a layer that the network does not have, and inputs that the perturbation cannot move."""
-    if perturbation.at is not None:
-        layers = [name for name, _ in model.named_modules() if name]
-        if perturbation.at not in layers:
-            raise unknown_name(f"layer for {perturbation.name}:at=", perturbation.at, layers)
-    else:
-        few = splits.forget.subset(range(min(16, len(splits.forget))))
-        perturbation.check(few.batch(torch.arange(len(few)))[0], few.ids)
-
-
-class RowError(MethodError):
-    """A row's method failed; the other rows can do without it."""
-
-    def __init__(self, label: str, reason: str) -> None:
-        super().__init__(f"row {label}: {reason}")
-        self.label, self.reason = label, reason
-
-
-@contextmanager
-def row_named(label: str) -> Iterator[None]:
-    """Say in a method's error which row it was."""
-    try:
-        yield
-    except MethodError as error:
-        raise RowError(label, str(error)) from error
+    study.check()
+    shared = {"subject": study.subject(), "threads": study.threads, "compute": study.compute}
+    shared |= {"plugins": added_plugins()}
+    return with_references(study, [_plan_seed(study, {**shared, "seed": seed}) for seed in study.seeds], shared)
 
 
 def all_stages(plans: Plans) -> list[Stage]:
@@ -121,93 +66,55 @@ def all_stages(plans: Plans) -> list[Stage]:
     return list({stage.key: stage for own in plans for seed_plan in own for stage in seed_plan.stages}.values())
 
 
-def network(experiment: Experiment, splits: Splits, seed: int = 0) -> nn.Module:
-    """Return the scenario's network with fresh weights."""
-    spec = experiment.scenario.model
-    return build_model(spec.name, splits.train.shape, splits.classes, width=spec.width, seed=seed)
-
-
-def _plan_seed(experiment: Experiment, shared: Fields, start: Fields, pretrained: Pretrained | None) -> SeedPlan:
-    models, before = _plan_models(experiment, shared, start, pretrained)
-    shared = {**shared, "requests": experiment.scenario.requests}
-    # the original has nothing to re-learn, CR has no trainable body
-    without = {"original", *(row.label for row in experiment.rows if row.method == "cr")}
+def _plan_seed(study: Study, shared: Fields) -> SeedPlan:
+    models, before = study.model_stages(shared)
     evaluations = {}
     for label, stage in models.items():
-        relearn = None if label in without else experiment.scenario.relearn
-        parents = {"model": stage, "original": models["original"]}
-        evaluations[label] = Stage(EvaluateSettings(**shared, name=label, relearn=relearn), parents)
-    asked = {**shared, "labels": tuple(models), "pretrained": pretrained}
-    audits = {spec: _audit_stage(experiment, spec, asked, models) for spec in experiment.scenario.audit.perturbations}
-    probes = {spec: _probe_stage(experiment, spec, shared, models) for spec in experiment.probes("models")}
+        settings = EvaluateSettings(**shared, name=label, relearn=study.relearning(label))
+        evaluations[label] = Stage(settings, {"model": stage, "original": models["original"]})
+    audits = {}
+    # counts depend on the accelerator, but neither on the number of processes nor on the precision
+    compute = Compute(accelerator=study.compute.accelerator)
+    for spec in study.audit.perturbations:
+        fields = {**shared, "compute": compute, "name": spec, "audit": study.audit.of_one(spec)}
+        audits[spec] = Stage(AuditStageSettings(**fields, labels=tuple(models), pretrained=study.pretrained), models)
+    probes = {spec: _probe_stage(study, spec, shared, models) for spec in probes_of(study, "models")}
     return SeedPlan(shared["seed"], models, evaluations, audits, before, probes)
 
 
-def _plan_models(
-    experiment: Experiment, shared: Fields, start: Fields, pretrained: Pretrained | None
-) -> tuple[dict[str, Stage], tuple[Stage, ...]]:
-    """Return the models of the last request by label, and those that earlier requests left on the way to them."""
-    labels = {row.label for row in experiment.rows}
-    before: list[Stage] = []
-    models: dict[str, Stage] = {}
-    for step in experiment.steps:
-        asked, previous = {**shared, "requests": step.scenario.requests}, models
-        recipes = {role: step.scenario.training(role) for role in step.labels if role not in labels}
-        models = {role: Stage(TrainSettings(**asked, **start, name=role, recipe=own)) for role, own in recipes.items()}
-        if previous:  # every step starts with the one model that saw everything
-            models["original"] = previous["original"]
-            before += [stage for label, stage in previous.items() if label in labels | {"original"}]
-        for row in step.rows:
-            known = {**asked, "recipe": step.scenario.training("original"), "pretrained": pretrained}
-            settings = UnlearnSettings(**known, name=row.label, method=row.method, settings=row.settings)
-            last = {"previous": previous[row.label]} if previous else {}
-            models[row.label] = Stage(settings, {"original": models["original"], **last})
-    return models, tuple(before)
-
-
-def _audit_stage(experiment: Experiment, spec: str, shared: Fields, models: Mapping[str, Stage]) -> Stage:
-    """Return the audit, whose counts depend on the accelerator but not on the number of processes or the precision."""
-    compute = Compute(accelerator=experiment.compute.accelerator)
-    settings = {**shared, "compute": compute, "name": spec, "audit": experiment.scenario.audit.of_one(spec)}
-    return Stage(AuditStageSettings(**settings), models)
-
-
-def _probe_stage(experiment: Experiment, spec: str, shared: Fields, models: Mapping[str, Stage]) -> Stage:
+def _probe_stage(study: Study, spec: str, shared: Fields, models: Mapping[str, Stage]) -> Stage:
     """Return the stage of a probe that reads these models, of one seed."""
-    audit = experiment.scenario.audit
+    audit = study.audit
     fields = {"labels": tuple(models), "perturbation": audit.perturbations[0], "radii": audit.search_radii}
     return Stage(ProbeSettings(**shared, **fields, name=spec), models)
 
 
-def with_references(experiment: Experiment, plans: Sequence[SeedPlan], shared: Fields, start: Fields) -> list[SeedPlan]:
+def with_references(study: Study, plans: Sequence[SeedPlan], shared: Fields) -> list[SeedPlan]:
     """Return the plans, the last with the margins of all models, what they are compared for, and further references.
 
     These are trained from seeds of their own: all rows and seeds, and other runs, share them.
     """
-    specs, scenario = experiment.probes("margins"), experiment.scenario
-    recipe = scenario.training(FURTHER)
-    references = {
-        number: Stage(TrainSettings(**shared, **start, seed=number, name=FURTHER, recipe=recipe))
-        for number in range(scenario.references)
-    }
+    references = study.further_references(shared)
     of_references = {
         spec: {
-            number: _probe_stage(experiment, spec, {**shared, "seed": number}, {FURTHER: stage})
+            number: _probe_stage(study, spec, {**shared, "seed": number}, {FURTHER: stage})
             for number, stage in references.items()
         }
-        for spec in experiment.probes("models")
+        for spec in probes_of(study, "models")
         if not build_probe(spec).relative
     }
     last = replace(plans[-1], of_references=of_references)
+    specs = probes_of(study, "margins")
     if not specs:
         return [*plans[:-1], last]
-    models = {f"{own.seed}/{label}": stage for own in plans for label, stage in own.models.items()}
+    models = {f"{one.seed}/{label}": stage for one in plans for label, stage in one.models.items()}
     models |= {f"{number}/{FURTHER}": stage for number, stage in references.items()}
     margins = {
         name: Stage(MarginsSettings(**shared, seed=stage.settings.seed, name=stage.name), {"model": stage})
         for name, stage in models.items()
     }
-    fields = {**shared, "seed": scenario.seeds[0], "retrained": (*experiment.innocents, FURTHER)}
+    retrained = [label for label, facts in study.rows_by_label().items() if facts.role.retrained]
+    fields = {**shared, "seed": study.seeds[0], "retrained": (*retrained, FURTHER)}
     ensembles = {spec: Stage(EnsembleSettings(**fields, name=spec), margins) for spec in specs}
     return [*plans[:-1], replace(last, margins=margins, ensembles=ensembles)]
 
@@ -263,14 +170,14 @@ def outline(plans: Plans, store: Path | str) -> Outline:
     return Outline(len(stages), sum(done for _, done in kinds.values()), kinds)
 
 
-def forget_lines(experiments: Sequence[Experiment]) -> list[str]:
+def forget_lines(studies: Sequence[Study]) -> list[str]:
     """Return for each request how many training samples it forgets, and of which class, by its name."""
-    words = [f"forgets {_forget_words(experiment)}" for experiment in experiments]
+    words = [f"forgets {_forget_words(study)}" for study in studies]
     return words if len(words) == 1 else [f"request {number} {text}" for number, text in enumerate(words, start=1)]
 
 
-def _forget_words(experiment: Experiment) -> str:
-    splits = experiment.splits(combined=False)
+def _forget_words(study: Study) -> str:
+    splits = study.splits(combined=False)
     if splits.forget_class is None:
         return f"{len(splits.forget)} of {len(splits.train)} training samples"
     of_class = int((splits.train.y == splits.forget_class).sum())

@@ -32,6 +32,10 @@ class KnownFile(BaseModel):
             raise InputError(f"{self.path} has changed since the run was planned; start the run again")
         return self.path
 
+    def named(self) -> dict[str, str]:
+        """Return the file's name and hash for a record."""
+        return {"file": self.path.name, "sha256": self.sha256}
+
 
 class Pretrained(BaseModel):
     """The weights that all models start from, and the manifest of the samples that these have seen."""

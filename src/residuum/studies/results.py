@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from residuum.auditing import Counts
 from residuum.auditing.completeness import completeness_above, difference_floor
@@ -18,17 +18,14 @@ from residuum.auditing.probes import probe_kind
 from residuum.core.errors import InputError
 from residuum.core.files import locked, rewritten, write_whole
 from residuum.core.parallel import Compute
-from residuum.core.registry import described_plugins
 from residuum.core.roles import Role
-from residuum.data import DATASETS
 from residuum.judging import judged_record
 from residuum.metrics import summarise
 from residuum.record import Requests, Results, Row, ScenarioRecord, SeedResult, Stored
 from residuum.record.folder import hashes, refuse_foreign, run_files
-from residuum.studies.experiment import Experiment
 from residuum.studies.known_runs import noted
-from residuum.studies.pretrained import KnownFile
 from residuum.studies.probes import with_probes
+from residuum.studies.study import RowFacts, Study, probes_of
 
 Floors = dict[str, list[float]]  # by perturbation
 LIBRARIES = ("residuum", "torch", "numpy", "scipy", "scikit-learn")
@@ -57,30 +54,21 @@ class Result:
     ensembles: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-class RowFacts(NamedTuple):
-    """What a row is, beside what was measured: role, method, hyper-parameters, and which of them were left open."""
-
-    role: Role
-    method: str
-    settings: Mapping[str, Any]
-    left_open: Sequence[str] = ()
-
-
-def results_record(experiment: Experiment, results: Sequence[Result]) -> Results:
+def results_record(study: Study, results: Sequence[Result]) -> Results:
     """Return the content of results.json; everything but `created` and `seconds` is a function of the settings."""
-    more = {} if experiment.compute == Compute() else {"compute": asdict(experiment.compute)}
-    more |= {"failed": experiment.failed} if experiment.failed else {}
+    more: dict[str, Any] = {} if study.compute == Compute() else {"compute": asdict(study.compute)}
+    more |= {"failed": dict(study.failed)} if study.failed else {}
     record = assembled_record(
         results,
-        scenario=_scenario(experiment),
-        rows={label: _facts(experiment, label) for label in experiment.labels},
-        seeds=experiment.scenario.seeds,
-        perturbations=experiment.scenario.audit.perturbations,
-        warnings=experiment.warnings,
-        notes=["original: re-learn time is null because the original has nothing to re-learn"],
+        scenario=study.facts(),
+        rows=study.rows_by_label(),
+        seeds=study.seeds,
+        perturbations=study.audit.perturbations,
+        warnings=study.warnings,
+        notes=study.notes,
         **more,
     )
-    return judged_record(with_probes(record, experiment.probes(), results))
+    return judged_record(with_probes(record, probes_of(study), results))
 
 
 def assembled_record(
@@ -94,7 +82,7 @@ def assembled_record(
     notes: Sequence[str] = (),
     **more: Any,  # noqa: ANN401 (further fields of the record)
 ) -> Results:
-    """Return the record of what was measured, by the rows it is about, in their order."""
+    """Return the record of what was measured, by the rows it is about, in their order; nothing is judged yet."""
     by_label = {label: [r for r in results if r.label == label] for label in rows}
     controls = [result for label, facts in rows.items() if facts.role is Role.CONTROL for result in by_label[label]]
     reference = [result for label, facts in rows.items() if facts.role is Role.REFERENCE for result in by_label[label]]
@@ -115,39 +103,6 @@ def assembled_record(
             "methods": made,
         }
     )
-
-
-def _facts(experiment: Experiment, label: str) -> RowFacts:
-    row = next((row for row in experiment.rows if row.label == label), None)
-    role = experiment.roles[label]
-    if row is not None:
-        return RowFacts(role, row.method, row.settings, row.left_open)
-    scenario = experiment.scenario
-    return RowFacts(role, label, asdict(scenario.training(label)), scenario.left_open.get("train", []))
-
-
-def _scenario(experiment: Experiment) -> ScenarioRecord:
-    scenario, splits, start = experiment.scenario, experiment.splits(), experiment.pretrained
-    used = {scenario.data.name, scenario.model.name, *scenario.measures, *(row.method for row in experiment.rows)}
-    own = described_plugins(used | {spec.partition(":")[0] for spec in scenario.audit.perturbations})
-    unused = {field for field in ("earlier", "pretrained_on", "measures", "references") if not getattr(scenario, field)}
-    weights = {} if start is None else {"init_from": {what: file and _named(file) for what, file in start}}
-    return ScenarioRecord.model_validate(
-        {
-            "name": scenario.name,
-            "form": splits.form,
-            "class_names": list(splits.class_names),
-            "sizes": {part: len(getattr(splits, part)) for part in ("retain", "forget", "validation", "test")},
-            "public_data": scenario.data.name in DATASETS.ours,
-            "settings": scenario.model_dump(mode="json", exclude={"name", "rows", *unused}),
-            **weights,
-            **({"plugins": own} if own else {}),
-        }
-    )
-
-
-def _named(file: KnownFile) -> dict[str, str]:
-    return {"file": file.path.name, "sha256": file.sha256}
 
 
 def _row(
@@ -245,19 +200,14 @@ def claim_folder(out: Path, kind: type[Stored] = Results) -> None:
         raise InputError(f"cannot write to {out}: {error.strerror}; choose another folder with --out") from None
 
 
-def write_run(experiment: Experiment, results: Sequence[Result], out: Path, *, gallery: bool | None = None) -> Results:
+def write_run(study: Study, results: Sequence[Result], out: Path, *, gallery: bool | None = None) -> Results:
     """Write results.json, counts and weights into `out` in place of the run that is there; return the record.
 
     `gallery` says whether pictures of forgotten samples are written; None means of data sets with a public name only.
     """
     claim_folder(out)
-    return write_files(results_record(experiment, results), results, out, gallery=gallery)
-
-
-def write_files(record: Results, results: Sequence[Result], out: Path, *, gallery: bool | None = None) -> Results:
-    """Write a run as `write_run` does, from its record; return the record with the hashes of all files."""
     with replaced_run(out, Results, results) as aside:
-        return fill_folder(record, results, aside, gallery)
+        return fill_folder(results_record(study, results), results, aside, gallery)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Run the stages of planned experiments on any executor, and gather what they left."""
+"""Run the stages of planned studies on any executor, and gather what they left."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -11,11 +11,12 @@ from residuum.core.errors import InputError
 from residuum.core.parallel import SINGLE_PROCESS, Team, make_team
 from residuum.data.loaders import loaded_dataset
 from residuum.judging import undecided
-from residuum.studies.experiment import Experiment
-from residuum.studies.planning import Plans, RowError, SeedPlan, all_stages, continued, plan, row_named
+from residuum.studies.planning import Plans, SeedPlan, all_stages, continued, plan
 from residuum.studies.results import Result, results_record
-from residuum.studies.stages import GALLERY, MODEL, read_record
+from residuum.studies.stages import GALLERY, read_record
 from residuum.studies.store import Stage, Store
+from residuum.studies.study import RowError, Study, row_named
+from residuum.studies.subjects import MODEL
 
 Report = Callable[[Stage, int, int], None]
 
@@ -25,7 +26,7 @@ GUESSES = {"train": 4.0, "audit": 8.0}
 
 
 def run_all(
-    experiments: Sequence[Experiment],
+    studies: Sequence[Study],
     *,
     store: Path | str,
     executor: Executor | None = None,
@@ -33,24 +34,24 @@ def run_all(
     plans: Plans | None = None,
     team: Team = SINGLE_PROCESS,
 ) -> list[list[Result]]:
-    """Train, unlearn, evaluate and audit, all experiments as one graph; return of each one result per row and seed.
+    """Train, unlearn, evaluate and audit, all studies as one graph; return of each one result per row and seed.
 
     What they share is computed once: `run_all(experiment.steps, store=...)` carries out a sequence of deletion
     requests. Finished stages are taken from `store`, so the same call again resumes. `executor` is any
     `concurrent.futures.Executor`; without one, stages run one after the other in this process. `report` is
     called with each finished stage, the number done and the number in all. `plans` are those of `plan`, one for each
-    experiment, if made before. The processes of a `team` share each stage; all of them call this function, and the
-    experiments' `compute` is the team's. After each round of audits until the verdict, those go on that it needs.
+    study, if made before. The processes of a `team` share each stage; all of them call this function, and the
+    studies' `compute` is the team's. After each round of audits until the verdict, those go on that it needs.
     A method that fails is a RowError that names its row.
     """
-    if other := next((each.compute for each in experiments if each.compute != team.compute), None):
-        raise InputError(f"expected an experiment for {team.compute}, got one for {other}")
+    if other := next((study.compute for study in studies if study.compute != team.compute), None):
+        raise InputError(f"expected a study for {team.compute}, got one for {other}")
     if executor is not None and team.size > 1:
         raise InputError("expected an executor or a team, got both: a team runs one stage after the other")
-    rounds = experiments[0].scenario.audit.rounds
+    rounds = studies[0].audit.rounds
     if plans is None:
         loaded_dataset.cache_clear()  # the data as they are now
-        plans = [plan(experiment) for experiment in experiments]
+        plans = [plan(study) for study in studies]
     known, finished = Store(Path(store)), set[str]()
 
     def computed(plans: Plans) -> list[list[Result]]:
@@ -62,8 +63,8 @@ def run_all(
     with known.in_use() if team.leads else nullcontext():
         results = computed(plans)
         for draws in rounds[1:]:
-            pairs = zip(experiments, results, strict=True)
-            unfinished = [undecided(results_record(*pair), pair[0].scenario.audit.draws or 0) for pair in pairs]
+            pairs = zip(studies, results, strict=True)
+            unfinished = [undecided(results_record(*pair), pair[0].audit.draws or 0) for pair in pairs]
             if not draws or not any(unfinished):
                 break
             plans = [[continued(one, left, draws) for one in own] for own, left in zip(plans, unfinished, strict=True)]

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation, StrictInt
+from torch import nn
 
 from residuum.auditing import Draws
-from residuum.core.errors import InputError
 from residuum.core.parallel import Compute
 from residuum.core.samples import Splits
 from residuum.data import Dataset, ids_of_ranks, make_splits
-from residuum.data.loaders import current_dataset, loaded_dataset
 from residuum.metrics import Relearning
+from residuum.perturbations import Perturbation
 from residuum.studies.pretrained import KnownFile, Pretrained
 from residuum.training import Recipe
 
@@ -166,46 +166,49 @@ class Scenario(Strict):
         return self.model_copy(update={"earlier": list(requests[:-1]), "forget": requests[-1]})
 
 
+class Subject(Protocol):
+    """What the stages of a study share: samples, networks and perturbations."""
+
+    @property
+    def requests(self) -> tuple[ForgetSettings, ...]:
+        """The deletion requests that cut the samples, in order; none where the user brings the parts."""
+
+    def content(self) -> dict[str, Any]:
+        """Return what decides samples and networks as plain values: a part of every stage's key."""
+
+    def dataset(self) -> Dataset:
+        """Return all samples as they are now."""
+
+    def splits(self, *, combined: bool = True) -> Splits:
+        """Return the splits of all requests together, or of the last one alone."""
+
+    def load(self, label: str, folder: Path) -> nn.Module:
+        """Return the model of a row from the folder of the stage that made it."""
+
+    def perturbation(self, spec: str) -> Perturbation:
+        """Return a perturbation as these inputs want it."""
+
+
 class StageSettings(Strict):
-    """What every stage must know: the data by their fingerprint, the requests in order, and what it is computed with.
+    """What every stage must know: the subject of the study, and what it is computed with.
 
     `name` is what it works on, whatever the seed: a role, a row or a perturbation. `plugins` are what the process that
     computes it must add to its tables.
     """
 
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
     kind: ClassVar[str]
     name: str
-    data: DataSettings
-    fingerprint: str
-    root: Path | None = Field(default=None, exclude=True)
-    requests: tuple[ForgetSettings, ...]
+    subject: SkipValidation[Subject] = Field(exclude=True)
     seed: int
     threads: int = 1
     compute: Compute = Compute()
     plugins: tuple[tuple[str, str], ...] = Field(default=(), exclude=True)
 
     def content(self) -> dict[str, Any]:
-        """Return what a result depends on as plain values: not where files lie, for which their hashes stand.
-
-        A request's class is a text: 8 and "8" are the same class, so that they share their stages.
-        """
-        content = self.model_dump(mode="json", exclude={"data": {"name"}})
-        for request in content["requests"]:
-            request["forget_class"] = None if request["forget_class"] is None else str(request["forget_class"])
-        return content
-
-    def dataset(self) -> Dataset:
-        """Return the data set as it is now, whether or not it is the one that was planned with."""
-        return current_dataset(self.data.name, self.root, self.data.size)
-
-    def splits(self, *, combined: bool = True) -> Splits:
-        """Return the splits of all requests together, or of the last one alone."""
-        if self.dataset().fingerprint != self.fingerprint:  # of an earlier run in this process
-            loaded_dataset.cache_clear()
-        if (dataset := self.dataset()).fingerprint != self.fingerprint:  # written to, or another machine's
-            name = self.data.name
-            raise InputError(f"data set {name} is not the one the run was planned with; put it back or start again")
-        return split_data(dataset, self.data, self.requests, combined=combined)
+        """Return what a result depends on as plain values."""
+        return self.model_dump(mode="json") | self.subject.content()
 
 
 class TrainSettings(StageSettings):
@@ -227,6 +230,25 @@ class UnlearnSettings(StageSettings):
     settings: dict[str, Any]
     recipe: Recipe
     pretrained: Pretrained | None
+
+
+class GivenSettings(StageSettings):
+    """Take a model that the user brings, by the hash of its weights; one `retrained` did not see the forget set."""
+
+    kind = "given"
+    weights: str
+    retrained: bool
+
+
+class RetrainSettings(StageSettings):
+    """Retrain a model of the user's without the forget set; `how` is the hash of everything that decides it.
+
+    `recipe` is None where a function of the user's trains.
+    """
+
+    kind = "retrain"
+    how: str
+    recipe: Recipe | None
 
 
 class EvaluateSettings(StageSettings):

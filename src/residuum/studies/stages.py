@@ -29,28 +29,32 @@ from residuum.core.parallel import SINGLE_PROCESS, Team
 from residuum.core.samples import Samples, Splits
 from residuum.core.seeds import child_seed, request_seed
 from residuum.metrics import Relearning, accuracy, evaluate, mean_loss
-from residuum.models import MODELS, build_model, forward, init_from, load_weights, save_weights
+from residuum.models import MODELS, build_model, forward, init_from, save_weights
 from residuum.perturbations import PERTURBATIONS
 from residuum.studies.manifest import code_fingerprint
-from residuum.studies.parsing import build_perturbation, build_probe
+from residuum.studies.parsing import build_probe
 from residuum.studies.scratch import SealedCheckpoint as Checkpoint
 from residuum.studies.settings import (
     AuditStageSettings,
     EnsembleSettings,
     EvaluateSettings,
+    GivenSettings,
     MarginsSettings,
     ProbeSettings,
+    RetrainSettings,
     ScoreSettings,
+    Subject,
     TrainSettings,
     UnlearnSettings,
 )
+from residuum.studies.subjects import MODEL, LiveSubject, Made
 from residuum.training import Progress, TrainingPhase, cross_entropy, fit
 from residuum.unlearning import METHODS, Origin, make_method, unlearn
 
 Folders = Mapping[str, Path]
 Record = dict[str, Any]
 
-MODEL, INITIAL = "model.safetensors", "initial.safetensors"
+INITIAL = "initial.safetensors"
 GALLERY, MARGINS, RECORD = "gallery.npz", "margins.npz", "record.json"
 MARGIN_PARTS = ("forget", "heldout", "retain", "validation")
 IDS = "ids.txt"
@@ -60,7 +64,7 @@ SCRATCH = ".scratch"  # among the parents, too: a folder that outlives an interr
 
 def train_stage(settings: TrainSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
     """Train the model of one role: original on the whole training set, the others on the retain set."""
-    splits, seed = settings.splits(), child_seed(settings.seed, settings.name)
+    splits, seed = settings.subject.splits(), child_seed(settings.seed, settings.name)
     model = _fresh_model(settings, splits, seed)
     weights = {name: value.contiguous() for name, value in model.state_dict().items()}
     (folder / INITIAL).write_bytes(save(weights))  # so that a full disk is an OSError
@@ -84,11 +88,11 @@ def train_stage(settings: TrainSettings, parents: Folders, folder: Path, team: T
 
 def unlearn_stage(settings: UnlearnSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
     """Unlearn one request with one method, from the original or from what the method made of it so far."""
-    splits = settings.splits(combined=False)
-    start = load_weights(parents.get("previous", parents["original"]) / MODEL)
+    splits = settings.subject.splits(combined=False)
+    start = settings.subject.load(settings.name, parents.get("previous", parents["original"]))
     method = make_method(settings.method, settings.settings)
     start.to(team.device if method.accelerated else "cpu")
-    seed = request_seed(settings.seed, len(settings.requests))
+    seed = request_seed(settings.seed, len(settings.subject.requests))
     origin = Origin(settings.recipe, load_file(parents["original"] / INITIAL))
     if settings.pretrained:
         origin = replace(origin, seen=settings.pretrained.ids_seen())
@@ -103,13 +107,43 @@ def unlearn_stage(settings: UnlearnSettings, parents: Folders, folder: Path, tea
     write_record(folder, record, *(getattr(splits, part) for part in method.parts_read))
 
 
+def given_stage(settings: GivenSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
+    """Take a model that the user brings as it is, with what is known of how it was made."""
+    subject = _live(settings.subject)
+    made, splits = subject.given[settings.name], subject.splits()
+    save_weights(made.model, folder / MODEL)
+    samples = splits.retain if settings.retrained else splits.train
+    write_record(folder, _made_record(made, made.warnings), samples)
+
+
+def retrain_stage(settings: RetrainSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
+    """Retrain a model without the forget set, as the user says."""
+    subject = _live(settings.subject)
+    with measured(settings.threads) as record:
+        made = subject.retrain(settings.name)
+    subject.save(settings.name, made, folder)
+    write_record(folder, record | _made_record(made, record["warnings"]), subject.splits().retain)
+
+
+def _live(subject: Subject) -> LiveSubject:
+    if not isinstance(subject, LiveSubject):
+        raise TypeError(f"expected the subject of a request, got {type(subject).__name__}")
+    return subject
+
+
+def _made_record(made: Made, warnings: Sequence[str]) -> Record:
+    """Return what the record of a stage says of a model and its cost."""
+    facts = {"seconds": made.seconds, "passes": made.passes, "notes": dict(made.notes), "unchanged": made.unchanged}
+    return facts | {"warnings": list(warnings)}
+
+
 def evaluate_stage(settings: EvaluateSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
     """Measure accuracies, membership inference and, where it is defined, re-learn time of one model."""
-    splits, model = settings.splits(), load_weights(parents["model"] / MODEL).to(team.device)
+    splits, model = settings.subject.splits(), settings.subject.load(settings.name, parents["model"]).to(team.device)
     with measured(settings.threads) as record:
         original_loss = None
         if settings.relearn is not None:
-            original = load_weights(parents["original"] / MODEL).to(team.device)
+            original = settings.subject.load("original", parents["original"]).to(team.device)
             original_loss = mean_loss(original, splits.forget, team)
         record["metrics"] = evaluate(
             model,
@@ -127,9 +161,9 @@ def audit_stage(settings: AuditStageSettings, parents: Folders, folder: Path, te
 
     A further round adds its draws to those of the one before; what that says of decided rows stays as it is.
     """
-    splits, taus = settings.splits(), settings.audit.radii(settings.name)
-    models = {label: load_weights(parents[label] / MODEL).to(team.device) for label in settings.labels}
-    perturbation, seed = build_perturbation(settings.name), child_seed(settings.seed, "audit")
+    splits, taus = settings.subject.splits(), settings.audit.radii(settings.name)
+    models = {label: settings.subject.load(label, parents[label]).to(team.device) for label in settings.labels}
+    perturbation, seed = settings.subject.perturbation(settings.name), child_seed(settings.seed, "audit")
     checkpoint = _checkpoint(parents, f"audit-rank-{team.rank}-of-{team.size}")
     with measured(settings.threads, checkpoint) as record:
         result = audit(
@@ -190,24 +224,26 @@ def audit_record(result: AuditResult, label: str, splits: Splits) -> Record:
 
 def score_stage(settings: ScoreSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
     """Measure how often one model is right on perturbed copies, at each radius, and its validation accuracy."""
-    splits, model = settings.splits(), load_weights(parents["model"] / MODEL).to(team.device)
+    splits, model = settings.subject.splits(), settings.subject.load(settings.name, parents["model"]).to(team.device)
     unaffected = of_unaffected_classes(splits.validation, splits.train, splits.forget)
     shown = {"forgotten": splits.forget} | ({"unaffected": unaffected} if settings.level and len(unaffected) else {})
     options: Record = settings.model_dump(include={"taus", "draws"}) | {"seed": child_seed(settings.seed, "score")}
     with measured(settings.threads) as record:
         record["validation_accuracy"] = accuracy(model, splits.validation)
         for name, samples in shown.items():
-            alone = audit({"": model}, model, samples, build_perturbation(settings.perturbation), team=team, **options)
+            alone = audit(
+                {"": model}, model, samples, settings.subject.perturbation(settings.perturbation), team=team, **options
+            )
             record[name] = (alone.counts[""].method_right / alone.counts[""].draws).mean(0).tolist()
     write_record(folder, record, splits.forget, splits.validation)
 
 
 def margins_stage(settings: MarginsSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
     """Write the margins of one model on every part that probes read."""
-    splits = settings.splits()
+    splits = settings.subject.splits()
     heldout = choose_heldout(splits.heldout, splits.forget)
     with measured(settings.threads) as record:
-        model = load_weights(parents["model"] / MODEL)
+        model = settings.subject.load(settings.name, parents["model"])
         parts = dict(zip(MARGIN_PARTS, (splits.forget, heldout, splits.retain, splits.validation), strict=True))
         margins = {
             name: log_odds(forward(model, part), part.y).numpy() if len(part) else np.empty(0)
@@ -219,10 +255,10 @@ def margins_stage(settings: MarginsSettings, parents: Folders, folder: Path, tea
 
 def probe_stage(settings: ProbeSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
     """Measure the models of one seed with one probe; the record has the values by label."""
-    splits = settings.splits()
+    splits = settings.subject.splits()
     with measured(settings.threads) as record:
-        models = {label: load_weights(parents[label] / MODEL) for label in settings.labels}
-        bounds = build_perturbation(settings.perturbation).bounds
+        models = {label: settings.subject.load(label, parents[label]) for label in settings.labels}
+        bounds = settings.subject.perturbation(settings.perturbation).bounds
         evidence = Evidence(splits, child_seed(settings.seed, "witness"), models, settings.radii, bounds)
         values = build_probe(settings.name).measure(evidence)
         record["values"] = {label: value.record() for label, value in values.items()}
@@ -231,7 +267,7 @@ def probe_stage(settings: ProbeSettings, parents: Folders, folder: Path, team: T
 
 def ensemble_stage(settings: EnsembleSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
     """Measure the models of all seeds by their margins; the record has "models" by label and seed, or "rows"."""
-    splits, probe = settings.splits(), build_probe(settings.name)
+    splits, probe = settings.subject.splits(), build_probe(settings.name)
     with measured(settings.threads) as record:
         margins: dict[tuple[str, str], dict[str, Any]] = {}
         for name in (name for name in parents if name != SCRATCH):
@@ -252,6 +288,8 @@ def ensemble_stage(settings: EnsembleSettings, parents: Folders, folder: Path, t
 STAGES: dict[str, Callable[..., None]] = {
     "train": train_stage,
     "unlearn": unlearn_stage,
+    "given": given_stage,
+    "retrain": retrain_stage,
     "evaluate": evaluate_stage,
     "audit": audit_stage,
     "score": score_stage,
@@ -268,6 +306,8 @@ def code_of(settings: Mapping[str, Any]) -> str:
     It is all code that any stage imports: a stage that is computed again in vain costs less than an old number. The
     file of its method, network or perturbation counts too, which may be a plug-in's.
     """
+    if "identity" in settings:  # which covers code of the user's
+        return code_fingerprint((__name__,))
     own: list[object] = []
     if "method" in settings:
         own.append(METHODS.find(settings["method"]))

@@ -72,7 +72,7 @@ class Stage:
     @property
     def title(self) -> str:
         """What a person calls this stage."""
-        number = len(self.settings.requests)
+        number = len(self.settings.subject.requests)
         which = f", request {number}" if number > 1 else ""
         return f"{self.kind} {self.name} (seed {self.settings.seed}{which})"
 
@@ -122,7 +122,7 @@ class Store:
         if team.size > 1:
             team.log = lambda share: self._log("shared", stage, f": rank {team.rank} of {team.size} has {share}")
         parents = {name: self.folder(parent) for name, parent in stage.parents.items()}
-        dataset = stage.settings.dataset()
+        dataset = stage.settings.subject.dataset()
         STAGES[stage.kind](stage.settings, {SCRATCH: self._scratch(stage), **parents}, folder, team)
         refuse_changed_files(dataset)
 
@@ -143,7 +143,7 @@ class Store:
         unfinished.mkdir(parents=True, exist_ok=True)
         self._log("started", stage)
         try:
-            scratch.write_ids(unfinished, all_ids(stage.settings.dataset()))
+            scratch.write_ids(unfinished, all_ids(stage.settings.subject.dataset()))
             self._call(stage, aside, team)
             Manifest.describe(aside, stage.content, title=stage.title, name=stage.name).write(aside)
             if target.exists():  # without a manifest: nothing that was finished

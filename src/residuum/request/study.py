@@ -1,0 +1,399 @@
+"""The study of a request: the original, retrained models, and unlearned ones, from the user's own objects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
+
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from residuum.auditing.own_measures import OWN_MEASURES
+from residuum.auditing.probes import PROBES, probe_kind
+from residuum.core.console import say
+from residuum.core.errors import InputError, plural
+from residuum.core.inputs import InputSpace, space_of
+from residuum.core.parallel import Compute
+from residuum.core.registry import described_plugins
+from residuum.core.roles import Role, refuse_reserved, retrained_label, retrained_role
+from residuum.core.samples import Splits
+from residuum.data import Dataset
+from residuum.metrics import Relearning
+from residuum.models import private_copy, wrap_like
+from residuum.models.weights import state_hash
+from residuum.perturbations import PERTURBATIONS, Perturbation, Substitution, make_perturbation
+from residuum.record import ScenarioRecord, refuse_no_file_name
+from residuum.record.folder import OWN_RUN, OWN_STORE, note_written
+from residuum.record.run import Run
+from residuum.request.identity import UnknownError, subject_identity, training_identity
+from residuum.request.models import QUICK, Unlearned, refuse_other_arguments
+from residuum.studies.execution import STORE, Resources, run
+from residuum.studies.maintenance import remove_subject
+from residuum.studies.parsing import build_perturbation, check_measure
+from residuum.studies.pretrained import Pretrained
+from residuum.studies.results import claim_folder
+from residuum.studies.settings import AuditSettings, GivenSettings, RetrainSettings
+from residuum.studies.store import Stage
+from residuum.studies.study import Fields, RowFacts
+from residuum.studies.subjects import LiveSubject, Made
+from residuum.training import Recipe
+from residuum.unlearning import first_problem
+
+if TYPE_CHECKING:
+    from residuum.request.request import Request
+
+PIXEL_RADII = (0.0, 0.03, 0.06, 0.1)
+UNIT_RADII = (0.0, 0.1, 0.25, 0.5)  # in units of a feature's scale, or of the standard deviation of a layer
+PIXEL_SEARCH = (0.02, 0.04, 0.06)  # radii in the l-infinity ball, as those of PGD
+UNIT_SEARCH = (0.1, 0.25, 0.5)
+
+Unlearning = Unlearned | nn.Module | Mapping[str, Any] | Sequence[Unlearned]
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """What `Request.audit` is asked for beside the models; it says what each means."""
+
+    reference: nn.Module | None = None
+    controls: int | Sequence[nn.Module] = 3
+    surrogates: bool = False
+    perturbations: Any = None
+    taus: Sequence[float] | Mapping[str, Sequence[float]] | None = None
+    measures: Sequence[str] | None = None
+    draws: int = 100
+    until: str | None = None
+    seed: int = 1
+    accept_reference: bool = False
+
+
+@dataclass(frozen=True)
+class RequestStudy:
+    """What `Request.audit` computes: a study whose subject is made of live objects.
+
+    `how` is the identity of the training of the rows that no model was given for.
+    """
+
+    request: Request
+    live: LiveSubject
+    rows: Mapping[str, RowFacts]
+    audit: AuditSettings
+    measures: tuple[str, ...]
+    how: str
+    surrogates: bool
+    accept_reference: bool
+    seeds: tuple[int, ...]
+    threads: int
+    compute: Compute = field(default_factory=Compute)
+    weaker: tuple[str, ...] = ()
+    returning: tuple[str, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+    pretrained: Pretrained | None = None
+
+    @property
+    def name(self) -> str:
+        """What reports call the data."""
+        return self.request.name
+
+    @property
+    def recipe(self) -> Recipe:
+        """How models are trained, as far as it is known."""
+        return self.request.recipe or QUICK
+
+    @property
+    def warnings(self) -> list[str]:
+        """What makes the audit weaker, and what the models have unlearned that this request retains."""
+        return [*self.weaker, *self.returning]
+
+    @property
+    def notes(self) -> list[str]:
+        """What was not measured, and who is not judged."""
+        notes = ["re-learn time was not measured"]
+        if earlier := len(self.request.earlier_ids):
+            number = plural(earlier, "sample")
+            notes.append(
+                f"{number} of earlier requests: no retrained model saw them, and this audit does not judge them"
+            )
+        return notes
+
+    def rows_by_label(self) -> dict[str, RowFacts]:
+        """Return what is known of every row before anything is computed."""
+        return dict(self.rows)
+
+    def without(self, label: str, reason: str) -> Self:
+        """Return the study without a row that failed."""
+        rows = {name: facts for name, facts in self.rows.items() if name != label}
+        return replace(self, rows=rows, failed={**self.failed, label: reason})
+
+    def computed_on(self, compute: Compute) -> Self:
+        """Return the study for these devices."""
+        return replace(self, compute=compute)
+
+    def check(self) -> None:
+        """Do nothing: the request was checked when the study was made."""
+
+    def subject(self) -> LiveSubject:
+        """Return the user's samples and models."""
+        return self.live
+
+    def splits(self, *, combined: bool = True) -> Splits:
+        """Return the splits as the user gave them."""
+        return self.live.splits()
+
+    def network(self, seed: int = 0) -> nn.Module:
+        """Return a copy of the original."""
+        return private_copy(self.live.given["original"].model)
+
+    def model_stages(self, shared: Fields) -> tuple[dict[str, Stage], tuple[Stage, ...]]:
+        """Return a stage for every model: taken as it is, or retrained."""
+        stages: dict[str, Stage] = {}
+        for label, facts in self.rows.items():
+            if label in self.live.given:
+                weights = state_hash(self.live.given[label].model.state_dict())
+                given = GivenSettings(**shared, name=label, weights=weights, retrained=facts.role.retrained)
+                stages[label] = Stage(given)
+            else:
+                recipe = self.recipe if self.surrogates or self.request.retrain is None else None
+                stages[label] = Stage(RetrainSettings(**shared, name=label, how=self.how, recipe=recipe))
+        return stages, ()
+
+    def further_references(self, shared: Fields) -> dict[int, Stage]:
+        """Return nothing: a request compares with its reference and controls alone."""
+        return {}
+
+    def relearning(self, label: str) -> Relearning | None:
+        """Return nothing: re-learn time is not measured."""
+        return None
+
+    def facts(self) -> ScenarioRecord:
+        """Return what the record says of data, request and settings."""
+        splits = self.live.splits()
+        settings = {
+            "data": {"name": self.name},
+            "forget": {"listed": len(splits.forget)},
+            "model": {"name": type(self.live.given["original"].model).__name__},
+            "audit": self.audit.model_dump(mode="json"),
+            **({"measures": list(self.measures)} if self.measures else {}),
+            **({"stand_ins": True} if self.surrogates else {}),
+            **({"accept_reference": True} if self.accept_reference else {}),
+        }
+        plugins = described_plugins([*self.measures, *self.audit.perturbations])
+        record = {
+            "name": self.name,
+            "form": splits.form,
+            "class_names": list(splits.class_names),
+            "sizes": {part: len(getattr(splits, part)) for part in ("retain", "forget", "validation", "test")},
+            "public_data": False,
+            **({"plugins": plugins} if plugins else {}),
+            "settings": settings,
+        }
+        return ScenarioRecord.model_validate(record)
+
+
+def request_study(
+    request: Request, model: nn.Module, unlearned: Unlearning, options: AuditOptions, *, workers: int = 1
+) -> RequestStudy:
+    """Return the study that `Request.audit` computes; everything is checked here."""
+    splits, controls, surrogates = request.fitted(model), options.controls, options.surrogates
+    if not len(splits.test):
+        raise InputError(
+            "expected held-out samples for an audit, which tell memory from knowledge of the class; give held_out="
+        )
+    moved = _perturbations(options.perturbations, model, splits)
+    radii = {name: _radii(name, one, options.taus) for name, one in moved.items()}
+    specs = _measures(options.measures, model, surrogates)
+    audit = _audit_settings(specs, model, radii, options)
+    models = _unlearned_models(model, unlearned)
+    retrained = _reference_models(model, options.reference, controls)
+    number = len(retrained) if not isinstance(controls, int) or (retrained and not request.trains) else 1 + controls
+    if number > len(retrained):
+        request.refuse_untrainable(surrogates)
+        if request.retrain is not None and not surrogates:
+            refuse_other_arguments(request.retrain)
+    labels = [retrained_label(k) for k in range(number)]
+    given = {"original": Made(model, "original", _recipe_settings(request.recipe) or {"trained_by": "others"})}
+    given |= dict(zip(labels, retrained, strict=False))
+    trained_by = _training_settings(request, surrogates)
+    rows = {"original": RowFacts(Role.ORIGINAL, "original", given["original"].settings)}
+    for k, label in enumerate(labels):
+        settings = given[label].settings if label in given else trained_by
+        rows[label] = RowFacts(retrained_role(k), label, settings)
+    rows |= {label: RowFacts(Role.METHOD, made.method, made.settings) for label, made in models.items()}
+    identity, how, unnamed = uuid4().hex, "", ""
+    try:
+        identity = subject_identity(request, model, moved)
+        how = training_identity(request, model, surrogates=surrogates) if number > len(retrained) else ""
+    except UnknownError as error:
+        unnamed = str(error)
+    live = LiveSubject(
+        samples=Dataset(request.name, request.source.samples, splits.test, splits.class_names),
+        parts=splits,
+        perturbations=moved,
+        given=given | models,
+        retrain=partial(_retrain, request, model, labels, options),
+        identity=identity,
+        unnamed=unnamed,
+    )
+    said = [f"no retrained model: {plural(number, 'briefly trained surrogate')} took its place; all of this is weaker"]
+    return RequestStudy(
+        request=request,
+        live=live,
+        rows=rows,
+        audit=audit,
+        measures=tuple(specs),
+        how=how,
+        surrogates=surrogates,
+        accept_reference=options.accept_reference,
+        seeds=(options.seed,),
+        threads=max(1, torch.get_num_threads() // workers),
+        weaker=tuple(said if surrogates else ()),
+        returning=tuple(request.returning(model, *(made.model for made in models.values()))),
+    )
+
+
+def _retrain(request: Request, model: nn.Module, labels: Sequence[str], options: AuditOptions, label: str) -> Made:
+    return request.retrained(model, labels.index(label), seed=options.seed, surrogates=options.surrogates)
+
+
+def audited(
+    study: RequestStudy,
+    out: Path,
+    *,
+    store: Path = STORE,
+    resources: Resources | None = None,
+    gallery: bool | None = None,
+    progress: bool = False,
+) -> Run:
+    """Return the computed run; what no other process could use again is removed from the store."""
+    claim_folder(out)
+    note_written(out, OWN_RUN)
+    note_written(store, OWN_STORE)
+    if progress and study.live.unnamed:
+        say(f"if this audit is killed, the next one starts again: {study.live.unnamed}")
+    try:
+        return run(study, store=store, out=out, resources=resources, gallery=gallery, progress=progress)
+    finally:
+        if study.live.unnamed:
+            remove_subject(store, study.live.identity)
+
+
+def _perturbations(asked: Any, model: nn.Module, splits: Splits) -> dict[str, Perturbation]:  # noqa: ANN401 (see above)
+    """Return the perturbations by the names that the record gives them, with the bounds of the model's inputs."""
+    space = space_of(model)
+    listed = asked if isinstance(asked, list | tuple) else ["gaussian" if asked is None else asked]
+    by_name: dict[str, Perturbation] = {}
+    for one in listed:
+        if not isinstance(one, str):
+            perturbation = make_perturbation(one)
+            by_name[str(perturbation.settings()["name"])] = perturbation
+            continue
+        perturbation = build_perturbation(PERTURBATIONS.named(one))
+        by_name[one] = perturbation if isinstance(perturbation, Substitution) else _at_home(perturbation, space, splits)
+    if len(by_name) < len(listed):
+        raise InputError("expected perturbations of different names, got one twice; audit them in two runs")
+    few = splits.forget.subset(range(min(64, len(splits.forget))))
+    for perturbation in by_name.values():
+        if perturbation.at is None:
+            perturbation.check(few.batch(torch.arange(len(few)))[0], few.ids)
+    return by_name
+
+
+def _at_home(perturbation: Perturbation, space: InputSpace, splits: Splits) -> Perturbation:
+    """Return the perturbation as the model's inputs want it: within bounds, in their units, or at the embedding."""
+    if perturbation.at is not None:
+        return perturbation
+    if space.at is not None:
+        return replace(perturbation, at=space.at, unit="std")
+    scale = space.scale_of(splits.forget.shape)
+    return replace(perturbation, bounds=space.bounds, scale=None if scale is None else scale.tolist())
+
+
+def _radii(name: str, perturbation: Perturbation, taus: Any) -> list[float]:  # noqa: ANN401 (radii, or by name)
+    radii = taus.get(name) if isinstance(taus, Mapping) else taus
+    if radii is None:
+        radii = PIXEL_RADII if perturbation.bounds == (0.0, 1.0) else UNIT_RADII
+    if any(not 0 <= tau < math.inf for tau in radii):
+        raise InputError(f"expected radii of 0 or more, got {', '.join(f'{tau:g}' for tau in radii)}")
+    return [float(tau) for tau in radii]
+
+
+def _measures(asked: Sequence[str] | None, model: nn.Module, surrogates: bool) -> list[str]:
+    """Return what was asked for; beside surrogates, the recovery radius where there is one, unless something was."""
+    space = space_of(model)
+    # no token ids, and no features of different scales or categories
+    searchable = not space.tokens and space.at is None and space.scale is None and not space.fixed
+    if asked is None:
+        return ["recovery"] if surrogates and searchable else []
+    if isinstance(asked, str):
+        raise InputError(f"expected a list of measures such as ['recovery'], got {asked!r}")
+    specs = [OWN_MEASURES.named(spec) for spec in asked]
+    for spec in specs:
+        kind = probe_kind(spec)
+        if kind is not None and kind.reads == "margins":
+            possible = ", ".join(name for name, kind in PROBES.items() if kind.reads == "models")
+            raise InputError(f"{spec} compares many re-trained models; expected one of {possible}")
+        if kind is not None and not searchable:
+            raise InputError(f"{spec} moves all inputs alike; expected pixels or features without a scale, got others")
+    return specs
+
+
+def _audit_settings(
+    specs: Sequence[str], model: nn.Module, radii: Mapping[str, Sequence[float]], options: AuditOptions
+) -> AuditSettings:
+    """Return the audit's settings, with the radii of searches if there are any."""
+    taus = {name: list(values) for name, values in radii.items()}
+    if any(map(probe_kind, specs)):
+        taus.setdefault("pgd", list(PIXEL_SEARCH if space_of(model).bounds == (0.0, 1.0) else UNIT_SEARCH))
+    try:
+        audit = AuditSettings.model_validate(
+            {"perturbations": tuple(radii), "taus": taus, "draws": options.draws, "until": options.until}
+        )
+    except ValidationError as error:
+        raise InputError(f"audit: {first_problem(error)}") from None
+    for spec in specs:
+        check_measure(spec, audit)
+    return audit
+
+
+def _unlearned_models(model: nn.Module, unlearned: Unlearning) -> dict[str, Made]:
+    """Return every unlearned model by the label of its row."""
+    if isinstance(unlearned, Mapping):
+        named = {str(label): one for label, one in unlearned.items()}
+    else:
+        listed = unlearned if isinstance(unlearned, list | tuple) else [unlearned]
+        named = {one.label if isinstance(one, Unlearned) else "unlearned": one for one in listed}
+        if len(named) < len(listed):
+            raise InputError("expected unlearned models of different labels; give them by name: {label: model}")
+    for label in named:
+        refuse_reserved(refuse_no_file_name(label, "a row label"))
+    return {
+        label: one if isinstance(one, Unlearned) else Made(wrap_like(one, model), "unlearned elsewhere")
+        for label, one in named.items()
+    }
+
+
+def _reference_models(model: nn.Module, reference: nn.Module | None, controls: int | Sequence[nn.Module]) -> list[Made]:
+    """Return the reference and the controls that the user brings."""
+    listed = [] if isinstance(controls, int) else list(controls)
+    if reference is None and listed:
+        raise InputError("expected a reference beside the controls; give reference=")
+    models = [*([] if reference is None else [reference]), *listed]
+    return [Made(wrap_like(one, model), "retrain", {"trained_by": "others"}) for one in models]
+
+
+def _recipe_settings(recipe: Recipe | None) -> dict[str, Any]:
+    return asdict(recipe) if recipe else {}
+
+
+def _training_settings(request: Request, surrogates: bool) -> dict[str, Any]:
+    """Return the recipe of the models that are retrained, or what is known in its place."""
+    if surrogates:
+        return {"stand_ins": "trained until they fit the retained samples as the original does"}
+    if request.retrain is not None:
+        return {"trained_by": getattr(request.retrain, "__name__", type(request.retrain).__name__)}
+    return _recipe_settings(request.recipe)

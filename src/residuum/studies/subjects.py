@@ -1,0 +1,171 @@
+"""The subject of a study: where its samples come from, and what its networks are.
+
+A scenario names both, so that every process can load them. The subject of a request is made of the user's own objects:
+the process that has them computes with them, and worker processes make them again where a command line says how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from residuum.core.errors import InputError
+from residuum.core.files import read_arrays, write_arrays
+from residuum.core.samples import Samples, Splits
+from residuum.data import Dataset
+from residuum.data.loaders import current_dataset, loaded_dataset, states_when_loaded
+from residuum.models import forward, load_state, load_weights, private_copy, save_weights
+from residuum.perturbations import Perturbation
+from residuum.studies.parsing import build_perturbation
+from residuum.studies.settings import DataSettings, ForgetSettings, Strict, split_data
+
+MODEL = "model.safetensors"
+LOGITS = "logits.npz"  # of a few samples: they tell whether weights were read back into the network they belong to
+ASKED = 8
+
+
+class NamedSubject(Strict):
+    """A data set by its name and fingerprint, cut by requests; weights files say what their network is."""
+
+    data: DataSettings
+    fingerprint: str
+    root: Path | None = Field(default=None, exclude=True)
+    requests: tuple[ForgetSettings, ...]
+
+    def content(self) -> dict[str, Any]:
+        """Return everything but where files lie, for which their hashes stand.
+
+        A request's class is a text: 8 and "8" are the same class, so that they share their stages.
+        """
+        content = self.model_dump(mode="json", exclude={"data": {"name"}})
+        for request in content["requests"]:
+            request["forget_class"] = None if request["forget_class"] is None else str(request["forget_class"])
+        return content
+
+    def dataset(self) -> Dataset:
+        """Return the data set as it is now, whether or not it is the one that was planned with."""
+        return current_dataset(self.data.name, self.root, self.data.size)
+
+    def splits(self, *, combined: bool = True) -> Splits:
+        """Return the splits of all requests together, or of the last one alone."""
+        if self.dataset().fingerprint != self.fingerprint:  # of an earlier run in this process
+            loaded_dataset.cache_clear()
+        if (dataset := self.dataset()).fingerprint != self.fingerprint:  # written to, or another machine's
+            name = self.data.name
+            raise InputError(f"data set {name} is not the one the run was planned with; put it back or start again")
+        return split_data(dataset, self.data, self.requests, combined=combined)
+
+    def load(self, label: str, folder: Path) -> nn.Module:
+        """Return the network that the weights file describes."""
+        return load_weights(folder / MODEL)
+
+    def perturbation(self, spec: str) -> Perturbation:
+        """Return the perturbation of `NAME[:key=value...]`."""
+        return build_perturbation(spec)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A model, how it was made, and what that cost."""
+
+    model: nn.Module
+    method: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    passes: int = 0
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    unchanged: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class LiveSubject:
+    """The user's own samples and models as objects.
+
+    `given` are the models that the user brings, by label, the original among them; `retrain` makes the model of another
+    label. `identity` is a hash of samples, network and perturbations; where it means nothing in another process,
+    `unnamed` says why. `build` makes the subject again in a worker process.
+    """
+
+    samples: Dataset
+    parts: Splits
+    perturbations: Mapping[str, Perturbation]
+    given: Mapping[str, Made]
+    retrain: Callable[[str], Made]
+    identity: str
+    unnamed: str = ""
+    build: Callable[[], LiveSubject] | None = None
+    retrained: dict[str, nn.Module] = field(default_factory=dict)  # by label, in this process
+    requests: tuple[ForgetSettings, ...] = ()
+
+    def __post_init__(self) -> None:
+        states_when_loaded(self.samples)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.build is None:
+            raise InputError("expected workers=1: models and data that exist in this process only cannot be sent")
+        return _built, (self.build, self.identity)
+
+    def content(self) -> dict[str, Any]:
+        """Return the identity, and whether it means anything in another process."""
+        return {"identity": self.identity, "unnamed": bool(self.unnamed)}
+
+    def dataset(self) -> Dataset:
+        """Return training and held-out samples."""
+        return self.samples
+
+    def splits(self, *, combined: bool = True) -> Splits:
+        """Return the splits as the user gave them."""
+        return self.parts
+
+    def save(self, label: str, made: Made, folder: Path) -> None:
+        """Write the weights of a retrained model, and what it answers."""
+        save_weights(made.model, folder / MODEL)
+        write_arrays(folder / LOGITS, {"logits": self._answers(made.model).numpy()})
+        self.retrained[label] = made.model
+
+    def load(self, label: str, folder: Path) -> nn.Module:
+        """Return the model that the user brought, or a copy of the original with retrained weights.
+
+        A training function may return another architecture, which only it can make: then it trains once more.
+        """
+        if label in self.given:
+            return self.given[label].model
+        if label not in self.retrained:
+            model = private_copy(self.given["original"].model)
+            try:
+                load_state(model, folder / MODEL)
+                answers = torch.from_numpy(read_arrays(folder / LOGITS, ["logits"], "logits")["logits"])
+                alike = torch.allclose(self._answers(model), answers, rtol=1e-4, atol=1e-5)
+            except InputError:
+                alike = False
+            self.retrained[label] = model.eval() if alike else self.retrain(label).model
+        return self.retrained[label]
+
+    def _answers(self, model: nn.Module) -> torch.Tensor:
+        few: Samples = self.parts.retain.subset(range(min(ASKED, len(self.parts.retain))))
+        return forward(model, few)
+
+    def perturbation(self, spec: str) -> Perturbation:
+        """Return the perturbation of this name."""
+        return self.perturbations[spec]
+
+
+_subjects: dict[str, LiveSubject] = {}  # of a worker process, by identity
+
+
+def _built(build: Callable[[], LiveSubject], identity: str) -> LiveSubject:
+    """Return the subject in a worker process, which makes it once."""
+    if identity not in _subjects:
+        subject = build()
+        if subject.identity != identity:
+            text = "the data, the network or the code changed while the audit ran"
+            raise InputError(f"{text}; give the same command again")
+        _subjects[identity] = subject
+    return _subjects[identity]
