@@ -524,7 +524,6 @@ BAD = [
     ("audit", {"--reference": None, "--control": []}, "a way to re-train"),
     ("audit", {"--reference": None, "--control": [], "--retrain": "net.py:NUMBER"}, "expected a function"),
     ("audit", {"--out": "w.pt"}, "w.pt"),
-    ("audit", {"--draws": str(2**30)}, "at most 30 days"),
     ("audit", {"--draws": str(2**40)}, "draws"),
     ("audit", {"--galery": True}, "No such option"),
     ("unlearn", GREY | {"--channels": None}, "--channels 1"),
@@ -551,6 +550,18 @@ def test_bad_input_is_one_line_exit_code_2_and_nothing_half_written(
     left = {path for path in folder.rglob("*") if "__pycache__" not in path.parts} - before.keys()
     assert not [path for path in left if path.is_file()]
     assert not (folder / "ran").exists()
+
+
+def test_an_audit_that_takes_too_long_is_not_begun(folder, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("residuum.studies.execution.MOST_DAYS", 1e-9)
+    asked = arguments("audit", AUDIT | {"--out": str(tmp_path / "run"), "--store": str(tmp_path / "store")})
+    assert run_command(asked) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert "expected work of at most 1e-09 days, got about 0 s on one core" in error
+    assert "--yes" in error
+    assert not (tmp_path / "run" / "results.json").exists()
+    assert run_command([*asked, "--yes"]) == 0
 
 
 def test_a_training_function_that_returns_nothing_ends_the_audit(folder, monkeypatch, capsys, tmp_path):

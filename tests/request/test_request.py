@@ -26,6 +26,7 @@ from residuum.reporting import report, to_frame
 from residuum.reporting.wording import not_proved, verdict_sentence
 from residuum.request.study import AuditOptions, request_study
 from residuum.studies import plan
+from residuum.studies.execution import Resources
 from residuum.studies.maintenance import artefacts
 
 QUICK = {"draws": 30, "taus": [0, 0.05, 0.1]}
@@ -544,8 +545,8 @@ def test_an_audit_says_what_it_does_and_how_long_it_takes(case, tmp_path, capsys
     assert "work: about" in said
     assert "[2/9] retrain retrain (seed 1)" in said
     assert "[9/9] audit gaussian (seed 1)" in said
-    with pytest.raises(InputError, match=r"expected work of at most 30 days, got about .*--yes"):
-        request.audit(case.model, case.net, **given | {"draws": 2**30})
+    with pytest.raises(InputError, match=r"expected work of at most 1e-09 days, got about .*--yes"):
+        request.audit(case.model, case.net, resources=Resources(most_days=1e-9), **given | {"draws": 32})
 
 
 def test_a_reference_that_is_not_comparable_can_be_accepted(case, tmp_path):
