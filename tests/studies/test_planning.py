@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from residuum.core.parallel import Compute
+from residuum.core.devices import Compute
 from residuum.studies import Experiment, estimates, plan
 from residuum.studies.estimates import WorkLeft, seconds_to_the_end, work_left
 from residuum.studies.stages import printed_progress

@@ -9,11 +9,12 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from residuum.core import devices
 from residuum.core.console import say, traceback_kept
+from residuum.core.devices import Compute
 from residuum.core.errors import InputError
-from residuum.core.parallel import SINGLE_PROCESS, Team, make_team
 from residuum.record import Requests, Results, Stored
 from residuum.record.run import Run, load_runs
 from residuum.studies import Experiment, Result, Stage, claim_folder, plan, run_all, write_requests, write_run
@@ -22,6 +23,9 @@ from residuum.studies.estimates import WorkLeft, work_left
 from residuum.studies.planning import Outline, RowError, SeedPlan, forget_lines, outline
 from residuum.studies.runner import Report
 from residuum.studies.store import Store
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 STORE = Path(".residuum/store")
 RUNS = Path("runs")
@@ -52,17 +56,22 @@ class Resources:
     @property
     def one_process(self) -> bool:
         """Whether every stage is computed by one process, on the CPU and in 32 bits."""
-        return self.team is SINGLE_PROCESS
+        return self.fabric is None
 
     @property
     def side_by_side(self) -> bool:
         """Whether stages may be computed side by side: each by a process of its own, which has no accelerator."""
-        return self.devices is None and self.nodes == 1 and self.team.compute.accelerator == "cpu"
+        return self.devices is None and self.nodes == 1 and self.compute.accelerator == "cpu"
 
     @cached_property
-    def team(self) -> Team:
-        """The processes that share each stage."""
-        return make_team(self.devices, self.nodes, self.precision)
+    def fabric(self) -> "Fabric | None":
+        """What connects the processes that share each stage; None for one process, on the CPU and in 32 bits."""
+        return devices.make_fabric(self.devices, self.nodes, self.precision)
+
+    @property
+    def compute(self) -> Compute:
+        """What trainings run on."""
+        return devices.compute_of(self.fabric)
 
 
 @dataclass(frozen=True)
@@ -142,15 +151,15 @@ def plan_lines(
     >>> plan_lines(Experiment.create("tiny", methods="gd", seeds=[1]), store="no/store")[0]
     '9 stages: 0 finished, 9 to run'
     """
-    experiment = _computed_on(experiment, (resources or Resources()).team)
+    experiment = _computed_on(experiment, resources or Resources())
     steps, plans = _surviving(experiment.steps if requests else [experiment], lambda s: [plan(each) for each in s])
     todo = outline(plans, store)
     first, *others = _announced(steps, todo, work_left(steps, store, plans))
     return [first, *todo.lines, *others]
 
 
-def _computed_on(experiment: Experiment, team: Team) -> Experiment:
-    return experiment.model_copy(update={"compute": team.compute})
+def _computed_on(experiment: Experiment, resources: Resources) -> Experiment:
+    return experiment.model_copy(update={"compute": resources.compute})
 
 
 def _announced(steps: Sequence[Experiment], todo: Outline, work: WorkLeft) -> list[str]:
@@ -167,24 +176,39 @@ def _computed(
     resources: Resources | None = None,
     progress: bool = False,
 ) -> tuple[list[Experiment], list[list[Result]]]:
-    """Return the experiments as they were computed, and their results; of a team, only the leader gets here."""
+    """Return the experiments as they were computed, and their results; only the leader of several processes does."""
     resources, store = resources or Resources(), Path(store)
     Store(store).refuse_unusable()
-    team = resources.team
     if not resources.one_process:
         end_with_the_leader()
         if "LOCAL_RANK" not in os.environ:
             with suppress(RowError):  # that row is left out below
                 _plans(experiments)  # what is wrong is said once, before there are other processes to say it too
-    team.launch()
-    steps = [_computed_on(experiment, team) for experiment in experiments]
-    if not team.leads:
-        _surviving(steps, lambda left: run_all(left, store=store, team=team), team)
-        team.end()
+    steps = [_computed_on(experiment, resources) for experiment in experiments]
+    with devices.launched(resources.fabric):
+        if not (leads := devices.leads()):
+            _surviving(steps, lambda left: run_all(left, store=store))
+        else:
+            steps, results = _led(steps, folder, kind, store, executor, resources, progress)
+    if not leads:
         raise SystemExit(0)
+    return steps, results
+
+
+def _led(
+    steps: list[Experiment],
+    folder: Path,
+    kind: type[Stored],
+    store: Path,
+    executor: Executor | None,
+    resources: Resources,
+    progress: bool,
+) -> tuple[list[Experiment], list[list[Result]]]:
+    """Plan, announce and compute as the process that speaks to the user."""
     steps, plans = _surviving(steps, _plans)
     todo = outline(plans, store)
-    work = work_left(steps, store, plans)
+    with devices.alone():
+        work = work_left(steps, store, plans)
     if sum(work.seconds.values()) > resources.most_days * 24 * 3600:
         text = f"expected work of at most {resources.most_days:g} days, got {work}"
         raise InputError(f"{text}; lower draws, epochs or seeds, or start it all the same with --yes")
@@ -199,27 +223,23 @@ def _computed(
 
             def computed(left: list[Experiment]) -> list[list[Result]]:
                 known = plans if left is steps else None
-                return run_all(left, store=store, executor=pool, report=report, plans=known, team=team)
+                return run_all(left, store=store, executor=pool, report=report, plans=known)
 
-            survivors, results = _surviving(steps, computed, team)
-    team.end()
-    return survivors, results
+            return _surviving(steps, computed)
 
 
 def _plans(steps: Sequence[Experiment]) -> list[list[SeedPlan]]:
     return [plan(step) for step in steps]
 
 
-def _surviving(
-    steps: list[Experiment], carried_out: Callable[[list[Experiment]], T], team: Team = SINGLE_PROCESS
-) -> tuple[list[Experiment], T]:
+def _surviving(steps: list[Experiment], carried_out: Callable[[list[Experiment]], T]) -> tuple[list[Experiment], T]:
     """Return the experiments without the rows whose methods failed, and what was carried out with them."""
     while True:
         try:
             return steps, carried_out(steps)
         except RowError as error:
             left = [step.without(error.label, error.reason) for step in steps]
-            if team.leads:
+            if devices.leads():
                 say(f"{error}; {traceback_kept(error)}")
             steps = left
 

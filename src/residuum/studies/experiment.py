@@ -11,9 +11,9 @@ from pydantic import Field, ValidationError
 from residuum.auditing.own_measures import OWN_MEASURES
 from residuum.auditing.probes import probe_kind
 from residuum.core.components import SCENARIOS
+from residuum.core.devices import Compute
 from residuum.core.errors import InputError, unknown_name
 from residuum.core.files import regular_file
-from residuum.core.parallel import Compute
 from residuum.core.registry import Registry, split_specs
 from residuum.core.roles import Role, is_reserved, refuse_reserved, trained_roles
 from residuum.core.samples import Splits

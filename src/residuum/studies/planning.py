@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from residuum.auditing.probes import FURTHER
+from residuum.core.devices import Compute
 from residuum.core.errors import InputError, MethodError, plural, unknown_name
-from residuum.core.parallel import Compute
 from residuum.core.registry import added_plugins
 from residuum.core.samples import Splits
 from residuum.models import build_model, check_model, init_from

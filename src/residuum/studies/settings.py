@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt
 
 from residuum.auditing import Draws
+from residuum.core.devices import Compute
 from residuum.core.errors import InputError
-from residuum.core.parallel import Compute
 from residuum.core.samples import Splits
 from residuum.data import Dataset, ids_of_ranks, make_splits
 from residuum.data.loaders import current_dataset, loaded_dataset
