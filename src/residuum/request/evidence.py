@@ -22,7 +22,7 @@ from residuum.core.samples import Splits
 from residuum.core.seeds import child_seed
 from residuum.judging import judged_record
 from residuum.metrics import evaluate
-from residuum.models import private_copy, save_weights, wrap_like
+from residuum.models import save_weights, wrap_like
 from residuum.perturbations import PERTURBATIONS, Perturbation, Substitution, make_perturbation
 from residuum.record import ScenarioRecord, refuse_no_file_name
 from residuum.record.folder import KEPT, OWN_RUN, note_written
@@ -30,12 +30,11 @@ from residuum.record.run import Run
 from residuum.request.kept import KeptModels
 from residuum.request.measures import audit_settings, chosen_measures, probed_models
 from residuum.request.models import QUICK, Made, Unlearned
-from residuum.studies.estimates import WorkLeft, seconds_to_the_end
+from residuum.studies.estimates import WorkLeft, seconds_per_sample
 from residuum.studies.parsing import build_perturbation
 from residuum.studies.probes import with_probes
 from residuum.studies.results import Result, RowFacts, assembled_record, claim_folder, write_files
 from residuum.studies.stages import audit_record, measured
-from residuum.training import TrainingPhase, cross_entropy, fit
 
 if TYPE_CHECKING:
     from residuum.request.request import Request
@@ -267,12 +266,7 @@ def _work(
     untrained = sum(store is not None and not store.has(number) for number in missing)
     if untrained and (request.retrain is None or plan.innocents):
         recipe, retain = request.recipe or QUICK, plan.splits.retain
-        phases = [TrainingPhase(cross_entropy, "train")]
-        probe = private_copy(model)
-        spent = seconds_to_the_end(
-            lambda progress: fit(probe, {"train": retain}, recipe, phases, seed=plan.seed, progress=progress)
-        )
-        seconds["train"] = untrained * spent
+        seconds["train"] = untrained * recipe.epochs * len(retain) * seconds_per_sample(model, retain, recipe)
     rows = {label: made.model for label, made in models.items()}
     rows |= {retrained_label(k): made.model for k, made in enumerate(given)}
     rows |= {retrained_label(k): model for k in missing}
