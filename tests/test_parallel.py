@@ -10,14 +10,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from residuum.core import devices
 from residuum.core.errors import InputError
-from residuum.core.parallel import Compute, Team, make_team
 from residuum.models import build_model
-from residuum.training import Recipe, fit
+from residuum.training import Recipe, TrainingPhase, fit
+from residuum.training.minibatches import MiniBatches
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 FOLLOWED = ("plain", "augmented", "noisy")
@@ -112,30 +114,36 @@ def test_every_process_says_what_its_share_is(found):
     assert found["compute"] == {"processes": 2, "accelerator": "cpu", "precision": "32-true"}
 
 
-class Second(Team):
-    rank, size = 1, 2
+def test_shards_are_every_second_row_and_odd_batches_whole(splits):
+    options = {"augment": False, "seed": 0, "device": torch.device("cpu")}
+    second = MiniBatches("train", splits.train, 8, **options, rank=1, world_size=2)
+    assert second.shard(torch.tensor([7, 8, 9, 4])).tolist() == [8, 4]
+    assert second.shard(torch.tensor([7, 8, 9])).tolist() == [7, 8, 9]
 
 
-def test_shares_are_every_second_row_and_odd_batches_whole():
-    assert Second().rows(5).tolist() == [1, 3]
-    assert Second().shard(torch.tensor([7, 8, 9, 4])).tolist() == [8, 4]
-    assert Second().shard(torch.tensor([7, 8, 9])).tolist() == [7, 8, 9]
-
-
-def test_batches_that_cannot_be_shared_are_refused(splits):
+def test_batches_that_cannot_be_shared_are_refused(splits, monkeypatch):
     model = build_model("mlp", splits.train.shape, splits.classes, seed=0)
+    second = SimpleNamespace(global_rank=1, world_size=2, device=torch.device("cpu"), setup_module=lambda loss: loss)
+    monkeypatch.setattr(devices, "current", lambda: second)
     with pytest.raises(InputError, match="batches that 2 processes can share, got batch_size 7"):
-        fit(model, {"train": splits.train}, Recipe(batch_size=7), [], seed=0, team=Second())
+        fit(model, {"train": splits.train}, Recipe(batch_size=7), [], seed=0)
 
 
 def test_mixed_precision_computes_losses_in_bfloat16(splits):
-    team = make_team(None, precision="bf16-mixed")
-    team.launch()
-    assert team.compute == Compute(precision="bf16-mixed")
-    layer = torch.nn.Linear(3, 2)
-    with team.autocast():
-        assert layer(torch.rand(1, 3)).dtype == torch.bfloat16
-    team.end()
+    model, seen = build_model("mlp", splits.train.shape, splits.classes, seed=0), []
+
+    def noted(model, batch, paired, noise):
+        logits = model(batch.x)
+        seen.append(logits.dtype)
+        return torch.nn.functional.cross_entropy(logits, batch.y)
+
+    fabric = devices.make_fabric(None, precision="bf16-mixed")
+    assert devices.compute_of(fabric) == devices.Compute(precision="bf16-mixed")
+    with devices.launched(fabric):
+        fit(model, {"train": splits.train}, Recipe(epochs=1), [TrainingPhase(noted, "train")], seed=0)
+    assert set(seen) == {torch.bfloat16}
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    assert devices.current() is None
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from residuum.auditing import Draws, audit
-from residuum.core.parallel import SINGLE_PROCESS, make_team
+from residuum.core import devices
 from residuum.data import Dataset, make_splits
 from residuum.metrics import evaluate
 from residuum.models import build_model, forward
@@ -47,23 +47,21 @@ def cut():
     )
 
 
-def trained(splits, team, *, network="mlp", **changes):
+def trained(splits, *, network="mlp", **changes):
     """Return the model, the loss of every step as the processes have it together, and the passes."""
     model, losses = build_model(network, splits.train.shape, splits.classes, seed=1), []
 
     def noted(model, batch, paired, noise):
         loss = cross_entropy(model, batch, paired, noise)
-        value = loss.detach().clone()
-        team.average([value])
-        losses.append(value.item())
+        losses.append(devices.all_reduce(loss.detach(), "mean").item())
         return loss
 
     recipe = Recipe(**{**vars(RECIPE), **changes})
-    passes = fit(model, {"train": splits.train}, recipe, [TrainingPhase(noted, "train")], seed=3, team=team)
+    passes = fit(model, {"train": splits.train}, recipe, [TrainingPhase(noted, "train")], seed=3)
     return {"weights": model.state_dict(), "losses": losses, "passes": passes}
 
 
-def idle_weight(splits, team):
+def idle_weight(splits):
     """Return a weight that no loss uses, after a training with weight decay, and what chance gave this process."""
     model, drawn = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 3)), []
     model.register_parameter("idle", torch.nn.Parameter(torch.ones(2)))
@@ -72,17 +70,17 @@ def idle_weight(splits, team):
         drawn.append(float(torch.rand((), generator=noise)))
         return cross_entropy(model, batch, paired, noise)
 
-    fit(model, {"train": splits.train}, RECIPE, [TrainingPhase(noted, "train")], seed=3, team=team)
-    return {"idle": model.idle.detach(), "drawn": team.gather(drawn)}
+    fit(model, {"train": splits.train}, RECIPE, [TrainingPhase(noted, "train")], seed=3)
+    return {"idle": model.idle.detach(), "drawn": devices.gather(drawn)}
 
 
-def resumed(splits, team, folder):
+def resumed(splits, folder):
     """Return what `trained` does when it stops after two epochs and is taken up again from its checkpoint."""
     model, phases = (
         build_model("mlp", splits.train.shape, splits.classes, seed=1),
         [TrainingPhase(cross_entropy, "train")],
     )
-    file = folder / f"{team.size}.pt"
+    file = folder / f"{devices.world_size()}.pt"
     fit(
         model,
         {"train": splits.train},
@@ -91,19 +89,18 @@ def resumed(splits, team, folder):
         seed=3,
         checkpoint=Checkpoint(file, every=0),
         stop_after_epoch=lambda epoch: epoch == 1,
-        team=team,
     )
-    team.broadcast(None)  # in a real run, the processes that go on start after the file was written
+    devices.broadcast(None)  # in a real run, the processes that go on start after the file was written
     model = build_model("mlp", splits.train.shape, splits.classes, seed=9)
-    passes = fit(model, {"train": splits.train}, RECIPE, phases, seed=3, checkpoint=Checkpoint(file), team=team)
+    passes = fit(model, {"train": splits.train}, RECIPE, phases, seed=3, checkpoint=Checkpoint(file))
     return {"weights": model.state_dict(), "passes": passes}
 
 
-def unlearned(splits, original, name, team):
+def unlearned(splits, original, name):
     """Return the weights after one method."""
     settings = SPECIAL.get(name, SETTINGS) | CHANCE_IN_THE_LOSS.get(name, {})
     origin = Origin(RECIPE, build_model("mlp", splits.train.shape, 3, seed=1).state_dict())
-    done = unlearn(original, splits, make_method(name, settings), seed=5, origin=origin, team=team)
+    done = unlearn(original, splits, make_method(name, settings), seed=5, origin=origin)
     return {"weights": done.model.state_dict(), "notes": done.notes}
 
 
@@ -119,14 +116,14 @@ class StoppingCheckpoint(Checkpoint):
             raise StopIteration
 
 
-def audited(splits, models, team, folder):
+def audited(splits, models, folder):
     """Return the counts under each perturbation, plain tensors; every audit is stopped once and goes on."""
     asked = [("gaussian", {"draws": 13}), ("fgsm", {"draws": 1}), (PGD(steps=2), {"draws": 6})]
     asked.append(("gaussian", {"draws": Draws(half_width=0.03, maximum=400)}))
     found, twin = [], {"heldout": splits.test, "original": models["a"]}
     for number, (perturbation, how) in enumerate(asked):
-        how |= {"taus": [0, 0.05, 0.2], "seed": 11, "team": team, **twin}
-        file = folder / f"audit-{number}-rank-{team.rank}-of-{team.size}.pt"
+        how |= {"taus": [0, 0.05, 0.2], "seed": 11, **twin}
+        file = folder / f"audit-{number}-rank-{devices.rank()}-of-{devices.world_size()}.pt"
         try:
             audit(models, models["b"], splits.forget, perturbation, checkpoint=StoppingCheckpoint(file, every=0), **how)
         except StopIteration:
@@ -139,39 +136,39 @@ def audited(splits, models, team, folder):
     return found
 
 
-def everything(team, folder):
+def everything(folder):
     """Return all that is compared."""
     splits = cut()
     original = build_model("mlp", splits.train.shape, 3, seed=1)
-    fit(original, {"train": splits.train}, RECIPE, [TrainingPhase(cross_entropy, "train")], seed=3)
+    with devices.alone():  # the same original in both comparisons
+        fit(original, {"train": splits.train}, RECIPE, [TrainingPhase(cross_entropy, "train")], seed=3)
     other = build_model("cnn", splits.train.shape, 3, width=2, seed=2)
     return {
-        "plain": trained(splits, team),
-        "augmented": trained(splits, team, augment=True),
-        "noisy": trained(splits, team, sigma=0.01, clip=0.5, schedule="cosine"),
-        "idle": idle_weight(splits, team),
-        "resumed": resumed(splits, team, folder),
-        "batch_norm": trained(splits, team, network="cnn"),
-        "methods": {name: unlearned(splits, original, name, team) for name in METHODS},
-        "counts": audited(splits, {"a": original, "b": other}, team, folder),
-        "logits": forward(original, splits.train, batch_size=4, team=team),
-        "metrics": evaluate(original, splits, original_loss=1e-3, seed=2, team=team),
+        "plain": trained(splits),
+        "augmented": trained(splits, augment=True),
+        "noisy": trained(splits, sigma=0.01, clip=0.5, schedule="cosine"),
+        "idle": idle_weight(splits),
+        "resumed": resumed(splits, folder),
+        "batch_norm": trained(splits, network="cnn"),
+        "methods": {name: unlearned(splits, original, name) for name in METHODS},
+        "counts": audited(splits, {"a": original, "b": other}, folder),
+        "logits": forward(original, splits.train, batch_size=4),
+        "metrics": evaluate(original, splits, original_loss=1e-3, seed=2),
     }
 
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
-    team = make_team(2)
-    team.launch()
-    shares: list[str] = []
-    team.log = shares.append
-    together = everything(team, folder)
-    found = {"together": together, "shares": team.gather(shares), "weights": team.gather(together["batch_norm"])}
-    if team.leads:
-        torch.save(
-            {**found, "alone": everything(SINGLE_PROCESS, folder), "compute": vars(team.compute)}, folder / "found.pt"
-        )
-    team.end()
+    fabric, shares = devices.make_fabric(2), []
+    with devices.launched(fabric):
+        with devices.shares_reported(shares.append):
+            together = everything(folder)
+        found = {"together": together, "shares": devices.gather(shares)}
+        found["weights"] = devices.gather(together["batch_norm"])
+        if devices.leads():
+            with devices.alone():
+                found["alone"] = everything(folder)
+            torch.save({**found, "compute": vars(devices.compute_of(fabric))}, folder / "found.pt")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from residuum.core import devices
 from residuum.core.errors import InputError, MethodError
 from residuum.core.seeds import child_seed
 from residuum.studies import Experiment, Stage, plan
@@ -148,9 +149,7 @@ def tune(
     splits, recipe = experiment.splits(), experiment.scenario.training("retrain")
     check_request(experiment, innocents, share, points)
     resources = resources or Resources()
-    team = resources.team
-    team.launch()
-    experiment = experiment.model_copy(update={"compute": team.compute})
+    experiment = experiment.model_copy(update={"compute": resources.compute})
     epochs = max(1, round(share * recipe.epochs))
     stages, names = planned(experiment, innocents, epochs), [f".innocent {k}" for k in range(1, innocents + 1)]
     one_epoch = len(splits.retain) * len(stages)
@@ -160,11 +159,12 @@ def tune(
     todo, workers = sum(map(len, stages)), min(resources.workers, len(stages)) if resources.side_by_side else 1
     known_store = Store(Path(store))
     where = engine(workers, resources.cluster)
-    with known_store.in_use(), where as pool, shown(progress, todo) as report:
+    launched = devices.launched(resources.fabric)
+    with known_store.in_use(), launched, where as pool, shown(progress, todo) as report:
 
         def scores(*labels: str) -> list[list[Scores]]:
             wanted = {stage.key: stage for own in stages for label in labels for stage in with_parents(own[label])}
-            run_stages(list(wanted.values()), known_store, executor=pool, report=report, team=team)
+            run_stages(list(wanted.values()), known_store, executor=pool, report=report)
             return [[read_scores(own[label], known_store) for label in labels] for own in stages]
 
         known = scores("original", *names)

@@ -11,6 +11,7 @@ PROGRAM = [sys.executable, "-m", "residuum", "run", "tiny"]
 TINY = ["--seeds", "1", "--draws", "2", "--set", "train.epochs=1", "--set", "relearn.epochs=1"]
 METHODS = """
 from typing import ClassVar
+from residuum.core import devices
 from residuum.unlearning import Method
 
 class Raises(Method):
@@ -23,7 +24,7 @@ class RaisesInTheSecond(Method):
     name: ClassVar[str] = "second"
     title: ClassVar[str] = "Second"
     def edit(self, model, splits, context):
-        if context.team.rank == 1:
+        if devices.rank() == 1:
             raise ZeroDivisionError("mine")
         return model
 """
@@ -48,7 +49,7 @@ def test_a_node_that_never_comes_is_waited_for_only_so_long(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-def test_a_row_that_fails_in_one_process_of_a_team_is_left_out_by_all(tmp_path):
+def test_a_row_that_fails_in_one_of_two_processes_is_left_out_by_all(tmp_path):
     (tmp_path / "bad.py").write_text(METHODS)
     rows = "bad.py:Raises,bad.py:RaisesInTheSecond,gd"
     arguments = [*PROGRAM, "--methods", rows, *TINY, "--devices", "2"]

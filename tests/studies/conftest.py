@@ -49,7 +49,7 @@ def stage():
     return make
 
 
-def counting_stage(settings, parents, folder, team):
+def counting_stage(settings, parents, folder):
     """Leave a line in a log outside, so that tests can count how often it ran."""
     with open(settings.log, "a", encoding="utf-8") as log:
         log.write(f"{settings.seed}\n")

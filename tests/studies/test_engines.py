@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from residuum.core import devices
 from residuum.core.errors import InputError, LostProcessError
-from residuum.core.parallel import make_team
 from residuum.studies import Experiment, engines, plan, run_all, runner
 from residuum.studies.engines import Cluster, engine
 from residuum.studies.execution import Resources
@@ -45,12 +45,12 @@ def test_two_processes_give_the_same_record(finished, quick, tmp_path):
 
 def test_two_processes_compute_in_the_precision_of_the_run(tmp_path):
     plain = Experiment.create("tiny", methods="gd", seeds=[1, 2], overrides={"train.epochs": 2})
-    team = make_team(None, precision="bf16-mixed")
-    team.launch()
-    mixed = plain.model_copy(update={"compute": team.compute})
-    with engine(workers=2) as executor:
-        beside = run_all([mixed], store=tmp_path / "beside", executor=executor, team=team)[0]
-    alone = run_all([mixed], store=tmp_path / "alone", team=team)[0]
+    fabric = devices.make_fabric(None, precision="bf16-mixed")
+    mixed = plain.model_copy(update={"compute": devices.compute_of(fabric)})
+    with devices.launched(fabric):
+        with engine(workers=2) as executor:
+            beside = run_all([mixed], store=tmp_path / "beside", executor=executor)[0]
+        alone = run_all([mixed], store=tmp_path / "alone")[0]
     records = [without_times(results_record(mixed, found).as_dict()) for found in (beside, alone)]
     assert records[0] == records[1]
     models = [found[0].model.read_bytes() for found in (beside, alone)]

@@ -61,7 +61,7 @@ class Delayed(Future):
 @pytest.mark.parametrize(("workers", "most"), [(1, {2}), (2, {3}), (None, range(6, 23))])
 def test_a_pool_gets_one_stage_more_than_it_has_workers_and_a_cluster_all(workers, most, tmp_path, monkeypatch):
     done = []
-    monkeypatch.setattr(Store, "compute", lambda self, each, team: done.append(each))
+    monkeypatch.setattr(Store, "compute", lambda self, each: done.append(each))
     monkeypatch.setattr("residuum.studies.runner._gather", lambda seed, store: [])
 
     def wait_for_the_first(futures, timeout, return_when):

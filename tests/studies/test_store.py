@@ -161,7 +161,7 @@ def test_a_damaged_artefact_is_reported_and_computed_again(toy, damage, capsys):
 def test_a_stage_that_fails_leaves_nothing(toy, monkeypatch):
     stage, store, _ = toy
 
-    def failing(settings, parents, folder, team):
+    def failing(settings, parents, folder):
         (folder / "half.txt").write_text("half")
         raise RuntimeError("stopped")
 
@@ -250,7 +250,7 @@ def test_a_full_disk_gives_one_clear_line_and_leaves_the_store_sound(toy, greed,
         store = Store(mount / "store")
         store.compute(stage())
 
-        monkeypatch.setitem(STAGES, "train", lambda settings, parents, folder, team: greed(folder, parents[SCRATCH]))
+        monkeypatch.setitem(STAGES, "train", lambda settings, parents, folder: greed(folder, parents[SCRATCH]))
         with pytest.raises(InputError, match="no space left for the store"):
             store.compute(stage(seed=2))
         monkeypatch.setitem(STAGES, "train", counting_stage)
@@ -282,8 +282,8 @@ def test_a_finished_stage_is_kept_although_its_scratch_was_taken_away(toy, monke
     stage, store, _ = toy
     counting_stage = STAGES["train"]
 
-    def robbed(settings, parents, folder, team):
-        counting_stage(settings, parents, folder, team)
+    def robbed(settings, parents, folder):
+        counting_stage(settings, parents, folder)
         store.remove([parents[SCRATCH]])  # by somebody who listed it before this stage began
 
     monkeypatch.setitem(STAGES, "train", robbed)
@@ -326,7 +326,7 @@ def test_what_was_finished_since_it_was_listed_is_no_garbage(toy, monkeypatch):
 def test_a_store_that_is_removed_while_a_stage_writes_is_one_clear_line(toy, monkeypatch):
     stage, store, _ = toy
 
-    def writing(settings, parents, folder, team):
+    def writing(settings, parents, folder):
         shutil.rmtree(store.root)
         (folder / "value.txt").write_text("1")
 

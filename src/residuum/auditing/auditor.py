@@ -27,8 +27,8 @@ from residuum.auditing.sanity import (
     samples_seen,
 )
 from residuum.auditing.stream import Schedule, checked_radii, make_schedule, rows_for
+from residuum.core import devices
 from residuum.core.errors import InputError
-from residuum.core.parallel import SINGLE_PROCESS, Team
 from residuum.core.samples import Samples
 from residuum.core.seeds import child_seed
 from residuum.models.shifting import ShiftedAt, with_shift
@@ -93,11 +93,12 @@ def audit(
     batch_size: int | None = None,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
-    team: Team = SINGLE_PROCESS,
 ) -> AuditResult:
     """Count how often each model and the reference recognize perturbed samples.
 
     For each sample and radius the same perturbed inputs are shown to all models. Models are neither changed nor kept.
+    Processes that were launched together (`core.devices`) count samples rank, rank + world size, ... each; the counts
+    are those of one process.
 
     Args:
         models: Models to audit, by the names that the result gives them.
@@ -122,8 +123,7 @@ def audit(
         batch_size: Inputs at once (default: by their size); the counts do not depend on it.
         progress: Called with predictions made and predictions to make.
         checkpoint: A file that says how far the audit is (see `training.checkpoint`): the same call goes on from
-            there. Of a team, each process has its own.
-        team: Processes that audit every size-th sample each; the counts are those of one process.
+            there. Each of several processes needs its own.
 
     >>> import torch
     >>> _ = torch.manual_seed(0)
@@ -144,14 +144,7 @@ def audit(
         original=original,
     )
     return auditor.count(
-        samples,
-        draws,
-        heldout=heldout,
-        seen=seen,
-        batch_size=batch_size,
-        progress=progress,
-        checkpoint=checkpoint,
-        team=team,
+        samples, draws, heldout=heldout, seen=seen, batch_size=batch_size, progress=progress, checkpoint=checkpoint
     )
 
 
@@ -233,7 +226,6 @@ class Auditor:
         batch_size: int | None = None,
         progress: Progress | None = None,
         checkpoint: Checkpoint | None = None,
-        team: Team = SINGLE_PROCESS,
     ) -> AuditResult:
         """Return the counts of every model on these samples; the arguments are those of `audit`."""
         budget = draws if isinstance(draws, Draws) else Draws(draws)
@@ -258,20 +250,21 @@ class Auditor:
                 *(id_warnings(beside, seen or {}, "held-out") if beside else ()),
             ]
         )
-        team.log(f"{len(team.rows(len(samples)))} of {len(samples)} samples")
+        rank, world_size = devices.rank(), devices.world_size()
+        devices.report_share(f"{len(range(rank, len(samples), world_size))} of {len(samples)} samples")
         span = (budget.first, budget.first + (budget.number or pilot_draws(len(samples))))
         saved = None
         if checkpoint is not None:
             others = (self.reference, self.original, self.crafted_on)
             networks = [*self.models.values(), *(model for model in others if isinstance(model, nn.Module))]
             facts: list[object] = [list(self.models), self.moving.settings(), self.radii, span]
-            facts += [budget.half_width, budget.maximum, self.seed, source, batch_size, team.rank, team.size]
+            facts += [budget.half_width, budget.maximum, self.seed, source, batch_size, rank, world_size]
             saved = SavedCounts(identity(facts, networks, [shown, *([] if beside is None else [beside])]), checkpoint)
         names = {name: id(model) for name, model in self.models.items()}
-        counting = Counting(prepared, names, team, progress, saved)
+        counting = Counting(prepared, names, progress, saved)
 
         def schedule_of(part: Samples) -> Schedule:
-            share = part if team.size == 1 else part.subset(team.rows(len(part)).numpy())
+            share = part if world_size == 1 else part.subset(range(rank, len(part), world_size))
             rows, classes = batch_size or 0, prepared.classes
             return make_schedule(share, self.moving, self.radii, span, seed=self.seed, classes=classes, rows=rows)
 
@@ -313,11 +306,10 @@ class Auditor:
 
 @dataclass(frozen=True)
 class Counting:
-    """Counts one set of samples after the other, each process of the team its share, with one progress for all."""
+    """Counts one set of samples after the other, each process its share, with one progress for all."""
 
     prepared: PreparedModels
     names: Mapping[str, int]
-    team: Team
     progress: Progress | None
     saved: SavedCounts | None
 
@@ -331,20 +323,21 @@ class Counting:
                     self.progress(made + done, sum(sizes))
 
             shares = count_predictions(schedule, self.prepared, self.names, report, self.saved)
-            tables.append({name: gathered(share, samples, self.team) for name, share in shares.items()})
+            tables.append({name: gathered(share, samples) for name, share in shares.items()})
         return tables
 
 
-def gathered(share: Counts, samples: Samples, team: Team) -> Counts:
-    """Return the counts of all samples, of which each process of the team has counted its own."""
-    if team.size == 1:
+def gathered(share: Counts, samples: Samples) -> Counts:
+    """Return the counts of all samples, of which each process has counted samples rank, rank + world size, ..."""
+    rank, world_size = devices.rank(), devices.world_size()
+    if world_size == 1:
         return share
-    rows, summed = team.rows(len(samples)), {}
+    summed = {}
     for name in (*INTEGER_FIELDS, *([] if share.joint is None else ["joint"])):
         array = getattr(share, name)
         filled = torch.zeros((len(samples), *array.shape[1:]), dtype=torch.int64)
-        filled[rows] = torch.from_numpy(array).long()
-        summed[name] = team.all_reduce_sum(filled).numpy().astype(np.int32)
+        filled[rank::world_size] = torch.from_numpy(array).long()
+        summed[name] = devices.all_reduce(filled, "sum").numpy().astype(np.int32)
     return Counts.of(samples.ids, samples.y.numpy(), share.taus, **summed)
 
 

@@ -114,7 +114,7 @@ def count_predictions(
     if saved:
         saved.resume(state)
     with workers() as pool:
-        # a process of a team may have no sample, and a forget set no held-out one
+        # one of several processes may have no sample, and a forget set no held-out one
         stream = chain(clean_batches(schedule), draw_batches(schedule)) if len(schedule.samples) else iter(())
         for batch in islice(stream, state.batches, None):
             outcomes, spent = predict_batch(schedule, batch, prepared, pool)

@@ -61,7 +61,8 @@ def exit_code(command: Callable[[], object]) -> int:
     """Run a command and return 0 for done, 1 for failed, 2 for bad input, 130 for interrupted.
 
     What can be foreseen is an `InputError`. Anything else is a fault of ours or of a plug-in: its traceback goes to a
-    log file that the line names. Only a follower of a team may leave by `SystemExit`: its leader has the results.
+    log file that the line names. Of several processes, those that follow leave by `SystemExit`: their
+    leader has the results.
     """
     try:
         code = command() or 0

@@ -21,10 +21,6 @@ class MethodError(RuntimeError):
     """A method did what no method may; the text names it. Its row fails, other rows go on, the exit code is 1."""
 
 
-class Stopped(Exception):  # noqa: N818 (no error: the work was not wanted any more)
-    """Raised by a progress callback of our own to stop the work it watches; guards let it through."""
-
-
 class ResiduumWarning(UserWarning):
     """A number may not mean what it seems to; collected into the run record."""
 

@@ -4,7 +4,6 @@ from typing import Any
 
 from torch import nn
 
-from residuum.core.parallel import SINGLE_PROCESS, Team
 from residuum.core.samples import Splits
 from residuum.core.seeds import child_seed
 from residuum.metrics.accuracy import accuracies, accuracy, average_gap, logits_of_parts, mean_std, summarise
@@ -20,7 +19,6 @@ def evaluate(
     original_loss: float | None = None,
     relearning: Relearning | None = None,
     seed: int = 0,
-    team: Team = SINGLE_PROCESS,
 ) -> dict[str, Any]:
     """Return all metrics of one model, in per cent; the model stays as it is.
 
@@ -34,8 +32,8 @@ def evaluate(
     check_model(model, splits.test, splits.classes)
     time = None
     if original_loss is not None:
-        time = relearn_time(model, original_loss, splits, relearning, seed=seed, team=team)
-    logits, attack_seed = logits_of_parts(model, splits, team), child_seed(seed, "membership")
+        time = relearn_time(model, original_loss, splits, relearning, seed=seed)
+    logits, attack_seed = logits_of_parts(model, splits), child_seed(seed, "membership")
     return {
         **accuracies(model, splits, logits=logits),
         "mia_accuracy": membership_accuracy(model, splits, feature="true_prob", seed=attack_seed, logits=logits),

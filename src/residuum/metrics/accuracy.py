@@ -6,17 +6,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from residuum.core.parallel import SINGLE_PROCESS, Team
 from residuum.core.samples import Samples, Splits
 from residuum.models import forward
 
 PARTS = ("retain", "forget", "test", "forgotten_test")
 
 
-def logits_of_parts(model: nn.Module, splits: Splits, team: Team = SINGLE_PROCESS) -> dict[str, Tensor]:
+def logits_of_parts(model: nn.Module, splits: Splits) -> dict[str, Tensor]:
     """Return the logits (n, classes) of everything that is measured, by part; parts without samples are left out."""
     parts = {name: getattr(splits, name) for name in PARTS}
-    return {name: forward(model, part, team=team) for name, part in parts.items() if len(part)}
+    return {name: forward(model, part) for name, part in parts.items() if len(part)}
 
 
 def accuracy(model: nn.Module, samples: Samples) -> float:

@@ -7,7 +7,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from residuum.core.errors import DivergedError, warn
-from residuum.core.parallel import SINGLE_PROCESS, Team
 from residuum.core.samples import Samples, Splits
 from residuum.models import forward, private_copy
 from residuum.training import STRICT, Epochs, NonNegative, Recipe, TrainingPhase, cross_entropy, fit
@@ -26,19 +25,13 @@ class Relearning(Recipe):
     data: Literal["forget", "full"] = "forget"
 
 
-def mean_loss(model: nn.Module, samples: Samples, team: Team = SINGLE_PROCESS) -> float:
+def mean_loss(model: nn.Module, samples: Samples) -> float:
     """Return L(w, S): the mean cross-entropy in eval mode without augmentation."""
-    return F.cross_entropy(forward(model, samples, team=team).double(), samples.y).item()
+    return F.cross_entropy(forward(model, samples).double(), samples.y).item()
 
 
 def relearn_time(
-    model: nn.Module,
-    original_loss: float,
-    splits: Splits,
-    recipe: Relearning | None = None,
-    *,
-    seed: int,
-    team: Team = SINGLE_PROCESS,
+    model: nn.Module, original_loss: float, splits: Splits, recipe: Relearning | None = None, *, seed: int
 ) -> dict[str, Any]:
     """Return the smallest number of epochs t >= 0 with L(m_t, S_f) <= (1 + tolerance) * `original_loss`.
 
@@ -57,13 +50,13 @@ def relearn_time(
     losses: list[float] = []
 
     def relearnt(epoch: int) -> bool:
-        losses.append(mean_loss(learner, splits.forget, team))
+        losses.append(mean_loss(learner, splits.forget))
         return losses[-1] <= threshold
 
     if not relearnt(-1):
         phases = [TrainingPhase(cross_entropy, "data")]
         try:
-            fit(learner, {"data": data}, recipe, phases, seed=seed, stop_after_epoch=relearnt, team=team)
+            fit(learner, {"data": data}, recipe, phases, seed=seed, stop_after_epoch=relearnt)
         except DivergedError as error:  # a model that was destroyed cannot always be trained again
             warn(f"re-learning ended early and counts as beyond the cap: {error}")
     value = len(losses) - 1 if losses[-1] <= threshold else None

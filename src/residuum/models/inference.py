@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from residuum.core.errors import InputError, warn
-from residuum.core.parallel import SINGLE_PROCESS, Team
 from residuum.core.samples import Samples
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -69,12 +68,8 @@ def private_copy(model: Model) -> Model:
         raise InputError(f"{text}; let its forward pass keep no lists or dictionaries of tensors on self") from error
 
 
-def forward(
-    model: nn.Module, samples: Samples, *, batch_size: int | None = None, team: Team = SINGLE_PROCESS
-) -> Tensor:
+def forward(model: nn.Module, samples: Samples, *, batch_size: int | None = None) -> Tensor:
     """Return the logits (n, classes) of all samples, on the CPU, in eval mode and without gradients.
-
-    The processes of a `team` take turns with the batches, and all get all logits.
 
     >>> samples = Samples(torch.tensor([[1.0, 0.0]]), torch.tensor([0]), ("a",))
     >>> forward(nn.Identity(), samples)
@@ -85,9 +80,7 @@ def forward(
     positions = torch.split(torch.arange(len(samples)), batch_size or rows_at_once(samples.shape))
     device = device_of(model)
     with evaluating(model), torch.no_grad():
-        outputs = [model(x.to(device)).cpu() for x, _, _ in samples.batches(positions[team.rank :: team.size])]
-    gathered = team.gather(outputs)
-    return torch.cat([gathered[k % team.size][k // team.size] for k in range(len(positions))])
+        return torch.cat([model(x.to(device)).cpu() for x, _, _ in samples.batches(positions)])
 
 
 def head_of(model: nn.Module) -> tuple[str, nn.Linear]:

@@ -17,9 +17,9 @@ from torch import nn
 from residuum.auditing.own_measures import OWN_MEASURES
 from residuum.auditing.probes import PROBES, probe_kind
 from residuum.core.console import say
+from residuum.core.devices import Compute
 from residuum.core.errors import InputError, plural
 from residuum.core.inputs import InputSpace, space_of
-from residuum.core.parallel import Compute
 from residuum.core.registry import described_plugins
 from residuum.core.roles import Role, refuse_reserved, retrained_label, retrained_role
 from residuum.core.samples import Splits

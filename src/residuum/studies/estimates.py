@@ -1,21 +1,18 @@
-"""Say before a run how long it will take: a few steps of each kind of stage are measured, and scaled to all of them."""
+"""Say before a run how long it will take: passes times one timed step of training, or one timed batch of an audit."""
 
-import copy
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import nn
 
 from residuum.auditing import Cost, estimate_cost
-from residuum.core.errors import InputError, MethodError, Stopped, plural
-from residuum.core.samples import Samples, Splits
+from residuum.core.errors import plural
+from residuum.core.samples import Samples
+from residuum.models import private_copy
 from residuum.studies.parsing import build_probe
 from residuum.studies.planning import Plans, all_stages
 from residuum.studies.settings import (
@@ -29,53 +26,16 @@ from residuum.studies.settings import (
 from residuum.studies.stages import measured
 from residuum.studies.store import Stage, Store
 from residuum.studies.study import Study
-from residuum.training import Progress, Recipe, TrainingPhase, cross_entropy, fit
-from residuum.unlearning import NTK, SCRUB, GradientMethod, InheritedRecipe, Method, Origin, make_method, unlearn
+from residuum.training import Recipe, TrainingPhase, cross_entropy, fit
+from residuum.unlearning import GradientMethod, InheritedRecipe, make_method
 
-ENOUGH = 0.05  # seconds of steps after the first, which finds nothing prepared, that are measured
-LONG = 4.0  # a first step that takes longer is enough by itself
 BACKWARD = 2.0  # a backward pass takes about twice as long as a forward pass
 SHORT = 3.0  # seconds of work that are done before worker processes are there
-FEW = 4  # samples of a batch that is tried first
-STEP = 1.0  # seconds of a step of training in a probe: larger networks are shown smaller batches
-PROBED = 8  # batches of such a size in the data that methods are tried on: some look at all samples before a step
-PIECES = 4  # of such a batch: methods without steps are tried on one, as theirs are of single samples, or of all
-ITERATIONS = 40  # that NTK's conjugate gradients need on the digits
-TINY = 1e-30  # a tolerance that is not reached
+FEW = 4  # samples of the batch that is timed first
+STEP = 0.5  # seconds of the step that is timed: larger networks are shown smaller batches
 READINGS = 3  # how often an evaluation shows retained and test samples to a model
 
 Seconds = dict[str, float]  # by kind of stage
-R = TypeVar("R", Recipe, InheritedRecipe)
-
-
-class _Enough(Stopped):
-    def __init__(self, seconds: float) -> None:
-        super().__init__()
-        self.seconds = seconds
-
-
-def seconds_to_the_end(work: Callable[[Progress], object]) -> float:
-    """Return how long `work` would take, from its first steps; it is stopped as soon as they say enough.
-
-    `work` is called with what it has to report its progress to, steps done and steps in all.
-    """
-    start, first, begun = time.perf_counter(), 0.0, 0
-
-    def clock(done: int, total: int) -> None:
-        nonlocal first, begun
-        now = time.perf_counter() - start
-        if not begun and now > LONG:
-            raise _Enough(now / done * total)
-        if not begun:
-            first, begun = now, done
-        elif now - first > ENOUGH:
-            raise _Enough(first + (now - first) / (done - begun) * (total - begun))
-
-    try:
-        work(clock)
-    except _Enough as found:
-        return found.seconds
-    return time.perf_counter() - start
 
 
 @dataclass(frozen=True)
@@ -116,9 +76,9 @@ def _time(seconds: float) -> str:
 
 def work_left(studies: Sequence[Study], store: Path | str, plans: Plans) -> WorkLeft:
     """Return how long the stages that the store lacks will take."""
-    found, seconds, passes, untimed, seen = Store(Path(store)), Seconds(), 0, 0, set[str]()
-    for study, own in zip(studies, plans, strict=True):
-        missing = [stage for stage in all_stages([own]) if stage.key not in seen and not found.has(stage)]
+    finished, seconds, passes, untimed, seen = Store(Path(store)), Seconds(), 0, 0, set[str]()
+    for study, seed_plans in zip(studies, plans, strict=True):
+        missing = [stage for stage in all_stages([seed_plans]) if stage.key not in seen and not finished.has(stage)]
         seen.update(stage.key for stage in missing)
         if not missing:
             continue
@@ -127,168 +87,104 @@ def work_left(studies: Sequence[Study], store: Path | str, plans: Plans) -> Work
             for stage in missing:
                 seconds[stage.kind] = seconds.get(stage.kind, 0.0) + estimate.seconds(stage)
         passes += estimate.passes
-        untimed += sum(
-            isinstance(stage.settings, RetrainSettings) and stage.settings.recipe is None for stage in missing
-        )
-    chosen = studies[0].audit
-    at_most = chosen.draws is None or chosen.until is not None
-    return WorkLeft(seconds, passes, at_most, untimed)
+        trained = (stage.settings for stage in missing if isinstance(stage.settings, RetrainSettings))
+        untimed += sum(settings.recipe is None for settings in trained)
+    audit = studies[0].audit
+    return WorkLeft(seconds, passes, audit.draws is None or audit.until is not None, untimed)
 
 
-def thinned(splits: Splits, share: float) -> Splits:
-    """Return this share of all parts, evenly spread, and at least two samples of each."""
-    thin: dict[str, Any] = {}
-    for name, part in vars(splits).items():
-        if isinstance(part, Samples):
-            few = min(len(part), max(2, round(share * len(part))))
-            thin[name] = part.subset(np.linspace(0, len(part) - 1, few, dtype=np.int64))
-    return replace(splits, **thin)
+def seconds_per_sample(model: nn.Module, samples: Samples, recipe: Recipe) -> float:
+    """Return the time of one sample's forward and backward pass in training: that of one step over its batch size.
 
-
-def in_small_batches(recipe: R, most: int, share: float = 1.0) -> R:
-    """Return the recipe with at most so many samples in a batch, and steps for this share of the samples.
-
-    >>> small = in_small_batches(Recipe(batch_size=128, max_iters=10), 32)
-    >>> small.batch_size, small.max_iters
-    (32, 40)
+    A few samples say how large a batch can be that takes half a second; that one is timed, at most of usual size.
     """
-    smaller = max(1.0, (recipe.batch_size or most) / most)
-    changes: dict[str, Any] = {"batch_size": most} if smaller > 1 else {}
-    if recipe.max_iters is not None:
-        changes["max_iters"] = round(recipe.max_iters * smaller * share)
-    return replace(recipe, **changes)
+    probe, phases = private_copy(model), [TrainingPhase(cross_entropy, "train")]
 
+    def timed(size: int) -> float:
+        times: list[float] = []
+        few = samples.subset(range(min(size, len(samples))))
+        once = replace(recipe, epochs=3, lr=0.0, batch_size=len(few), max_iters=None)  # an epoch is a step
+        fit(probe, {"train": few}, once, phases, seed=0, progress=lambda *_: times.append(time.perf_counter()))
+        return min(end - start for start, end in pairwise(times)) / len(few)
 
-def as_probe(method: Method, batch_size: int, share: float) -> Method:
-    """Return the method as it is tried: in small batches, or with as many iterations as all samples may need."""
-    if isinstance(method, GradientMethod):
-        changes: dict[str, Any] = {"recipe": in_small_batches(method.recipe, batch_size, share)}
-        if isinstance(method, SCRUB) and method.forget_batch_size is not None:
-            changes["forget_batch_size"] = min(method.forget_batch_size, batch_size)
-        return replace(method, **changes)
-    if isinstance(method, NTK):
-        fewer: dict[str, Any] = {"max_iterations": min(method.max_iterations, ITERATIONS), "tolerance": TINY}
-        return replace(method, **fewer | {"memory_mib": share * method.memory_mib})
-    return method
+    first = timed(FEW)
+    size = min(recipe.batch_size, round(STEP / first))
+    return timed(size) if size > FEW else first
 
 
 class _Estimate:
-    """Times of the stages of one study, by probes of its network with fresh weights; none is made twice."""
+    """Times of the stages of one study, from its network with fresh weights; no step is timed twice."""
 
     def __init__(self, study: Study) -> None:
         self.study = study
-        self.splits: Splits = study.splits()
+        self.splits = study.splits()
         self.models: list[nn.Module] = [study.network(seed) for seed in range(3)]
-        self.known: dict[str, float] = {}
-        self.costs: dict[str, Cost] = {}
+        self.steps: dict[int, float] = {}  # seconds per sample by batch size
+        self.costs: dict[str, Cost] = {}  # of audits by perturbation
         self.passes = 0  # of the audits asked for
 
     def seconds(self, stage: Stage) -> float:
-        settings = stage.settings
-        if isinstance(settings, TrainSettings):
-            samples = self.splits.train if settings.name == "original" else self.splits.retain
-            return self.per_sample(settings.recipe) * settings.recipe.epochs * len(samples)
-        if isinstance(settings, RetrainSettings):  # how long a function of the user's takes is not known
+        """Return how long a stage takes."""
+        settings, splits = stage.settings, self.splits
+        if isinstance(settings, TrainSettings | RetrainSettings):
+            samples = splits.train if settings.name == "original" else splits.retain
             recipe = settings.recipe
-            return self.per_sample(recipe) * recipe.epochs * len(self.splits.retain) if recipe else 0.0
+            return self.per_sample(recipe) * recipe.epochs * len(samples) if recipe else 0.0
         if isinstance(settings, UnlearnSettings):
-            if settings.name not in self.known:
-                self.known[settings.name] = self.unlearning(settings)
-            return self.known[settings.name]
+            return self.unlearning(settings)
         if isinstance(settings, AuditStageSettings):
             cost = self.audit(settings)
             self.passes += cost.passes
             return cost.seconds
+        one = self.per_sample(self.study.recipe)
         if isinstance(settings, ProbeSettings):
-            return self.probe(settings)
-        return self.evaluation(settings) if isinstance(settings, EvaluateSettings) else 0.0
-
-    def probe(self, settings: ProbeSettings) -> float:
-        """Return the time of the gradients and predictions that a probe makes at most."""
-        sizes = len(self.splits.forget), len(self.splits.heldout), len(settings.radii)
-        return len(settings.labels) * build_probe(settings.name).passes(*sizes) * self.per_sample(self.study.recipe)
+            sizes = len(splits.forget), len(splits.heldout), len(settings.radii)
+            return len(settings.labels) * build_probe(settings.name).passes(*sizes) * one
+        if isinstance(settings, EvaluateSettings):  # all samples are shown, and re-learning takes half of its epochs
+            relearning = 0.0 if settings.relearn is None else settings.relearn.epochs / 2 * len(splits.forget)
+            return one * (READINGS * (len(splits.retain) + len(splits.test)) / (1 + BACKWARD) + relearning)
+        return 0.0
 
     def per_sample(self, recipe: Recipe) -> float:
-        """Return the time of one sample's forward and backward pass in training."""
-        key = f"train {recipe.batch_size}"
-        if key not in self.known:
-            small = in_small_batches(recipe, self.batch_size)
-            spent = seconds_to_the_end(lambda progress: self.train(small, progress))
-            self.known[key] = spent / (recipe.epochs * len(self.splits.train))
-        return self.known[key]
-
-    @cached_property
-    def batch_size(self) -> int:
-        """The samples that one step of training takes `STEP` seconds for, at least a few."""
-        model, samples = copy.deepcopy(self.models[0]), self.splits.train
-        x, _ = samples.batch(torch.arange(FEW) % len(samples))
-        for _ in range(2):  # the first finds nothing prepared
-            start = time.perf_counter()
-            with self.autocast():
-                model(x).sum().backward()
-            spent = time.perf_counter() - start
-        return max(FEW, round(FEW * STEP / spent))
-
-    def train(self, recipe: Recipe, progress: Progress) -> None:
-        phases = [TrainingPhase(cross_entropy, "train")]
-        with self.autocast():
-            fit(copy.deepcopy(self.models[0]), {"train": self.splits.train}, recipe, phases, seed=0, progress=progress)
-
-    def autocast(self) -> torch.autocast:
-        """Return the context of training and unlearning, whose precision is that of the run."""
-        compute = self.study.compute
-        return torch.autocast(compute.accelerator, torch.bfloat16, enabled=compute.precision == "bf16-mixed")
+        """Return the time of one sample's forward and backward pass in training, in the precision of the run."""
+        if recipe.batch_size not in self.steps:
+            compute = self.study.compute
+            with torch.autocast(compute.accelerator, torch.bfloat16, enabled=compute.precision == "bf16-mixed"):
+                self.steps[recipe.batch_size] = seconds_per_sample(self.models[0], self.splits.train, recipe)
+        return self.steps[recipe.batch_size]
 
     def unlearning(self, settings: UnlearnSettings) -> float:
-        """Return the time of a method, measured on a few samples if it is one of ours, else that of every label."""
-        method = make_method(settings.method, settings.settings)
-        everything = self.per_sample(settings.recipe) * len(self.splits.train) * self.splits.classes
-        if not type(method).__module__.startswith("residuum."):
-            return everything
-
-        steps = isinstance(method, GradientMethod)
-        share = min(1.0, (PROBED if steps else 1 / PIECES) * self.batch_size / len(self.splits.train))
-        few, recipe = thinned(self.splits, share), in_small_batches(settings.recipe, self.batch_size)
-        small = as_probe(method, self.batch_size, share)
-
-        def work(progress: Progress) -> None:
-            origin = Origin(recipe, self.models[1].state_dict())
-            with self.autocast() if steps else nullcontext():
-                unlearn(self.models[0], few, small, seed=0, origin=origin, progress=progress)
-
-        tries = 1 if steps else 2  # the first finds nothing prepared
-        try:
-            return min(seconds_to_the_end(work) for _ in range(tries)) / share
-        except (InputError, MethodError):  # what a fresh network does not allow, an original may
-            return everything
-
-    def evaluation(self, settings: EvaluateSettings) -> float:
-        """Return the time of showing all samples and of re-learning for half of the most epochs."""
-        splits, one = self.splits, self.per_sample(self.study.recipe)
-        relearning = 0.0 if settings.relearn is None else settings.relearn.epochs / 2 * len(splits.forget)
-        return one * (READINGS * (len(splits.retain) + len(splits.test)) / (1 + BACKWARD) + relearning)
+        """Return the time of a method's epochs over all samples; of one without a recipe, that of every label."""
+        method, everything = make_method(settings.method, settings.settings), len(self.splits.train)
+        if not isinstance(method, GradientMethod):
+            return self.per_sample(settings.recipe) * everything * self.splits.classes
+        recipe = method.recipe
+        if isinstance(recipe, InheritedRecipe):
+            recipe = recipe.resolved(settings.recipe)
+        passes = recipe.epochs * everything
+        if recipe.max_iters is not None:
+            passes = min(passes, recipe.max_iters * recipe.batch_size)
+        return self.per_sample(recipe) * passes
 
     def audit(self, settings: AuditStageSettings) -> Cost:
         """Return the cost of one audit of all rows."""
-        if settings.name not in self.costs:
-            self.costs[settings.name] = self.probed_audit(settings)
-        return self.costs[settings.name]
-
-    def probed_audit(self, settings: AuditStageSettings) -> Cost:
-        perturbation, chosen = settings.subject.perturbation(settings.name), self.study.audit
+        if settings.name in self.costs:
+            return self.costs[settings.name]
+        perturbation, audit = settings.subject.perturbation(settings.name), self.study.audit
         model, reference, original = self.models
-        each = perturbation.crafted and chosen.crafted_on == "unlearned"
+        crafted_on_each = perturbation.crafted and audit.crafted_on == "unlearned"
         one = estimate_cost(
             {"model": model},
             reference,
             self.splits.forget,
             perturbation,
-            taus=chosen.radii(settings.name),
-            draws=chosen.budget(),
-            crafted_on=chosen.crafted_on,
+            taus=audit.radii(settings.name),
+            draws=audit.budget(),
+            crafted_on=audit.crafted_on,
             heldout=self.splits.heldout,
-            original=original if each else None,  # else it is one of the rows
+            original=original if crafted_on_each else None,  # else it is one of the rows
         )
         rows = len(settings.labels)
-        times = rows if each else rows / 2  # the probe's two models against all rows
-        return Cost(round(one.passes * times), one.seconds * times)
+        times = rows if crafted_on_each else rows / 2  # the two models of the timed batch against all rows
+        self.costs[settings.name] = Cost(round(one.passes * times), one.seconds * times)
+        return self.costs[settings.name]

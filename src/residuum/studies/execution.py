@@ -9,11 +9,12 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from residuum.core import devices
 from residuum.core.console import say, traceback_kept
+from residuum.core.devices import Compute
 from residuum.core.errors import InputError
-from residuum.core.parallel import SINGLE_PROCESS, Team, make_team
 from residuum.record import Requests, Results, Stored
 from residuum.record.run import Run, load_runs
 from residuum.studies import Experiment, Result, Stage, claim_folder, plan, run_all, write_requests, write_run
@@ -23,6 +24,9 @@ from residuum.studies.planning import Outline, SeedPlan, forget_lines, outline
 from residuum.studies.runner import Report
 from residuum.studies.store import Store
 from residuum.studies.study import RowError, Study
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 STORE = Path(".residuum/store")
 RUNS = Path("runs")
@@ -54,17 +58,22 @@ class Resources:
     @property
     def one_process(self) -> bool:
         """Whether every stage is computed by one process, on the CPU and in 32 bits."""
-        return self.team is SINGLE_PROCESS
+        return self.fabric is None
 
     @property
     def side_by_side(self) -> bool:
         """Whether stages may be computed side by side: each by a process of its own, which has no accelerator."""
-        return self.devices is None and self.nodes == 1 and self.team.compute.accelerator == "cpu"
+        return self.devices is None and self.nodes == 1 and self.compute.accelerator == "cpu"
 
     @cached_property
-    def team(self) -> Team:
-        """The processes that share each stage."""
-        return make_team(self.devices, self.nodes, self.precision)
+    def fabric(self) -> "Fabric | None":
+        """What connects the processes that share each stage; None for one process, on the CPU and in 32 bits."""
+        return devices.make_fabric(self.devices, self.nodes, self.precision)
+
+    @property
+    def compute(self) -> Compute:
+        """What trainings run on."""
+        return devices.compute_of(self.fabric)
 
 
 @dataclass(frozen=True)
@@ -144,7 +153,7 @@ def plan_lines(
     >>> plan_lines(Experiment.create("tiny", methods="gd", seeds=[1]), store="no/store")[0]
     '9 stages: 0 finished, 9 to run'
     """
-    experiment = experiment.computed_on((resources or Resources()).team.compute)
+    experiment = experiment.computed_on((resources or Resources()).compute)
     steps, plans = _surviving(experiment.steps if requests else [experiment], lambda s: [plan(each) for each in s])
     todo = outline(plans, store)
     first, *others = _announced(steps, todo, work_left(steps, store, plans))
@@ -165,24 +174,39 @@ def _computed(
     resources: Resources | None = None,
     progress: bool = False,
 ) -> tuple[list[S], list[list[Result]]]:
-    """Return the studies as they were computed, and their results; of a team, only the leader gets here."""
+    """Return the studies as they were computed, and their results; only the leader of several processes does."""
     resources, store = resources or Resources(), Path(store)
     Store(store).refuse_unusable()
-    team = resources.team
     if not resources.one_process:
         end_with_the_leader()
         if "LOCAL_RANK" not in os.environ:
             with suppress(RowError):  # that row is left out below
                 _plans(studies)  # what is wrong is said once, before there are other processes to say it too
-    team.launch()
-    steps = [study.computed_on(team.compute) for study in studies]
-    if not team.leads:
-        _surviving(steps, lambda left: run_all(left, store=store, team=team), team)
-        team.end()
+    steps = [study.computed_on(resources.compute) for study in studies]
+    with devices.launched(resources.fabric):
+        if not (leads := devices.leads()):
+            _surviving(steps, lambda left: run_all(left, store=store))
+        else:
+            steps, results = _led(steps, folder, kind, store, executor, resources, progress)
+    if not leads:
         raise SystemExit(0)
+    return steps, results
+
+
+def _led(
+    steps: list[S],
+    folder: Path,
+    kind: type[Stored],
+    store: Path,
+    executor: Executor | None,
+    resources: Resources,
+    progress: bool,
+) -> tuple[list[S], list[list[Result]]]:
+    """Plan, announce and compute as the process that speaks to the user."""
     steps, plans = _surviving(steps, _plans)
     todo = outline(plans, store)
-    work = work_left(steps, store, plans)
+    with devices.alone():
+        work = work_left(steps, store, plans)
     if sum(work.seconds.values()) > resources.most_days * 24 * 3600:
         text = f"expected work of at most {resources.most_days:g} days, got {work}"
         raise InputError(f"{text}; lower draws, epochs or seeds, or start it all the same with --yes")
@@ -197,25 +221,23 @@ def _computed(
 
             def computed(left: list[S]) -> list[list[Result]]:
                 known = plans if left is steps else None
-                return run_all(left, store=store, executor=pool, report=report, plans=known, team=team)
+                return run_all(left, store=store, executor=pool, report=report, plans=known)
 
-            survivors, results = _surviving(steps, computed, team)
-    team.end()
-    return survivors, results
+            return _surviving(steps, computed)
 
 
 def _plans(steps: Sequence[Study]) -> list[list[SeedPlan]]:
     return [plan(step) for step in steps]
 
 
-def _surviving(steps: list[S], carried_out: Callable[[list[S]], T], team: Team = SINGLE_PROCESS) -> tuple[list[S], T]:
+def _surviving(steps: list[S], carried_out: Callable[[list[S]], T]) -> tuple[list[S], T]:
     """Return the studies without the rows whose methods failed, and what was carried out with them."""
     while True:
         try:
             return steps, carried_out(steps)
         except RowError as error:
             left = [step.without(error.label, error.reason) for step in steps]
-            if team.leads:
+            if devices.leads():
                 say(f"{error}; {traceback_kept(error)}")
             steps = left
 

@@ -14,9 +14,9 @@ from torch import nn
 from residuum.auditing.own_measures import OWN_MEASURES
 from residuum.auditing.probes import FURTHER
 from residuum.core.components import SCENARIOS
+from residuum.core.devices import Compute
 from residuum.core.errors import InputError, unknown_name
 from residuum.core.files import regular_file
-from residuum.core.parallel import Compute
 from residuum.core.registry import Registry, described_plugins, split_specs
 from residuum.core.roles import Role, is_reserved, refuse_reserved, trained_roles
 from residuum.core.samples import Splits

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from residuum.auditing.probes import FURTHER
+from residuum.core.devices import Compute
 from residuum.core.errors import plural
-from residuum.core.parallel import Compute
 from residuum.core.registry import added_plugins
 from residuum.studies.parsing import build_probe
 from residuum.studies.settings import (

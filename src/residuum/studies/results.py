@@ -15,9 +15,9 @@ from residuum.auditing import Counts
 from residuum.auditing.completeness import completeness_above, difference_floor
 from residuum.auditing.own_measures import OWN_MEASURES
 from residuum.auditing.probes import probe_kind
+from residuum.core.devices import Compute
 from residuum.core.errors import InputError
 from residuum.core.files import locked, rewritten, write_whole
-from residuum.core.parallel import Compute
 from residuum.core.roles import Role
 from residuum.judging import judged_record
 from residuum.metrics import summarise

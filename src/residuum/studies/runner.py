@@ -7,8 +7,8 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 from residuum.auditing.probes import FURTHER
+from residuum.core import devices
 from residuum.core.errors import InputError
-from residuum.core.parallel import SINGLE_PROCESS, Team, make_team
 from residuum.data.loaders import loaded_dataset
 from residuum.judging import undecided
 from residuum.studies.planning import Plans, SeedPlan, all_stages, continued, plan
@@ -32,7 +32,6 @@ def run_all(
     executor: Executor | None = None,
     report: Report | None = None,
     plans: Plans | None = None,
-    team: Team = SINGLE_PROCESS,
 ) -> list[list[Result]]:
     """Train, unlearn, evaluate and audit, all studies as one graph; return of each one result per row and seed.
 
@@ -40,14 +39,15 @@ def run_all(
     requests. Finished stages are taken from `store`, so the same call again resumes. `executor` is any
     `concurrent.futures.Executor`; without one, stages run one after the other in this process. `report` is
     called with each finished stage, the number done and the number in all. `plans` are those of `plan`, one for each
-    study, if made before. The processes of a `team` share each stage; all of them call this function, and the
-    studies' `compute` is the team's. After each round of audits until the verdict, those go on that it needs.
-    A method that fails is a RowError that names its row.
+    study, if made before. Processes that were launched together share each stage; all of them call this
+    function, and the studies' `compute` is theirs. After each round of audits until the verdict, those go on that
+    it needs. A method that fails is a RowError that names its row.
     """
-    if other := next((study.compute for study in studies if study.compute != team.compute), None):
-        raise InputError(f"expected a study for {team.compute}, got one for {other}")
-    if executor is not None and team.size > 1:
-        raise InputError("expected an executor or a team, got both: a team runs one stage after the other")
+    compute = devices.compute_of(devices.current())
+    if other := next((study.compute for study in studies if study.compute != compute), None):
+        raise InputError(f"expected a study for {compute}, got one for {other}")
+    if executor is not None and devices.world_size() > 1:
+        raise InputError("expected an executor or several devices, got both: devices run one stage after the other")
     rounds = studies[0].audit.rounds
     if plans is None:
         loaded_dataset.cache_clear()  # the data as they are now
@@ -57,10 +57,10 @@ def run_all(
     def computed(plans: Plans) -> list[list[Result]]:
         stages = [stage for stage in all_stages(plans) if stage.key not in finished]
         finished.update(stage.key for stage in stages)
-        run_stages(stages, known, executor=executor, report=report, team=team)
+        run_stages(stages, known, executor=executor, report=report)
         return [[result for seed_plan in own for result in _gather(seed_plan, known)] for own in plans]
 
-    with known.in_use() if team.leads else nullcontext():
+    with known.in_use() if devices.leads() else nullcontext():
         results = computed(plans)
         for draws in rounds[1:]:
             pairs = zip(studies, results, strict=True)
@@ -73,43 +73,39 @@ def run_all(
 
 
 def run_stages(
-    stages: Sequence[Stage],
-    store: Store,
-    *,
-    executor: Executor | None = None,
-    report: Report | None = None,
-    team: Team = SINGLE_PROCESS,
+    stages: Sequence[Stage], store: Store, *, executor: Executor | None = None, report: Report | None = None
 ) -> None:
     """Compute the stages that the store lacks, parents before children; `report` is called with each."""
-    running = _run_here(stages, store, team) if executor is None else _run_on(executor, stages, store, team)
+    running = _run_here(stages, store) if executor is None else _run_on(executor, stages, store)
     with closing(running) as done:
         for number, stage in enumerate(done, start=1):
             if report:
                 report(stage, number, len(stages))
 
 
-def _run_here(stages: Sequence[Stage], store: Store, team: Team) -> Generator[Stage, None, None]:
+def _run_here(stages: Sequence[Stage], store: Store) -> Generator[Stage, None, None]:
     for stage in stages:
-        with _agreed(team), row_named(stage.name):
-            store.compute(stage, team)
+        with _agreed(), row_named(stage.name):
+            store.compute(stage)
         yield stage
-    team.broadcast(None)  # the others may read what the leader has written
+    devices.broadcast(None)  # the others may read what the leader has written
 
 
 @contextmanager
-def _agreed(team: Team) -> Iterator[None]:
-    """Let a row fail in every process of a team if it fails in one: all of them go on without it."""
+def _agreed() -> Iterator[None]:
+    """Let a row fail in every process if it fails in one: all of them go on without it."""
     failed = None
     try:
         yield
     except RowError as error:
         failed = error
-    for label, reason in filter(None, team.gather((failed.label, failed.reason) if failed else None)):
+    for label, reason in filter(None, devices.gather((failed.label, failed.reason) if failed else None)):
         raise RowError(label, reason) from failed
 
 
-def _run_on(executor: Executor, stages: Sequence[Stage], store: Store, team: Team) -> Generator[Stage, None, None]:
+def _run_on(executor: Executor, stages: Sequence[Stage], store: Store) -> Generator[Stage, None, None]:
     """Give stages whose parents are finished to the executor, those that the most work waits for first; yield them."""
+    precision = devices.compute_of(devices.current()).precision
     store = Store(store.root.absolute())  # workers may have other working folders
     seconds = store.known_seconds()
     left = {stage.key: 0.0 if store.has(stage) else seconds.get((stage.kind, stage.name)) for stage in stages}
@@ -128,7 +124,7 @@ def _run_on(executor: Executor, stages: Sequence[Stage], store: Store, team: Tea
         while graph.is_active():
             ready.update(graph.get_ready())
             for key in [key for key in ordered if key in ready][: room - len(running)]:
-                running[executor.submit(compute_alone, store, ordered[key], team.compute.precision)] = ordered[key]
+                running[executor.submit(compute_alone, store, ordered[key], precision)] = ordered[key]
                 ready.remove(key)
             for future in _first_done(running, executor):
                 stage = running.pop(future)
@@ -143,9 +139,8 @@ def _run_on(executor: Executor, stages: Sequence[Stage], store: Store, team: Tea
 
 def compute_alone(store: Store, stage: Stage, precision: str) -> Path:
     """Compute a stage in this process, a worker's, in the precision of the run; return its folder."""
-    team = make_team(None, precision=precision)
-    team.launch()
-    return store.compute(stage, team)
+    with devices.launched(devices.make_fabric(None, precision=precision)):
+        return store.compute(stage)
 
 
 def _first_done(running: Iterable[Future[Path]], executor: Executor) -> set[Future[Path]]:

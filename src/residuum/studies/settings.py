@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidati
 from torch import nn
 
 from residuum.auditing import Draws
-from residuum.core.parallel import Compute
+from residuum.core.devices import Compute
 from residuum.core.samples import Splits
 from residuum.data import Dataset, ids_of_ranks, make_splits
 from residuum.metrics import Relearning

@@ -1,7 +1,7 @@
-"""The stages of a run: pure functions `stage(settings, parents, folder, team)` that leave artefacts in a folder.
+"""The stages of a run: pure functions `stage(settings, parents, folder)` that leave artefacts in a folder.
 
 `settings` are typed and decide the result, `parents` are the folders of earlier stages, `folder` is an empty one to
-write to. Every process of the `team` runs the stage, each in a folder of its own; the leader's is kept.
+write to. Of several processes, each runs the stage in a folder of its own; the leader's is kept.
 """
 
 import json
@@ -22,10 +22,10 @@ from torch import nn
 from residuum.auditing import AuditResult, Counts, audit, first_radius, make_gallery, of_unaffected_classes
 from residuum.auditing.heldout import choose_heldout
 from residuum.auditing.probes import Evidence, log_odds
+from residuum.core import devices
 from residuum.core.console import say
 from residuum.core.errors import InputError, MethodError, ResiduumWarning
 from residuum.core.files import read_arrays, write_arrays
-from residuum.core.parallel import SINGLE_PROCESS, Team
 from residuum.core.samples import Samples, Splits
 from residuum.core.seeds import child_seed, request_seed
 from residuum.metrics import Relearning, accuracy, evaluate, mean_loss
@@ -62,13 +62,13 @@ EARLIER = ".earlier"  # among the parents: the audit that this one continues; no
 SCRATCH = ".scratch"  # among the parents, too: a folder that outlives an interrupted stage, where the store has one
 
 
-def train_stage(settings: TrainSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
+def train_stage(settings: TrainSettings, parents: Folders, folder: Path) -> None:
     """Train the model of one role: original on the whole training set, the others on the retain set."""
     splits, seed = settings.subject.splits(), child_seed(settings.seed, settings.name)
     model = _fresh_model(settings, splits, seed)
     weights = {name: value.contiguous() for name, value in model.state_dict().items()}
     (folder / INITIAL).write_bytes(save(weights))  # so that a full disk is an OSError
-    model.to(team.device)
+    model.to(devices.device())
     samples = splits.train if settings.name == "original" else splits.retain
     checkpoint = _checkpoint(parents, "training")
     with measured(settings.threads, checkpoint) as record:
@@ -79,27 +79,26 @@ def train_stage(settings: TrainSettings, parents: Folders, folder: Path, team: T
             [TrainingPhase(cross_entropy, main_stream="train")],
             seed=seed,
             checkpoint=checkpoint,
-            progress=printed_progress(f"train {settings.name} (seed {settings.seed})", team),
-            team=team,
+            progress=printed_progress(f"train {settings.name} (seed {settings.seed})"),
         )
     save_weights(model.cpu(), folder / MODEL)
     write_record(folder, record, samples)
 
 
-def unlearn_stage(settings: UnlearnSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
+def unlearn_stage(settings: UnlearnSettings, parents: Folders, folder: Path) -> None:
     """Unlearn one request with one method, from the original or from what the method made of it so far."""
     splits = settings.subject.splits(combined=False)
     start = settings.subject.load(settings.name, parents.get("previous", parents["original"]))
     method = make_method(settings.method, settings.settings)
-    start.to(team.device if method.accelerated else "cpu")
+    start.to(devices.device() if method.accelerated else "cpu")
     seed = request_seed(settings.seed, len(settings.subject.requests))
     origin = Origin(settings.recipe, load_file(parents["original"] / INITIAL))
     if settings.pretrained:
         origin = replace(origin, seen=settings.pretrained.ids_seen())
-    progress = printed_progress(f"unlearn {settings.name} (seed {settings.seed})", team)
+    progress = printed_progress(f"unlearn {settings.name} (seed {settings.seed})")
     with measured(settings.threads) as record:
         try:
-            done = unlearn(start, splits, method, seed=seed, origin=origin, progress=progress, team=team)
+            done = unlearn(start, splits, method, seed=seed, origin=origin, progress=progress)
         except InputError as error:  # what the method does not like is its row's failure, not the run's
             raise MethodError(str(error)) from error
     record |= {"passes": done.passes, "notes": done.notes, "unchanged": done.unchanged}
@@ -107,7 +106,7 @@ def unlearn_stage(settings: UnlearnSettings, parents: Folders, folder: Path, tea
     write_record(folder, record, *(getattr(splits, part) for part in method.parts_read))
 
 
-def given_stage(settings: GivenSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
+def given_stage(settings: GivenSettings, parents: Folders, folder: Path) -> None:
     """Take a model that the user brings as it is, with what is known of how it was made."""
     subject = _live(settings.subject)
     made, splits = subject.given[settings.name], subject.splits()
@@ -116,7 +115,7 @@ def given_stage(settings: GivenSettings, parents: Folders, folder: Path, team: T
     write_record(folder, _made_record(made, made.warnings), samples)
 
 
-def retrain_stage(settings: RetrainSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
+def retrain_stage(settings: RetrainSettings, parents: Folders, folder: Path) -> None:
     """Retrain a model without the forget set, as the user says."""
     subject = _live(settings.subject)
     with measured(settings.threads) as record:
@@ -137,34 +136,36 @@ def _made_record(made: Made, warnings: Sequence[str]) -> Record:
     return facts | {"warnings": list(warnings)}
 
 
-def evaluate_stage(settings: EvaluateSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
+def evaluate_stage(settings: EvaluateSettings, parents: Folders, folder: Path) -> None:
     """Measure accuracies, membership inference and, where it is defined, re-learn time of one model."""
-    splits, model = settings.subject.splits(), settings.subject.load(settings.name, parents["model"]).to(team.device)
+    splits, model = (
+        settings.subject.splits(),
+        settings.subject.load(settings.name, parents["model"]).to(devices.device()),
+    )
     with measured(settings.threads) as record:
         original_loss = None
         if settings.relearn is not None:
-            original = settings.subject.load("original", parents["original"]).to(team.device)
-            original_loss = mean_loss(original, splits.forget, team)
+            original = settings.subject.load("original", parents["original"]).to(devices.device())
+            original_loss = mean_loss(original, splits.forget)
         record["metrics"] = evaluate(
             model,
             splits,
             original_loss=original_loss,
             relearning=settings.relearn or Relearning(),
             seed=child_seed(settings.seed, "relearn"),
-            team=team,
         )
     write_record(folder, record, splits.retain, splits.forget, splits.test, splits.forgotten_test)
 
 
-def audit_stage(settings: AuditStageSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
+def audit_stage(settings: AuditStageSettings, parents: Folders, folder: Path) -> None:
     """Audit the models of one seed under one perturbation against that seed's re-train, in one pass.
 
     A further round adds its draws to those of the one before; what that says of decided rows stays as it is.
     """
     splits, taus = settings.subject.splits(), settings.audit.radii(settings.name)
-    models = {label: settings.subject.load(label, parents[label]).to(team.device) for label in settings.labels}
+    models = {label: settings.subject.load(label, parents[label]).to(devices.device()) for label in settings.labels}
     perturbation, seed = settings.subject.perturbation(settings.name), child_seed(settings.seed, "audit")
-    checkpoint = _checkpoint(parents, f"audit-rank-{team.rank}-of-{team.size}")
+    checkpoint = _checkpoint(parents, f"audit-rank-{devices.rank()}-of-{devices.world_size()}")
     with measured(settings.threads, checkpoint) as record:
         result = audit(
             {label: model for label, model in models.items() if label not in settings.decided},
@@ -178,15 +179,14 @@ def audit_stage(settings: AuditStageSettings, parents: Folders, folder: Path, te
             seed=seed,
             heldout=splits.heldout,
             original=models["original"],
-            progress=printed_progress(f"audit {settings.name} (seed {settings.seed})", team),
+            progress=printed_progress(f"audit {settings.name} (seed {settings.seed})"),
             checkpoint=checkpoint,
             seen={
                 "the retain set": set(splits.retain.ids),
                 **(settings.pretrained.seen() if settings.pretrained else {}),
             },
-            team=team,
         )
-        if not team.leads:
+        if not devices.leads():
             return
         audits: Record = {}
         if EARLIER in parents:
@@ -222,23 +222,24 @@ def audit_record(result: AuditResult, label: str, splits: Splits) -> Record:
     return found | {"heldout": found["heldout"] | {"left_out": left_out}}
 
 
-def score_stage(settings: ScoreSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
+def score_stage(settings: ScoreSettings, parents: Folders, folder: Path) -> None:
     """Measure how often one model is right on perturbed copies, at each radius, and its validation accuracy."""
-    splits, model = settings.subject.splits(), settings.subject.load(settings.name, parents["model"]).to(team.device)
+    splits, model = (
+        settings.subject.splits(),
+        settings.subject.load(settings.name, parents["model"]).to(devices.device()),
+    )
     unaffected = of_unaffected_classes(splits.validation, splits.train, splits.forget)
     shown = {"forgotten": splits.forget} | ({"unaffected": unaffected} if settings.level and len(unaffected) else {})
     options: Record = settings.model_dump(include={"taus", "draws"}) | {"seed": child_seed(settings.seed, "score")}
     with measured(settings.threads) as record:
         record["validation_accuracy"] = accuracy(model, splits.validation)
         for name, samples in shown.items():
-            alone = audit(
-                {"": model}, model, samples, settings.subject.perturbation(settings.perturbation), team=team, **options
-            )
+            alone = audit({"": model}, model, samples, settings.subject.perturbation(settings.perturbation), **options)
             record[name] = (alone.counts[""].method_right / alone.counts[""].draws).mean(0).tolist()
     write_record(folder, record, splits.forget, splits.validation)
 
 
-def margins_stage(settings: MarginsSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
+def margins_stage(settings: MarginsSettings, parents: Folders, folder: Path) -> None:
     """Write the margins of one model on every part that probes read."""
     splits = settings.subject.splits()
     heldout = choose_heldout(splits.heldout, splits.forget)
@@ -253,7 +254,7 @@ def margins_stage(settings: MarginsSettings, parents: Folders, folder: Path, tea
     write_record(folder, record, splits.forget, splits.heldout, splits.retain, splits.validation)
 
 
-def probe_stage(settings: ProbeSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
+def probe_stage(settings: ProbeSettings, parents: Folders, folder: Path) -> None:
     """Measure the models of one seed with one probe; the record has the values by label."""
     splits = settings.subject.splits()
     with measured(settings.threads) as record:
@@ -265,7 +266,7 @@ def probe_stage(settings: ProbeSettings, parents: Folders, folder: Path, team: T
     write_record(folder, record, splits.forget, splits.heldout, splits.test)
 
 
-def ensemble_stage(settings: EnsembleSettings, parents: Folders, folder: Path, team: Team = SINGLE_PROCESS) -> None:
+def ensemble_stage(settings: EnsembleSettings, parents: Folders, folder: Path) -> None:
     """Measure the models of all seeds by their margins; the record has "models" by label and seed, or "rows"."""
     splits, probe = settings.subject.splits(), build_probe(settings.name)
     with measured(settings.threads) as record:
@@ -338,9 +339,9 @@ def measured(threads: int, checkpoint: Checkpoint | None = None) -> Iterator[Rec
     record["warnings"] = sorted({str(w.message) for w in caught if issubclass(w.category, ResiduumWarning)})
 
 
-def printed_progress(what: str, team: Team = SINGLE_PROCESS, every: float = 30.0) -> Progress | None:
+def printed_progress(what: str, every: float = 30.0) -> Progress | None:
     """Return a callback by which the leader prints, at most once in `every` seconds, how much of it is left."""
-    if not team.leads:
+    if not devices.leads():
         return None
     then, before = time.monotonic(), -1
 

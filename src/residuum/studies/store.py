@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -16,10 +16,10 @@ from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
+from residuum.core import devices
 from residuum.core.console import say
 from residuum.core.errors import InputError, warn
 from residuum.core.files import ASIDE, acquired, clear_aside, remove, write_whole
-from residuum.core.parallel import SINGLE_PROCESS, Team
 from residuum.core.registry import add_plugins
 from residuum.data.loaders import all_ids, refuse_changed_files
 from residuum.studies import scratch
@@ -91,39 +91,41 @@ class Store:
         """Tell whether the stage is finished; whether its artefacts are sound is looked at when they are used."""
         return (self.folder(stage) / MANIFEST).is_file()
 
-    def compute(self, stage: Stage, team: Team = SINGLE_PROCESS) -> Path:
+    def compute(self, stage: Stage) -> Path:
         """Run the stage unless it is finished and sound, and return its folder.
 
         The lock is the operating system's and belongs to this key only: a second run waits for the first and finds its
-        artefacts, and a killed run leaves no lock behind. Of a team, the leader looks and writes, the others are told;
-        each saves how far its own share is.
+        artefacts, and a killed run leaves no lock behind. Of several processes, the leader looks and writes,
+        the others follow; each saves how far its own share is.
         """
         add_plugins(stage.settings.plugins)  # a worker process knows only its own
         target = self.folder(stage)
-        if not team.leads:
-            if team.broadcast(FINISHED) == TO_DO:
+        if not devices.leads():
+            if devices.broadcast(FINISHED) == TO_DO:
                 with tempfile.TemporaryDirectory() as folder:  # for this process's share, which nobody needs
-                    self._call(stage, Path(folder), team)
+                    self._call(stage, Path(folder))
             return target
         with _clear_errors(self.root):
             self.prepare()
             with acquired(self.lock(stage.key), f"another run that computes {stage.title}"):
                 if self.has(stage):
                     if not (broken := broken_artefacts(target)):
-                        team.broadcast(FINISHED)
+                        devices.broadcast(FINISHED)
                         return target
                     _report_broken(target, broken)
                     shutil.rmtree(target)
-                team.broadcast(TO_DO)
-                self._run(stage, target, team)
+                devices.broadcast(TO_DO)
+                self._run(stage, target)
         return target
 
-    def _call(self, stage: Stage, folder: Path, team: Team) -> None:
-        if team.size > 1:
-            team.log = lambda share: self._log("shared", stage, f": rank {team.rank} of {team.size} has {share}")
+    def _call(self, stage: Stage, folder: Path) -> None:
+        def report(share: str) -> None:
+            self._log("shared", stage, f": rank {devices.rank()} of {devices.world_size()} has {share}")
+
         parents = {name: self.folder(parent) for name, parent in stage.parents.items()}
         dataset = stage.settings.subject.dataset()
-        STAGES[stage.kind](stage.settings, {SCRATCH: self._scratch(stage), **parents}, folder, team)
+        with devices.shares_reported(report) if devices.world_size() > 1 else nullcontext():
+            STAGES[stage.kind](stage.settings, {SCRATCH: self._scratch(stage), **parents}, folder)
         refuse_changed_files(dataset)
 
     def _scratch(self, stage: Stage) -> Path:
@@ -135,7 +137,7 @@ class Store:
         newest_last = sorted(manifests, key=lambda path: path.stat().st_mtime if path.exists() else 0.0)
         return dict(found for path in newest_last if (found := _seconds_of(path.parent)))
 
-    def _run(self, stage: Stage, target: Path, team: Team) -> None:
+    def _run(self, stage: Stage, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = target.parent / f"{WRITING}{stage.key}-{uuid4().hex}"
         aside.mkdir()  # by the umask, which mkdtemp ignores: others may share the store
@@ -144,7 +146,7 @@ class Store:
         self._log("started", stage)
         try:
             scratch.write_ids(unfinished, all_ids(stage.settings.subject.dataset()))
-            self._call(stage, aside, team)
+            self._call(stage, aside)
             Manifest.describe(aside, stage.content, title=stage.title, name=stage.name).write(aside)
             if target.exists():  # without a manifest: nothing that was finished
                 remove(target.rename(self.root / f"{ASIDE}{uuid4().hex}"))

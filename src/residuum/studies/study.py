@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Protocol, Self
 from torch import nn
 
 from residuum.auditing.probes import probe_kind
+from residuum.core.devices import Compute
 from residuum.core.errors import MethodError
-from residuum.core.parallel import Compute
 from residuum.core.roles import Role
 from residuum.core.samples import Splits
 from residuum.metrics import Relearning

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
 from residuum.core.errors import DivergedError, InputError
-from residuum.core.parallel import SINGLE_PROCESS, Team
 from residuum.core.samples import Samples
 from residuum.core.seeds import child_seed, generator
 from residuum.models import device_of, module_flags, private_copy
 from residuum.training.checkpoint import Checkpoint, Position, resume_training, training_state
 from residuum.training.minibatches import Batch, MiniBatches
+from residuum.training.shared import SharedTraining
 
 Progress = Callable[[int, int], None]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -141,10 +141,14 @@ def fit(
     after_step: Callable[[nn.Module], None] = lambda model: None,
     stop_after_epoch: Callable[[int], bool] | None = None,
     checkpoint: Checkpoint | None = None,
-    team: Team = SINGLE_PROCESS,
     rate: Callable[[int], float] | None = None,
 ) -> int:
     """Train `model` in place and return the number of single-sample forward-backward passes.
+
+    Where processes were launched together (`core.devices`) and the model is on their device, each computes a shard of
+    every batch. Fabric averages the gradients before every step, so the steps are those of one process up to rounding.
+    Batch-norm is the exception: it normalizes by the process's own rows, and its running statistics are the first
+    process's. Chance within a loss differs between the processes.
 
     Args:
         model: The model to train. Parameters with `requires_grad=False` are left alone.
@@ -160,21 +164,18 @@ def fit(
         after_step: Called with the model after each step, for instance to put weights back that must not move.
         stop_after_epoch: Called with each finished epoch, counted from 0; True ends the training.
         checkpoint: Saves the training after epochs and resumes it; for phases with one stream each.
-        team: Processes that compute a shard of every batch each. Gradients are averaged before every step, so that
-            the steps are those of one process up to rounding. Batch-norm is the exception: it normalises by the
-            process's own rows, and its running statistics are averaged after every epoch. Chance within a loss
-            differs between the processes.
         rate: The learning rate of an epoch, counted from 0 (default: the recipe's).
     """
     rate = rate or recipe.rate
     phases_of = phases if callable(phases) else lambda epoch: phases
     sizes = dict.fromkeys(streams, recipe.batch_size) | dict(batch_sizes or {})
-    options: dict[str, Any] = {"augment": recipe.augment, "seed": seed, "device": device_of(model), "team": team}
-    options["drop_last"] = recipe.drop_last
+    shared = SharedTraining(model)
+    options: dict[str, Any] = {"augment": recipe.augment, "seed": seed, "device": device_of(model)}
+    options |= {"drop_last": recipe.drop_last, "rank": shared.rank, "world_size": shared.world_size}
     batches = {name: MiniBatches(name, part, sizes[name], **options) for name, part in streams.items()}
     noise_seed = child_seed(seed, "noise") if noise_seed is None else noise_seed
     noise = generator(noise_seed)
-    loss_noise = noise if team.size == 1 else generator(child_seed(noise_seed, f"rank {team.rank}"))
+    loss_noise = noise if shared.world_size == 1 else generator(child_seed(noise_seed, f"rank {shared.rank}"))
     weights = [p for p in model.parameters() if p.requires_grad]
     optimiser = recipe.optimiser_of(weights)
     steps = sum(batches[phase.main_stream].count for epoch in range(recipe.epochs) for phase in phases_of(epoch))
@@ -198,21 +199,21 @@ def fit(
                     model.train(recipe.bn_mode == "train")
                     for module in frozen:
                         module.eval()
-                    with team.autocast(), _batch_norm_advised():
-                        loss = phase.loss(model, batch, paired, loss_noise)
-                    _step(optimiser, loss, recipe, noise, team, where=f"epoch {epoch + 1}")
+                    with _batch_norm_advised():
+                        loss = shared.loss(partial(phase.loss, model, batch, paired, loss_noise))
+                    _step(optimiser, loss, recipe, noise, shared, where=f"epoch {epoch + 1}")
                     after_step(model)
                     done += 1
                     if progress:
                         progress(done, total)
-            team.average([buffer for buffer in model.buffers() if buffer.is_floating_point()])
-            if checkpoint and team.leads:
+            shared.take_buffers()
+            if checkpoint and shared.rank == 0:
                 position = Position(epoch + 1, done, passes[0])
                 checkpoint.save(partial(training_state, position, model, optimiser, generators))
             if stop_after_epoch and stop_after_epoch(epoch):
                 break
     optimiser.zero_grad(set_to_none=True)
-    return int(team.all_reduce_sum(torch.tensor(passes[0])))
+    return shared.sum(passes[0])
 
 
 @contextmanager
@@ -227,10 +228,11 @@ def _batch_norm_advised() -> Iterator[None]:
         raise InputError(f"batch-norm cannot learn from a batch of one sample, such as the last one; {hint}") from error
 
 
-def _step(optimiser: Optimizer, loss: Tensor, recipe: Recipe, noise: torch.Generator, team: Team, where: str) -> None:
+def _step(
+    optimiser: Optimizer, loss: Tensor, recipe: Recipe, noise: torch.Generator, shared: SharedTraining, where: str
+) -> None:
     optimiser.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
-    value = _mean_loss(loss, optimiser, team)
+    value = shared.backward(loss)
     if not math.isfinite(value):
         raise DivergedError(f"expected a finite loss, got {value} in {where}; lower lr or set clip")
     weights = [p for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
@@ -243,21 +245,6 @@ def _step(optimiser: Optimizer, loss: Tensor, recipe: Recipe, noise: torch.Gener
     with torch.no_grad():
         for p, xi in zip(weights, kicks, strict=False):
             p.add_(xi, alpha=-rate * scale)
-
-
-def _mean_loss(loss: Tensor, optimiser: Optimizer, team: Team) -> float:
-    """Average gradients over the processes and return the mean loss; a loss may call, and attack, the model often."""
-    if team.size == 1:
-        return loss.item()
-    weights = [p for group in optimiser.param_groups for p in group["params"]]
-    known = torch.tensor([float(p.grad is not None) for p in weights], device=loss.device)
-    value = loss.detach().float().clone()
-    for p in weights:
-        p.grad = torch.zeros_like(p) if p.grad is None else p.grad
-    team.average([value, known, *(p.grad for p in weights)])
-    for p, share in zip(weights, known.tolist(), strict=True):
-        p.grad = p.grad if share else None
-    return value.item()
 
 
 @contextmanager

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from residuum.core import devices
 from residuum.core.errors import InputError
-from residuum.core.parallel import Team
 from residuum.core.samples import Samples
 from residuum.core.seeds import child_seed, generator
 
@@ -32,6 +32,7 @@ class MiniBatches:
     Order and crops have generators of their own, fixed by `seed` and the stream's name. Crops are drawn for the whole
     batch, so that a process's shard of it looks as it would in one process. `drop_last` leaves the samples of an
     incomplete last batch, other ones in every pass, out of it; a single batch is never left out.
+    `rank` and `world_size` say which of the processes that share every batch this one is.
     """
 
     def __init__(
@@ -43,26 +44,38 @@ class MiniBatches:
         augment: bool,
         seed: int,
         device: torch.device,
-        team: Team,
+        rank: int = 0,
+        world_size: int = 1,
         drop_last: bool = False,
     ) -> None:
-        self.samples, self.size, self.augment, self.device, self.team = samples, size, augment, device, team
-        if len(samples) > size and size % team.size:
-            raise InputError(f"expected batches that {team.size} processes can share, got batch_size {size}")
+        self.samples, self.size, self.augment, self.device = samples, size, augment, device
+        self.rank, self.world_size = rank, world_size
+        if len(samples) > size and size % world_size:
+            raise InputError(f"expected batches that {world_size} processes can share, got batch_size {size}")
         self.count = max(len(samples) // size, 1) if drop_last and len(samples) else math.ceil(len(samples) / size)
-        mine = sum(len(team.shard(batch)) for batch in torch.split(torch.arange(len(samples)), size)[: self.count])
-        team.log(f"{mine} of {len(samples)} samples of {name} in every pass")
+        if world_size > 1:
+            batches = torch.split(torch.arange(len(samples)), size)[: self.count]
+            share = sum(len(self.shard(batch)) for batch in batches)
+            devices.report_share(f"{share} of {len(samples)} samples of {name} in every pass")
         crops = generator(child_seed(seed, f"{name}/augment"))
         self.generators = {"order": generator(child_seed(seed, name)), "crops": crops}
         self.cycled = self._cycled()
+
+    def shard(self, batch: Tensor) -> Tensor:
+        """Return this process's rows of a batch: rank, rank + world_size, ..., or all of them.
+
+        The mean of a batch is the mean of its shards' means only if these have the same size. So every process computes
+        the whole of a last batch that cannot be divided.
+        """
+        return batch if len(batch) % self.world_size else batch[self.rank :: self.world_size]
 
     def one_pass(self) -> Iterator[Batch]:
         """Yield this process's shard of every batch, in a new order."""
         order = torch.randperm(len(self.samples), generator=self.generators["order"])
         whole = torch.split(order, self.size)[: self.count]
-        for batch, (x, y, indices) in zip(whole, self.samples.batches(map(self.team.shard, whole)), strict=True):
+        for batch, (x, y, indices) in zip(whole, self.samples.batches(map(self.shard, whole)), strict=True):
             if self.augment:
-                x = cropped(x, self.team.shard(draw_crops(len(batch), x, self.generators["crops"])))  # noqa: PLW2901
+                x = cropped(x, self.shard(draw_crops(len(batch), x, self.generators["crops"])))  # noqa: PLW2901
             yield Batch(x.to(self.device), y.to(self.device), indices)
 
     def _cycled(self) -> Iterator[Batch]:

@@ -8,7 +8,6 @@ from torch import nn
 
 from residuum.core import components
 from residuum.core.errors import InputError
-from residuum.core.parallel import SINGLE_PROCESS, Team
 from residuum.core.registry import Registry
 from residuum.core.samples import Splits
 from residuum.models import check_model, private_copy
@@ -66,7 +65,6 @@ def unlearn(
     seed: int,
     origin: Origin | None = None,
     progress: Progress | None = None,
-    team: Team = SINGLE_PROCESS,
 ) -> Unlearning:
     """Return an unlearned copy of `model`, which stays as it is, with what it cost and the method's notes.
 
@@ -79,7 +77,6 @@ def unlearn(
         seed: Seed of batches, noise and fresh weights.
         origin: How the original was trained and from which weights, where a method needs to know.
         progress: Called with steps done and steps to do.
-        team: The processes that share the work.
 
     >>> from residuum import build_model, load_dataset, make_splits
     >>> splits = make_splits(load_dataset("iris"), forget_fraction=0.1, test_size=30)
@@ -92,7 +89,7 @@ def unlearn(
     check_model(model, splits.retain, splits.classes)
     if reason := why_refused(method, splits):
         raise InputError(reason)
-    context = Context(seed, origin or Origin(), progress, team)
+    context = Context(seed, origin or Origin(), progress)
     if method.needs_recipe and context.origin.recipe is None:
         how = f"{method.name} trains as the original was trained, which is not known"
         raise InputError(f"{how}; give its recipe: origin=Origin(recipe=)")

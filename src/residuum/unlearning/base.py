@@ -237,5 +237,4 @@ class GradientMethod(Method):
             frozen=frozen,
             after_step=after_step,
             progress=context.progress,
-            team=context.team,
         )

@@ -9,7 +9,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from residuum.core.errors import warn
-from residuum.core.parallel import SINGLE_PROCESS, Team
 from residuum.core.seeds import child_seed
 from residuum.training import Progress, Recipe
 
@@ -31,15 +30,12 @@ class Origin:
 class Context:
     """What `edit` is given beside model and data, and where it notes what it did: `passes` and `notes`.
 
-    `seed` is the run's seed; batches come from its child "unlearn", injected noise from its child "noise". `team` are
-    the processes that share the work; a method that does not know of it does everything in each of them, with the
-    same result.
+    `seed` is the run's seed; batches come from its child "unlearn", injected noise from its child "noise".
     """
 
     seed: int
     origin: Origin = Origin()
     progress: Progress | None = None
-    team: Team = SINGLE_PROCESS
     passes: int = 0
     notes: dict[str, Any] = field(default_factory=dict)
 

@@ -7,14 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from residuum.core.parallel import SINGLE_PROCESS, Team
 from residuum.core.samples import Samples, Splits
 from residuum.core.seeds import generator
 from residuum.models import forward, head_of
 from residuum.training import NonNegative, Positive, Progress
 from residuum.unlearning.base import Method, component
 from residuum.unlearning.context import Context
-from residuum.unlearning.gradients import Weights, chunks, squared_gradients, summed
+from residuum.unlearning.gradients import Weights, chunks, squared_gradients
 
 TINY, CAP, HEAD_CAP, BOOST = 1e-8, 1e3, 1e2, 10.0
 ROW_VARIANCE = 1e-4  # of the forgotten class in the head, before the boost
@@ -45,7 +44,7 @@ class Fisher(Method):
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Add the noise to the copy."""
-        information = fisher_information(model, splits.retain, self.memory_mib, context.progress, context.team)
+        information = fisher_information(model, splits.retain, self.memory_mib, context.progress)
         context.passes += len(splits.retain) * splits.classes
         forgotten = splits.forget_class if splits.form == "class" else None
         variances = noise_variance(model, information, alpha=self.alpha, forgotten=forgotten)
@@ -65,15 +64,13 @@ class Fisher(Method):
 
 
 def fisher_information(
-    model: nn.Module, samples: Samples, memory_mib: float, progress: Progress | None = None, team: Team = SINGLE_PROCESS
+    model: nn.Module, samples: Samples, memory_mib: float, progress: Progress | None = None
 ) -> Weights:
     """Return F for every trainable parameter: mean_x sum_y p(y|x) (d CE / dw)^2, batch-norm in eval mode."""
     total = {name: torch.zeros_like(p) for name, p in model.named_parameters() if p.requires_grad}
-    shares = F.softmax(forward(model, samples, team=team), 1) / len(samples)
-    pieces = chunks(model, samples, memory_mib)[team.rank :: team.size]
-    mine, done = sum(map(len, pieces)), 0
-    team.log(f"{mine} of {len(samples)} samples")
-    for rows in pieces:
+    shares = F.softmax(forward(model, samples), 1) / len(samples)
+    done = 0
+    for rows in chunks(model, samples, memory_mib):
         x, _ = samples.batch(rows)
         for label in range(shares.shape[1]):
             labels = torch.full((len(rows),), label)
@@ -81,8 +78,8 @@ def fisher_information(
                 total[name] += value
         done += len(rows)
         if progress:
-            progress(done, mine)
-    return summed(total, team)
+            progress(done, len(samples))
+    return total
 
 
 def noise_variance(model: nn.Module, information: Weights, *, alpha: float, forgotten: int | None = None) -> Weights:

@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from residuum.core.parallel import Team
 from residuum.core.samples import Samples
 from residuum.models import device_of, evaluating
 
@@ -133,11 +132,6 @@ def samples_at_once(model: nn.Module, samples: Samples, memory_mib: float, weigh
     weights = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
     one = weight_copies * weights + 4 * activation_bytes(model, samples)
     return max(int(memory_mib * MIB // max(one, 1)), 1)
-
-
-def summed(weights: Weights, team: Team) -> Weights:
-    """Return the sums of what every process of the team found in its share."""
-    return {name: team.all_reduce_sum(value) for name, value in weights.items()}
 
 
 def chunks(model: nn.Module, samples: Samples, memory_mib: float) -> tuple[Tensor, ...]:

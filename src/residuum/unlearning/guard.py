@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 import torch
 from torch import Tensor, nn
 
-from residuum.core.errors import InputError, LostProcessError, MethodError, Stopped, first_line, warn
+from residuum.core.errors import InputError, LostProcessError, MethodError, first_line, warn
 from residuum.core.registry import home_of
 from residuum.core.samples import Samples, Splits
 from residuum.models import build_model, check_model
@@ -40,7 +40,7 @@ def blamed(method: Method) -> Iterator[None]:
     """Turn whatever a method raises, an attempt to end the program included, into an error that names it."""
     try:
         yield
-    except (KeyboardInterrupt, LostProcessError, InputError, Stopped, Warning):
+    except (KeyboardInterrupt, LostProcessError, InputError, Warning):
         raise
     except BaseException as error:  # whatever a stranger's method raises is the finding
         what = "tried to end the program" if isinstance(error, SystemExit) else "failed"

@@ -68,7 +68,7 @@ class ReGUn(GradientMethod):
     def goal(self, model: nn.Module, splits: Splits, context: Context) -> Goal:
         """Return the function from the labels of a forget batch to q, (n, classes)."""
         alike = held_out_alike(splits)
-        answers = (forward(model, alike, team=context.team).double() / self.temperature).softmax(1)
+        answers = (forward(model, alike).double() / self.temperature).softmax(1)
         of_class = {label: answers[rows].mean(0) for label, rows in rows_by_class(alike).items()}
         return lambda y: torch.stack([of_class[label] for label in y.tolist()]).to(y.device)
 

@@ -108,7 +108,7 @@ class RURK(GradientMethod):
         if self.cap != "validation":
             return torch.full((splits.classes,), math.log(splits.classes) if self.cap == "classes" else self.cap)
         alike = held_out_alike(splits)
-        losses = F.cross_entropy(forward(model, alike, team=context.team), alike.y, reduction="none")
+        losses = F.cross_entropy(forward(model, alike), alike.y, reduction="none")
         caps = torch.full((splits.classes,), torch.nan)
         for label, rows in rows_by_class(alike).items():
             caps[label] = losses[rows].mean()

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from residuum.core.parallel import SINGLE_PROCESS, Team
 from residuum.core.samples import Samples, Splits
 from residuum.models import forward
 from residuum.training import Batch, NonNegative, Positive, Recipe, TrainingPhase
@@ -58,7 +57,7 @@ class SCRUB(GradientMethod):
         """Alternate climb and descent on the copy."""
         streams = {"forget": splits.forget} if self.msteps else {}
         streams |= {"retain": splits.retain} if self.alpha else {}
-        phases = self.alternation(teacher_of(model, streams, context.team, copied=self.recipe.augment))
+        phases = self.alternation(teacher_of(model, streams, copied=self.recipe.augment))
         sizes = {} if self.forget_batch_size is None else {"forget": self.forget_batch_size}
         self.soften(model, splits, context)
         self.descend(model, splits, context, phases, rate=self.rate, batch_sizes=sizes)
@@ -86,15 +85,13 @@ def distillation(teacher: Tensor, student: Tensor, temperature: float) -> Tensor
     return F.kl_div(log_s, t, reduction="batchmean") * temperature**2
 
 
-def teacher_of(
-    model: nn.Module, streams: Mapping[str, Samples], team: Team = SINGLE_PROCESS, *, copied: bool = False
-) -> Teacher:
+def teacher_of(model: nn.Module, streams: Mapping[str, Samples], *, copied: bool = False) -> Teacher:
     """Return the logits of `model` as it is now, whatever becomes of it: cached per sample, or from a frozen copy.
 
     Augmented inputs are new in every epoch and need the copy.
     """
     if not copied:
-        cached = {name: forward(model, samples, team=team) for name, samples in streams.items()}
+        cached = {name: forward(model, samples) for name, samples in streams.items()}
         return lambda stream, batch: cached[stream][batch.indices].to(batch.x.device)
     frozen = copy.deepcopy(model).eval().requires_grad_(False)
     return lambda stream, batch: frozen(batch.x)

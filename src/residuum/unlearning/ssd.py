@@ -9,14 +9,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from residuum.core.errors import warn
-from residuum.core.parallel import SINGLE_PROCESS, Team
 from residuum.core.samples import Samples, Splits
 from residuum.core.seeds import child_seed, generator
 from residuum.models import device_of, evaluating
 from residuum.training import NonNegative
 from residuum.unlearning.base import Method, component
 from residuum.unlearning.context import Context
-from residuum.unlearning.gradients import Weights, summed
+from residuum.unlearning.gradients import Weights
 
 
 @component
@@ -70,7 +69,7 @@ class SSD(Method):
         """Return the diagonal importance of every weight on some samples."""
         seed = child_seed(context.batch_seed, "ssd")
         equal = self.batching == "equal"
-        return batch_importance(model, samples, size=size, seed=seed, equal=equal, team=context.team)
+        return batch_importance(model, samples, size=size, seed=seed, equal=equal)
 
 
 def dampening_factor(forget: Tensor, rest: Tensor, *, alpha: float, dampening: float) -> Tensor:
@@ -80,9 +79,7 @@ def dampening_factor(forget: Tensor, rest: Tensor, *, alpha: float, dampening: f
     return torch.where(chosen, ratio.clamp(max=1), torch.ones_like(forget))
 
 
-def batch_importance(
-    model: nn.Module, samples: Samples, *, size: int, seed: int, equal: bool = True, team: Team = SINGLE_PROCESS
-) -> Weights:
+def batch_importance(model: nn.Module, samples: Samples, *, size: int, seed: int, equal: bool = True) -> Weights:
     """Return mean_b (d CE(batch b) / dw)^2 over shuffled batches of at most `size` samples.
 
     They are equal up to one sample, or else full but for the last: a small last batch has the variance of a small
@@ -93,12 +90,11 @@ def batch_importance(
     order = torch.randperm(len(samples), generator=generator(seed))
     batches = order.tensor_split(math.ceil(len(samples) / size)) if equal else torch.split(order, size)
     device = device_of(model)
-    team.log(f"{len(batches[team.rank :: team.size])} of {len(batches)} batches")
     with evaluating(model):
-        for rows in batches[team.rank :: team.size]:
+        for rows in batches:
             x, y = (part.to(device) for part in samples.batch(rows))
             loss = F.cross_entropy(model(x), y)
             gradients = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
             for name, gradient in zip(weights, gradients, strict=True):
                 total[name] += gradient.square() / len(batches)
-    return summed(total, team)
+    return total

@@ -79,14 +79,14 @@ class Teacher(GradientMethod):
         recipe = context.training()
         recipe = dataclasses.replace(recipe, epochs=max(1, round(self.share * recipe.epochs)))
         phases = [TrainingPhase(cross_entropy)]
-        context.passes += fit(teacher, {"retain": splits.retain}, recipe, phases, seed=seed, team=context.team)
+        context.passes += fit(teacher, {"retain": splits.retain}, recipe, phases, seed=seed)
         return teacher.eval().requires_grad_(False)
 
     def compare(self, teacher: nn.Module, original: nn.Module, splits: Splits, context: Context) -> None:
         """Note both errors on the validation set, and warn of a teacher that is much worse."""
         if not len(splits.validation):
             return
-        answers = [forward(model, splits.validation, team=context.team).argmax(1) for model in (teacher, original)]
+        answers = [forward(model, splits.validation).argmax(1) for model in (teacher, original)]
         errors = [labels.ne(splits.validation.y).double().mean().item() for labels in answers]
         context.notes |= {"teacher_validation_error": errors[0], "original_validation_error": errors[1]}
         if errors[0] > errors[1] + MUCH_WORSE:
