@@ -147,7 +147,8 @@ def check_probes(cells: Cells, number: int) -> Iterator[str]:
     settings = next(iter(rows["original"].audits.values())).settings.model_dump(mode="json")
     models = {label: cells.model(label, seed) for label in rows}
     own_seed = child_seed(int(seed), "witness")
-    evidence = Evidence(cells.splits, own_seed, models, audit.search_radii, perturbation_of(settings).bounds)
+    roles = {label: record.methods[label].role for label in rows}
+    evidence = Evidence(cells.splits, own_seed, roles, models, audit.search_radii, perturbation_of(settings).bounds)
     for spec in specs:
         for label, value in build_probe(spec).measure(evidence).items():
             stated, again = rows[label].witnesses[spec].value, value.value

@@ -134,7 +134,7 @@ def audited(
     roles = {original[0]: Role.ORIGINAL, **{label: retrained_role(k) for k, label in enumerate(trained)}}
     roles |= {label: Role.METHOD for label, _ in unlearned}
     with working_folder(out) as folder:
-        results = list(_results(rows, plan, folder, steps))
+        results = list(_results(rows, roles, plan, folder, steps))
         record = assembled_record(
             results,
             scenario=_scenario(request, original[1].model, plan),
@@ -318,7 +318,9 @@ def _left_out(request: Request) -> list[str]:
     return [f"{number} of earlier requests: no retrained model saw them, and this audit does not judge them"]
 
 
-def _results(rows: Mapping[str, Made], plan: AuditPlan, folder: Path, steps: Steps) -> Iterator[Result]:
+def _results(
+    rows: Mapping[str, Made], roles: Mapping[str, Role], plan: AuditPlan, folder: Path, steps: Steps
+) -> Iterator[Result]:
     """Yield what is measured of each row; counts and weights are written below `folder`."""
     models, splits = {label: made.model for label, made in rows.items()}, plan.splits
     audits: dict[str, tuple[AuditResult, list[str]]] = {}
@@ -338,7 +340,7 @@ def _results(rows: Mapping[str, Made], plan: AuditPlan, folder: Path, steps: Ste
             )
         audits[name] = result, sorted({*record["warnings"], *result.warnings})
         steps.done(f"audit under {name} in {record['seconds']:.0f} s")
-    found = probed_models(plan.measures, models, splits, plan.settings, plan.seed)
+    found = probed_models(plan.measures, models, roles, splits, plan.settings, plan.seed)
     for number, (label, made) in enumerate(rows.items()):
         (folder / str(number)).mkdir()
         witnesses = {spec: own[label].record() for spec, own in found.items() if label in own}

@@ -9,6 +9,7 @@ from residuum.auditing.own_measures import OWN_MEASURES
 from residuum.auditing.probes import PROBES, Evidence, Value, probe_kind
 from residuum.core.errors import InputError
 from residuum.core.inputs import space_of
+from residuum.core.roles import Role
 from residuum.core.samples import Splits
 from residuum.core.seeds import child_seed
 from residuum.studies.parsing import build_probe, check_measure
@@ -55,9 +56,14 @@ def audit_settings(
 
 
 def probed_models(
-    specs: Sequence[str], models: Mapping[str, nn.Module], splits: Splits, audit: Mapping[str, Any], seed: int
+    specs: Sequence[str],
+    models: Mapping[str, nn.Module],
+    roles: Mapping[str, Role],
+    splits: Splits,
+    audit: Mapping[str, Any],
+    seed: int,
 ) -> dict[str, dict[str, Value]]:
     """Return what the probes among the measures find in the models, by probe and row; the seed decides it."""
     radii = AuditSettings.model_validate(audit).search_radii
-    evidence = Evidence(splits, child_seed(seed, "witness"), models, radii, space_of(models["original"]).bounds)
+    evidence = Evidence(splits, child_seed(seed, "witness"), roles, models, radii, space_of(models["original"]).bounds)
     return {spec: build_probe(spec).measure(evidence) for spec in specs if probe_kind(spec)}

@@ -194,11 +194,8 @@ class _Estimate:
     def probe(self, settings: ProbeSettings) -> float:
         """Return the time of the gradients and predictions that a probe makes at most."""
         sizes = len(self.splits.forget), len(self.splits.heldout), len(settings.radii)
-        return (
-            len(settings.labels)
-            * build_probe(settings.name).passes(*sizes)
-            * self.per_sample(self.experiment.scenario.train)
-        )
+        passes = build_probe(settings.name).passes(*sizes)
+        return len(settings.roles) * passes * self.per_sample(self.experiment.scenario.train)
 
     def per_sample(self, recipe: Recipe) -> float:
         """Return the time of one sample's forward and backward pass in training."""

@@ -104,11 +104,6 @@ class Experiment(Strict):
         """The role of every row, by its label."""
         return trained_roles(self.scenario.controls) | {row.label: Role.METHOD for row in self.rows}
 
-    @property
-    def innocents(self) -> list[str]:
-        """The labels of the models re-trained without what is forgotten: re-train and the controls."""
-        return [label for label, role in self.roles.items() if role.retrained]
-
     def probes(self, reads: str | None = None) -> list[str]:
         """Return the probes among the measures, all or those that read "models" or "margins"."""
         kinds = {spec: probe_kind(spec) for spec in self.scenario.measures}

@@ -13,6 +13,7 @@ from residuum.auditing.probes import FURTHER
 from residuum.core.errors import InputError, MethodError, plural, unknown_name
 from residuum.core.parallel import Compute
 from residuum.core.registry import added_plugins
+from residuum.core.roles import Role
 from residuum.core.samples import Splits
 from residuum.models import build_model, check_model, init_from
 from residuum.perturbations import Perturbation
@@ -139,7 +140,8 @@ def _plan_seed(experiment: Experiment, shared: Fields, start: Fields, pretrained
         evaluations[label] = Stage(EvaluateSettings(**shared, name=label, relearn=relearn), parents)
     asked = {**shared, "labels": tuple(models), "pretrained": pretrained}
     audits = {spec: _audit_stage(experiment, spec, asked, models) for spec in experiment.scenario.audit.perturbations}
-    probes = {spec: _probe_stage(experiment, spec, shared, models) for spec in experiment.probes("models")}
+    roles = {label: experiment.roles[label] for label in models}
+    probes = {spec: _probe_stage(experiment, spec, shared, models, roles) for spec in experiment.probes("models")}
     return SeedPlan(shared["seed"], models, evaluations, audits, before, probes)
 
 
@@ -172,10 +174,12 @@ def _audit_stage(experiment: Experiment, spec: str, shared: Fields, models: Mapp
     return Stage(AuditStageSettings(**settings), models)
 
 
-def _probe_stage(experiment: Experiment, spec: str, shared: Fields, models: Mapping[str, Stage]) -> Stage:
+def _probe_stage(
+    experiment: Experiment, spec: str, shared: Fields, models: Mapping[str, Stage], roles: Mapping[str, Role]
+) -> Stage:
     """Return the stage of a probe that reads these models, of one seed."""
     audit = experiment.scenario.audit
-    fields = {"labels": tuple(models), "perturbation": audit.perturbations[0], "radii": audit.search_radii}
+    fields = {"roles": roles, "perturbation": audit.perturbations[0], "radii": audit.search_radii}
     return Stage(ProbeSettings(**shared, **fields, name=spec), models)
 
 
@@ -190,9 +194,10 @@ def with_references(experiment: Experiment, plans: Sequence[SeedPlan], shared: F
         number: Stage(TrainSettings(**shared, **start, seed=number, name=FURTHER, recipe=recipe))
         for number in range(scenario.references)
     }
+    further = {FURTHER: Role.CONTROL}
     of_references = {
         spec: {
-            number: _probe_stage(experiment, spec, {**shared, "seed": number}, {FURTHER: stage})
+            number: _probe_stage(experiment, spec, {**shared, "seed": number}, {FURTHER: stage}, further)
             for number, stage in references.items()
         }
         for spec in experiment.probes("models")
@@ -207,7 +212,7 @@ def with_references(experiment: Experiment, plans: Sequence[SeedPlan], shared: F
         name: Stage(MarginsSettings(**shared, seed=stage.settings.seed, name=stage.name), {"model": stage})
         for name, stage in models.items()
     }
-    fields = {**shared, "seed": scenario.seeds[0], "retrained": (*experiment.innocents, FURTHER)}
+    fields = {**shared, "seed": scenario.seeds[0], "roles": experiment.roles | further}
     ensembles = {spec: Stage(EnsembleSettings(**fields, name=spec), margins) for spec in specs}
     return [*plans[:-1], replace(last, margins=margins, ensembles=ensembles)]
 

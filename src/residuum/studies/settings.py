@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt
 from residuum.auditing import Draws
 from residuum.core.errors import InputError
 from residuum.core.parallel import Compute
+from residuum.core.roles import Role
 from residuum.core.samples import Splits
 from residuum.data import Dataset, ids_of_ranks, make_splits
 from residuum.data.loaders import current_dataset, loaded_dataset
@@ -270,22 +271,25 @@ class MarginsSettings(StageSettings):
 
 
 class ProbeSettings(StageSettings):
-    """Measure the models of one seed, by `labels`, with one probe, the stage's name.
+    """Measure the models of one seed with one probe, the stage's name; `roles` has the role of every label.
 
     `perturbation` is the one whose bounds the data have.
     """
 
     kind = "probe"
-    labels: tuple[str, ...]
+    roles: dict[str, Role]
     radii: tuple[float, ...]
     perturbation: str
 
 
 class EnsembleSettings(StageSettings):
-    """Measure all rows and seeds together with a probe that reads margins; the parents are SEED/LABEL."""
+    """Measure all rows and seeds together with a probe that reads margins; the parents are SEED/LABEL.
+
+    `roles` has the role of every label.
+    """
 
     kind = "ensemble"
-    retrained: tuple[str, ...]
+    roles: dict[str, Role]
 
 
 @lru_cache(maxsize=2)

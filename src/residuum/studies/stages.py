@@ -221,9 +221,10 @@ def probe_stage(settings: ProbeSettings, parents: Folders, folder: Path, team: T
     """Measure the models of one seed with one probe; the record has the values by label."""
     splits = settings.splits()
     with measured(settings.threads) as record:
-        models = {label: load_weights(parents[label] / MODEL) for label in settings.labels}
+        models = {label: load_weights(parents[label] / MODEL) for label in settings.roles}
         bounds = build_perturbation(settings.perturbation).bounds
-        evidence = Evidence(splits, child_seed(settings.seed, "witness"), models, settings.radii, bounds)
+        of_probe = child_seed(settings.seed, "witness")
+        evidence = Evidence(splits, of_probe, settings.roles, models, settings.radii, bounds)
         values = build_probe(settings.name).measure(evidence)
         record["values"] = {label: value.record() for label, value in values.items()}
     write_record(folder, record, splits.forget, splits.heldout, splits.test)
@@ -237,8 +238,7 @@ def ensemble_stage(settings: EnsembleSettings, parents: Folders, folder: Path, t
         for name in (name for name in parents if name != SCRATCH):
             seed, _, label = name.partition("/")
             margins[label, seed] = read_arrays(parents[name] / MARGINS, MARGIN_PARTS, "margins")
-        of_probe, retrained = child_seed(settings.seed, "witness"), frozenset(settings.retrained)
-        evidence = Evidence(splits, of_probe, margins=margins, retrained=retrained)
+        evidence = Evidence(splits, child_seed(settings.seed, "witness"), settings.roles, margins=margins)
         if probe.per_seed:
             record["models"] = {}
             for seed, of_seed in evidence.seeds().items():

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from residuum.auditing.predictor import Predictor
-from residuum.auditing.probes.base import REFERENCE, Evidence, Probe, Value, log_odds
+from residuum.auditing.probes.base import Evidence, Probe, Value, log_odds
 from residuum.auditing.probes.search import STEPS, SearchResult, search
 from residuum.auditing.statistics import mean_interval, normal_quantile, sign_test_p, wilson_interval
 from residuum.auditing.stream import rows_for
+from residuum.core.errors import InputError
 from residuum.core.inputs import UNIT, Bounds
 from residuum.core.samples import Samples
 from residuum.perturbations import block_generator
@@ -41,10 +42,13 @@ class WorstCase(Probe):
 
     def measure(self, evidence: Evidence) -> dict[str, Value]:
         """Return the difference with its interval over samples, and all shares by radius."""
-        radii, reference, samples = sorted(evidence.radii), evidence.predictors[REFERENCE], evidence.splits.forget
+        if evidence.reference is None or not evidence.controls:
+            raise InputError("worst_case compares models with a reference and a control; the evidence lacks one")
+        radii, samples = sorted(evidence.radii), evidence.splits.forget
+        reference, control = evidence.predictors[evidence.reference], evidence.controls[0]
         only_model, only_reference = {}, {}
         for label, predictor in evidence.predictors.items():
-            if label != REFERENCE:
+            if label != evidence.reference:
                 only_model[label], only_reference[label] = (
                     worst_case(
                         *pair,
@@ -57,7 +61,6 @@ class WorstCase(Probe):
                     )[0]
                     for pair in ((predictor, reference), (reference, predictor))
                 )
-        control = evidence.controls[0]
         values = {}
         for label, successes in only_model.items():
             mean, low, high = mean_interval((successes.astype(float) - only_reference[label]).mean(1))
