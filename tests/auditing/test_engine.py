@@ -17,7 +17,7 @@ from residuum.auditing.crafting import Crafter
 from residuum.auditing.stream import make_schedule
 from residuum.core.errors import InputError
 from residuum.core.samples import Samples
-from residuum.perturbations import FGSM, PGD, Gaussian, block_generator
+from residuum.perturbations import FGSM, PGD, Gaussian, InputSpace, block_generator
 from residuum.training.checkpoint import Checkpoint
 
 TAUS = (0.0, 0.1, 0.3)
@@ -215,9 +215,9 @@ def test_an_audit_does_not_go_on_from_another_one(networks, reference, samples, 
 
 def test_an_audit_at_a_layer_does_not_go_on_from_one_at_another(networks, reference, samples, tmp_path):
     kept = {"checkpoint": Checkpoint(tmp_path / "audit.pt", every=0), "taus": [0.1], "draws": 2, "seed": 5}
-    audit(networks, reference, samples, Gaussian(at="1"), **kept)
+    audit(networks, reference, samples, "gaussian", space=InputSpace(at="1"), **kept)
     with pytest.raises(InputError, match="expected the checkpoint of the same audit"):
-        audit(networks, reference, samples, Gaussian(at="2"), **kept)
+        audit(networks, reference, samples, "gaussian", space=InputSpace(at="2"), **kept)
 
 
 def test_counts_of_draws_that_another_pilot_asked_for_are_not_gone_on_from(networks, samples):
@@ -418,7 +418,7 @@ def test_bad_requests_are_refused(networks, reference, samples):
 
 
 def test_a_perturbation_object_is_used_at_the_radii_of_the_audit(whole, networks, reference, samples):
-    assert run(networks, reference, samples, Gaussian(tau=9.0), draws=30).counts == whole.counts
+    assert run(networks, reference, samples, Gaussian(), draws=30).counts == whole.counts
 
 
 def test_several_threads_give_the_same_counts(whole, networks, reference, samples):

@@ -23,7 +23,7 @@ from residuum.core.seeds import child_seed
 from residuum.judging import judged_record
 from residuum.metrics import evaluate
 from residuum.models import private_copy, save_weights, wrap_like
-from residuum.perturbations import PERTURBATIONS, Perturbation, Substitution, make_perturbation
+from residuum.perturbations import PERTURBATIONS, Perturbation, make_perturbation
 from residuum.record import ScenarioRecord, refuse_no_file_name
 from residuum.record.folder import KEPT, OWN_RUN, note_written
 from residuum.record.run import Run
@@ -50,7 +50,7 @@ class AuditPlan:
     """On which samples and how all models are audited; `settings` are those of the record."""
 
     splits: Splits
-    perturbations: Mapping[str, Perturbation]
+    perturbations: Mapping[str, tuple[Perturbation, InputSpace]]
     measures: Sequence[str]
     settings: Mapping[str, Any]
     innocents: bool
@@ -93,12 +93,12 @@ def planned(
         raise InputError(
             "expected held-out samples for an audit, which tell memory from knowledge of the class; give held_out="
         )
-    chosen = chosen_perturbations(perturbations, model, splits)
-    radii = {name: _radii(name, each, taus) for name, each in chosen.items()}
+    chosen = chosen_perturbations(perturbations, space_of(model))
+    radii = {name: _radii(name, space, taus) for name, (_, space) in chosen.items()}
     first = splits.forget.subset(range(min(64, len(splits.forget))))
-    for perturbation in chosen.values():
-        if perturbation.at is None:
-            perturbation.check(first.batch(torch.arange(len(first)))[0], first.ids)
+    for perturbation, space in chosen.values():
+        if space.at is None:
+            perturbation.check(first.batch(torch.arange(len(first)))[0], space, first.ids)
     specs = chosen_measures(measures, model, innocents)
     settings = audit_settings(specs, model, radii, draws)
     return AuditPlan(splits, chosen, specs, settings, innocents, seed, accept_reference)
@@ -152,35 +152,25 @@ def audited(
     return Run(out, record.scenario.name, record)
 
 
-def chosen_perturbations(given: Any, model: nn.Module, splits: Splits) -> dict[str, Perturbation]:  # noqa: ANN401
-    """Return the perturbations by the names that the record gives them, with the bounds of the model's inputs."""
-    space = space_of(model)
+def chosen_perturbations(given: Any, space: InputSpace) -> dict[str, tuple[Perturbation, InputSpace]]:  # noqa: ANN401
+    """Return the perturbations by the names that the record gives them, each with the space that it acts in."""
     listed = given if isinstance(given, list | tuple) else ["gaussian" if given is None else given]
-    found: dict[str, Perturbation] = {}
-    for each in listed:
-        chosen = build_perturbation(PERTURBATIONS.named(each)) if isinstance(each, str) else make_perturbation(each)
-        if isinstance(each, str) and not isinstance(chosen, Substitution):
-            chosen = _at_home(chosen, space, splits)
-        found[each if isinstance(each, str) else str(chosen.settings()["name"])] = chosen
-    if len(found) < len(listed):
+    placed: dict[str, tuple[Perturbation, InputSpace]] = {}
+    for asked in listed:
+        if isinstance(asked, str):
+            placed[asked] = build_perturbation(PERTURBATIONS.named(asked), space)
+        else:
+            perturbation = make_perturbation(asked)
+            placed[str(perturbation.settings()["name"])] = perturbation, perturbation.space_for(space)
+    if len(placed) < len(listed):
         raise InputError("expected perturbations of different names, got one twice; audit them in two runs")
-    return found
+    return placed
 
 
-def _at_home(perturbation: Perturbation, space: InputSpace, splits: Splits) -> Perturbation:
-    """Return the perturbation as the model's inputs want it: within bounds, in their units, or at the embedding."""
-    if perturbation.at is not None:
-        return perturbation
-    if space.at is not None:
-        return replace(perturbation, at=space.at, unit="std")
-    scale = space.scale_of(splits.forget.shape)
-    return replace(perturbation, bounds=space.bounds, scale=None if scale is None else scale.tolist())
-
-
-def _radii(name: str, perturbation: Perturbation, taus: Any) -> list[float]:  # noqa: ANN401 (radii, or by name)
+def _radii(name: str, space: InputSpace, taus: Any) -> list[float]:  # noqa: ANN401 (radii, or by name)
     given = taus.get(name) if isinstance(taus, Mapping) else taus
     if given is None:
-        given = PIXEL_RADII if perturbation.bounds == (0.0, 1.0) else UNIT_RADII
+        given = PIXEL_RADII if space.at is None and space.bounds == (0.0, 1.0) else UNIT_RADII
     return [float(tau) for tau in given]
 
 
@@ -286,8 +276,9 @@ def _work(
             draws=plan.settings["draws"],
             heldout=plan.splits.heldout,
             original=rows["original"],
+            space=space,
         )
-        for name, perturbation in plan.perturbations.items()
+        for name, (perturbation, space) in plan.perturbations.items()
     ]
     seconds["audit"] = sum(cost.seconds for cost in costs)
     return WorkLeft(seconds, sum(cost.passes for cost in costs), at_most=False)
@@ -324,7 +315,7 @@ def _results(
     """Yield what is measured of each row; counts and weights are written below `folder`."""
     models, splits = {label: made.model for label, made in rows.items()}, plan.splits
     audits: dict[str, tuple[AuditResult, list[str]]] = {}
-    for name, perturbation in plan.perturbations.items():
+    for name, (perturbation, space) in plan.perturbations.items():
         with measured(torch.get_num_threads()) as record:
             result = audit(
                 models,
@@ -337,6 +328,7 @@ def _results(
                 heldout=splits.heldout,
                 original=models["original"],
                 seen={"the retain set": set(splits.retain.ids)},
+                space=space,
             )
         audits[name] = result, sorted({*record["warnings"], *result.warnings})
         steps.done(f"audit under {name} in {record['seconds']:.0f} s")

@@ -65,5 +65,5 @@ def probed_models(
 ) -> dict[str, dict[str, Value]]:
     """Return what the probes among the measures find in the models, by probe and row; the seed decides it."""
     radii = AuditSettings.model_validate(audit).search_radii
-    evidence = Evidence(splits, child_seed(seed, "witness"), roles, models, radii, space_of(models["original"]).bounds)
+    evidence = Evidence(splits, child_seed(seed, "witness"), roles, models, radii, space_of(models["original"]))
     return {spec: build_probe(spec).measure(evidence) for spec in specs if probe_kind(spec)}

@@ -264,7 +264,7 @@ class _Estimate:
         return self.costs[settings.name]
 
     def probed_audit(self, settings: AuditStageSettings) -> Cost:
-        perturbation, chosen = build_perturbation(settings.name), self.experiment.scenario.audit
+        (perturbation, space), chosen = build_perturbation(settings.name), self.experiment.scenario.audit
         model, reference, original = self.models
         each = perturbation.crafted and chosen.crafted_on == "unlearned"
         one = estimate_cost(
@@ -277,6 +277,7 @@ class _Estimate:
             crafted_on=chosen.crafted_on,
             heldout=self.splits.heldout,
             original=original if each else None,  # else it is one of the rows
+            space=space,
         )
         rows = len(settings.labels)
         times = rows if each else rows / 2  # the probe's two models against all rows

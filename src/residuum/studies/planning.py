@@ -11,6 +11,7 @@ from torch import nn
 
 from residuum.auditing.probes import FURTHER
 from residuum.core.errors import InputError, MethodError, plural, unknown_name
+from residuum.core.inputs import InputSpace
 from residuum.core.parallel import Compute
 from residuum.core.registry import added_plugins
 from residuum.core.roles import Role
@@ -75,7 +76,7 @@ def plan(experiment: Experiment) -> list[SeedPlan]:
         model = init_from(model, experiment.init_from)
     check_model(model, splits.retain, splits.classes)
     for spec in scenario.audit.perturbations:
-        _check_perturbation(build_perturbation(spec), model, splits)
+        _check_perturbation(*build_perturbation(spec), model, splits)
     for row in experiment.rows:
         with row_named(row.label):
             if reason := why_refused(row.build(), splits):
@@ -89,15 +90,15 @@ def plan(experiment: Experiment) -> list[SeedPlan]:
     return with_references(experiment, plans, {**shared, "requests": scenario.requests}, start)
 
 
-def _check_perturbation(perturbation: Perturbation, model: nn.Module, splits: Splits) -> None:
+def _check_perturbation(perturbation: Perturbation, space: InputSpace, model: nn.Module, splits: Splits) -> None:
     """Refuse a layer that the network does not have, and inputs that the perturbation cannot move."""
-    if perturbation.at is not None:
+    if space.at is not None:
         layers = [name for name, _ in model.named_modules() if name]
-        if perturbation.at not in layers:
-            raise unknown_name(f"layer for {perturbation.name}:at=", perturbation.at, layers)
+        if space.at not in layers:
+            raise unknown_name(f"layer for {perturbation.name}:at=", space.at, layers)
     else:
         few = splits.forget.subset(range(min(16, len(splits.forget))))
-        perturbation.check(few.batch(torch.arange(len(few)))[0], few.ids)
+        perturbation.check(few.batch(torch.arange(len(few)))[0], space, few.ids)
 
 
 class RowError(MethodError):

@@ -129,7 +129,7 @@ def audit_stage(settings: AuditStageSettings, parents: Folders, folder: Path, te
     """
     splits, taus = settings.splits(), settings.audit.radii(settings.name)
     models = {label: load_weights(parents[label] / MODEL).to(team.device) for label in settings.labels}
-    perturbation, seed = build_perturbation(settings.name), child_seed(settings.seed, "audit")
+    (perturbation, space), seed = build_perturbation(settings.name), child_seed(settings.seed, "audit")
     checkpoint = _checkpoint(parents, f"audit-rank-{team.rank}-of-{team.size}")
     with measured(settings.threads, checkpoint) as record:
         result = audit(
@@ -151,6 +151,7 @@ def audit_stage(settings: AuditStageSettings, parents: Folders, folder: Path, te
                 **(settings.pretrained.seen() if settings.pretrained else {}),
             },
             team=team,
+            space=space,
         )
         if not team.leads:
             return
@@ -158,8 +159,10 @@ def audit_stage(settings: AuditStageSettings, parents: Folders, folder: Path, te
         if EARLIER in parents:
             earlier, audits = _earlier_audit(parents[EARLIER], settings.labels)
             result = earlier.followed_by(result)
-        if len(splits.forget.shape) == 3 and max(taus) > 0:
-            pictures = make_gallery(models, models["retrain"], splits.forget, perturbation, result.counts, seed=seed)
+        if len(splits.forget.shape) == 3 and max(taus) > 0 and space.at is None:
+            pictures = make_gallery(
+                models, models["retrain"], splits.forget, perturbation, result.counts, seed=seed, space=space
+            )
             pictures.save(folder / GALLERY)
     for kind, by_label in (("counts", result.counts), ("heldout", result.heldout)):
         (folder / kind).mkdir()
@@ -194,10 +197,11 @@ def score_stage(settings: ScoreSettings, parents: Folders, folder: Path, team: T
     unaffected = of_unaffected_classes(splits.validation, splits.train, splits.forget)
     shown = {"forgotten": splits.forget} | ({"unaffected": unaffected} if settings.level and len(unaffected) else {})
     options: Record = settings.model_dump(include={"taus", "draws"}) | {"seed": child_seed(settings.seed, "score")}
+    perturbation, options["space"] = build_perturbation(settings.perturbation)
     with measured(settings.threads) as record:
         record["validation_accuracy"] = accuracy(model, splits.validation)
         for name, samples in shown.items():
-            alone = audit({"": model}, model, samples, build_perturbation(settings.perturbation), team=team, **options)
+            alone = audit({"": model}, model, samples, perturbation, team=team, **options)
             record[name] = (alone.counts[""].method_right / alone.counts[""].draws).mean(0).tolist()
     write_record(folder, record, splits.forget, splits.validation)
 
@@ -222,9 +226,9 @@ def probe_stage(settings: ProbeSettings, parents: Folders, folder: Path, team: T
     splits = settings.splits()
     with measured(settings.threads) as record:
         models = {label: load_weights(parents[label] / MODEL) for label in settings.roles}
-        bounds = build_perturbation(settings.perturbation).bounds
+        _, space = build_perturbation(settings.perturbation)
         of_probe = child_seed(settings.seed, "witness")
-        evidence = Evidence(splits, of_probe, settings.roles, models, settings.radii, bounds)
+        evidence = Evidence(splits, of_probe, settings.roles, models, settings.radii, space)
         values = build_probe(settings.name).measure(evidence)
         record["values"] = {label: value.record() for label, value in values.items()}
     write_record(folder, record, splits.forget, splits.heldout, splits.test)

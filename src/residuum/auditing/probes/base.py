@@ -16,10 +16,9 @@ from residuum.auditing.engine import probe_batch
 from residuum.auditing.heldout import choose_heldout
 from residuum.auditing.predictor import Predictor
 from residuum.auditing.statistics import Classes, Floats, Ranking, rank
-from residuum.core.inputs import UNIT
+from residuum.core.inputs import PIXELS, InputSpace
 from residuum.core.roles import Role
 from residuum.core.samples import Samples, Splits
-from residuum.perturbations import Bounds, UniformLinf
 
 FURTHER = "reference"  # the label of retrained models that are no rows of the run
 Model = tuple[str, str]  # label and seed
@@ -59,7 +58,7 @@ class Evidence:
     """What a probe may look at; nothing is computed before a probe asks for it.
 
     `roles` has the role of every label; further retrained models, which are no rows of the run, are controls. Probes
-    that read models get `models` of one seed by label, the radii above 0 and the bounds of the data. Probes that read
+    that read models get `models` of one seed by label, the radii above 0 and the space of the inputs. Probes that read
     margins get `margins` of all models of a run; `of_seed` is then the seed whose rows are measured, None for all seeds
     together. `seed` is that of the probe's own random numbers.
     """
@@ -69,7 +68,7 @@ class Evidence:
     roles: Mapping[str, Role]
     models: Mapping[str, nn.Module] = field(default_factory=dict)
     radii: Sequence[float] = ()
-    bounds: Bounds = UNIT
+    space: InputSpace = PIXELS
     margins: Mapping[Model, Margins] = field(default_factory=dict)
     of_seed: str | None = None
 
@@ -96,8 +95,7 @@ class Evidence:
     @cached_property
     def predictors(self) -> dict[str, Predictor]:
         """All models, ready to predict."""
-        widest = UniformLinf(max(self.radii), bounds=self.bounds)
-        probe = probe_batch(self.splits.forget, widest, self.seed)
+        probe = probe_batch(self.splits.forget, self.space, max(self.radii), self.seed)
         return {label: Predictor(model, probe) for label, model in self.models.items()}
 
     @cached_property

@@ -39,11 +39,11 @@ class RecoveryRadius(Probe):
         rankings, pushes = {}, {}
         for row, predictor in evidence.predictors.items():
             rho_forget, rho_heldout = (
-                recovery_radii(predictor, part, tau_max=reach, signed=self.signed, bounds=evidence.bounds).rho
+                recovery_radii(predictor, part, tau_max=reach, signed=self.signed, space=evidence.space).rho
                 for part in (evidence.forget, evidence.heldout)
             )
             rankings[row] = rank(-rho_forget, -rho_heldout, evidence.classes)
-            pushes[row] = recovery_radii(predictor, pushed, tau_max=reach, labels=labels, bounds=evidence.bounds).rho
+            pushes[row] = recovery_radii(predictor, pushed, tau_max=reach, labels=labels, space=evidence.space).rho
         values = {}
         for row, ranking in rankings.items():
             p: float | None = None
@@ -80,7 +80,7 @@ class Depth(Probe):
         reach = self.tau_max or DEFAULT_REACH * max(evidence.radii)
         depths = {
             row: [
-                -recovery_radii(predictor, part, tau_max=reach, signed=True, bounds=evidence.bounds).rho.clip(
+                -recovery_radii(predictor, part, tau_max=reach, signed=True, space=evidence.space).rho.clip(
                     -reach, reach
                 )
                 for part in (evidence.splits.forget, evidence.heldout)
