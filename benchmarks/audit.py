@@ -36,6 +36,7 @@ from residuum.auditing.measures import pooled_ratio
 from residuum.auditing.predictor import SAFETY, Predictor, deviation
 from residuum.auditing.stream import make_schedule
 from residuum.core.errors import ResiduumWarning
+from residuum.core.inputs import PIXELS
 from residuum.core.samples import Samples
 from residuum.models import build_model
 from residuum.perturbations import BLOCK, FGSM, PGD, Gaussian, Perturbation, Randomness, block_generator, stack
@@ -89,7 +90,7 @@ class Straightforward:
     """The literature's protocol on a slice."""
 
     def __init__(self, models: list[nn.Module], samples: Samples, attack: Perturbation, draws: int) -> None:
-        probe = probe_batch(samples, max(TAUS), SEED)
+        probe = probe_batch(samples, PIXELS, max(TAUS), SEED)
         *self.methods, self.reference = [plain_predictor(model, probe) for model in models]
         self.samples, self.attack = samples, attack
         self.randomness = [drawn(attack, samples, draw) for draw in range(draws)]
@@ -103,9 +104,9 @@ class Straightforward:
         x, y = self.samples.x, self.samples.y
         right = np.zeros((2, len(x), len(TAUS)), int)
         for t, tau in enumerate(TAUS):
-            attack = self.attack.with_radius(tau)
             for randomness in self.randomness:
-                moved = attack.apply(predictor.fast, x, y, attack.aim(predictor.fast, x, y, randomness))
+                aimed = self.attack.aim(predictor.fast, x, y, randomness)
+                moved = self.attack.apply(predictor.fast, x, y, aimed, PIXELS, tau)
                 for side, who in enumerate((predictor, self.reference)):
                     right[side, :, t] += (who(moved) == y).numpy()
         return right
@@ -119,7 +120,7 @@ class Engine:
         self.prepared: PreparedModels
         self.prepare_seconds, self.prepared = timed(
             lambda: prepare_models(
-                named, models[-1], samples, attack, radius=max(TAUS), crafted_on="unlearned", seed=SEED
+                named, models[-1], samples, attack, PIXELS, radius=max(TAUS), crafted_on="unlearned", seed=SEED
             )
         )
         self.names = {name: id(model) for name, model in named.items()}
@@ -127,7 +128,7 @@ class Engine:
             part: make_schedule(samples, attack, taus, (0, draws), seed=SEED, classes=self.prepared.classes)
             for part, taus in (("still", TAUS[:1]), ("moving", TAUS[1:]))
         }
-        self.enumerated = self.works["moving"].listed is not None
+        self.enumerated = self.works["moving"].enumerated is not None
 
     def __call__(self, part: str) -> dict[str, Counts]:
         """Return the counts of radius 0 ("still") or of the others ("moving")."""

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +30,15 @@ def surface() -> str:
     from residuum.data import DATASETS
     from residuum.models import MODELS
     from residuum.perturbations import PERTURBATIONS
+    from residuum.studies.parsing import perturbation_defaults
     from residuum.unlearning import METHODS
 
-    def fields(kind: type) -> str:
-        return " ".join(sorted(field.name for field in dataclasses.fields(kind)))
-
+    perturbations = {name: sorted(perturbation_defaults(PERTURBATIONS[name])) for name in sorted(PERTURBATIONS.ours)}
     parts = {
         "public names": residuum.__all__,
         "commands": _commands(typer.main.get_command(make_app()), "residuum"),
         "methods": [f"{name}: {' '.join(sorted(METHODS[name]().settings))}" for name in sorted(METHODS.ours)],
-        "perturbations": [f"{name}: {fields(PERTURBATIONS[name])}" for name in sorted(PERTURBATIONS.ours)],
+        "perturbations": [f"{name}: {' '.join(settings)}" for name, settings in perturbations.items()],
         "probes": sorted(PROBES),
         "networks": sorted(MODELS.ours),
         "data sets": sorted(DATASETS.ours),

@@ -14,7 +14,7 @@ import residuum.auditing.crafting as crafting
 from residuum.auditing import Draws, audit
 from residuum.auditing.predictor import Predictor
 from residuum.core.errors import InputError
-from residuum.perturbations import FGSM, PGD, Randomness, UserPerturbation, block_generator
+from residuum.perturbations import FGSM, PGD, InputSpace, Randomness, UserPerturbation, block_generator
 from residuum.perturbations.gradient import wrong_label
 
 TAUS = (0.0, 0.05, 0.2)
@@ -47,8 +47,9 @@ def straightforward(model, reference, samples, attack, attacked, draws):
         for t, tau in enumerate(TAUS):
             for row in rows if tau else rows[:1]:
                 both = type(row)(*(None if part is None else torch.cat([part, part]) for part in row))
-                at = attack.with_radius(tau)
-                moved = at.apply(attacked, x, y, at.aim(attacked, x, y, both))[:1].double() if tau else x[:1].double()
+                aimed = attack.aim(attacked, x, y, both)
+                near = attack.apply(attacked, x, y, aimed, InputSpace(), tau) if tau else x
+                moved = near[:1].double()
                 m, a = (module(moved).argmax(1) == y[:1] for module in exact)
                 found[:, i, t] += [1, int(m), int(a)]
     return found
@@ -196,8 +197,8 @@ def test_a_users_own_perturbation(networks, reference, samples, own):
 
 
 def test_what_a_user_returns_is_seeded_by_row():
-    own, x = UserPerturbation(0.1, function=brighter), torch.full((3, 1, 2, 2), 0.5)
-    near = own(nn.Identity(), x, torch.zeros(3), torch.Generator().manual_seed(0))
+    own, x = UserPerturbation(function=brighter), torch.full((3, 1, 2, 2), 0.5)
+    near = own(nn.Identity(), x, torch.zeros(3), torch.Generator().manual_seed(0), 0.1)
     assert not torch.equal(near[0], near[1])
 
 
@@ -207,12 +208,13 @@ def test_what_a_user_returns_is_checked_and_not_changed():
 
     tokens = torch.tensor([[17.0, 4.0, 256.0]])
     call = (nn.Identity(), tokens, torch.zeros(1), torch.Generator().manual_seed(0))
-    assert UserPerturbation(1.0, function=swapped, bounds=None)(*call).tolist() == [[900.0] * 3]
-    assert UserPerturbation(0.0, function=swapped, bounds=(0, 1000))(*call).tolist() == tokens.tolist()
+    swap = UserPerturbation(function=swapped)
+    assert swap(*call, 1.0, InputSpace(None)).tolist() == [[900.0] * 3]
+    assert swap(*call, 0.0, InputSpace((0, 1000))).tolist() == tokens.tolist()
     with pytest.raises(InputError, match=r"swapped: expected it to return inputs within \[0, 500\], got 900; clamp"):
-        UserPerturbation(1.0, function=swapped, bounds=(0, 500))(*call)
+        swap(*call, 1.0, InputSpace((0, 500)))
     with pytest.raises(InputError, match=r"user: expected inputs within \[0, 1\], got 17; .*bounds=None"):
-        UserPerturbation(1.0, function=swapped)(*call)
+        swap(*call, 1.0)
 
 
 def test_wrong_perturbations_are_refused(networks, reference, samples):
@@ -260,7 +262,7 @@ def test_each_model_is_attacked_by_its_own_gradient(networks, reference, samples
     [("free", 3, [8]), ("free", 70, [64, 8]), ("fixed", 70, [64, 64]), ("alone", 2, [2, 2])],
 )
 def test_batches_are_filled_to_safe_sizes(networks, samples, invariance, rows, sizes):
-    crafter = crafting.Crafter(Predictor(networks["m"], samples.x), PGD(), samples.x, invariance=invariance)
+    crafter = crafting.Crafter(Predictor(networks["m"], samples.x), PGD(), InputSpace(), samples.x, invariance)
     chosen = torch.arange(rows) % 9
     parts = crafter.split(samples.x[chosen], samples.y[chosen], Randomness(uniform=torch.arange(rows)))
     assert [len(part[0]) for part, _ in parts] == [len(part[2].uniform) for part, _ in parts] == sizes

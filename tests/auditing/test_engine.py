@@ -16,8 +16,10 @@ from residuum.auditing.count_state import CountState
 from residuum.auditing.crafting import Crafter
 from residuum.auditing.stream import make_schedule
 from residuum.core.errors import InputError
+from residuum.core.inputs import space_of
 from residuum.core.samples import Samples
-from residuum.perturbations import FGSM, PGD, Gaussian, block_generator
+from residuum.models import wrap
+from residuum.perturbations import FGSM, PGD, Gaussian, InputSpace, block_generator
 from residuum.training.checkpoint import Checkpoint
 
 TAUS = (0.0, 0.1, 0.3)
@@ -215,9 +217,35 @@ def test_an_audit_does_not_go_on_from_another_one(networks, reference, samples, 
 
 def test_an_audit_at_a_layer_does_not_go_on_from_one_at_another(networks, reference, samples, tmp_path):
     kept = {"checkpoint": Checkpoint(tmp_path / "audit.pt", every=0), "taus": [0.1], "draws": 2, "seed": 5}
-    audit(networks, reference, samples, Gaussian(at="1"), **kept)
+    audit(networks, reference, samples, "gaussian", space=InputSpace(at="1"), **kept)
     with pytest.raises(InputError, match="expected the checkpoint of the same audit"):
-        audit(networks, reference, samples, Gaussian(at="2"), **kept)
+        audit(networks, reference, samples, "gaussian", space=InputSpace(at="2"), **kept)
+
+
+@pytest.mark.parametrize("attack", ["gaussian", FGSM(), PGD(steps=3)], ids=str)
+def test_an_audit_at_a_layer_leaves_the_input_alone(networks, reference, samples, attack, monkeypatch):
+    apply, steps = Crafter.apply, []
+
+    def watched(crafter, radius, x, *given):
+        moved = apply(crafter, radius, x, *given)
+        steps.append((moved - x).abs().split([samples.x[0].numel(), x.shape[1] - samples.x[0].numel()], dim=1))
+        return moved
+
+    monkeypatch.setattr(Crafter, "apply", watched)
+    run(networks, reference, samples, attack, draws=2, space=InputSpace(at="1"))
+    assert steps
+    assert all(not bool(of_input.any()) and bool(of_layer.any()) for of_input, of_layer in steps)
+
+
+def test_the_space_of_a_wrapped_reference_is_the_default():
+    table = Samples(torch.randn(6, 4) * 9, torch.arange(6) % 2, tuple("abcdef"))
+    wrapped = wrap(nn.Linear(4, 2), bounds=None, scale=[1.0, 2.0, 3.0, 4.0], categorical=[2])
+    asked = {"taus": [0, 0.5], "draws": 30, "seed": 1}
+    found = audit({"m": wrapped}, wrapped, table, "gaussian", **asked)
+    assert (found.settings["bounds"], found.settings["scale"]) == (None, [1.0, 2.0, 0.0, 4.0])
+    assert found.counts == audit({"m": wrapped}, wrapped, table, "gaussian", **asked, space=space_of(wrapped)).counts
+    with pytest.raises(InputError, match=r"expected inputs within \[0, 1\]"):
+        audit({"m": wrapped}, wrapped, table, "gaussian", **asked, space=InputSpace())
 
 
 def test_counts_of_draws_that_another_pilot_asked_for_are_not_gone_on_from(networks, samples):
@@ -418,7 +446,7 @@ def test_bad_requests_are_refused(networks, reference, samples):
 
 
 def test_a_perturbation_object_is_used_at_the_radii_of_the_audit(whole, networks, reference, samples):
-    assert run(networks, reference, samples, Gaussian(tau=9.0), draws=30).counts == whole.counts
+    assert run(networks, reference, samples, Gaussian(), draws=30).counts == whole.counts
 
 
 def test_several_threads_give_the_same_counts(whole, networks, reference, samples):

@@ -77,7 +77,7 @@ def test_threads_that_ask_one_model_do_not_see_each_others_shifts(net, points):
 def test_only_the_shift_may_be_moved(net, points):
     shifted = ShiftedAt(net, "0", points)
     x = flat(points, torch.zeros(300, 5))
-    moved = space_of(shifted).moved(x, torch.ones_like(x))
+    moved = space_of(shifted).move(x, torch.ones_like(x))
     assert torch.equal(moved[:, :3], points.x)
     assert bool((moved[:, 3:] == 1).all())
 
@@ -85,7 +85,7 @@ def test_only_the_shift_may_be_moved(net, points):
 def test_token_ids_cannot_be_moved():
     model = wrap(nn.Sequential(nn.Embedding(9, 3), nn.Flatten(), nn.Linear(12, 2)), tokens=True)
     with pytest.raises(InputError, match="token ids cannot be moved by noise"):
-        space_of(model).moved(torch.zeros(1, 4), torch.ones(1, 4))
+        space_of(model).move(torch.zeros(1, 4), torch.ones(1, 4))
 
 
 @pytest.mark.parametrize(("layer", "words"), [("7", "unknown layer '7'"), ("", "unknown layer")])

@@ -10,7 +10,7 @@ from residuum.core.errors import InputError
 from residuum.core.samples import Samples
 from residuum.core.seeds import generator
 from residuum.data import Dataset
-from residuum.perturbations import FGSM, PERTURBATIONS, PGD, Gaussian, Substitution
+from residuum.perturbations import FGSM, PERTURBATIONS, PGD, Gaussian, InputSpace, Substitution
 from residuum.studies.parsing import build_perturbation
 from residuum.unlearning import RURK
 
@@ -30,11 +30,11 @@ def standardised():
     return make_splits(data, forget_fraction=0.3, test_size=10)
 
 
-def called(perturbation, x):
+def called(perturbation, x, tau, bounds=(0, 1)):
     model = nn.Linear(x.shape[1], 3)
     with torch.no_grad():
         model.weight.copy_(torch.linspace(-1, 1, model.weight.numel()).view_as(model.weight))
-    return perturbation(model, x, torch.zeros(len(x), dtype=torch.long), generator(3))
+    return perturbation(model, x, torch.zeros(len(x), dtype=torch.long), generator(3), tau, InputSpace(bounds))
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -43,20 +43,20 @@ def test_inputs_outside_are_refused_and_never_moved_inside(kind):
     with pytest.raises(
         InputError, match=rf"{kind.name}: expected inputs within \[0, 1\], got -0.7; give .*bounds=None"
     ):
-        called(kind(1e-9), x)
-    assert torch.allclose(called(kind(1e-9, bounds=None), x), x, atol=1e-6)
-    assert torch.allclose(called(kind(1e-9, bounds=(-1, 0.5)), x), x, atol=1e-6)
+        called(kind(), x, 1e-9)
+    assert torch.allclose(called(kind(), x, 1e-9, None), x, atol=1e-6)
+    assert torch.allclose(called(kind(), x, 1e-9, (-1, 0.5)), x, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ALL)
 def test_perturbed_inputs_stay_within_the_bounds_of_each_feature(kind):
     low, high = np.array([-2.0, 0.0, 10.0]), np.array([-1.0, 1.0, 300.0])
     x = torch.tensor([[-1.0, 0.0, 12.0], [-2.0, 1.0, 299.0]])
-    moved = called(kind(5.0, bounds=(low, high)), x)
+    moved = called(kind(), x, 5.0, (low, high))
     low, high = torch.tensor(low), torch.tensor(high)
     assert bool(((moved >= low) & (moved <= high)).all())
     assert not torch.equal(moved, x)
-    free = called(kind(5.0, bounds=None), x)
+    free = called(kind(), x, 5.0, None)
     assert bool(((free < low) | (free > high)).any())
     if kind is not PGD:  # its later steps depend on where the earlier ones were clamped
         assert torch.allclose(moved, torch.minimum(torch.maximum(free.double(), low), high).float())
@@ -64,28 +64,33 @@ def test_perturbed_inputs_stay_within_the_bounds_of_each_feature(kind):
 
 def test_the_unit_interval_is_what_was_clamped_to_before():
     x = torch.rand(20, 4, generator=generator(1))
-    for perturbation in (Gaussian(0.4), FGSM(0.4), PGD(0.4, "random")):
-        free = type(perturbation)(**{**vars(perturbation), "bounds": None})
+    for perturbation in (Gaussian(), FGSM(), PGD(target="random")):
         if not isinstance(perturbation, PGD):
-            assert torch.equal(called(perturbation, x), called(free, x).clamp(0, 1))
-        assert 1 in called(perturbation, x)
+            assert torch.equal(called(perturbation, x, 0.4), called(perturbation, x, 0.4, None).clamp(0, 1))
+        assert 1 in called(perturbation, x, 0.4)
 
 
 @pytest.mark.parametrize("bounds", [(1, 0), (0,), 3, "ab", (0, float("nan")), ([0, 0], [1, 0])])
 def test_bounds_that_are_none_are_refused(bounds):
+    with pytest.raises(InputError, match=r"expected bounds \(low, high\) with low < high, or None, got"):
+        InputSpace(bounds)
+
+
+@pytest.mark.parametrize("text", ["1,0", "0,", "3", "ab"])
+def test_bounds_of_a_text_that_are_none_are_refused(text):
     with pytest.raises(InputError, match=r"gaussian: expected bounds \(low, high\) with low < high, or None, got"):
-        Gaussian(bounds=bounds)
+        build_perturbation(f"gaussian:bounds={text}")
 
 
 def test_bounds_of_another_shape_are_refused():
     with pytest.raises(InputError, match=r"bounds for inputs of shape \(2,\), got shapes \(3,\) and \(3,\)"):
-        called(Gaussian(bounds=([0, 0, 0], [1, 1, 1])), torch.rand(1, 2))
+        called(Gaussian(), torch.rand(1, 2), 0.1, ([0, 0, 0], [1, 1, 1]))
 
 
 def test_bounds_are_recorded_and_can_be_asked_for():
-    assert Gaussian(bounds=([0, -1], 2)).settings() == {"name": "gaussian", "bounds": ((0.0, -1.0), 2.0)}
-    assert build_perturbation("pgd:steps=3:bounds=none") == PGD(steps=3, bounds=None)
-    assert hash(Gaussian(bounds=(np.zeros(2), np.ones(2)))) == hash(Gaussian(bounds=((0, 0), (1, 1))))
+    assert InputSpace(([0, -1], 2)).settings() == {"bounds": ((0.0, -1.0), 2.0)}
+    assert build_perturbation("pgd:steps=3:bounds=none") == (PGD(steps=3), InputSpace(None))
+    assert hash(InputSpace((np.zeros(2), np.ones(2)))) == hash(InputSpace(((0, 0), (1, 1))))
 
 
 def test_an_audit_refuses_samples_outside_by_their_id_before_it_counts(standardised):
@@ -106,8 +111,9 @@ def test_standardised_features_are_audited_as_they_are(standardised):
         model.weight.copy_(torch.tensor([[-1.0] * 5, [1.0] * 5]))
         model.bias.zero_()
     taus = [0.0, 1e-9]
-    for own in (Gaussian(bounds=None), FGSM(target="true", bounds=None), PGD(target="true", bounds=None)):
-        counts = audit({"m": model}, model, forget, own, taus=taus, draws=30, seed=1).counts["m"]
+    for own in (Gaussian(), FGSM(target="true"), PGD(target="true")):
+        asked = {"taus": taus, "draws": 30, "seed": 1, "space": InputSpace(None)}
+        counts = audit({"m": model}, model, forget, own, **asked).counts["m"]
         shares = (counts.method_right / counts.draws).mean(0)
         assert shares == pytest.approx([accuracy(model, forget)] * 2)  # clamped, 1e-9 would already cost points
     clamped = Samples(forget.x.clamp(0, 1), forget.y, forget.ids)

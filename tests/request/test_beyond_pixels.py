@@ -9,7 +9,7 @@ from residuum import Recipe, Request, wrap
 from residuum.auditing import Counts
 from residuum.core.errors import InputError
 from residuum.core.seeds import child_seed
-from residuum.perturbations import Gaussian, Substitution, block_generator
+from residuum.perturbations import Substitution, block_generator
 from residuum.training import train
 from residuum.unlearning import METHODS, make_method, unlearn
 
@@ -171,15 +171,15 @@ def test_an_audit_on_features_counts_what_an_independent_loop_counts(features, t
 def test_texts_are_audited_by_substitution_and_by_attacks_at_a_layer(text, tmp_path):
     request, model = text
     words = Substitution(vocabulary=WORDS, keep=(0,), mask=1)
-    chosen = [words, "fgsm:target=true", Gaussian(at="encoder")]
-    radii = {"substitution": [0, 0.2, 0.4], "fgsm:target=true": [0, 0.1], "gaussian": [0, 0.5]}
+    chosen = [words, "fgsm:target=true", "gaussian:at=encoder"]
+    radii = {"substitution": [0, 0.2, 0.4], "fgsm:target=true": [0, 0.1], "gaussian:at=encoder": [0, 0.5]}
     run = request.audit(model, model, controls=2, perturbations=chosen, taus=radii, draws=20, out=tmp_path)
     assert run.perturbations == list(radii)
     audits = run.rows["original"].per_seed["1"].audits
     right = {name: audit.right_shares()[1] for name, audit in audits.items()}
     assert right["substitution"][-1] < right["substitution"][0]
     assert right["fgsm:target=true"][1] >= right["fgsm:target=true"][0]  # it looks for recognition
-    assert audits["gaussian"].settings.at == "encoder"
+    assert audits["gaussian:at=encoder"].settings.at == "encoder"
 
 
 def test_noise_on_token_ids_themselves_is_refused(text):

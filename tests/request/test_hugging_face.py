@@ -7,7 +7,7 @@ import torch
 from residuum import Recipe, Request, wrap
 from residuum.auditing import Counts
 from residuum.core.seeds import child_seed
-from residuum.perturbations import Gaussian, block_generator
+from residuum.perturbations import block_generator
 from residuum.unlearning import METHODS, GradientMethod
 
 transformers = pytest.importorskip("transformers")
@@ -47,7 +47,7 @@ def audited(tmp_path_factory):
         request.unlearn(model, name, seed=1)
         for name in ("gd:epochs=1", "soft_reset:epochs=2", "rurk", "salun:epochs=1")
     ]
-    noise = Gaussian(at="bert.embeddings", unit="std")
+    noise = "gaussian:at=bert.embeddings:unit=std"
     out = tmp_path_factory.mktemp("bert")
     return request, model, request.audit(model, done, controls=2, perturbations=noise, draws=25, taus=[0, 0.4], out=out)
 
@@ -73,7 +73,7 @@ def test_every_method_unlearns_it(audited, name):
 
 def test_counts_are_those_of_a_plain_loop_over_the_layers(audited):
     request, model, run = audited
-    counts = Counts.load(run.folder / "counts" / "1" / "original" / "gaussian.npz")
+    counts = Counts.load(run.folder / "counts" / "1" / "original" / f"{run.perturbations[0]}.npz")
     exact = bert().double().eval()
     exact.load_state_dict(model.state_dict())
     forget = request.splits.forget

@@ -18,6 +18,7 @@ from residuum.auditing import Counts
 from residuum.auditing.probes import Evidence, RecoveryRadius
 from residuum.cli import run_command
 from residuum.core.errors import ResiduumWarning
+from residuum.core.roles import trained_roles
 from residuum.core.seeds import child_seed
 from residuum.metrics import accuracy
 from residuum.pack import pack
@@ -456,7 +457,7 @@ def test_the_recovery_radius_stands_beside_stand_ins_and_equals_the_witness_itse
     request = case.request(retrain=None)
     run = request.audit(case.model, case.net, controls=2, surrogates=True, out=tmp_path, **QUICK)
     models = {"original": case.model, "retrain": her_model(tmp_path / "models" / "1" / "retrain.safetensors")}
-    evidence = Evidence(request.splits, child_seed(1, "witness"), models, (0.02, 0.04, 0.06))
+    evidence = Evidence(request.splits, child_seed(1, "witness"), trained_roles(0), models, (0.02, 0.04, 0.06))
     for label, alone in RecoveryRadius().measure(evidence).items():
         assert run.rows[label].per_seed["1"].witnesses["recovery"].value == alone.value, label
     said = run.rows["original"].witnesses["recovery"]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from residuum.core.errors import InputError
-from residuum.perturbations import FGSM, PGD
+from residuum.perturbations import FGSM, PGD, InputSpace
 from residuum.studies import SCENARIOS, Experiment, load_scenario
 from residuum.studies.experiment import parse_row
 from residuum.studies.parsing import build_perturbation, field_type, override, read_as
@@ -137,7 +137,7 @@ def test_perturbations_take_settings_and_the_radii_of_their_name():
     audit = Experiment.create("digits", overrides=changes).scenario.audit
     assert audit.radii("fgsm:target=random") == audit.taus["fgsm"]
     assert audit.radii("pgd:steps=3") == [0, 0.5]
-    assert build_perturbation("pgd:steps=3").steps == 3
+    assert build_perturbation("pgd:steps=3")[0].steps == 3
 
 
 @pytest.mark.parametrize("target", ["untargeted", "true", "random"])
@@ -146,8 +146,8 @@ def test_every_target_of_an_attack_can_be_asked_for(target):
     assert Experiment.create("digits", overrides={"audit.perturbations": [spec]}).scenario.audit.perturbations == (
         spec,
     )
-    assert build_perturbation(spec) == FGSM(target=target)
-    assert build_perturbation("pgd:random_start=false") == PGD(random_start=False)
+    assert build_perturbation(spec) == (FGSM(target=target), InputSpace())
+    assert build_perturbation("pgd:random_start=false")[0] == PGD(random_start=False)
 
 
 def test_a_field_that_holds_text_keeps_text_whatever_it_looks_like():

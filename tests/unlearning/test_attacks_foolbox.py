@@ -33,7 +33,7 @@ def second_opinion(attack, model, x, criterion, tau) -> torch.Tensor:
 def test_fgsm_untargeted(tau, case):
     model, x, y = case
     other = second_opinion(foolbox.attacks.FGSM(), model, x, foolbox.criteria.Misclassification(y), tau)
-    ours = FGSM(tau=tau)(model, x, y, generator(0))
+    ours = FGSM()(model, x, y, generator(0), tau)
     assert (ours - other).abs().max() < 1e-6
     assert (ours - x).abs().max() > 0.5 * tau
 
@@ -47,7 +47,7 @@ def test_pgd_untargeted_and_towards_a_label(steps, tau, case):
         ("untargeted", foolbox.criteria.Misclassification(y)),
         ("true", foolbox.criteria.TargetedMisclassification(y)),
     ):
-        ours = PGD(tau=tau, steps=steps, random_start=False, target=target)(model, x, y, generator(0))
+        ours = PGD(steps=steps, random_start=False, target=target)(model, x, y, generator(0), tau)
         assert (ours - second_opinion(attack, model, x, criterion, tau)).abs().max() < 1e-6
 
 
@@ -55,7 +55,7 @@ def test_pgd_untargeted_and_towards_a_label(steps, tau, case):
 @pytest.mark.parametrize("aim", ["min_loss", "random_wrong_label"])
 def test_rurk_stays_in_ball_and_range_and_moves_the_loss_its_way(attack, aim, case):
     model, x, y = case
-    moved = RURK(attack=attack, aim=aim, tau=0.07, attack_steps=4).perturbation()(model, x, y, generator(0))
+    moved = RURK(attack=attack, aim=aim, tau=0.07, attack_steps=4).perturbed(model, x, y, generator(0))
     assert (moved - x).abs().max() <= 0.07 + 1e-12
     assert 0 <= moved.min() <= moved.max() <= 1
     before, after = F.cross_entropy(model(x), y), F.cross_entropy(model(moved), y)

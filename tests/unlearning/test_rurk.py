@@ -51,10 +51,10 @@ def test_at_radius_zero_in_eval_mode_both_weights_add_up(attack, original, split
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"attack": "gaussian"}, Gaussian(0.1)),
-        ({"attack": "fgsm"}, FGSM(tau=0.1, target="true")),
-        ({"attack": "pgd", "attack_steps": 3, "attack_rate": 0.02}, PGD(tau=0.1, target="true", alpha=0.02, steps=3)),
-        ({"attack": "fgsm", "aim": "random_wrong_label"}, FGSM(tau=0.1, target="untargeted")),
+        ({"attack": "gaussian"}, Gaussian()),
+        ({"attack": "fgsm"}, FGSM(target="true")),
+        ({"attack": "pgd", "attack_steps": 3, "attack_rate": 0.02}, PGD(target="true", alpha=0.02, steps=3)),
+        ({"attack": "fgsm", "aim": "random_wrong_label"}, FGSM(target="untargeted")),
     ],
 )
 def test_the_perturbation_is_the_one_asked_for(settings, expected):
@@ -64,11 +64,11 @@ def test_the_perturbation_is_the_one_asked_for(settings, expected):
 @pytest.mark.parametrize("attack", ["fgsm", "pgd"])
 def test_min_loss_lowers_the_loss_of_the_label_and_is_subtracted(attack, original, splits):
     method, batch = RURK(attack=attack, tau=0.1, v=2), whole(splits.forget)
-    moved = method.perturbation()(original, batch.x, batch.y, generator(1))
+    moved = method.perturbation()(original, batch.x, batch.y, generator(1), method.tau)
     model = copy.deepcopy(original).eval()
     assert F.cross_entropy(model(moved), batch.y) < F.cross_entropy(model(batch.x), batch.y)
     twice = batch.x.repeat(2, 1, 1, 1), batch.y.repeat(2)
-    expected = -F.cross_entropy(model(method.perturbation()(model, *twice, generator(1))), twice[1])
+    expected = -F.cross_entropy(model(method.perturbation()(model, *twice, generator(1), method.tau)), twice[1])
     assert torch.equal(method.vulnerable_loss(model, batch, generator(1)), expected)
 
 
@@ -77,7 +77,7 @@ def test_random_wrong_label_raises_the_wrong_loss_and_is_added(original, splits)
     model = copy.deepcopy(original).eval()
     noise = generator(1)
     wrong = wrong_labels(model, batch.x, batch.y, noise)
-    moved = FGSM(tau=0.1)(model, batch.x, wrong, noise)
+    moved = FGSM()(model, batch.x, wrong, noise, 0.1)
     expected = F.cross_entropy(model(moved), wrong)
     assert expected > F.cross_entropy(model(batch.x), wrong)
     assert torch.equal(method.vulnerable_loss(model, batch, generator(1)), expected)
@@ -104,7 +104,7 @@ def test_flags_of_every_module_survive_the_attack_and_no_gradient_is_left(attack
     model.bn2.eval()
     flags = [module.training for module in model.modules()]
     statistics = [b.clone() for b in model.buffers()]
-    RURK(attack=attack, attack_steps=2).perturbation()(model, splits.forget.x, splits.forget.y, generator(0))
+    RURK(attack=attack, attack_steps=2).perturbation()(model, splits.forget.x, splits.forget.y, generator(0), 0.03)
     assert [module.training for module in model.modules()] == flags
     assert all(torch.equal(a, b) for a, b in zip(statistics, model.buffers(), strict=True))
     assert all(p.grad is None for p in model.parameters())
@@ -123,7 +123,7 @@ def test_it_forgets_what_was_perturbed_and_keeps_the_retain_set(attack, original
     right = []
     for lambda_a in (0.0, 0.06):
         after = unlearn(original, splits, RURK(attack=attack, lambda_a=lambda_a, **settings), seed=1).model
-        moved = Gaussian(0.1)(after, splits.forget.x, splits.forget.y, generator(9))
+        moved = Gaussian()(after, splits.forget.x, splits.forget.y, generator(9), 0.1)
         right.append(after.eval()(moved).argmax(1).eq(splits.forget.y).double().mean().item())
         assert forward(after, splits.retain).argmax(1).eq(splits.retain.y).double().mean() > 0.85
     assert right[1] < right[0]

@@ -87,7 +87,7 @@ def test_a_bound_keeps_the_forget_loss_where_the_published_form_runs_away(origin
 def test_untargeted_raises_the_loss_of_the_label_and_is_subtracted(original, splits):
     method, batch = RURK(attack="fgsm", aim="untargeted", tau=0.1), whole(splits.forget)
     model = copy.deepcopy(original).eval()
-    moved = FGSM(tau=0.1)(model, batch.x, batch.y, generator(1))
+    moved = FGSM()(model, batch.x, batch.y, generator(1), 0.1)
     expected = F.cross_entropy(model(moved), batch.y)
     assert expected > F.cross_entropy(model(batch.x), batch.y)
     assert torch.equal(method.vulnerable_loss(model, batch, generator(1)), -expected)

@@ -26,9 +26,10 @@ from residuum.auditing.sanity import (
     result_warnings,
     samples_seen,
 )
-from residuum.auditing.stream import Schedule, checked_radii, make_schedule, rows_for
+from residuum.auditing.stream import Schedule, Span, checked_radii, make_schedule, rows_for
 from residuum.core import devices
 from residuum.core.errors import InputError
+from residuum.core.inputs import InputSpace, space_of
 from residuum.core.samples import Samples
 from residuum.core.seeds import child_seed
 from residuum.models.shifting import ShiftedAt, with_shift
@@ -93,6 +94,7 @@ def audit(
     batch_size: int | None = None,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
+    space: InputSpace | None = None,
 ) -> AuditResult:
     """Count how often each model and the reference recognize perturbed samples.
 
@@ -104,8 +106,7 @@ def audit(
         models: Models to audit, by the names that the result gives them.
         reference: A model that never saw the samples, usually retrained without them.
         samples: The forget set.
-        perturbation: Name in `PERTURBATIONS`, an object of it, or your own function. Samples outside its bounds, (0, 1)
-            unless it says otherwise, are refused. One with a layer (`at`) moves that layer's output in every model.
+        perturbation: Name in `PERTURBATIONS`, an object of it, or your own function.
         taus: Radii. At radius 0 one draw is made.
         draws: Draws of each sample at each radius (the literature's protocol is 100), or `Draws` to ask for a
             half-width of r or to continue an earlier audit. Attacks with few outcomes are enumerated instead.
@@ -124,6 +125,8 @@ def audit(
         progress: Called with predictions made and predictions to make.
         checkpoint: A file that says how far the audit is (see `training.checkpoint`): the same call goes on from
             there. Each of several processes needs its own.
+        space: Where inputs live (default: as the reference was wrapped, else pixels in [0, 1]). Samples outside its
+            bounds are refused. A space with a layer (`at`) has that layer's output moved in every model.
 
     >>> import torch
     >>> _ = torch.manual_seed(0)
@@ -142,6 +145,7 @@ def audit(
         confidence=confidence,
         crafted_on=crafted_on,
         original=original,
+        space=space,
     )
     return auditor.count(
         samples, draws, heldout=heldout, seen=seen, batch_size=batch_size, progress=progress, checkpoint=checkpoint
@@ -151,8 +155,8 @@ def audit(
 class Auditor:
     """Models that are prepared once, with the first samples, and can then be shown any number of sets.
 
-    The arguments are those of `audit`. `moving` is the perturbation of what the models take: at a layer, every model
-    takes its input followed by a shift of the layer's output, and the shift is perturbed.
+    The arguments are those of `audit`. At a layer, every model takes its input followed by a shift of the layer's
+    output, and the shift is perturbed.
     """
 
     def __init__(
@@ -166,13 +170,17 @@ class Auditor:
         confidence: float = 0.95,
         crafted_on: CraftedOn = "unlearned",
         original: nn.Module | None = None,
+        space: InputSpace | None = None,
     ) -> None:
         self.perturbation, self.radii = make_perturbation(perturbation), checked_radii(taus)
+        for radius in self.radii:
+            self.perturbation.check_radius(radius)
+        self.space = self.perturbation.space_for(space or space_of(reference))
         if len(models) == 0:
             raise InputError("expected at least one model to audit, got none")
         self.models, self.reference, self.original, self.crafted_on = dict(models), reference, original, crafted_on
-        self.moving, self.seed, self.confidence = self.perturbation, seed, confidence
-        self.shift = 0  # numbers of the layer's output
+        self.seed, self.confidence = seed, confidence
+        self.layer: ShiftedAt | None = None  # the reference with a shift
         self.prepared: PreparedModels | None = None
 
     def prepare(self, samples: Samples, invariance: BatchInvariance | None = None) -> PreparedModels:
@@ -186,7 +194,8 @@ class Auditor:
                 self.models,
                 self.reference,
                 shown,
-                self.moving,
+                self.perturbation,
+                self.layer.input_space if self.layer else self.space,
                 radius=max(self.radii),
                 crafted_on=self.crafted_on,
                 seed=self.seed,
@@ -197,24 +206,36 @@ class Auditor:
 
     def inputs(self, samples: Samples) -> Samples:
         """Return the samples as the models take them: at a layer, each is followed by a shift of 0."""
-        if self.perturbation.at is not None and self.moving is self.perturbation:
-            self._place_at_layer(self.perturbation.at, samples)
-        return samples if self.moving is self.perturbation else with_shift(samples, self.shift)
+        if self.space.at is not None and self.layer is None:
+            self.layer = self._place_at_layer(self.space.at, samples)
+        return samples if self.layer is None else with_shift(samples, self.layer.size)
 
-    def _place_at_layer(self, layer: str, samples: Samples) -> None:
+    def schedule(self, shown: Samples, span: Span, classes: int, rows: int = 0) -> Schedule:
+        """Return what the models are shown: these draws of inputs as they take them; 0 `rows`: by input size."""
+        return make_schedule(
+            shown,
+            self.perturbation,
+            self.radii,
+            span,
+            seed=self.seed,
+            classes=classes,
+            rows=rows,
+            untouched=prod(self.layer.shape) if self.layer else 0,
+        )
+
+    def _place_at_layer(self, layer: str, samples: Samples) -> ShiftedAt:
         shifted: dict[int, ShiftedAt] = {}
 
         def at_layer(model: nn.Module) -> ShiftedAt:
             if id(model) not in shifted:
-                shifted[id(model)] = ShiftedAt(model, layer, samples, self.perturbation.unit)
+                shifted[id(model)] = ShiftedAt(model, layer, samples, self.space.unit)
             return shifted[id(model)]
 
-        self.shift = at_layer(self.reference).size
-        self.reference = at_layer(self.reference)
+        self.reference = reference = at_layer(self.reference)
         self.models = {name: at_layer(model) for name, model in self.models.items()}
         self.original = None if self.original is None else at_layer(self.original)
         self.crafted_on = at_layer(self.crafted_on) if isinstance(self.crafted_on, nn.Module) else self.crafted_on
-        self.moving = replace(self.perturbation, at=None, unit="raw", still=prod(samples.shape))
+        return reference
 
     def count(
         self,
@@ -236,8 +257,9 @@ class Auditor:
         if batch_size is not None and batch_size < 1:
             raise InputError(f"expected batch_size >= 1, got {batch_size}")
         shown = self.inputs(samples)
-        for rows in torch.split(torch.arange(len(shown)), rows_for(shown.shape)):
-            self.moving.check(shown.batch(rows)[0], [shown.ids[row] for row in rows])
+        if self.layer is None:
+            for rows in torch.split(torch.arange(len(shown)), rows_for(shown.shape)):
+                self.perturbation.check(shown.batch(rows)[0], self.space, [shown.ids[row] for row in rows])
         prepared = self.prepare(samples)
         check_labels(samples, prepared)
         beside = None if heldout is None else self.inputs(choose_heldout(heldout, samples))
@@ -245,19 +267,20 @@ class Auditor:
         warned = issue_warnings(
             [
                 *model_warnings({**self.models, "the reference": self.reference}, prepared),
-                *attack_warnings(self.models, prepared, self.moving, source),
+                *attack_warnings(self.models, prepared, self.perturbation, source),
                 *id_warnings(samples, seen or {}),
                 *(id_warnings(beside, seen or {}, "held-out") if beside else ()),
             ]
         )
         rank, world_size = devices.rank(), devices.world_size()
         devices.report_share(f"{len(range(rank, len(samples), world_size))} of {len(samples)} samples")
+        perturbed_by = self.space.settings(samples.shape) | self.perturbation.settings()
         span = (budget.first, budget.first + (budget.number or pilot_draws(len(samples))))
         saved = None
         if checkpoint is not None:
             others = (self.reference, self.original, self.crafted_on)
             networks = [*self.models.values(), *(model for model in others if isinstance(model, nn.Module))]
-            facts: list[object] = [list(self.models), self.moving.settings(), self.radii, span]
+            facts: list[object] = [list(self.models), perturbed_by, self.radii, span]
             facts += [budget.half_width, budget.maximum, self.seed, source, batch_size, rank, world_size]
             saved = SavedCounts(identity(facts, networks, [shown, *([] if beside is None else [beside])]), checkpoint)
         names = {name: id(model) for name, model in self.models.items()}
@@ -265,8 +288,7 @@ class Auditor:
 
         def schedule_of(part: Samples) -> Schedule:
             share = part if world_size == 1 else part.subset(range(rank, len(part), world_size))
-            rows, classes = batch_size or 0, prepared.classes
-            return make_schedule(share, self.moving, self.radii, span, seed=self.seed, classes=classes, rows=rows)
+            return self.schedule(share, span, prepared.classes, batch_size or 0)
 
         schedule, further = schedule_of(shown), [] if beside is None else [(beside, schedule_of(beside))]
         exact = schedule.enumerated is not None
@@ -286,8 +308,8 @@ class Auditor:
             counts = {name: table + more[name] for name, table in pilot.items()}
         if budget.first == 0:  # a continuation is judged together with its beginning
             warned += issue_warnings(result_warnings(counts, self.confidence, exact))
-        settings = self.moving.settings() | {
-            "crafted_on": source if self.moving.crafted else None,
+        settings = perturbed_by | {
+            "crafted_on": source if self.perturbation.crafted else None,
             "draws": budget.number,
             "half_width": budget.half_width,
             "max_draws": budget.maximum if budget.half_width else None,
@@ -299,7 +321,6 @@ class Auditor:
             "noise_check": noise_check(self.seed),
             **({} if beside is None or heldout is None else chosen_from(heldout, beside)),
             **({"seen": number} if (number := samples_seen(samples, seen or {})) else {}),
-            **({} if self.moving is self.perturbation else {"still": 0} | self.perturbation.settings()),
         }
         return AuditResult(counts, settings, warned, exact, *of_heldout)
 

@@ -11,7 +11,8 @@ from residuum.auditing.auditor import Auditor
 from residuum.auditing.budget import Draws, as_many
 from residuum.auditing.engine import CraftedOn, PreparedModels, clean_passes, passes, predict_batch, workers
 from residuum.auditing.heldout import choose_heldout
-from residuum.auditing.stream import DrawBatch, Schedule, make_schedule
+from residuum.auditing.stream import DrawBatch, Schedule
+from residuum.core.inputs import InputSpace
 from residuum.core.samples import Samples
 from residuum.perturbations import Perturbation, block_generator
 
@@ -49,6 +50,7 @@ def estimate_cost(
     crafted_on: CraftedOn = "unlearned",
     heldout: Samples | None = None,
     original: nn.Module | None = None,
+    space: InputSpace | None = None,
 ) -> Cost:
     """Return the cost of `audit` with these arguments: a batch is perturbed and shown, and its time scaled.
 
@@ -56,12 +58,13 @@ def estimate_cost(
     the number of passes.
     """
     budget = draws if isinstance(draws, Draws) else Draws(draws)
-    auditor = Auditor(models, reference, perturbation, taus=taus, seed=SEED, crafted_on=crafted_on, original=original)
+    auditor = Auditor(
+        models, reference, perturbation, taus=taus, seed=SEED, crafted_on=crafted_on, original=original, space=space
+    )
     few = samples.subset(range(min(2, len(samples))))  # they are shown in float64 to prepare the models: slow
     prepared = auditor.prepare(few, invariance="free")
     shown = auditor.inputs(samples)
-    span = (0, budget.most)
-    schedule = make_schedule(shown, auditor.moving, auditor.radii, span, seed=SEED, classes=prepared.classes)
+    schedule = auditor.schedule(shown, (0, budget.most), prepared.classes)
     works = [schedule]
     if heldout is not None:
         beside = replace(schedule, samples=auditor.inputs(choose_heldout(heldout, samples)))
@@ -98,5 +101,5 @@ def first_rows(rows: int, schedule: Schedule, *, clean: bool = False) -> DrawBat
     """Return a batch of so many rows as they are, or at all radii above 0, which share what an attack aims at."""
     columns = tuple(t for t, tau in enumerate(schedule.taus) if (tau == 0) == clean)
     positions = torch.arange(rows) % len(schedule.samples)
-    randomness = schedule.perturbation.draw(block_generator(schedule.seed, "cost", 0), rows, schedule.samples.shape)
+    randomness = schedule.draw(block_generator(schedule.seed, "cost", 0), rows)
     return DrawBatch(columns, positions, *schedule.samples.batch(positions), randomness, clean=clean)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from residuum.auditing.predictor import Predictor
+from residuum.core.inputs import InputSpace
 from residuum.perturbations import Perturbation, Randomness, stack
 from residuum.perturbations.gradient import loss_gradient
 
@@ -25,10 +26,15 @@ class Crafter:
     """Applies a perturbation to one model's private copy; `invariance` is the trial's result for this architecture."""
 
     def __init__(
-        self, predictor: Predictor, perturbation: Perturbation, probe: Tensor, invariance: BatchInvariance | None = None
+        self,
+        predictor: Predictor,
+        perturbation: Perturbation,
+        space: InputSpace,
+        probe: Tensor,
+        invariance: BatchInvariance | None = None,
     ) -> None:
         self.model, self.device, self.lock = predictor.fast, predictor.device, predictor.lock
-        self.perturbation = perturbation
+        self.perturbation, self.space = perturbation, space
         if perturbation.rowwise or not perturbation.crafted:
             invariance = "free"
         self.invariance: BatchInvariance = invariance or batch_invariance(self.model, probe.to(self.device))
@@ -41,13 +47,16 @@ class Crafter:
             parts = [(self.perturbation.aim(self.model, *part), size) for part, size in self.split(x, y, randomness)]
         return stack([aimed.rows(slice(0, size)).to("cpu") for aimed, size in parts])
 
-    def apply(self, tau: float, x: Tensor, y: Tensor, aimed: Randomness) -> Tensor:
+    def apply(self, radius: float, x: Tensor, y: Tensor, aimed: Randomness) -> Tensor:
         """Return the inputs moved at one radius."""
-        at = self.perturbation.with_radius(tau)
         if not self.perturbation.crafted:
-            return at.apply(self.model, x, y, aimed)
+            return self.perturbation.apply(self.model, x, y, aimed, self.space, radius)
         with self.lock:
-            return torch.cat([at.apply(self.model, *part)[:size].cpu() for part, size in self.split(x, y, aimed)])
+            parts = [
+                self.perturbation.apply(self.model, *part, self.space, radius)[:size].cpu()
+                for part, size in self.split(x, y, aimed)
+            ]
+        return torch.cat(parts)
 
     def split(self, x: Tensor, y: Tensor, randomness: Randomness) -> list[tuple[Part, int]]:
         """Return the batch in parts that may be computed together where the model is, each with its wanted rows."""

@@ -16,6 +16,7 @@ from residuum.auditing.counts import Counts
 from residuum.auditing.crafting import BatchInvariance, Crafter
 from residuum.auditing.predictor import Predictor
 from residuum.auditing.stream import DrawBatch, Schedule, clean_batches, draw_batches
+from residuum.core.inputs import InputSpace
 from residuum.core.samples import Samples
 from residuum.perturbations import FGSM, PGD, Perturbation, block_generator
 
@@ -62,6 +63,7 @@ def prepare_models(
     reference: nn.Module,
     samples: Samples,
     perturbation: Perturbation,
+    space: InputSpace,
     *,
     radius: float,
     crafted_on: CraftedOn,
@@ -73,7 +75,7 @@ def prepare_models(
 
     A given `invariance` is believed of every model; else it is tried.
     """
-    probe = probe_batch(samples, perturbation.with_radius(radius), seed)
+    probe = probe_batch(samples, space, radius, seed)
     source = crafted_on if isinstance(crafted_on, nn.Module) else reference
     distinct = {id(model): model for model in (reference, *models.values(), original) if model is not None}
     predictors = {key: Predictor(model, probe) for key, model in distinct.items()}
@@ -85,18 +87,17 @@ def prepare_models(
     for key, _ in plans:
         attacked = predictors.get(key) or Predictor(source, probe)
         architecture = str(attacked.fast)
-        crafters[key] = Crafter(attacked, perturbation, probe, invariance or invariances.get(architecture))
+        crafters[key] = Crafter(attacked, perturbation, space, probe, invariance or invariances.get(architecture))
         invariances[architecture] = crafters[key].invariance
     return PreparedModels(predictors, crafters, plans, id(reference), probe, None if original is None else id(original))
 
 
-def probe_batch(samples: Samples, perturbation: Perturbation, seed: int) -> Tensor:
-    """Return up to 16 samples (the first by id) as they are and with noise of the perturbation's radius."""
+def probe_batch(samples: Samples, space: InputSpace, radius: float, seed: int) -> Tensor:
+    """Return up to 16 samples (the first by id) as they are and with noise of this radius; tokens twice as they are."""
     first = sorted(range(len(samples)), key=samples.ids.__getitem__)[:PROBE]
     x, _ = samples.batch(torch.tensor(first))
     noise = torch.from_numpy(block_generator(seed, "probe", 0).standard_normal(x.shape, dtype=np.float32))
-    noise[:, : perturbation.still] = 0
-    return torch.cat([x, perturbation.shifted(x, noise)])
+    return torch.cat([x, x if space.tokens else space.move(x, noise, radius)])
 
 
 def count_predictions(

@@ -18,6 +18,7 @@ from residuum.auditing.statistics import sign_test
 from residuum.auditing.stream import DrawBatch, Schedule, draw_batches, rows_for, spans_of
 from residuum.core.errors import InputError
 from residuum.core.files import read_arrays, write_arrays
+from residuum.core.inputs import PIXELS, InputSpace
 from residuum.core.samples import Samples
 from residuum.perturbations import Perturbation, make_perturbation
 
@@ -60,6 +61,7 @@ def make_gallery(
     *,
     seed: int,
     crafted_on: CraftedOn = "reference",
+    space: InputSpace = PIXELS,
 ) -> Gallery:
     """Return the 12 samples with the smallest sign-test p over all rows, at 3 radii of the audit, 6 draws each.
 
@@ -72,7 +74,9 @@ def make_gallery(
     position = {sample_id: i for i, sample_id in enumerate(samples.ids)}
     suspects = samples.subset([position[sample_id] for sample_id in most_suspicious(counts, SAMPLES)])
     taus = shown_radii(next(iter(counts.values())).taus)
-    prepared = prepare_models(models, reference, samples, attack, radius=max(taus), crafted_on=crafted_on, seed=seed)
+    prepared = prepare_models(
+        models, reference, samples, attack, space, radius=max(taus), crafted_on=crafted_on, seed=seed
+    )
     schedule = Schedule(suspects, attack, taus, spans_of(taus, 0, DRAWS, None), seed, rows_for(samples.shape))
     shape = (len(suspects), len(taus), DRAWS)
     images = np.zeros((*shape, *samples.shape), np.uint8)

@@ -11,6 +11,7 @@ from residuum.auditing.auditor import Auditor, AuditResult
 from residuum.auditing.engine import CraftedOn
 from residuum.auditing.sanity import issue_warnings, result_warnings
 from residuum.core.errors import InputError, ResiduumWarning
+from residuum.core.inputs import InputSpace
 from residuum.core.samples import Samples
 from residuum.perturbations import Perturbation
 
@@ -34,6 +35,7 @@ class ResidualKnowledge:
         confidence: Level of all intervals.
         seed: Seed of the perturbations and of the bootstrap.
         crafted_on: Where gradient attacks are crafted, as for `audit`.
+        space: Where inputs live, as for `audit`.
 
     Example:
         >>> import torch
@@ -57,6 +59,7 @@ class ResidualKnowledge:
         confidence: float = 0.95,
         seed: int = 0,
         crafted_on: CraftedOn = "unlearned",
+        space: InputSpace | None = None,
     ) -> None:
         self.draws = draws
         self.auditor_of = partial(
@@ -68,6 +71,7 @@ class ResidualKnowledge:
             confidence=confidence,
             seed=seed,
             crafted_on=crafted_on,
+            space=space,
         )
         self.reset()
 

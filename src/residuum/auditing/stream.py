@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,7 +30,8 @@ class Schedule:
     """What an audit shows: at radius taus[t], draws spans[t][0]..spans[t][1]-1 of every sample.
 
     `enumerated` holds the randomness of all outcomes of a perturbation that is enumerated instead of drawn; then every
-    sample has exactly these outcomes at each radius above 0.
+    sample has exactly these outcomes at each radius above 0. No noise is drawn for the first `untouched` numbers of
+    each flat input: at a layer, these are the model's own input.
     """
 
     samples: Samples
@@ -39,6 +41,12 @@ class Schedule:
     seed: int
     rows: int
     enumerated: Randomness | None = None
+    untouched: int = 0
+
+    def draw(self, rng: np.random.Generator, rows: int) -> Randomness:
+        """Return the randomness of so many inputs."""
+        shape = (math.prod(self.samples.shape) - self.untouched,) if self.untouched else self.samples.shape
+        return self.perturbation.draw(rng, rows, shape).after(self.untouched)
 
     @property
     def draws(self) -> tuple[int, ...]:
@@ -59,13 +67,21 @@ class DrawBatch:
 
 
 def make_schedule(
-    samples: Samples, perturbation: Perturbation, taus: Radii, draws: Span, *, seed: int, classes: int, rows: int = 0
+    samples: Samples,
+    perturbation: Perturbation,
+    taus: Radii,
+    draws: Span,
+    *,
+    seed: int,
+    classes: int,
+    rows: int = 0,
+    untouched: int = 0,
 ) -> Schedule:
     """Return the schedule of these draws, or all outcomes where they can be enumerated; 0 `rows`: by input size."""
     enumerated = perturbation.outcomes(classes)
     outcomes = None if enumerated is None or enumerated.uniform is None else len(enumerated.uniform)
     spans = spans_of(taus, *draws, outcomes)
-    return Schedule(samples, perturbation, taus, spans, seed, rows or rows_for(samples.shape), enumerated)
+    return Schedule(samples, perturbation, taus, spans, seed, rows or rows_for(samples.shape), enumerated, untouched)
 
 
 def spans_of(taus: Radii, first: int, last: int, outcomes: int | None) -> tuple[Span, ...]:
@@ -109,7 +125,7 @@ def keyed_randomness(schedule: Schedule, position: int, block: int, inside: slic
     if schedule.enumerated is not None:
         return schedule.enumerated
     rng = block_generator(schedule.seed, schedule.samples.ids[position], block)
-    return schedule.perturbation.draw(rng, BLOCK, schedule.samples.shape).rows(inside)
+    return schedule.draw(rng, BLOCK).rows(inside)
 
 
 def rows_for(shape: tuple[int, ...]) -> int:

@@ -73,8 +73,12 @@ def _entry(kind: str, component: Any) -> Entry:  # noqa: ANN401 (a class, a func
     about = (inspect.getdoc(component) or "").partition("\n")[0]
     if kind == "methods":
         return Entry(about, component().settings)
+    if kind == "perturbations":
+        from residuum.studies.parsing import perturbation_defaults
+
+        return Entry(about, perturbation_defaults(component))
     fields = dataclasses.fields(component) if dataclasses.is_dataclass(component) else ()
-    return Entry(about, {field.name: field.default for field in fields if field.name not in ("tau", "function")})
+    return Entry(about, {field.name: field.default for field in fields})
 
 
 def as_plain(kind: str, entries: Mapping[str, Entry]) -> dict[str, object]:

@@ -1,8 +1,10 @@
-"""The space that inputs live in: bounds, the scale of features, token ids, and clamping."""
+"""The space that inputs live in: bounds, units of features, token ids, and the layer that noise moves."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -11,131 +13,153 @@ from torch import Tensor, nn
 from residuum.core.errors import InputError
 
 Bounds = tuple[Any, Any] | None  # low and high: a number each, or nested tuples that broadcast to the shape of an input
+Unit = Literal["raw", "std"]
 UNIT: Bounds = (0.0, 1.0)
-
-
-def checked_bounds(bounds: Any, name: str) -> Bounds:  # noqa: ANN401 (numbers, sequences or arrays)
-    """Return the bounds as floats or nested tuples of floats; refuse what is no pair with low < high."""
-    if bounds is None:
-        return None
-    try:
-        low, high = (np.asarray(limit, np.float64) for limit in bounds)
-        ordered = bool((low < high).all())
-    except (TypeError, ValueError):
-        ordered = False
-    if not ordered:
-        raise InputError(f"{name}: expected bounds (low, high) with low < high, or None, got {bounds!r}")
-    return _nested(low.tolist()), _nested(high.tolist())
 
 
 def _nested(values: Any) -> Any:  # noqa: ANN401 (a number or lists of lists)
     return tuple(_nested(value) for value in values) if isinstance(values, list) else values
 
 
-def checked_scale(scale: Any, name: str) -> Any:  # noqa: ANN401 (numbers, sequences or arrays)
-    """Return the scale as a float or nested tuples of floats; refuse what is negative or no number. Tensors stay."""
-    if scale is None or isinstance(scale, Tensor):
-        return scale
-    try:
-        values = np.asarray(scale, np.float64)
-        usable = bool((np.isfinite(values) & (values >= 0)).all())
-    except (TypeError, ValueError):
-        usable = False
-    if not usable:
-        raise InputError(f"{name}: expected a scale of finite numbers, 0 or more, or None, got {scale!r}")
-    return _nested(values.tolist())
-
-
-def fitting_scale(scale: Any, x: Tensor) -> Tensor:  # noqa: ANN401 (numbers, nested tuples or a tensor)
-    """Return the scale as a tensor that broadcasts to inputs x (n, ...)."""
-    values = torch.as_tensor(scale, dtype=x.dtype, device=x.device)
-    if not _fits(tuple(x.shape[1:]), values.shape):
-        raise InputError(f"expected a scale for inputs of shape {tuple(x.shape[1:])}, got shape {tuple(values.shape)}")
-    return values
-
-
-def _fits(shape: tuple[int, ...], *others: tuple[int, ...]) -> bool:
-    """Tell whether arrays of the other shapes broadcast to this one."""
-    try:
-        return np.broadcast_shapes(*others, shape) == shape
-    except ValueError:
-        return False
-
-
-def clamped(x: Tensor, bounds: Bounds) -> Tensor:
-    """Return `x`, changed in place, with every feature at the nearest value within the bounds."""
-    return x if bounds is None else x.clamp_(*_limits(x, bounds))
-
-
-def refuse_outside(x: Tensor, bounds: Bounds, what: str, hint: str, names: Sequence[str] | None = None) -> None:
-    """Refuse inputs that are not within the bounds: say which, if they have names, and what to do."""
-    if bounds is None:
-        return
-    low, high = _limits(x, bounds)
-    inside = (x >= low) & (x <= high)  # false for NaN
-    if bool(inside.all()):
-        return
-    row = int(inside.flatten(1).all(1).to(torch.uint8).argmin())
-    value, where = x[row][~inside[row]][0].item(), "" if names is None else f" in {names[row]!r}"
-    near = "the bounds of each feature" if isinstance(low, Tensor) else f"[{low:g}, {high:g}]"
-    raise InputError(f"{what} within {near}, got {value:g}{where}; {hint}")
-
-
-def _limits(x: Tensor, bounds: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Return the bounds as two numbers, or as two tensors on the device of the inputs x (n, ...)."""
-    if isinstance(bounds[0], float) and isinstance(bounds[1], float):
-        return bounds
-    low, high = (torch.tensor(limit, dtype=x.dtype, device=x.device) for limit in bounds)
-    if not _fits(tuple(x.shape[1:]), low.shape, high.shape):
-        shapes = f"{tuple(low.shape)} and {tuple(high.shape)}"
-        raise InputError(f"expected bounds for inputs of shape {tuple(x.shape[1:])}, got shapes {shapes}")
-    return low, high
-
-
 @dataclass(frozen=True)
 class InputSpace:
     """What the inputs of a model are, and how noise may move them.
 
-    `bounds` are those of the data; `scale` is the unit of the radius, one number or one for each feature, and the
-    features at the positions `fixed` (categories) are left alone. `names` are the keyword arguments that a stack of
-    integers (n, parts, length) is unpacked to. Inputs that are `tokens` cannot be moved at all: `at` is the layer whose
-    output is moved instead.
+    `bounds` are (0, 1) for images, (low, high) with a number for each feature, or None for data that have none, such as
+    standardized features. `scale` is the unit of the radius, one number or one for each feature. The features at the
+    positions `fixed` of the last dimension (categories) and those of scale 0 are left alone. `names` are the keyword
+    arguments that a stack of integers (n, parts, length) is unpacked to. Noise cannot move inputs that are `tokens`.
+    `at` is the layer whose output noise moves instead of the input; with `unit="std"` the radius is in standard
+    deviations of that output, each model's own.
+
+    >>> space = InputSpace(scale=2.0, fixed=(1,))
+    >>> space.move(torch.zeros(1, 3), torch.ones(1, 3), radius=0.25).tolist()
+    [[0.5, 0.0, 0.5]]
+    >>> space.move(torch.zeros(1, 3), torch.ones(1, 3)).tolist()
+    [[1.0, 0.0, 1.0]]
     """
 
     bounds: Bounds = UNIT
-    scale: Any = None
+    scale: Any = None  # None, a number, or numbers in nested tuples
     fixed: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
     tokens: bool = False
     at: str | None = None
+    unit: Unit = "raw"
 
-    def scale_of(self, shape: Sequence[int]) -> Tensor | None:
-        """Return how far radius one moves each feature of inputs of this shape; None: all by one.
+    def __post_init__(self) -> None:
+        bounds, scale = self.bounds, self.scale
+        if bounds is not None:
+            try:
+                low, high = (np.asarray(limit, np.float64) for limit in bounds)
+                ordered = bool((low < high).all())
+            except (TypeError, ValueError):
+                ordered = False
+            if not ordered:
+                raise InputError(f"expected bounds (low, high) with low < high, or None, got {bounds!r}")
+            object.__setattr__(self, "bounds", (_nested(low.tolist()), _nested(high.tolist())))
+        if scale is not None:
+            try:
+                numbers = np.asarray(scale, np.float64)
+                usable = bool((np.isfinite(numbers) & (numbers >= 0)).all())
+            except (TypeError, ValueError):
+                usable = False
+            if not usable:
+                raise InputError(f"expected a scale of finite numbers, 0 or more, or None, got {scale!r}")
+            object.__setattr__(self, "scale", _nested(numbers.tolist()))
+        object.__setattr__(self, "fixed", tuple(self.fixed))
+        if self.unit not in get_args(Unit) or (self.unit == "std" and self.at is None):
+            raise InputError(f"expected unit raw, or std with a layer (at=), got {self.unit!r}")
+
+    def at_layer(self, layer: str, unit: Unit = "raw") -> InputSpace:
+        """Return the space of a layer's output, which has neither bounds nor a scale."""
+        return replace(self, bounds=None, scale=None, fixed=(), at=layer, unit=unit)
+
+    def of_inputs(self) -> InputSpace:
+        """Return the space for what acts on the inputs themselves, without a layer and without units."""
+        return replace(self, scale=None, fixed=(), at=None, unit="raw")
+
+    def scale_of(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor | None:
+        """Return how far radius one moves each feature of inputs of this shape; None if it moves all by one.
 
         >>> InputSpace(scale=2.0, fixed=(1,)).scale_of((3,))
         tensor([2., 0., 2.])
         """
         if self.scale is None and not self.fixed:
             return None
-        scale = torch.as_tensor(1.0 if self.scale is None else self.scale, dtype=torch.float32)
+        scale = torch.as_tensor(1.0 if self.scale is None else self.scale, dtype=dtype)
+        got = f"shape {tuple(scale.shape)}" + (f" and fixed features {list(self.fixed)}" if self.fixed else "")
         try:
             scale = scale.expand(*shape).clone()
             scale[..., list(self.fixed)] = 0
         except (RuntimeError, IndexError):
-            last = f"scale of shape {tuple(scale.shape)}, categorical {list(self.fixed)}"
-            raise InputError(
-                f"expected a scale and categorical features for inputs of shape {tuple(shape)}, got {last}"
-            ) from None
+            raise InputError(f"expected a scale for inputs of shape {tuple(shape)}, got {got}") from None
         return scale
 
-    def moved(self, x: Tensor, step: Tensor) -> Tensor:
-        """Return inputs x (n, ...) moved by a step in the units of each feature, within the bounds."""
+    def scaled(self, step: Tensor) -> Tensor:
+        """Return a step (n, ...) of radius one in the units of each feature."""
+        scale = self.scale_of(step.shape[1:], step.dtype)
+        return step if scale is None else step * scale.to(step.device)
+
+    def move(self, x: Tensor, step: Tensor, radius: float = 1.0) -> Tensor:
+        """Return clamp(x + radius * scale * step) for inputs x and steps of shape (n, ...)."""
         if self.tokens:
             raise InputError(f"token ids cannot be moved by noise; move the output of a layer, such as {self.at!r}")
-        scale = self.scale_of(x.shape[1:])
-        return clamped(x + (step if scale is None else step * scale.to(x)), self.bounds)
+        return self.clamp_(torch.add(x, self.scaled(step), alpha=radius))
+
+    def clamp_(self, x: Tensor) -> Tensor:
+        """Return `x`, changed in place, with every feature at the nearest value within the bounds."""
+        return x if self.bounds is None else x.clamp_(*self._limits(x, self.bounds))
+
+    def check(self, x: Tensor, what: str, hint: str, ids: Sequence[str] | None = None) -> None:
+        """Refuse inputs that are not within the bounds: name the first by its id, and say what to do."""
+        if self.bounds is None:
+            return
+        low, high = self._limits(x, self.bounds)
+        inside = (x >= low) & (x <= high)  # false for NaN
+        if bool(inside.all()):
+            return
+        row = int(inside.flatten(1).all(1).to(torch.uint8).argmin())
+        value, where = x[row][~inside[row]][0].item(), "" if ids is None else f" in {ids[row]!r}"
+        limits = "the bounds of each feature" if isinstance(low, Tensor) else f"[{low:g}, {high:g}]"
+        raise InputError(f"{what} within {limits}, got {value:g}{where}; {hint}")
+
+    def _limits(self, x: Tensor, bounds: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Return the bounds as two numbers, or as two tensors on the device of the inputs x (n, ...)."""
+        if isinstance(bounds[0], float) and isinstance(bounds[1], float):
+            return bounds
+        low, high = (torch.tensor(limit, dtype=x.dtype, device=x.device) for limit in bounds)
+        shape = tuple(x.shape[1:])
+        try:
+            fits = np.broadcast_shapes(low.shape, high.shape, shape) == shape
+        except ValueError:
+            fits = False
+        if not fits:
+            shapes = f"{tuple(low.shape)} and {tuple(high.shape)}"
+            raise InputError(f"expected bounds for inputs of shape {shape}, got shapes {shapes}")
+        return low, high
+
+    def settings(self, shape: Sequence[int] = ()) -> dict[str, Any]:
+        """Return what decides how inputs of this shape are moved, for the run record.
+
+        >>> InputSpace().settings(), InputSpace(at="fc", unit="std").settings()
+        ({'bounds': (0.0, 1.0)}, {'bounds': None, 'at': 'fc', 'unit': 'std'})
+        """
+        if self.at is not None:
+            return {"bounds": None, "at": self.at} | ({} if self.unit == "raw" else {"unit": self.unit})
+        scale = self.scale_of(shape) if self.fixed else self.scale
+        listed = scale.tolist() if isinstance(scale, Tensor) else scale
+        return {"bounds": self.bounds} | ({} if listed is None else {"scale": listed})
+
+    @classmethod
+    def of_settings(cls, settings: Mapping[str, Any]) -> InputSpace:
+        """Return the space that the settings of a record describe."""
+        return cls(**{key: settings[key] for key in ("bounds", "scale", "at", "unit") if key in settings})
 
 
-def space_of(model: nn.Module) -> InputSpace:
-    """Return what is known of a model's inputs: pixels in [0, 1] unless `wrap` says otherwise."""
-    return getattr(model, "input_space", InputSpace())
+PIXELS = InputSpace()
+
+
+def space_of(model: nn.Module, otherwise: InputSpace = PIXELS) -> InputSpace:
+    """Return the space of a wrapped model's inputs; otherwise pixels in [0, 1], unless another space is given."""
+    return getattr(model, "input_space", otherwise)

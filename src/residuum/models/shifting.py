@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from residuum.core.errors import InputError, unknown_name
-from residuum.core.inputs import InputSpace
+from residuum.core.inputs import InputSpace, Unit
 from residuum.core.samples import LazyInputs, Samples
 from residuum.models.inference import device_of, evaluating, private_copy
 
@@ -34,15 +34,14 @@ class ShiftedAt(nn.Module):
     (torch.Size([4, 5]), True)
     """
 
-    def __init__(self, model: nn.Module, layer: str, samples: Samples, unit: Literal["raw", "std"] = "raw") -> None:
+    def __init__(self, model: nn.Module, layer: str, samples: Samples, unit: Unit = "raw") -> None:
         super().__init__()
         self.model, self.layer, self.shape = private_copy(model), layer, samples.shape
         outputs = _outputs(self.model, layer, samples)
         self.inside, self.size = tuple(outputs.shape[1:]), prod(outputs.shape[1:])
         self.scale = float(outputs.double().std()) if unit == "std" else 1.0
         self.model.get_submodule(layer).register_forward_hook(_add_shift)
-        still = prod(self.shape)
-        self.input_space = InputSpace(None, torch.cat([torch.zeros(still), torch.ones(self.size)]))
+        self.input_space = InputSpace(None, fixed=tuple(range(prod(self.shape))))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of flat inputs with their shifts."""

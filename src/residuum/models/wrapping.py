@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from residuum.core.errors import InputError, unknown_name
-from residuum.core.inputs import UNIT, Bounds, InputSpace, checked_bounds, space_of
+from residuum.core.inputs import UNIT, Bounds, InputSpace, space_of
 from residuum.models.inference import private_copy
 from residuum.models.unlearned import read_note
 from residuum.models.weights import load_state
@@ -70,14 +70,19 @@ def wrap(
     model = private_copy(module).eval()
     names = tuple(batch or ())
     integers = tokens or bool(names)
-    space = InputSpace(
-        bounds=None if integers else checked_bounds(bounds, "wrap"),
-        scale=_listed(scale),
-        fixed=tuple(categorical),
-        names=names,
-        tokens=integers,
-        at=_embedding_of(model, at) if integers else at,
-    )
+    layer = _embedding_of(model, at) if integers else at
+    try:
+        space = InputSpace(
+            bounds=None if integers else bounds,
+            scale=scale,
+            fixed=tuple(categorical),
+            names=names,
+            tokens=integers,
+            at=layer,
+            unit="raw" if layer is None else "std",
+        )
+    except InputError as error:
+        raise InputError(f"wrap: {error}") from None
     if weights is not None:
         load_state(model, weights)
         read_note(model, weights)
@@ -178,16 +183,6 @@ def _constants(mean: Any, std: Any) -> tuple[Tensor | None, Tensor | None]:  # n
     if not bool((found[1] > 0).all()) or not all(bool(value.isfinite().all()) for value in found):
         raise InputError(f"expected finite mean and std above 0, got {mean!r} and {std!r}")
     return found[0], found[1]
-
-
-def _listed(scale: Any) -> Any:  # noqa: ANN401 (numbers)
-    try:
-        values = None if scale is None else torch.as_tensor(scale, dtype=torch.float64)
-    except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"expected a scale of numbers, got {scale!r}") from None
-    if values is not None and not bool(((values >= 0) & values.isfinite()).all()):
-        raise InputError(f"expected a scale of finite numbers, 0 or more, got {scale!r}")
-    return None if values is None else values.tolist()
 
 
 def _embedding_of(model: nn.Module, at: str | None) -> str:

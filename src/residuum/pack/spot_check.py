@@ -14,6 +14,7 @@ from residuum.auditing.counts import INTEGER_FIELDS
 from residuum.auditing.probes import Evidence, probe_kind
 from residuum.core.errors import InputError, ResiduumWarning, plural
 from residuum.core.files import file_sha256
+from residuum.core.inputs import InputSpace
 from residuum.core.samples import Samples, Splits
 from residuum.core.seeds import child_seed
 from residuum.metrics import accuracies
@@ -147,7 +148,8 @@ def check_probes(cells: Cells, number: int) -> Iterator[str]:
     settings = next(iter(rows["original"].audits.values())).settings.model_dump(mode="json")
     models = {label: cells.model(label, seed) for label in rows}
     own_seed = child_seed(int(seed), "witness")
-    evidence = Evidence(cells.splits, own_seed, models, audit.search_radii, perturbation_of(settings).bounds)
+    roles = {label: record.methods[label].role for label in rows}
+    evidence = Evidence(cells.splits, own_seed, roles, models, audit.search_radii, InputSpace.of_settings(settings))
     for spec in specs:
         for label, value in build_probe(spec).measure(evidence).items():
             stated, again = rows[label].witnesses[spec].value, value.value
@@ -177,6 +179,7 @@ def recounted(cells: Cells, label: str, seed: str, found: Audit, sample: Samples
             draws=draws,
             seed=settings["seed"],
             original=cells.model("original", seed),
+            space=InputSpace.of_settings(settings),
             **crafted,
         )
     return result.counts[label]

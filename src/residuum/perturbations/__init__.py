@@ -1,7 +1,8 @@
 """Ways to move an input: noise, attacks, and a user's own.
 
-A perturbation is called as `(model, x, y, generator) -> x`, with inputs within its bounds. A new one is a frozen
-dataclass in its own file and a line in `components.py`; a user's own is that or a function (docs/plug-ins.md).
+A perturbation is called as `(model, x, y, generator, radius, space) -> x`; `space` says where the inputs live. A new
+one is a frozen dataclass in its own file and a line in `components.py`; a user's own is that or a function
+(docs/plug-ins.md).
 """
 
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from residuum.core import components
 from residuum.core.errors import InputError
-from residuum.core.inputs import UNIT, Bounds, clamped
+from residuum.core.inputs import InputSpace
 from residuum.core.registry import Registry
 from residuum.perturbations.additive import Gaussian, Substitution, UniformL2, UniformLinf
 from residuum.perturbations.base import (
@@ -32,7 +33,7 @@ def make_perturbation(perturbation: str | Perturbation | Callable[..., Tensor]) 
     """Return the perturbation of this name, the object itself, or a user's callable made into one.
 
     >>> make_perturbation("gaussian")
-    Gaussian(tau=0.03, bounds=(0.0, 1.0), scale=None, at=None, unit='raw', still=0)
+    Gaussian()
     """
     if isinstance(perturbation, Perturbation):
         return perturbation

@@ -1,4 +1,4 @@
-"""What every perturbation shares: a radius, a draw of randomness, and its application at that radius.
+"""What every perturbation shares: a draw of randomness, and its application in a space at a radius.
 
 Randomness by key: the same (seed, id, block) gives the same numbers, whatever the batch, order or process. Draw j of a
 sample belongs to block j // 25. Each block has its own generator, so draws can be added later without making the
@@ -10,19 +10,18 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
-from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from residuum.core.errors import InputError
-from residuum.core.inputs import UNIT, Bounds, checked_bounds, checked_scale, clamped, fitting_scale, refuse_outside
+from residuum.core.inputs import PIXELS, InputSpace
 
 BLOCK = 25
-Unit = Literal["raw", "std"]
 
 
 class Randomness(NamedTuple):
@@ -35,9 +34,15 @@ class Randomness(NamedTuple):
     noise: Tensor | None = None
     uniform: Tensor | None = None
 
-    def rows(self, chosen: slice | Tensor) -> Randomness:
+    def rows(self, rows: slice | Tensor) -> Randomness:
         """Return the randomness of some rows."""
-        return Randomness(*(None if part is None else part[chosen] for part in self))
+        return Randomness(*(None if part is None else part[rows] for part in self))
+
+    def after(self, zeros: int) -> Randomness:
+        """Return the randomness with so many zeros before the noise of each flat input: these numbers stay."""
+        if not zeros or self.noise is None:
+            return self
+        return self._replace(noise=torch.nn.functional.pad(self.noise.flatten(1), (zeros, 0)))
 
     def to(self, device: torch.device | str) -> Randomness:
         """Return the same randomness on a device."""
@@ -50,42 +55,22 @@ def stack(parts: list[Randomness]) -> Randomness:
     return Randomness(*(None if column[0] is None else torch.cat(column) for column in columns))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Perturbation(ABC):
-    """A way to move inputs within radius `tau` and within the `bounds` of the data.
-
-    `bounds` are (0, 1) for images, (low, high) with a number for each feature, or None for data that have none, such as
-    standardised features. Inputs outside are refused (`check`), never moved inside. `scale` is the unit of the radius,
-    a number or one for each feature; a feature of scale 0 (a category) is left alone. `at` names a layer whose output
-    an audit moves instead of the input; with `unit="std"` the radius is in standard deviations of that output, each
-    model's own. `still` numbers at the start of each flat input are then what the model itself is asked about.
+    """A way to move inputs within a radius. Its fields are its own settings; space and radius are arguments.
 
     Three steps, so that as much as possible is shared: `draw` makes the randomness, which all radii and models share;
-    `aim` adds what depends on the model but not on the radius; `apply` moves the inputs at radius `tau`. Calling the
-    object does all three, with fresh randomness from a torch generator. `crafted` says that the result depends on the
-    model, `rowwise` that a crafted one treats one row at a time by itself, so that rows cannot influence others.
+    `aim` adds what depends on the model but not on the radius; `apply` moves the inputs in an `InputSpace` at one
+    radius. Calling the object does all three, with fresh randomness from a torch generator. `crafted` says that the
+    result depends on the model, `rowwise` that a crafted one treats one row at a time by itself, so that rows cannot
+    influence others. `moves_in_units` is False for what acts on the inputs themselves: neither at a layer nor in units
+    of features.
     """
 
-    tau: float = 0.03
-    bounds: Bounds = field(default=UNIT, kw_only=True)
-    scale: Any = field(default=None, kw_only=True)
-    at: str | None = field(default=None, kw_only=True)
-    unit: Unit = field(default="raw", kw_only=True)
-    still: int = field(default=0, kw_only=True)
     name: ClassVar[str]
     crafted: ClassVar[bool] = False
     rowwise: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.tau) and self.tau >= 0):
-            raise InputError(f"{self.name}: expected a finite radius tau >= 0, got {self.tau}")
-        if self.unit not in get_args(Unit) or (self.unit == "std" and self.at is None):
-            raise InputError(f"{self.name}: expected unit raw, or std with a layer (at=), got {self.unit!r}")
-        if self.at is not None and self.scale is not None:
-            raise InputError(f"{self.name}: expected a scale or a layer (at=), got both; a layer has unit=std")
-        bounds = self.bounds if self.at is None else None  # what a layer returns has none
-        object.__setattr__(self, "bounds", checked_bounds(bounds, self.name))
-        object.__setattr__(self, "scale", checked_scale(self.scale, self.name))
+    moves_in_units: ClassVar[bool] = True
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:
@@ -95,55 +80,55 @@ class Perturbation(ABC):
         """Return what `apply` needs at any radius; most perturbations need the randomness as it is."""
         return randomness
 
-    def apply(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Tensor:
-        """Return the perturbed inputs, one for each row of `x`; here x + tau * noise, clamped to the bounds."""
-        return self.shifted(x, randomness.noise)
+    def apply(
+        self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness, space: InputSpace, radius: float
+    ) -> Tensor:
+        """Return the perturbed inputs, one for each row of `x`; here clamp(x + radius * noise)."""
+        return x if randomness.noise is None else space.move(x, randomness.noise.to(x), radius)
 
-    def shifted(self, x: Tensor, noise: Tensor | None) -> Tensor:
-        """Return x + tau * noise, clamped to the bounds."""
-        return x if noise is None else clamped(torch.add(x, self.scaled(noise.to(x)), alpha=self.tau), self.bounds)
+    def space_for(self, space: InputSpace) -> InputSpace:
+        """Return the space in which the perturbation acts on inputs of a model that has this space."""
+        return space if self.moves_in_units else space.of_inputs()
 
-    def scaled(self, step: Tensor) -> Tensor:
-        """Return a step of radius one in the units of each feature."""
-        return step if self.scale is None else step * fitting_scale(self.scale, step)
-
-    def placed(self, noise: np.ndarray, shape: tuple[int, ...]) -> Tensor:
-        """Return noise (rows, d - still) for inputs of this shape: nothing for the first `still` numbers."""
-        if self.still:
-            noise = np.pad(noise, ((0, 0), (self.still, 0)))
-        return torch.from_numpy(noise.reshape(len(noise), *shape))
-
-    def check(self, x: Tensor, ids: Sequence[str] | None = None) -> None:
+    def check(self, x: Tensor, space: InputSpace, ids: Sequence[str] | None = None) -> None:
         """Refuse inputs outside the bounds, the first by its id."""
-        hint = "give the perturbation the bounds of your data, bounds=None if they have none"
-        refuse_outside(x, self.bounds, f"{self.name}: expected inputs", hint, ids)
+        hint = "give the bounds of your data, bounds=None if they have none"
+        space.check(x, f"{self.name}: expected inputs", hint, ids)
 
-    def __call__(self, model: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+    def check_radius(self, radius: float) -> None:
+        """Refuse a radius at which nothing can be perturbed."""
+        if not (math.isfinite(radius) and radius >= 0):
+            raise InputError(f"{self.name}: expected a finite radius >= 0, got {radius}")
+
+    def __call__(
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        generator: torch.Generator,
+        radius: float,
+        space: InputSpace = PIXELS,
+    ) -> Tensor:
         """Return one perturbed copy of each input, with fresh randomness."""
-        self.check(x)
+        self.check_radius(radius)
+        self.check(x, space)
         key = int(torch.randint(2**62, (), generator=generator))
         rng = np.random.Generator(np.random.Philox(key=key))
         randomness = self.draw(rng, len(x), tuple(x.shape[1:]))
-        return self.apply(model, x, y, self.aim(model, x, y, randomness))
-
-    def with_radius(self, tau: float) -> Self:
-        """Return the same perturbation at another radius."""
-        return replace(self, tau=float(tau))
+        return self.apply(model, x, y, self.aim(model, x, y, randomness), space, radius)
 
     def outcomes(self, classes: int) -> Randomness | None:
         """Return the randomness of all equally likely results of one input, or None where they must be drawn."""
         return None
 
     def settings(self) -> dict[str, Any]:
-        """Return name and fields without the radius, for the run record.
+        """Return name and fields, for the run record.
 
-        >>> from residuum.perturbations import Gaussian
-        >>> Gaussian(tau=0.1).settings()
-        {'name': 'gaussian', 'bounds': (0.0, 1.0)}
+        >>> from residuum.perturbations import FGSM
+        >>> FGSM(target="true").settings()
+        {'name': 'fgsm', 'target': 'true'}
         """
-        default = {field.name: field.default for field in fields(Perturbation) if field.name != "bounds"}
-        changed = ((key, value) for key, value in asdict(self).items() if key not in default or value != default[key])
-        return {"name": self.name} | {key: value for key, value in changed if key != "tau"}
+        return {"name": self.name} | asdict(self)
 
 
 def block_generator(seed: int, sample_id: str, block: int) -> np.random.Generator:

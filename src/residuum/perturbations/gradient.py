@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from residuum.core.errors import InputError
-from residuum.core.inputs import clamped
+from residuum.core.inputs import InputSpace
 from residuum.models import evaluating
 from residuum.perturbations.additive import symmetric_uniform
 from residuum.perturbations.base import Perturbation, Randomness
@@ -23,7 +23,7 @@ Target = Literal["untargeted", "true", "random"]
 MOST_STEPS = 10_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GradientAttack(Perturbation):
     """An attack with an aim.
 
@@ -35,7 +35,6 @@ class GradientAttack(Perturbation):
     crafted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.target not in get_args(Target):
             raise InputError(f"{self.name}: expected a target of {', '.join(get_args(Target))}, got {self.target!r}")
 
@@ -54,7 +53,7 @@ class GradientAttack(Perturbation):
         return sign if self.target == "untargeted" else sign.neg_()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FGSM(GradientAttack):
     """One step of size tau along the sign of the gradient: x' = clamp(x + tau sign(grad_x cost)).
 
@@ -65,7 +64,7 @@ class FGSM(GradientAttack):
     >>> model = nn.Linear(2, 2)
     >>> _ = model.weight.data.copy_(torch.tensor([[1.0, -1.0], [0.0, 0.0]]))
     >>> x, y = torch.full((1, 2), 0.5), torch.tensor([0])
-    >>> FGSM(tau=0.25)(model, x, y, torch.Generator()).tolist()
+    >>> FGSM()(model, x, y, torch.Generator(), 0.25).tolist()
     [[0.25, 0.75]]
     """
 
@@ -81,7 +80,7 @@ class FGSM(GradientAttack):
             return Randomness(noise=self.gradient_sign(model, x, y, randomness.uniform))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PGD(GradientAttack):
     """Projected gradient steps in the l-infinity ball of radius tau around x, from a uniform random start.
 
@@ -90,7 +89,7 @@ class PGD(GradientAttack):
     Reference: Madry et al., "Towards deep learning models resistant to adversarial attacks", 2018.
 
     >>> model, x, y = nn.Linear(2, 2), torch.rand(3, 2), torch.tensor([0, 1, 0])
-    >>> moved = PGD(tau=0.1, steps=5)(model, x, y, torch.Generator())
+    >>> moved = PGD(steps=5)(model, x, y, torch.Generator(), 0.1)
     >>> bool(((moved - x).abs() <= 0.1 + 1e-6).all())
     True
     """
@@ -108,20 +107,21 @@ class PGD(GradientAttack):
 
     def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:
         """Return random starts in the unit cube and what picks the random targets."""
-        start = symmetric_uniform(rng, (rows, prod(shape) - self.still)) if self.random_start else None
-        return Randomness(
-            noise=None if start is None else self.placed(start, shape), uniform=self.uniform_numbers(rng, rows)
-        )
+        start = symmetric_uniform(rng, (rows, prod(shape))) if self.random_start else None
+        noise = None if start is None else torch.from_numpy(start).view(rows, *shape)
+        return Randomness(noise, self.uniform_numbers(rng, rows))
 
-    def apply(self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness) -> Tensor:
+    def apply(
+        self, model: nn.Module, x: Tensor, y: Tensor, randomness: Randomness, space: InputSpace, radius: float
+    ) -> Tensor:
         """Return the inputs after all steps."""
-        reach = self.scaled(torch.full_like(x, self.tau))
-        low, high = clamped(x - reach, self.bounds), clamped(x + reach, self.bounds)
-        moved = self.shifted(x, randomness.noise)
+        reach = space.scaled(torch.full_like(x, radius))
+        low, high = space.clamp_(x - reach), space.clamp_(x + reach)
+        moved = super().apply(model, x, y, randomness, space, radius)
         with evaluating(model):
             for _ in range(self.steps):
                 step = self.gradient_sign(model, moved, y, randomness.uniform)
-                moved = torch.add(moved, self.scaled(step), alpha=self.alpha).clamp_(low, high)
+                moved = torch.add(moved, space.scaled(step), alpha=self.alpha).clamp_(low, high)
         return moved
 
     def outcomes(self, classes: int) -> Randomness | None:
@@ -135,9 +135,9 @@ def loss_direction(logits: Tensor, labels: Tensor) -> Tensor:
     The softmax over the other classes minus the one-hot label: the same direction as softmax - one-hot, without its
     underflow where the model is sure (there the plain gradient is 0 in float32, and the attack would stand still).
     """
-    chosen = torch.nn.functional.one_hot(labels, logits.shape[1]).bool()
-    others = logits.double().masked_fill(chosen, float("-inf")).softmax(dim=1)
-    return others.masked_fill(chosen, -1.0).to(logits.dtype)
+    is_label = torch.nn.functional.one_hot(labels, logits.shape[1]).bool()
+    others = logits.double().masked_fill(is_label, float("-inf")).softmax(dim=1)
+    return others.masked_fill(is_label, -1.0).to(logits.dtype)
 
 
 def loss_gradient(model: nn.Module, x: Tensor, y: Tensor, uniform: Tensor | None = None) -> Tensor:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from residuum.core.files import file_sha256
+from residuum.core.inputs import InputSpace
 from residuum.data.dataset import add_samples
 from residuum.models.weights import state_hash
 from residuum.perturbations import Perturbation
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from residuum.request.request import Request
 
 PLAIN = (type(None), bool, int, float, str, Path, inspect.Parameter, torch.dtype, torch.device)
+Placed = Mapping[str, tuple[Perturbation, InputSpace]]
 JSON = Any  # a plain value, or lists and dictionaries of such
 
 
@@ -37,14 +39,16 @@ class UnknownError(Exception):
     """Something that decides a result cannot be compared with what it was at another time."""
 
 
-def subject_identity(request: Request, model: nn.Module, perturbations: Mapping[str, Perturbation]) -> str:
+def subject_identity(request: Request, model: nn.Module, placed: Placed) -> str:
     """Return the hash of the samples, what is forgotten, the network without its weights, and the perturbations."""
     digest = hashlib.sha256()
     for part in (request.source.samples, request.held_out, request.validation):
         digest.update(b"part")
         if part is not None:
             add_samples(digest, part)
-    moved = {name: [facts(type(one)), repr(one.settings())] for name, one in perturbations.items()}
+    moved = {
+        name: [facts(type(one)), repr(one.settings()), repr(space)] for name, (one, space) in perturbations.items()
+    }
     content = [request.forget_ids, request.earlier_ids, request.class_names, _network(model), moved, own_code()]
     digest.update(json.dumps(content).encode())
     return digest.hexdigest()

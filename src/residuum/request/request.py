@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from residuum.core.errors import InputError, ResiduumWarning, plural
-from residuum.core.inputs import refuse_outside, space_of
+from residuum.core.inputs import space_of
 from residuum.core.samples import Samples, Splits
 from residuum.core.seeds import child_seed
 from residuum.data.ids import Ids, matched_ids
@@ -203,7 +203,7 @@ class Request:
             raise InputError(f"{text}; give channels={wanted} (--channels {wanted})")
         hint = "give wrap(..., bounds=) those of your data, None if they have none"
         first = samples.subset(range(min(512, len(samples))))
-        refuse_outside(first.batch(torch.arange(len(first)))[0], space.bounds, "expected inputs", hint, first.ids)
+        space.check(first.batch(torch.arange(len(first)))[0], "expected inputs", hint, first.ids)
 
     def unlearn(self, model: nn.Module, method: str | Method = "soft_reset", *, seed: int = 1) -> Unlearned:
         """Return what a method makes of the model, which stays as it is, with its accuracy before and after.

@@ -27,7 +27,7 @@ from residuum.data import Dataset
 from residuum.metrics import Relearning
 from residuum.models import private_copy, wrap_like
 from residuum.models.weights import state_hash
-from residuum.perturbations import PERTURBATIONS, Perturbation, Substitution, make_perturbation
+from residuum.perturbations import PERTURBATIONS, Perturbation, make_perturbation
 from residuum.record import ScenarioRecord, refuse_no_file_name
 from residuum.record.folder import OWN_RUN, OWN_STORE, note_written
 from residuum.record.run import Run
@@ -53,6 +53,7 @@ UNIT_RADII = (0.0, 0.1, 0.25, 0.5)  # in units of a feature's scale, or of the s
 PIXEL_SEARCH = (0.02, 0.04, 0.06)  # radii in the l-infinity ball, as those of PGD
 UNIT_SEARCH = (0.1, 0.25, 0.5)
 
+Placed = dict[str, tuple[Perturbation, InputSpace]]
 Unlearning = Unlearned | nn.Module | Mapping[str, Any] | Sequence[Unlearned]
 
 
@@ -204,8 +205,8 @@ def request_study(
         raise InputError(
             "expected held-out samples for an audit, which tell memory from knowledge of the class; give held_out="
         )
-    moved = _perturbations(options.perturbations, model, splits)
-    radii = {name: _radii(name, one, options.taus) for name, one in moved.items()}
+    moved = _perturbations(options.perturbations, space_of(model), splits)
+    radii = {name: _radii(name, space, options.taus) for name, (_, space) in moved.items()}
     specs = _measures(options.measures, model, surrogates)
     audit = _audit_settings(specs, model, radii, options)
     models = _unlearned_models(model, unlearned)
@@ -282,41 +283,29 @@ def audited(
             remove_subject(store, study.live.identity)
 
 
-def _perturbations(asked: Any, model: nn.Module, splits: Splits) -> dict[str, Perturbation]:  # noqa: ANN401 (see above)
-    """Return the perturbations by the names that the record gives them, with the bounds of the model's inputs."""
-    space = space_of(model)
+def _perturbations(asked: Any, space: InputSpace, splits: Splits) -> Placed:  # noqa: ANN401 (see AuditOptions)
+    """Return the perturbations by the names that the record gives them, each with the space that it acts in."""
     listed = asked if isinstance(asked, list | tuple) else ["gaussian" if asked is None else asked]
-    by_name: dict[str, Perturbation] = {}
+    placed: Placed = {}
     for one in listed:
-        if not isinstance(one, str):
+        if isinstance(one, str):
+            placed[one] = build_perturbation(PERTURBATIONS.named(one), space)
+        else:
             perturbation = make_perturbation(one)
-            by_name[str(perturbation.settings()["name"])] = perturbation
-            continue
-        perturbation = build_perturbation(PERTURBATIONS.named(one))
-        by_name[one] = perturbation if isinstance(perturbation, Substitution) else _at_home(perturbation, space, splits)
-    if len(by_name) < len(listed):
+            placed[str(perturbation.settings()["name"])] = perturbation, perturbation.space_for(space)
+    if len(placed) < len(listed):
         raise InputError("expected perturbations of different names, got one twice; audit them in two runs")
     few = splits.forget.subset(range(min(64, len(splits.forget))))
-    for perturbation in by_name.values():
-        if perturbation.at is None:
-            perturbation.check(few.batch(torch.arange(len(few)))[0], few.ids)
-    return by_name
+    for perturbation, home in placed.values():
+        if home.at is None:
+            perturbation.check(few.batch(torch.arange(len(few)))[0], home, few.ids)
+    return placed
 
 
-def _at_home(perturbation: Perturbation, space: InputSpace, splits: Splits) -> Perturbation:
-    """Return the perturbation as the model's inputs want it: within bounds, in their units, or at the embedding."""
-    if perturbation.at is not None:
-        return perturbation
-    if space.at is not None:
-        return replace(perturbation, at=space.at, unit="std")
-    scale = space.scale_of(splits.forget.shape)
-    return replace(perturbation, bounds=space.bounds, scale=None if scale is None else scale.tolist())
-
-
-def _radii(name: str, perturbation: Perturbation, taus: Any) -> list[float]:  # noqa: ANN401 (radii, or by name)
+def _radii(name: str, space: InputSpace, taus: Any) -> list[float]:  # noqa: ANN401 (radii, or by name)
     radii = taus.get(name) if isinstance(taus, Mapping) else taus
     if radii is None:
-        radii = PIXEL_RADII if perturbation.bounds == (0.0, 1.0) else UNIT_RADII
+        radii = PIXEL_RADII if space.at is None and space.bounds == (0.0, 1.0) else UNIT_RADII
     if any(not 0 <= tau < math.inf for tau in radii):
         raise InputError(f"expected radii of 0 or more, got {', '.join(f'{tau:g}' for tau in radii)}")
     return [float(tau) for tau in radii]

@@ -139,7 +139,7 @@ class _Estimate:
         one = self.per_sample(self.study.recipe)
         if isinstance(settings, ProbeSettings):
             sizes = len(splits.forget), len(splits.heldout), len(settings.radii)
-            return len(settings.labels) * build_probe(settings.name).passes(*sizes) * one
+            return len(settings.roles) * build_probe(settings.name).passes(*sizes) * one
         if isinstance(settings, EvaluateSettings):  # all samples are shown, and re-learning takes half of its epochs
             relearning = 0.0 if settings.relearn is None else settings.relearn.epochs / 2 * len(splits.forget)
             return one * (READINGS * (len(splits.retain) + len(splits.test)) / (1 + BACKWARD) + relearning)
@@ -170,7 +170,7 @@ class _Estimate:
         """Return the cost of one audit of all rows."""
         if settings.name in self.costs:
             return self.costs[settings.name]
-        perturbation, audit = settings.subject.perturbation(settings.name), self.study.audit
+        (perturbation, space), audit = settings.subject.perturbation(settings.name), self.study.audit
         model, reference, original = self.models
         crafted_on_each = perturbation.crafted and audit.crafted_on == "unlearned"
         one = estimate_cost(
@@ -183,6 +183,7 @@ class _Estimate:
             crafted_on=audit.crafted_on,
             heldout=self.splits.heldout,
             original=original if crafted_on_each else None,  # else it is one of the rows
+            space=space,
         )
         rows = len(settings.labels)
         times = rows if crafted_on_each else rows / 2  # the two models of the timed batch against all rows

@@ -219,12 +219,12 @@ class Experiment(Strict):
             model = init_from(model, self.init_from)
         check_model(model, splits.retain, splits.classes)
         for spec in self.audit.perturbations:
-            perturbation = build_perturbation(spec)
-            if perturbation.at is None:
+            perturbation, space = build_perturbation(spec)
+            if space.at is None:
                 few = splits.forget.subset(range(min(16, len(splits.forget))))
-                perturbation.check(few.batch(torch.arange(len(few)))[0], few.ids)
-            elif perturbation.at not in (layers := [name for name, _ in model.named_modules() if name]):
-                raise unknown_name(f"layer for {perturbation.name}:at=", perturbation.at, layers)
+                perturbation.check(few.batch(torch.arange(len(few)))[0], space, few.ids)
+            elif space.at not in (layers := [name for name, _ in model.named_modules() if name]):
+                raise unknown_name(f"layer for {perturbation.name}:at=", space.at, layers)
         for row in self.rows:
             with row_named(row.label):
                 if reason := why_refused(row.build(), splits):

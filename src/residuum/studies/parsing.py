@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from residuum.auditing.own_measures import OWN_MEASURES
 from residuum.auditing.probes import PROBES, Probe
 from residuum.core.errors import InputError, unknown_name
+from residuum.core.inputs import PIXELS, InputSpace
 from residuum.data.files import read_lines
 from residuum.data.ids import read_ids
 from residuum.perturbations import PERTURBATIONS, Perturbation
@@ -20,7 +21,7 @@ from residuum.studies.settings import AuditSettings, Scenario
 from residuum.unlearning import METHODS, Method, first_problem, make_method
 
 NOTHING = ("none", "null")
-NO_LAYER = [("at", text) for text in NOTHING]  # no layer, rather than one of that name
+OF_SPACE = ("bounds", "scale", "at", "unit")  # settings of a perturbation's text that are those of the input space
 
 
 def override(tree: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401 (texts and plain values)
@@ -150,22 +151,52 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
     return name, dict(pair.split("=", 1) for pair in sorted(pairs))
 
 
-def build_perturbation(spec: str) -> Perturbation:
-    """Return the perturbation of `NAME[:key=value...]`; a source has to be in the table already.
+def build_perturbation(spec: str, space: InputSpace = PIXELS) -> tuple[Perturbation, InputSpace]:
+    """Return the perturbation of `NAME[:key=value...]` and the space that it acts in; its source was added before.
 
-    >>> build_perturbation("fgsm:target=true").target
-    'true'
+    `space` is that of the model; the settings bounds, scale, at and unit change it.
+
+    >>> perturbation, space = build_perturbation("fgsm:target=true:bounds=-1,1")
+    >>> perturbation, space.bounds
+    (FGSM(target='true'), (-1.0, 1.0))
     """
-    name, given = split_spec(spec)
-    given = {key: value for key, value in given.items() if (key, value.lower()) not in NO_LAYER}
-    return cast(Perturbation, _with_fields(PERTURBATIONS.find(name), name, given))
+    name, texts = split_spec(spec)
+    kind = PERTURBATIONS.find(name)
+    changes = read_fields(InputSpace, {key: text for key, text in texts.items() if key in OF_SPACE})
+    perturbation = cast(
+        Perturbation, _with_fields(kind, name, {key: texts[key] for key in texts if key not in OF_SPACE}, OF_SPACE)
+    )
+    layer = changes.pop("at", None)
+    if layer is not None and layer.lower() in NOTHING:
+        layer = None  # rather than a layer of that name
+    if not kind.moves_in_units and (layer is not None or changes.get("scale") is not None):
+        raise InputError(f"{name}: expected it to act on the inputs themselves, got a layer (at=) or a scale")
+    if layer is not None and changes.get("scale") is not None:
+        raise InputError(f"{name}: expected a scale or a layer (at=), got both; a layer has unit=std")
+    try:
+        space = space if layer is None else space.at_layer(layer)
+        space = dataclasses.replace(space, **{key: changes[key] for key in changes if key != "bounds" or layer is None})
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+    return perturbation, perturbation.space_for(space)
 
 
-def _with_fields(kind: type[Any], name: str, given: Mapping[str, str]) -> Any:  # noqa: ANN401 (an object of the kind)
-    known = [field.name for field in dataclasses.fields(kind) if field.name != "tau"]
+def perturbation_defaults(kind: type[Perturbation]) -> dict[str, Any]:
+    """Return the settings that the text of a perturbation may have, with their defaults.
+
+    >>> from residuum.perturbations import FGSM
+    >>> perturbation_defaults(FGSM)
+    {'target': 'untargeted', 'bounds': (0.0, 1.0), 'scale': None, 'at': None, 'unit': 'raw'}
+    """
+    settings = {field.name: field.default for field in dataclasses.fields(kind) if field.name != "function"}
+    return settings | {key: getattr(PIXELS, key) for key in OF_SPACE if kind.moves_in_units}
+
+
+def _with_fields(kind: type[Any], name: str, given: Mapping[str, str], others: Sequence[str] = ()) -> Any:  # noqa: ANN401 (an object of the kind)
+    fields = [field.name for field in dataclasses.fields(kind)]
     for key in given:
-        if key not in known:
-            raise unknown_name(f"setting of {name}", key, known)
+        if key not in fields:
+            raise unknown_name(f"setting of {name}", key, [*fields, *others])
     try:
         return TypeAdapter(kind).validate_python(read_fields(kind, given))
     except ValidationError as error:

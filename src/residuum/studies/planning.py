@@ -9,6 +9,7 @@ from residuum.auditing.probes import FURTHER
 from residuum.core.devices import Compute
 from residuum.core.errors import plural
 from residuum.core.registry import added_plugins
+from residuum.core.roles import Role
 from residuum.studies.parsing import build_probe
 from residuum.studies.settings import (
     AuditStageSettings,
@@ -82,10 +83,15 @@ def _plan_seed(study: Study, shared: Fields) -> SeedPlan:
     return SeedPlan(shared["seed"], models, evaluations, audits, before, probes)
 
 
+def _roles(study: Study) -> dict[str, Role]:
+    return {label: facts.role for label, facts in study.rows_by_label().items()}
+
+
 def _probe_stage(study: Study, spec: str, shared: Fields, models: Mapping[str, Stage]) -> Stage:
     """Return the stage of a probe that reads these models, of one seed."""
     audit = study.audit
-    fields = {"labels": tuple(models), "perturbation": audit.perturbations[0], "radii": audit.search_radii}
+    roles = {label: role for label, role in (_roles(study) | {FURTHER: Role.CONTROL}).items() if label in models}
+    fields = {"roles": roles, "perturbation": audit.perturbations[0], "radii": audit.search_radii}
     return Stage(ProbeSettings(**shared, **fields, name=spec), models)
 
 
@@ -113,8 +119,7 @@ def with_references(study: Study, plans: Sequence[SeedPlan], shared: Fields) -> 
         name: Stage(MarginsSettings(**shared, seed=stage.settings.seed, name=stage.name), {"model": stage})
         for name, stage in models.items()
     }
-    retrained = [label for label, facts in study.rows_by_label().items() if facts.role.retrained]
-    fields = {**shared, "seed": study.seeds[0], "retrained": (*retrained, FURTHER)}
+    fields = {**shared, "seed": study.seeds[0], "roles": _roles(study) | {FURTHER: Role.CONTROL}}
     ensembles = {spec: Stage(EnsembleSettings(**fields, name=spec), margins) for spec in specs}
     return [*plans[:-1], replace(last, margins=margins, ensembles=ensembles)]
 

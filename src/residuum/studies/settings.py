@@ -11,6 +11,8 @@ from torch import nn
 
 from residuum.auditing import Draws
 from residuum.core.devices import Compute
+from residuum.core.inputs import InputSpace
+from residuum.core.roles import Role
 from residuum.core.samples import Splits
 from residuum.data import Dataset, ids_of_ranks, make_splits
 from residuum.metrics import Relearning
@@ -185,8 +187,8 @@ class Subject(Protocol):
     def load(self, label: str, folder: Path) -> nn.Module:
         """Return the model of a row from the folder of the stage that made it."""
 
-    def perturbation(self, spec: str) -> Perturbation:
-        """Return a perturbation as these inputs want it."""
+    def perturbation(self, spec: str) -> tuple[Perturbation, InputSpace]:
+        """Return a perturbation, and the space that it acts in."""
 
 
 class StageSettings(Strict):
@@ -292,22 +294,25 @@ class MarginsSettings(StageSettings):
 
 
 class ProbeSettings(StageSettings):
-    """Measure the models of one seed, by `labels`, with one probe, the stage's name.
+    """Measure the models of one seed with one probe, the stage's name; `roles` has the role of every label.
 
     `perturbation` is the one whose bounds the data have.
     """
 
     kind = "probe"
-    labels: tuple[str, ...]
+    roles: dict[str, Role]
     radii: tuple[float, ...]
     perturbation: str
 
 
 class EnsembleSettings(StageSettings):
-    """Measure all rows and seeds together with a probe that reads margins; the parents are SEED/LABEL."""
+    """Measure all rows and seeds together with a probe that reads margins; the parents are SEED/LABEL.
+
+    `roles` has the role of every label.
+    """
 
     kind = "ensemble"
-    retrained: tuple[str, ...]
+    roles: dict[str, Role]
 
 
 @lru_cache(maxsize=2)

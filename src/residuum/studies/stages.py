@@ -164,7 +164,7 @@ def audit_stage(settings: AuditStageSettings, parents: Folders, folder: Path) ->
     """
     splits, taus = settings.subject.splits(), settings.audit.radii(settings.name)
     models = {label: settings.subject.load(label, parents[label]).to(devices.device()) for label in settings.labels}
-    perturbation, seed = settings.subject.perturbation(settings.name), child_seed(settings.seed, "audit")
+    (perturbation, space), seed = settings.subject.perturbation(settings.name), child_seed(settings.seed, "audit")
     checkpoint = _checkpoint(parents, f"audit-rank-{devices.rank()}-of-{devices.world_size()}")
     with measured(settings.threads, checkpoint) as record:
         result = audit(
@@ -185,6 +185,7 @@ def audit_stage(settings: AuditStageSettings, parents: Folders, folder: Path) ->
                 "the retain set": set(splits.retain.ids),
                 **(settings.pretrained.seen() if settings.pretrained else {}),
             },
+            space=space,
         )
         if not devices.leads():
             return
@@ -192,8 +193,10 @@ def audit_stage(settings: AuditStageSettings, parents: Folders, folder: Path) ->
         if EARLIER in parents:
             earlier, audits = _earlier_audit(parents[EARLIER], settings.labels)
             result = earlier.followed_by(result)
-        if len(splits.forget.shape) == 3 and max(taus) > 0:
-            pictures = make_gallery(models, models["retrain"], splits.forget, perturbation, result.counts, seed=seed)
+        if len(splits.forget.shape) == 3 and max(taus) > 0 and space.at is None:
+            pictures = make_gallery(
+                models, models["retrain"], splits.forget, perturbation, result.counts, seed=seed, space=space
+            )
             pictures.save(folder / GALLERY)
     for kind, by_label in (("counts", result.counts), ("heldout", result.heldout)):
         (folder / kind).mkdir()
@@ -231,10 +234,11 @@ def score_stage(settings: ScoreSettings, parents: Folders, folder: Path) -> None
     unaffected = of_unaffected_classes(splits.validation, splits.train, splits.forget)
     shown = {"forgotten": splits.forget} | ({"unaffected": unaffected} if settings.level and len(unaffected) else {})
     options: Record = settings.model_dump(include={"taus", "draws"}) | {"seed": child_seed(settings.seed, "score")}
+    perturbation, options["space"] = settings.subject.perturbation(settings.perturbation)
     with measured(settings.threads) as record:
         record["validation_accuracy"] = accuracy(model, splits.validation)
         for name, samples in shown.items():
-            alone = audit({"": model}, model, samples, settings.subject.perturbation(settings.perturbation), **options)
+            alone = audit({"": model}, model, samples, perturbation, **options)
             record[name] = (alone.counts[""].method_right / alone.counts[""].draws).mean(0).tolist()
     write_record(folder, record, splits.forget, splits.validation)
 
@@ -258,9 +262,10 @@ def probe_stage(settings: ProbeSettings, parents: Folders, folder: Path) -> None
     """Measure the models of one seed with one probe; the record has the values by label."""
     splits = settings.subject.splits()
     with measured(settings.threads) as record:
-        models = {label: settings.subject.load(label, parents[label]) for label in settings.labels}
-        bounds = settings.subject.perturbation(settings.perturbation).bounds
-        evidence = Evidence(splits, child_seed(settings.seed, "witness"), models, settings.radii, bounds)
+        models = {label: settings.subject.load(label, parents[label]) for label in settings.roles}
+        _, space = settings.subject.perturbation(settings.perturbation)
+        of_probe = child_seed(settings.seed, "witness")
+        evidence = Evidence(splits, of_probe, settings.roles, models, settings.radii, space)
         values = build_probe(settings.name).measure(evidence)
         record["values"] = {label: value.record() for label, value in values.items()}
     write_record(folder, record, splits.forget, splits.heldout, splits.test)
@@ -274,8 +279,7 @@ def ensemble_stage(settings: EnsembleSettings, parents: Folders, folder: Path) -
         for name in (name for name in parents if name != SCRATCH):
             seed, _, label = name.partition("/")
             margins[label, seed] = read_arrays(parents[name] / MARGINS, MARGIN_PARTS, "margins")
-        of_probe, retrained = child_seed(settings.seed, "witness"), frozenset(settings.retrained)
-        evidence = Evidence(splits, of_probe, margins=margins, retrained=retrained)
+        evidence = Evidence(splits, child_seed(settings.seed, "witness"), settings.roles, margins=margins)
         if probe.per_seed:
             record["models"] = {}
             for seed, of_seed in evidence.seeds().items():

@@ -17,6 +17,7 @@ from torch import nn
 
 from residuum.core.errors import InputError
 from residuum.core.files import read_arrays, write_arrays
+from residuum.core.inputs import InputSpace
 from residuum.core.samples import Samples, Splits
 from residuum.data import Dataset
 from residuum.data.loaders import current_dataset, loaded_dataset, states_when_loaded
@@ -65,8 +66,8 @@ class NamedSubject(Strict):
         """Return the network that the weights file describes."""
         return load_weights(folder / MODEL)
 
-    def perturbation(self, spec: str) -> Perturbation:
-        """Return the perturbation of `NAME[:key=value...]`."""
+    def perturbation(self, spec: str) -> tuple[Perturbation, InputSpace]:
+        """Return the perturbation of `NAME[:key=value...]`, and the space that it acts in."""
         return build_perturbation(spec)
 
 
@@ -95,7 +96,7 @@ class LiveSubject:
 
     samples: Dataset
     parts: Splits
-    perturbations: Mapping[str, Perturbation]
+    perturbations: Mapping[str, tuple[Perturbation, InputSpace]]
     given: Mapping[str, Made]
     retrain: Callable[[str], Made]
     identity: str
@@ -152,8 +153,8 @@ class LiveSubject:
         few: Samples = self.parts.retain.subset(range(min(ASKED, len(self.parts.retain))))
         return forward(model, few)
 
-    def perturbation(self, spec: str) -> Perturbation:
-        """Return the perturbation of this name."""
+    def perturbation(self, spec: str) -> tuple[Perturbation, InputSpace]:
+        """Return the perturbation of this name, and the space that it acts in."""
         return self.perturbations[spec]
 
 

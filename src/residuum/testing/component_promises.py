@@ -11,6 +11,7 @@ from torch import Tensor
 
 from residuum.auditing import audit
 from residuum.core.errors import ResiduumWarning
+from residuum.core.inputs import PIXELS
 from residuum.core.samples import Samples
 from residuum.core.seeds import generator
 from residuum.data import Dataset, make_splits
@@ -37,10 +38,10 @@ def _black_and_white() -> Samples:
     return Samples(x.round(), y, samples.ids)
 
 
-def _moved(kind: type[Perturbation], tau: float, seed: int = SEED) -> tuple[Tensor, Tensor]:
+def _moved(kind: type[Perturbation], radius: float, seed: int = SEED) -> tuple[Tensor, Tensor]:
     samples = _black_and_white()
     x, y = samples.batch(torch.arange(len(samples)))
-    return x, kind(tau)(Trial.of(GD).original.eval(), x, y, generator(seed))
+    return x, kind()(Trial.of(GD).original.eval(), x, y, generator(seed), radius)
 
 
 def moves_inputs_within_bounds(kind: type[Perturbation]) -> None:
@@ -48,9 +49,8 @@ def moves_inputs_within_bounds(kind: type[Perturbation]) -> None:
     before, after = _moved(kind, RADIUS)
     expect(after.shape == before.shape and after.dtype == before.dtype, f"inputs became {after.dtype} {after.shape}")
     expect(not bool(after.isnan().any()), "NaN among the perturbed inputs")
-    if (bounds := kind().bounds) is not None:
-        low, high = (torch.as_tensor(end) for end in bounds)
-        expect(bool(((after >= low) & (after <= high)).all()), "perturbed inputs lie outside the bounds")
+    if not kind().space_for(PIXELS).tokens:
+        expect(bool(((after >= 0) & (after <= 1)).all()), "perturbed inputs lie outside the bounds")
     expect(not torch.equal(before, after), f"nothing moves at radius {RADIUS}")
 
 
@@ -76,7 +76,7 @@ def leaves_model_and_inputs_alone(kind: type[Perturbation]) -> None:
     trial, samples = Trial.of(GD), _black_and_white()
     x, y = samples.batch(torch.arange(len(samples)))
     inputs, weights = x.clone(), state_hash(trial.original.state_dict())
-    kind(RADIUS)(trial.original.eval(), x, y, generator(SEED))
+    kind()(trial.original.eval(), x, y, generator(SEED), RADIUS)
     expect(torch.equal(inputs, x), "the inputs given were changed in place")
     expect(state_hash(trial.original.state_dict()) == weights, "the model's weights or buffers changed")
 
@@ -94,10 +94,10 @@ def counts_do_not_depend_on_the_batch(kind: type[Perturbation]) -> None:
 
 def perturbation_settings_go_round(kind: type[Perturbation]) -> None:
     """Settings are JSON values and survive the command line's NAME:key=value."""
-    settings = {key: value for key, value in kind().settings().items() if key not in ("name", "bounds")}
+    settings = {key: value for key, value in kind().settings().items() if key != "name"}
     expect(is_json(kind().settings()), f"settings are not JSON values: {kind().settings()!r}")
     text = ":".join([kind.name, *(f"{key}={as_text(value)}" for key, value in settings.items())])
-    expect(build_perturbation(text).settings() == kind().settings(), f"{text} gives another perturbation")
+    expect(build_perturbation(text)[0].settings() == kind().settings(), f"{text} gives another perturbation")
 
 
 def loads_a_dataset(loader: Callable[..., Dataset]) -> None:

@@ -121,7 +121,7 @@ def _step(model: nn.Module, moved: Tensor, x: Tensor, y: Tensor, eps: float) -> 
         scale = scale.to(x)
         away = (moved - x) / scale.where(scale > 0, 1) + STEP * eps * _directions(gradient * scale)
     length = torch.linalg.vector_norm(away.flatten(1), dim=1).clamp(min=1e-12).view(-1, *[1] * (x.ndim - 1))
-    return space.moved(x, away * (eps / length).clamp(max=1))
+    return space.move(x, away * (eps / length).clamp(max=1))
 
 
 def _directions(gradient: Tensor) -> Tensor:

@@ -1,19 +1,18 @@
 """RURK: unlearn robustly, so that perturbed copies of forgotten samples are not recognised either."""
 
 import math
-from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
-from residuum.core.inputs import InputSpace
+from residuum.core.inputs import UNIT, Bounds, InputSpace, space_of
 from residuum.core.samples import Splits
 from residuum.models import evaluating, forward
-from residuum.perturbations import FGSM, PGD, UNIT, Bounds, Gaussian, Perturbation
+from residuum.perturbations import FGSM, PGD, Gaussian, Perturbation
 from residuum.perturbations.gradient import Target
 from residuum.training import Batch, NonNegative, Positive, Recipe, TrainingPhase
 from residuum.unlearning.base import GradientMethod, component
@@ -137,21 +136,19 @@ class RURK(GradientMethod):
 
     def perturbed(self, model: nn.Module, x: Tensor, labels: Tensor, noise: torch.Generator) -> Tensor:
         """Return one perturbed copy of each input."""
-        space = getattr(model, "input_space", InputSpace(self.bounds))  # a wrapped model knows better
+        space = space_of(model, InputSpace(self.bounds))
         if self.spread == "uniform" or space.tokens:
             return noisy_copies(x, self.tau, noise, space)
-        scaled = replace(self.perturbation(), bounds=space.bounds, scale=space.scale_of(x.shape[1:]))
-        return scaled(model, x, labels, noise)
+        return self.perturbation()(model, x, labels, noise, self.tau, space)
 
     def perturbation(self) -> Perturbation:
         """Return what moves the forget batch."""
-        units: dict[str, Any] = {"tau": self.tau, "bounds": self.bounds}
         if self.attack == "gaussian":
-            return Gaussian(**units)
+            return Gaussian()
         target: Target = "true" if self.aim == "min_loss" else "untargeted"
         if self.attack == "fgsm":
-            return FGSM(**units, target=target)
-        return PGD(**units, target=target, alpha=self.attack_rate, steps=self.attack_steps)
+            return FGSM(target=target)
+        return PGD(target=target, alpha=self.attack_rate, steps=self.attack_steps)
 
 
 def forget_loss(logits: Tensor, y: Tensor, caps: Tensor | None) -> Tensor:

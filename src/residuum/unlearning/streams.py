@@ -67,7 +67,7 @@ def _reader(part: Samples, rows: Tensor) -> Callable[[], Tensor]:
 def noisy_copies(x: Tensor, tau: float, noise: torch.Generator, space: InputSpace) -> Tensor:
     """Return clamp(x + u * N(0, I)) with u ~ U[0, tau] for each sample: every radius up to tau, not one shell."""
     radii = tau * torch.rand(len(x), *[1] * (x.ndim - 1), generator=noise)
-    return space.moved(x, (radii * torch.randn(x.shape, generator=noise)).to(x))
+    return space.move(x, (radii * torch.randn(x.shape, generator=noise)).to(x))
 
 
 def held_out_alike(splits: Splits) -> Samples:

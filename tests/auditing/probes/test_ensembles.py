@@ -12,6 +12,7 @@ from residuum.auditing.probes.rmia import log_relative
 from residuum.auditing.probes.ulira import fit, left_out_auc, u_lira
 from residuum.auditing.statistics import Classes, clustered_auc, rank, rate_at
 from residuum.core.errors import InputError
+from residuum.core.roles import Role
 from residuum.core.samples import Samples, Splits
 
 
@@ -103,7 +104,8 @@ def test_models_that_differ_everywhere_are_not_said_to_remember(probe, models):
         for name in "fh"
     )
     splits = Splits(forget, forget, forget, forget, heldout, heldout, ("a",))
-    rows = probe.measure(Evidence(splits, 1, margins=margins, retrained=frozenset({"retrain"})))
+    roles = dict.fromkeys(kinds, Role.METHOD) | {"retrain": Role.REFERENCE}
+    rows = probe.measure(Evidence(splits, 1, roles, margins=margins))
     assert max(rows["remembering"].p, rows["less sure"].p) <= 0.01
     assert rows["remembering"].more
     assert not rows["less sure"].more

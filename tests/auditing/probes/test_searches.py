@@ -11,6 +11,7 @@ from residuum.auditing.probes.boundary import easier_to_push, pushed_to
 from residuum.auditing.probes.search import recovery_radii
 from residuum.auditing.probes.worst_case import more_often, worst_case
 from residuum.auditing.statistics import Classes, rank
+from residuum.core.roles import Role
 from residuum.core.samples import Samples, Splits
 
 TAU = 0.4
@@ -143,11 +144,13 @@ def test_depth_is_the_mean_distance_to_the_edge_of_the_labels_region_in_closed_f
     net, other = linear(1), linear(2)
     forget, heldout = points(), points(n=60, seed=5, name="h")
     splits = Splits(forget, forget, forget, forget, heldout, heldout, ("a", "b"))
-    found = Depth(tau_max=TAU).measure(Evidence(splits, 1, {"retrain": other, "m": net}, [0.1]))
+    roles = {"retrain": Role.REFERENCE, "m": Role.METHOD}
+    found = Depth(tau_max=TAU).measure(Evidence(splits, 1, roles, {"retrain": other, "m": net}, [0.1]))
     for label, model in {"m": net, "retrain": other}.items():
         assert found[label].value == pytest.approx(-exact_rho(model, forget).mean(), abs=TAU / 256)
         assert found[label].details["heldout"] == pytest.approx(-exact_rho(model, heldout).mean(), abs=TAU / 256)
     assert found["retrain"].p == 1.0  # no sample is nearer or farther
-    alone = Depth(tau_max=0.02).measure(Evidence(splits, 1, {"reference": net}, [0.1]))["reference"]
+    further = Evidence(splits, 1, {"reference": Role.CONTROL}, {"reference": net}, [0.1])
+    alone = Depth(tau_max=0.02).measure(further)["reference"]
     assert alone.value == pytest.approx(-exact_rho(net, forget).clip(-0.02, 0.02).mean(), abs=0.02 / 256)
     assert alone.p is None

@@ -16,11 +16,10 @@ from residuum.auditing.engine import probe_batch
 from residuum.auditing.heldout import choose_heldout
 from residuum.auditing.predictor import Predictor
 from residuum.auditing.statistics import Classes, Floats, Ranking, rank
-from residuum.core.inputs import UNIT
+from residuum.core.inputs import PIXELS, InputSpace
+from residuum.core.roles import Role
 from residuum.core.samples import Samples, Splits
-from residuum.perturbations import Bounds, UniformLinf
 
-REFERENCE = "retrain"  # the label of the reference
 FURTHER = "reference"  # the label of retrained models that are no rows of the run
 Model = tuple[str, str]  # label and seed
 Margins = Mapping[str, Floats]  # by part: forget, heldout, retain, validation
@@ -58,18 +57,19 @@ NO_HELDOUT = Value(None, note="expected at least 10 held-out samples of a forgot
 class Evidence:
     """What a probe may look at; nothing is computed before a probe asks for it.
 
-    Probes that read models get `models` of one seed by label, the radii above 0 and the bounds of the data. Probes that
-    read margins get `margins` of all models of a run and the labels of those that are `retrained`; `of_seed` is then
-    the seed whose rows are measured, None for all seeds together. `seed` is that of the probe's own random numbers.
+    `roles` has the role of every label; further retrained models, which are no rows of the run, are controls. Probes
+    that read models get `models` of one seed by label, the radii above 0 and the space of the inputs. Probes that read
+    margins get `margins` of all models of a run; `of_seed` is then the seed whose rows are measured, None for all seeds
+    together. `seed` is that of the probe's own random numbers.
     """
 
     splits: Splits
     seed: int
+    roles: Mapping[str, Role]
     models: Mapping[str, nn.Module] = field(default_factory=dict)
     radii: Sequence[float] = ()
-    bounds: Bounds = UNIT
+    space: InputSpace = PIXELS
     margins: Mapping[Model, Margins] = field(default_factory=dict)
-    retrained: frozenset[str] = frozenset()
     of_seed: str | None = None
 
     @cached_property
@@ -83,15 +83,19 @@ class Evidence:
         return self.splits.forget.subset(np.flatnonzero(self._comparable))
 
     @property
+    def reference(self) -> str | None:
+        """The label of the reference, if there is one."""
+        return next((label for label, role in self.roles.items() if role is Role.REFERENCE), None)
+
+    @property
     def controls(self) -> list[str]:
-        """The labels of the controls among the models."""
-        return [label for label in self.models if label == "control" or label.startswith("control_")]
+        """The labels of the controls."""
+        return [label for label, role in self.roles.items() if role is Role.CONTROL]
 
     @cached_property
     def predictors(self) -> dict[str, Predictor]:
         """All models, ready to predict."""
-        widest = UniformLinf(max(self.radii), bounds=self.bounds)
-        probe = probe_batch(self.splits.forget, widest, self.seed)
+        probe = probe_batch(self.splits.forget, self.space, max(self.radii), self.seed)
         return {label: Predictor(model, probe) for label, model in self.models.items()}
 
     @cached_property
@@ -111,7 +115,7 @@ class Evidence:
     def margins_of(self, row: str, part: str) -> tuple[Floats, Floats]:
         """Return the margins of the row's models and of all retrained models that are not among them, (models, n)."""
         models = [model for model in self._measured if model[0] == row]
-        others = [model for model in self.margins if model[0] in self.retrained and model not in models]
+        others = [model for model in self.margins if self.roles[model[0]].retrained and model not in models]
         return self._stacked(models, part), self._stacked(others, part)
 
     def seeds(self) -> dict[str, Evidence]:

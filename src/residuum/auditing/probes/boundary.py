@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from residuum.auditing.probes.base import NO_HELDOUT, REFERENCE, Evidence, Probe, Value
+from residuum.auditing.probes.base import NO_HELDOUT, Evidence, Probe, Value
 from residuum.auditing.probes.search import HALVINGS, STEPS, recovery_radii
 from residuum.auditing.statistics import Floats, mean_interval, rank, sign_test_p
 from residuum.core.samples import Samples
@@ -39,18 +39,18 @@ class RecoveryRadius(Probe):
         rankings, pushes = {}, {}
         for row, predictor in evidence.predictors.items():
             rho_forget, rho_heldout = (
-                recovery_radii(predictor, part, tau_max=reach, signed=self.signed, bounds=evidence.bounds).rho
+                recovery_radii(predictor, part, tau_max=reach, signed=self.signed, space=evidence.space).rho
                 for part in (evidence.forget, evidence.heldout)
             )
             rankings[row] = rank(-rho_forget, -rho_heldout, evidence.classes)
-            pushes[row] = recovery_radii(predictor, pushed, tau_max=reach, labels=labels, bounds=evidence.bounds).rho
+            pushes[row] = recovery_radii(predictor, pushed, tau_max=reach, labels=labels, space=evidence.space).rho
         values = {}
         for row, ranking in rankings.items():
             p: float | None = None
             details: dict[str, Any] = {"tau_max": reach}
-            if REFERENCE in rankings:
-                *difference, p = ranking.minus(rankings[REFERENCE])
-                fragile = easier_to_push(pushes[row], pushes[REFERENCE])
+            if evidence.reference in rankings:
+                *difference, p = ranking.minus(rankings[evidence.reference])
+                fragile = easier_to_push(pushes[row], pushes[evidence.reference])
                 details |= {"above_reference": difference, "fragile_p": fragile}
             values[row] = Value(ranking.auc, *ranking.interval(), p=p, details=details)
         return values
@@ -80,7 +80,7 @@ class Depth(Probe):
         reach = self.tau_max or DEFAULT_REACH * max(evidence.radii)
         depths = {
             row: [
-                -recovery_radii(predictor, part, tau_max=reach, signed=True, bounds=evidence.bounds).rho.clip(
+                -recovery_radii(predictor, part, tau_max=reach, signed=True, space=evidence.space).rho.clip(
                     -reach, reach
                 )
                 for part in (evidence.splits.forget, evidence.heldout)
@@ -91,7 +91,7 @@ class Depth(Probe):
         values = {}
         for row, (forgotten, *heldout) in depths.items():
             mean, low, high = mean_interval(forgotten)
-            p = easier_to_push(-forgotten, -depths[REFERENCE][0]) if REFERENCE in depths else None
+            p = easier_to_push(-forgotten, -depths[evidence.reference][0]) if evidence.reference in depths else None
             details = {"tau_max": reach, "heldout": float(heldout[0].mean()) if heldout else None}
             values[row] = Value(mean, low, high, p=p, details=details)
         return values

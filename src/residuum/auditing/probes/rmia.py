@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from residuum.auditing.probes.base import FURTHER, NO_HELDOUT, REFERENCE, Evidence, Probe, Value
+from residuum.auditing.probes.base import FURTHER, NO_HELDOUT, Evidence, Probe, Value
 from residuum.auditing.statistics import Floats
 from residuum.core.errors import InputError
 
@@ -35,8 +35,8 @@ class RMIA(Probe):
         values = {}
         for row, ranking in rankings.items():
             p, details = None, {}
-            if REFERENCE in rankings and row != FURTHER:
-                *difference, p = ranking.minus(rankings[REFERENCE])
+            if evidence.reference in rankings and row != FURTHER:
+                *difference, p = ranking.minus(rankings[evidence.reference])
                 details = {"above_reference": difference}
             values[row] = Value(ranking.auc, *ranking.interval(), p=p, details=details)
         return values

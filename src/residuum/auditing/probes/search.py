@@ -12,9 +12,8 @@ from torch import Tensor
 from residuum.auditing.predictor import Predictor
 from residuum.auditing.statistics import Floats
 from residuum.auditing.stream import rows_for
-from residuum.core.inputs import UNIT, Bounds
+from residuum.core.inputs import PIXELS, InputSpace
 from residuum.core.samples import Samples
-from residuum.perturbations import clamped
 from residuum.perturbations.gradient import loss_gradient
 
 STEPS, HALVINGS = 20, 8
@@ -44,7 +43,7 @@ def search(
     uphill: Direction,
     succeeds: Success,
     *,
-    bounds: Bounds,
+    space: InputSpace,
     steps: int = STEPS,
 ) -> SearchResult:
     """Follow the sign of `uphill` from `start` for so many steps of 2.5 radius / steps, within the ball and the bounds.
@@ -52,7 +51,7 @@ def search(
     `radius` has one value for each row. `start` counts too; the search ends early when every row has succeeded.
     """
     size = radius.to(center).reshape(-1, *[1] * (center.ndim - 1))
-    low, high = clamped(center - size, bounds), clamped(center + size, bounds)
+    low, high = space.clamp_(center - size), space.clamp_(center + size)
     moved = start.clamp(low, high)
     best = SearchResult(succeeds(moved), moved.clone())
     for _ in range(steps):
@@ -106,7 +105,7 @@ def recovery_radii(
     tau_max: float,
     labels: Tensor | None = None,
     signed: bool = False,
-    bounds: Bounds = UNIT,
+    space: InputSpace = PIXELS,
     steps: int = STEPS,
     halvings: int = HALVINGS,
 ) -> Recovery:
@@ -126,7 +125,7 @@ def recovery_radii(
     [0.1, 0.0]
     """
     wanted = samples.y if labels is None else labels
-    options = {"tau_max": tau_max, "bounds": bounds, "steps": steps, "halvings": halvings}
+    options = {"tau_max": tau_max, "space": space, "steps": steps, "halvings": halvings}
     parts = [
         _of_batch(predictor, samples.batch(rows)[0], wanted[rows], signed=signed, **options)
         for rows in torch.split(torch.arange(len(samples)), rows_for(samples.shape))
@@ -145,13 +144,13 @@ def _of_batch(predictor: Predictor, x: Tensor, y: Tensor, *, signed: bool, **opt
     return Recovery(rho.numpy(), nearest)
 
 
-def _smallest(goal: Goal, x: Tensor, *, tau_max: float, bounds: Bounds, steps: int, halvings: int) -> SearchResult:
+def _smallest(goal: Goal, x: Tensor, *, tau_max: float, space: InputSpace, steps: int, halvings: int) -> SearchResult:
     low, radius = torch.zeros(len(x), dtype=torch.float64), torch.full((len(x),), tau_max, dtype=torch.float64)
-    best = search(x, x, radius, goal.uphill, goal.reached, bounds=bounds, steps=steps)
+    best = search(x, x, radius, goal.uphill, goal.reached, space=space, steps=steps)
     for _ in range(halvings):
         high = best.norms(x).clamp(max=tau_max)
         middle = (low + high) / 2
-        tried = search(x, best.x, middle, goal.uphill, goal.reached, bounds=bounds, steps=steps)
+        tried = search(x, best.x, middle, goal.uphill, goal.reached, space=space, steps=steps)
         better = tried.success & best.success
         low = torch.where(better, low, middle)
         best = SearchResult(best.success, torch.where(_rows(better, x), tried.x, best.x))

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from residuum.auditing.predictor import Predictor
-from residuum.auditing.probes.base import REFERENCE, Evidence, Probe, Value, log_odds
+from residuum.auditing.probes.base import Evidence, Probe, Value, log_odds
 from residuum.auditing.probes.search import STEPS, SearchResult, search
 from residuum.auditing.statistics import mean_interval, normal_quantile, sign_test_p, wilson_interval
 from residuum.auditing.stream import rows_for
-from residuum.core.inputs import UNIT, Bounds
+from residuum.core.errors import InputError
+from residuum.core.inputs import PIXELS, InputSpace
 from residuum.core.samples import Samples
 from residuum.perturbations import block_generator
 from residuum.perturbations.gradient import loss_gradient
@@ -41,10 +42,13 @@ class WorstCase(Probe):
 
     def measure(self, evidence: Evidence) -> dict[str, Value]:
         """Return the difference with its interval over samples, and all shares by radius."""
-        radii, reference, samples = sorted(evidence.radii), evidence.predictors[REFERENCE], evidence.splits.forget
+        if evidence.reference is None or not evidence.controls:
+            raise InputError("worst_case compares models with a reference and a control; the evidence lacks one")
+        radii, samples = sorted(evidence.radii), evidence.splits.forget
+        reference, control = evidence.predictors[evidence.reference], evidence.controls[0]
         only_model, only_reference = {}, {}
         for label, predictor in evidence.predictors.items():
-            if label != REFERENCE:
+            if label != evidence.reference:
                 only_model[label], only_reference[label] = (
                     worst_case(
                         *pair,
@@ -53,11 +57,10 @@ class WorstCase(Probe):
                         seed=evidence.seed,
                         objective=self.objective,
                         restarts=self.restarts,
-                        bounds=evidence.bounds,
+                        space=evidence.space,
                     )[0]
                     for pair in ((predictor, reference), (reference, predictor))
                 )
-        control = evidence.controls[0]
         values = {}
         for label, successes in only_model.items():
             mean, low, high = mean_interval((successes.astype(float) - only_reference[label]).mean(1))
@@ -89,7 +92,7 @@ def worst_case(
     objective: Objective = "ce",
     restarts: int = RESTARTS,
     steps: int = STEPS,
-    bounds: Bounds = UNIT,
+    space: InputSpace = PIXELS,
 ) -> tuple[NDArray[np.bool_], list[Tensor]]:
     """Return for which samples and radii some x' has the model right and the reference wrong, (n, T), and these x'.
 
@@ -117,7 +120,7 @@ def worst_case(
             pair = _Pair(model, reference, y, objective)
             names = [samples.ids[row] for row in parts[k].tolist()]
             starts = [before[k].x, *(_random(x, radii[column], names, seed, again) for again in range(1, restarts))]
-            before[k] = _any_start(pair, x, starts, before[k], radii[column], bounds, steps)
+            before[k] = _any_start(pair, x, starts, before[k], radii[column], space, steps)
         successes[:, column] = torch.cat([result.success for result in before]).numpy()
         inputs[column] = torch.cat([result.x for result in before])
     return successes, inputs
@@ -156,13 +159,13 @@ def _random(x: Tensor, radius: float, ids: list[str], seed: int, again: int) -> 
 
 
 def _any_start(
-    pair: _Pair, x: Tensor, starts: list[Tensor], before: SearchResult, radius: float, bounds: Bounds, steps: int
+    pair: _Pair, x: Tensor, starts: list[Tensor], before: SearchResult, radius: float, space: InputSpace, steps: int
 ) -> SearchResult:
     best, size = before, torch.full((len(x),), radius, dtype=torch.float64)
     for start in starts:
         if best.success.all():
             break
-        tried = search(x, start, size, pair.uphill, pair.reached, bounds=bounds, steps=steps)
+        tried = search(x, start, size, pair.uphill, pair.reached, space=space, steps=steps)
         new = (tried.success & ~best.success).reshape(-1, *[1] * (x.ndim - 1))
         best = SearchResult(best.success | tried.success, torch.where(new, tried.x, best.x))
     return best
