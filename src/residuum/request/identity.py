@@ -46,9 +46,7 @@ def subject_identity(request: Request, model: nn.Module, placed: Placed) -> str:
         digest.update(b"part")
         if part is not None:
             add_samples(digest, part)
-    moved = {
-        name: [facts(type(one)), repr(one.settings()), repr(space)] for name, (one, space) in perturbations.items()
-    }
+    moved = {name: [facts(type(one)), facts(vars(one)), facts(vars(space))] for name, (one, space) in placed.items()}
     content = [request.forget_ids, request.earlier_ids, request.class_names, _network(model), moved, own_code()]
     digest.update(json.dumps(content).encode())
     return digest.hexdigest()
