@@ -140,6 +140,17 @@ class OwnCurve(Curve):
     neutral: float | None = None
 
 
+class Estimates(Part):
+    """r and the difference on some of the forgotten samples."""
+
+    residual_knowledge: ResidualKnowledge
+    difference: Curve
+
+    def curve(self, measure: str) -> Curve:
+        """Return "pooled" or "difference"."""
+        return self.residual_knowledge.curve if measure == "pooled" else self.difference
+
+
 class AuditSettings(Part):
     """How an audit was made; the perturbation's own settings stand beside these."""
 
@@ -151,7 +162,11 @@ class AuditSettings(Part):
 
 
 class Audit(Part):
-    """What one model shows under one perturbation, and where the counts behind it stand."""
+    """What one model shows under one perturbation, and where the counts behind it stand.
+
+    In a sequence of requests all samples forgotten so far are audited, and `first_request` is about those of the first
+    request alone: it says whether what was forgotten stays forgotten.
+    """
 
     settings: AuditSettings = AuditSettings()
     taus: list[float]
@@ -173,6 +188,7 @@ class Audit(Part):
     prevalence_significant: Values = []
     first_radius: dict[str, float | None] = {}
     measures: dict[str, OwnCurve] = {}
+    first_request: Estimates | None = None
     counts: Below = ""
 
     @model_validator(mode="after")

@@ -193,13 +193,34 @@ def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
     return rest | {"record_sha256": hashlib.sha256(canonical(rest)).hexdigest()}
 
 
-class Stored(Part):
-    """A record that stands in a file of its own, under a schema, with its own hash."""
+class RequestPlace(Part):
+    """Which request of a sequence a run carried out, counted from 1, and how many the sequence has."""
 
-    SCHEMA: ClassVar[str]
-    FILE: ClassVar[str]
-    WHAT: ClassVar[str]
+    number: int
+    of: int
 
+
+class Results(Part):
+    """results.json: everything known of a run, under a schema and with its own hash."""
+
+    SCHEMA: ClassVar[str] = "residuum.results/2"
+    FILE: ClassVar[str] = "results.json"
+
+    schema_: str = Field(SCHEMA, alias="schema")
+    created: str = ""
+    versions: dict[str, str] = {}
+    scenario: ScenarioRecord
+    seeds: list[int]
+    warnings: list[str] = []
+    notes: list[str] = []
+    noise_floor: dict[str, NoiseFloor] = {}
+    methods: dict[FileName, Row]
+    failed: dict[str, str] = {}  # rows without results, and why
+    rule_version: int | None = None  # of the rule by which the rows were judged; None before they are
+    gates: list[Gate] = []
+    judgments: dict[FileName, RowJudgment] = {}
+    files: dict[Below, str] = {}  # SHA-256 of everything else that the run wrote, by path below its folder
+    sequence: RequestPlace | None = None  # of a run that is one of several requests, carried out one after the other
     record_sha256: str = ""
 
     @classmethod
@@ -210,12 +231,12 @@ class Stored(Part):
             content = json.loads(regular_file(path).read_text(encoding="utf-8"), parse_constant=_refuse_constant)
             canonical(content)  # refuses texts that are none
         except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror}; expected the folder of {cls.WHAT}") from None
+            raise InputError(f"cannot read {path}: {error.strerror}; expected the folder of a finished run") from None
         except (ValueError, RecursionError):
             raise InputError(f"{path}: expected JSON written by residuum run, got something else") from None
-        found = content.get("schema") if isinstance(content, dict) else None
-        if found != cls.SCHEMA:
-            raise InputError(f"{path}: expected schema {cls.SCHEMA!r}, got {found!r}")
+        schema = content.get("schema") if isinstance(content, dict) else None
+        if schema != cls.SCHEMA:
+            raise InputError(f"{path}: expected schema {cls.SCHEMA!r}, got {schema!r}")
         try:
             record = cls.model_validate(content)
         except ValidationError as error:
@@ -233,29 +254,6 @@ class Stored(Part):
     def text(self) -> str:
         """Return the content of the file."""
         return json.dumps(self.as_dict(), indent=1, allow_nan=False) + "\n"
-
-
-class Results(Stored):
-    """results.json: everything known of a run."""
-
-    SCHEMA: ClassVar[str] = "residuum.results/2"
-    FILE: ClassVar[str] = "results.json"
-    WHAT: ClassVar[str] = "a finished run"
-
-    schema_: str = Field(SCHEMA, alias="schema")
-    created: str = ""
-    versions: dict[str, str] = {}
-    scenario: ScenarioRecord
-    seeds: list[int]
-    warnings: list[str] = []
-    notes: list[str] = []
-    noise_floor: dict[str, NoiseFloor] = {}
-    methods: dict[FileName, Row]
-    failed: dict[str, str] = {}  # rows without results, and why
-    rule_version: int | None = None  # of the rule by which the rows were judged; None before they are
-    gates: list[Gate] = []
-    judgments: dict[FileName, RowJudgment] = {}
-    files: dict[Below, str] = {}  # SHA-256 of everything else that the run wrote, by path below its folder
 
     @model_validator(mode="after")
     def _has_rows(self) -> Self:

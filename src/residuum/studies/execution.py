@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from residuum.core.console import say, traceback_kept
 from residuum.core.errors import InputError
 from residuum.core.parallel import SINGLE_PROCESS, Team, make_team
-from residuum.record import Requests, Results, Stored
-from residuum.record.run import Run, load_runs
+from residuum.record.run import Run
 from residuum.studies import Experiment, Result, Stage, claim_folder, plan, run_all, write_requests, write_run
 from residuum.studies.engines import end_with_the_leader, engine
 from residuum.studies.estimates import WorkLeft, work_left
@@ -65,19 +64,6 @@ class Resources:
         return make_team(self.devices, self.nodes, self.precision)
 
 
-@dataclass(frozen=True)
-class RequestsRun:
-    """Deletion requests carried out one after the other: the record over all of them, and the run of each."""
-
-    folder: Path
-    record: Requests
-
-    @property
-    def runs(self) -> list[Run]:
-        """The run of each request, in order."""
-        return load_runs([self.folder / request.folder for request in self.record.requests])
-
-
 def run(
     experiment: Experiment,
     *,
@@ -111,7 +97,7 @@ def run(
         ['original', 'gd']
     """
     folder = Path(out) if out is not None else RUNS / experiment.scenario.name
-    steps, results = _computed([experiment], folder, Results, store, executor, resources, progress)
+    steps, results = _computed([experiment], partial(claim_folder, folder), store, executor, resources, progress)
     record = write_run(steps[0], results[0], folder, gallery=gallery)
     return Run(folder, experiment.scenario.name, record)
 
@@ -122,14 +108,15 @@ def run_requests(
     out: Path | str | None = None,
     gallery: bool | None = None,
     **options: Any,  # noqa: ANN401 (those of run)
-) -> RequestsRun:
-    """Carry out all requests of an experiment one after the other; write a run for each, and requests.json.
+) -> list[Run]:
+    """Carry out all requests of an experiment one after the other; return the run of each.
 
-    The options are those of `run`; the folder is runs/SCENARIO-requests by default.
+    The options are those of `run`. The runs are written to request-1, request-2, ... below `out`, by default
+    runs/SCENARIO-requests; `report(out)` writes the page over all of them and that of each.
     """
     folder = Path(out) if out is not None else RUNS / f"{experiment.scenario.name}-requests"
-    steps, results = _computed(experiment.steps, folder, Requests, **options)
-    return RequestsRun(folder, write_requests(steps, results, folder, gallery=gallery))
+    steps, results = _computed(experiment.steps, partial(claim_folder, folder, sequence=True), **options)
+    return write_requests(steps, results, folder, gallery=gallery)
 
 
 def plan_lines(
@@ -160,14 +147,16 @@ def _announced(steps: Sequence[Experiment], todo: Outline, work: WorkLeft) -> li
 
 def _computed(
     experiments: Sequence[Experiment],
-    folder: Path,
-    kind: type[Stored],
+    claim: Callable[[], None],
     store: Path | str = STORE,
     executor: Executor | None = None,
     resources: Resources | None = None,
     progress: bool = False,
 ) -> tuple[list[Experiment], list[list[Result]]]:
-    """Return the experiments as they were computed, and their results; of a team, only the leader gets here."""
+    """Return the experiments as they were computed, and their results; of a team, only the leader gets here.
+
+    `claim` makes the folder that the run goes to, or says why it cannot be.
+    """
     resources, store = resources or Resources(), Path(store)
     Store(store).refuse_unusable()
     team = resources.team
@@ -192,7 +181,7 @@ def _computed(
     workers = 1 if one else resources.workers
     where = nullcontext(executor) if executor else engine(workers, resources.cluster)
     with where as pool:  # a cluster that cannot be reached is said before anything else
-        claim_folder(folder, kind)
+        claim()
         for line in _announced(steps, todo, work) if progress else ():
             say(line)
         with shown(progress, todo.total) as report:

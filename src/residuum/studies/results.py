@@ -4,7 +4,6 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -23,8 +22,8 @@ from residuum.core.roles import Role
 from residuum.data import DATASETS
 from residuum.judging import judged_record
 from residuum.metrics import summarise
-from residuum.record import Requests, Results, Row, ScenarioRecord, SeedResult, Stored
-from residuum.record.folder import hashes, refuse_foreign, run_files
+from residuum.record import Results, Row, ScenarioRecord, SeedResult
+from residuum.record.folder import hashes, refuse_foreign, request_folders, run_files
 from residuum.studies.experiment import Experiment
 from residuum.studies.known_runs import noted
 from residuum.studies.pretrained import KnownFile
@@ -228,15 +227,17 @@ def _notes(rows: dict[str, Row]) -> list[str]:
     return notes
 
 
-def claim_folder(out: Path, kind: type[Stored] = Results) -> None:
-    """Create the run's folder, or say in one line why it cannot be: one folder has one kind of record.
+def claim_folder(out: Path, *, sequence: bool = False) -> None:
+    """Create the folder of a run, or of a sequence of requests, or say in one line why it cannot be.
 
-    A folder with files of others where the run would write its own is refused.
+    One folder has a run, or the runs of one sequence. A folder with files of others where the run would write its own
+    is refused.
     """
-    other = Requests.FILE if kind is Results else Results.FILE
+    run, runs = (out / Results.FILE).exists(), request_folders(out)
     try:
-        if (out / other).exists():
-            raise InputError(f"{out} has a {other}, so it holds another kind of run; choose another folder with --out")
+        if run if sequence else runs and not run:
+            what = f"a {Results.FILE}" if sequence else "the runs of a sequence of requests"
+            raise InputError(f"{out} has {what}, so it holds another kind of run; choose another folder with --out")
         refuse_foreign(out)
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out):
@@ -256,22 +257,15 @@ def write_run(experiment: Experiment, results: Sequence[Result], out: Path, *, g
 
 def write_files(record: Results, results: Sequence[Result], out: Path, *, gallery: bool | None = None) -> Results:
     """Write a run as `write_run` does, from its record; return the record with the hashes of all files."""
-    with replaced_run(out, Results, results) as aside:
-        return fill_folder(record, results, aside, gallery)
-
-
-@contextmanager
-def replaced_run(out: Path, kind: type[Stored], results: Sequence[Result]) -> Iterator[Path]:
-    """Yield an empty folder, whose content then replaces the run in `out`; the store knows of it from here on."""
     artefacts = {artefact for result in results for artefact in result.artefacts}
     try:
-        with locked(out), noted(out, artefacts), rewritten(out, kind.FILE, run_files(out)) as aside:
-            yield aside
+        with locked(out), noted(out, artefacts), rewritten(out, Results.FILE, run_files(out)) as aside:
+            return _fill_folder(record, results, aside, gallery)
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror}; free some space or choose another --out") from error
 
 
-def fill_folder(record: Results, results: Sequence[Result], folder: Path, gallery: bool | None) -> Results:
+def _fill_folder(record: Results, results: Sequence[Result], folder: Path, gallery: bool | None) -> Results:
     """Write counts and weights into an empty folder, and then the record with their hashes; return that."""
     with_gallery = record.scenario.public_data if gallery is None else gallery
     for result in results:
