@@ -16,8 +16,8 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from residuum.auditing.counts import INTEGER_FIELDS, Counts
 from residuum.cli import run_command
+from residuum.core.counts import Counts
 from residuum.core.files import clear_aside, locked, working_folder
 from residuum.request import evidence
 
@@ -328,7 +328,7 @@ def test_forgetting_waits_for_no_audit_under_way(folder, monkeypatch, capsys, tm
     monkeypatch.chdir(tmp_path)
     out = tmp_path / "runs" / "request"
     with working_folder(out) as place:
-        Counts.of(["p"], [0], [0.1], **{name: [[1]] for name in INTEGER_FIELDS}).save(place / "counts-gaussian.npz")
+        Counts.of_joint(["p"], [0], [0.1], [[[0, 0, 0, 1]]], [[1]]).save(place / "counts-gaussian.npz")
         assert run_command(["forget", "p", "--runs"]) == 2
         assert f"an audit is writing to {out}; wait for its end" in capsys.readouterr().err
         assert run_command(["forget", "p"]) == 0

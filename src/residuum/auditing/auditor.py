@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from residuum.auditing.budget import MOST_DRAWS, Draws, as_many, draws_needed, pilot_draws
 from residuum.auditing.completeness import completeness, relative_distance_test
 from residuum.auditing.count_state import SavedCounts, identity
-from residuum.auditing.counts import INTEGER_FIELDS, Counts
 from residuum.auditing.crafting import BatchInvariance
 from residuum.auditing.engine import CraftedOn, PreparedModels, Progress, count_predictions, passes, prepare_models
 from residuum.auditing.heldout import choose_heldout, chosen_from
@@ -27,6 +26,7 @@ from residuum.auditing.sanity import (
     samples_seen,
 )
 from residuum.auditing.stream import Schedule, checked_radii, make_schedule, rows_for
+from residuum.core.counts import Counts, Integers
 from residuum.core.errors import InputError
 from residuum.core.parallel import SINGLE_PROCESS, Team
 from residuum.core.samples import Samples
@@ -55,9 +55,9 @@ class AuditResult:
         measures = measure(counts, confidence=confidence, bootstrap_seed=seed, exact=self.exact)
         if heldout is not None:
             measures |= measure_memory(counts, heldout, confidence=confidence, exact=self.exact)
-        if counts.joint is not None:
+        if counts.knows_original:
             measures["completeness"] = completeness(counts, confidence=confidence, exact=self.exact)
-        if heldout is not None and counts.joint is not None:
+        if heldout is not None and counts.knows_original:
             tested = relative_distance_test(counts, heldout, confidence=confidence, bootstrap_seed=seed)
             measures["nearer"] = tested
         return {"settings": self.settings} | measures
@@ -339,13 +339,15 @@ def gathered(share: Counts, samples: Samples, team: Team) -> Counts:
     """Return the counts of all samples, of which each process of the team has counted its own."""
     if team.size == 1:
         return share
-    rows, summed = team.rows(len(samples)), {}
-    for name in (*INTEGER_FIELDS, *([] if share.joint is None else ["joint"])):
-        array = getattr(share, name)
+    rows = team.rows(len(samples))
+
+    def summed(array: Integers) -> Integers:
         filled = torch.zeros((len(samples), *array.shape[1:]), dtype=torch.int64)
         filled[rows] = torch.from_numpy(array).long()
-        summed[name] = team.all_reduce_sum(filled).numpy().astype(np.int32)
-    return Counts.of(samples.ids, samples.y.numpy(), share.taus, **summed)
+        return team.all_reduce_sum(filled).numpy().astype(np.int32)
+
+    tables = summed(share.joint), summed(share.same_prediction)
+    return Counts.of_joint(samples.ids, samples.y.numpy(), share.taus, *tables)
 
 
 def check_labels(samples: Samples, prepared: PreparedModels) -> None:

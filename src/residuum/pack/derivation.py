@@ -48,7 +48,7 @@ def derived_record(record: Results, folder: Path) -> Results:
         seeds=record.seeds,
         perturbations=record.perturbations,
     )
-    names = dict.fromkeys(name for row in record.methods.values() for name in row.witnesses)
+    names = dict.fromkeys(name for row in record.methods.values() for name in row.probes)
     specs = [name for name in names if (kind := probe_kind(name)) and kind.reads == "models"]
     derived = with_probes(derived, specs, results)
     kept = record.model_dump(include={"created", "versions", "warnings", "notes"})
@@ -80,7 +80,7 @@ def _result(record: Results, label: str, seed: str, tables: Tables, folder: Path
         heldout=heldout,
         gallery=None,
         notes=found.notes,
-        witnesses={spec: _plain(values) for spec, values in found.witnesses.items()},
+        probes={spec: _plain(values) for spec, values in found.probes.items()},
     )
 
 
@@ -109,14 +109,14 @@ def _with_paths(row: Row, given: Row) -> Row:
             if audit.heldout and before.heldout:
                 update["heldout"] = audit.heldout.model_copy(update={"counts": before.heldout.counts})
             audits[name] = audit.model_copy(update=update)
-        found = _with_others(result.witnesses, given.per_seed[seed].witnesses)
+        found = _with_others(result.probes, given.per_seed[seed].probes)
         seeds[seed] = result.model_copy(update={"audits": audits, **found})
-    return row.model_copy(update={"per_seed": seeds, **_with_others(row.witnesses, given.witnesses)})
+    return row.model_copy(update={"per_seed": seeds, **_with_others(row.probes, given.probes)})
 
 
 def _with_others(derived: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the probes in their order: derived where they were, the others as given."""
-    return {"witnesses": {name: derived.get(name, found) for name, found in given.items()}} if given else {}
+    return {"probes": {name: derived.get(name, found) for name, found in given.items()}} if given else {}
 
 
 def differences(stated: Any, derived: Any, where: str = "", by: str = "its counts give") -> list[str]:  # noqa: ANN401

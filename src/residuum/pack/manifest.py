@@ -17,7 +17,7 @@ from residuum.judging import gates, rule, verdict
 from residuum.pack.hashing import Pseudonyms, code_sha256, ids_root, root_of
 from residuum.record import Results
 
-SCHEMA = "residuum.pack/1"
+SCHEMA = "residuum.pack/2"
 LEFT_OUT = [
     "images and the gallery",
     "ids of samples: pseudonyms under the holder's key take their place",
@@ -82,7 +82,7 @@ def thresholds() -> dict[str, float]:
         "unlearn_points": verdict.UNLEARN_POINTS,
         "test_points": gates.TEST_POINTS,
         "retain_points": gates.RETAIN_POINTS,
-        "twin_points": gates.TWIN_POINTS,
+        "control_points": gates.CONTROL_POINTS,
         "leak": gates.LEAK,
     }
 

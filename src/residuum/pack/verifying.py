@@ -199,7 +199,7 @@ def _open_probes(contents: Mapping[str, bytes], picked: int | None) -> Iterator[
         record = parsed_record(contents[RECORD])
     except InputError:
         return
-    names = dict.fromkeys(name for row in record.methods.values() for name in row.witnesses)
+    names = dict.fromkeys(name for row in record.methods.values() for name in row.probes)
     for name in names:
         kind = probe_kind(name)
         if kind is not None and kind.reads == "margins":

@@ -7,7 +7,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -187,9 +187,7 @@ def private_counts(counts: Counts, pseudonyms: Pseudonyms, numbers: Mapping[int,
     labels = np.array([numbers[int(label)] for label in counts.labels], dtype=np.int64)
     ids = [pseudonyms(sample_id) for sample_id in counts.ids]
     order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
-    fields = {name: getattr(counts, name) for name in ("draws", "method_right", "reference_right", "both_right")}
-    fields |= {"same_prediction": counts.same_prediction, "joint": counts.joint}
-    return Counts(tuple(ids), labels, counts.taus, **fields).rows(order)
+    return replace(counts, ids=tuple(ids), labels=labels).rows(order)
 
 
 def private_record(record: Results, numbers: Mapping[int, int] | None) -> dict[str, Any]:
@@ -208,8 +206,8 @@ def private_record(record: Results, numbers: Mapping[int, int] | None) -> dict[s
         _refuse_named_rows(record, names)
     noted = [content, *(result for row in content["methods"].values() for result in row["per_seed"].values())]
     for part in [*noted, *content["methods"].values()]:
-        for name, found in part.get("witnesses", {}).items():
-            part["witnesses"][name] = {key: value for key, value in found.items() if not _names_things(value)}
+        for name, found in part.get("probes", {}).items():
+            part["probes"][name] = {key: value for key, value in found.items() if not _names_things(value)}
     for part in noted:
         for name in {"warnings", "notes"} & part.keys():
             part[name] = _without_names(part[name], names)
@@ -266,7 +264,7 @@ def _without_names(value: Any, names: Sequence[str]) -> Any:  # noqa: ANN401 (JS
 
 
 def _names_things(value: object) -> bool:
-    """Tell whether a value of a witness could list samples: anything but a number, a text, or a list of numbers."""
+    """Tell whether a value of a probe could list samples: anything but a number, a text, or a list of numbers."""
     return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(each, str | dict) for each in value))
 
 

@@ -14,6 +14,8 @@ from residuum.record.results import (
     ForgetRequest,
     Metrics,
     NoiseFloor,
+    ProbeRow,
+    ProbeValues,
     RelearnSummary,
     RequestPlace,
     Results,
@@ -22,8 +24,6 @@ from residuum.record.results import (
     SeedResult,
     Spread,
     Summary,
-    WitnessRow,
-    WitnessValues,
     sealed,
 )
 from residuum.record.verdicts import Bounds, Finding, Gate, Quantity, RowJudgment, Verdict

@@ -107,26 +107,26 @@ class Nearer(Curve):
     heldout: Values = []
 
 
-class KeptShares(Part):
-    """How often model and reference are right on forgotten samples of the classes that held-out ones can stand for."""
+class RecognitionRates(Part):
+    """The rates p of model and reference on forgotten samples of the classes that held-out ones can stand for."""
 
     samples: int
-    right: Values
-    reference_right: Values
+    rate: Values
+    reference_rate: Values
 
 
 class HeldOut(Part):
     """The same perturbations of held-out samples of the forgotten classes, weighted to the forgotten class mix.
 
-    `right` and `reference_right` are the shares of draws on which the model and the reference are right. Classes of
-    which too few samples were held out (`left_out`) leave both sets: `forgotten` are the shares on what stays of the
-    forgotten samples, None where all stay.
+    `rate` and `reference_rate` are the recognition rates p of the model and of the reference. Classes of which too few
+    samples were held out (`left_out`) leave both sets: `forgotten` has the rates on what stays of the forgotten
+    samples, None where all stay.
     """
 
     samples: int
-    right: Values = []
-    reference_right: Values = []
-    forgotten: KeptShares | None = None
+    rate: Values = []
+    reference_rate: Values = []
+    forgotten: RecognitionRates | None = None
     counts: Below = ""
     left_out: list[str] = []
     notes: list[str] = []
@@ -201,17 +201,17 @@ class Audit(Part):
                     raise ValueError(f"{name}: expected {len(self.taus)} values, one for each radius, got {length}")
         return self
 
-    def right_shares(self, on: SampleSet = "forgotten") -> tuple[int, Values, Values]:
-        """Return on how many samples, and for each radius how often, the model and the reference are right.
+    def recognition_rates(self, on: SampleSet = "forgotten") -> tuple[int, Values, Values]:
+        """Return the number of samples, and for each radius the rates p of the model and of the reference on them.
 
         "kept" are the forgotten samples of classes that stay where held-out samples are compared.
         """
         part = self.heldout if on == "heldout" else self.heldout and on == "kept" and self.heldout.forgotten
         if part or on == "heldout":
-            return (part.samples, part.right, part.reference_right) if part else (0, [], [])
-        own = [1 - (wrong or 0.0) for wrong in self.curve("unlearn_accuracy").value]
-        more = [excess or 0.0 for excess in self.difference.value]
-        return self.samples, list(own), [mine - excess for mine, excess in zip(own, more, strict=True)]
+            return (part.samples, part.rate, part.reference_rate) if part else (0, [], [])
+        rates = [1 - (wrong or 0.0) for wrong in self.curve("unlearn_accuracy").value]
+        excesses = [excess or 0.0 for excess in self.difference.value]
+        return self.samples, list(rates), [rate - excess for rate, excess in zip(rates, excesses, strict=True)]
 
     def curve(self, measure: str) -> Curve:
         """Return a measure by its name: pooled, mean_of_ratios, difference, memory, ...; Nones if not taken."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from residuum.core.counts import Counts
 from residuum.core.errors import InputError, plural, warn
 from residuum.core.files import (
     ASIDE,
@@ -23,7 +24,6 @@ from residuum.core.files import (
     file_sha256,
     is_worked_in,
     locked,
-    read_arrays,
     regular_file,
     remove_files,
     write_whole,
@@ -31,7 +31,6 @@ from residuum.core.files import (
 from residuum.record import Audit, Results
 
 PACKS = "packs.txt"  # where evidence packs of the run were written to, a path a line
-ARRAYS = ("ids", "draws", "method_right", "reference_right")  # of counts, that the record is compared with
 COPIES = ("counts/**/*.npz", "gallery/*.npz", "models/*/*.safetensors")
 DRAWN = ("residual_knowledge", "measures", "trade_off")
 FIGURES = tuple(f"figures/{name}_*.{kind}" for name in DRAWN for kind in ("svg", "png"))
@@ -322,30 +321,27 @@ def check_counts(folder: Path, record: Results) -> None:
     if shared:
         raise InputError(f"{folder}: expected counts of its own for every row, got {shared[0]} twice; run it again")
     settings: dict[str, Any] = record.scenario.settings.audit.model_extra or {}
-    reference: dict[tuple[str, str, bool], Any] = {}
+    reference: dict[tuple[str, str, bool], Counts] = {}
     for label, seed, name, audit in record.each_audit():
         where = f"{folder}: {label}, seed {seed}, {name}"
         _check_draws(where, audit, settings)
         for path in _counts_files(audit):
             if not (folder / path).is_file():
                 continue
-            counts, forgotten = read_arrays(folder / path, ARRAYS, "a counts file"), path == audit.counts
+            counts, forgotten = Counts.load(folder / path), path == audit.counts
             if forgotten:
                 _check_row(where, audit, counts)
             first = reference.setdefault((seed, name, forgotten), counts)
-            if not np.array_equal(counts["ids"], first["ids"]):
+            if counts.ids != first.ids:
                 raise InputError(f"{where}: expected the samples of the other rows in {path}; run it again")
             alike = audit.settings.crafted_on in (None, "reference")
-            if alike and np.any((counts["reference_right"] != first["reference_right"]) & _as_often(counts, first)):
+            as_often = counts.draws == first.draws
+            if alike and np.any((counts.reference_right != first.reference_right) & as_often):
                 raise InputError(f"{where}: expected the reference's answers of the other rows in {path}; run it again")
 
 
 def _counts_files(audit: Audit) -> list[str]:
     return [path for path in (audit.counts, audit.heldout.counts if audit.heldout else "") if path]
-
-
-def _as_often(counts: Any, first: Any) -> Any:  # noqa: ANN401 (arrays)
-    return counts["draws"] == first["draws"]
 
 
 def _check_draws(where: str, audit: Audit, settings: dict[str, Any]) -> None:
@@ -359,13 +355,13 @@ def _check_draws(where: str, audit: Audit, settings: dict[str, Any]) -> None:
         raise InputError(f"{where}: expected {asked} draws, as the run's settings say, got {stated}; run it again")
 
 
-def _check_row(where: str, audit: Audit, counts: Any) -> None:  # noqa: ANN401 (arrays)
+def _check_row(where: str, audit: Audit, counts: Counts) -> None:
     """Refuse counts with other draws, or with another share of wrong answers, than the row has."""
-    if counts["draws"].shape != (len(counts["ids"]), len(audit.taus)) or counts["draws"].min(initial=1) < 1:
+    if len(counts.taus) != len(audit.taus) or counts.draws.min(initial=1) < 1:
         raise InputError(f"{where}: expected counts of {len(audit.taus)} radii, got others; run it again")
-    if counts["draws"].min(axis=0).tolist() != audit.draws:
+    if counts.draws.min(axis=0).tolist() != audit.draws:
         raise InputError(f"{where}: expected counts of {audit.draws} draws, got others; run it again")
-    wrong = 1 - (counts["method_right"] / counts["draws"]).mean(axis=0)
+    wrong = 1 - (counts.method_right / counts.draws).mean(axis=0)
     stated = audit.curve("unlearn_accuracy").value
     if None not in stated and not np.allclose(np.array(stated, float), wrong, rtol=0, atol=1e-9):
         raise InputError(f"{where}: expected the counts that its numbers come from, got others; run it again")

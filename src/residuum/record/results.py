@@ -31,8 +31,8 @@ class Metrics(Part):
     relearn_epochs: dict[str, Any] | None = None  # value (None beyond the cap), censored, threshold
 
 
-class WitnessValues(Part):
-    """What one of the other witnesses found in one model; what each has beside its value differs."""
+class ProbeValues(Part):
+    """What a probe measured of one model; what each has beside its value differs."""
 
     value: float | None
     low: float | None = None
@@ -40,17 +40,17 @@ class WitnessValues(Part):
     p: float | None = None  # over samples: not more than the reference, or the control, of the seed
 
 
-class WitnessRow(WitnessValues):
-    """What a witness found in a row: the mean over seeds with the ends of their intervals.
+class ProbeRow(ProbeValues):
+    """What a probe says of a row: the mean over seeds with the ends of their intervals.
 
-    `p` is of "no more than re-trained models show" and `found` whether it is at most 5 %; `floor` is the range of what
-    so many `innocents` show. `note` says why there is no value.
+    `p` is of "no more than retrained models show" and `found` whether it is at most 5 %; `floor` is the noise floor,
+    the range over so many `retrained` models. `note` says why there is no value.
     """
 
     meaning: str = ""
     found: bool | None = None
     floor: tuple[float, float] | None = None
-    innocents: int | None = None
+    retrained: int | None = None
     note: str | None = None
 
 
@@ -64,7 +64,7 @@ class SeedResult(Part):
     notes: dict[str, Any] = {}
     warnings: list[str] = []
     unchanged: bool = False  # the method left every weight as it was
-    witnesses: dict[str, WitnessValues] = {}
+    probes: dict[str, ProbeValues] = {}
 
 
 class Spread(Part):
@@ -109,7 +109,7 @@ class Row(Part):
     fields_left_open: list[str] = []
     summary: Summary = Summary()
     per_seed: dict[FileName, SeedResult]
-    witnesses: dict[str, WitnessRow] = {}
+    probes: dict[str, ProbeRow] = {}
 
     @property
     def judged(self) -> bool:
@@ -158,7 +158,7 @@ class Settings(Part):
     audit: _Chosen = _Chosen()
     measures: list[str] = []
     accept_reference: bool = False
-    stand_ins: bool = False  # briefly trained models took the place of re-trained ones
+    surrogates: bool = False  # briefly trained models took the place of retrained ones
 
     @property
     def requests(self) -> list[ForgetRequest]:
@@ -203,7 +203,7 @@ class RequestPlace(Part):
 class Results(Part):
     """results.json: everything known of a run, under a schema and with its own hash."""
 
-    SCHEMA: ClassVar[str] = "residuum.results/2"
+    SCHEMA: ClassVar[str] = "residuum.results/3"
     FILE: ClassVar[str] = "results.json"
 
     schema_: str = Field(SCHEMA, alias="schema")

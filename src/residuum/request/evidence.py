@@ -296,7 +296,7 @@ def _work(
 def _trained_how(request: Request, innocents: bool) -> dict[str, Any]:
     """Return the recipe of the models that were made, or what is known in its place."""
     if innocents:
-        return {"stand_ins": "trained until they fit the retained samples as the original does"}
+        return {"surrogates": "trained until they fit the retained samples as the original does"}
     if request.retrain is not None:
         return {"trained_by": getattr(request.retrain, "__name__", type(request.retrain).__name__)}
     return asdict(request.recipe) if request.recipe else {}
@@ -341,8 +341,8 @@ def _results(rows: Mapping[str, Made], plan: AuditPlan, folder: Path, steps: Ste
     found = probed_models(plan.measures, models, splits, plan.settings, plan.seed)
     for number, (label, made) in enumerate(rows.items()):
         (folder / str(number)).mkdir()
-        witnesses = {spec: own[label].record() for spec, own in found.items() if label in own}
-        yield replace(_result(label, made, plan, audits, folder / str(number)), witnesses=witnesses)
+        probes = {spec: own[label].record() for spec, own in found.items() if label in own}
+        yield replace(_result(label, made, plan, audits, folder / str(number)), probes=probes)
         steps.done(f"evaluation of {label}")
 
 
@@ -383,7 +383,7 @@ def _scenario(request: Request, model: nn.Module, plan: AuditPlan) -> ScenarioRe
         "model": {"name": type(model).__name__},
         "audit": plan.settings,
         **({"measures": list(plan.measures)} if plan.measures else {}),
-        **({"stand_ins": True} if plan.innocents else {}),
+        **({"surrogates": True} if plan.innocents else {}),
         **({"accept_reference": True} if plan.accept_reference else {}),
     }
     record = {

@@ -52,7 +52,7 @@ class Result:
     gallery: Path | None
     notes: dict[str, Any]
     artefacts: tuple[Path, ...] = ()
-    witnesses: dict[str, dict[str, Any]] = field(default_factory=dict)
+    probes: dict[str, dict[str, Any]] = field(default_factory=dict)
     ensembles: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
