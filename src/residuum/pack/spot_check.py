@@ -10,14 +10,14 @@ import numpy as np
 from torch import nn
 
 from residuum.auditing import Counts, audit
-from residuum.auditing.probes import Evidence, probe_kind
+from residuum.auditing.probes import Evidence
 from residuum.core.errors import InputError, ResiduumWarning, plural
 from residuum.core.files import file_sha256
 from residuum.core.samples import Samples, Splits
 from residuum.core.seeds import child_seed
 from residuum.metrics import accuracies
 from residuum.models import load_weights
-from residuum.pack.derivation import differences
+from residuum.pack.derivation import differences, model_probes
 from residuum.pack.hashing import Pseudonyms
 from residuum.pack.manifest import architecture, process_facts
 from residuum.perturbations import PERTURBATIONS, Perturbation
@@ -149,12 +149,6 @@ def check_probes(cells: Cells, number: int) -> Iterator[str]:
             stated, again = rows[label].probes[spec].value, value.value
             if (stated is None) != (again is None) or abs((stated or 0) - (again or 0)) > PROBE_TOLERANCE:
                 yield f"{label}, seed {seed}: {spec} is {stated} in the pack, {again} when searched again"
-
-
-def model_probes(record: Results) -> list[str]:
-    """Return the probes of a record that read models."""
-    names = dict.fromkeys(name for row in record.methods.values() for name in row.probes)
-    return [name for name in names if (kind := probe_kind(name)) and kind.reads == "models"]
 
 
 def recounted(cells: Cells, label: str, seed: str, found: Audit, sample: Samples, tau: float, draws: int) -> Counts:

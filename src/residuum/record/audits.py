@@ -5,8 +5,8 @@ Everything here is a fraction or a ratio. Lists follow `taus`; a value that does
 
 import os
 import statistics
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal, Self, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Literal, Self, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
@@ -232,8 +232,9 @@ def over_seeds(curves: Sequence[Curve]) -> Curve:
     Curve(value=[1.5], low=[0.5], high=[3.0])
     """
 
-    def reduced(lists: Iterator[Values], reduce: Any) -> Values:  # noqa: ANN401 (min, max or a mean)
-        return [None if None in column else float(reduce(column)) for column in zip(*lists, strict=True)]
+    def reduced(lists: Iterator[Values], reduce: Callable[[list[float]], float]) -> Values:
+        columns = [list(column) for column in zip(*lists, strict=True)]
+        return [None if None in column else float(reduce(cast(list[float], column))) for column in columns]
 
     return Curve(
         value=reduced((c.value for c in curves), statistics.fmean),

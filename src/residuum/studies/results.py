@@ -26,7 +26,6 @@ from residuum.record import Results, Row, ScenarioRecord, SeedResult
 from residuum.record.folder import hashes, refuse_foreign, request_folders, run_files
 from residuum.studies.experiment import Experiment
 from residuum.studies.known_runs import noted
-from residuum.studies.pretrained import KnownFile
 from residuum.studies.probes import with_probes
 
 Floors = dict[str, list[float]]  # by perturbation
@@ -130,7 +129,8 @@ def _scenario(experiment: Experiment) -> ScenarioRecord:
     used = {scenario.data.name, scenario.model.name, *scenario.measures, *(row.method for row in experiment.rows)}
     own = described_plugins(used | {spec.partition(":")[0] for spec in scenario.audit.perturbations})
     unused = {field for field in ("earlier", "pretrained_on", "measures", "references") if not getattr(scenario, field)}
-    weights = {} if start is None else {"init_from": {what: file and _named(file) for what, file in start}}
+    files = {what: file and {"file": file.path.name, "sha256": file.sha256} for what, file in start or ()}
+    weights = {} if start is None else {"init_from": files}
     return ScenarioRecord.model_validate(
         {
             "name": scenario.name,
@@ -143,10 +143,6 @@ def _scenario(experiment: Experiment) -> ScenarioRecord:
             **({"plugins": own} if own else {}),
         }
     )
-
-
-def _named(file: KnownFile) -> dict[str, str]:
-    return {"file": file.path.name, "sha256": file.sha256}
 
 
 def _row(
@@ -168,24 +164,24 @@ def _row(
 def _seed_result(result: Result, floors: Floors, own: Sequence[str]) -> SeedResult:
     audits = {
         name: {
-            **_judged_completeness(measures, floors.get(name)),
+            **_with_completeness(measures, floors.get(name)),
             **({"measures": _own_measures(own, result, name)} if own else {}),
             "counts": counts_path(result, name),
             "heldout": measures["heldout"] | {"counts": counts_path(result, f"{name}.heldout")},
         }
         for name, measures in sorted(result.audits.items())
     }
-    found = {name: getattr(result, name) for name in ("notes", "warnings", "unchanged")}
+    more = {name: getattr(result, name) for name in ("notes", "warnings", "unchanged")}
     return SeedResult.model_validate(
         {"metrics": result.metrics, "seconds": result.seconds, "passes": result.passes, "audits": audits}
-        | {name: value for name, value in found.items() if value}
+        | {name: value for name, value in more.items() if value}
     )
 
 
-def _judged_completeness(measures: Mapping[str, Any], floor: Sequence[float] | None) -> dict[str, Any]:
-    """Return the measures; completeness only where a control says how far re-trained models are apart."""
+def _with_completeness(measures: Mapping[str, Any], floor: Sequence[float] | None) -> dict[str, Any]:
+    """Return the measures; completeness only where a control says how far retrained models are apart."""
     if floor is None:
-        return {name: found for name, found in measures.items() if name != "completeness"}
+        return {name: value for name, value in measures.items() if name != "completeness"}
     return completeness_above(measures, floor)
 
 
@@ -204,12 +200,11 @@ def merged_warnings(results: Sequence[Result]) -> Iterator[str]:
             seeds += [str(result.seed)] if str(result.seed) not in seeds else []
     every = {str(result.seed) for result in results}
     for text, sources in raised.items():
-        named = (source if set(seeds) == every else f"{source} ({_seeds(seeds)})" for source, seeds in sources.items())
+        named = (
+            source if set(seeds) == every else f"{source} (seed{'s' * (len(seeds) > 1)} {', '.join(seeds)})"
+            for source, seeds in sources.items()
+        )
         yield f"{', '.join(named)}: {text}"
-
-
-def _seeds(seeds: Sequence[str]) -> str:
-    return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(seeds)}"
 
 
 def counts_path(result: Result, perturbation: str) -> str:
@@ -258,31 +253,21 @@ def write_run(experiment: Experiment, results: Sequence[Result], out: Path, *, g
 def write_files(record: Results, results: Sequence[Result], out: Path, *, gallery: bool | None = None) -> Results:
     """Write a run as `write_run` does, from its record; return the record with the hashes of all files."""
     artefacts = {artefact for result in results for artefact in result.artefacts}
+    sources: dict[str, Path] = {}  # by path below the run's folder
+    for result in results:
+        sources |= {counts_path(result, name): source for name, source in result.counts.items()}
+        sources |= {counts_path(result, f"{name}.heldout"): source for name, source in result.heldout.items()}
+        sources[f"models/{result.seed}/{result.label}.safetensors"] = result.model
+        if result.gallery and (record.scenario.public_data if gallery is None else gallery):
+            sources[f"gallery/{result.seed}.npz"] = result.gallery
     try:
         with locked(out), noted(out, artefacts), rewritten(out, Results.FILE, run_files(out)) as aside:
-            return _fill_folder(record, results, aside, gallery)
+            for name, source in sources.items():
+                (aside / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, aside / name)
+            record = record.model_copy(update={"files": hashes(aside)})
+            record = record.model_copy(update={"record_sha256": record.as_dict()["record_sha256"]})
+            write_whole(aside / record.FILE, record.text())
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror}; free some space or choose another --out") from error
-
-
-def _fill_folder(record: Results, results: Sequence[Result], folder: Path, gallery: bool | None) -> Results:
-    """Write counts and weights into an empty folder, and then the record with their hashes; return that."""
-    with_gallery = record.scenario.public_data if gallery is None else gallery
-    for result in results:
-        for name, source in _sources(result, with_gallery).items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, folder / name)
-    record = record.model_copy(update={"files": hashes(folder)})
-    record = record.model_copy(update={"record_sha256": record.as_dict()["record_sha256"]})
-    write_whole(folder / record.FILE, record.text())
     return record
-
-
-def _sources(result: Result, with_gallery: bool) -> dict[str, Path]:
-    """Return, by path below the run's folder, the artefacts that the run has copies of."""
-    found = {counts_path(result, name): source for name, source in result.counts.items()}
-    found |= {counts_path(result, f"{name}.heldout"): source for name, source in result.heldout.items()}
-    found |= {f"models/{result.seed}/{result.label}.safetensors": result.model}
-    if with_gallery and result.gallery:
-        found[f"gallery/{result.seed}.npz"] = result.gallery
-    return found
