@@ -184,9 +184,9 @@ def test_requests_and_grids_go_on_without_it(broken, capsys):
     asked = ["--request", "class=8,fraction=0.5", "--request", "fraction=0.1"]
     assert run_command(["run", "tiny", "--methods", "gd,broken", *TINY, *asked]) == 1
     assert "failed: row broken: method broken" in capsys.readouterr().out
-    record = json.loads((broken / "runs/tiny-requests/requests.json").read_text())
+    record = json.loads((broken / "runs/tiny-requests/request-2/results.json").read_text())
     assert list(record["failed"]) == ["broken"]
-    assert list(record["requests"][1]["rows"]) == ["original", "retrain", "control", "gd"]
+    assert list(record["methods"]) == ["original", "retrain", "control", "gd"]
     grid = [
         "run",
         "tiny",

@@ -25,7 +25,7 @@ from residuum.data import load_dataset
 from residuum.judging import parse_condition
 from residuum.models import build_model, load_weights
 from residuum.models.weights import RECORD, read_manifest
-from residuum.record import Requests, Results
+from residuum.record import Results
 from residuum.studies import forgetting, load_scenario, maintenance
 from residuum.studies.experiment import parse_row
 from residuum.studies.manifest import Manifest, key_of
@@ -154,25 +154,9 @@ def set_one(pair):
     override({"audit": {"draws": 1, "taus": {}}, "seeds": [1], "methods": {}}, *pair)
 
 
-def record(kind, name):
-    def read(file: Path) -> None:
-        file.rename(file.with_name(name))
-        kind.load(file.parent)
-
-    return read
-
-
-def request_tree():
-    numbers = {"low": [0.5], "high": [1.5], "pairs": 1}
-    row = {"method": "gd", "metrics": {"test_accuracy": 90.0}, "per_seed": {}}
-    step = {"number": 1, "folder": "request-1", "request": {"forget_class": "8"}, "form": "class", "samples": 3}
-    step |= {"samples_so_far": 3, "noise_floor": {"gaussian": numbers}, "rows": {"gd": row}}
-    return {
-        "schema": "residuum.requests/1",
-        "scenario": {"name": "tiny", "data": "digits"},
-        "seeds": [1],
-        "requests": [step],
-    }
+def record(file: Path) -> None:
+    file.rename(file.with_name("results.json"))
+    Results.load(file.parent)
 
 
 MANIFEST = {"schema": "residuum.manifest/1", "seen_ids": ["a", "b"]}
@@ -225,8 +209,7 @@ FILES = {
     "weights.safetensors": (weights, load_weights),
     "header.safetensors": (lambda: changed(HEADER).map(header), load_weights),
     "manifest.json": (lambda: json_bytes(MANIFEST), read_manifest),
-    "results.json": (lambda: json_bytes(json.loads(GOLDEN.read_text())), record(Results, "results.json")),
-    "requests.json": (lambda: json_bytes(request_tree()), record(Requests, "requests.json")),
+    "results.json": (lambda: json_bytes(json.loads(GOLDEN.read_text())), record),
     "own.toml": (lambda: damaged(SCENARIO.read_bytes()), lambda file: load_scenario(str(file))),
 }
 WRITTEN = {

@@ -229,8 +229,8 @@ IN_A_RECORD = {
         found["audits"]["gaussian"].update(measures={name: {"title": "t", "meaning": "m", "value": []}})
         for found in results(record)
     ],
-    "probe": lambda record, name: [row.update(witnesses={name: {"value": 0.5}}) for row in record["methods"].values()],
-    "probe of a seed": lambda record, name: [found.update(witnesses={name: {"value": 0}}) for found in results(record)],
+    "probe": lambda record, name: [row.update(probes={name: {"value": 0.5}}) for row in record["methods"].values()],
+    "probe of a seed": lambda record, name: [found.update(probes={name: {"value": 0}}) for found in results(record)],
 }
 
 

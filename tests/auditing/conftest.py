@@ -60,16 +60,12 @@ def make_counts(joint, labels=None, prefix="s", taus=None):
     _, m, a = PATTERNS.T
     joint = np.asarray(joint)
     n, T = joint.shape[:2]
-    return Counts.of(
+    return Counts.of_joint(
         [f"{prefix}{i:04d}" for i in range(n)],
         np.zeros(n) if labels is None else labels,
         np.linspace(0.1, 1, T) if taus is None else taus,
-        draws=joint.sum(2),
-        method_right=joint @ m,
-        reference_right=joint @ a,
-        both_right=joint @ (m * a),
-        same_prediction=joint @ (m == a),
-        joint=joint,
+        joint,
+        joint @ (m == a),
     )
 
 

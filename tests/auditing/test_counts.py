@@ -42,11 +42,22 @@ def test_saved_counts_come_back_and_equal_counts_give_equal_bytes(counts, tmp_pa
 def test_files_are_plain_npz_with_the_documented_names(counts, tmp_path):
     counts.save(tmp_path / "a.npz")
     with np.load(tmp_path / "a.npz", allow_pickle=False) as stored:
-        names = ["ids", "labels", "taus", "draws", "method_right", "reference_right", "both_right", "same_prediction"]
+        names = ["ids", "labels", "taus", "joint", "same_prediction"]
         assert sorted(stored) == sorted(names)
         assert stored["ids"].tolist() == list(counts.ids)
         assert {stored[name].dtype for name in names[3:]} == {np.dtype(np.int32)}
-        assert {stored[name].shape for name in names[3:]} == {(7, 3)}
+        assert {name: stored[name].shape for name in names[3:]} == {"joint": (7, 3, 4), "same_prediction": (7, 3)}
+
+
+def test_what_is_derived_is_int32_and_what_was_given():
+    rng = np.random.default_rng(3)
+    cells = rng.integers(0, 6, (7, 3, 5))
+    both, m, a = (cells[..., k] for k in range(3))
+    counts = table(cells)
+    derived = {"draws": cells.sum(-1), "method_right": both + m, "reference_right": both + a, "both_right": both}
+    for name, expected in derived.items():
+        assert getattr(counts, name).dtype == np.int32
+        assert np.array_equal(getattr(counts, name), expected)
 
 
 def test_damaged_and_foreign_files_are_refused(counts, tmp_path):
@@ -133,13 +144,17 @@ def test_joint_counts_are_kept_by_everything_that_counts_allow(counts_of, drawn,
     assert one.concat(other).subset(other.ids) == other
     assert one.swapped().swapped() == one
     assert np.array_equal(one.swapped().joint[..., 1], one.joint[..., 2])  # only the reference right, only the model
-    assert (one + replace(one, joint=None)).joint is None
-    assert one.concat(replace(other, joint=None)).joint is None
+    for mixed in (one + one.without_original(), one.without_original() + one):
+        assert not mixed.knows_original
+        assert np.array_equal(mixed.method_right, 2 * one.method_right)
+    assert one.concat(other.without_original()) == one.concat(other).without_original()
 
 
 def test_joint_counts_that_no_experiment_can_give_are_refused(counts_of, drawn):
     counts = counts_of(drawn(np.random.default_rng(2), np.full((3, 3), 0.5), 20, 1))
     with pytest.raises(InputError, match=r"counts.joint: expected int32 of shape \(3, 1, 8\)"):
-        replace(counts, joint=counts.joint[..., :4])
-    with pytest.raises(InputError, match="joint with the model right = method_right"):
-        replace(counts, joint=counts.joint[..., [0, 1, 4, 3, 2, 5, 6, 7]] + 0)
+        replace(counts, joint=counts.joint[..., :5])
+    with pytest.raises(InputError, match="expected 0 <= joint"):
+        replace(counts, joint=counts.joint - counts.joint.max())
+    with pytest.raises(InputError, match="expected both_right <= same_prediction"):
+        replace(counts, same_prediction=counts.both_right - 1)

@@ -141,7 +141,7 @@ def test_twins_change_no_other_count_and_no_batch_size_changes_theirs(
         assert other.counts == first.counts
         assert other.heldout == first.heldout
     for name, counts in alone.counts.items():
-        assert counts == replace(first.counts[name], joint=None)
+        assert counts == first.counts[name].without_original()
     assert first.counts["n"].joint @ [0, 0, 1, 1, 1, 1, 0, 0] == pytest.approx(0)  # the original is the model itself
     part = audit(networks, reference, samples.subset([0, 1]), perturbation, **asked)
     of_part = part.heldout["m"]

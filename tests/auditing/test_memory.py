@@ -87,8 +87,8 @@ def test_numbers_agree_with_a_slow_loop(random_counts):
             own = forgotten.labels == label
             adjusted[own] = (p_m - right / expected * p_a)[own] / right - e.mean() / h_right
         s_samples = np.sqrt(adjusted.var(ddof=1) / n + within / h_right**2)
-        assert found["heldout"]["right"][t] == pytest.approx(h_right, rel=1e-12)
-        assert found["heldout"]["reference_right"][t] == pytest.approx(h_expected, rel=1e-12)
+        assert found["heldout"]["rate"][t] == pytest.approx(h_right, rel=1e-12)
+        assert found["heldout"]["reference_rate"][t] == pytest.approx(h_expected, rel=1e-12)
         assert found["class_knowledge"]["value"][t] == pytest.approx(G, rel=1e-12)
         assert found["class_knowledge"]["high"][t] == pytest.approx(G * np.exp(z * np.sqrt(h_variance) / h_right))
         assert found["memory"]["value"][t] == pytest.approx(M, rel=1e-12)
@@ -115,7 +115,7 @@ def test_classes_with_few_held_out_samples_leave_both_sets(random_counts):
     assert found["memory"] == measure_memory(kept, few)["memory"]
     shares = found["heldout"]["forgotten"]
     assert shares["samples"] == len(kept)
-    for side, right in (("right", kept.method_right), ("reference_right", kept.reference_right)):
+    for side, right in (("rate", kept.method_right), ("reference_rate", kept.reference_right)):
         assert shares[side] == pytest.approx((right / kept.draws).mean(0))
     assert "forgotten" not in measure_memory(kept, few)["heldout"]
     assert found["memory"]["sample_low"] == [None] * 3

@@ -47,15 +47,15 @@ def swapped_at_random(rng, table):
     n10 = table.method_right - table.both_right
     n01 = table.reference_right - table.both_right
     kept = rng.binomial(n10, 0.5) + rng.binomial(n01, 0.5)
-    return Counts(
+    return Counts.of(
         table.ids,
         table.labels,
         table.taus,
-        table.draws,
-        (table.both_right + kept).astype(np.int32),
-        (table.both_right + n10 + n01 - kept).astype(np.int32),
-        table.both_right,
-        table.same_prediction,
+        draws=table.draws,
+        method_right=table.both_right + kept,
+        reference_right=table.both_right + n10 + n01 - kept,
+        both_right=table.both_right,
+        same_prediction=table.same_prediction,
     )
 
 

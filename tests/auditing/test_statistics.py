@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from residuum.auditing.counts import Counts
 from residuum.auditing.statistics import (
     bootstrap_ratio,
     clopper_pearson,
@@ -13,6 +12,7 @@ from residuum.auditing.statistics import (
     sign_test,
     wilson_interval,
 )
+from residuum.core.counts import Counts
 
 rng = np.random.default_rng(5)
 

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from residuum.cli import run_command
 from residuum.core.files import LOCK
 from residuum.models import build_model, save_weights
-from residuum.record import sealed
+from residuum.record import Results, sealed
 
 LONG = "n" * 300
 RUN = json.loads((Path(__file__).parents[1] / "golden" / "tiny.json").read_text())
@@ -72,8 +72,9 @@ def home(tmp_path_factory):
         (folder / "runs" / name / "results.json").write_text(text)
     (folder / "runs" / "good").mkdir()
     (folder / "runs" / "good" / "results.json").write_text(json.dumps(sealed(RUN)))
-    (folder / "runs" / "requests").mkdir()
-    (folder / "runs" / "requests" / "requests.json").write_text('{"schema": "residuum.requests/1", "seeds": []}')
+    (folder / "runs" / "requests" / "request-1").mkdir(parents=True)
+    step = {"schema": Results.SCHEMA, "seeds": [], "sequence": {"number": 1, "of": 1}}
+    (folder / "runs" / "requests" / "request-1" / "results.json").write_text(json.dumps(step))
     (folder / "folder").mkdir()
     (folder / "empty").write_text("")
     (folder / "large").write_text("id\n" * 400_000)
@@ -384,7 +385,7 @@ report runs/good --out empty: cannot write
 report runs/good --fail-if 'nobody.r > 1': nobody
 report runs/good --fail-if 'r > 1e999': finite
 run tiny --fail-if 'r > 1e999': finite
-report runs/requests: requests.json
+report runs/requests: request-1/results.json
 # checks, lists
 check nobody: unknown method
 check no.such:Method: cannot load

@@ -74,7 +74,7 @@ def test_requests_are_carried_out_one_after_the_other(folder, capsys):
     assert "train retrain (seed 1, request 3)" in out.err
     run = folder / "runs" / "tiny-requests"
     assert sorted(path.name for path in run.glob("[!.]*")) == [
-        "index.html", "request-1", "request-2", "request-3", "requests.csv", "requests.json",
+        "index.html", "request-1", "request-2", "request-3", "requests.csv",
     ]  # fmt: skip
     page = (run / "index.html").read_text()
     for number, text in ((1, "half of class 8"), (2, "a list of 1 id"), (3, "5 % of all remaining training samples")):
@@ -96,7 +96,7 @@ def test_requests_are_carried_out_one_after_the_other(folder, capsys):
     assert (folder / "elsewhere" / "request-3" / "report.html").is_file()
     capsys.readouterr()
     assert run_command([*tiny, *asked, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["requests"][2]["number"] == 3
+    assert json.loads(capsys.readouterr().out)[2]["sequence"] == {"number": 3, "of": 3}
 
 
 def test_list_names_everything(capsys):

@@ -78,9 +78,8 @@ def with_count(content: bytes) -> bytes:
     row = int(np.flatnonzero(arrays["joint"][:, 2, 0] > 0)[0])
     arrays["joint"][row, 2, 0] -= 1
     arrays["joint"][row, 2, 2] += 1
-    arrays["method_right"][row, 2] += 1
-    wrong = arrays["draws"] - arrays["method_right"] - arrays["reference_right"] + 2 * arrays["both_right"]
-    arrays["same_prediction"] = np.minimum(arrays["same_prediction"], wrong).astype(np.int32)
+    alike = arrays["joint"][..., [0, 3, 4, 7]].sum(-1)
+    arrays["same_prediction"] = np.minimum(arrays["same_prediction"], alike).astype(np.int32)
     stream = io.BytesIO()
     np.savez(stream, **arrays)
     return stream.getvalue()
@@ -231,7 +230,7 @@ def test_impossible_counts_are_named(made, tmp_path):
     path = counts_file(members, "gd")
     with np.load(io.BytesIO(members[path])) as stored:
         arrays = {name: stored[name].copy() for name in stored}
-    arrays["method_right"][0, 1] = 99
+    arrays["joint"][0, 1, 0] = -1
     stream = io.BytesIO()
     np.savez(stream, **arrays)
     forged = rewritten(tmp_path / "forged.zip", members | {path: stream.getvalue()}, reseal=True)
@@ -279,8 +278,7 @@ def never_right(counts):
     joint = np.zeros_like(counts.joint)
     for pattern in range(8):
         joint[..., pattern & 5] += counts.joint[..., pattern]
-    nothing = dict.fromkeys(("method_right", "both_right", "same_prediction"), np.zeros_like(counts.draws))
-    return replace(counts, joint=joint, **nothing)
+    return replace(counts, joint=joint, same_prediction=np.zeros_like(counts.draws))
 
 
 def invented(made, tmp_path, part):
@@ -488,8 +486,8 @@ def best(counts, heldout):
 
 
 @pytest.fixture(scope="module")
-def witnessed(made) -> Path:
-    """The same run with other witnesses and a measure of one's own, and its pack."""
+def probed(made) -> Path:
+    """The same run with probes and a measure of one's own, and its pack."""
     (made / "own.py").write_text(OWN)
     options = ["--methods", "gd", "--seeds", "1", "--draws", "10", "--workers", "1", "--no-gallery"]
     more = ["--measures", f"depth,worst_case:restarts=1,{made}/own.py:best", "--set", "relearn.epochs=1"]
@@ -498,34 +496,34 @@ def witnessed(made) -> Path:
     return made
 
 
-def test_other_witnesses_are_derived_again(witnessed):
-    record, splits = Run.load(witnessed / "more").record, splits_of(Run.load(witnessed / "more").record)
-    packed = json.loads(contents(witnessed / "more.zip")["results.json"])["methods"]["gd"]
-    assert list(packed["witnesses"]) == ["depth", "worst_case:restarts=1"]
-    assert packed["witnesses"]["depth"]["value"] == record.methods["gd"].witnesses["depth"].value
-    given = {"models": witnessed / "more", "splits": splits, "key": witnessed / "more.key", "cells": 2, "number": 5}
-    found = verify(witnessed / "more.zip", **given)
+def test_other_probes_are_derived_again(probed):
+    record, splits = Run.load(probed / "more").record, splits_of(Run.load(probed / "more").record)
+    packed = json.loads(contents(probed / "more.zip")["results.json"])["methods"]["gd"]
+    assert list(packed["probes"]) == ["depth", "worst_case:restarts=1"]
+    assert packed["probes"]["depth"]["value"] == record.methods["gd"].probes["depth"].value
+    given = {"models": probed / "more", "splits": splits, "key": probed / "more.key", "cells": 2, "number": 5}
+    found = verify(probed / "more.zip", **given)
     assert found.differences == []
     assert {"depth, of one seed picked by 5", "worst_case:restarts=1, of one seed picked by 5"} <= {*found.checked}
 
 
 @pytest.mark.parametrize("name", ["depth", "worst_case:restarts=1"])
 @pytest.mark.parametrize("place", ["seed", "row"])
-def test_an_altered_witness_is_named_without_models(witnessed, tmp_path, name, place):
-    members = contents(witnessed / "more.zip")
+def test_an_altered_probe_is_named_without_models(probed, tmp_path, name, place):
+    members = contents(probed / "more.zip")
     record = json.loads(members["results.json"])
     row = record["methods"]["gd"]
-    (row["per_seed"]["1"] if place == "seed" else row)["witnesses"][name]["value"] += 0.25
+    (row["per_seed"]["1"] if place == "seed" else row)["probes"][name]["value"] += 0.25
     members["results.json"] = canonical(sealed(record))
     found = verify(rewritten(tmp_path / "w.zip", members, reseal=True))
-    where = f"methods.gd.witnesses.{name}.value"  # which follows from the seeds
+    where = f"methods.gd.probes.{name}.value"  # which follows from the seeds
     assert any(text.startswith(where) for text in found.differences), found.differences
 
 
-def test_an_invented_search_is_found_with_models_and_data(witnessed, tmp_path):
-    run = shutil.copytree(witnessed / "more", tmp_path / "run")
+def test_an_invented_search_is_found_with_models_and_data(probed, tmp_path):
+    run = shutil.copytree(probed / "more", tmp_path / "run")
     record = json.loads((run / "results.json").read_text())
-    record["methods"]["gd"]["per_seed"]["1"]["witnesses"]["depth"]["value"] -= 0.2
+    record["methods"]["gd"]["per_seed"]["1"]["probes"]["depth"]["value"] -= 0.2
     (run / "results.json").write_text(json.dumps(sealed(record)))
     packed = pack(run, tmp_path / "w.zip")
     assert verify(packed.file).sound
@@ -534,29 +532,29 @@ def test_an_invented_search_is_found_with_models_and_data(witnessed, tmp_path):
     assert found.differences[0].startswith("gd, seed 1: depth is ")
 
 
-def test_lists_of_samples_that_a_witness_has_are_left_out(made, tmp_path):
+def test_lists_of_samples_that_a_probe_has_are_left_out(made, tmp_path):
     run = shutil.copytree(made / "run", tmp_path / "run")
     content = json.loads((run / "results.json").read_text())
     seed = content["methods"]["gd"]["per_seed"]["1"]
     worst = list(seed["audits"]["gaussian"]["first_radius"])
-    seed["witnesses"] = {"rmia": {"value": 0.5, "worst": worst, "by_id": {worst[0]: 1.0}}}
-    content["methods"]["gd"]["witnesses"] = {"rmia": {"value": 0.5, "meaning": "a witness"}}
+    seed["probes"] = {"rmia": {"value": 0.5, "worst": worst, "by_id": {worst[0]: 1.0}}}
+    content["methods"]["gd"]["probes"] = {"rmia": {"value": 0.5, "meaning": "a probe"}}
     (run / "results.json").write_text(json.dumps(sealed(content)))
     packed = pack(run, tmp_path / "w.zip")
     assert verify(packed.file).sound
     kept = json.loads(contents(packed.file)["results.json"])["methods"]["gd"]
-    assert kept["per_seed"]["1"]["witnesses"] == {"rmia": {"value": 0.5}}
-    assert kept["witnesses"]["rmia"]["value"] == 0.5
+    assert kept["per_seed"]["1"]["probes"] == {"rmia": {"value": 0.5}}
+    assert kept["probes"]["rmia"]["value"] == 0.5
 
 
-def test_a_measure_of_ones_own_is_recomputed_from_its_file(witnessed, tmp_path):
+def test_a_measure_of_ones_own_is_recomputed_from_its_file(probed, tmp_path):
     """In processes of their own: this one has used the measure already."""
 
     def residuum(*words):
         command = [sys.executable, "-m", "residuum", *words]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
-    file, function = str(witnessed / "more.zip"), f"{witnessed}/own.py:best"
+    file, function = str(probed / "more.zip"), f"{probed}/own.py:best"
     assert residuum("verify", file, "--measures", function).returncode == 0
     missing = residuum("verify", file)
     assert (missing.returncode, len(missing.stderr.splitlines())) == (2, 1)
@@ -566,7 +564,7 @@ def test_a_measure_of_ones_own_is_recomputed_from_its_file(witnessed, tmp_path):
     assert other.returncode == 1
     assert "measure best: its file is not the one that the run used" in other.stdout
     assert "methods.gd.per_seed.1.audits.gaussian.measures.best.value" in other.stdout
-    again = ["pack", f"{witnessed}/more", "--output", f"{tmp_path}/again.zip", "--measures"]
+    again = ["pack", f"{probed}/more", "--output", f"{tmp_path}/again.zip", "--measures"]
     assert residuum(*again, function).returncode == 0
     assert residuum(*again, f"{tmp_path}/own.py:best").returncode == 2
 
@@ -794,7 +792,7 @@ def test_a_header_that_promises_more_than_follows_is_refused_before_memory_is_re
     with zipfile.ZipFile(stream, "w") as archive, archive.open("ids.npy", "w") as member:
         np.lib.format.write_array_header_1_0(member, {"descr": "<i4", "fortran_order": False, "shape": (2**40,)})
     with zipfile.ZipFile(stream, "a") as archive:
-        for name in ("labels", "taus", "draws", "method_right", "reference_right", "both_right", "same_prediction"):
+        for name in ("labels", "taus", "joint", "same_prediction"):
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, np.zeros(1, np.int32))
     (tmp_path / "counts.npz").write_bytes(stream.getvalue())
@@ -845,7 +843,7 @@ def test_more_draws_than_the_settings_say_are_a_difference(made, tmp_path):
         audit = row["per_seed"]["1"]["audits"]["gaussian"]
         with np.load(io.BytesIO(members[audit["counts"]])) as stored:
             arrays = {name: stored[name].copy() for name in stored}
-        for name in ("draws", "method_right", "reference_right", "both_right", "same_prediction", "joint"):
+        for name in ("same_prediction", "joint"):
             arrays[name][:, 1:] *= 7
         members[audit["counts"]] = npz(arrays, zipfile.ZIP_STORED)
         audit["draws"] = [draws * (7 if k else 1) for k, draws in enumerate(audit["draws"])]

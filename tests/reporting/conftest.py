@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from residuum.auditing.counts import Counts
 from residuum.auditing.measures import measure
+from residuum.core.counts import Counts
 from residuum.core.roles import Role, trained_roles
 from residuum.data import DATASETS
 from residuum.judging import judged_record

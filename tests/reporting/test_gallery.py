@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from residuum.core.counts import Counts
 from residuum.core.errors import InputError
 from residuum.reporting import gallery as pictures
 from residuum.reporting.gallery import MISSING, NO_IMAGES, PRIVATE, SWITCHED_OFF, gallery_of, strip_uri
@@ -43,7 +44,7 @@ def test_large_pictures_are_made_smaller_and_it_is_said(make_run):
 def test_cards_repeat_the_stored_answers_and_counts(make_run):
     run = make_run(gallery=True)
     arrays = np.load(run.folder / "gallery" / "2.npz")
-    counts = np.load(run.folder / "counts" / "2" / "gd" / "gaussian.npz")
+    counts = Counts.load(run.folder / "counts" / "2" / "gd" / "gaussian.npz")
     found = gallery_of(run, None)
     assert list(found.seeds) == ["1", "2", "3"]
     assert "retrain" not in found.rows
@@ -54,7 +55,7 @@ def test_cards_repeat_the_stored_answers_and_counts(make_run):
             assert [mark == "1" for mark in strip["right"]["gd"]] == arrays["right"][row, i, k].tolist()
             assert [mark == "1" for mark in strip["reference"]] == arrays["reference_right"][i, k].tolist()
             tables = ("method_right", "reference_right", "draws")
-            assert strip["counted"]["gd"] == [counts[name][i, k + 1] for name in tables]
+            assert strip["counted"]["gd"] == [getattr(counts, name)[i, k + 1] for name in tables]
 
 
 def test_the_first_shown_model_is_the_method_that_leads_most(make_run):

@@ -15,7 +15,7 @@ from residuum.reporting import report
 
 RUN = json.loads((Path(__file__).parents[1] / "golden" / "tiny.json").read_text())
 RATIOS = {"pooled", "low", "high", "mean_of_ratios", "smoothed", "bootstrap_low", "bootstrap_high"}
-SHARES = {"value", "right", "reference_right", "prevalence_significant", "prevalence_defined"}
+SHARES = {"value", "rate", "reference_rate", "prevalence_significant", "prevalence_defined"}
 EVERY_LIST = RATIOS | SHARES | {"sample_low", "sample_high", "draw_low", "draw_high", "gap_low", "floor", "forgotten"}
 OF_HELD_OUT = {"heldout", "memory", "memory_difference", "class_knowledge", "completeness", "nearer"}
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from residuum.core.counts import Counts
 from residuum.core.errors import InputError
 from residuum.judging.findings import noise_floor
 from residuum.record import Curve, over_seeds
@@ -147,8 +148,8 @@ def test_curves_are_the_record_and_means_over_seeds(make_run):
     assert set(panel["curves"]) == {m.key for m in MEASURES}
     point = next(p for p in summary_of(run).trade_off("gaussian") if p.label == "gd" and p.seed == "1")
     assert point.cost == 25
-    with np.load(run.folder / run.rows["gd"].per_seed["1"].audits["gaussian"].counts) as counts:
-        own, reference = (counts[f"{who}_right"][:, 1:] / counts["draws"][:, 1:] for who in ("method", "reference"))
+    counts = Counts.load(run.folder / run.rows["gd"].per_seed["1"].audits["gaussian"].counts)
+    own, reference = (right[:, 1:] / counts.draws[:, 1:] for right in (counts.method_right, counts.reference_right))
     assert point.x == pytest.approx((own.mean() + 1 / 80) / (reference.mean() + 1 / 80))  # 40 samples
 
 

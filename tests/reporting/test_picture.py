@@ -23,7 +23,7 @@ def with_heldout(record):
     for row in record["methods"].values():
         for seed in row["per_seed"].values():
             audit = seed["audits"]["gaussian"]
-            audit["heldout"] = {"samples": 50, "right": [0.6, 0.62, 0.61], "reference_right": [0.6, 0.6, 0.6]}
+            audit["heldout"] = {"samples": 50, "rate": [0.6, 0.62, 0.61], "reference_rate": [0.6, 0.6, 0.6]}
 
 
 def test_rows_stand_in_the_order_of_verdicts_then_of_levels(demo_run):

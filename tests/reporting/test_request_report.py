@@ -5,17 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from residuum.core.errors import InputError
-from residuum.record import Requests, Results
+from residuum.record import Results
 from residuum.record.run import Run
 from residuum.reporting import write_report
 from residuum.reporting.request_report import figures, index_text, requests_csv, requests_tables
 
-HOSTILE = "<script>alert(1)</script>"
+HOSTILE = "<script>alert(1)"
 
 
 def values(ratio, difference):
@@ -27,44 +28,45 @@ def values(ratio, difference):
 
 
 def row(method, so_far, first):
-    audit = {"taus": [0.0, 0.2], "so_far": values(*so_far), "first_request": values(*first)}
-    other = {"taus": [0.0, 0.2], "so_far": values(so_far[0] and so_far[0] + 0.2, 0.1), "first_request": values(*first)}
+    shared = {"taus": [0.0, 0.2], "draws": [1, 5], "first_request": values(*first)}
+    audit = shared | values(*so_far)
+    other = shared | values(so_far[0] and so_far[0] + 0.2, 0.1)
     metrics = {"retain_accuracy": 99.0, "unlearn_accuracy": 8.0, "test_accuracy": 95.0, "mia_accuracy": 30.0}
     return {
         "role": "reference" if method == "retrain" else "method",
         "method": method,
-        "metrics": metrics,
-        "average_gap": 1.0,
-        "per_seed": {"1": {"gaussian": audit}, "2": {"gaussian": other}},
+        "summary": {name: {"mean": mean} for name, mean in metrics.items()} | {"average_gap": 1.0},
+        "per_seed": {"1": {"audits": {"gaussian": audit}}, "2": {"audits": {"gaussian": other}}},
     }
 
 
 def request(number, form, so_far, first):
-    floor = {"taus": [0.0, 0.2], "low": [1.0, 0.9], "high": [1.0, 1.1], "pairs": 2}
+    asked = [{"forget_class": 8}, {"forget_ids": ["a"]}][:number]
     rows = {"retrain": "retrain", "=sum(A1)": "gd", HOSTILE: "ga"}
-    return {
-        "number": number,
-        "folder": f"request-{number}",
-        "request": {"forget_class": 8} if form == "class" else {"forget_ids": ["a"]},
-        "form": form,
-        "samples": 5,
-        "samples_so_far": 5 * number,
-        "warnings": [],
-        "noise_floor": {"gaussian": floor},
-        "rows": {label: row(method, so_far, first) for label, method in rows.items()},
+    content = {
+        "schema": Results.SCHEMA,
+        "scenario": {
+            "name": "made",
+            "form": form,
+            "class_names": [str(k) for k in range(10)],
+            "sizes": {"forget": 5 * number},
+            "settings": {"earlier": asked[:-1], "forget": asked[-1]},
+        },
+        "seeds": [1, 2],
+        "noise_floor": {"gaussian": {"taus": [0.0, 0.2], "low": [1.0, 0.9], "high": [1.0, 1.1], "pairs": 2}},
+        "methods": {label: row(method, so_far, first) for label, method in rows.items()},
+        "sequence": {"number": number, "of": 2},
     }
+    return Run(Path(f"request-{number}"), "made", Results.model_validate(content))
 
 
 @pytest.fixture
-def record():
-    requests = [request(1, "class", (None, 0.3), (None, 0.3)), request(2, "sample", (1.5, 0.2), (None, 0.25))]
-    scenario = {"name": "made", "data": "digits"}
-    content = {"schema": Requests.SCHEMA, "scenario": scenario, "seeds": [1, 2], "requests": requests}
-    return Requests.model_validate(content)
+def runs():
+    return [request(1, "class", (None, 0.3), (None, 0.3)), request(2, "sample", (1.5, 0.2), (None, 0.25))]
 
 
-def test_class_form_shows_differences_and_sample_form_ratios(record):
-    first, second = (figures(each, "=sum(A1)")[0] for each in record.requests)
+def test_class_form_shows_differences_and_sample_form_ratios(runs):
+    first, second = (figures(run.record, "=sum(A1)")[0] for run in runs)
     assert first["so_far"] == "+20.0 [+0.0, +40.0]"
     assert first["floor"] == ""
     assert second["so_far"] == "1.60 [1.40, 1.80]"
@@ -73,8 +75,8 @@ def test_class_form_shows_differences_and_sample_form_ratios(record):
     assert second["radius"] == "0.2"
 
 
-def test_the_csv_has_a_line_per_request_row_and_radius_and_no_formula(record):
-    lines = list(csv.DictReader(io.StringIO(requests_csv(record))))
+def test_the_csv_has_a_line_per_request_row_and_radius_and_no_formula(runs):
+    lines = list(csv.DictReader(io.StringIO(requests_csv(runs))))
     assert [(line["number"], line["model"], line["radius"]) for line in lines[6:9]] == [
         ("2", "retrain", "0.0"),
         ("2", "retrain", "0.2"),
@@ -85,22 +87,17 @@ def test_the_csv_has_a_line_per_request_row_and_radius_and_no_formula(record):
     assert (float(lines[7]["residual_knowledge_low"]), float(lines[7]["residual_knowledge_high"])) == (1.4, 1.8)
 
 
-def test_the_table_follows_each_row_over_the_requests(record):
+def test_the_table_follows_each_row_over_the_requests(runs):
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(*requests_tables(record, 200))
+    console.print(*requests_tables(runs, 200))
     text = console.export_text()
     assert "made: 2 requests, means over 2 seeds" in text
     assert text.count("=sum(A1)") == 2
     assert "8.0 (8.0)" in text
 
 
-def test_the_page_escapes_names_and_runs_no_script(record, tmp_path):
-    scenario = {"name": "made", "form": "sample", "class_names": [str(k) for k in range(10)]}
-    metrics = dict.fromkeys(("retain_accuracy", "unlearn_accuracy", "test_accuracy", "mia_accuracy"), 0.0)
-    seeds = {"1": {"metrics": metrics, "audits": {}}}
-    rows = {"retrain": {"role": "reference", "method": "retrain", "per_seed": seeds}}
-    results = Results.model_validate({"schema": Results.SCHEMA, "scenario": scenario, "seeds": [1], "methods": rows})
-    page = index_text(record, [Run(tmp_path, "made", results)] * 2)
+def test_the_page_escapes_names_and_runs_no_script(runs):
+    page = index_text(runs)
     assert HOSTILE not in page
     assert "&lt;script&gt;" in page
     assert "<script" not in page
@@ -108,12 +105,12 @@ def test_the_page_escapes_names_and_runs_no_script(record, tmp_path):
     assert "a list of 1 id" in page
 
 
-def test_a_folder_that_is_none_gets_one_clear_line(tmp_path):
-    with pytest.raises(InputError, match=r"cannot read .*requests.json"):
-        Requests.load(tmp_path)
-    (tmp_path / "requests.json").write_text("{")
-    with pytest.raises(InputError, match="expected JSON written by residuum run"):
+def test_a_run_of_a_sequence_that_cannot_be_read_gets_one_clear_line(runs, tmp_path):
+    (tmp_path / "request-1").mkdir()
+    content = runs[0].record.as_dict() | {"schema": "residuum.results/0"}
+    (tmp_path / "request-1" / "results.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"request-1/results.json: expected schema .*, got 'residuum.results/0'"):
         write_report(tmp_path)
-    (tmp_path / "requests.json").write_text(json.dumps({"schema": "other"}))
-    with pytest.raises(InputError, match=r"expected schema 'residuum\.requests/1', got 'other'"):
+    (tmp_path / "request-1" / "results.json").write_text("{")
+    with pytest.raises(InputError, match=r"cannot read .*results.json"):
         write_report(tmp_path)

@@ -41,7 +41,7 @@ def audit(own, reference, heldout=None, crafted=None):
     """An audit with these shares right at radii above 0; held-out samples have (own, reference) if given."""
     own, reference = ([p] * 3 if np.isscalar(p) else [p[0], *p] for p in (own, reference))
     ratios = [None if b == 0 else a / b for a, b in zip(own, reference, strict=True)]
-    aside = {"samples": SAMPLES, "right": [heldout[0]] * 3, "reference_right": [heldout[1]] * 3} if heldout else None
+    aside = {"samples": SAMPLES, "rate": [heldout[0]] * 3, "reference_rate": [heldout[1]] * 3} if heldout else None
     return {
         "taus": TAUS,
         "draws": [1, 100, 100],
@@ -223,7 +223,7 @@ def test_memory_is_judged_on_the_forgotten_samples_that_held_out_ones_stand_for(
     record = run.record.as_dict()
     for label in ("m", "retrain", "control"):
         for seed in record["methods"][label]["per_seed"].values():
-            kept = {"samples": 60, "right": [0.7] * 3, "reference_right": [0.7] * 3}
+            kept = {"samples": 60, "rate": [0.7] * 3, "reference_rate": [0.7] * 3}
             seed["audits"]["gaussian"]["heldout"] |= {"left_out": ["b"], "forgotten": kept}
     partial = judged(record)
     assert run.record.finding("m", "gaussian", "M").value() == pytest.approx(0.95 / 0.8, rel=0.01)
@@ -236,7 +236,7 @@ GATES = {
     "recipe": lambda record: record["methods"]["retrain"]["settings"].update(epochs=10),
     "retain fit": lambda record: measured(record, "retrain", retain_accuracy=90.0),
     "utility": lambda record: [measured(record, name, test_accuracy=85.0) for name in ("retrain", "control")],
-    "twins": lambda record: measured(record, "control", test_accuracy=85.0),
+    "controls": lambda record: measured(record, "control", test_accuracy=85.0),
     "original": lambda record: shares(record, "original", 0.4),
     "seen": lambda record: audited(record, "retrain")["settings"].update(seen={"pre-training": 12}),
     "leak": lambda record: [known_by_heart(record, label) for label in ("retrain", "control", "original", "m")],

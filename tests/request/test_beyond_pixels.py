@@ -176,7 +176,7 @@ def test_texts_are_audited_by_substitution_and_by_attacks_at_a_layer(text, tmp_p
     run = request.audit(model, model, controls=2, perturbations=chosen, taus=radii, draws=20, out=tmp_path)
     assert run.perturbations == list(radii)
     audits = run.rows["original"].per_seed["1"].audits
-    right = {name: audit.right_shares()[1] for name, audit in audits.items()}
+    right = {name: audit.recognition_rates()[1] for name, audit in audits.items()}
     assert right["substitution"][-1] < right["substitution"][0]
     assert right["fgsm:target=true"][1] >= right["fgsm:target=true"][0]  # it looks for recognition
     assert audits["gaussian:at=encoder"].settings.at == "encoder"

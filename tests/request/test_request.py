@@ -453,15 +453,15 @@ def test_an_original_that_nothing_is_found_in_is_inconclusive(case, tmp_path):
     assert "was trained on the forgotten samples" in verdict_sentence(run, run.verdicts["original"])
 
 
-def test_the_recovery_radius_stands_beside_stand_ins_and_equals_the_witness_itself(case, tmp_path):
+def test_the_recovery_radius_stands_beside_stand_ins_and_equals_the_probe_itself(case, tmp_path):
     request = case.request(retrain=None)
     run = request.audit(case.model, case.net, controls=2, surrogates=True, out=tmp_path, **QUICK)
     models = {"original": case.model, "retrain": her_model(tmp_path / "models" / "1" / "retrain.safetensors")}
     evidence = Evidence(request.splits, child_seed(1, "witness"), trained_roles(0), models, (0.02, 0.04, 0.06))
     for label, alone in RecoveryRadius().measure(evidence).items():
-        assert run.rows[label].per_seed["1"].witnesses["recovery"].value == alone.value, label
-    said = run.rows["original"].witnesses["recovery"]
-    assert said.value > max(run.rows[label].witnesses["recovery"].value for label in STAND_INS)
+        assert run.rows[label].per_seed["1"].probes["recovery"].value == alone.value, label
+    said = run.rows["original"].probes["recovery"]
+    assert said.value > max(run.rows[label].probes["recovery"].value for label in STAND_INS)
     page = report(run, tmp_path / "evidence.html", out=tmp_path)[0].read_text(encoding="utf-8")
     assert "more than the stand-ins show" in page
     assert "more than re-trained models show" not in page
@@ -473,7 +473,7 @@ def test_measures_are_taken_on_request_and_refused_where_they_do_not_exist(case,
     request, given = case.request(), {"controls": 2, "out": tmp_path / "run", **QUICK}
     run = request.audit(case.model, case.net, measures=[f"{own}:highest_share", "depth"], **given)
     row = run.rows["original"].per_seed["1"]
-    assert list(row.witnesses) == ["depth"]
+    assert list(row.probes) == ["depth"]
     assert row.audits["gaussian"].measures["highest_share"].value[0] == 1.0
     assert run.record.scenario.plugins["measure"]["highest_share"]["file"] == "mine.py"
     for measures, message in (

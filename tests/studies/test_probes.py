@@ -50,16 +50,16 @@ def test_every_row_has_every_probe_and_the_record_reads_back(finished, asked):
     _done, folder = finished
     record = Results.load(folder / "out")
     for label in asked.labels:
-        assert list(record.methods[label].witnesses) == MEASURES.split(",")
-    said = record.methods["gd"].witnesses
-    assert said["recovery"].innocents == 6  # re-train and control of both seeds, and both further references
-    assert said["depth"].innocents == 6
-    assert said["worst_case:restarts=1"].innocents == 2  # controls alone: their values are against re-train
-    assert said["rmia"].innocents == 6
+        assert list(record.methods[label].probes) == MEASURES.split(",")
+    said = record.methods["gd"].probes
+    assert said["recovery"].retrained == 6  # re-train and control of both seeds, and both further references
+    assert said["depth"].retrained == 6
+    assert said["worst_case:restarts=1"].retrained == 2  # controls alone: their values are against re-train
+    assert said["rmia"].retrained == 6
     assert said["klom"].note == "expected at least 50 unlearned and 50 retrained models, got 2 and 6"
-    assert record.methods["control"].witnesses["ulira"].note.endswith("got 2 and 4")
-    assert record.methods["retrain"].witnesses["worst_case:restarts=1"].value is None
-    assert 0 <= record.methods["gd"].per_seed["1"].witnesses["recovery"].value <= 1
+    assert record.methods["control"].probes["ulira"].note.endswith("got 2 and 4")
+    assert record.methods["retrain"].probes["worst_case:restarts=1"].value is None
+    assert 0 <= record.methods["gd"].per_seed["1"].probes["recovery"].value <= 1
 
 
 def test_rmia_is_that_of_a_script_that_reads_the_stored_models(finished, asked):
@@ -84,7 +84,7 @@ def test_rmia_is_that_of_a_script_that_reads_the_stored_models(finished, asked):
     innocent = [p for (label, _), p in models.items() if label != "gd"] + further
     q = models["gd", "1"] / (0.65 * np.mean(innocent, axis=0) + 0.35)
     wanted = roc_auc_score([1] * len(splits.forget) + [0] * len(heldout), q)
-    assert done.record.methods["gd"].per_seed["1"].witnesses["rmia"].value == pytest.approx(wanted, abs=1e-9)
+    assert done.record.methods["gd"].per_seed["1"].probes["rmia"].value == pytest.approx(wanted, abs=1e-9)
 
 
 def _references(experiment):
@@ -117,7 +117,7 @@ def test_table_csv_and_page_show_them(finished):
     assert "6 further measures" in page
     with (folder / "out" / "table.csv").open(encoding="utf-8") as file:
         lines = {line["model"]: line for line in csv.DictReader(file)}
-    assert float(lines["gd"]["depth"]) == done.record.methods["gd"].witnesses["depth"].value
+    assert float(lines["gd"]["depth"]) == done.record.methods["gd"].probes["depth"].value
     assert lines["gd"]["rmia_found"] in ("True", "False")
 
 
@@ -151,8 +151,8 @@ def test_few_held_out_samples_leave_membership_without_a_value(tmp_path):
     few = SMALL | {"data.test_size": 20, "measures": "recovery,rmia", "references": 0}
     done = run(Experiment.create("digits", methods="gd", seeds=[1], overrides=few), store=tmp_path, out=tmp_path / "o")
     for name in ("recovery", "rmia"):
-        assert done.record.methods["gd"].witnesses[name].value is None
-        assert "at least 10 held-out samples" in done.record.methods["gd"].witnesses[name].note
+        assert done.record.methods["gd"].probes[name].value is None
+        assert "at least 10 held-out samples" in done.record.methods["gd"].probes[name].note
 
 
 MEMORY = """

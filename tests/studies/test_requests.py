@@ -18,6 +18,7 @@ from residuum.core.seeds import child_seed
 from residuum.data import make_splits
 from residuum.models import head_of, load_weights
 from residuum.record.run import Run
+from residuum.reporting.request_report import forgotten
 from residuum.reporting.summary import summary_of
 from residuum.studies import Experiment, plan, run_all, write_requests, write_run
 from residuum.studies.forgetting import made_with
@@ -207,23 +208,20 @@ def test_forgetting_a_sample_finds_the_models_of_later_requests(everything, plan
 
 def test_the_record_has_a_run_for_each_request_and_follows_the_first(everything, done, tmp_path):
     results, _, _ = done
-    record = write_requests(everything.steps, results, tmp_path / "out").as_dict()
-    assert record == json.loads((tmp_path / "out" / "requests.json").read_text())
-    assert [(r["number"], r["samples"], r["samples_so_far"]) for r in record["requests"]] == [
-        (1, 6, 6),
-        (2, 6, 12),
-        (3, 2, 14),
-    ]
-    settings = [
-        json.loads((tmp_path / "out" / r["folder"] / "results.json").read_text())["scenario"]["settings"]
-        for r in record["requests"]
-    ]
+    runs = write_requests(everything.steps, results, tmp_path / "out")
+    records = [json.loads((tmp_path / "out" / f"request-{k}" / "results.json").read_text()) for k in (1, 2, 3)]
+    assert [run.record.as_dict() for run in runs] == records
+    assert [record["sequence"] for record in records] == [{"number": k, "of": 3} for k in (1, 2, 3)]
+    assert forgotten(runs) == [(6, 6), (6, 12), (2, 14)]
+    settings = [record["scenario"]["settings"] for record in records]
     assert "earlier" not in settings[0]
     assert [len(each["earlier"]) for each in settings[1:]] == [1, 2]
-    for label, row in record["requests"][0]["rows"].items():
-        audit = row["per_seed"][str(SEED)]["gaussian"]
-        assert audit["first_request"] == audit["so_far"], label
-    later = record["requests"][2]["rows"]["ga"]["per_seed"][str(SEED)]["gaussian"]["first_request"]
+    for label, row in records[0]["methods"].items():
+        audit = row["per_seed"][str(SEED)]["audits"]["gaussian"]
+        first, so_far = audit["first_request"], audit["residual_knowledge"]
+        assert first["difference"] == audit["difference"], label
+        assert first["residual_knowledge"] == {name: so_far[name] for name in ("pooled", "low", "high")}, label
+    later = records[2]["methods"]["ga"]["per_seed"][str(SEED)]["audits"]["gaussian"]["first_request"]
     counts = next(r for r in results[2] if r.label == "ga").counts["gaussian"]
     own = Counts.load(counts).subset(sorted(requested(everything)[0]))
     by_hand = ((own.method_right - own.reference_right) / own.draws).mean(0)
@@ -234,15 +232,16 @@ def test_the_record_has_a_run_for_each_request_and_follows_the_first(everything,
 def test_the_sequence_and_the_page_of_each_request_show_one_noise_floor(tmp_path):
     steps = chain(FIRST, SECOND, rows="gd", seeds=(1, 2)).steps
     results = run_all(steps, store=tmp_path / "store")
-    for request in write_requests(steps, results, tmp_path / "out").requests:
-        drawn = summary_of(Run.load(tmp_path / "out" / request.folder)).floors["gaussian"]["pooled"]
-        assert (request.noise_floor["gaussian"].low, request.noise_floor["gaussian"].high) == (drawn.low, drawn.high)
+    for run in write_requests(steps, results, tmp_path / "out"):
+        drawn = summary_of(Run.load(run.folder)).floors["gaussian"]["pooled"]
+        floor = run.record.noise_floor["gaussian"]
+        assert (floor.low, floor.high) == (drawn.low, drawn.high)
 
 
 def test_whole_classes_one_after_the_other_are_audited_in_class_form(tmp_path):
     steps = chain("class=8", "class=3", rows="fisher").steps
-    record = write_requests(steps, run_all(steps, store=tmp_path / "store"), tmp_path / "out").as_dict()
-    assert [request["form"] for request in record["requests"]] == ["class", "class"]
+    runs = write_requests(steps, run_all(steps, store=tmp_path / "store"), tmp_path / "out")
+    assert [run.form for run in runs] == ["class", "class"]
     labels = set(
         Counts.load(tmp_path / "out/request-2/counts" / str(SEED) / "retrain" / "gaussian.npz").labels.tolist()
     )
@@ -252,14 +251,14 @@ def test_whole_classes_one_after_the_other_are_audited_in_class_form(tmp_path):
     assert float(heads[1][3].norm()) < 0.4 * float(heads[0][3].norm())  # Fisher clears the row of request 2's class
 
 
-def test_a_folder_has_one_kind_of_record(everything, done, tmp_path):
+def test_a_folder_has_one_kind_of_run(everything, done, tmp_path):
     steps, (results, _, _) = everything.steps, done
-    for folder, there in (("run", "results.json"), ("sequence", "requests.json")):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / there).write_text("{}")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "results.json").write_text("{}")
+    write_requests(steps[:1], results[:1], tmp_path / "sequence")
     with pytest.raises(InputError, match=r"has a results.json, so it holds another kind of run; choose another folder"):
         write_requests(steps, results, tmp_path / "run")
-    with pytest.raises(InputError, match=r"has a requests.json, so it holds another kind of run"):
+    with pytest.raises(InputError, match=r"has the runs of a sequence of requests, so it holds another kind of run"):
         write_run(steps[0], results[0], tmp_path / "sequence")
 
 

@@ -9,15 +9,17 @@ import shutil
 import signal
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from residuum.cli import run_command
+from residuum.core.counts import Counts
 from residuum.core.errors import InputError
-from residuum.core.files import ASIDE, locked, write_arrays
-from residuum.record import Requests, Results, sealed
+from residuum.core.files import ASIDE, locked
+from residuum.record import Results, sealed
 from residuum.record.folder import check_counts, check_files, hashes, remove_run, run_files
 from residuum.reporting import write_report
 from residuum.studies import claim_folder
@@ -78,15 +80,14 @@ def test_a_new_run_leaves_nothing_of_the_old_one_and_nothing_else_is_touched(run
 @pytest.mark.parametrize(
     "name",
     ["models/best.pt", "figures/a.svg", "counts/x", "gallery/1.jpg", "grid.csv", "report.html",
-     "table.csv", "samples.csv", "index.html", "requests.csv", "request-2024/letter.txt", "results.json",
-     "requests.json"],
+     "table.csv", "samples.csv", "index.html", "requests.csv", "request-2024/letter.txt", "results.json"],
 )  # fmt: skip
-@pytest.mark.parametrize("kind", [Results, Requests])
-def test_a_folder_with_files_of_others_is_refused_and_left_as_it_is(name, kind, tmp_path):
+@pytest.mark.parametrize("sequence", [False, True])
+def test_a_folder_with_files_of_others_is_refused_and_left_as_it_is(name, sequence, tmp_path):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("mine")
     with pytest.raises(InputError, match=r"that no run of residuum wrote; choose another folder|another kind of run"):
-        claim_folder(tmp_path, kind)
+        claim_folder(tmp_path, sequence=sequence)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / name]
     assert (tmp_path / name).read_text() == "mine"
 
@@ -262,7 +263,7 @@ def test_fewer_requests_leave_no_run_of_an_earlier_sequence(runs, tmp_path):
     assert (tmp_path / "out" / "request-2").is_dir()
     assert run_tiny(runs, tmp_path / "out", "--seeds", "1", *one) == 0
     assert not (tmp_path / "out" / "request-2").exists()
-    assert len(json.loads((tmp_path / "out" / "requests.json").read_text())["requests"]) == 1
+    assert Results.load(tmp_path / "out" / "request-1").sequence.of == 1
 
 
 def test_a_record_from_before_the_hashes_is_still_read(runs, tmp_path):
@@ -320,13 +321,22 @@ def test_a_record_that_points_out_of_its_folder_is_refused(place, runs, tmp_path
     assert len(said.splitlines()) == 1
 
 
-def test_a_sequence_that_points_out_of_its_folder_is_refused(runs, tmp_path, capsys):
-    shutil.copytree(runs / "new", tmp_path / "new")
-    assert run_tiny(runs, tmp_path / "out", "--seeds", "3", "--request", "class=8,fraction=0.5") == 0
-    changed(tmp_path / "out", ("requests", 0, "folder"), "../new", "requests.json")
+def test_a_sequence_of_which_a_run_is_missing_is_refused(runs, tmp_path, capsys):
+    one, two = ["--request", "class=8,fraction=0.5"], ["--request", "class=7,fraction=0.5"]
+    assert run_tiny(runs, tmp_path / "out", "--seeds", "1", *one, *two) == 0
+    shutil.rmtree(tmp_path / "out" / "request-1")
     capsys.readouterr()
     assert run_command(["report", str(tmp_path / "out")]) == 2
-    assert "requests.0.folder" in capsys.readouterr().err
+    assert "expected the runs of requests 1 to 2, got 2; run them again" in capsys.readouterr().err
+
+
+def test_a_sequence_whose_first_run_was_only_begun_is_written_again(runs, tmp_path):
+    begun = tmp_path / "out" / "request-1" / f"{ASIDE}0" / "counts"
+    begun.mkdir(parents=True)
+    (tmp_path / "out" / "request-1" / ".lock").touch()
+    assert run_tiny(runs, tmp_path / "out", "--seeds", "3", "--request", "class=8,fraction=0.5") == 0
+    assert whole_run(tmp_path / "out" / "request-1") == [3]
+    assert not begun.exists()
 
 
 def edited(folder, change, *, mend):
@@ -397,10 +407,9 @@ def test_answers_of_the_reference_that_differ_between_rows_are_refused(runs, tmp
     out = shutil.copytree(runs / "new", tmp_path / "out")
     record = Results.load(out)
     path = out / record.methods["gd"].per_seed["3"].audits["gaussian"].counts
-    with np.load(path) as stored:
-        arrays = {name: stored[name].copy() for name in stored}
-    arrays["reference_right"] = arrays["draws"] - arrays["reference_right"]
-    write_arrays(path, arrays, compress=False)
+    counts = Counts.load(path)
+    joint = counts.joint[..., [1, 0, 3, 2, 5, 4, 7, 6]]  # the reference wrong where it was right
+    replace(counts, joint=joint, same_prediction=joint[..., 3] + joint[..., 7]).save(path)
     with pytest.raises(InputError, match="expected the reference's answers of the other rows"):
         check_counts(out, record)
 

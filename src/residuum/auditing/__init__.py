@@ -3,9 +3,9 @@
 from residuum.auditing.auditor import Auditor, AuditResult, audit
 from residuum.auditing.budget import Draws
 from residuum.auditing.cost import Cost, estimate_cost
-from residuum.auditing.counts import Counts
 from residuum.auditing.gallery import Gallery, make_gallery
 from residuum.auditing.heldout import of_unaffected_classes
 from residuum.auditing.measures import first_radius, measure
 from residuum.auditing.metric import ResidualKnowledge
+from residuum.core.counts import Counts
 from residuum.models import Manifest, read_manifest

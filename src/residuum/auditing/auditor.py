@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from residuum.auditing.budget import MOST_DRAWS, Draws, as_many, draws_needed, pilot_draws
 from residuum.auditing.completeness import completeness, relative_distance_test
 from residuum.auditing.count_state import SavedCounts, identity
-from residuum.auditing.counts import INTEGER_FIELDS, Counts
 from residuum.auditing.crafting import BatchInvariance
 from residuum.auditing.engine import CraftedOn, PreparedModels, Progress, count_predictions, passes, prepare_models
 from residuum.auditing.heldout import choose_heldout, chosen_from
@@ -28,6 +27,7 @@ from residuum.auditing.sanity import (
 )
 from residuum.auditing.stream import Schedule, Span, checked_radii, make_schedule, rows_for
 from residuum.core import devices
+from residuum.core.counts import Counts, Integers
 from residuum.core.errors import InputError
 from residuum.core.inputs import InputSpace, space_of
 from residuum.core.samples import Samples
@@ -56,9 +56,9 @@ class AuditResult:
         measures = measure(counts, confidence=confidence, bootstrap_seed=seed, exact=self.exact)
         if heldout is not None:
             measures |= measure_memory(counts, heldout, confidence=confidence, exact=self.exact)
-        if counts.joint is not None:
+        if counts.knows_original:
             measures["completeness"] = completeness(counts, confidence=confidence, exact=self.exact)
-        if heldout is not None and counts.joint is not None:
+        if heldout is not None and counts.knows_original:
             tested = relative_distance_test(counts, heldout, confidence=confidence, bootstrap_seed=seed)
             measures["nearer"] = tested
         return {"settings": self.settings} | measures
@@ -353,13 +353,14 @@ def gathered(share: Counts, samples: Samples) -> Counts:
     rank, world_size = devices.rank(), devices.world_size()
     if world_size == 1:
         return share
-    summed = {}
-    for name in (*INTEGER_FIELDS, *([] if share.joint is None else ["joint"])):
-        array = getattr(share, name)
+
+    def summed(array: Integers) -> Integers:
         filled = torch.zeros((len(samples), *array.shape[1:]), dtype=torch.int64)
         filled[rank::world_size] = torch.from_numpy(array).long()
-        summed[name] = devices.all_reduce(filled, "sum").numpy().astype(np.int32)
-    return Counts.of(samples.ids, samples.y.numpy(), share.taus, **summed)
+        return devices.all_reduce(filled, "sum").numpy().astype(np.int32)
+
+    tables = summed(share.joint), summed(share.same_prediction)
+    return Counts.of_joint(samples.ids, samples.y.numpy(), share.taus, *tables)
 
 
 def check_labels(samples: Samples, prepared: PreparedModels) -> None:

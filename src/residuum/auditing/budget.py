@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from residuum.auditing.counts import Counts
 from residuum.auditing.measures import pooled_ratio
 from residuum.auditing.statistics import normal_quantile, paired_variance
+from residuum.core.counts import Counts
 from residuum.core.errors import InputError
 
 MOST_DRAWS = 2**31 - 1  # counts are int32

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from residuum.auditing.counts import METHOD, ORIGINAL, REFERENCE, Counts
 from residuum.auditing.heldout import MatchedCounts, match_classes
 from residuum.auditing.measures import exact_radii, interval, json_numbers
 from residuum.auditing.statistics import (
@@ -20,6 +19,7 @@ from residuum.auditing.statistics import (
     normal_quantile,
     total_over_draws,
 )
+from residuum.core.counts import METHOD, ORIGINAL, REFERENCE, Counts
 from residuum.core.errors import InputError
 
 NO_WAY_TO_GO = (
@@ -35,8 +35,7 @@ def completeness(counts: Counts, *, confidence: float = 0.95, exact: bool = Fals
     re-trained models differ by, there is no way to go and kappa means nothing.
 
     >>> joint = [[[0, 0, 0, 1, 2, 0, 3, 4]], [[1, 0, 0, 0, 2, 1, 2, 4]]]
-    >>> counts = Counts.of(["a", "b"], [0, 0], [0.1], draws=[[10]] * 2, method_right=[[8], [6]],
-    ...                    reference_right=[[5], [5]], both_right=[[5], [4]], same_prediction=[[6]] * 2, joint=joint)
+    >>> counts = Counts.of_joint(["a", "b"], [0, 0], [0.1], joint, same_prediction=[[6]] * 2)
     >>> [round(value, 3) for value in completeness(counts)["value"]]  # (0.9 - 0.7) / (0.9 - 0.5)
     [0.5]
     """
@@ -162,6 +161,6 @@ def _resampled(rng: np.random.Generator, n: int) -> Floats:
 
 
 def _known(counts: Counts) -> Floats:
-    if counts.joint is None:
-        raise InputError("expected counts that know the original (joint); audit with original=...")
+    if not counts.knows_original:
+        raise InputError("expected counts that know the original; audit with original=...")
     return counts.joint.astype(np.float64)

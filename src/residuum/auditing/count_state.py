@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from residuum.auditing.counts import Integers
 from residuum.auditing.stream import DrawBatch, Schedule, Span
+from residuum.core.counts import Integers
 from residuum.core.errors import InputError
 from residuum.core.samples import Samples
 from residuum.data.dataset import add_samples

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from residuum.auditing.count_state import CountState, Outcome, SavedCounts
-from residuum.auditing.counts import Counts
 from residuum.auditing.crafting import BatchInvariance, Crafter
 from residuum.auditing.predictor import Predictor
 from residuum.auditing.stream import DrawBatch, Schedule, clean_batches, draw_batches
+from residuum.core.counts import Counts
 from residuum.core.inputs import InputSpace
 from residuum.core.samples import Samples
 from residuum.perturbations import FGSM, PGD, Perturbation, block_generator
@@ -126,9 +126,10 @@ def count_predictions(
                 progress(state.passes, total)
     if saved:
         saved.finish(state)
-    shown, joint = (schedule.samples.ids, schedule.samples.y.numpy(), schedule.taus), prepared.original is not None
+    shown = schedule.samples.ids, schedule.samples.y.numpy(), schedule.taus
+    patterns = 4 if prepared.original is None else 8  # without the original, the first four are all there are
     return {
-        name: Counts.of_patterns(*shown, state.patterns[key], state.same[key], joint=joint)
+        name: Counts.of_joint(*shown, state.patterns[key][..., :patterns], state.same[key])
         for name, key in names.items()
     }
 

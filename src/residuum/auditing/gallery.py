@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from residuum.auditing.counts import Counts
 from residuum.auditing.engine import CraftedOn, PreparedModels, prepare_models
 from residuum.auditing.statistics import sign_test
 from residuum.auditing.stream import DrawBatch, Schedule, draw_batches, rows_for, spans_of
+from residuum.core.counts import Counts
 from residuum.core.errors import InputError
 from residuum.core.files import read_arrays, write_arrays
 from residuum.core.inputs import PIXELS, InputSpace

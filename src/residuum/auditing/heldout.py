@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from residuum.auditing.counts import Counts
 from residuum.auditing.statistics import Floats
+from residuum.core.counts import Counts
 from residuum.core.errors import InputError
 from residuum.core.samples import Samples
 

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from residuum.auditing.counts import Counts
 from residuum.auditing.statistics import (
     Floats,
     bootstrap_ratio,
@@ -18,6 +17,7 @@ from residuum.auditing.statistics import (
     sign_test,
     wilson_interval,
 )
+from residuum.core.counts import Counts
 from residuum.core.errors import InputError
 
 SMOOTHING = 0.5

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from residuum.auditing.counts import Counts
 from residuum.auditing.heldout import FEWEST_FOR_SAMPLES, FEWEST_OF_CLASS, MatchedCounts, match_classes
 from residuum.auditing.measures import exact_radii, interval, json_numbers
 from residuum.auditing.statistics import Floats, normal_quantile, paired_variance, ratio_interval
+from residuum.core.counts import Counts
 
 SampledInterval = dict[str, list[float | None]]
 
@@ -36,7 +36,7 @@ class GroupRates(NamedTuple):
     @property
     def shares(self) -> dict[str, list[float | None]]:
         """The recognition rates of both models, as a record has them."""
-        return {"right": json_numbers(self.right), "reference_right": json_numbers(self.reference_right)}
+        return {"rate": json_numbers(self.right), "reference_rate": json_numbers(self.reference_right)}
 
 
 def measure_memory(

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from residuum.auditing.counts import Counts
 from residuum.auditing.measures import interval, json_numbers
 from residuum.core import components
+from residuum.core.counts import Counts
 from residuum.core.errors import InputError
 from residuum.core.registry import Registry, name_of
 

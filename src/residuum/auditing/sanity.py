@@ -4,10 +4,10 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 
 from torch import nn
 
-from residuum.auditing.counts import Counts
 from residuum.auditing.crafting import first_class_gradient
 from residuum.auditing.engine import PreparedModels
 from residuum.auditing.measures import pooled_ratio
+from residuum.core.counts import Counts
 from residuum.core.errors import warn
 from residuum.core.samples import Samples
 from residuum.models import are_probabilities

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from residuum.auditing.counts import Counts
+from residuum.core.counts import Counts
 from residuum.core.errors import InputError
 
 Floats = NDArray[np.float64]

@@ -17,7 +17,6 @@ from residuum.core.registry import split_specs
 
 if TYPE_CHECKING:
     from residuum.record.run import Run
-    from residuum.studies.execution import RequestsRun
 
 METHODS = "Comma-separated [LABEL=]NAME[:key=value...]; default: the scenario's."
 GRID = "field=value,value,... of the one method in --methods; repeat for a product of fields."
@@ -73,21 +72,22 @@ def run_scenario(
         else:
             tell("\n".join(lines))
         return
-    carry_out, folder = (
-        (run_requests, f"{name}-requests") if asked else (run, f"{name}-{methods}-grid" if grid else name)
-    )
-    where: Any = {"store": study.store, "out": out or options.RUNS / folder, "gallery": gallery}
-    done: Any = carry_out(experiment, **where, resources=resources, progress=True)
-    report(done.folder if asked else done, gallery=gallery, samples=samples)
+    folder = out or options.RUNS / (f"{name}-requests" if asked else f"{name}-{methods}-grid" if grid else name)
+    where: Any = {"store": study.store, "out": folder, "gallery": gallery, "resources": resources, "progress": True}
+    runs = run_requests(experiment, **where) if asked else [run(experiment, **where)]
+    report(folder if asked else runs[0], gallery=gallery, samples=samples)
+    failed = runs[-1].record.failed
     if grid and not asked:
         labels = (row.label for row in experiment.rows)
-        finished = [pair for pair in zip(labels, points, strict=True) if pair[0] not in done.record.failed]
-        write_grid(done, finished)
+        write_grid(runs[0], [pair for pair in zip(labels, points, strict=True) if pair[0] not in failed])
     if as_json:
-        options.print_json(done.record.as_dict())
+        records = [finished.record.as_dict() for finished in runs]
+        options.print_json(records if asked else records[0])
+    elif asked:
+        print_requests(runs, folder, time.perf_counter() - start)
     else:
-        (print_requests if asked else print_run)(done, time.perf_counter() - start)
-    options.exit_if_failed(done.runs if asked and fail_if else [done], fail_if, done.record.failed)
+        print_run(runs[0], time.perf_counter() - start)
+    options.exit_if_failed(runs, fail_if, failed)
 
 
 def asked_requests(request: list[str] | None, file: Path | None) -> list[dict[str, Any]] | None:
@@ -119,17 +119,17 @@ def print_run(run: Run, seconds: float) -> None:
     print_lines([f"{run.folder}: results.json, report.html, table.tex and table.csv after {seconds:.0f} s"])
 
 
-def print_requests(done: RequestsRun, seconds: float) -> None:
+def print_requests(runs: list[Run], folder: Path, seconds: float) -> None:
     """Print the table over all requests, the warnings, and where the files are."""
     from residuum.reporting.request_report import requests_tables
     from residuum.reporting.terminal import print_lines, print_tables
 
-    print_tables(partial(requests_tables, done.record))
-    requests = done.record.requests
-    print_lines(f"warning: request {r.number}: {text}" for r in requests for text in r.warnings)
-    print_lines(f"failed: row {label}: {reason}" for label, reason in done.record.failed.items())
-    files = f"index.html, requests.json, requests.csv and a run for each of {plural(len(requests), 'request')}"
-    print_lines([f"{done.folder}: {files} after {seconds:.0f} s"])
+    print_tables(partial(requests_tables, runs))
+    for number, run in enumerate(runs, start=1):
+        print_lines(f"warning: request {number}: {text}" for text in run.record.warnings)
+    print_lines(f"failed: row {label}: {reason}" for label, reason in runs[-1].record.failed.items())
+    files = f"index.html, requests.csv and a run for each of {plural(len(runs), 'request')}"
+    print_lines([f"{folder}: {files} after {seconds:.0f} s"])
 
 
 def fetch_cifar10(data_root: Path | None, *, one_process: bool) -> None:

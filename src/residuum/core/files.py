@@ -77,14 +77,12 @@ def write_arrays(path: str | Path, arrays: Mapping[str, ArrayLike], *, compress:
                 np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
 
 
-def read_arrays(
-    path: str | Path, names: Iterable[str], what: str, *, optional: Iterable[str] = ()
-) -> dict[str, NDArray[np.generic]]:
+def read_arrays(path: str | Path, names: Iterable[str], what: str) -> dict[str, NDArray[np.generic]]:
     """Return the named arrays of a file that `write_arrays` made; `what` names it in the error."""
     try:
         with zipfile.ZipFile(regular_file(path)) as archive:
             there = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
-            members = {name: there[name] for name in [*names, *(name for name in optional if name in there)]}
+            members = {name: there[name] for name in names}
             refuse_inflated(sum(promised_bytes(archive, m) for m in members.values()), os.stat(path).st_size)
             return {name: _read_array(archive, member) for name, member in members.items()}
     except FileNotFoundError:

@@ -144,7 +144,7 @@ def compare(
         error=ERROR / len(record.perturbations),
         must_detect=must_detect,
     )
-    samples = audits[0].right_shares(PARTS[quantity][0])[0]
+    samples = audits[0].recognition_rates(PARTS[quantity][0])[0]
     return Comparison(quantity, perturbation, crafted_on, form, taus, samples, base, values[:, 0], judgment)
 
 
@@ -163,7 +163,7 @@ def _values(
 ) -> Side | None:
     """Return values of row and controls, scores of the references, and the least spread; None without samples."""
     everyone = [*audits, *(audit for control in controls for audit in control), *(attacked or ())]
-    shares = [audit.right_shares(part) for audit in everyone]
+    shares = [audit.recognition_rates(part) for audit in everyone]
     sizes = {n for n, _, _ in shares}
     if len(sizes) != 1 or 0 in sizes or any(None in rates for _, *both in shares for rates in both):
         return None
@@ -188,7 +188,7 @@ def compared_shares(
 def shares_right(audits: Sequence[Audit], part: SampleSet = "forgotten") -> tuple[Floats, Floats]:
     """Return the shares right of the row and of the reference at the radii above 0, each (S, T)."""
     above = [k for k, tau in enumerate(audits[0].taus) if tau > 0]
-    pairs = [a.right_shares(part)[1:] for a in audits]
+    pairs = [a.recognition_rates(part)[1:] for a in audits]
     own, reference = (np.clip(np.array([pair[i] for pair in pairs], np.float64)[:, above], 0.0, 1.0) for i in (0, 1))
     return own, reference
 

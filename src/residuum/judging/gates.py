@@ -11,7 +11,7 @@ from residuum.record import Gate, Metrics, Results, Row
 
 RETAIN_POINTS = 1.0  # re-train below the original on the samples both were trained on
 TEST_POINTS = 3.0  # re-train below the original on test samples
-TWIN_POINTS = 2.0  # two re-trained models apart on test samples
+CONTROL_POINTS = 2.0  # two re-trained models apart on test samples
 LEAK = 0.01  # one-sided error of Fisher's exact test
 CONFIDENCE = 0.95
 
@@ -22,14 +22,14 @@ def gates(record: Results, original_over_forgotten: bool) -> list[Gate]:
     if original is None or reference is None:
         return []
     return [
-        *_stand_ins(record),
+        *_surrogates(record),
         _recipe(original, reference),
         _seen(record, reference),
         _gap("retain fit", original, reference, "retain_accuracy", RETAIN_POINTS, sizes.get("retain", 0)),
         _gap("utility", original, reference, "test_accuracy", TEST_POINTS, sizes.get("test", 0)),
         _gate("original", not original_over_forgotten, "the untouched original, which was trained on the forgotten "
               "samples, is right on them less often than re-training explains: the two were not trained alike"),
-        *_twins(record, reference, sizes.get("test", 0)),
+        *_controls(record, reference, sizes.get("test", 0)),
         *_leak(record, reference),
     ]  # fmt: skip
 
@@ -38,8 +38,8 @@ def _gate(name: str, passed: bool | None, text: str) -> Gate:
     return Gate(name=name, passed=passed, text=text)
 
 
-def _stand_ins(record: Results) -> Iterator[Gate]:
-    if record.scenario.settings.stand_ins:
+def _surrogates(record: Results) -> Iterator[Gate]:
+    if record.scenario.settings.surrogates:
         text = (
             "no re-trained model was there; stand-ins that never saw the forgotten samples, trained only until they fit"
         )
@@ -60,7 +60,7 @@ def _recipe(original: Row, reference: Row) -> Gate:
 
 def _recipe_known(row: Row) -> bool:
     """Tell whether the settings of a trained row are its recipe, not a word on who or what trained it."""
-    return not {"trained_by", "stand_ins"} & row.settings.keys()
+    return not {"trained_by", "surrogates"} & row.settings.keys()
 
 
 def _seen(record: Results, reference: Row) -> Gate:
@@ -111,12 +111,12 @@ def lower_end(pairs: Sequence[tuple[float, float]], samples: int) -> tuple[float
     return min(ends), mean
 
 
-def _twins(record: Results, reference: Row, samples: int) -> Iterator[Gate]:
+def _controls(record: Results, reference: Row, samples: int) -> Iterator[Gate]:
     for label in record.rows_of(Role.CONTROL):
         pairs = _paired(reference, record.methods[label], "test_accuracy")
         low, mean = max(lower_end(pairs, samples), lower_end([(b, a) for a, b in pairs], samples))
-        apart = f"differ by {abs(mean):.1f} points of test accuracy (limit {TWIN_POINTS:g})"
-        yield _gate("twins", low <= TWIN_POINTS, f"re-train and {label} {apart}: the training of one failed")
+        apart = f"differ by {abs(mean):.1f} points of test accuracy (limit {CONTROL_POINTS:g})"
+        yield _gate("controls", low <= CONTROL_POINTS, f"re-train and {label} {apart}: the training of one failed")
 
 
 def _leak(record: Results, reference: Row) -> Iterator[Gate]:
@@ -128,7 +128,7 @@ def _leak(record: Results, reference: Row) -> Iterator[Gate]:
         audit
         for name in record.perturbations[:1]
         for audit in reference.audits(name)
-        if audit.heldout and audit.heldout.right
+        if audit.heldout and audit.heldout.rate
     ]
     if not audits or audits[0].taus[0] != 0:
         return
@@ -137,7 +137,7 @@ def _leak(record: Results, reference: Row) -> Iterator[Gate]:
     table = [[0, 0], [0, 0]]
     for audit in audits:
         for line, heldout in enumerate((False, True)):
-            size, _, shares = audit.right_shares("heldout" if heldout else "kept")
+            size, _, shares = audit.recognition_rates("heldout" if heldout else "kept")
             right = round((shares[0] or 0.0) * size)
             table[line][0] += right
             table[line][1] += size - right

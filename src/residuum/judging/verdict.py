@@ -38,7 +38,7 @@ def gated(record: Results, conditions: Sequence[Gate], verdict: Verdict | None) 
     """Return the verdict, or that the reference is not comparable: this comes first, unless the run accepted it."""
     settings = record.scenario.settings
     failed = any(gate.passed is False for gate in conditions)
-    refused = failed and (settings.stand_ins or not settings.accept_reference)
+    refused = failed and (settings.surrogates or not settings.accept_reference)
     return Verdict.NOT_COMPARABLE if refused else verdict
 
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from residuum.auditing import AuditResult, Counts, first_radius
 from residuum.auditing.own_measures import OWN_MEASURES
 from residuum.auditing.probes import probe_kind
@@ -44,21 +46,23 @@ def derived_record(record: Results, folder: Path) -> Results:
     derived = assembled_record(
         results,
         scenario=record.scenario,
-        rows={label: _facts(row) for label, row in record.methods.items()},
+        rows={
+            label: RowFacts(row.role, row.method, row.settings, row.fields_left_open)
+            for label, row in record.methods.items()
+        },
         seeds=record.seeds,
         perturbations=record.perturbations,
     )
-    names = dict.fromkeys(name for row in record.methods.values() for name in row.witnesses)
-    specs = [name for name in names if (kind := probe_kind(name)) and kind.reads == "models"]
-    derived = with_probes(derived, specs, results)
-    kept = record.model_dump(include={"created", "versions", "warnings", "notes"})
-    kept |= record.model_extra or {}
+    derived = with_probes(derived, model_probes(record), results)
+    stated = record.model_dump(include={"created", "versions", "warnings", "notes"}) | (record.model_extra or {})
     rows = {label: _with_paths(row, record.methods[label]) for label, row in derived.methods.items()}
-    return judged_record(derived.model_copy(update={**kept, "methods": rows}))
+    return judged_record(derived.model_copy(update={**stated, "methods": rows}))
 
 
-def _facts(row: Row) -> RowFacts:
-    return RowFacts(row.role, row.method, row.settings, row.fields_left_open)
+def model_probes(record: Results) -> list[str]:
+    """Return the probes of a record that read models."""
+    names = dict.fromkeys(name for row in record.methods.values() for name in row.probes)
+    return [name for name in names if (kind := probe_kind(name)) and kind.reads == "models"]
 
 
 def _result(record: Results, label: str, seed: str, tables: Tables, folder: Path) -> Result:
@@ -80,13 +84,12 @@ def _result(record: Results, label: str, seed: str, tables: Tables, folder: Path
         heldout=heldout,
         gallery=None,
         notes=found.notes,
-        witnesses={spec: _plain(values) for spec, values in found.witnesses.items()},
+        probes={spec: _plain(values) for spec, values in found.probes.items()},
     )
 
 
-def _plain(part: Any) -> dict[str, Any]:  # noqa: ANN401 (a part of the record)
-    plain: dict[str, Any] = part.model_dump(mode="json", exclude_unset=True)
-    return plain
+def _plain(part: BaseModel) -> dict[str, Any]:
+    return part.model_dump(mode="json", exclude_unset=True)
 
 
 def _measured(audit: Audit, counts: Counts, heldout: Counts | None) -> dict[str, Any]:
@@ -109,17 +112,17 @@ def _with_paths(row: Row, given: Row) -> Row:
             if audit.heldout and before.heldout:
                 update["heldout"] = audit.heldout.model_copy(update={"counts": before.heldout.counts})
             audits[name] = audit.model_copy(update=update)
-        found = _with_others(result.witnesses, given.per_seed[seed].witnesses)
+        found = _with_others(result.probes, given.per_seed[seed].probes)
         seeds[seed] = result.model_copy(update={"audits": audits, **found})
-    return row.model_copy(update={"per_seed": seeds, **_with_others(row.witnesses, given.witnesses)})
+    return row.model_copy(update={"per_seed": seeds, **_with_others(row.probes, given.probes)})
 
 
 def _with_others(derived: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the probes in their order: derived where they were, the others as given."""
-    return {"witnesses": {name: derived.get(name, found) for name, found in given.items()}} if given else {}
+    return {"probes": {name: derived.get(name, found) for name, found in given.items()}} if given else {}
 
 
-def differences(stated: Any, derived: Any, where: str = "", by: str = "its counts give") -> list[str]:  # noqa: ANN401
+def differences(stated: object, derived: object, where: str = "", by: str = "its counts give") -> list[str]:
     """Return where two JSON values differ: texts and whole numbers at all, other numbers by more than 1e-9.
 
     `by` says what the second value rests on.
@@ -133,22 +136,12 @@ def differences(stated: Any, derived: Any, where: str = "", by: str = "its count
     if isinstance(stated, list) and isinstance(derived, list) and len(stated) == len(derived):
         pairs = enumerate(zip(stated, derived, strict=True))
         return [text for k, (one, other) in pairs for text in differences(one, other, f"{where}.{k}", by)]
-    if _same(stated, derived):
-        return []
-    return [f"{where.lstrip('.')}: the pack says {_short(stated)}, {by} {_short(derived)}"]
-
-
-def _same(one: Any, other: Any) -> bool:  # noqa: ANN401 (JSON values)
-    if (isinstance(one, float) and isinstance(other, float | int)) or (
-        isinstance(other, float) and isinstance(one, int)
-    ):
-        return bool(abs(one - other) <= 1e-9 * max(1.0, abs(one), abs(other)))
-    return bool(one == other and type(one) is type(other))
-
-
-def _short(value: Any) -> str:  # noqa: ANN401 (JSON values)
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    if isinstance(stated, float | int) and isinstance(derived, float | int) and float in (type(stated), type(derived)):
+        same = abs(stated - derived) <= 1e-9 * max(1.0, abs(stated), abs(derived))
+    else:
+        same = stated == derived and type(stated) is type(derived)
+    texts = [text if len(text) <= 60 else f"{text[:57]}..." for text in (repr(stated), repr(derived))]
+    return [] if same else [f"{where.lstrip('.')}: the pack says {texts[0]}, {by} {texts[1]}"]
 
 
 def add_measures(record: Results, sources: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ from residuum.judging import gates, rule, verdict
 from residuum.pack.hashing import Pseudonyms, code_sha256, ids_root, root_of
 from residuum.record import Results
 
-SCHEMA = "residuum.pack/1"
+SCHEMA = "residuum.pack/2"
 LEFT_OUT = [
     "images and the gallery",
     "ids of samples: pseudonyms under the holder's key take their place",
@@ -72,21 +72,6 @@ def manifest_of(
     }
 
 
-def thresholds() -> dict[str, float]:
-    """Return every number that the rule and the gates compare with."""
-    return {
-        "error": rule.ERROR,
-        "level_share": rule.LEVEL_SHARE,
-        "power": rule.POWER,
-        "fewest_retrained": rule.FEWEST_RETRAINED,
-        "unlearn_points": verdict.UNLEARN_POINTS,
-        "test_points": gates.TEST_POINTS,
-        "retain_points": gates.RETAIN_POINTS,
-        "twin_points": gates.TWIN_POINTS,
-        "leak": gates.LEAK,
-    }
-
-
 def conclusions(record: Results) -> dict[str, Any]:
     """Return what the manifest says that the record decides."""
     audits: dict[str, Any] = {}
@@ -102,7 +87,17 @@ def conclusions(record: Results) -> dict[str, Any]:
             {"name": gate.name, "passed": gate.passed, "reason": None if gate.passed else gate.text}
             for gate in record.gates
         ],
-        "thresholds": thresholds(),
+        "thresholds": {  # every number that the rule and the gates compare with
+            "error": rule.ERROR,
+            "level_share": rule.LEVEL_SHARE,
+            "power": rule.POWER,
+            "fewest_retrained": rule.FEWEST_RETRAINED,
+            "unlearn_points": verdict.UNLEARN_POINTS,
+            "test_points": gates.TEST_POINTS,
+            "retain_points": gates.RETAIN_POINTS,
+            "control_points": gates.CONTROL_POINTS,
+            "leak": gates.LEAK,
+        },
         "rule_version": record.rule_version,
         "verdict": {label: judgment.verdict.name for label, judgment in record.verdicts.items() if judgment.verdict},
         "power": {label: j.finding.smallest if j.finding else None for label, j in record.verdicts.items()},
@@ -135,7 +130,7 @@ def models_of(record: Results, folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def architecture(file: Path) -> Any:  # noqa: ANN401 (a JSON value)
+def architecture(file: Path) -> object:
     """Return the architecture in the header of a weights file, without loading the weights."""
     if not file.is_file():
         return None
@@ -170,7 +165,10 @@ def process_facts(record: Results, splits: Splits | None, pseudonyms: Pseudonyms
     sets = {"original": splits.train, "reference": splits.retain, "held_out": splits.heldout}
     return facts | {
         "fingerprint_hmac": pseudonyms(f"data {data_fingerprint(splits)}"),
-        "trained_on": {name: id_set(samples, pseudonyms) for name, samples in sets.items()},
+        "trained_on": {
+            name: {"size": len(samples), "ids_hmac_root": ids_root(map(pseudonyms, samples.ids))}
+            for name, samples in sets.items()
+        },
         "forgotten_among_retained": len(set(splits.forget.ids) & set(splits.retain.ids)),
         "near_duplicates": near_duplicates(splits.forget, splits.retain),
     }
@@ -186,11 +184,6 @@ def data_facts(record: Results) -> dict[str, Any]:
 def data_fingerprint(splits: Splits) -> str:
     """Return one hash over inputs, labels and ids of the samples that models were trained and tested on."""
     return Dataset("", splits.train, splits.test, splits.class_names).fingerprint
-
-
-def id_set(samples: Samples, pseudonyms: Pseudonyms) -> dict[str, Any]:
-    """Return the size of a set of samples and the root of its pseudonyms."""
-    return {"size": len(samples), "ids_hmac_root": ids_root(map(pseudonyms, samples.ids))}
 
 
 def near_duplicates(forgotten: Samples, retained: Samples) -> dict[str, Any]:

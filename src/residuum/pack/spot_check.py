@@ -10,8 +10,7 @@ import numpy as np
 from torch import nn
 
 from residuum.auditing import Counts, audit
-from residuum.auditing.counts import INTEGER_FIELDS
-from residuum.auditing.probes import Evidence, probe_kind
+from residuum.auditing.probes import Evidence
 from residuum.core.errors import InputError, ResiduumWarning, plural
 from residuum.core.files import file_sha256
 from residuum.core.inputs import InputSpace
@@ -19,7 +18,7 @@ from residuum.core.samples import Samples, Splits
 from residuum.core.seeds import child_seed
 from residuum.metrics import accuracies
 from residuum.models import load_weights
-from residuum.pack.derivation import differences
+from residuum.pack.derivation import differences, model_probes
 from residuum.pack.hashing import Pseudonyms
 from residuum.pack.manifest import architecture, process_facts
 from residuum.perturbations import PERTURBATIONS, Perturbation
@@ -101,11 +100,8 @@ def check_cells(cells: Cells, many: int, number: int) -> Iterator[str]:
             continue
         sample = shown[held_out].subset([order[held_out][sample_id]])
         again = recounted(cells, label, seed, found, sample, tau, draws)
-        for field in (*INTEGER_FIELDS, "joint"):
-            stated, now = (
-                None if (a := getattr(c, field)) is None else a[k].tolist()
-                for c, k in ((counts, (row, column)), (again, (0, 0)))
-            )
+        for field in ("draws", "method_right", "reference_right", "both_right", "same_prediction", "joint"):
+            stated, now = getattr(counts, field)[row, column].tolist(), getattr(again, field)[0, 0].tolist()
             if stated != now:
                 yield f"{where}: {field} is {stated} in the pack, {now} when counted again"
 
@@ -152,15 +148,9 @@ def check_probes(cells: Cells, number: int) -> Iterator[str]:
     evidence = Evidence(cells.splits, own_seed, roles, models, audit.search_radii, InputSpace.of_settings(settings))
     for spec in specs:
         for label, value in build_probe(spec).measure(evidence).items():
-            stated, again = rows[label].witnesses[spec].value, value.value
+            stated, again = rows[label].probes[spec].value, value.value
             if (stated is None) != (again is None) or abs((stated or 0) - (again or 0)) > PROBE_TOLERANCE:
                 yield f"{label}, seed {seed}: {spec} is {stated} in the pack, {again} when searched again"
-
-
-def model_probes(record: Results) -> list[str]:
-    """Return the probes of a record that read models."""
-    names = dict.fromkeys(name for row in record.methods.values() for name in row.witnesses)
-    return [name for name in names if (kind := probe_kind(name)) and kind.reads == "models"]
 
 
 def recounted(cells: Cells, label: str, seed: str, found: Audit, sample: Samples, tau: float, draws: int) -> Counts:

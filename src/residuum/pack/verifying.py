@@ -13,7 +13,7 @@ from residuum.core.errors import InputError, first_line
 from residuum.core.roles import Role
 from residuum.core.samples import Splits
 from residuum.models import load_weights
-from residuum.pack.derivation import add_measures, derived_record, differences
+from residuum.pack.derivation import add_measures, derived_record, differences, model_probes
 from residuum.pack.hashing import Pseudonyms, canonical, code_sha256, ids_root, listed, read_key, root_of, seal_of
 from residuum.pack.manifest import LEFT_OUT, NON_CLAIMS, THREATS, conclusions, data_facts, tool
 from residuum.pack.reading import parsed_record, read_manifest, read_pack, unpacked
@@ -26,7 +26,6 @@ from residuum.pack.spot_check import (
     check_models,
     check_probes,
     counted_cells,
-    model_probes,
 )
 from residuum.pack.writing import MANIFEST, PAGE, RECORD, page_of
 from residuum.perturbations import PERTURBATIONS, noise_check
@@ -144,7 +143,7 @@ def verify(
     found = list(_hash_differences(manifest, contents))
     checked = ["hashes of all files", "every number, floor, gate and verdict from the counts"]
     with unpacked(contents) as folder:
-        wrong, page = _number_differences(manifest, contents, folder, measures)
+        record, wrong, page = _number_differences(manifest, contents, folder, measures)
         found += wrong
         skipped = list(_unchecked_page(page, manifest))
         if page is False and not skipped:
@@ -156,10 +155,9 @@ def verify(
             found += check_models(manifest, Path(models))
             checked.append("hashes of the weights")
         picked: int | None = None
-        if splits is None or key is None:
+        if splits is None or key is None or record is None:
             skipped.append("ids, accuracies and counts (give --models, the data and --key)")
         else:
-            record = parsed_record(contents[RECORD])
             pseudonyms = Pseudonyms(read_key(key), str(manifest.get("name")))
             found += check_ids(manifest, record, folder, splits, pseudonyms)
             checked.append("pseudonyms of all samples, and near-duplicates")
@@ -167,7 +165,7 @@ def verify(
                 skipped.append("what the models were trained on: the pack does not say it")
             if models is None:
                 skipped.append("accuracies and counts (give --models)")
-            elif load is None and _has_unknown_networks(manifest):
+            elif load is None and any(model.get("architecture") is None for model in manifest["models"].values()):
                 skipped.append("accuracies and counts: the networks are the holder's own; give load= in Python")
             elif found:
                 skipped.append("accuracies and counts from the models, because of the differences above")
@@ -178,7 +176,7 @@ def verify(
                 checked.append(f"all accuracies, and {cells} cells of the counts, picked by {picked}")
                 checked += [f"{spec}, of one seed picked by {picked}" for spec in model_probes(record)]
                 skipped.append(f"the other cells of the counts: the pack has {counted_cells(chosen)}")
-        skipped += [*STATED, *_open_probes(contents, picked)]
+        skipped += [*STATED, *(_open_probes(record, picked) if record else ())]
     return Verification(list(dict.fromkeys(found)), checked, skipped, picked, page is True or accept_page)
 
 
@@ -193,23 +191,14 @@ def _unchecked_page(page: bool | None, manifest: Mapping[str, Any]) -> Iterator[
         yield f"{PAGE}: the pack says that other code made it, so it may say anything; accept it with --accept-page"
 
 
-def _open_probes(contents: Mapping[str, bytes], picked: int | None) -> Iterator[str]:
+def _open_probes(record: Results, picked: int | None) -> Iterator[str]:
     """Yield the probes whose values were taken over."""
-    try:
-        record = parsed_record(contents[RECORD])
-    except InputError:
-        return
-    names = dict.fromkeys(name for row in record.methods.values() for name in row.witnesses)
-    for name in names:
+    for name in dict.fromkeys(name for row in record.methods.values() for name in row.probes):
         kind = probe_kind(name)
         if kind is not None and kind.reads == "margins":
             yield f"{name}: it rests on models that no pack has"
         elif kind is not None:
             yield name if picked is None else f"{name}, of the other seeds"
-
-
-def _has_unknown_networks(manifest: Mapping[str, Any]) -> bool:
-    return any(model.get("architecture") is None for model in manifest.get("models", {}).values())
 
 
 def _hash_differences(manifest: Mapping[str, Any], contents: Mapping[str, bytes]) -> Iterator[str]:
@@ -230,12 +219,12 @@ def _hash_differences(manifest: Mapping[str, Any], contents: Mapping[str, bytes]
 
 def _number_differences(
     manifest: Mapping[str, Any], contents: Mapping[str, bytes], folder: Path, measures: Sequence[str]
-) -> tuple[list[str], bool | None]:
-    """Return what differs, and whether the page is that of the record; None where no page can be made."""
+) -> tuple[Results | None, list[str], bool | None]:
+    """Return the record, what differs from it, and whether the page is its page; None where there is none."""
     try:
         record = parsed_record(contents[RECORD])
     except InputError as error:
-        return [str(error)], None
+        return None, [str(error)], None
     found = add_measures(record, measures)
     page: bool | None = None
     try:
@@ -246,10 +235,10 @@ def _number_differences(
         page = contents.get(PAGE) == page_of(record, folder)
         check_counts(folder, record)
     except (InputError, FileNotFoundError) as error:
-        return [*found, str(error).replace(f"{folder}/", "").replace(f"{folder}: ", "")], page
+        found.append(str(error).replace(f"{folder}/", "").replace(f"{folder}: ", ""))
     except Exception as error:  # a record may contradict itself in any way, and that is the finding
-        return [*found, f"{RECORD}: its numbers cannot be derived ({first_line(error)})"], page
-    return found, page
+        found.append(f"{RECORD}: its numbers cannot be derived ({first_line(error)})")
+    return record, found, page
 
 
 def _derived_differences(manifest: Mapping[str, Any], record: Results, folder: Path) -> list[str]:

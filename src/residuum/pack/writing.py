@@ -7,7 +7,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,12 @@ def pack(
         raise InputError(f"expected a file that ends in .zip, got {target}")
     if other := add_measures(run.record, measures):
         raise InputError(f"{other[0]}; the numbers of the run are those of the other file")
-    tables = _tables(run)
+    try:
+        tables = load_tables(run.record, run.folder)
+    except FileNotFoundError as error:
+        raise InputError(f"{error.filename} is missing; a pack needs the counts beside results.json") from None
+    if not tables:
+        raise InputError(f"{run.folder} has no audits; a pack is about an audit")
     pack_name = name or secrets.token_hex(8)
     pseudonyms = Pseudonyms(key_at(key_file), pack_name)
     record, contents = _private_run(run.record, tables, pseudonyms, names)
@@ -107,16 +112,6 @@ def pack(
     return Packed(target, key_file, seal)
 
 
-def _tables(run: Run) -> Tables:
-    try:
-        tables = load_tables(run.record, run.folder)
-    except FileNotFoundError as error:
-        raise InputError(f"{error.filename} is missing; a pack needs the counts beside results.json") from None
-    if not tables:
-        raise InputError(f"{run.folder} has no audits; a pack is about an audit")
-    return tables
-
-
 @contextmanager
 def temporary_space() -> Iterator[None]:
     """Say in one line that the temporary folder is full, or cannot be written to."""
@@ -131,29 +126,26 @@ def _private_run(
     record: Results, tables: Tables, pseudonyms: Pseudonyms, names: bool
 ) -> tuple[Results, dict[str, bytes]]:
     """Return the record that follows from counts without ids, and the files of both and of their page."""
+    labels = {
+        int(label) for pair in tables.values() for counts in pair if counts is not None for label in counts.labels
+    }
+    numbers = class_numbers(labels | set(range(len(record.scenario.class_names))), pseudonyms)
+    content = private_record(record, None if names or record.scenario.public_data else numbers)
     with temporary_space(), tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        private = _with_private_counts(record, tables, pseudonyms, folder, names)
+        (folder / "counts").mkdir()
+        for number, ((label, seed, perturbation), pair) in enumerate(tables.items()):
+            audit: dict[str, Any] = content["methods"][label]["per_seed"][seed]["audits"][perturbation]
+            for counts, entry, suffix in zip(pair, (audit, audit.get("heldout")), ("", "-heldout"), strict=True):
+                if counts is not None and entry is not None:
+                    entry["counts"] = f"counts/{number:04d}{suffix}.npz"
+                    private_counts(counts, pseudonyms, numbers).save(folder / entry["counts"])
+            audit["first_radius"] = {}
+        private = derived_record(Results.model_validate(content), folder)
         (folder / RECORD).write_text(private.text(), encoding="utf-8")
         (folder / PAGE).write_bytes(page_of(private, folder))
         files = [path for path in folder.rglob("*") if path.is_file()]
         return private, {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
-
-
-def _with_private_counts(record: Results, tables: Tables, pseudonyms: Pseudonyms, folder: Path, names: bool) -> Results:
-    """Write the counts without ids into the folder, and return the record that follows from them."""
-    (folder / "counts").mkdir()
-    every = {int(label) for pair in tables.values() for counts in pair if counts is not None for label in counts.labels}
-    numbers = class_numbers(every | set(range(len(record.scenario.class_names))), pseudonyms)
-    content = private_record(record, None if names or record.scenario.public_data else numbers)
-    for number, ((label, seed, perturbation), pair) in enumerate(tables.items()):
-        audit: dict[str, Any] = content["methods"][label]["per_seed"][seed]["audits"][perturbation]
-        for counts, entry, suffix in zip(pair, (audit, audit.get("heldout")), ("", "-heldout"), strict=True):
-            if counts is not None and entry is not None:
-                entry["counts"] = f"counts/{number:04d}{suffix}.npz"
-                private_counts(counts, pseudonyms, numbers).save(folder / entry["counts"])
-        audit["first_radius"] = {}
-    return derived_record(Results.model_validate(content), folder)
 
 
 def page_of(record: Results, folder: Path) -> bytes:
@@ -187,9 +179,7 @@ def private_counts(counts: Counts, pseudonyms: Pseudonyms, numbers: Mapping[int,
     labels = np.array([numbers[int(label)] for label in counts.labels], dtype=np.int64)
     ids = [pseudonyms(sample_id) for sample_id in counts.ids]
     order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
-    fields = {name: getattr(counts, name) for name in ("draws", "method_right", "reference_right", "both_right")}
-    fields |= {"same_prediction": counts.same_prediction, "joint": counts.joint}
-    return Counts(tuple(ids), labels, counts.taus, **fields).rows(order)
+    return replace(counts, ids=tuple(ids), labels=labels).rows(order)
 
 
 def private_record(record: Results, numbers: Mapping[int, int] | None) -> dict[str, Any]:
@@ -201,15 +191,20 @@ def private_record(record: Results, numbers: Mapping[int, int] | None) -> dict[s
     content.pop("files", None)  # the manifest has those of the pack
     scenario = content["scenario"]
     _forget_data(scenario, record)
-    _forget_file_names(scenario)
+    used = [plugin for plugins in scenario.get("plugins", {}).values() for plugin in plugins.values()]
+    for described in [*used, *(scenario.get("init_from") or {}).values()]:
+        if described:
+            described.pop("file", None)
     names = [] if numbers is None else [name for name in record.scenario.class_names if NAME.fullmatch(name)]
     if numbers is not None:
         _forget_class_names(scenario, numbers)
-        _refuse_named_rows(record, names)
+        for label, row in record.methods.items():
+            if row.role is Role.METHOD and (named := _named_class(label, names)):
+                raise InputError(f"row {label!r} names the class {named!r}; rename the row, or allow it with --names")
     noted = [content, *(result for row in content["methods"].values() for result in row["per_seed"].values())]
     for part in [*noted, *content["methods"].values()]:
-        for name, found in part.get("witnesses", {}).items():
-            part["witnesses"][name] = {key: value for key, value in found.items() if not _names_things(value)}
+        for name, found in part.get("probes", {}).items():
+            part["probes"][name] = {key: value for key, value in found.items() if not _names_things(value)}
     for part in noted:
         for name in {"warnings", "notes"} & part.keys():
             part[name] = _without_names(part[name], names)
@@ -245,45 +240,28 @@ def _forget_class_names(scenario: dict[str, Any], numbers: Mapping[int, int]) ->
         settings["data"]["classes"] = [f"class {number}" for number in range(len(settings["data"]["classes"]))]
 
 
-def _refuse_named_rows(record: Results, names: Sequence[str]) -> None:
-    for label, row in record.methods.items():
-        if row.role is Role.METHOD and (named := _named_class(label, names)):
-            raise InputError(f"row {label!r} names the class {named!r}; rename the row, or allow it with --names")
-
-
 def _named_class(text: str, names: Iterable[str]) -> str | None:
     """Return the class whose name stands in a text, as a word of its own."""
     return next((name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)), None)
 
 
-def _without_names(value: Any, names: Sequence[str]) -> Any:  # noqa: ANN401 (JSON values)
-    """Return warnings or notes with a remark in the place of each text that names a path or one of these classes."""
+def _without_names(value: object, names: Sequence[str]) -> object:
+    """Return warnings or notes with a remark in the place of each text that names a path or one of these classes.
+
+    >>> _without_names(["5 draws are few", "/home/ann/store: broken"], [])
+    ['5 draws are few', 'a text that names a file or a sample is left out']
+    """
     if isinstance(value, dict):
         return {key: _without_names(part, names) for key, part in value.items()}
     if isinstance(value, list):
         return [_without_names(part, names) for part in value]
-    return LEFT_OUT_TEXT if isinstance(value, str) and _named_class(value, names) else _without_path(value)
+    named = isinstance(value, str) and (_named_class(value, names) or PATH.search(value))
+    return LEFT_OUT_TEXT if named else value
 
 
 def _names_things(value: object) -> bool:
-    """Tell whether a value of a witness could list samples: anything but a number, a text, or a list of numbers."""
+    """Tell whether a value of a probe could list samples: anything but a number, a text, or a list of numbers."""
     return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(each, str | dict) for each in value))
-
-
-def _forget_file_names(scenario: dict[str, Any]) -> None:
-    used = [found for things in scenario.get("plugins", {}).values() for found in things.values()]
-    for found in [*used, *(scenario.get("init_from") or {}).values()]:
-        if found:
-            found.pop("file", None)
-
-
-def _without_path(value: Any) -> Any:  # noqa: ANN401 (JSON values)
-    """Return the value, or a remark in its place if it is a text that names a path.
-
-    >>> _without_path("5 draws are few"), _without_path("/home/ann/store: broken")
-    ('5 draws are few', 'a text that names a file or a sample is left out')
-    """
-    return LEFT_OUT_TEXT if isinstance(value, str) and PATH.search(value) else value
 
 
 def refuse_leaks(contents: dict[str, bytes], ids: Iterable[str], folder: Path) -> None:

@@ -5,8 +5,8 @@ Everything here is a fraction or a ratio. Lists follow `taus`; a value that does
 
 import os
 import statistics
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal, Self, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Literal, Self, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
@@ -107,26 +107,26 @@ class Nearer(Curve):
     heldout: Values = []
 
 
-class KeptShares(Part):
-    """How often model and reference are right on forgotten samples of the classes that held-out ones can stand for."""
+class RecognitionRates(Part):
+    """The rates p of model and reference on forgotten samples of the classes that held-out ones can stand for."""
 
     samples: int
-    right: Values
-    reference_right: Values
+    rate: Values
+    reference_rate: Values
 
 
 class HeldOut(Part):
     """The same perturbations of held-out samples of the forgotten classes, weighted to the forgotten class mix.
 
-    `right` and `reference_right` are the shares of draws on which the model and the reference are right. Classes of
-    which too few samples were held out (`left_out`) leave both sets: `forgotten` are the shares on what stays of the
-    forgotten samples, None where all stay.
+    `rate` and `reference_rate` are the recognition rates p of the model and of the reference. Classes of which too few
+    samples were held out (`left_out`) leave both sets: `forgotten` has the rates on what stays of the forgotten
+    samples, None where all stay.
     """
 
     samples: int
-    right: Values = []
-    reference_right: Values = []
-    forgotten: KeptShares | None = None
+    rate: Values = []
+    reference_rate: Values = []
+    forgotten: RecognitionRates | None = None
     counts: Below = ""
     left_out: list[str] = []
     notes: list[str] = []
@@ -140,6 +140,17 @@ class OwnCurve(Curve):
     neutral: float | None = None
 
 
+class Estimates(Part):
+    """r and the difference on some of the forgotten samples."""
+
+    residual_knowledge: ResidualKnowledge
+    difference: Curve
+
+    def curve(self, measure: str) -> Curve:
+        """Return "pooled" or "difference"."""
+        return self.residual_knowledge.curve if measure == "pooled" else self.difference
+
+
 class AuditSettings(Part):
     """How an audit was made; the perturbation's own settings stand beside these."""
 
@@ -151,7 +162,11 @@ class AuditSettings(Part):
 
 
 class Audit(Part):
-    """What one model shows under one perturbation, and where the counts behind it stand."""
+    """What one model shows under one perturbation, and where the counts behind it stand.
+
+    In a sequence of requests all samples forgotten so far are audited, and `first_request` is about those of the first
+    request alone: it says whether what was forgotten stays forgotten.
+    """
 
     settings: AuditSettings = AuditSettings()
     taus: list[float]
@@ -173,6 +188,7 @@ class Audit(Part):
     prevalence_significant: Values = []
     first_radius: dict[str, float | None] = {}
     measures: dict[str, OwnCurve] = {}
+    first_request: Estimates | None = None
     counts: Below = ""
 
     @model_validator(mode="after")
@@ -185,17 +201,17 @@ class Audit(Part):
                     raise ValueError(f"{name}: expected {len(self.taus)} values, one for each radius, got {length}")
         return self
 
-    def right_shares(self, on: SampleSet = "forgotten") -> tuple[int, Values, Values]:
-        """Return on how many samples, and for each radius how often, the model and the reference are right.
+    def recognition_rates(self, on: SampleSet = "forgotten") -> tuple[int, Values, Values]:
+        """Return the number of samples, and for each radius the rates p of the model and of the reference on them.
 
         "kept" are the forgotten samples of classes that stay where held-out samples are compared.
         """
         part = self.heldout if on == "heldout" else self.heldout and on == "kept" and self.heldout.forgotten
         if part or on == "heldout":
-            return (part.samples, part.right, part.reference_right) if part else (0, [], [])
-        own = [1 - (wrong or 0.0) for wrong in self.curve("unlearn_accuracy").value]
-        more = [excess or 0.0 for excess in self.difference.value]
-        return self.samples, list(own), [mine - excess for mine, excess in zip(own, more, strict=True)]
+            return (part.samples, part.rate, part.reference_rate) if part else (0, [], [])
+        rates = [1 - (wrong or 0.0) for wrong in self.curve("unlearn_accuracy").value]
+        excesses = [excess or 0.0 for excess in self.difference.value]
+        return self.samples, list(rates), [rate - excess for rate, excess in zip(rates, excesses, strict=True)]
 
     def curve(self, measure: str) -> Curve:
         """Return a measure by its name: pooled, mean_of_ratios, difference, memory, ...; Nones if not taken."""
@@ -216,8 +232,9 @@ def over_seeds(curves: Sequence[Curve]) -> Curve:
     Curve(value=[1.5], low=[0.5], high=[3.0])
     """
 
-    def reduced(lists: Iterator[Values], reduce: Any) -> Values:  # noqa: ANN401 (min, max or a mean)
-        return [None if None in column else float(reduce(column)) for column in zip(*lists, strict=True)]
+    def reduced(lists: Iterator[Values], reduce: Callable[[list[float]], float]) -> Values:
+        columns = [list(column) for column in zip(*lists, strict=True)]
+        return [None if None in column else float(reduce(cast(list[float], column))) for column in columns]
 
     return Curve(
         value=reduced((c.value for c in curves), statistics.fmean),

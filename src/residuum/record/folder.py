@@ -14,27 +14,17 @@ from typing import Any
 
 import numpy as np
 
+from residuum.core.counts import Counts
 from residuum.core.errors import InputError, plural, warn
-from residuum.core.files import (
-    ASIDE,
-    LOCK,
-    clear_aside,
-    file_sha256,
-    locked,
-    read_arrays,
-    regular_file,
-    remove_files,
-    write_whole,
-)
-from residuum.record import Audit, Requests, Results, Stored
+from residuum.core.files import ASIDE, LOCK, clear_aside, file_sha256, locked, regular_file, remove_files, write_whole
+from residuum.record import Audit, Results
 
 PACKS = "packs.txt"  # where evidence packs of the run were written to, a path a line
-ARRAYS = ("ids", "draws", "method_right", "reference_right")  # of counts, that the record is compared with
 COPIES = ("counts/**/*.npz", "gallery/*.npz", "models/*/*.safetensors")
 DRAWN = ("residual_knowledge", "measures", "trade_off")
 FIGURES = tuple(f"figures/{name}_*.{kind}" for name in DRAWN for kind in ("svg", "png"))
 REPORT = ("report.html", "table.tex", "table.csv", "samples.csv", "grid.csv", *FIGURES)
-SEQUENCE = ("index.html", "requests.csv")  # beside the record of a sequence of requests
+SEQUENCE = ("index.html", "requests.csv")  # above the runs of a sequence of requests
 HOLDERS = ("counts", "gallery", "models")
 TAKEN = (*HOLDERS, "figures", "request-*", *SEQUENCE, *(name for name in REPORT if "/" not in name))
 
@@ -52,46 +42,58 @@ def refuse_foreign(folder: Path) -> None:
 
 def _foreign(folder: Path) -> list[str]:
     """Return the names in a folder that a run would take, unless a run of ours is there."""
-    others = [kind.FILE for kind in (Results, Requests) if os.path.lexists(folder / kind.FILE)]
-    if [name for name in others if _record(folder, name) is not None] or (not others and _records(folder)):
+    unreadable = os.path.lexists(folder / Results.FILE) and _record(folder) is None
+    if _records(folder) and not unreadable:
         return []
-    return others + sorted(path.name for name in TAKEN for path in folder.glob(name))
+    runs = {path.name for path in request_folders(folder)}
+    names = sorted(path.name for name in TAKEN for path in folder.glob(name))
+    ours = {*runs, *(SEQUENCE if runs else ()), *(path.name for path in folder.glob("request-*") if _is_begun(path))}
+    return [*([Results.FILE] if unreadable else []), *(name for name in names if name not in ours)]
 
 
-def _record(place: Path, name: str) -> dict[str, Any] | None:
+def _is_begun(folder: Path) -> bool:
+    """Tell whether nothing is in a folder but what a killed command leaves before it has written a run."""
+    return folder.is_dir() and all(path.name.startswith((LOCK, ASIDE)) for path in folder.iterdir())
+
+
+def _record(place: Path) -> dict[str, Any] | None:
     """Return the record in this place as far as it need be known here, whether or not its numbers are as expected."""
-    kind: type[Stored] = Results if name == Results.FILE else Requests
     try:
-        content = json.loads(regular_file(place / name).read_text(encoding="utf-8"))
+        content = json.loads(regular_file(place / Results.FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-    family = kind.SCHEMA.partition("/")[0]
+    family = Results.SCHEMA.partition("/")[0]
     ours = isinstance(content, dict) and str(content.get("schema")).startswith(f"{family}/")
     return content if ours else None
 
 
-def _places(folder: Path) -> list[Path]:
-    """Return the folder, and those in which killed processes left the parts of its run."""
-    return [folder, *(path for path in folder.glob(f"{ASIDE}*") if path.is_dir() and not path.is_symlink())]
+def _records(folder: Path) -> list[dict[str, Any]]:
+    """Return the records in the folder, and in those in which killed processes left the parts of its run."""
+    aside = (path for path in folder.glob(f"{ASIDE}*") if path.is_dir() and not path.is_symlink())
+    return [record for place in (folder, *aside) if (record := _record(place)) is not None]
 
 
-def _records(folder: Path, name: str | None = None) -> list[dict[str, Any]]:
-    names = [name] if name else [Results.FILE, Requests.FILE]
-    return [record for place in _places(folder) for each in names if (record := _record(place, each)) is not None]
+def request_folder(out: Path, number: int) -> Path:
+    """Return the folder of the run of one request of a sequence, counted from 1."""
+    return out / f"request-{number}"
 
 
-def _steps(folder: Path) -> list[str]:
-    """Return the names of the folders that a sequence of requests has a run in."""
-    requests = [request for record in _records(folder, Requests.FILE) for request in record.get("requests") or ()]
-    steps = {str(request.get("folder")) for request in requests if isinstance(request, dict)}
-    return sorted(step for step in steps if step.startswith("request-") and "/" not in step)
+def request_folders(folder: Path) -> list[Path]:
+    """Return the folders of the runs of a sequence of requests, in order; none where no sequence was written."""
+    runs = {path: number for path in folder.glob("request-*") if (number := _request_number(path)) is not None}
+    return sorted(runs, key=runs.__getitem__)
+
+
+def _request_number(folder: Path) -> int | None:
+    """Return the number that the name of a folder has, if a run of a sequence is in it."""
+    number = folder.name.removeprefix("request-")
+    in_sequence = any(isinstance(record.get("sequence"), dict) for record in _records(folder))
+    return int(number) if in_sequence and number.isdecimal() else None
 
 
 def copied_hashes(folder: Path) -> frozenset[str]:
-    """Return the SHA-256 of what the run in a folder, or the runs of its requests, copied from a store."""
-    places = [place / step for place in _places(folder) for step in ("", *_steps(folder))]
-    records = [record for place in places if (record := _record(place, Results.FILE))]
-    return frozenset(str(digest) for record in records for digest in dict(record.get("files") or {}).values())
+    """Return the SHA-256 of what the run in a folder copied from a store."""
+    return frozenset(str(digest) for record in _records(folder) for digest in dict(record.get("files") or {}).values())
 
 
 def run_files(folder: Path) -> list[str]:
@@ -99,15 +101,9 @@ def run_files(folder: Path) -> list[str]:
 
     Nothing that a link leads to outside of the folder is one of them.
     """
-    steps = _steps(folder)
-    names = [Results.FILE, Requests.FILE] if _records(folder) else []
-    names += [name for step in steps for name in (f"{step}/{Results.FILE}", f"{step}/{LOCK}")]
-    if _records(folder, Requests.FILE):
-        names += SEQUENCE
-    for step in ("", *(f"{step}/" for step in steps)):
-        for place in _places(folder):
-            record = _record(place / step, Results.FILE)
-            names += [f"{step}{name}" for name in (() if record is None else _listed(folder / step, record))]
+    records = _records(folder)
+    names = [Results.FILE] if records else []
+    names += [name for record in records for name in _listed(folder, record)]
     return [name for name in dict.fromkeys(names) if _is_file_in(folder, name)]
 
 
@@ -130,7 +126,7 @@ def _is_file_in(folder: Path, name: str) -> bool:
 
 
 def has_run(folder: Path) -> bool:
-    """Tell whether a folder has the record of a run, or of a sequence of requests."""
+    """Tell whether a folder has the record of a run."""
     return bool(_records(folder))
 
 
@@ -138,20 +134,33 @@ def remove_run(folder: Path, *, only_half: bool = False, unreadable: bool = Fals
     """Remove the run and its reports from a folder, and the folder if nothing else is in it.
 
     With `only_half`, what killed commands left is all that goes. With `unreadable`, a run whose record cannot be read
-    goes too: everything that has the name of a run's file.
+    goes too: everything that has the name of a run's file. With a run of a sequence go the pages over all of them.
     """
+    in_sequence = not only_half and _request_number(folder) is not None
     with locked(folder):
         names = [] if only_half else run_files(folder)
         if unreadable and not names and (folder / Results.FILE).is_file():
             patterns = (Results.FILE, *COPIES, *REPORT)
             names = [path.relative_to(folder).as_posix() for name in patterns for path in folder.glob(name)]
-        packs = [PACKS, *(f"{step}/{PACKS}" for step in _steps(folder))]
         if names:
-            remove_files(folder, [*names, *(name for name in packs if _is_file_in(folder, name))])
+            remove_files(folder, [*names, *([PACKS] if _is_file_in(folder, PACKS) else [])])
         clear_aside(folder)
+    _remove_if_empty(folder)
+    if in_sequence:
+        remove_sequence_pages(folder.parent)
+        _remove_if_empty(folder.parent)
+
+
+def _remove_if_empty(folder: Path) -> None:
     if {path.name for path in folder.iterdir()} <= {LOCK}:
         (folder / LOCK).unlink(missing_ok=True)
         folder.rmdir()
+
+
+def remove_sequence_pages(folder: Path) -> None:
+    """Remove the pages over a sequence of requests: they are about runs that change or go."""
+    for name in SEQUENCE:
+        (folder / name).unlink(missing_ok=True)
 
 
 def half_written(folder: Path) -> list[Path]:
@@ -168,9 +177,9 @@ def note_pack(folder: Path, file: Path) -> None:
 
 
 def noted_packs(folder: Path) -> list[Path]:
-    """Return the packs of a run, or of a sequence's runs, that are still where they were written to."""
-    notes = [note for note in (folder / PACKS, *sorted(folder.glob(f"request-*/{PACKS}"))) if note.is_file()]
-    lines = [line for note in notes for line in note.read_text(encoding="utf-8").splitlines()]
+    """Return the packs of a run that are still where they were written to."""
+    note = folder / PACKS
+    lines = note.read_text(encoding="utf-8").splitlines() if note.is_file() else []
     return [Path(line) for line in lines if Path(line).is_file()]
 
 
@@ -266,30 +275,27 @@ def check_counts(folder: Path, record: Results) -> None:
     if shared:
         raise InputError(f"{folder}: expected counts of its own for every row, got {shared[0]} twice; run it again")
     settings: dict[str, Any] = record.scenario.settings.audit.model_extra or {}
-    reference: dict[tuple[str, str, bool], Any] = {}
+    reference: dict[tuple[str, str, bool], Counts] = {}
     for label, seed, name, audit in record.each_audit():
         where = f"{folder}: {label}, seed {seed}, {name}"
         _check_draws(where, audit, settings)
         for path in _counts_files(audit):
             if not (folder / path).is_file():
                 continue
-            counts, forgotten = read_arrays(folder / path, ARRAYS, "a counts file"), path == audit.counts
+            counts, forgotten = Counts.load(folder / path), path == audit.counts
             if forgotten:
                 _check_row(where, audit, counts)
             first = reference.setdefault((seed, name, forgotten), counts)
-            if not np.array_equal(counts["ids"], first["ids"]):
+            if counts.ids != first.ids:
                 raise InputError(f"{where}: expected the samples of the other rows in {path}; run it again")
             alike = audit.settings.crafted_on in (None, "reference")
-            if alike and np.any((counts["reference_right"] != first["reference_right"]) & _as_often(counts, first)):
+            as_often = counts.draws == first.draws
+            if alike and np.any((counts.reference_right != first.reference_right) & as_often):
                 raise InputError(f"{where}: expected the reference's answers of the other rows in {path}; run it again")
 
 
 def _counts_files(audit: Audit) -> list[str]:
     return [path for path in (audit.counts, audit.heldout.counts if audit.heldout else "") if path]
-
-
-def _as_often(counts: Any, first: Any) -> Any:  # noqa: ANN401 (arrays)
-    return counts["draws"] == first["draws"]
 
 
 def _check_draws(where: str, audit: Audit, settings: dict[str, Any]) -> None:
@@ -303,13 +309,13 @@ def _check_draws(where: str, audit: Audit, settings: dict[str, Any]) -> None:
         raise InputError(f"{where}: expected {asked} draws, as the run's settings say, got {stated}; run it again")
 
 
-def _check_row(where: str, audit: Audit, counts: Any) -> None:  # noqa: ANN401 (arrays)
+def _check_row(where: str, audit: Audit, counts: Counts) -> None:
     """Refuse counts with other draws, or with another share of wrong answers, than the row has."""
-    if counts["draws"].shape != (len(counts["ids"]), len(audit.taus)) or counts["draws"].min(initial=1) < 1:
+    if len(counts.taus) != len(audit.taus) or counts.draws.min(initial=1) < 1:
         raise InputError(f"{where}: expected counts of {len(audit.taus)} radii, got others; run it again")
-    if counts["draws"].min(axis=0).tolist() != audit.draws:
+    if counts.draws.min(axis=0).tolist() != audit.draws:
         raise InputError(f"{where}: expected counts of {audit.draws} draws, got others; run it again")
-    wrong = 1 - (counts["method_right"] / counts["draws"]).mean(axis=0)
+    wrong = 1 - (counts.method_right / counts.draws).mean(axis=0)
     stated = audit.curve("unlearn_accuracy").value
     if None not in stated and not np.allclose(np.array(stated, float), wrong, rtol=0, atol=1e-9):
         raise InputError(f"{where}: expected the counts that its numbers come from, got others; run it again")

@@ -31,8 +31,8 @@ class Metrics(Part):
     relearn_epochs: dict[str, Any] | None = None  # value (None beyond the cap), censored, threshold
 
 
-class WitnessValues(Part):
-    """What one of the other witnesses found in one model; what each has beside its value differs."""
+class ProbeValues(Part):
+    """What a probe measured of one model; what each has beside its value differs."""
 
     value: float | None
     low: float | None = None
@@ -40,17 +40,17 @@ class WitnessValues(Part):
     p: float | None = None  # over samples: not more than the reference, or the control, of the seed
 
 
-class WitnessRow(WitnessValues):
-    """What a witness found in a row: the mean over seeds with the ends of their intervals.
+class ProbeRow(ProbeValues):
+    """What a probe says of a row: the mean over seeds with the ends of their intervals.
 
-    `p` is of "no more than re-trained models show" and `found` whether it is at most 5 %; `floor` is the range of what
-    so many `innocents` show. `note` says why there is no value.
+    `p` is of "no more than retrained models show" and `found` whether it is at most 5 %; `floor` is the noise floor,
+    the range over so many `retrained` models. `note` says why there is no value.
     """
 
     meaning: str = ""
     found: bool | None = None
     floor: tuple[float, float] | None = None
-    innocents: int | None = None
+    retrained: int | None = None
     note: str | None = None
 
 
@@ -64,7 +64,7 @@ class SeedResult(Part):
     notes: dict[str, Any] = {}
     warnings: list[str] = []
     unchanged: bool = False  # the method left every weight as it was
-    witnesses: dict[str, WitnessValues] = {}
+    probes: dict[str, ProbeValues] = {}
 
 
 class Spread(Part):
@@ -109,7 +109,7 @@ class Row(Part):
     fields_left_open: list[str] = []
     summary: Summary = Summary()
     per_seed: dict[FileName, SeedResult]
-    witnesses: dict[str, WitnessRow] = {}
+    probes: dict[str, ProbeRow] = {}
 
     @property
     def judged(self) -> bool:
@@ -158,7 +158,7 @@ class Settings(Part):
     audit: _Chosen = _Chosen()
     measures: list[str] = []
     accept_reference: bool = False
-    stand_ins: bool = False  # briefly trained models took the place of re-trained ones
+    surrogates: bool = False  # briefly trained models took the place of retrained ones
 
     @property
     def requests(self) -> list[ForgetRequest]:
@@ -193,13 +193,34 @@ def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
     return rest | {"record_sha256": hashlib.sha256(canonical(rest)).hexdigest()}
 
 
-class Stored(Part):
-    """A record that stands in a file of its own, under a schema, with its own hash."""
+class RequestPlace(Part):
+    """Which request of a sequence a run carried out, counted from 1, and how many the sequence has."""
 
-    SCHEMA: ClassVar[str]
-    FILE: ClassVar[str]
-    WHAT: ClassVar[str]
+    number: int
+    of: int
 
+
+class Results(Part):
+    """results.json: everything known of a run, under a schema and with its own hash."""
+
+    SCHEMA: ClassVar[str] = "residuum.results/3"
+    FILE: ClassVar[str] = "results.json"
+
+    schema_: str = Field(SCHEMA, alias="schema")
+    created: str = ""
+    versions: dict[str, str] = {}
+    scenario: ScenarioRecord
+    seeds: list[int]
+    warnings: list[str] = []
+    notes: list[str] = []
+    noise_floor: dict[str, NoiseFloor] = {}
+    methods: dict[FileName, Row]
+    failed: dict[str, str] = {}  # rows without results, and why
+    rule_version: int | None = None  # of the rule by which the rows were judged; None before they are
+    gates: list[Gate] = []
+    judgments: dict[FileName, RowJudgment] = {}
+    files: dict[Below, str] = {}  # SHA-256 of everything else that the run wrote, by path below its folder
+    sequence: RequestPlace | None = None  # of a run that is one of several requests, carried out one after the other
     record_sha256: str = ""
 
     @classmethod
@@ -210,12 +231,12 @@ class Stored(Part):
             content = json.loads(regular_file(path).read_text(encoding="utf-8"), parse_constant=_refuse_constant)
             canonical(content)  # refuses texts that are none
         except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror}; expected the folder of {cls.WHAT}") from None
+            raise InputError(f"cannot read {path}: {error.strerror}; expected the folder of a finished run") from None
         except (ValueError, RecursionError):
             raise InputError(f"{path}: expected JSON written by residuum run, got something else") from None
-        found = content.get("schema") if isinstance(content, dict) else None
-        if found != cls.SCHEMA:
-            raise InputError(f"{path}: expected schema {cls.SCHEMA!r}, got {found!r}")
+        schema = content.get("schema") if isinstance(content, dict) else None
+        if schema != cls.SCHEMA:
+            raise InputError(f"{path}: expected schema {cls.SCHEMA!r}, got {schema!r}")
         try:
             record = cls.model_validate(content)
         except ValidationError as error:
@@ -233,29 +254,6 @@ class Stored(Part):
     def text(self) -> str:
         """Return the content of the file."""
         return json.dumps(self.as_dict(), indent=1, allow_nan=False) + "\n"
-
-
-class Results(Stored):
-    """results.json: everything known of a run."""
-
-    SCHEMA: ClassVar[str] = "residuum.results/2"
-    FILE: ClassVar[str] = "results.json"
-    WHAT: ClassVar[str] = "a finished run"
-
-    schema_: str = Field(SCHEMA, alias="schema")
-    created: str = ""
-    versions: dict[str, str] = {}
-    scenario: ScenarioRecord
-    seeds: list[int]
-    warnings: list[str] = []
-    notes: list[str] = []
-    noise_floor: dict[str, NoiseFloor] = {}
-    methods: dict[FileName, Row]
-    failed: dict[str, str] = {}  # rows without results, and why
-    rule_version: int | None = None  # of the rule by which the rows were judged; None before they are
-    gates: list[Gate] = []
-    judgments: dict[FileName, RowJudgment] = {}
-    files: dict[Below, str] = {}  # SHA-256 of everything else that the run wrote, by path below its folder
 
     @model_validator(mode="after")
     def _has_rows(self) -> Self:

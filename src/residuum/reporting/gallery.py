@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from residuum.core.counts import Counts
 from residuum.core.files import read_arrays
 from residuum.core.roles import Role
 from residuum.record.run import Run
@@ -133,11 +134,10 @@ def evidence(run: Run, seed: str, row: str, perturbation: str, gallery: StoredGa
     path = run.folder / "counts" / seed / row / f"{perturbation}.npz"
     if not path.is_file():
         return []
-    names = ("ids", "taus", "method_right", "reference_right", "draws")
-    ids, taus, *tables = read_arrays(path, names, "counts").values()
-    found = [list(ids).index(sample_id) for sample_id in gallery.ids]
-    columns = [int(np.abs(taus - tau).argmin()) for tau in gallery.taus]
-    return [[[int(table[i, k]) for table in tables] for k in columns] for i in found]
+    counts = Counts.load(path).subset(gallery.ids.tolist())
+    tables = counts.method_right, counts.reference_right, counts.draws
+    columns = [int(np.abs(counts.taus - tau).argmin()) for tau in gallery.taus]
+    return [[[int(table[i, k]) for table in tables] for k in columns] for i in range(len(counts))]
 
 
 def answers(right: NDArray[np.bool_]) -> str:

@@ -33,7 +33,7 @@ LIMITS = {
     "retrained": rule.FEWEST_RETRAINED,
     "retain_points": gates.RETAIN_POINTS,
     "test_points": gates.TEST_POINTS,
-    "control_points": gates.TWIN_POINTS,
+    "control_points": gates.CONTROL_POINTS,
     "unlearn_points": verdict.UNLEARN_POINTS,
 }  # what the page says of thresholds
 WORDS: dict[str, Any] = {

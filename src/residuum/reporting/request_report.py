@@ -1,42 +1,58 @@
-"""A sequence of deletion requests: its table, its CSV and its page, from requests.json and the runs below it."""
+"""A sequence of deletion requests: its table, its CSV and its page, from the runs of the requests."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from rich.table import Table
 
 from residuum.core.errors import plural
 from residuum.core.roles import Role
-from residuum.record import Curve, RequestResult, RequestRow, Requests, over_seeds
+from residuum.record import METRICS, Audit, Curve, Estimates, Results, Row, over_seeds
 from residuum.record.run import Run
 from residuum.reporting import wording
 from residuum.reporting.exports import csv_text
 from residuum.reporting.page import policy, rendered, stylesheet
 from residuum.reporting.terminal import fitting_tables
 
-METRICS = {"unlearn_accuracy": "Unlearn acc.", "test_accuracy": "Test acc.", "retain_accuracy": "Retain acc."}
+SHOWN = {"unlearn_accuracy": "Unlearn acc.", "test_accuracy": "Test acc.", "retain_accuracy": "Retain acc."}
 SETS = {"so_far": "", "first_request": "first_request_"}  # which forgotten samples, and their prefix in the CSV
 MEASURES = {"residual_knowledge": "pooled", "difference": "difference"}
 
 
-def estimate(row: RequestRow, perturbation: str, samples: str, measure: str) -> Curve:
+def estimate(row: Row, perturbation: str, samples: str, measure: str) -> Curve:
     """Return a measure on a set of forgotten samples: the mean over seeds and the hull of the seeds' intervals."""
-    return over_seeds([audit.on(samples).curve(measure) for audit in row.audits(perturbation)])
+    audits: list[Audit | Estimates | None] = [
+        audit.first_request if samples == "first_request" else audit for audit in row.audits(perturbation)
+    ]
+    return over_seeds([audit.curve(measure) for audit in audits if audit is not None])
 
 
-def requests_csv(record: Requests) -> str:
+def forgotten(runs: Sequence[Run]) -> list[tuple[int, int]]:
+    """Return for each request how many samples it took, and how many are forgotten so far."""
+    so_far = [run.record.scenario.sizes.get("forget", 0) for run in runs]
+    return [(after - before, after) for before, after in pairwise([0, *so_far])]
+
+
+def metrics_of(row: Row) -> dict[str, float]:
+    """Return the means over seeds of the row's accuracies, in per cent."""
+    spreads = {name: row.summary.metric(name) for name in (*METRICS, "mia_entropy_accuracy")}
+    return {name: spread.mean for name, spread in spreads.items() if spread}
+
+
+def requests_csv(runs: Sequence[Run]) -> str:
     """Return requests.csv; a value that does not exist is empty."""
-    return csv_text(csv_lines(record))
+    return csv_text(csv_lines(runs))
 
 
-def csv_lines(record: Requests) -> Iterator[dict[str, Any]]:
+def csv_lines(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     """Yield one line per request, row, perturbation and radius; means over seeds, hulls of the seeds' intervals."""
-    for request in record.requests:
-        for label, row in request.rows.items():
-            for perturbation, floor in request.noise_floor.items():
+    for number, (run, (samples, so_far)) in enumerate(zip(runs, forgotten(runs), strict=True), start=1):
+        for label, row in run.rows.items():
+            for perturbation, floor in run.record.noise_floor.items():
                 curves = {
-                    f"{prefix}{name}": estimate(row, perturbation, samples, measure)
-                    for samples, prefix in SETS.items()
+                    f"{prefix}{name}": estimate(row, perturbation, subset, measure)
+                    for subset, prefix in SETS.items()
                     for name, measure in MEASURES.items()
                 }
                 for k, tau in enumerate(floor.taus):
@@ -44,14 +60,14 @@ def csv_lines(record: Requests) -> Iterator[dict[str, Any]]:
                         name: zip(("", "_low", "_high"), curve.at(k), strict=True) for name, curve in curves.items()
                     }
                     yield {
-                        "number": request.number,
-                        "samples": request.samples,
-                        "samples_so_far": request.samples_so_far,
-                        "form": request.form,
+                        "number": number,
+                        "samples": samples,
+                        "samples_so_far": so_far,
+                        "form": run.form,
                         "model": label,
                         "method": row.method,
-                        **row.metrics,
-                        "average_gap": row.average_gap,
+                        **metrics_of(row),
+                        "average_gap": row.summary.average_gap,
                         "perturbation": perturbation,
                         "radius": tau,
                         **{f"{name}{end}": value for name, parts in ends.items() for end, value in parts},
@@ -60,66 +76,77 @@ def csv_lines(record: Requests) -> Iterator[dict[str, Any]]:
                     }
 
 
-def figures(request: RequestResult, label: str) -> list[dict[str, str]]:
+def figures(record: Results, label: str) -> list[dict[str, str]]:
     """Return for each perturbation what a table shows of a row: largest radius, both figures and the noise floor."""
     shown = []
-    for perturbation, floor in request.noise_floor.items():
+    for perturbation, floor in record.noise_floor.items():
         k = max(range(len(floor.taus)), key=floor.taus.__getitem__)
-        texts = {samples: figure_text(request, label, perturbation, samples, k) for samples in SETS}
-        noise = "" if request.form == "class" or floor.low[k] is None else f"{floor.low[k]:.2f} to {floor.high[k]:.2f}"
+        texts = {samples: figure_text(record, label, perturbation, samples, k) for samples in SETS}
+        in_class_form = record.scenario.form == "class"
+        noise = "" if in_class_form or floor.low[k] is None else f"{floor.low[k]:.2f} to {floor.high[k]:.2f}"
         shown.append({"perturbation": perturbation, "radius": f"{floor.taus[k]:g}", "floor": noise, **texts})
     return shown
 
 
-def figure_text(request: RequestResult, label: str, perturbation: str, samples: str, k: int) -> str:
-    """Return r, or the difference where whole classes were forgotten or re-train is never right."""
-    row = request.rows[label]
+def figure_text(record: Results, label: str, perturbation: str, samples: str, k: int) -> str:
+    """Return r, or the difference where whole classes were forgotten or the reference is never right."""
+    row = record.methods[label]
     ratio = estimate(row, perturbation, samples, "pooled").at(k)
-    if request.form != "class" and None not in ratio:
+    if record.scenario.form != "class" and None not in ratio:
         return wording.estimate_words(*ratio, form="sample")
     return wording.estimate_words(*estimate(row, perturbation, samples, "difference").at(k), form="class")
 
 
-def requests_tables(record: Requests, width: int) -> Iterator[Table]:
-    """Yield all rows over all requests: accuracies with re-train's in parentheses, r at the largest radius."""
-    lines = [(label, request) for label in record.requests[-1].rows for request in record.requests]
-    cells = [_cells(request, label) for label, request in lines]
-    heads = ["Request", "Forgotten", *METRICS.values()]
-    for each in figures(record.requests[0], "retrain"):
-        heads += [f"{start} {each['perturbation']} {each['radius']}" for start in ("r", "r (request 1)")]
+def requests_tables(runs: Sequence[Run], width: int) -> Iterator[Table]:
+    """Yield all rows over all requests: accuracies with the reference's in parentheses, r at the largest radius."""
+    lines = []
+    for label in runs[-1].rows:
+        for number, (run, (_, so_far)) in enumerate(zip(runs, forgotten(runs), strict=True), start=1):
+            means, reference = metrics_of(run.rows[label]), metrics_of(run.record.reference or run.rows[label])
+            accuracies = [f"{means[name]:.1f} ({reference[name]:.1f})" for name in SHOWN]
+            texts = [figure[samples] for figure in figures(run.record, label) for samples in SETS]
+            lines.append((label, [str(number), str(so_far), *accuracies, *texts]))
+    heads = ["Request", "Forgotten", *SHOWN.values()]
+    for figure in figures(runs[0].record, lines[0][0]):
+        heads += [f"{start} {figure['perturbation']} {figure['radius']}" for start in ("r", "r (request 1)")]
+    record = runs[-1].record
     yield from fitting_tables(
         [label for label, _ in lines],
-        [(head, [line[k] for line in cells]) for k, head in enumerate(heads)],
+        [(head, [cells[k] for _, cells in lines]) for k, head in enumerate(heads)],
         width,
-        title=f"{record.scenario['name']}: {plural(len(record.requests), 'request')}, means over "
+        title=f"{record.scenario.name}: {plural(len(runs), 'request')}, means over "
         f"{plural(len(record.seeds), 'seed')} (re-train's)",
         caption="r at the largest radius with the ends of its intervals, on all samples forgotten so far and on those "
         "of request 1 alone; where re-train is never right, the difference in percentage points, with its sign.",
-        groups_of=len(record.requests),
+        groups_of=len(runs),
         repeated=2,
     )
 
 
-def _cells(request: RequestResult, label: str) -> list[str]:
-    mine, reference = request.rows[label].metrics, request.rows["retrain"].metrics
-    accuracies = [f"{mine[name]:.1f} ({reference[name]:.1f})" for name in METRICS]
-    shown = [each[samples] for each in figures(request, label) for samples in SETS]
-    return [str(request.number), str(request.samples_so_far), *accuracies, *shown]
-
-
-def index_text(record: Requests, runs: Sequence[Run]) -> str:
-    """Return the page over all requests; `runs` are their runs, in order."""
-    style, rows = stylesheet(), record.requests[-1].rows
-    names = runs[-1].record.scenario.class_names
-    asked = [wording.request_words(r.request, names, rest=k > 0) for k, r in enumerate(record.requests)]
+def index_text(runs: Sequence[Run]) -> str:
+    """Return the page over all requests, from their runs in order."""
+    style, record = stylesheet(), runs[-1].record
+    steps = [
+        {
+            "number": number,
+            "asked": wording.request_words(request, record.scenario.class_names, rest=number > 1),
+            "samples": samples,
+            "samples_so_far": so_far,
+            "record": run.record,
+        }
+        for number, (run, request, (samples, so_far)) in enumerate(
+            zip(runs, record.scenario.settings.requests, forgotten(runs), strict=True), start=1
+        )
+    ]
     return rendered(
         "requests.html.j2",
         record=record,
-        asked=asked,
-        rows={label: row.role for label, row in rows.items() if row.role is not Role.REFERENCE},
-        verdicts={label: [run.verdicts[label] for run in runs if label in run.verdicts] for label in rows},
+        steps=steps,
+        rows={label: row.role for label, row in record.methods.items() if row.role is not Role.REFERENCE},
+        verdicts={label: [run.verdicts[label] for run in runs if label in run.verdicts] for label in record.methods},
         figures=figures,
-        metrics=METRICS,
+        metrics=SHOWN,
+        metrics_of=metrics_of,
         style=style,
         policy=policy("", style),
     )

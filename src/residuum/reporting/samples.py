@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from residuum.core.files import read_arrays
+from residuum.core.counts import Counts
 from residuum.core.roles import Role
 from residuum.record import Audit
 from residuum.record.run import Run
@@ -18,7 +18,6 @@ from residuum.reporting.wording import class_name
 SAMPLES = "samples.csv"
 ON_PAGE = 200  # samples; the file has all
 ALPHA = 0.05
-ARRAYS = ("ids", "labels", "taus", "draws", "method_right", "reference_right", "both_right")
 PRIVATE = (
     "The list is left out: it would name the very samples that were to be forgotten. For your own data it is made only "
     "on request (`residuum report RUN --samples`)."
@@ -106,7 +105,7 @@ def sample_table(run: Run, perturbation: str) -> SampleTable | None:
     """Return the answers of every row whose counts are there; None without any."""
     audits = {label: row.audits(perturbation) for label, row in run.rows.items()}
     stored = {
-        label: [_counts(run, audit) for audit in own]
+        label: [Counts.load(run.folder / audit.counts) for audit in own]
         for label, own in audits.items()
         if own and all(audit.counts and (run.folder / audit.counts).is_file() for audit in own)
     }
@@ -114,32 +113,25 @@ def sample_table(run: Run, perturbation: str) -> SampleTable | None:
         return None
     first = next(iter(stored.values()))[0]
     names = run.record.scenario.class_names
-    ids = [str(sample_id) for sample_id in first["ids"]]
+    ids = list(first.ids)
     rows = {label: row_answers(ids, counts, audits[label]) for label, counts in stored.items()}
-    return SampleTable(perturbation, ids, [class_name(int(label), names) for label in first["labels"]], rows)
+    return SampleTable(perturbation, ids, [class_name(int(label), names) for label in first.labels], rows)
 
 
-def _counts(run: Run, audit: Audit) -> dict[str, Any]:
-    return read_arrays(run.folder / audit.counts, ARRAYS, "counts")
-
-
-def row_answers(ids: Sequence[str], counts: Sequence[dict[str, Any]], audits: Sequence[Audit]) -> RowAnswers:
+def row_answers(ids: Sequence[str], counts: Sequence[Counts], audits: Sequence[Audit]) -> RowAnswers:
     """Return one row over its seeds, in the order of `ids`."""
     from residuum.theory.empirical import sign_test_p
 
-    sums, p_values = {name: np.zeros(len(ids), np.int64) for name in ARRAYS[3:6]}, []
-    for table in counts:
-        place = {str(sample_id): i for i, sample_id in enumerate(table["ids"])}
-        order = [place[sample_id] for sample_id in ids]
-        above = table["taus"] > 0
-        draws, right, reference, both = (table[name][order][:, above].astype(np.int64) for name in ARRAYS[3:])
-        for name, values in zip(sums, (draws, right, reference), strict=True):
-            sums[name] += values.sum(axis=1)
+    totals, p_values = np.zeros((3, len(ids)), np.int64), []
+    for table in (of_seed.subset(ids) for of_seed in counts):
+        parts = (table.draws, table.method_right, table.reference_right, table.both_right)
+        draws, right, reference, both = (part[:, table.taus > 0].astype(np.int64) for part in parts)
+        totals += np.stack([draws, right, reference]).sum(axis=2)
         p_values.append(sign_test_p(right - both, reference - both))
     tests = np.concatenate(p_values, axis=1)
     exact = audits[0].settings.enumerated or not tests.shape[1]
     p = None if exact else np.minimum(1.0, tests.min(axis=1) * tests.shape[1]).tolist()
-    draws, right, reference = sums.values()
+    draws, right, reference = totals
     return RowAnswers(right, reference, draws, [_first_radius(audits, sample_id) for sample_id in ids], p)
 
 

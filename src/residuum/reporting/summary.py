@@ -12,13 +12,13 @@ from residuum.judging.findings import noise_floor, seed_levels
 from residuum.record import (
     Curve,
     Finding,
+    ProbeRow,
     RelearnSummary,
     Row,
     RowJudgment,
     SeedResult,
     Spread,
     Summary,
-    WitnessRow,
     over_seeds,
 )
 from residuum.record.run import Run
@@ -252,7 +252,7 @@ class Witness(NamedTuple):
     name: str
     meaning: str
     floor: str
-    rows: dict[str, WitnessRow]
+    rows: dict[str, ProbeRow]
 
     @property
     def notes(self) -> list[str]:
@@ -262,27 +262,27 @@ class Witness(NamedTuple):
 
 def found_words(run: Run) -> str:
     """Return what a found witness means."""
-    whom = "the stand-ins" if run.record.scenario.settings.stand_ins else "re-trained models"
+    whom = "the stand-ins" if run.record.scenario.settings.surrogates else "re-trained models"
     return f"more than {whom} show (p at most 5 %)"
 
 
 def witnesses_of(run: Run) -> list[Witness]:
     """Return what each witness says, in the order of the measures asked for."""
-    names = dict.fromkeys(name for row in run.rows.values() for name in row.witnesses)
+    names = dict.fromkeys(name for row in run.rows.values() for name in row.probes)
     return [_said(run, name) for name in names]
 
 
 def _said(run: Run, name: str) -> Witness:
-    rows = {label: row.witnesses[name] for label, row in run.rows.items() if name in row.witnesses}
-    widest = max(rows.values(), key=lambda row: row.innocents or 0)
-    floor = "–" if widest.floor is None else f"{widest.floor[0]:.2f} to {widest.floor[1]:.2f} ({widest.innocents})"
+    rows = {label: row.probes[name] for label, row in run.rows.items() if name in row.probes}
+    widest = max(rows.values(), key=lambda row: row.retrained or 0)
+    floor = "–" if widest.floor is None else f"{widest.floor[0]:.2f} to {widest.floor[1]:.2f} ({widest.retrained})"
     return Witness(name, widest.meaning, floor, rows)
 
 
-def value_text(said: WitnessRow | None) -> str:
+def value_text(said: ProbeRow | None) -> str:
     """Return value, ends and whether it was found.
 
-    >>> value_text(WitnessRow(value=0.6, low=0.5, high=0.7, p=0.01, found=True)), value_text(None)
+    >>> value_text(ProbeRow(value=0.6, low=0.5, high=0.7, p=0.01, found=True)), value_text(None)
     ('0.60 [0.50, 0.70] *', '–')
     """
     if said is None or said.value is None:
@@ -293,5 +293,5 @@ def value_text(said: WitnessRow | None) -> str:
 
 def csv_cells(row: Row) -> Iterator[tuple[str, Any]]:
     """Yield the columns of a row's witnesses: value, ends, p and whether it was found."""
-    for name, said in row.witnesses.items():
+    for name, said in row.probes.items():
         yield from ((name if part == "value" else f"{name}_{part}", getattr(said, part)) for part in WITNESS_COLUMNS)

@@ -86,7 +86,7 @@ def verdict_sentence(run: Run, judgment: RowJudgment) -> str:
 def _indication(run: Run, judgment: RowJudgment) -> Iterator[str]:
     """Say what was seen against stand-ins: weaker than any verdict, and never called residual knowledge."""
     finding = judgment.finding
-    if not run.record.scenario.settings.stand_ins or finding is None:
+    if not run.record.scenario.settings.surrogates or finding is None:
         return
     (low, high), form = finding.floor(), finding.form
     yield (

@@ -3,12 +3,11 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 from residuum.core.errors import InputError
 from residuum.core.files import locked, write_whole
-from residuum.record import Requests
-from residuum.record.folder import REPORT_OF, note_written, was_noted
+from residuum.record import Results
+from residuum.record.folder import REPORT_OF, note_written, request_folders, was_noted
 from residuum.record.run import Run, load_runs, named_apart
 from residuum.reporting.exports import csv_table, csv_text, latex_table
 from residuum.reporting.figures import write_figures
@@ -37,10 +36,9 @@ def write_report(
     """
     sources = [runs] if isinstance(runs, Run | Path | str) else list(runs)
     folders = [source.folder if isinstance(source, Run) else Path(source) for source in sources]
-    if len(folders) == 1 and (folders[0] / Requests.FILE).is_file():
+    if len(folders) == 1 and not isinstance(sources[0], Run) and (steps := _sequence(folders[0])):
         target = folders[0] if out is None else Path(out)
-        with locked(folders[0]):
-            return _write_requests(folders[0], target, gallery=gallery, samples=samples)
+        return _write_requests(folders[0], steps, target, gallery=gallery, samples=samples)
     with ExitStack() as stack:
         # in one order everywhere: no two reports can wait for each other
         for folder in sorted({folder.resolve() for folder in folders if folder.is_dir()}):
@@ -52,9 +50,12 @@ def write_report(
 
 def loaded_runs(folders: Sequence[Path]) -> list[Run]:
     """Return the runs of these folders; the folder of a sequence of requests has one for each."""
-    if len(folders) == 1 and (folders[0] / Requests.FILE).is_file():
-        folders = [folders[0] / request.folder for request in Requests.load(folders[0]).requests]
-    return load_runs(folders)
+    return load_runs((_sequence(folders[0]) if len(folders) == 1 else []) or folders)
+
+
+def _sequence(folder: Path) -> list[Path]:
+    """Return the runs of a sequence of requests that a folder has, unless it has a run of its own."""
+    return [] if (folder / Results.FILE).exists() else request_folders(folder)
 
 
 def _write_runs(runs: list[Run], gallery: bool | None, samples: bool | None, out: Path | str | None) -> list[Path]:
@@ -78,17 +79,21 @@ def _write_runs(runs: list[Run], gallery: bool | None, samples: bool | None, out
         return [*files, *write_figures(runs, target / "figures")]
 
 
-def _write_requests(folder: Path, target: Path, **options: Any) -> list[Path]:  # noqa: ANN401 (those of write_report)
-    record = Requests.load(folder)
-    steps = [request.folder for request in record.requests]
-    texts = {
-        "index.html": index_text(record, load_runs([folder / step for step in steps])),
-        "requests.csv": requests_csv(record),
-    }
+def _write_requests(
+    folder: Path, steps: Sequence[Path], target: Path, gallery: bool | None, samples: bool | None
+) -> list[Path]:
+    runs = load_runs(steps)
+    numbers = [run.record.sequence.number if run.record.sequence else 0 for run in runs]
+    total = runs[-1].record.sequence.of if runs[-1].record.sequence else 0
+    if numbers != [*range(1, total + 1)]:
+        there = ", ".join(map(str, numbers))
+        raise InputError(f"{folder}: expected the runs of requests 1 to {total}, got {there}; run them again")
+    texts = {"index.html": index_text(runs), "requests.csv": requests_csv(runs)}
     with _writing_to(target):
-        note_written(target, REPORT_OF, folder)
+        for run in runs if target.resolve() != folder.resolve() else ():
+            note_written(target, REPORT_OF, run.folder)
         files = [_write(target / name, text) for name, text in texts.items()]
-    reports = [write_report(folder / step, out=target / step, **options) for step in steps]
+    reports = [write_report(run.folder, gallery=gallery, samples=samples, out=target / run.folder.name) for run in runs]
     return [*files, *(path for report in reports for path in report)]
 
 

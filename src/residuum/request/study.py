@@ -180,7 +180,7 @@ class RequestStudy:
             "model": {"name": type(self.live.given["original"].model).__name__},
             "audit": self.audit.model_dump(mode="json"),
             **({"measures": list(self.measures)} if self.measures else {}),
-            **({"stand_ins": True} if self.surrogates else {}),
+            **({"surrogates": True} if self.surrogates else {}),
             **({"accept_reference": True} if self.accept_reference else {}),
         }
         plugins = described_plugins([*self.measures, *self.audit.perturbations])
@@ -382,7 +382,7 @@ def _recipe_settings(recipe: Recipe | None) -> dict[str, Any]:
 def _training_settings(request: Request, surrogates: bool) -> dict[str, Any]:
     """Return the recipe of the models that are retrained, or what is known in its place."""
     if surrogates:
-        return {"stand_ins": "trained until they fit the retained samples as the original does"}
+        return {"surrogates": "trained until they fit the retained samples as the original does"}
     if request.retrain is not None:
         return {"trained_by": getattr(request.retrain, "__name__", type(request.retrain).__name__)}
     return _recipe_settings(request.recipe)

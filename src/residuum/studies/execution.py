@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,8 +15,7 @@ from residuum.core import devices
 from residuum.core.console import say, traceback_kept
 from residuum.core.devices import Compute
 from residuum.core.errors import InputError
-from residuum.record import Requests, Results, Stored
-from residuum.record.run import Run, load_runs
+from residuum.record.run import Run
 from residuum.studies import Experiment, Result, Stage, claim_folder, plan, run_all, write_requests, write_run
 from residuum.studies.engines import end_with_the_leader, engine
 from residuum.studies.estimates import WorkLeft, work_left
@@ -76,19 +75,6 @@ class Resources:
         return devices.compute_of(self.fabric)
 
 
-@dataclass(frozen=True)
-class RequestsRun:
-    """Deletion requests carried out one after the other: the record over all of them, and the run of each."""
-
-    folder: Path
-    record: Requests
-
-    @property
-    def runs(self) -> list[Run]:
-        """The run of each request, in order."""
-        return load_runs([self.folder / request.folder for request in self.record.requests])
-
-
 def run(
     study: Study,
     *,
@@ -122,7 +108,7 @@ def run(
         ['original', 'gd']
     """
     folder = Path(out) if out is not None else RUNS / study.name
-    steps, results = _computed([study], folder, Results, store, executor, resources, progress)
+    steps, results = _computed([study], partial(claim_folder, folder), store, executor, resources, progress)
     record = write_run(steps[0], results[0], folder, gallery=gallery)
     return Run(folder, study.name, record)
 
@@ -133,14 +119,15 @@ def run_requests(
     out: Path | str | None = None,
     gallery: bool | None = None,
     **options: Any,  # noqa: ANN401 (those of run)
-) -> RequestsRun:
-    """Carry out all requests of an experiment one after the other; write a run for each, and requests.json.
+) -> list[Run]:
+    """Carry out all requests of an experiment one after the other; return the run of each.
 
-    The options are those of `run`; the folder is runs/SCENARIO-requests by default.
+    The options are those of `run`. The runs are written to request-1, request-2, ... below `out`, by default
+    runs/SCENARIO-requests; `report(out)` writes the page over all of them and that of each.
     """
     folder = Path(out) if out is not None else RUNS / f"{experiment.scenario.name}-requests"
-    steps, results = _computed(experiment.steps, folder, Requests, **options)
-    return RequestsRun(folder, write_requests(steps, results, folder, gallery=gallery))
+    steps, results = _computed(experiment.steps, partial(claim_folder, folder, sequence=True), **options)
+    return write_requests(steps, results, folder, gallery=gallery)
 
 
 def plan_lines(
@@ -167,14 +154,16 @@ def _announced(steps: Sequence[Study], todo: Outline, work: WorkLeft) -> list[st
 
 def _computed(
     studies: Sequence[S],
-    folder: Path,
-    kind: type[Stored],
+    claim: Callable[[], None],
     store: Path | str = STORE,
     executor: Executor | None = None,
     resources: Resources | None = None,
     progress: bool = False,
 ) -> tuple[list[S], list[list[Result]]]:
-    """Return the studies as they were computed, and their results; only the leader of several processes does."""
+    """Return the studies as they were computed, and their results; only the leader of several processes does.
+
+    `claim` makes the folder that the run goes to, or says why it cannot be.
+    """
     resources, store = resources or Resources(), Path(store)
     Store(store).refuse_unusable()
     if not resources.one_process:
@@ -187,7 +176,7 @@ def _computed(
         if not (leads := devices.leads()):
             _surviving(steps, lambda left: run_all(left, store=store))
         else:
-            steps, results = _led(steps, folder, kind, store, executor, resources, progress)
+            steps, results = _led(steps, claim, store, executor, resources, progress)
     if not leads:
         raise SystemExit(0)
     return steps, results
@@ -195,8 +184,7 @@ def _computed(
 
 def _led(
     steps: list[S],
-    folder: Path,
-    kind: type[Stored],
+    claim: Callable[[], None],
     store: Path,
     executor: Executor | None,
     resources: Resources,
@@ -214,7 +202,7 @@ def _led(
     workers = 1 if one else resources.workers
     where = nullcontext(executor) if executor else engine(workers, resources.cluster)
     with where as pool:  # a cluster that cannot be reached is said before anything else
-        claim_folder(folder, kind)
+        claim()
         for line in _announced(steps, todo, work) if progress else ():
             say(line)
         with shown(progress, todo.total) as report:

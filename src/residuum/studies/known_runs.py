@@ -11,7 +11,7 @@ from pathlib import Path
 from residuum.auditing import Counts
 from residuum.core.errors import InputError
 from residuum.core.files import ASIDE, write_whole
-from residuum.record import Requests, Results
+from residuum.record import Results
 from residuum.record.folder import half_written
 from residuum.studies.manifest import Manifest
 
@@ -77,9 +77,8 @@ def _read(file: Path) -> Note | None:
 
 
 def run_folders(place: Path) -> set[Path]:
-    """Return the folders below a place that have a run, or part of one; for a sequence of requests, that of all."""
-    files = [path for name in (Results.FILE, Requests.FILE) for path in place.rglob(name)]
-    homes = {path.parent for path in files}
+    """Return the folders below a place that have a run, or part of one."""
+    homes = {path.parent for path in place.rglob(Results.FILE)}
     homes |= {path for path in place.rglob(f"{ASIDE}*") if half_written(path.parent)}
     return {_home(path, place) for path in homes}
 
@@ -87,8 +86,7 @@ def run_folders(place: Path) -> set[Path]:
 def _home(folder: Path, place: Path) -> Path:
     parts = folder.relative_to(place).parts
     half = next((k for k, name in enumerate(parts) if name.startswith(ASIDE)), len(parts))
-    home = place.joinpath(*parts[:half])
-    return (home.parent if (home.parent / Requests.FILE).is_file() else home).resolve()
+    return place.joinpath(*parts[:half]).resolve()
 
 
 @dataclass(frozen=True)
@@ -100,22 +98,21 @@ class Named:
 
 
 def named_in(folder: Path) -> Named:
-    """Return whom the run in a folder, or in folders of its requests, or what is half-written there, names."""
+    """Return whom the run in a folder, or what is half-written there, names."""
     ids: set[str] = set()
     whole = True
-    for home in (folder, *sorted(folder.glob("request-*"))):
-        half = (path for place in half_written(home) for path in place.rglob("*.npz"))
-        files = {*home.glob("counts/**/*.npz"), *(path for path in half if not PICTURES & set(path.parts))}
-        if (home / Results.FILE).exists():
-            try:
-                record = Results.load(home)
-                files |= {home / audit.counts for *_, audit in record.each_audit()}
-                ids |= {name for each in record.scenario.settings.requests for name in each.forget_ids or ()}
-            except InputError:
-                whole = False
-        for file in sorted(files):
-            try:
-                ids |= set(Counts.load(file).ids)
-            except (InputError, OSError):
-                whole = False
+    half = (path for place in half_written(folder) for path in place.rglob("*.npz"))
+    files = {*folder.glob("counts/**/*.npz"), *(path for path in half if not PICTURES & set(path.parts))}
+    if (folder / Results.FILE).exists():
+        try:
+            record = Results.load(folder)
+            files |= {folder / audit.counts for *_, audit in record.each_audit()}
+            ids |= {name for request in record.scenario.settings.requests for name in request.forget_ids or ()}
+        except InputError:
+            whole = False
+    for file in sorted(files):
+        try:
+            ids |= set(Counts.load(file).ids)
+        except (InputError, OSError):
+            whole = False
     return Named(frozenset(ids), whole)

@@ -10,7 +10,7 @@ import numpy as np
 from residuum.auditing.probes import FURTHER
 from residuum.auditing.statistics import compare_with_retrained
 from residuum.core.roles import Role
-from residuum.record import Results, WitnessRow, WitnessValues
+from residuum.record import ProbeRow, ProbeValues, Results
 from residuum.studies.parsing import build_probe
 
 if TYPE_CHECKING:
@@ -29,25 +29,25 @@ def with_probes(record: Results, specs: Sequence[str], results: Sequence[Result]
     for label, row in record.methods.items():
         per_seed = {
             seed: result.model_copy(
-                update={"witnesses": {s: of[label][0][seed] for s, of in probed.items() if seed in of[label][0]}}
+                update={"probes": {s: of[label][0][seed] for s, of in probed.items() if seed in of[label][0]}}
             )
             for seed, result in row.per_seed.items()
         }
         summary = {spec: of_probe[label][1] for spec, of_probe in probed.items()}
-        rows[label] = row.model_copy(update={"per_seed": per_seed, "witnesses": summary})
+        rows[label] = row.model_copy(update={"per_seed": per_seed, "probes": summary})
     return record.model_copy(update={"methods": rows})
 
 
 def probe_rows(
     spec: str, by_label: Mapping[str, Sequence[Result]], record: Results
-) -> dict[str, tuple[dict[str, WitnessValues], WitnessRow]]:
+) -> dict[str, tuple[dict[str, ProbeValues], ProbeRow]]:
     """Return for each row the probe's values by seed, and their summary beside retrained models."""
     probe, samples = build_probe(spec), max(record.scenario.sizes.get("forget", 1), 1)
     least = 0.5 / samples if probe.stepwise else 0.0
     ensemble = next((r.ensembles[spec] for of_row in by_label.values() for r in of_row if spec in r.ensembles), {})
     models = ensemble.get("models", {})
     per_seed: dict[str, dict[str, RecordedValue]] = {
-        label: models.get(label) or {str(r.seed): r.witnesses[spec] for r in by_label[label] if r.witnesses.get(spec)}
+        label: models.get(label) or {str(r.seed): r.probes[spec] for r in by_label[label] if r.probes.get(spec)}
         for label in by_label
     }
     retrained = [*([] if probe.relative else record.rows_of(Role.REFERENCE)), *record.rows_of(Role.CONTROL)]
@@ -56,8 +56,8 @@ def probe_rows(
         others = [value for name in retrained if name != label for value in per_seed[name].values()]
         others += models.get(FURTHER, {}).values()
         summary = ensemble.get("rows", {}).get(label) or _summary(list(values.values()), others, least)
-        recorded = {seed: WitnessValues.model_validate(value) for seed, value in values.items()}
-        rows[label] = recorded, WitnessRow.model_validate({"meaning": probe.meaning, **summary})
+        recorded = {seed: ProbeValues.model_validate(value) for seed, value in values.items()}
+        rows[label] = recorded, ProbeRow.model_validate({"meaning": probe.meaning, **summary})
     return rows
 
 
@@ -72,5 +72,5 @@ def _summary(values: Sequence[RecordedValue], retrained: Sequence[RecordedValue]
         if all(value.get(name) is not None for value in values)
     }
     compared = compare_with_retrained(numbers, [value["value"] for value in retrained], least=least)
-    tested = {"p": compared.p, "found": compared.more, "floor": compared.floor, "innocents": compared.retrained}
+    tested = {"p": compared.p, "found": compared.more, "floor": compared.floor, "retrained": compared.retrained}
     return {"value": float(np.mean(numbers)), **ends, **tested}

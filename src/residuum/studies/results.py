@@ -4,7 +4,6 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -21,8 +20,8 @@ from residuum.core.files import locked, rewritten, write_whole
 from residuum.core.roles import Role
 from residuum.judging import judged_record
 from residuum.metrics import summarise
-from residuum.record import Requests, Results, Row, ScenarioRecord, SeedResult, Stored
-from residuum.record.folder import hashes, refuse_foreign, run_files
+from residuum.record import Results, Row, ScenarioRecord, SeedResult
+from residuum.record.folder import hashes, refuse_foreign, request_folders, run_files
 from residuum.studies.known_runs import noted
 from residuum.studies.probes import with_probes
 from residuum.studies.study import RowFacts, Study, probes_of
@@ -50,7 +49,7 @@ class Result:
     gallery: Path | None
     notes: dict[str, Any]
     artefacts: tuple[Path, ...] = ()
-    witnesses: dict[str, dict[str, Any]] = field(default_factory=dict)
+    probes: dict[str, dict[str, Any]] = field(default_factory=dict)
     ensembles: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -124,24 +123,24 @@ def _row(
 def _seed_result(result: Result, floors: Floors, own: Sequence[str]) -> SeedResult:
     audits = {
         name: {
-            **_judged_completeness(measures, floors.get(name)),
+            **_with_completeness(measures, floors.get(name)),
             **({"measures": _own_measures(own, result, name)} if own else {}),
             "counts": counts_path(result, name),
             "heldout": measures["heldout"] | {"counts": counts_path(result, f"{name}.heldout")},
         }
         for name, measures in sorted(result.audits.items())
     }
-    found = {name: getattr(result, name) for name in ("notes", "warnings", "unchanged")}
+    more = {name: getattr(result, name) for name in ("notes", "warnings", "unchanged")}
     return SeedResult.model_validate(
         {"metrics": result.metrics, "seconds": result.seconds, "passes": result.passes, "audits": audits}
-        | {name: value for name, value in found.items() if value}
+        | {name: value for name, value in more.items() if value}
     )
 
 
-def _judged_completeness(measures: Mapping[str, Any], floor: Sequence[float] | None) -> dict[str, Any]:
-    """Return the measures; completeness only where a control says how far re-trained models are apart."""
+def _with_completeness(measures: Mapping[str, Any], floor: Sequence[float] | None) -> dict[str, Any]:
+    """Return the measures; completeness only where a control says how far retrained models are apart."""
     if floor is None:
-        return {name: found for name, found in measures.items() if name != "completeness"}
+        return {name: value for name, value in measures.items() if name != "completeness"}
     return completeness_above(measures, floor)
 
 
@@ -160,12 +159,11 @@ def merged_warnings(results: Sequence[Result]) -> Iterator[str]:
             seeds += [str(result.seed)] if str(result.seed) not in seeds else []
     every = {str(result.seed) for result in results}
     for text, sources in raised.items():
-        named = (source if set(seeds) == every else f"{source} ({_seeds(seeds)})" for source, seeds in sources.items())
+        named = (
+            source if set(seeds) == every else f"{source} (seed{'s' * (len(seeds) > 1)} {', '.join(seeds)})"
+            for source, seeds in sources.items()
+        )
         yield f"{', '.join(named)}: {text}"
-
-
-def _seeds(seeds: Sequence[str]) -> str:
-    return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(seeds)}"
 
 
 def counts_path(result: Result, perturbation: str) -> str:
@@ -183,15 +181,17 @@ def _notes(rows: dict[str, Row]) -> list[str]:
     return notes
 
 
-def claim_folder(out: Path, kind: type[Stored] = Results) -> None:
-    """Create the run's folder, or say in one line why it cannot be: one folder has one kind of record.
+def claim_folder(out: Path, *, sequence: bool = False) -> None:
+    """Create the folder of a run, or of a sequence of requests, or say in one line why it cannot be.
 
-    A folder with files of others where the run would write its own is refused.
+    One folder has a run, or the runs of one sequence. A folder with files of others where the run would write its own
+    is refused.
     """
-    other = Requests.FILE if kind is Results else Results.FILE
+    run, runs = (out / Results.FILE).exists(), request_folders(out)
     try:
-        if (out / other).exists():
-            raise InputError(f"{out} has a {other}, so it holds another kind of run; choose another folder with --out")
+        if run if sequence else runs and not run:
+            what = f"a {Results.FILE}" if sequence else "the runs of a sequence of requests"
+            raise InputError(f"{out} has {what}, so it holds another kind of run; choose another folder with --out")
         refuse_foreign(out)
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out):
@@ -206,39 +206,27 @@ def write_run(study: Study, results: Sequence[Result], out: Path, *, gallery: bo
     `gallery` says whether pictures of forgotten samples are written; None means of data sets with a public name only.
     """
     claim_folder(out)
-    with replaced_run(out, Results, results) as aside:
-        return fill_folder(results_record(study, results), results, aside, gallery)
+    return write_files(results_record(study, results), results, out, gallery=gallery)
 
 
-@contextmanager
-def replaced_run(out: Path, kind: type[Stored], results: Sequence[Result]) -> Iterator[Path]:
-    """Yield an empty folder, whose content then replaces the run in `out`; the store knows of it from here on."""
+def write_files(record: Results, results: Sequence[Result], out: Path, *, gallery: bool | None = None) -> Results:
+    """Write a run as `write_run` does, from its record; return the record with the hashes of all files."""
     artefacts = {artefact for result in results for artefact in result.artefacts}
+    sources: dict[str, Path] = {}  # by path below the run's folder
+    for result in results:
+        sources |= {counts_path(result, name): source for name, source in result.counts.items()}
+        sources |= {counts_path(result, f"{name}.heldout"): source for name, source in result.heldout.items()}
+        sources[f"models/{result.seed}/{result.label}.safetensors"] = result.model
+        if result.gallery and (record.scenario.public_data if gallery is None else gallery):
+            sources[f"gallery/{result.seed}.npz"] = result.gallery
     try:
-        with locked(out), noted(out, artefacts), rewritten(out, kind.FILE, run_files(out)) as aside:
-            yield aside
+        with locked(out), noted(out, artefacts), rewritten(out, Results.FILE, run_files(out)) as aside:
+            for name, source in sources.items():
+                (aside / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, aside / name)
+            record = record.model_copy(update={"files": hashes(aside)})
+            record = record.model_copy(update={"record_sha256": record.as_dict()["record_sha256"]})
+            write_whole(aside / record.FILE, record.text())
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror}; free some space or choose another --out") from error
-
-
-def fill_folder(record: Results, results: Sequence[Result], folder: Path, gallery: bool | None) -> Results:
-    """Write counts and weights into an empty folder, and then the record with their hashes; return that."""
-    with_gallery = record.scenario.public_data if gallery is None else gallery
-    for result in results:
-        for name, source in _sources(result, with_gallery).items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, folder / name)
-    record = record.model_copy(update={"files": hashes(folder)})
-    record = record.model_copy(update={"record_sha256": record.as_dict()["record_sha256"]})
-    write_whole(folder / record.FILE, record.text())
     return record
-
-
-def _sources(result: Result, with_gallery: bool) -> dict[str, Path]:
-    """Return, by path below the run's folder, the artefacts that the run has copies of."""
-    found = {counts_path(result, name): source for name, source in result.counts.items()}
-    found |= {counts_path(result, f"{name}.heldout"): source for name, source in result.heldout.items()}
-    found |= {f"models/{result.seed}/{result.label}.safetensors": result.model}
-    if with_gallery and result.gallery:
-        found[f"gallery/{result.seed}.npz"] = result.gallery
-    return found

@@ -173,7 +173,7 @@ def _gather(seed_plan: SeedPlan, store: Store) -> Iterable[Result]:
     audits = {name: read_record(store.folder(stage)) for name, stage in seed_plan.audits.items()}
     gallery = store.folder(next(iter(seed_plan.audits.values()))) / GALLERY
     shared = tuple(store.folder(stage) for stage in seed_plan.audits.values())
-    witnesses = {spec: read_record(store.folder(stage))["values"] for spec, stage in seed_plan.probes.items()}
+    probes = {spec: read_record(store.folder(stage))["values"] for spec, stage in seed_plan.probes.items()}
     ensembles = {spec: read_record(store.folder(stage)) for spec, stage in seed_plan.ensembles.items()}
     for spec, stages in seed_plan.of_references.items():
         values = {str(number): read_record(store.folder(stage))["values"] for number, stage in stages.items()}
@@ -199,6 +199,6 @@ def _gather(seed_plan: SeedPlan, store: Store) -> Iterable[Result]:
             gallery=gallery if gallery.is_file() else None,
             notes=made.get("notes", {}),
             artefacts=(store.folder(stage), store.folder(seed_plan.evaluations[label]), *shared),
-            witnesses={spec: found[label] for spec, found in witnesses.items() if label in found},
+            probes={spec: found[label] for spec, found in probes.items() if label in found},
             ensembles=ensembles,
         )
