@@ -15,6 +15,7 @@ from residuum.core.errors import InputError
 Bounds = tuple[Any, Any] | None  # low and high: a number each, or nested tuples that broadcast to the shape of an input
 Unit = Literal["raw", "std"]
 UNIT: Bounds = (0.0, 1.0)
+SPACE_SETTINGS = ("bounds", "scale", "at", "unit")  # what texts and records say of a space
 
 
 def _nested(values: Any) -> Any:  # noqa: ANN401 (a number or lists of lists)
@@ -154,7 +155,7 @@ class InputSpace:
     @classmethod
     def of_settings(cls, settings: Mapping[str, Any]) -> InputSpace:
         """Return the space that the settings of a record describe."""
-        return cls(**{key: settings[key] for key in ("bounds", "scale", "at", "unit") if key in settings})
+        return cls(**{key: settings[key] for key in SPACE_SETTINGS if key in settings})
 
 
 PIXELS = InputSpace()

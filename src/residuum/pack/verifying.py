@@ -10,6 +10,7 @@ from typing import Any
 from residuum.auditing import Counts
 from residuum.auditing.probes import probe_kind
 from residuum.core.errors import InputError, first_line
+from residuum.core.inputs import SPACE_SETTINGS
 from residuum.core.roles import Role
 from residuum.core.samples import Splits
 from residuum.models import load_weights
@@ -298,7 +299,7 @@ def _unknown_keys(manifest: Mapping[str, Any], record: Results) -> Iterator[str]
         name = (audit.settings.model_extra or {}).get("name")
         if name in PERTURBATIONS:  # a plug-in that is not installed has settings of its own
             options = {field.name for field in fields(PERTURBATIONS.find(str(name)))}
-            parts.append((audit.settings, {*AUDIT_KEYS, *options}))
+            parts.append((audit.settings, {*AUDIT_KEYS, *SPACE_SETTINGS, *options}))
     for part, allowed in parts:
         yield from strangers(part.model_extra or {}, allowed, f"{RECORD}: {type(part).__name__.lstrip('_')}")
     yield from strangers(record.versions, {"python", *LIBRARIES}, f"{RECORD}: versions")

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from residuum.auditing.own_measures import OWN_MEASURES
 from residuum.auditing.probes import PROBES, Probe
 from residuum.core.errors import InputError, unknown_name
-from residuum.core.inputs import PIXELS, InputSpace
+from residuum.core.inputs import PIXELS, SPACE_SETTINGS, InputSpace
 from residuum.data.files import read_lines
 from residuum.data.ids import read_ids
 from residuum.perturbations import PERTURBATIONS, Perturbation
@@ -21,7 +21,6 @@ from residuum.studies.settings import AuditSettings, Scenario
 from residuum.unlearning import METHODS, Method, first_problem, make_method
 
 NOTHING = ("none", "null")
-OF_SPACE = ("bounds", "scale", "at", "unit")  # settings of a perturbation's text that are those of the input space
 
 
 def override(tree: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401 (texts and plain values)
@@ -162,9 +161,10 @@ def build_perturbation(spec: str, space: InputSpace = PIXELS) -> tuple[Perturbat
     """
     name, texts = split_spec(spec)
     kind = PERTURBATIONS.find(name)
-    changes = read_fields(InputSpace, {key: text for key, text in texts.items() if key in OF_SPACE})
+    changes = read_fields(InputSpace, {key: text for key, text in texts.items() if key in SPACE_SETTINGS})
     perturbation = cast(
-        Perturbation, _with_fields(kind, name, {key: texts[key] for key in texts if key not in OF_SPACE}, OF_SPACE)
+        Perturbation,
+        _with_fields(kind, name, {key: texts[key] for key in texts if key not in SPACE_SETTINGS}, SPACE_SETTINGS),
     )
     layer = changes.pop("at", None)
     if layer is not None and layer.lower() in NOTHING:
@@ -189,7 +189,7 @@ def perturbation_defaults(kind: type[Perturbation]) -> dict[str, Any]:
     {'target': 'untargeted', 'bounds': (0.0, 1.0), 'scale': None, 'at': None, 'unit': 'raw'}
     """
     settings = {field.name: field.default for field in dataclasses.fields(kind) if field.name != "function"}
-    return settings | {key: getattr(PIXELS, key) for key in OF_SPACE if kind.moves_in_units}
+    return settings | {key: getattr(PIXELS, key) for key in SPACE_SETTINGS if kind.moves_in_units}
 
 
 def _with_fields(kind: type[Any], name: str, given: Mapping[str, str], others: Sequence[str] = ()) -> Any:  # noqa: ANN401 (an object of the kind)
