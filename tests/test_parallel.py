@@ -179,7 +179,7 @@ def alive(pid):
     return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def sharing(folder, stage, deadline=90.0):
+def sharing(folder, stage, deadline=180.0):
     """Wait until rank 1 has said its share of a stage; return its process id."""
     log, end = folder / "store" / "log.txt", time.monotonic() + deadline
     while time.monotonic() < end:

@@ -404,11 +404,12 @@ def dying(arguments, moment):
     os._exit(run_command(arguments))
 
 
-def test_twenty_kills_of_forgetting_leave_nothing(tiny, tmp_path):
+@pytest.mark.parametrize("further", [2, pytest.param(17, marks=pytest.mark.long)])
+def test_kills_of_forgetting_leave_nothing(further, tiny, tmp_path):
     folder, sample_id = tiny
     store, chance, kept = tmp_path / "store", random.Random(3), None
     arguments = ["forget", sample_id, "--store", str(store)]
-    for moment in (0, 1, 2, *(chance.randrange(3, 100) for _ in range(17))):
+    for moment in (0, 1, 2, *(chance.randrange(3, 100) for _ in range(further))):
         shutil.copytree(folder / "store", store)
         (store / "scratch" / "k").mkdir(parents=True)
         (store / "scratch" / "k" / "training.pt").write_bytes(sample_id.encode())
