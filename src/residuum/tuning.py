@@ -2,7 +2,7 @@
 
 Whether a model has forgotten is a comparison with re-train, and who has a re-trained model needs no unlearning. Cheap
 *innocents* are enough to choose by: trained on the retain set alone, from fresh weights, for a quarter of the epochs.
-They are worse than re-train in general, so what they recognise of the forgotten samples is raised by as much as the
+They are worse than re-train in general, so what they recognize of the forgotten samples is raised by as much as the
 original is better than they are on held-out samples of classes that lost next to nothing.
 """
 
@@ -115,13 +115,13 @@ def tune(
 ) -> Tuning:
     """Try the rows of an experiment and choose one, without any re-trained model.
 
-    For each seed, with p(tau) the share of perturbed copies of the forgotten samples that a model recognises (under the
+    For each seed, with p(tau) the share of perturbed copies of the forgotten samples that a model recognizes (under the
     first perturbation of the scenario's audit, its radii and draws), u(tau) the same of held-out samples of unaffected
     classes, o the original, and k over the innocents:
 
         a_k(tau) = min(1, p_k(tau) u_o(tau) / u_k(tau)),    distance = mean_tau |p(tau) / mean_k a_k(tau) - 1|
 
-    In class form, or where the innocents recognise nothing, it is mean |p - a|. The setting with the smallest mean
+    In class form, or where the innocents recognize nothing, it is mean |p - a|. The setting with the smallest mean
     distance over the seeds is chosen among those whose mean validation accuracy is at most `points` below that of the
     original.
 
@@ -250,7 +250,7 @@ def read_scores(stage: Stage, store: Store) -> Scores:
 
 
 def raised(innocent: Scores, original: Scores) -> Floats:
-    """Return how often an innocent as good as the original in general would recognise the forgotten samples.
+    """Return how often an innocent as good as the original in general would recognize the forgotten samples.
 
     >>> innocent = Scores(90, np.array([0.6]), np.array([0.8]), 0)
     >>> raised(innocent, Scores(95, np.array([1.0]), np.array([0.9]), 0)).round(3)

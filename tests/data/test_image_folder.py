@@ -14,7 +14,7 @@ from residuum.data.image_folder import IMAGENET_MEAN
 
 
 def fill(root, tree, size=(8, 8)):
-    """Write images of a colour of their own."""
+    """Write images of a color of their own."""
     for shade, path in enumerate(tree):
         file = root / path
         file.parent.mkdir(parents=True, exist_ok=True)

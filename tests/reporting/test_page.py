@@ -193,7 +193,7 @@ def test_a_plot_of_many_rows_starts_with_few(demo, make_run):
 
 
 def test_no_two_methods_look_the_same(demo):
-    looks = [(s.colour, s.line) for s in row_styles([demo]).values() if s.role == "method"]
+    looks = [(s.color, s.line) for s in row_styles([demo]).values() if s.role == "method"]
     assert len(set(looks)) == len(looks)
 
 

@@ -343,7 +343,7 @@ def test_the_page_doubts_an_audit_that_cannot_tell_the_original():
         ({"original": 0.95, "fit": 62.0}, "right on 62 % of the retained samples"),
     ],
 )
-def test_the_page_and_the_terminal_say_where_nothing_was_memorised(made, said):
+def test_the_page_and_the_terminal_say_where_nothing_was_memorized(made, said):
     run = run_of(**made)
     text = nothing_to_forget(run)
     assert said in text if said else not text

@@ -128,7 +128,7 @@ def test_unlearning_leaves_the_model_and_saves_her_own_keys(case, request_, tmp_
 
 
 def trained_further(samples, seed, model=None):
-    """Her training, which also takes a network to start from; it normalises its inputs itself."""
+    """Her training, which also takes a network to start from; it normalizes its inputs itself."""
     torch.manual_seed(seed)
     net = model or HerNet()
     assert net.training

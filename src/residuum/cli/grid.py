@@ -44,21 +44,21 @@ def row_text(method: str, point: Mapping[str, str]) -> str:
     return f"{label}={':'.join([method, *pairs])}"
 
 
-def write_grid(run: Run, labelled: Sequence[tuple[str, Mapping[str, str]]]) -> None:
+def write_grid(run: Run, labeled: Sequence[tuple[str, Mapping[str, str]]]) -> None:
     """Write grid.csv into the run's folder: one line per setting, perturbation and radius."""
     from residuum.reporting.exports import csv_text
 
-    (run.folder / "grid.csv").write_text(csv_text(grid_lines(run, labelled)), encoding="utf-8")
+    (run.folder / "grid.csv").write_text(csv_text(grid_lines(run, labeled)), encoding="utf-8")
 
 
-def grid_lines(run: Run, labelled: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[dict[str, Any]]:
+def grid_lines(run: Run, labeled: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[dict[str, Any]]:
     """Yield one line per setting, perturbation and radius, with means over the seeds."""
     from residuum.record import METRICS
     from residuum.reporting.summary import summary_of
 
     summary = summary_of(run)
     rows = {row.label: row for row in summary.rows}
-    for label, point in labelled:
+    for label, point in labeled:
         row = rows[label]
         for perturbation, taus in summary.taus.items():
             for tau, r in zip(taus, row.curve(perturbation, "pooled").value, strict=True):

@@ -129,7 +129,7 @@ def closing_lines(found: Tuning, paste: str | None) -> Iterator[str]:
     seeds = plural(len(found.seeds), "seed")
     yield (
         f"distance: mean over radii and {seeds} of |p / a - 1|, how often perturbed copies of forgotten samples are "
-        "recognised by the setting (p) and by models that never saw them (a)"
+        "recognized by the setting (p) and by models that never saw them (a)"
     )
     share = f"{100 * found.passes / found.retraining:.0f} % of one re-training for each seed"
     yield f"cost: {found.passes:,} passes, {share}"

@@ -11,7 +11,7 @@ from residuum.core.errors import InputError
 from residuum.core.samples import Samples
 from residuum.data.ids import as_texts, refuse_repeats, refuse_unusable_ids
 
-NORMALIZED = "undo the normalisation, which is a layer of the model, or say unbounded=True"
+NORMALIZED = "undo the normalization, which is a layer of the model, or say unbounded=True"
 MOST_CLASSES = 2**20
 LARGEST_INTEGER = 2**24  # the inputs of samples are float32, which holds integers up to here
 SCOPE = "the scope is classification with a single label; multi-label data and regression are outside it"
@@ -62,7 +62,7 @@ def _as_inputs(x: Array, name: str, bounded: bool) -> Tensor:
     if not bounded and (values.ndim < 2 or values.numel() == 0):
         raise InputError(f"{name} must hold one input a row, (n, ...), got shape {shape}")
     if bounded and values.ndim not in {2, 4}:
-        hint = f"; for grey images use {name}[:, None]" if values.ndim == 3 else ""
+        hint = f"; for gray images use {name}[:, None]" if values.ndim == 3 else ""
         raise InputError(f"{name} must be (n, features) or (n, channels, height, width), got shape {shape}{hint}")
     if values.numel() == 0:
         raise InputError(f"{name} is empty (shape {shape}); at least one sample is needed")

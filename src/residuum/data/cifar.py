@@ -35,7 +35,7 @@ MEAN, STD = (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)
 def load_cifar10(root: Path | None = None) -> Dataset:
     """Return CIFAR-10, shape (3, 32, 32); ids `train/airplane/0042`, the rank within the class in file order.
 
-    Reference: Krizhevsky, "Learning multiple layers of features from tiny images", 2009. The normalisation constants
+    Reference: Krizhevsky, "Learning multiple layers of features from tiny images", 2009. The normalization constants
     are the usual published ones.
     """
     folders = [folder for base in data_roots(root) for folder in (base / FOLDER, base)]

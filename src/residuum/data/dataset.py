@@ -21,7 +21,7 @@ from residuum.data.images import ImageFiles
 class Dataset:
     """Training samples, the official test samples if there are any, and what is known about their classes.
 
-    `mean` and `std` are fixed constants, one per channel or one for all, for the model's normalisation layer. They are
+    `mean` and `std` are fixed constants, one per channel or one for all, for the model's normalization layer. They are
     never computed from the training set at hand: else a re-trained model would learn from the forget set.
     """
 

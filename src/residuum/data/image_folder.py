@@ -27,13 +27,13 @@ def load_image_folder(
     A folder with nothing but `train` and one or both of `test` and `val`, which hold the class folders, brings its own
     test set (`test`, else `val`). Classes are numbered in the order of their names; images may lie deeper inside. The
     largest square in the middle of each image is scaled to `size` (default: the images' own size, if they all have the
-    same). With 3 `channels`, grey and CMYK images become RGB; with 1, all images become grey.
+    same). With 3 `channels`, gray and CMYK images become RGB; with 1, all images become gray.
     """
     root = Path(os.path.expanduser(folder))
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
         raise InputError(f"size must be a whole number of pixels, 1 or more, got {size!r}")
     if isinstance(channels, bool) or channels not in (1, 3):
-        raise InputError(f"channels must be 1 (grey) or 3 (RGB), got {channels!r}")
+        raise InputError(f"channels must be 1 (gray) or 3 (RGB), got {channels!r}")
     parts = _class_folders(root)
     class_names = checked_class_names([path.name for path in parts["train"]])
     paths = {part: _image_paths(root, folders, class_names) for part, folders in parts.items()}
@@ -47,7 +47,7 @@ def load_image_folder(
 def load_imagenet100(root: Path | None = None, size: int = 224) -> Dataset:
     """Return 100 classes of ImageNet, shape (3, 224, 224), from folders `imagenet100/train` and `val`, read lazily.
 
-    Reference: Russakovsky et al., "ImageNet Large Scale Visual Recognition Challenge", IJCV 2015. The normalisation
+    Reference: Russakovsky et al., "ImageNet Large Scale Visual Recognition Challenge", IJCV 2015. The normalization
     constants are the usual published ones. Which 100 classes is up to whoever made the folder.
     """
     hint = "Make DIR/imagenet100/train/CLASS/*.JPEG and DIR/imagenet100/val/CLASS/*.JPEG"

@@ -32,7 +32,7 @@ LAST_BYTES = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND"}
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Images below `root`: a `LazyInputs` of shape (n, channels, size, size), RGB or grey as float32 in [0, 1].
+    """Images below `root`: a `LazyInputs` of shape (n, channels, size, size), RGB or gray as float32 in [0, 1].
 
     The largest square in the middle is scaled to `size` x `size` (bilinear; averaging where it shrinks). Only names are
     kept; threads decode, as Pillow lets other threads run meanwhile.
@@ -76,14 +76,14 @@ class ImageFiles:
 
 
 def read_square(path: Path, size: int, channels: int = 3) -> NDArray[np.uint8]:
-    """Return the middle of an image as (size, size, channels) bytes: 3 are RGB, 1 is grey."""
+    """Return the middle of an image as (size, size, channels) bytes: 3 are RGB, 1 is gray."""
     from PIL.Image import Resampling
     from PIL.ImageOps import fit
 
     with opened(path) as image:
         image.draft("RGB", (2 * size, 2 * size))  # JPEG decodes at a fraction of its size, but not below this one
-        colour = image.convert("RGB") if channels == 3 else image.convert("L")
-        return np.asarray(fit(colour, (size, size), Resampling.BILINEAR)).reshape(size, size, channels)
+        color = image.convert("RGB") if channels == 3 else image.convert("L")
+        return np.asarray(fit(color, (size, size), Resampling.BILINEAR)).reshape(size, size, channels)
 
 
 def checked_sizes(paths: Iterable[Path]) -> list[tuple[int, int]]:
@@ -98,11 +98,11 @@ def checked_size(path: Path) -> tuple[int, int]:
     """
     with opened(path) as image:
         if image.mode not in PLAIN_MODES | WITH_ALPHA or _is_deep(image):
-            raise ValueError(f"mode {image.mode}; expected grey or colour of 8 bits per channel")
+            raise ValueError(f"mode {image.mode}; expected gray or color of 8 bits per channel")
         if not _ends_well(path, image.format):
             image.load()
         if image.has_transparency_data and np.asarray(image.convert("RGBA"))[..., 3].min() < 255:
-            raise ValueError("it has transparent pixels, whose colour is open; lay it on a background")
+            raise ValueError("it has transparent pixels, whose color is open; lay it on a background")
         return image.size
 
 

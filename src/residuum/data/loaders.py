@@ -18,7 +18,7 @@ from residuum.data.image_folder import load_image_folder
 from residuum.data.images import ImageFiles
 from residuum.data.read import load_npz
 
-# Fixed bounds in centimetres for sepal length, sepal width, petal length and petal width: round numbers
+# Fixed bounds in centimeters for sepal length, sepal width, petal length and petal width: round numbers
 # that hold every flower, so that no constant depends on which samples are in the training set.
 IRIS_LOW, IRIS_HIGH = np.array([4.0, 2.0, 1.0, 0.0]), np.array([8.0, 4.5, 7.0, 2.5])
 

@@ -207,8 +207,8 @@ def judge_scores(
     if design.seeds * design.retrained < FEWEST_RETRAINED:
         return _too_few(values, design)
     spread = np.maximum(_retrained_scores(others, known).std(axis=0, ddof=1), least_spread)
-    centre = others.sum(axis=1).mean(axis=0) / design.retrained  # a reference has the value 0 against itself
-    judged = _judged(values.mean(0), centre, spread, design, error)
+    center = others.sum(axis=1).mean(axis=0) / design.retrained  # a reference has the value 0 against itself
+    judged = _judged(values.mean(0), center, spread, design, error)
     return judged if must_detect is None else _if_seen(judged, design, spread[0], error, abs(must_detect))
 
 
@@ -234,11 +234,11 @@ def _retrained_scores(others: Floats, known: Floats | None) -> Floats:
     return together.reshape(-1, others.shape[2])
 
 
-def _judged(value: Floats, centre: Floats, spread: Floats, design: Design, error: float) -> Judgment:
+def _judged(value: Floats, center: Floats, spread: Floats, design: Design, error: float) -> Judgment:
     from scipy.special import stdtr
 
     shares = error_shares(len(value))
-    half, shift = design.half_bar(spread, error * shares), value - centre
+    half, shift = design.half_bar(spread, error * shares), value - center
     with np.errstate(divide="ignore", invalid="ignore"):
         statistic = np.where(shift == 0, 0.0, shift / design.standard_error(spread))
     p_values = 2 * stdtr(design.freedom, -np.abs(statistic)) / shares
@@ -250,8 +250,8 @@ def _judged(value: Floats, centre: Floats, spread: Floats, design: Design, error
         p_value=min(1.0, float(p_values.min())),
         value=value,
         statistic=statistic,
-        low=centre - half,
-        high=centre + half,
+        low=center - half,
+        high=center + half,
         detectable=design.detectable(spread, error * shares),
         half_interval=design.half_interval(spread),
     )

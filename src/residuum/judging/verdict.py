@@ -10,7 +10,7 @@ from residuum.record import Finding, Gate, Quantity, Results, Row, RowJudgment, 
 
 CANNOT_SEE = (
     "it was trained on the forgotten samples, and this audit does not tell it from re-training: too few samples or "
-    "re-trained models, or samples that anybody recognises"
+    "re-trained models, or samples that anybody recognizes"
 )
 UNLEARN_POINTS = 10.0  # above the reference's unlearn accuracy
 QUANTITIES: tuple[Quantity, ...] = ("r", "G", "M")

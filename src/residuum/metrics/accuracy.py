@@ -78,7 +78,7 @@ def relearn_summary(times: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]
     return {"median": None if median == float("inf") else median, "censored": censored, "n": len(known)}
 
 
-def summarise(per_seed: Mapping[str, Metrics], reference: Mapping[str, Metrics]) -> dict[str, Any]:
+def summarize(per_seed: Mapping[str, Metrics], reference: Mapping[str, Metrics]) -> dict[str, Any]:
     """Return the summary of one row over its seeds, with both forms of the average gap to the reference.
 
     `average_gap` compares the seed means, as the literature does; `average_gap_per_seed` averages the gaps of

@@ -1,4 +1,4 @@
-"""What classifiers share: normalisation as first layer, heads on features of length one, drawing all weights anew."""
+"""What classifiers share: normalization as first layer, heads on features of length one, drawing all weights anew."""
 
 import math
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from residuum.models.inference import head_of
 Model = TypeVar("Model", bound=nn.Module)
 
 
-class Normalise(nn.Module):
+class Normalize(nn.Module):
     """Return (x - mean) / std, one constant per channel or one for all; buffers only, nothing is trained.
 
-    >>> Normalise((0.5,), (0.25,))(torch.tensor([[1.0, 0.5]]))
+    >>> Normalize((0.5,), (0.25,))(torch.tensor([[1.0, 0.5]]))
     tensor([[2., 0.]])
     """
 
@@ -38,7 +38,7 @@ class Normalise(nn.Module):
         self.std.copy_(torch.tensor(std))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return normalised inputs of the same shape (n, channels, ...)."""
+        """Return normalized inputs of the same shape (n, channels, ...)."""
         ones = [1] * (x.ndim - 2)
         return (x - self.mean.view(1, -1, *ones)) / self.std.view(1, -1, *ones)
 
@@ -58,9 +58,9 @@ class Classifier(nn.Module):
     images: ClassVar[bool] = False
     architecture: dict[str, Any]
 
-    def __init__(self, normalise: Normalise) -> None:
+    def __init__(self, normalize: Normalize) -> None:
         super().__init__()
-        self.normalise = normalise
+        self.normalize = normalize
 
 
 def as_network(candidate: object) -> type[Classifier]:
@@ -111,7 +111,7 @@ def give_unit_head(model: Model, weight: Tensor | None = None) -> Model:
     return model
 
 
-def initialise(module: nn.Module, generator: torch.Generator) -> None:
+def initialize(module: nn.Module, generator: torch.Generator) -> None:
     """Draw all weights anew, in order of definition, from this generator only.
 
     Convolutions: normal with variance 2 / fan-out, bias 0. Linear layers: uniform within 1 / sqrt(fan-in). Other layers
@@ -127,5 +127,5 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
             bound = 1 / math.sqrt(layer.in_features)
             for values in layer.parameters():
                 nn.init.uniform_(values, -bound, bound, generator=generator)
-        elif isinstance(layer, nn.BatchNorm2d | Normalise):
+        elif isinstance(layer, nn.BatchNorm2d | Normalize):
             layer.reset_parameters()

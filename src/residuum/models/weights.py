@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from residuum.core.errors import InputError
 from residuum.core.files import regular_file, write_whole
 from residuum.models.inference import head_of
-from residuum.models.layers import Classifier, Normalise
+from residuum.models.layers import Classifier, Normalize
 from residuum.models.registry import MODELS, build_model
 
 MANIFEST_SCHEMA = "residuum.manifest/1"
@@ -77,19 +77,19 @@ def read_metadata(path: Path | str) -> dict[str, str]:
 def init_from(model: Model, path: Path | str) -> Model:
     """Return a copy of the model with all weights but its head's (the last `nn.Linear`) from a weights file.
 
-    The head keeps the model's own values, so the number of classes may differ. Weights belong to the normalisation they
+    The head keeps the model's own values, so the number of classes may differ. Weights belong to the normalization they
     were trained with: a file that has the constants brings them along, a file without them leaves the model's.
     """
     _, tensors = _read(Path(path))
     new = copy.deepcopy(model)
-    apart = (f"{head_of(new)[0]}.", *(["normalise."] if isinstance(new, Classifier) else []))
+    apart = (f"{head_of(new)[0]}.", *(["normalize."] if isinstance(new, Classifier) else []))
     loaded = {name: values for name, values in tensors.items() if not name.startswith(apart)}
     expected = {name: values for name, values in new.state_dict().items() if not name.startswith(apart)}
     _refuse_mismatch(expected, loaded, path)
     new.load_state_dict(loaded, strict=False)
-    if isinstance(new, Classifier) and {"normalise.mean", "normalise.std"} <= tensors.keys():
-        mean, std = tensors["normalise.mean"].tolist(), tensors["normalise.std"].tolist()
-        new.normalise = Normalise(mean, std).train(new.normalise.training)
+    if isinstance(new, Classifier) and {"normalize.mean", "normalize.std"} <= tensors.keys():
+        mean, std = tensors["normalize.mean"].tolist(), tensors["normalize.std"].tolist()
+        new.normalize = Normalize(mean, std).train(new.normalize.training)
         new.architecture = new.architecture | {"mean": mean, "std": std}
     return new
 

@@ -55,7 +55,7 @@ class Perturbation(ABC):
     """A way to move inputs within radius `tau` and within the `bounds` of the data.
 
     `bounds` are (0, 1) for images, (low, high) with a number for each feature, or None for data that have none, such as
-    standardised features. Inputs outside are refused (`check`), never moved inside. `scale` is the unit of the radius,
+    standardized features. Inputs outside are refused (`check`), never moved inside. `scale` is the unit of the radius,
     a number or one for each feature; a feature of scale 0 (a category) is left alone. `at` names a layer whose output
     an audit moves instead of the input; with `unit="std"` the radius is in standard deviations of that output, each
     model's own. `still` numbers at the start of each flat input are then what the model itself is asked about.

@@ -13,19 +13,19 @@ from residuum.core.roles import Role
 from residuum.judging.findings import judged_measure
 from residuum.record.run import Run
 from residuum.reporting.glossary import AXES, MEASURES, Measure
-from residuum.reporting.summary import COLOURS, Style, row_styles, summary_of
+from residuum.reporting.summary import COLORS, Style, row_styles, summary_of
 
 LINES = ("-", "--", ":")
 MOST = 16  # rows that a figure shows
 LONGEST = 28  # characters of a name in a legend: longer ones would leave no room for the plot
-GREY, INK = "#8d949c", "#1d2126"
+GRAY, INK = "#8d949c", "#1d2126"
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "residuum",
     "svg.fonttype": "none",
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": GREY,
+    "axes.edgecolor": GRAY,
     "legend.frameon": False,
     "figure.dpi": 100,
     "text.parse_math": False,
@@ -88,10 +88,10 @@ def run_figures(run: Run, styles: Mapping[str, Style]) -> Iterator[tuple[str, An
 
 
 def row_look(style: Style) -> dict[str, Any]:
-    """Return colour and line of a row, as on the page."""
+    """Return color and line of a row, as on the page."""
     if style.role is Role.METHOD:
-        return {"color": COLOURS[style.colour], "linestyle": LINES[style.line]}
-    return {"color": INK, "linestyle": "-"} if style.role is Role.ORIGINAL else {"color": GREY, "linestyle": "--"}
+        return {"color": COLORS[style.color], "linestyle": LINES[style.line]}
+    return {"color": INK, "linestyle": "-"} if style.role is Role.ORIGINAL else {"color": GRAY, "linestyle": "--"}
 
 
 def curves_figure(run: Run, perturbation: str, measures: Sequence[Measure], styles: Mapping[str, Style]) -> Any:  # noqa: ANN401 (a figure)
@@ -111,7 +111,7 @@ def draw_curves(axes: Any, run: Run, perturbation: str, measure: Measure, styles
     taus, floor = summary.taus[perturbation], summary.floors[perturbation][measure.key]
     if floor:
         axes.fill_between(
-            taus, _floats(floor.low), _floats(floor.high), color=GREY, alpha=0.3, lw=0, label="noise floor"
+            taus, _floats(floor.low), _floats(floor.high), color=GRAY, alpha=0.3, lw=0, label="noise floor"
         )
     if measure.neutral is not None:
         axes.axhline(measure.neutral, color=INK, lw=0.8, ls=":")

@@ -20,7 +20,7 @@ from residuum.reporting.gallery import GalleryPage
 from residuum.reporting.glossary import COLUMNS
 from residuum.reporting.plots import picture_of, plot_data, taken_measures
 from residuum.reporting.samples import ALPHA, SampleList
-from residuum.reporting.summary import COLOURS, found_words, row_styles, summary_of, value_text, witnesses_of
+from residuum.reporting.summary import COLORS, found_words, row_styles, summary_of, value_text, witnesses_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -138,11 +138,11 @@ def script_json(value: Any) -> str:  # noqa: ANN401 (any JSON value)
 
 
 def stylesheet() -> str:
-    """Return the style sheet with the dark colours for dark screens and for the switch; paper stays light."""
+    """Return the style sheet with the dark colors for dark screens and for the switch; paper stays light."""
     style, dark = _file("page.css"), _file("dark.css")
-    colours = " ".join(f"--c{k}: {colour};" for k, colour in enumerate(COLOURS))
+    colors = " ".join(f"--c{k}: {color};" for k, color in enumerate(COLORS))
     return (
-        f":root {{ {colours} }}\n{style}\n"
+        f":root {{ {colors} }}\n{style}\n"
         f"@media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme='light']) {{ {dark} }} }}\n"
         f"@media screen {{ :root[data-theme='dark'] {{ {dark} }} }}\n"
     )

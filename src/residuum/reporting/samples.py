@@ -1,4 +1,4 @@
-"""The forgotten samples one by one: how often each row and re-train recognise them, from the counts of a run."""
+"""The forgotten samples one by one: how often each row and re-train recognize them, from the counts of a run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MISSING = "This run has no counts files, so single samples cannot be listed."
 class RowAnswers:
     """One row on n samples, over all seeds and radii above 0.
 
-    `first_radius` is the smallest over the seeds at which a sample is recognised significantly more often than by
+    `first_radius` is the smallest over the seeds at which a sample is recognized significantly more often than by
     re-train. `p` is the smallest of the sign tests of all seeds and radii, times their number (Bonferroni); None for an
     attack that leaves nothing to chance.
     """
@@ -43,7 +43,7 @@ class RowAnswers:
     p: list[float] | None
 
     def more_often(self) -> NDArray[np.float64]:
-        """Return how much more often than re-train each sample is recognised, as a share of the draws."""
+        """Return how much more often than re-train each sample is recognized, as a share of the draws."""
         return (self.right - self.reference_right) / np.maximum(self.draws, 1)
 
 
@@ -98,7 +98,7 @@ def samples_of(run: Run, wanted: bool | None) -> SampleList:
     rows = [label for label, row in run.rows.items() if row.role is not Role.REFERENCE and label in tables[0].rows]
     lead = np.mean([tables[0].rows[label].more_often() for label in rows], axis=0) if rows else np.zeros(0)
     order = np.argsort(-lead, kind="stable").tolist()
-    most = f"Of {len(order)} samples the page lists the {ON_PAGE} that are recognised most; {SAMPLES} has all."
+    most = f"Of {len(order)} samples the page lists the {ON_PAGE} that are recognized most; {SAMPLES} has all."
     return SampleList(run.name, tables, rows, order[:ON_PAGE], [most] if len(order) > ON_PAGE else [])
 
 

@@ -24,7 +24,7 @@ from residuum.record import (
 from residuum.record.run import Run
 from residuum.reporting.glossary import GAP, MEASURES, METRICS, MIA, Measure
 
-COLOURS = ("#0072b2", "#c65102", "#00806a", "#c2357d", "#8a6d00", "#7a3fb5", "#4d7c0f", "#b3261e")
+COLORS = ("#0072b2", "#c65102", "#00806a", "#c2357d", "#8a6d00", "#7a3fb5", "#4d7c0f", "#b3261e")
 LINES = 3  # solid, dashed, dotted
 WITNESS_COLUMNS = ("value", "low", "high", "p", "found")
 
@@ -46,10 +46,10 @@ NOTHING = Cell(None, "–")
 
 @dataclass(frozen=True)
 class Style:
-    """How a row is drawn: methods have one of eight colours, solid, then dashed, then dotted."""
+    """How a row is drawn: methods have one of eight colors, solid, then dashed, then dotted."""
 
     role: Role
-    colour: int = 0
+    color: int = 0
     line: int = 0
 
 
@@ -93,7 +93,7 @@ class RowSummary:
         return over_seeds(self.seed_curves(perturbation, measure))
 
     def significant(self, perturbation: str) -> list[float | None]:
-        """Return the mean share of samples recognised significantly more often than by re-train, by radius."""
+        """Return the mean share of samples recognized significantly more often than by re-train, by radius."""
         return over_seeds([Curve(value=a.prevalence_significant) for a in self.row.audits(perturbation)]).value
 
 
@@ -173,7 +173,7 @@ def row_styles(runs: Iterable[Run]) -> dict[str, Style]:
     """Return for each label how it is drawn, the same in all runs and figures."""
     roles = {label: row.role for run in runs for label, row in run.rows.items()}
     methods = [label for label, role in roles.items() if role is Role.METHOD]
-    places = {label: divmod(k, len(COLOURS)) for k, label in enumerate(methods)}
+    places = {label: divmod(k, len(COLORS)) for k, label in enumerate(methods)}
     return {
         label: Style(role, places[label][1], places[label][0] % LINES) if label in places else Style(role)
         for label, role in roles.items()

@@ -18,7 +18,7 @@ SYMBOLS = {
     Verdict.NONE_FOUND: "○",
 }
 TONES = dict(zip(SYMBOLS, ("unclear", "found", "over", "mixed", "unclear", "none"), strict=True))
-FITTED = 97.0  # per cent of the retained samples; below it nothing much is memorised
+FITTED = 97.0  # per cent of the retained samples; below it nothing much is memorized
 
 
 def forgotten(run: Run) -> str:
@@ -267,7 +267,7 @@ def not_proved(run: Run) -> Iterator[str]:
     for gate in run.record.gates:
         if gate.passed is None:
             yield f"That original and re-train were trained alike: {gate.text}."
-    yield "A legal conclusion. The page measures behaviour; people decide whether that satisfies a deletion request."
+    yield "A legal conclusion. The page measures behavior; people decide whether that satisfies a deletion request."
     originals = [run.verdicts[label].verdict for label in run.record.rows_of(Role.ORIGINAL) if label in run.verdicts]
     if originals and originals[0] in (Verdict.INCONCLUSIVE, Verdict.NONE_FOUND):
         yield (
@@ -288,12 +288,12 @@ def nothing_to_forget(run: Run) -> str:
     if fit is not None and fit < FITTED:
         return (
             f"There may be nothing to forget: the original is right on {fit:.0f} % of the retained samples it was "
-            f"trained on (a model that memorises: {FITTED:g} % or more), so r shows the balance of classes, not memory."
+            f"trained on (a model that memorizes: {FITTED:g} % or more), so r shows the balance of classes, not memory."
         )
     if memory is None or memory.value() > 1:
         return ""
     return (
-        "There was nothing to forget: beyond what it knows of their class, the original recognises copies of the "
+        "There was nothing to forget: beyond what it knows of their class, the original recognizes copies of the "
         f"forgotten samples no better than re-train does (M = {memory.value():.2f})."
     )
 

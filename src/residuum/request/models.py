@@ -22,7 +22,7 @@ from residuum.models.unlearned import write_note
 from residuum.record.folder import WEIGHTS, note_written
 from residuum.training import Recipe, TrainingPhase, cross_entropy, fit
 from residuum.unlearning import Context, SoftReset, Unlearning
-from residuum.unlearning.start import reinitialise, trainable_parts
+from residuum.unlearning.start import reinitialize, trainable_parts
 
 Retrain = Callable[..., nn.Module]
 QUICK = Recipe(epochs=20, lr=1e-3, optimiser="adamw", batch_size=64)  # of stand-ins, where no recipe is given
@@ -183,7 +183,7 @@ def fresh_network(model: nn.Module, seed: int) -> nn.Module:
     new, make = private_copy(model), getattr(model, "fresh_network", None)
     if make is None:
         try:
-            reinitialise(trainable_parts(new).values(), seed)
+            reinitialize(trainable_parts(new).values(), seed)
         except InputError as error:
             raise InputError(f"{error}; or give wrap(..., fresh=) or retrain=") from None
         return new

@@ -78,7 +78,7 @@ class Request:
         id_column: See `label`.
         inputs: See `label`.
         size: Side in pixels that the images of a folder are scaled to.
-        channels: 1 to read the images of a folder as grey; default 3, RGB.
+        channels: 1 to read the images of a folder as gray; default 3, RGB.
         name: What reports call the data.
 
     Nothing is cut out of the data: training, held-out and validation samples are what you say they are.
@@ -175,7 +175,7 @@ class Request:
     def check(self, model: nn.Module) -> Check:
         """Return what was found of the model on the data, and what does not fit: print it, or ask `.problems`.
 
-        Accuracy on training and held-out samples, order of the classes, normalisation, modes of layers.
+        Accuracy on training and held-out samples, order of the classes, normalization, modes of layers.
         """
         return checked(model, self.fitted(model))
 

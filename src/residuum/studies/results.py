@@ -22,7 +22,7 @@ from residuum.core.registry import described_plugins
 from residuum.core.roles import Role
 from residuum.data import DATASETS
 from residuum.judging import judged_record
-from residuum.metrics import summarise
+from residuum.metrics import summarize
 from residuum.record import Requests, Results, Row, ScenarioRecord, SeedResult, Stored
 from residuum.record.folder import hashes, refuse_foreign, run_files
 from residuum.studies.experiment import Experiment
@@ -160,7 +160,7 @@ def _row(
             "method": facts.method,
             "settings": dict(facts.settings),
             "fields_left_open": list(facts.left_open),
-            "summary": summarise(metrics, reference_metrics),
+            "summary": summarize(metrics, reference_metrics),
             "per_seed": {str(r.seed): _seed_result(r, floors, own) for r in results},
         }
     )

@@ -150,7 +150,7 @@ def weights_depend_on_the_seed_only(name: str) -> None:
 def normalizes_its_inputs(name: str) -> None:
     """The first layer is the normalization that it is given."""
     one, other = (forward(_network(name, mean=(mean,)), _samples()) for mean in (0.2, 0.7))
-    expect(not torch.equal(one, other), "the constants of `normalise` change nothing; call self.normalise(x) first")
+    expect(not torch.equal(one, other), "the constants of `normalize` change nothing; call self.normalize(x) first")
 
 
 def judges_each_input_alone(name: str) -> None:

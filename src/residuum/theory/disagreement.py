@@ -109,7 +109,7 @@ def disagreement_from_ratio(ratio: float, accuracy: float, *, assume_independent
 def half_sphere_share(dimension: int, tau: float) -> float:
     """Return the exact share of the unit sphere within chord distance `tau` of a half sphere.
 
-    With t = 2 asin(tau / 2): 1 - I_{cos(t)^2}((d - 1) / 2, 1 / 2) / 2, I the regularised incomplete beta function.
+    With t = 2 asin(tau / 2): 1 - I_{cos(t)^2}((d - 1) / 2, 1 / 2) / 2, I the regularized incomplete beta function.
 
     >>> round(half_sphere_share(3, 1.0), 6)  # Archimedes: (1 + sin 60 degrees) / 2
     0.933013

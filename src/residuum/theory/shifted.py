@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from residuum.theory.langevin import ASSUMPTIONS, Chain, Normaliser, removal_gap
+from residuum.theory.langevin import ASSUMPTIONS, Chain, Normalizer, removal_gap
 from residuum.theory.renyi import gaussian_epsilon, minimal_epsilon
 from residuum.theory.result import Bound, check, check_delta, epsilon_bound
 
@@ -35,7 +35,7 @@ class Phase:
 
 def request_phases(
     n: int, removed: Sequence[int], learn_steps: int, steps: Sequence[int], clip: float,
-    *, normaliser: Normaliser = "mean", pull: float = 0.0,
+    *, normalizer: Normalizer = "mean", pull: float = 0.0,
 ) -> list[Phase]:  # fmt: skip
     """Return the phases of learning on n samples and then serving requests, against re-training on what is left.
 
@@ -46,10 +46,10 @@ def request_phases(
     """
     if len(removed) != len(steps) or not removed:
         raise ValueError(f"expected one number of steps per request, got {len(steps)} for {len(removed)} requests")
-    phases = [Phase(learn_steps, removal_gap(sum(removed), n, clip, normaliser=normaliser))]
+    phases = [Phase(learn_steps, removal_gap(sum(removed), n, clip, normalizer=normalizer))]
     for j, count in enumerate(steps):
-        size = n if normaliser == "fixed" else n - sum(removed[: j + 1])
-        gap = removal_gap(sum(removed[j + 1 :]), size, clip, normaliser=normaliser)
+        size = n if normalizer == "fixed" else n - sum(removed[: j + 1])
+        gap = removal_gap(sum(removed[j + 1 :]), size, clip, normalizer=normalizer)
         phases.append(Phase(count, gap + pull))
     return phases
 

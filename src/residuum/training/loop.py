@@ -161,7 +161,7 @@ def fit(
         stop_after_epoch: Called with each finished epoch, counted from 0; True ends the training.
         checkpoint: Saves the training after epochs and resumes it; for phases with one stream each.
         team: Processes that compute a shard of every batch each. Gradients are averaged before every step, so that
-            the steps are those of one process up to rounding. Batch-norm is the exception: it normalises by the
+            the steps are those of one process up to rounding. Batch-norm is the exception: it normalizes by the
             process's own rows, and its running statistics are averaged after every epoch. Chance within a loss
             differs between the processes.
         rate: The learning rate of an epoch, counted from 0 (default: the recipe's).

@@ -28,7 +28,7 @@ class AMUN(GradientMethod):
     x_adv is the first input that the original o misreads on the way of an untargeted l2 attack from x: 50 steps of a
     tenth of the radius `eps`, which doubles, up to `max_doublings` times, while o is right; the attack goes on from
     where it is. Samples it does not find are left out and counted. `keep_forget=False` leaves S_f out. S_f is
-    trained on, so forgetting comes from its neighbours only: expect r < 1 near the radius of x_adv.
+    trained on, so forgetting comes from its neighbors only: expect r < 1 near the radius of x_adv.
     Reference: Ebrahimpour-Boroojeny et al., "AMUN: Adversarial Machine UNlearning", 2025.
 
     >>> AMUN().eps

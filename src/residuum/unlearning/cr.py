@@ -28,7 +28,7 @@ USELESS = 10.0  # an observer may be 22,000 times as sure after seeing the model
 class CR(Method):
     """Certified removal: w_k <- w_k + step_size * H_r^{-1} sum_{S_f} (dloss/dw + l2 w), one-vs-rest heads.
 
-    The heads minimise J_k(w; S) = sum_i [log(1 + exp(-y_ik w.x_i)) + l2/2 |w|^2] + b_k.w, b_k ~ N(0, std^2 I), on the
+    The heads minimize J_k(w; S) = sum_i [log(1 + exp(-y_ik w.x_i)) + l2/2 |w|^2] + b_k.w, b_k ~ N(0, std^2 I), on the
     original's features x_i scaled to length one, without bias; they replace its head. What a Newton step leaves is
     bounded, |dJ(w_new; S_r)/dw| <= |dJ(w; S)/dw| + |X_r| |Delta| |X_r Delta| / 4, and the perturbation b hides it up to
     (epsilon, delta), noted for `step_size=1` with what it assumes: the literature's way from
@@ -148,7 +148,7 @@ class Removal(NamedTuple):
 
 
 def fit_heads(objective: Objective, *, tolerance: float = 1e-10) -> Tensor:
-    """Return the minimiser (classes, d) by damped Newton steps from zero, to gradients below tolerance * n."""
+    """Return the minimizer (classes, d) by damped Newton steps from zero, to gradients below tolerance * n."""
     heads = torch.zeros_like(objective.offset)
     for _ in range(NEWTON_STEPS):
         slope = objective.gradient(heads)

@@ -75,7 +75,7 @@ def of_each(derivative: Callable[..., Weights], weights: Weights, *batch: Tensor
     """Return derivative(weights, *row) of every row of the batch, stacked.
 
     All rows at once, or one by one where the network's code looks at values, as masks of transformers are: that cannot
-    be vectorised.
+    be vectorized.
 
     >>> found = of_each(lambda weights, one: {"w": weights["w"] * one.item()}, {"w": torch.ones(1)}, torch.arange(2))
     >>> found["w"].tolist()

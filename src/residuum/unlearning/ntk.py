@@ -1,4 +1,4 @@
-"""NTK: move from the solution of all data to the solution of the retained data, in the linearised network."""
+"""NTK: move from the solution of all data to the solution of the retained data, in the linearized network."""
 
 import math
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from residuum.training import Positive, Progress
 from residuum.unlearning.base import Method, component
 from residuum.unlearning.context import Context
 from residuum.unlearning.gradients import MIB, Weights, samples_at_once
-from residuum.unlearning.linearised import Jacobian, RidgeDescent, Solution, difference, inner, solve_explicitly
+from residuum.unlearning.linearized import Jacobian, RidgeDescent, Solution, difference, inner, solve_explicitly
 
 State = Mapping[str, Tensor] | None
 DOUBLE = 8  # bytes of a float64

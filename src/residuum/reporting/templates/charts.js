@@ -4,7 +4,7 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const state = { measure: DATA.first, scale: "linear", seed: "", shown: new Set(DATA.shown) };
 
 const styleOf = (label) => DATA.styles[label];
-const classOf = (label) => { const s = styleOf(label); return `${s.role} c${s.colour} l${s.line}`; };
+const classOf = (label) => { const s = styleOf(label); return `${s.role} c${s.color} l${s.line}`; };
 const measureOf = () => DATA.measures.find((m) => m.key === state.measure);
 
 /* One curve: a seed's own, or the mean over seeds with the lowest low and the highest high. */
@@ -79,7 +79,7 @@ function drawCurves(place, panel, peers) {
 const several = () => new Set(DATA.panels.map((p) => p.run)).size > 1;
 const caption = (panel) => (several() ? `${panel.run}: ${panel.perturbation}` : panel.perturbation);
 
-/* The noise floor is hatched, so that it differs from the curves' bands in shape and not in colour alone. */
+/* The noise floor is hatched, so that it differs from the curves' bands in shape and not in color alone. */
 function floorBand(xs, floor, safe, number) {
   const [lows, highs, id] = [floor.low.map(safe), floor.high.map(safe), `hatch${number}`];
   const hatch = svg("pattern", { id, width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, svg("line", { x1: 0, y1: 0, x2: 0, y2: 7, class: "hatch" }));
