@@ -351,7 +351,10 @@ def test_the_recipe_gate_is_passed_only_where_both_recipes_are_known(case, proof
     given = request.audit(
         case.model, case.net, reference=her_training(request.splits.retain, 1), out=tmp_path / "given", **QUICK
     )
-    for run, who in ((proof, "original and re-train"), (given, "re-train")):  # trained by her function, or by others
+    for run, who in (
+        (proof, "the original and the retrained model"),
+        (given, "the retrained model"),
+    ):  # trained by her function, or by others
         gate = next(gate for gate in run.record.gates if gate.name == "recipe")
         assert gate.passed is None
         assert gate.text.startswith(f"the recipe of {who} is not known")
@@ -431,7 +434,7 @@ def test_cheap_stand_ins_give_an_indication_and_never_a_verdict(case, tmp_path):
     run = case.request(retrain=None).audit(case.model, case.net, controls=2, innocents=True, out=tmp_path, **QUICK)
     assert {verdict.verdict.label for verdict in run.verdicts.values()} == {"reference not comparable"}
     sentence = verdict_sentence(run, run.verdicts["original"])
-    assert "stand-ins" in sentence
+    assert "surrogates" in sentence
     assert "An indication only: right 1." in sentence
     assert "residual knowledge" not in sentence
     assert "3 briefly trained stand-ins took its place" in run.record.warnings[0]
@@ -460,8 +463,8 @@ def test_the_recovery_radius_stands_beside_stand_ins_and_equals_the_witness_itse
     said = run.rows["original"].witnesses["recovery"]
     assert said.value > max(run.rows[label].witnesses["recovery"].value for label in STAND_INS)
     page = report(run, tmp_path / "evidence.html", out=tmp_path)[0].read_text(encoding="utf-8")
-    assert "more than the stand-ins show" in page
-    assert "more than re-trained models show" not in page
+    assert "more than the surrogates show" in page
+    assert "more than retrained models show" not in page
 
 
 def test_measures_are_taken_on_request_and_refused_where_they_do_not_exist(case, tmp_path):

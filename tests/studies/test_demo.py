@@ -77,7 +77,7 @@ def test_soft_reset_costs_less_than_a_third_of_re_training(demo):
 
 def test_every_gate_of_comparability_is_passed(demo_folder):
     gates = {gate.name: gate.passed for gate in Run.load(demo_folder).record.gates}
-    assert gates == dict.fromkeys(("recipe", "seen", "retain fit", "utility", "original", "twins"), True)
+    assert gates == dict.fromkeys(("recipe", "seen", "retain fit", "utility", "original", "controls"), True)
 
 
 @pytest.mark.parametrize("accepted", [False, True])

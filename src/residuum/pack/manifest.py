@@ -82,7 +82,7 @@ def thresholds() -> dict[str, float]:
         "unlearn_points": verdict.UNLEARN_POINTS,
         "test_points": gates.TEST_POINTS,
         "retain_points": gates.RETAIN_POINTS,
-        "twin_points": gates.TWIN_POINTS,
+        "twin_points": gates.CONTROL_POINTS,
         "leak": gates.LEAK,
     }
 

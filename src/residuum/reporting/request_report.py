@@ -72,7 +72,7 @@ def figures(request: RequestResult, label: str) -> list[dict[str, str]]:
 
 
 def figure_text(request: RequestResult, label: str, perturbation: str, samples: str, k: int) -> str:
-    """Return r, or the difference where whole classes were forgotten or re-train is never right."""
+    """Return r, or the difference where whole classes were forgotten or the retrained model is never right."""
     row = request.rows[label]
     ratio = estimate(row, perturbation, samples, "pooled").at(k)
     if request.form != "class" and None not in ratio:
@@ -81,20 +81,20 @@ def figure_text(request: RequestResult, label: str, perturbation: str, samples: 
 
 
 def requests_tables(record: Requests, width: int) -> Iterator[Table]:
-    """Yield all rows over all requests: accuracies with re-train's in parentheses, r at the largest radius."""
+    """Yield all rows over all requests: accuracies beside the retrained model's, and r at the largest radius."""
     lines = [(label, request) for label in record.requests[-1].rows for request in record.requests]
     cells = [_cells(request, label) for label, request in lines]
     heads = ["Request", "Forgotten", *METRICS.values()]
-    for each in figures(record.requests[0], "retrain"):
-        heads += [f"{start} {each['perturbation']} {each['radius']}" for start in ("r", "r (request 1)")]
+    for shown in figures(record.requests[0], "retrain"):
+        heads += [f"{start} {shown['perturbation']} {shown['radius']}" for start in ("r", "r (request 1)")]
     yield from fitting_tables(
         [label for label, _ in lines],
         [(head, [line[k] for line in cells]) for k, head in enumerate(heads)],
         width,
         title=f"{record.scenario['name']}: {plural(len(record.requests), 'request')}, means over "
-        f"{plural(len(record.seeds), 'seed')} (re-train's)",
+        f"{plural(len(record.seeds), 'seed')} (the retrained model's)",
         caption="r at the largest radius with the ends of its intervals, on all samples forgotten so far and on those "
-        "of request 1 alone; where re-train is never right, the difference in percentage points, with its sign.",
+        "of request 1 alone. Where the retrained model is never right: the difference in percentage points.",
         groups_of=len(record.requests),
         repeated=2,
     )
@@ -103,7 +103,7 @@ def requests_tables(record: Requests, width: int) -> Iterator[Table]:
 def _cells(request: RequestResult, label: str) -> list[str]:
     mine, reference = request.rows[label].metrics, request.rows["retrain"].metrics
     accuracies = [f"{mine[name]:.1f} ({reference[name]:.1f})" for name in METRICS]
-    shown = [each[samples] for each in figures(request, label) for samples in SETS]
+    shown = [figure[samples] for figure in figures(request, label) for samples in SETS]
     return [str(request.number), str(request.samples_so_far), *accuracies, *shown]
 
 
@@ -111,11 +111,11 @@ def index_text(record: Requests, runs: Sequence[Run]) -> str:
     """Return the page over all requests; `runs` are their runs, in order."""
     style, rows = stylesheet(), record.requests[-1].rows
     names = runs[-1].record.scenario.class_names
-    asked = [wording.request_words(r.request, names, rest=k > 0) for k, r in enumerate(record.requests)]
+    texts = [wording.request_words(r.request, names, rest=k > 0) for k, r in enumerate(record.requests)]
     return rendered(
         "requests.html.j2",
         record=record,
-        asked=asked,
+        request_texts=texts,
         rows={label: row.role for label, row in rows.items() if row.role is not Role.REFERENCE},
         verdicts={label: [run.verdicts[label] for run in runs if label in run.verdicts] for label in rows},
         figures=figures,
