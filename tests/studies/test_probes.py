@@ -114,7 +114,7 @@ def test_table_csv_and_page_show_them(finished):
     done, folder = finished
     page = (folder / "out" / "report.html").read_text(encoding="utf-8")
     assert "Other probes" in page
-    assert "6 further measures" in page
+    assert "6 further probes" in page
     with (folder / "out" / "table.csv").open(encoding="utf-8") as file:
         lines = {line["model"]: line for line in csv.DictReader(file)}
     assert float(lines["gd"]["depth"]) == done.record.methods["gd"].witnesses["depth"].value

@@ -18,7 +18,6 @@ from residuum.core import components
 from residuum.core.console import tell
 from residuum.core.errors import InputError
 from residuum.core.registry import Registry, split_specs
-from residuum.studies.engines import worker_context
 
 if TYPE_CHECKING:
     from residuum.record.run import Run
@@ -170,8 +169,10 @@ class Study:
         return Resources(self.workers, self.cluster, precision=self.precision)
 
     def start_workers(self, *, wanted: bool = True) -> None:
-        """Start the server of local workers, so that it loads the libraries while this process does so too."""
+        """Start the server of local workers early, so that it loads the libraries while this process does."""
         if wanted and self.workers > 1 and self.cluster is None:
+            from residuum.studies.engines import worker_context
+
             worker_context()
 
 
