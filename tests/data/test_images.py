@@ -142,7 +142,7 @@ def test_a_picture_with_bytes_after_its_end_is_fine(tmp_path):
 
 def test_transparent_and_deep_pictures_are_refused(tmp_path):
     Image.new("RGBA", (8, 8), (1, 2, 3, 128)).save(tmp_path / "glass.png")
-    with pytest.raises(InputError, match=r"glass\.png: it has transparent pixels.*lay it on a background"):
+    with pytest.raises(InputError, match=r"glass\.png: it has transparent pixels.*put it on a background"):
         checked_size(tmp_path / "glass.png")
     Image.fromarray(np.zeros((8, 8), np.uint16)).save(tmp_path / "deep.png")
     with pytest.raises(InputError, match=r"deep\.png: mode I;16; expected gray or color of 8 bits"):

@@ -125,7 +125,7 @@ def test_damaged_files_are_refused(model, tmp_path):
     raw = file.read_bytes()
     for damaged in (raw[:-10], raw[:5], b"", b"no weights at all"):
         file.write_bytes(damaged)
-        with pytest.raises(InputError, match=r"is truncated or no safetensors file"):
+        with pytest.raises(InputError, match=r"is truncated or not a safetensors file"):
             load_weights(file)
     with pytest.raises(InputError, match=r"does not exist"):
         load_weights(tmp_path / "absent")

@@ -37,21 +37,21 @@ RUNS = Path("runs")
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command as typer reads it: a parameter that is a dataclass stands for the fields of that class."""
+    """Return the command as typer reads it; a parameter that is a dataclass becomes one option per field."""
     kinds = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
     for group in groups.values():
         kinds |= get_type_hints(group, include_extras=True)
 
     @wraps(command)
-    def grouped(**given: Any) -> None:  # noqa: ANN401 (whatever the options are)
-        made = {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
-        command(**made, **given)
+    def grouped(**values: Any) -> None:  # noqa: ANN401 (whatever the options are)
+        objects = {name: kind(**{f.name: values.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
+        command(**objects, **values)
 
     shown = [
-        each.replace(annotation=kinds[each.name], kind=each.KEYWORD_ONLY)
-        for name, own in inspect.signature(command).parameters.items()
-        for each in (inspect.signature(groups[name]).parameters.values() if name in groups else [own])
+        option.replace(annotation=kinds[option.name], kind=option.KEYWORD_ONLY)
+        for name, parameter in inspect.signature(command).parameters.items()
+        for option in (inspect.signature(groups[name]).parameters.values() if name in groups else [parameter])
     ]
     grouped.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     grouped.__annotations__ = {p.name: p.annotation for p in shown}
@@ -143,9 +143,9 @@ class Study:
     def overrides(self) -> dict[str, Any]:
         """Return the scenario's settings that these options change."""
         kinds = None if self.perturbations is None else split_specs(self.perturbations)
-        given = {"audit.perturbations": kinds, "audit.draws": self.draws}
+        values = {"audit.perturbations": kinds, "audit.draws": self.draws}
         changes: dict[str, Any] = dict(parse_setting(text) for text in self.settings or [])
-        return with_options_given(changes, given)
+        return with_options_given(changes, values)
 
     def experiment(self, scenario: str, methods: Any, seeds: str | None, **more: Any) -> Experiment:  # noqa: ANN401 (as Experiment.create)
         """Return the experiment that these options describe."""
@@ -202,14 +202,14 @@ class LongStudy(Study):
         """Return the scenario's settings that these options change; draws and a half-width exclude each other."""
         changes = super().overrides()
         if self.draws is not None and self.half_width is not None:
-            raise InputError("expected --draws or --half-width, got both; a half-width chooses the draws")
+            raise InputError("expected --draws or --half-width, got both; a half-width decides the number of draws")
         if self.max_draws is not None and self.half_width is None and "audit.half_width" not in changes:
             raise InputError("expected --half-width with --max-draws: without one, --draws says how many are made")
         if self.seeds is not None and "seeds" in changes:
             raise given_twice("seeds", "seeds")
-        given = {"audit.half_width": self.half_width, "audit.max_draws": self.max_draws}
+        values = {"audit.half_width": self.half_width, "audit.max_draws": self.max_draws}
         fixed = {} if self.half_width is None else {"audit.draws": None}
-        return with_options_given(changes, given) | fixed
+        return with_options_given(changes, values) | fixed
 
     def resources(self) -> Resources:
         """Return what stages are computed with, and how many days they may be estimated to take."""

@@ -90,8 +90,8 @@ def read_arrays(
     except FileNotFoundError:
         raise
     except Exception as error:  # a damaged file may raise anything
-        found = str(error) if isinstance(error, InputError) else first_line(error)
-        raise InputError(f"{path}: expected {what} written by residuum, got {found}") from error
+        reason = str(error) if isinstance(error, InputError) else first_line(error)
+        raise InputError(f"{path}: expected {what} written by residuum, got {reason}") from error
 
 
 def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[np.generic]:

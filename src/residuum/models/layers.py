@@ -1,4 +1,4 @@
-"""What classifiers share: normalization as first layer, heads on features of length one, drawing all weights anew."""
+"""Parts of classifiers: normalization as first layer, heads on features of length one, initialization."""
 
 import math
 from collections.abc import Sequence
@@ -48,10 +48,9 @@ class Normalize(nn.Module):
 
 
 class Classifier(nn.Module):
-    """A network with the record it can be rebuilt from: `architecture`, a dictionary that JSON can hold.
+    """A network with `architecture`, a dictionary of JSON values from which it can be rebuilt.
 
-    `default_width` is its width unless another is asked for; `images` says that it needs inputs (channels, height,
-    width).
+    `default_width` is the width unless you give another; `images` means that inputs are (channels, height, width).
     """
 
     default_width: ClassVar[int] = 1
@@ -89,9 +88,8 @@ class UnitHead(nn.Sequential):
 
 
 def give_unit_head(model: Model, weight: Tensor | None = None) -> Model:
-    """Replace the model's last linear layer in place by a `UnitHead`, with these weights (classes, d) if given.
+    """Replace the model's last linear layer (or its `UnitHead`) in place by a `UnitHead` with `weight` (classes, d).
 
-    A head that is one already gets a new one in its place.
     >>> model = give_unit_head(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.ones(2, 3))
     >>> model(torch.ones(1, 4)).shape
     torch.Size([1, 2])
@@ -112,7 +110,7 @@ def give_unit_head(model: Model, weight: Tensor | None = None) -> Model:
 
 
 def initialize(module: nn.Module, generator: torch.Generator) -> None:
-    """Draw all weights anew, in order of definition, from this generator only.
+    """Draw all weights again, in order of definition, from this generator only.
 
     Convolutions: normal with variance 2 / fan-out, bias 0. Linear layers: uniform within 1 / sqrt(fan-in). Other layers
     (batch-norm: weight 1, bias 0, mean 0, variance 1) are reset by their own `reset_parameters`, which draws nothing.

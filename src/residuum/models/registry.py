@@ -55,11 +55,11 @@ def build_model(
     initialize(model, generator(seed))
     model.architecture |= {"name": name, "shape": list(map(int, shape)), "classes": int(classes), "width": int(width)}
     model.architecture |= {"mean": list(map(float, mean)), "std": list(map(float, std))}
-    return model.eval()  # the training loop switches modes itself; whoever else holds a model wants to ask it
+    return model.eval()  # the training loop switches modes itself
 
 
 def _refuse_more_than_memory(name: str, width: int, model: Classifier) -> None:
-    """Refuse a network whose weights, gradients and momentum this machine cannot hold, before they are reserved."""
+    """Raise an error if weights, gradients and momentum do not fit in memory, before they are allocated."""
     needed = 3 * sum(value.numel() * value.element_size() for value in model.state_dict().values())
     if needed > machine_memory():
         sizes = f"{needed / 2**30:.0f} GiB to train, this machine has {machine_memory() / 2**30:.0f}"

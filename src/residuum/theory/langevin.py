@@ -2,7 +2,7 @@
 
 Update: w <- Proj_R(w - eta grad f(w) + sqrt(2 eta sigma^2) N(0, I)), f m-strongly convex and L-smooth, eta <= 1/L,
 learning run until stationary. `gap` is the largest norm of the difference between the gradients of learning and of
-re-training; with mean losses and clip M it is 2 s M / n for s of n samples. The accountant of `shifted.py` needs no
+retraining; with mean losses and clip M it is 2 s M / n for s of n samples. The accountant of `shifted.py` needs no
 stationarity and is never worse on the cases tested; this one is kept because the literature states it.
 """
 
@@ -21,7 +21,7 @@ ASSUMPTIONS = (
     "per-sample gradients bounded by the clip, which leaves convexity intact",
     "full-batch steps of size at most 1/L, fresh Gaussian noise each step, no momentum",
 )
-STATIONARY = "learning ran until stationary, and re-training would too"
+STATIONARY = "learning ran until stationary, and retraining would too"
 Normalizer = Literal["mean", "fixed"]
 
 

@@ -59,18 +59,18 @@ class CR(Method):
         return f"cr cannot remove a whole class ({names}): {reason}; forget a part of it, or take another method"
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
-        """Put heads on the copy that never counted the forget set."""
-        every, forget = self.objective(model, splits, context.noise_seed)
-        kept = every._replace(weights=torch.where(forget, 0.0, every.weights))
-        heads = fit_heads(every)
-        removal = newton_removal(heads, every, kept, step_size=self.step_size)
-        facts = self.certificate(removal, kept)
+        """Replace the heads by heads from which the forget set was removed."""
+        train, forget = self.objective(model, splits, context.noise_seed)
+        retain = train._replace(weights=torch.where(forget, 0.0, train.weights))
+        heads = fit_heads(train)
+        removal = newton_removal(heads, train, retain, step_size=self.step_size)
+        facts = self.certificate(removal, retain)
         if self.budget is not None and (facts["epsilon"] is None or facts["epsilon"] > self.budget):
-            refitted = fit_heads(kept)
-            removal = Removal(refitted, kept.gradient(refitted).norm(dim=1))
+            refitted = fit_heads(retain)
+            removal = Removal(refitted, retain.gradient(refitted).norm(dim=1))
             step = {"heads_fitted_anew": True, "epsilon_of_the_step": facts["epsilon"]}
-            facts = self.certificate(removal, kept) | step
-        context.notes |= facts | {"feature_forwards": len(every.x)}
+            facts = self.certificate(removal, retain) | step
+        context.notes |= facts | {"feature_forwards": len(train.x)}
         return give_unit_head(model, removal.heads)
 
     def objective(self, model: nn.Module, splits: Splits, noise_seed: int) -> tuple[Objective, Tensor]:
