@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
 from residuum.core.errors import InputError, unknown_name
@@ -167,7 +168,7 @@ def make_logger(name: str, place: Path | str | None = None) -> Logger:
     return LOGGERS[name]() if place is None else LOGGERS[name](place)
 
 
-def _imported(module: str, package: str) -> Any:  # noqa: ANN401 (a module)
+def _imported(module: str, package: str) -> ModuleType:
     try:
         return import_module(module)
     except ImportError as error:

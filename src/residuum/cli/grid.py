@@ -27,13 +27,13 @@ def grid_points(method: str | None, grid: Sequence[str]) -> list[dict[str, str]]
     values = [[value.strip() for value in text.split(",")] for text in fields.values()]
     if not all(all(listed) for listed in values):
         raise InputError(f"expected field=value,value,... for --grid, none of them empty, got {', '.join(grid)}")
-    if (many := math.prod(map(len, values))) > MOST_POINTS:
-        raise InputError(f"expected at most {MOST_POINTS} settings in a grid, got {many}; leave some values out")
+    if (points := math.prod(map(len, values))) > MOST_POINTS:
+        raise InputError(f"expected at most {MOST_POINTS} settings in a grid, got {points}; leave some values out")
     return [dict(zip(fields, point, strict=True)) for point in itertools.product(*values)]
 
 
 def row_text(method: str, point: Mapping[str, str]) -> str:
-    """Return the row that a grid point means, under a label of its own.
+    """Return the row of a grid point, with a label.
 
     >>> row_text("rurk", {"lambda": "0.1"})
     'rurk lambda 0.1=rurk:lambda_f=0.1:lambda_a=0.1'

@@ -68,7 +68,7 @@ def names(kind: str) -> list[str]:
 
 
 def names_like(kind: str) -> Callable[[str], list[str]]:
-    """Return what a shell completes with: the names of one kind that go on from what is typed, after the last comma.
+    """Return a shell completion: the names of one kind that begin with the text after the last comma.
 
     >>> names_like("methods")("gd,ru")
     ['gd,rurk']
@@ -82,7 +82,7 @@ def names_like(kind: str) -> Callable[[str], list[str]]:
 
 
 def option(text: str, *names: str, group: str | None = None, **more: Any) -> Any:  # noqa: ANN401 (typer's settings)
-    """Return an option with its help and the group it is shown in; its name is the parameter's unless others follow."""
+    """Return an option with its help text and help group; `names` replace the parameter's name."""
     return typer.Option(*names, help=text, rich_help_panel=group, **more)
 
 
@@ -116,7 +116,7 @@ def usable_cores() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """What `run` and `tune` are given: how to audit, where data and finished stages are, how many workers."""
+    """Options of `run` and `tune`: how to audit, where data and finished stages are, how many workers."""
 
     perturbations: Perturbations = None
     draws: Annotated[int | None, option("Perturbed copies of each forgotten sample at each radius.", group=AUDIT)] = (
@@ -178,7 +178,7 @@ class Study:
 
 @dataclass(frozen=True, kw_only=True)
 class LongStudy(Study):
-    """What `run` is given in addition: seeds, draws by precision, and processes that share a stage."""
+    """Further options of `run`: seeds, draws by precision, and processes that share a stage."""
 
     seeds: Annotated[str | None, option("Comma-separated run seeds.")] = None
     half_width: Annotated[
@@ -254,7 +254,7 @@ def given_twice(name: str, key: str) -> InputError:
     return InputError(f"expected --{name} or --set {key}=, got both; leave one out")
 
 
-def print_json(value: Any) -> None:  # noqa: ANN401 (any JSON value)
+def print_json(value: object) -> None:
     """Print a value as JSON."""
     typer.echo(json.dumps(value, indent=1))
 

@@ -1,4 +1,4 @@
-"""`residuum run`: train, unlearn, audit, and say what came out."""
+"""`residuum run`: train, unlearn, audit and report."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def run_scenario(
 
 
 def asked_requests(request: list[str] | None, file: Path | None) -> list[dict[str, Any]] | None:
-    """Return the deletion requests of the file, then those given one by one; None without any."""
+    """Return the deletion requests of the file, then those of --request; None without any."""
     from residuum.studies.parsing import parse_request, read_requests
 
     if request is None and file is None:

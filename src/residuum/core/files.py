@@ -12,7 +12,6 @@ import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -27,7 +26,7 @@ MOST_RATIO = 200  # of bytes unpacked to bytes packed, beyond the first SMALL on
 SMALL = 64 * 2**20
 
 
-def canonical(value: Any) -> bytes:  # noqa: ANN401 (any JSON value)
+def canonical(value: object) -> bytes:
     """Return JSON with sorted keys, without spaces, in UTF-8 and without NaN: equal values give equal bytes.
 
     >>> canonical({"b": 1.0, "a": [None, "ü"]}).decode()

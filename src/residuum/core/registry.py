@@ -138,10 +138,10 @@ class Registry(UserDict[str, Component], Generic[Component]):
         return components
 
     def __getitem__(self, name: str) -> Component:
-        component = self.data[name]
-        if isinstance(component, str):
-            component = self.data[name] = resolve_name(component)
-        return component  # type: ignore[no-any-return]
+        if isinstance(self.data[name], str):
+            self.data[name] = resolve_name(self.data[name])
+        component: Component = self.data[name]
+        return component
 
     def find(self, name: str) -> Component:
         """Return the component of this name, or raise an InputError with the nearest names."""
@@ -222,7 +222,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def name_of(thing: Any, otherwise: str) -> str:  # noqa: ANN401 (classes and functions)
+def name_of(thing: object, otherwise: str) -> str:
     """Return the `name` of a class or function if it has one, else `otherwise`."""
     name = getattr(thing, "name", None) if callable(thing) else None
     return name if isinstance(name, str) else otherwise

@@ -227,7 +227,7 @@ def _from_items(items: Any, ids: Iterable[Any] | None, columns: Columns, name: s
     return Source(samples, names, name, items, parts)
 
 
-def _item(item: Any, columns: Columns, name: str) -> tuple[Tensor, Any, tuple[str, ...]]:  # noqa: ANN401 (whatever it gives)
+def _item(item: object, columns: Columns, name: str) -> tuple[Tensor, Any, tuple[str, ...]]:
     """Return input, label and names of the parts of one item; equal parts are stacked (parts, ...)."""
     if isinstance(item, Mapping):
         label = _column(item, columns.label, LABELS, "label")
@@ -250,7 +250,7 @@ def _item(item: Any, columns: Columns, name: str) -> tuple[Tensor, Any, tuple[st
     return x, y.item() if hasattr(y, "item") and np.size(y) == 1 else y, parts
 
 
-def _item_tensor(value: Any, what: str) -> Tensor:  # noqa: ANN401 (whatever an item holds)
+def _item_tensor(value: object, what: str) -> Tensor:
     """Return a part of an item as a tensor; the channels of a Pillow image come first."""
     if hasattr(value, "getbands"):
         pixels = as_tensor(np.asarray(value), what)

@@ -22,7 +22,8 @@ class LogisticRegression(Classifier):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (n, classes) of inputs (n, ...)."""
-        return self.fc(self.normalize(x).flatten(1))  # type: ignore[no-any-return]
+        outputs: Tensor = self.fc(self.normalize(x).flatten(1))
+        return outputs
 
 
 class MLP(Classifier):
@@ -38,7 +39,8 @@ class MLP(Classifier):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (n, classes) of inputs (n, ...)."""
-        return self.fc(self.relu(self.hidden(self.normalize(x).flatten(1))))  # type: ignore[no-any-return]
+        outputs: Tensor = self.fc(self.relu(self.hidden(self.normalize(x).flatten(1))))
+        return outputs
 
 
 class CNN(Classifier):
@@ -59,7 +61,8 @@ class CNN(Classifier):
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (n, classes) of images (n, channels, height, width)."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(self.normalize(x)))))
-        return self.fc(self.relu(self.hidden(x.flatten(1))))  # type: ignore[no-any-return]
+        outputs: Tensor = self.fc(self.relu(self.hidden(x.flatten(1))))
+        return outputs
 
 
 def _downsample(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
@@ -84,7 +87,8 @@ class BasicBlock(nn.Module):
         """Return features (n, planes, height / stride, width / stride)."""
         shortcut = x if self.downsample is None else self.downsample(x)
         x = self.relu(self.bn1(self.conv1(x)))
-        return self.relu(self.bn2(self.conv2(x)) + shortcut)  # type: ignore[no-any-return]
+        outputs: Tensor = self.relu(self.bn2(self.conv2(x)) + shortcut)
+        return outputs
 
 
 class Bottleneck(nn.Module):
@@ -105,7 +109,8 @@ class Bottleneck(nn.Module):
         shortcut = x if self.downsample is None else self.downsample(x)
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.relu(self.bn2(self.conv2(x)))
-        return self.relu(self.bn3(self.conv3(x)) + shortcut)  # type: ignore[no-any-return]
+        outputs: Tensor = self.relu(self.bn3(self.conv3(x)) + shortcut)
+        return outputs
 
 
 Block = type[BasicBlock] | type[Bottleneck]
@@ -146,7 +151,8 @@ class ResNet(Classifier):
         """Return logits (n, classes) of images (n, channels, height, width)."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(self.normalize(x)))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return self.fc(self.avgpool(x).flatten(1))  # type: ignore[no-any-return]
+        outputs: Tensor = self.fc(self.avgpool(x).flatten(1))
+        return outputs
 
 
 class ResNet18(ResNet):
@@ -184,4 +190,5 @@ class VGG11(Classifier):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (n, classes) of images (n, channels, height, width)."""
-        return self.classifier(self.avgpool(self.features(self.normalize(x))).flatten(1))  # type: ignore[no-any-return]
+        outputs: Tensor = self.classifier(self.avgpool(self.features(self.normalize(x))).flatten(1))
+        return outputs

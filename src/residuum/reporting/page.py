@@ -83,7 +83,7 @@ def page_text(runs: Sequence[Run], galleries: Sequence[GalleryPage] = (), sample
     )
 
 
-def rendered(template: str, **values: Any) -> str:  # noqa: ANN401 (whatever a template reads)
+def rendered(template: str, **values: object) -> str:
     """Return a rendered template; `words` has the functions that phrase sentences."""
     return environment().get_template(template).render(words=WORDS, **values)
 
@@ -127,7 +127,7 @@ def file_hashes(run: Run) -> dict[str, str]:
         raise InputError(f"cannot read {error.filename}: {error.strerror}; repeat the run's command") from None
 
 
-def script_json(value: Any) -> str:  # noqa: ANN401 (any JSON value)
+def script_json(value: object) -> str:
     r"""Return JSON that is safe inside a script element: no markup, no line separators.
 
     >>> script_json({"name": "</script>"})

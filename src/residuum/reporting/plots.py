@@ -210,7 +210,7 @@ def _answers(card: dict[str, Any]) -> list[dict[str, Any]]:
     return [{key: strip[key] for key in ("reference", "right", "counted")} for strip in card["strips"]]
 
 
-def rounded(value: Any) -> Any:  # noqa: ANN401 (any JSON value)
+def rounded(value: object) -> object:
     """Return the same value with floats cut to the digits a plot can show.
 
     >>> rounded({"a": [1.23456789, None]})

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 from residuum.core.errors import InputError
 from residuum.core.files import locked, write_whole
@@ -40,7 +39,7 @@ def write_report(
     if len(folders) == 1 and (folders[0] / Requests.FILE).is_file():
         target = folders[0] if out is None else Path(out)
         with locked(folders[0]):
-            return _write_requests(folders[0], target, gallery=gallery, samples=samples)
+            return _write_requests(folders[0], target, gallery, samples)
     with ExitStack() as stack:
         # in one order everywhere: no two reports can wait for each other
         for folder in sorted({folder.resolve() for folder in folders if folder.is_dir()}):
@@ -78,7 +77,7 @@ def _write_runs(runs: list[Run], gallery: bool | None, samples: bool | None, out
         return [*files, *write_figures(runs, target / "figures")]
 
 
-def _write_requests(folder: Path, target: Path, **options: Any) -> list[Path]:  # noqa: ANN401 (those of write_report)
+def _write_requests(folder: Path, target: Path, gallery: bool | None, samples: bool | None) -> list[Path]:
     record = Requests.load(folder)
     steps = [request.folder for request in record.requests]
     texts = {
@@ -88,7 +87,7 @@ def _write_requests(folder: Path, target: Path, **options: Any) -> list[Path]:  
     with _writing_to(target):
         note_written(target, REPORT_OF, folder)
         files = [_write(target / name, text) for name, text in texts.items()]
-    reports = [write_report(folder / step, out=target / step, **options) for step in steps]
+    reports = [write_report(folder / step, out=target / step, gallery=gallery, samples=samples) for step in steps]
     return [*files, *(path for report in reports for path in report)]
 
 
