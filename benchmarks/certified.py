@@ -67,7 +67,7 @@ class Task:
         """Noisy descent on the last `kept` samples, the sum always divided by n."""
         rng = np.random.default_rng(seed)
         x, y = self.x[self.n - kept :], self.y[self.n - kept :]
-        return noisy_descent(self.problem, weights, x, y, self.chain, steps, rng, normaliser=self.n)
+        return noisy_descent(self.problem, weights, x, y, self.chain, steps, rng, normalizer=self.n)
 
     def start(self) -> Array:
         """Zero weights for every model of a row."""
@@ -111,8 +111,8 @@ def make_task(
     return Task(x[train], y[train], x[test], y[test], problem, problem.chain(sigma), eps, delta, models)
 
 
-def minimiser_norm(task: Task) -> float:
-    """Norm of the noiseless minimiser: how far from its start re-training has to go."""
+def minimizer_norm(task: Task) -> float:
+    """Norm of the noiseless minimizer: how far from its start re-training has to go."""
     single = descend(task.problem, task.problem.start(1, task.x.shape[1]), task.x, task.y, 2000)
     return float(np.linalg.norm(single))
 
@@ -137,12 +137,12 @@ def langevin_row(task: Task, removed: int, norm: float, gain: float | None = Non
     """Learn, unlearn and re-train; `gain` only changes the label of the row."""
     clip, kept = task.problem.lipschitz, task.n - removed
     learn = steps_needed([], task.chain, task.eps, task.delta, start_gap=norm)
-    gap = removal_gap(removed, task.n, clip, normaliser="fixed")
+    gap = removal_gap(removed, task.n, clip, normalizer="fixed")
     serve = steps_needed([Phase(learn, gap)], task.chain, task.eps, task.delta)
     learned = task.run(task.start(), task.n, learn, seed=1)
     unlearned, seconds = timed(task.run, learned, kept, serve, 2)
     retrained, again = timed(task.run, task.start(), kept, learn, 3)
-    phases = request_phases(task.n, [removed], learn, [serve], clip, normaliser="fixed")
+    phases = request_phases(task.n, [removed], learn, [serve], clip, normalizer="fixed")
     label = "langevin" if gain is None else f"langevin, noise for {gain:g}x"
     return {
         "method": label, "removed": str(removed), "sigma": f"{task.chain.sigma:.3g}",
@@ -156,7 +156,7 @@ def langevin_row(task: Task, removed: int, norm: float, gain: float | None = Non
 
 def sigma_for(task: Task, removed: int, norm: float, gain: float) -> float:
     """Smallest noise at which unlearning takes `gain` times fewer steps than re-training (law)."""
-    gap = removal_gap(removed, task.n, task.problem.lipschitz, normaliser="fixed")
+    gap = removal_gap(removed, task.n, task.problem.lipschitz, normalizer="fixed")
 
     def enough(sigma: float) -> bool:
         chain = task.problem.chain(sigma)
@@ -222,7 +222,7 @@ def removal_row(task: Task, removed: int) -> dict[str, str]:
 
 
 def table(task: Task, counts: list[int], gain: float) -> list[dict[str, str]]:
-    norm = minimiser_norm(task)
+    norm = minimizer_norm(task)
     rows = [langevin_row(task, s, norm) for s in counts]
     for s in counts:
         chain = task.problem.chain(sigma_for(task, s, norm, gain))
@@ -244,7 +244,7 @@ def plot_radius(task: Task, out: Path, steps: int = 2000) -> list[dict[str, str]
 
     taus, rows = np.linspace(0, 2, 41), []
     figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
-    gap = removal_gap(1, task.n, task.problem.lipschitz, normaliser="fixed")
+    gap = removal_gap(1, task.n, task.problem.lipschitz, normalizer="fixed")
     for weight in (3e-5, 1e-4, 3e-4, 1e-3):
         ours = [_rurk_eps(task, gap, weight, tau, steps) for tau in taus]
         (line,) = axes.plot(taus, ours, label=f"$\\lambda_f = \\lambda_a = {weight:g}$")

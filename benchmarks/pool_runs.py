@@ -15,7 +15,7 @@ from retrain_pool import PERTURBATIONS, Floats, Pool
 
 from residuum.core.errors import InputError
 from residuum.core.roles import Role, trained_roles
-from residuum.metrics import summarise
+from residuum.metrics import summarize
 from residuum.record import Results
 
 DESIGNS = [(seeds, controls) for seeds in (1, 3, 5) for controls in (1, 2, 4)]
@@ -68,7 +68,7 @@ def record_of(pool: Pool, perturbation: str, drawn: Drawn, audited: Audited) -> 
             "role": trained_roles(len(drawn.models[0])).get(label, Role.METHOD),
             "method": label,
             "settings": asdict(pool.experiment.scenario.train),
-            "summary": summarise(measured, metrics["retrain"]),
+            "summary": summarize(measured, metrics["retrain"]),
             "per_seed": {i: {"metrics": measured[i], "audits": {perturbation: audits[i]}} for i in measured},
         }
     scenario = scenario_of(pool, perturbation)

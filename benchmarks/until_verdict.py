@@ -76,11 +76,11 @@ def line(stopping: Stopping, design: tuple[int, int], many: int) -> list[float]:
         made = [np.take(stopping.draws, end) for end in ends.values()]
         spent.append(np.mean(made) / stopping.draws[-1])
     rates = [rate for label, counted in (("unlearned", EVIDENCE), ("original", (Verdict.FOUND,)))
-             for rate in summarised(verdicts[label], counted)]  # fmt: skip
+             for rate in summarized(verdicts[label], counted)]  # fmt: skip
     return [*rates, 100 * float(np.mean(spent))]
 
 
-def summarised(words: list[tuple[str, str]], counted: tuple[str, ...]) -> list[float]:
+def summarized(words: list[tuple[str, str]], counted: tuple[str, ...]) -> list[float]:
     """Return how often the words with all draws and those of the stopped run count, and how often they differ."""
     rates = [np.mean([pair[k] in counted for pair in words]) for k in (0, 1)]
     return [100 * float(rate) for rate in (*rates, np.mean([a != b for a, b in words]))]

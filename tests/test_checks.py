@@ -306,7 +306,7 @@ def test_a_taken_name_is_refused():
     ("target", "message"),
     [
         ("no_such_package:Thing", "cannot load 'no_such_package:Thing'"),
-        ("residuum.unlearning:unlearn", "does not show what it is meant for; give --kind"),
+        ("residuum.unlearning:unlearn", "cannot tell what kind of plug-in residuum.unlearning:unlearn is; give --kind"),
         ("residuum.unlearning:Nothing", "unknown name in residuum.unlearning 'Nothing'"),
         ("rukr", "did you mean rurk"),
     ],

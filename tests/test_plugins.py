@@ -153,15 +153,15 @@ BROKEN = """
         return None
     class Bare(Classifier):
         name = "bare"
-        def __init__(self, shape, classes, width, normalise):
-            super().__init__(normalise)
+        def __init__(self, shape, classes, width, normalize):
+            super().__init__(normalize)
             self.fc = nn.Linear(64, classes)
         def forward(self, x):
             return self.fc(x.flatten(1))
     class Social(Bare):
         name = "social"
         def forward(self, x):
-            x = self.normalise(x)
+            x = self.normalize(x)
             return self.fc((x - x.mean(0)).flatten(1))
 """
 

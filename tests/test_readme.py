@@ -284,5 +284,5 @@ def test_gates_are_linked_where_they_are_explained():
 
 
 def test_notebooks_standardize_with_constants_as_the_guide_asks():
-    assert "Standardise with constants that were fixed before training" in text_of("docs/tables.md")
+    assert "Standardize with constants that were fixed before training" in text_of("docs/tables.md")
     assert not [path for path in (ROOT / "notebooks").glob("*.ipynb") if ".mean(0)" in path.read_text(encoding="utf-8")]

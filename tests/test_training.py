@@ -19,7 +19,7 @@ from residuum.models import build_model
 from residuum.training import Recipe, TrainingPhase, counting_passes, cross_entropy, fit, generators_kept, train
 from residuum.training.checkpoint import Checkpoint
 from residuum.training.minibatches import cropped, draw_crops
-from residuum.unlearning.start import reinitialise
+from residuum.unlearning.start import reinitialize
 
 
 def hand_written(model, samples, recipe, seed):
@@ -226,7 +226,7 @@ def test_generators_of_other_devices_are_neither_seeded_nor_lost(splits, monkeyp
     monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
     train(build_model("cnn", splits.train.shape, 3, width=2, seed=0), splits.train, Recipe(epochs=1), seed=1)
     layer = nn.GRU(2, 2)  # a layer that draws its weights from torch's generator
-    reinitialise([layer], seed=1)
+    reinitialize([layer], seed=1)
     assert seeded == []
 
 

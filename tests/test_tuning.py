@@ -1,4 +1,4 @@
-"""tune(): settings chosen without a re-trained model, checked a second way and by cases that have an answer."""
+"""tune(): settings chosen without a retrained model, checked a second way and by cases that have an answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def found(store):
 
 def tuning(tried, **changes):
     known = {"untried": [], "validation": 90.0, "distance": 0.2, "floor": 0.05, "points": 2.0, "passes": 10}
-    known |= {"innocent_passes": 5, "innocent_validation": 89.0, "retraining": 20, "seeds": [1]}
+    known |= {"surrogate_passes": 5, "surrogate_validation": 89.0, "retraining": 20, "seeds": [1]}
     return Tuning(tried=tried, **{**known, **changes})
 
 
@@ -55,12 +55,15 @@ def test_the_nearest_fitting_setting_is_chosen_and_of_equals_the_cheapest():
     assert tuning(rows, points=20.0).chosen.label == "damaged"
 
 
-def test_it_says_so_where_nothing_fits_or_the_innocents_are_poor():
-    assert tuning([Tried("damaged", {}, 1, 80.0, 0.01)]).remark == "no setting kept validation accuracy within 2 points"
+def test_it_says_so_where_nothing_fits_or_the_surrogates_are_poor():
+    assert (
+        tuning([Tried("damaged", {}, 1, 80.0, 0.01)]).remark
+        == "every setting loses more than 2 points of validation accuracy"
+    )
     nothing = tuning([Tried("far", {}, 1, 90.0, 0.3)])
     assert nothing.chosen is None
     assert "than the original is" in nothing.remark
-    poor = tuning([Tried("good", {}, 1, 90.0, 0.1)], innocent_validation=80.0)
+    poor = tuning([Tried("good", {}, 1, 90.0, 0.1)], surrogate_validation=80.0)
     assert poor.chosen.label == "good"
     assert "10.0 points below the original's" in poor.remark
 
@@ -74,7 +77,7 @@ def test_the_distances_are_those_of_a_slow_second_way(found, store):
     far = []
     for own in planned(asked, 2, 6):
         seed = child_seed(own["soft"].settings.seed, "score")
-        names = ["original", ".innocent 1", ".innocent 2", "soft"]
+        names = ["original", ".surrogate 1", ".surrogate 2", "soft"]
         folders = {name: Store(store).folder(own[name].parents["model"]) for name in names}
         models = {name: load_weights(folder / "model.safetensors") for name, folder in folders.items()}
 
@@ -93,8 +96,8 @@ def test_the_distances_are_those_of_a_slow_second_way(found, store):
 def test_passes_are_counted_and_no_model_is_re_trained(found, store):
     retain = len(experiment().splits().retain)
     assert [one.passes for one in found.tried][:2] == [2 * retain, 12 * retain]
-    assert found.innocent_passes == 2 * 2 * 6 * retain
-    assert found.passes == found.innocent_passes + sum(one.passes for one in found.tried)
+    assert found.surrogate_passes == 2 * 2 * 6 * retain
+    assert found.passes == found.surrogate_passes + sum(one.passes for one in found.tried)
     assert found.retraining == 2 * 12 * retain
     log = (store / "log.txt").read_text(encoding="utf-8")
     assert "train original" in log
@@ -117,13 +120,13 @@ def test_a_second_call_computes_nothing_and_finds_the_same(found, store):
 
 def test_the_budget_ends_the_search_before_it_is_exceeded(found, store):
     retain = len(experiment().splits().retain)
-    brief = found.innocent_passes
+    brief = found.surrogate_passes
     first = tune(experiment(), budget=brief + 1, store=store, share=0.5)  # the first always
     assert [one.label for one in first.tried] == ["little"]
     assert first.untried == ["soft", "much"]
     two = tune(experiment(), budget=brief + 14 * retain, store=store, share=0.5)
     assert [one.label for one in two.tried] == ["little", "soft"]
-    with pytest.raises(InputError, match=rf"expected a budget above the {brief} passes of 2 innocents a seed"):
+    with pytest.raises(InputError, match=rf"expected a budget above the {brief} passes of 2 surrogates per seed"):
         tune(experiment(), budget=brief, store=store, share=0.5)
 
 
@@ -143,8 +146,8 @@ def test_requests_that_cannot_choose_are_refused(store):
     chain = Experiment.create("tiny", methods="gd", requests=["class=8,fraction=0.5", "fraction=0.02"])
     with pytest.raises(InputError, match="expected one deletion request"):
         tune(chain, store=store)
-    for wrong in ({"innocents": 1}, {"share": 1.0}, {"points": -1}):
-        with pytest.raises(InputError, match="expected at least 2 innocents"):
+    for wrong in ({"surrogates": 1}, {"share": 1.0}, {"points": -1}):
+        with pytest.raises(InputError, match="expected at least 2 surrogates"):
             tune(experiment(), store=store, **wrong)
 
 
@@ -165,7 +168,7 @@ def test_the_command_prints_a_line_to_paste(store, capsys):
     assert run_command([*COMMAND, "--store", str(store), "--budget", "300%"]) == 0
     out = capsys.readouterr().out
     assert "chosen: --methods soft_reset:keep=0.3:epochs=6" in out
-    assert "cost: 3,420 passes, 150 % of one re-training" in out
+    assert "cost: 3,420 passes, 150 % of one retraining" in out
 
 
 def test_trainings_of_another_precision_are_others(store, capsys):
@@ -184,7 +187,7 @@ def test_the_command_writes_json_and_exits_with_1_where_nothing_fits(store, caps
     content = json.loads(capsys.readouterr().out)
     assert content["chosen"] is None
     assert content["methods"] is None
-    assert content["remark"] == "no setting kept validation accuracy within 2 points"
+    assert content["remark"] == "every setting loses more than 2 points of validation accuracy"
 
 
 @pytest.mark.parametrize(
@@ -192,7 +195,7 @@ def test_the_command_writes_json_and_exits_with_1_where_nothing_fits(store, caps
     [
         (["--budget", "much"], "expected passes such as 200000 or a share such as 150% for --budget, got 'much'"),
         (["--budget", "1%"], "expected a budget above the"),
-        (["--surrogate-models", "1"], "expected at least 2 innocents"),
+        (["--surrogate-models", "1"], "expected at least 2 surrogates"),
         (["--set", "data.validation_size=0"], "expected validation samples"),
     ],
 )

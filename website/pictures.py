@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from residuum import Run
 from residuum.core.roles import Role
 from residuum.judging import judged_record
-from residuum.reporting.figures import GREY, INK, STYLE
-from residuum.reporting.summary import COLOURS, summary_of
+from residuum.reporting.figures import GRAY, INK, STYLE
+from residuum.reporting.summary import COLORS, summary_of
 
-BLUE, ORANGE, GREEN = COLOURS[:3]
+BLUE, ORANGE, GREEN = COLORS[:3]
 NOISE = "gaussian"
 RADIUS = "radius of the noise (standard deviation of a pixel)"
 
@@ -44,10 +44,10 @@ def curves(run: Run) -> Figure:
     figure, (axes,) = _axes()
     rows, taus = {row.label: row for row in summary_of(run).rows}, summary_of(run).taus[NOISE]
     band = summary_of(run).floors[NOISE]["pooled"]
-    axes.fill_between(taus, band.low, band.high, color=GREY, alpha=0.3, lw=0, label="what re-training explains")
+    axes.fill_between(taus, band.low, band.high, color=GRAY, alpha=0.3, lw=0, label="what re-training explains")
     axes.axhline(1, color=INK, lw=0.8, ls=":")
-    for label, colour in (("original", INK), ("gd", BLUE), ("rurk", ORANGE), ("soft_reset", GREEN)):
-        axes.plot(taus, rows[label].curve(NOISE, "pooled").value, marker="o", ms=3, color=colour, label=label)
+    for label, color in (("original", INK), ("gd", BLUE), ("rurk", ORANGE), ("soft_reset", GREEN)):
+        axes.plot(taus, rows[label].curve(NOISE, "pooled").value, marker="o", ms=3, color=color, label=label)
     axes.set(xlabel=RADIUS, ylabel="residual knowledge r")
     axes.legend(fontsize=8)
     return figure
@@ -57,10 +57,10 @@ def floor(run: Run) -> Figure:
     """Return r of one re-trained model against another, seed by seed, beside the original's."""
     figure, (axes,) = _axes()
     rows, taus = {row.label: row for row in summary_of(run).rows}, summary_of(run).taus[NOISE]
-    for label, colour in (("control", GREY), ("original", ORANGE)):
+    for label, color in (("control", GRAY), ("original", ORANGE)):
         for k, curve in enumerate(rows[label].seed_curves(NOISE, "pooled")):
             name = {"control": "a second re-train", "original": "the original"}[label]
-            axes.plot(taus, curve.value, color=colour, lw=1.2, label=f"{name}, one line a seed" if k == 0 else None)
+            axes.plot(taus, curve.value, color=color, lw=1.2, label=f"{name}, one line a seed" if k == 0 else None)
     axes.axhline(1, color=INK, lw=0.8, ls=":")
     axes.set(xlabel=RADIUS, ylabel="r against re-train")
     axes.legend(fontsize=8)
@@ -76,14 +76,14 @@ def planes(class_run: Run, random_run: Run) -> Figure:
             class_knowledge, memory = (run.record.finding(row.label, NOISE, quantity) for quantity in ("G", "M"))
             if class_knowledge is None or memory is None:
                 continue
-            colour = {"original": ORANGE, "retrain": INK, "control": GREY}.get(row.label, BLUE)
+            color = {"original": ORANGE, "retrain": INK, "control": GRAY}.get(row.label, BLUE)
             place = class_knowledge.value(), memory.value()
-            axes.plot(*place, "o", color=colour, ms=5, alpha=0.8)
+            axes.plot(*place, "o", color=color, ms=5, alpha=0.8)
             if row.label in ("original", "retrain"):
                 axes.annotate(row.label, place, (6, -3), textcoords="offset points", fontsize=8)
         reference = run.record.finding("retrain", NOISE, "M")
         if reference is not None:
-            axes.axhspan(*reference.floor(), color=GREY, alpha=0.25, lw=0)
+            axes.axhspan(*reference.floor(), color=GRAY, alpha=0.25, lw=0)
         axes.axvline(1, color=INK, lw=0.8, ls=":")
         axes.axhline(1, color=INK, lw=0.8, ls=":")
         axes.set(
@@ -105,10 +105,10 @@ def power(run: Run) -> Figure:
         for part in (first_seeds(run, k) for k in counts)
     ]
     axes.plot(counts, smallest, marker="o", color=INK, label="smallest r found with 80 % power")
-    for label, colour in (("original", ORANGE), ("gd", BLUE)):
+    for label, color in (("original", ORANGE), ("gd", BLUE)):
         finding = run.record.finding(label, NOISE)
         assert finding is not None
-        axes.axhline(finding.value(), color=colour, lw=1.2, ls="--", label=f"{label}: r = {finding.value():.2f}")
+        axes.axhline(finding.value(), color=color, lw=1.2, ls="--", label=f"{label}: r = {finding.value():.2f}")
     axes.set(xlabel="seeds (a re-train and a control each)", ylabel="r over all radii", xticks=counts)
     axes.legend(fontsize=8)
     return figure

@@ -1,7 +1,7 @@
-"""What a run found, for the tracker you already use: TensorBoard, MLflow or Weights & Biases.
+"""Export a run to TensorBoard, MLflow or Weights & Biases.
 
-Each row of a run (a method with its settings) becomes one run of the tracker, so that its own tools compare methods.
-A tracker is anything with `log_row`; its package is imported when a logger is made, not before.
+Each row of a run (a method with its settings) becomes one run of the tracker, so you can compare methods there.
+A logger is any object with `log_row`; its package is imported when the logger is made.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
 from residuum.core.errors import InputError, unknown_name
@@ -23,10 +24,10 @@ from residuum.reporting.summary import RowSummary, summary_of
 
 @dataclass(frozen=True)
 class LoggedRow:
-    """One row of a run as trackers know it: settings, words, single values, and curves over the radii.
+    """One row of a run as trackers see it: settings, words, single values, and curves over the radii.
 
-    `curves` has for each perturbation its radii ("gaussian/radius") and its measures, means over seeds; the k-th value
-    belongs to the k-th radius, None where it does not exist.
+    `curves` has the radii ("gaussian/radius") and the measures of each perturbation, means over seeds; the k-th value
+    belongs to the k-th radius and is None where it does not exist.
     """
 
     run: str
@@ -37,17 +38,17 @@ class LoggedRow:
     curves: Mapping[str, list[float | None]]
 
     def points(self) -> Iterator[tuple[int, dict[str, float]]]:
-        """Yield for each step, the place of a radius in its list, the values of all curves that exist there."""
+        """Yield the position of each radius (the step) with the values of all curves that exist there."""
         for step in range(max(map(len, self.curves.values()), default=0)):
             at = {key: values[step] for key, values in self.curves.items() if step < len(values)}
             yield step, {key: value for key, value in at.items() if value is not None}
 
 
 class Logger(Protocol):
-    """A tracker: something that keeps one row after the other."""
+    """A tracker that receives one row after the other."""
 
     def log_row(self, row: LoggedRow) -> None:
-        """Keep one row of a run."""
+        """Log one row of a run."""
 
 
 def log_run(run: Run, logger: Logger) -> None:
@@ -68,7 +69,7 @@ def log_run(run: Run, logger: Logger) -> None:
 
 
 def logged_rows(run: Run) -> Iterator[LoggedRow]:
-    """Yield the rows of a run with what results.json holds of them."""
+    """Yield the rows of a run with their values from results.json."""
     for row, line in zip(summary_of(run).rows, csv_lines(run), strict=True):
         words = {key: str(line[key]) for key in ("method", "role", "verdict") if line[key] is not None}
         values = {key: float(value) for key, value in line.items() if isinstance(value, int | float)}
@@ -87,7 +88,7 @@ def _curves(run: Run, row: RowSummary) -> Iterator[tuple[str, list[float | None]
 
 
 class TensorBoardLogger:
-    """Writes event files below a folder, one sub-folder a row; needs the package tensorboard."""
+    """Writes event files below a folder, one sub-folder per row; needs the package tensorboard."""
 
     def __init__(self, place: Path | str = "runs/tensorboard") -> None:
         self.place = Path(place)
@@ -114,22 +115,22 @@ class MLflowLogger:
 
     def log_row(self, row: LoggedRow) -> None:
         """Write settings as parameters, words as tags, values and curves as metrics."""
-        known = self.client.get_experiment_by_name(row.run)
-        experiment = known.experiment_id if known else self.client.create_experiment(row.run)
+        experiment = self.client.get_experiment_by_name(row.run)
+        experiment_id = experiment.experiment_id if experiment else self.client.create_experiment(row.run)
         tags = {f"residuum.{key}": text for key, text in row.words.items()} | {"mlflow.runName": row.name}
-        key = self.client.create_run(experiment, tags=tags).info.run_id
+        run_id = self.client.create_run(experiment_id, tags=tags).info.run_id
         for name, value in row.settings.items():
-            self.client.log_param(key, name, value)
+            self.client.log_param(run_id, name, value)
         for name, number in row.values.items():
-            self.client.log_metric(key, metric_name(name), number)
+            self.client.log_metric(run_id, metric_name(name), number)
         for step, values in row.points():
             for name, number in values.items():
-                self.client.log_metric(key, metric_name(name), number, step=step)
-        self.client.set_terminated(key)
+                self.client.log_metric(run_id, metric_name(name), number, step=step)
+        self.client.set_terminated(run_id)
 
 
 def metric_name(text: str) -> str:
-    """Return a name that MLflow takes: letters, digits, spaces and _ - . / : are all that it allows.
+    """Return a name that MLflow accepts: letters, digits, spaces and _ - . / : only.
 
     >>> metric_name("fgsm:target=random/pooled")
     'fgsm:target_random/pooled'
@@ -138,7 +139,7 @@ def metric_name(text: str) -> str:
 
 
 class WandbLogger:
-    """Writes a run for each row into a project; with `mode="offline"` into the folder `place` and nowhere else."""
+    """Writes a run for each row into a project; with `mode="offline"`, only into the folder `place`."""
 
     def __init__(self, place: Path | str = ".", *, project: str = "residuum", mode: str | None = None) -> None:
         self.wandb = _imported("wandb", "wandb")
@@ -167,10 +168,8 @@ def make_logger(name: str, place: Path | str | None = None) -> Logger:
     return LOGGERS[name]() if place is None else LOGGERS[name](place)
 
 
-def _imported(module: str, package: str) -> Any:  # noqa: ANN401 (a module)
+def _imported(module: str, package: str) -> ModuleType:
     try:
         return import_module(module)
     except ImportError as error:
-        raise InputError(
-            f"expected the package {package}, got {error}; install it with: pip install {package}"
-        ) from None
+        raise InputError(f"the package {package} is missing ({error}); pip install {package}") from None

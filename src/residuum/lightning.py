@@ -11,13 +11,13 @@ from residuum.models import evaluating
 
 
 class ResidualKnowledgeCallback(Callback):
-    """Logs r(tau) of the module that is trained as `residual_knowledge/TAU`, and keeps all measures in `measures`.
+    """Logs r(tau) of the trained module as `residual_knowledge/TAU`, and stores all measures in `measures`.
 
     Args:
-        reference: A model that never knew the samples.
+        reference: A model that never saw the samples.
         forgotten: Batches (x, y) of forgotten samples, for instance a `DataLoader` that does not shuffle.
         taus: Radii.
-        options: Those of `ResidualKnowledge`: perturbation, draws, confidence, seed.
+        options: Options of `ResidualKnowledge`: perturbation, draws, confidence, seed.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class ResidualKnowledgeCallback(Callback):
         self.measures: dict[str, Any] = {}
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Count on all batches, and log r of each radius where it exists; not in the sanity check before training."""
+        """Count on all batches and log r of each radius where it exists; skip the sanity check before training."""
         if trainer.sanity_checking:
             return
         with evaluating(pl_module):
@@ -40,6 +40,6 @@ class ResidualKnowledgeCallback(Callback):
                 metric.update(x, y)
             self.measures = metric.compute()
         pooled = zip(self.taus, self.measures["residual_knowledge"]["pooled"], strict=True)
-        found = {f"residual_knowledge/{tau:g}": r for tau, r in pooled if r is not None}
+        metrics = {f"residual_knowledge/{tau:g}": r for tau, r in pooled if r is not None}
         for logger in trainer.loggers:
-            logger.log_metrics(found, step=trainer.global_step)
+            logger.log_metrics(metrics, step=trainer.global_step)

@@ -1,8 +1,8 @@
-"""Choose settings without a re-trained model: models that never saw the forgotten samples, trained briefly, stand in.
+"""Choose settings without a retrained model: cheap surrogates take its place.
 
-Whether a model has forgotten is a comparison with re-train, and who has a re-trained model needs no unlearning. Cheap
-*innocents* are enough to choose by: trained on the retain set alone, from fresh weights, for a quarter of the epochs.
-They are worse than re-train in general, so what they recognise of the forgotten samples is raised by as much as the
+Whether a model has forgotten is a comparison with a retrained model, but whoever has one needs no unlearning. Cheap
+surrogates are good enough to choose by: fresh weights, the retain set, a quarter of the epochs. They are worse
+than a retrained model in general. So their recognition rate of the forgotten samples is raised by as much as the
 original is better than they are on held-out samples of classes that lost next to nothing.
 """
 
@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 
 
 class Scores(NamedTuple):
-    """What one model shows: validation accuracy, and how often it is right on perturbed copies, by radius."""
+    """Scores of one model: validation accuracy in per cent, and recognition rates by radius."""
 
     validation: float
     forgotten: Floats
@@ -44,7 +44,7 @@ class Scores(NamedTuple):
 
 @dataclass(frozen=True)
 class Tried:
-    """One setting: what it cost, and its validation accuracy and distance from the innocents, means over the seeds."""
+    """One setting: what it cost, and its validation accuracy and distance from the surrogates, means over the seeds."""
 
     label: str
     settings: dict[str, Any]
@@ -56,10 +56,10 @@ class Tried:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was tried, in order, what the budget left untried, and what was chosen.
+    """The settings that were tried, in order, those that the budget left untried, and the choice.
 
-    `validation` and `distance` are the original's, `floor` is the distance of an innocent from the others; all are
-    means over the seeds. `passes` are all that were made, `retraining` those of one re-training for each seed.
+    `validation` and `distance` are the original's, `floor` is the distance of a surrogate from the others; all are
+    means over the seeds. `passes` counts all passes, `retraining` those of one retraining per seed.
     """
 
     tried: list[Tried]
@@ -69,33 +69,33 @@ class Tuning:
     floor: float
     points: float
     passes: int
-    innocent_passes: int
-    innocent_validation: float
+    surrogate_passes: int
+    surrogate_validation: float
     retraining: int
     seeds: list[int]
 
     @property
     def fitting(self) -> list[Tried]:
-        """The settings that kept validation accuracy."""
+        """The settings that lose no more validation accuracy than allowed."""
         least = self.validation - self.points
-        return [one for one in self.tried if one.validation is not None and one.validation >= least]
+        return [setting for setting in self.tried if setting.validation is not None and setting.validation >= least]
 
     @property
     def chosen(self) -> Tried | None:
-        """The fitting setting nearest to the innocents, of equal ones the cheapest; None if the original is nearer."""
-        nearer = [one for one in self.fitting if one.distance is not None and one.distance < self.distance]
-        return min(nearer, key=lambda one: (one.distance, one.passes), default=None)
+        """The fitting setting nearest to the surrogates, of equal ones the cheapest; None if the original is nearer."""
+        nearer = [tried for tried in self.fitting if tried.distance is not None and tried.distance < self.distance]
+        return min(nearer, key=lambda tried: (tried.distance, tried.passes), default=None)
 
     @property
     def remark(self) -> str | None:
         """Why nothing was chosen, or why the choice may mean little."""
         if not self.fitting:
-            return f"no setting kept validation accuracy within {self.points:g} points"
+            return f"every setting loses more than {self.points:g} points of validation accuracy"
         if not self.chosen:
             return "no setting is nearer to models that never saw the forgotten samples than the original is"
-        if self.innocent_validation < self.validation - MUCH_WORSE:
-            worse = f"{self.validation - self.innocent_validation:.1f} points below the original's"
-            return f"the innocents' validation accuracy is {worse}, so distances mean little; raise their share"
+        if self.surrogate_validation < self.validation - MUCH_WORSE:
+            worse = f"{self.validation - self.surrogate_validation:.1f} points below the original's"
+            return f"the surrogates' validation accuracy is {worse}, so distances mean little; raise --share"
         return None
 
     def as_dict(self) -> dict[str, Any]:
@@ -108,122 +108,126 @@ def tune(
     *,
     budget: float | None = None,
     points: float = 2.0,
-    innocents: int = 2,
+    surrogates: int = 2,
     share: float = 0.25,
     store: Path | str = STORE,
     resources: Resources | None = None,
     progress: bool = False,
 ) -> Tuning:
-    """Try the rows of an experiment and choose one, without any re-trained model.
+    """Try the rows of an experiment and choose one, without any retrained model.
 
-    For each seed, with p(tau) the share of perturbed copies of the forgotten samples that a model recognises (under the
-    first perturbation of the scenario's audit, its radii and draws), u(tau) the same of held-out samples of unaffected
-    classes, o the original, and k over the innocents:
+    For each seed, let p(tau) be the recognition rate of a model on the forgotten samples (under the first perturbation
+    of the scenario's audit, with its radii and draws), u(tau) the same on held-out samples of unaffected classes, o the
+    original, and k a surrogate:
 
         a_k(tau) = min(1, p_k(tau) u_o(tau) / u_k(tau)),    distance = mean_tau |p(tau) / mean_k a_k(tau) - 1|
 
-    In class form, or where the innocents recognise nothing, it is mean |p - a|. The setting with the smallest mean
-    distance over the seeds is chosen among those whose mean validation accuracy is at most `points` below that of the
-    original.
+    In class form, or if the surrogates recognize nothing, it is mean |p - a|. Among the settings whose mean validation
+    accuracy is at most `points` below the original's, the one with the smallest mean distance over the seeds is chosen.
 
     Args:
         experiment: Its rows are the settings to try, in order, its seeds those to average over.
-        budget: Passes to spend over all seeds, those of the innocents included. A setting is tried while what the
-            dearest one so far took still fits, and the first always. None: all are tried.
-        points: Of validation accuracy, in per cent, that may be lost.
-        innocents: How many are trained for each seed.
-        share: Of re-training's epochs that an innocent gets.
-        store: Folder of finished stages; the same call again goes on from there.
+        budget: Passes to spend over all seeds, including those of the surrogates. The first setting is always tried,
+            a further one if the most expensive so far would still fit. None: all are tried.
+        points: Maximum loss of validation accuracy, in percentage points.
+        surrogates: Number of surrogates per seed.
+        share: Training epochs of a surrogate, as a share of a retraining.
+        store: Folder of finished stages; the same call resumes from there.
         resources: Worker processes or a cluster, and the precision of trainings; default one process.
-        progress: Say on standard error what is done.
+        progress: Show progress on standard error.
 
     Example:
         >>> import tempfile
         >>> rows = ["gentle=gd:epochs=1", "soft=soft_reset:keep=0.3:epochs=2"]
         >>> tiny = Experiment.create("tiny", methods=rows, seeds=[1], overrides={"data.validation_size": 30})
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     found = tune(tiny, store=folder)
-        >>> [one.label for one in found.tried]
+        ...     tuning = tune(tiny, store=folder)
+        >>> [setting.label for setting in tuning.tried]
         ['gentle', 'soft']
     """
     splits, recipe = experiment.splits(), experiment.scenario.training("retrain")
-    check_request(experiment, innocents, share, points)
+    check_request(experiment, surrogates, share, points)
     resources = resources or Resources()
     experiment = experiment.model_copy(update={"compute": resources.compute})
     epochs = max(1, round(share * recipe.epochs))
-    stages, names = planned(experiment, innocents, epochs), [f".innocent {k}" for k in range(1, innocents + 1)]
+    stages, names = planned(experiment, surrogates, epochs), [f".surrogate {k}" for k in range(1, surrogates + 1)]
     one_epoch = len(splits.retain) * len(stages)
-    brief = innocents * epochs * one_epoch
+    brief = surrogates * epochs * one_epoch
     if budget is not None and budget <= brief:
-        raise InputError(f"expected a budget above the {brief} passes of {innocents} innocents a seed, got {budget:g}")
+        raise InputError(
+            f"expected a budget above the {brief} passes of {surrogates} surrogates per seed, got {budget:g}"
+        )
     todo, workers = sum(map(len, stages)), min(resources.workers, len(stages)) if resources.side_by_side else 1
-    known_store = Store(Path(store))
-    where = engine(workers, resources.cluster)
-    launched = devices.launched(resources.fabric)
-    with known_store.in_use(), launched, where as pool, shown(progress, todo) as report:
+    results = Store(Path(store))
+    where, launched = engine(workers, resources.cluster), devices.launched(resources.fabric)
+    with results.in_use(), launched, where as pool, shown(progress, todo) as report:
 
         def scores(*labels: str) -> list[list[Scores]]:
-            wanted = {stage.key: stage for own in stages for label in labels for stage in with_parents(own[label])}
-            run_stages(list(wanted.values()), known_store, executor=pool, report=report)
-            return [[read_scores(own[label], known_store) for label in labels] for own in stages]
+            """Return the scores of these models, by seed."""
+            needed = {s.key: s for of_seed in stages for label in labels for s in with_parents(of_seed[label])}
+            run_stages(list(needed.values()), results, executor=pool, report=report)
+            return [[read_scores(of_seed[label], results) for label in labels] for of_seed in stages]
 
-        known = scores("original", *names)
-        levels = [np.array([raised(one, original) for one in rest]) for original, *rest in known]
+        base_scores = scores("original", *names)
+        levels = [np.array([raised(one, original) for one in rest]) for original, *rest in base_scores]
         plain = splits.form == "class"
         left = None if budget is None else budget - brief
-        tried = list(trials(experiment.rows, lambda label: [own[0] for own in scores(label)], levels, plain, left))
-    if all(one.failed for one in tried):
+        tried = list(trials(experiment.rows, lambda label: [row[0] for row in scores(label)], levels, plain, left))
+    if all(setting.failed for setting in tried):
         raise InputError(f"every setting failed; the first one: {tried[0].failed}")
-    others = [(own[k], np.delete(own, k, 0)) for own in levels for k in range(innocents)]
+    pairs = [(level[k], np.delete(level, k, 0)) for level in levels for k in range(surrogates)]
+    originals = [original for original, *_ in base_scores]
     return Tuning(
         tried=tried,
         untried=[row.label for row in experiment.rows[len(tried) :]],
-        validation=mean(own[0].validation for own in known),
-        distance=mean(distance(own[0].forgotten, level, plain) for own, level in zip(known, levels, strict=True)),
-        floor=mean(distance(*pair, plain) for pair in others),
+        validation=mean(original.validation for original in originals),
+        distance=mean(distance(o.forgotten, level, plain) for o, level in zip(originals, levels, strict=True)),
+        floor=mean(distance(*pair, plain) for pair in pairs),
         points=points,
-        passes=brief + sum(one.passes for one in tried),
-        innocent_passes=brief,
-        innocent_validation=mean(one.validation for _, *rest in known for one in rest),
+        passes=brief + sum(setting.passes for setting in tried),
+        surrogate_passes=brief,
+        surrogate_validation=mean(one.validation for _, *rest in base_scores for one in rest),
         retraining=recipe.epochs * one_epoch,
         seeds=experiment.scenario.seeds,
     )
 
 
-def check_request(experiment: Experiment, innocents: int, share: float, points: float) -> None:
-    """Refuse a search that could not choose anything."""
+def check_request(experiment: Experiment, surrogates: int, share: float, points: float) -> None:
+    """Raise an error for a search that could not choose anything."""
     if not experiment.rows:
         raise InputError("expected at least one setting to try, got none")
     if experiment.scenario.earlier:
-        raise InputError("expected one deletion request, got several; put all that is to forget into one")
-    if not 2 <= innocents <= 100 or not 0 < share < 1 or not 0 <= points <= 100:
-        asked = f"{innocents}, {share:g} and {points:g}"
-        ranges = "expected at least 2 innocents (at most 100), a share between 0 and 1 and points of 0 to 100"
-        raise InputError(f"{ranges}, got {asked}")
+        raise InputError("expected one deletion request, got several; put everything into one")
+    if not 2 <= surrogates <= 100 or not 0 < share < 1 or not 0 <= points <= 100:
+        ranges = "expected at least 2 surrogates (at most 100), a share between 0 and 1 and points of 0 to 100"
+        raise InputError(f"{ranges}, got {surrogates}, {share:g} and {points:g}")
     if not len(experiment.splits().validation):
         raise InputError("expected validation samples to choose settings by; give --set data.validation_size=...")
 
 
-def planned(experiment: Experiment, innocents: int, epochs: int) -> list[dict[str, Stage]]:
-    """Return for each seed the stages that score its models: the original, `.innocent 1`, ... and the rows.
+def planned(experiment: Experiment, surrogates: int, epochs: int) -> list[dict[str, Stage]]:
+    """Return the stages that score the models of each seed: the original, `.surrogate 1`, ... and the rows.
 
-    An innocent is a soft reset that keeps nothing, with a seed of its own.
+    A surrogate is a soft reset that keeps nothing, with its own seed.
     """
     fresh: Literal["draw", "initial"] = "draw" if experiment.init_from is None else "initial"
     method = SoftReset(keep=0, epochs=epochs, batch_share=None, fresh=fresh)
-    brief = Row(label=".innocent", method=method.name, settings=method.settings)
-    found = []
-    for own in plan(experiment.model_copy(update={"rows": [*experiment.rows, brief]})):
-        model, rows = own.models[brief.label], {row.label: own.models[row.label] for row in experiment.rows}
-        bases = {"original": own.models["original"]}
-        for name in (f"innocent {k}" for k in range(1, innocents + 1)):
-            changed = model.settings.model_copy(update={"name": name, "seed": child_seed(own.seed, name)})
-            bases[f".{name}"] = Stage(changed, model.parents)
-        found.append(
-            {label: scored(stage, experiment, own.seed, level=True) for label, stage in bases.items()}
-            | {label: scored(stage, experiment, own.seed) for label, stage in rows.items()}
+    brief = Row(label=".surrogate", method=method.name, settings=method.settings)
+    stages = []
+    for seed_plan in plan(experiment.model_copy(update={"rows": [*experiment.rows, brief]})):
+        seed, models = seed_plan.seed, seed_plan.models
+        bases, model = {"original": models["original"]}, models[brief.label]
+        for k in range(1, surrogates + 1):
+            update = {
+                "name": f"surrogate {k}",
+                "seed": child_seed(seed, f"innocent {k}"),
+            }  # the role decides the numbers
+            bases[f".surrogate {k}"] = Stage(model.settings.model_copy(update=update), model.parents)
+        stages.append(
+            {label: scored(stage, experiment, seed, level=True) for label, stage in bases.items()}
+            | {row.label: scored(models[row.label], experiment, seed) for row in experiment.rows}
         )
-    return found
+    return stages
 
 
 def scored(model: Stage, experiment: Experiment, seed: int, *, level: bool = False) -> Stage:
@@ -231,8 +235,8 @@ def scored(model: Stage, experiment: Experiment, seed: int, *, level: bool = Fal
     audit = experiment.scenario.audit
     spec = audit.perturbations[0]
     common = {field: getattr(model.settings, field) for field in StageSettings.model_fields} | {"seed": seed}
-    asked = {"perturbation": spec, "taus": tuple(audit.radii(spec)), "draws": audit.draws or audit.max_draws}
-    return Stage(ScoreSettings(**common, **asked, level=level), {"model": model})
+    settings = {"perturbation": spec, "taus": tuple(audit.radii(spec)), "draws": audit.draws or audit.max_draws}
+    return Stage(ScoreSettings(**common, **settings, level=level), {"model": model})
 
 
 def with_parents(stage: Stage) -> Iterator[Stage]:
@@ -243,35 +247,35 @@ def with_parents(stage: Stage) -> Iterator[Stage]:
 
 
 def read_scores(stage: Stage, store: Store) -> Scores:
-    """Return what a finished stage found."""
-    record, made = (read_record(store.folder(each)) for each in (stage, stage.parents["model"]))
+    """Return the scores of a finished stage."""
+    record, model = (read_record(store.folder(part)) for part in (stage, stage.parents["model"]))
     forgotten, unaffected = (np.array(record.get(part, [])) for part in ("forgotten", "unaffected"))
-    return Scores(record["validation_accuracy"], forgotten, unaffected, int(made["passes"]))
+    return Scores(record["validation_accuracy"], forgotten, unaffected, int(model["passes"]))
 
 
-def raised(innocent: Scores, original: Scores) -> Floats:
-    """Return how often an innocent as good as the original in general would recognise the forgotten samples.
+def raised(surrogate: Scores, original: Scores) -> Floats:
+    """Return a surrogate's recognition rates, raised as if it were as good as the original in general.
 
-    >>> innocent = Scores(90, np.array([0.6]), np.array([0.8]), 0)
-    >>> raised(innocent, Scores(95, np.array([1.0]), np.array([0.9]), 0)).round(3)
+    >>> surrogate = Scores(90, np.array([0.6]), np.array([0.8]), 0)
+    >>> raised(surrogate, Scores(95, np.array([1.0]), np.array([0.9]), 0)).round(3)
     array([0.675])
     """
-    if not len(innocent.unaffected):
-        return innocent.forgotten
-    better = original.unaffected / np.maximum(innocent.unaffected, TINY)
-    return np.minimum(1, innocent.forgotten * better)
+    if not len(surrogate.unaffected):
+        return surrogate.forgotten
+    better = original.unaffected / np.maximum(surrogate.unaffected, TINY)
+    return np.minimum(1, surrogate.forgotten * better)
 
 
-def distance(shares: Floats, innocents: Floats, differences: bool = False) -> float:
-    """Return the mean over the radii of |p / a - 1|, a the mean of the innocents; of |p - a| if asked to or a is 0.
+def distance(rates: Floats, surrogates: Floats, differences: bool = False) -> float:
+    """Return the mean over the radii of |p / a - 1|, with a the surrogates' mean; of |p - a| if any a is 0.
 
     >>> round(distance(np.array([1.0, 0.9]), np.array([[0.8, 0.9], [0.8, 0.9]])), 6)
     0.125
     >>> distance(np.array([0.5]), np.array([[0.0]]))
     0.5
     """
-    a = innocents.mean(0)
-    return float(np.abs(shares - a if differences or not a.all() else shares / a - 1).mean())
+    a = surrogates.mean(0)
+    return float(np.abs(rates - a if differences or not a.all() else rates / a - 1).mean())
 
 
 def trials(
@@ -281,17 +285,19 @@ def trials(
     plain: bool,
     left: float | None,
 ) -> Iterator[Tried]:
-    """Yield one setting after the other, each on all seeds, until the budget is spent."""
-    spent = dearest = 0
+    """Try one setting after the other on all seeds until the budget is spent."""
+    spent = most_expensive = 0
     for row in rows:
-        if left is not None and spent and spent + dearest > left:
+        if left is not None and spent and spent + most_expensive > left:
             return
         try:
-            found = scores(row.label)
-        except (InputError, MethodError) as error:  # one that diverges is an answer
+            by_seed = scores(row.label)
+        except (InputError, MethodError) as error:  # a setting that diverges is a result, too
             yield Tried(row.label, row.settings, failed=str(error))
             continue
-        passes = sum(one.passes for one in found)
-        spent, dearest = spent + passes, max(dearest, passes)
-        far = mean(distance(one.forgotten, level, plain) for one, level in zip(found, levels, strict=True))
-        yield Tried(row.label, row.settings, passes, mean(one.validation for one in found), far)
+        passes = sum(score.passes for score in by_seed)
+        spent, most_expensive = spent + passes, max(most_expensive, passes)
+        mean_distance = mean(
+            distance(score.forgotten, level, plain) for score, level in zip(by_seed, levels, strict=True)
+        )
+        yield Tried(row.label, row.settings, passes, mean(score.validation for score in by_seed), mean_distance)

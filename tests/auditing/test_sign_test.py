@@ -43,7 +43,7 @@ def test_most_suspicious_samples_of_all_rows():
 
 
 def swapped_at_random(rng, table):
-    """Exchange both models' outcomes per (sample, draw): every discordant draw favours either with chance 1/2."""
+    """Exchange both models' outcomes per (sample, draw): every discordant draw favors either with chance 1/2."""
     n10 = table.method_right - table.both_right
     n01 = table.reference_right - table.both_right
     kept = rng.binomial(n10, 0.5) + rng.binomial(n01, 0.5)

@@ -357,8 +357,8 @@ tune tiny --method gd --budget=-1: budget
 tune tiny --method gd --budget nan%%: budget
 tune tiny --method gd --points nan: points
 tune tiny --method gd --points=-1: points
-tune tiny --method gd --surrogate-models 0: innocents
-tune tiny --method gd --surrogate-models 1000000: innocents
+tune tiny --method gd --surrogate-models 0: surrogates
+tune tiny --method gd --surrogate-models 1000000: surrogates
 tune tiny --method gd --share 0: share
 tune tiny --method gd --share 2: share
 tune tiny --method gd --share nan: share

@@ -36,7 +36,7 @@ CODES = {
     "without words": (RecursionError(), 1, "error: RecursionError; the traceback is in", True),
     "a lost process": (LostProcessError("rank 1 is gone"), 1, "error: rank 1 is gone", False),
     "a method": (MethodError("method bad: it left"), 1, "error: method bad: it left", False),
-    "a false end": (SystemExit(0), 1, "error: the program was left before it was done", True),
+    "a false end": (SystemExit(0), 1, "error: the program ended before it was done", True),
     "an end of file": (EOFError("cut"), 1, "unexpected end of a file or connection: cut", True),
     "an interrupt": (KeyboardInterrupt(), 130, "interrupted; the same command resumes", False),
     "another user's file": (

@@ -32,7 +32,7 @@ def test_run_prints_tables_and_verdicts_and_writes_the_documented_files(folder, 
     assert run_command(["run", "digits", *QUICK]) == 0
     out = capsys.readouterr()
     assert "mean ± std over 1 seed " in out.out
-    assert "No verdict: re-train" in out.out  # two epochs are no training
+    assert "No verdict: the retrained model" in out.out  # two epochs are no training
     assert "[1/9] train original (seed 1)" in out.err
     record = json.loads((folder / "runs" / "digits" / "results.json").read_text())
     assert list(record["methods"]) == ["original", "retrain", "control", "gd:epochs=1"]

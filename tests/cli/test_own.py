@@ -33,7 +33,7 @@ class HerNet(nn.Module):
         return self.fc(self.body(x).relu())
 
 
-class Grey(nn.Module):
+class Gray(nn.Module):
     def __init__(self):
         super().__init__()
         self.body, self.fc = nn.Conv2d(1, 4, 3), nn.Linear(4, 2)
@@ -134,7 +134,7 @@ def folder(tmp_path_factory):
         torch.save(made["train"](part, seed).state_dict(), home / name)
 
     saved("w.pt", list(range(90)), 0)
-    torch.save(made["Grey"]().state_dict(), home / "grey.pt")
+    torch.save(made["Gray"]().state_dict(), home / "gray.pt")
     for k in range(3):
         saved(f"retrained{k}.pt", kept, k + 1)
     write_bad_files(home, x, y)
@@ -174,8 +174,8 @@ def write_bad_files(home, x, y):
     np.savez(home / "wide.npz", x=np.hstack([x, x]), y=y, ids=[f"train-{k}" for k in range(90)])
     (home / "no_classes").mkdir()
     for k in range(20):
-        (home / "grey" / f"{k % 2}").mkdir(parents=True, exist_ok=True)
-        Image.new("L", (8, 8), 12 * k).save(home / "grey" / f"{k % 2}" / f"train-{k}.png")
+        (home / "gray" / f"{k % 2}").mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8), 12 * k).save(home / "gray" / f"{k % 2}" / f"train-{k}.png")
     (home / "photos" / "cat").mkdir(parents=True)
     (home / "photos" / "dog").mkdir()
     Image.new("RGB", (4, 4)).save(home / "photos" / "cat" / "1.png")
@@ -193,8 +193,8 @@ AUDIT = GOOD | {
 }  # fmt: skip
 
 
-GREY = {
-    "--data": "grey", "--model": "net.py:Grey", "--weights": "grey.pt", "--forget": "one.txt", "--bounds": "0,1",
+GRAY = {
+    "--data": "gray", "--model": "net.py:Gray", "--weights": "gray.pt", "--forget": "one.txt", "--bounds": "0,1",
     "--channels": "1",
 }  # fmt: skip
 
@@ -371,9 +371,9 @@ def test_references_are_made_where_none_is_given(folder, how, monkeypatch, capsy
     assert list(json.loads(capsys.readouterr().out)["methods"])[:4] == ["original", "retrain", "control", "control_2"]
 
 
-def test_grey_images_reach_a_network_of_one_channel(folder, monkeypatch, capsys):
+def test_gray_images_reach_a_network_of_one_channel(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    assert run_command(arguments("unlearn", UNLEARN | GREY | {"--output": "grey-new.pt"})) == 0
+    assert run_command(arguments("unlearn", UNLEARN | GRAY | {"--output": "gray-new.pt"})) == 0
     assert "forget 1 of 20" in capsys.readouterr().out
 
 
@@ -526,8 +526,8 @@ BAD = [
     ("audit", {"--out": "w.pt"}, "w.pt"),
     ("audit", {"--draws": str(2**40)}, "draws"),
     ("audit", {"--galery": True}, "No such option"),
-    ("unlearn", GREY | {"--channels": None}, "--channels 1"),
-    ("unlearn", GREY | {"--channels": "2"}, "1 (grey) or 3 (RGB)"),
+    ("unlearn", GRAY | {"--channels": None}, "--channels 1"),
+    ("unlearn", GRAY | {"--channels": "2"}, "1 (gray) or 3 (RGB)"),
 ]  # fmt: skip
 
 
@@ -574,12 +574,12 @@ def test_a_training_function_that_returns_nothing_ends_the_audit(folder, monkeyp
 
 
 def test_a_path_with_an_equals_sign_is_no_label(folder, monkeypatch):
-    from residuum.cli.own import labelled
+    from residuum.cli.own import labeled
 
     monkeypatch.chdir(folder)
     (folder / "lr=0.1").mkdir()
     (folder / "lr=0.1" / "model.pt").touch()
-    assert {label: str(path) for label, path in labelled(["lr=0.1/model.pt", "b=w.pt"]).items()} == {
+    assert {label: str(path) for label, path in labeled(["lr=0.1/model.pt", "b=w.pt"]).items()} == {
         "model": "lr=0.1/model.pt",
         "b": "w.pt",
     }

@@ -34,7 +34,7 @@ def home(tmp_path_factory):
 
 
 def printed(arguments, columns, monkeypatch):
-    """Return what a command prints on a terminal of so many columns, without colours."""
+    """Return what a command prints on a terminal of so many columns, without colors."""
     screens = Terminal(), Terminal()
     with monkeypatch.context() as patch:
         patch.setenv("COLUMNS", str(columns))

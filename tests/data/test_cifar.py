@@ -1,4 +1,4 @@
-"""CIFAR-10 batches in the flavours that exist, and pickles that must not be obeyed."""
+"""CIFAR-10 batches in the flavors that exist, and pickles that must not be obeyed."""
 
 import pickle
 import struct
@@ -61,7 +61,7 @@ def no_environment(monkeypatch):
     [python2_pickle, *(lambda rows, labels, p=p: python3_pickle(rows, labels, p) for p in (2, 4, 5))],
     ids=["python2", "python3-protocol2", "python3-protocol4", "python3-protocol5"],
 )
-def test_every_flavour_gives_the_same_data(tmp_path, write):
+def test_every_flavor_gives_the_same_data(tmp_path, write):
     write_folder(tmp_path, write)
     data = load_dataset("cifar10", root=tmp_path)
     rows = np.concatenate([content(batch)[0] for batch in BATCHES[:5]])

@@ -14,7 +14,7 @@ from residuum.data.image_folder import IMAGENET_MEAN
 
 
 def fill(root, tree, size=(8, 8)):
-    """Write images of a colour of their own."""
+    """Write images of a color of their own."""
     for shade, path in enumerate(tree):
         file = root / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ def test_it_is_loaded_by_path_and_below_a_data_root(tmp_path, monkeypatch):
     assert load_dataset("pets").classes == 3
     with pytest.raises(InputError, match=r"unknown data set 'pest'.*FILE.npz, FOLDER"):
         load_dataset("pest")
-    with pytest.raises(InputError, match="'digits' has a size of its own"):
+    with pytest.raises(InputError, match="'digits' has a fixed size"):
         load_dataset("digits", size=16)
 
 
@@ -134,7 +134,7 @@ def test_other_files_are_counted_and_hidden_ones_ignored(tmp_path):
     fill(tmp_path, FLAT)
     (tmp_path / "cat/.hidden").touch()
     (tmp_path / "cat/notes.txt").touch()
-    with pytest.warns(ResiduumWarning, match=r"1 file without an image's ending left out, the first is 'cat"):
+    with pytest.warns(ResiduumWarning, match=r"skipped 1 file without an image suffix, first 'cat"):
         assert len(load_image_folder(tmp_path).train) == len(FLAT)
 
 
@@ -173,7 +173,7 @@ def test_a_named_pipe_is_refused_and_not_waited_for(folder_of_two):
 def test_names_that_are_not_utf8_are_refused_or_escaped(folder_of_two):
     odd = os.fsdecode(b"caf\xe9.txt")
     (folder_of_two / "a" / odd).write_text("a note")
-    with pytest.warns(ResiduumWarning, match=r"the first is 'a/caf\\udce9.txt'"):
+    with pytest.warns(ResiduumWarning, match=r"first 'a/caf\\udce9.txt'"):
         load_image_folder(folder_of_two)
     (folder_of_two / "a" / odd).unlink()
     (folder_of_two / "a" / "0.png").replace(folder_of_two / "a" / os.fsdecode(b"caf\xe9.png"))

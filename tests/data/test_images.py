@@ -18,7 +18,7 @@ from residuum.training import Recipe, train
 
 
 def picture(width, height, seed=0):
-    """Return smooth colours, so that JPEG hardly changes them."""
+    """Return smooth colors, so that JPEG hardly changes them."""
     rows, columns = np.mgrid[0:height, 0:width]
     waves = [np.sin(rows / (3 + k + seed) + k) * np.cos(columns / (4 + k)) for k in range(3)]
     return Image.fromarray(((np.stack(waves, -1) + 1) * 127).astype(np.uint8), "RGB")
@@ -92,15 +92,15 @@ def test_a_jpeg_decoded_at_a_fraction_is_close_to_the_whole(tmp_path):
     assert np.abs(read_square(tmp_path / "a.jpg", 48).astype(int) - np.asarray(whole).astype(int)).mean() < 3
 
 
-def test_grey_palette_and_cmyk_become_rgb(tmp_path):
-    grey = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8), "L")
-    grey.save(tmp_path / "grey.png")
-    grey.convert("P").save(tmp_path / "palette.png")
+def test_gray_palette_and_cmyk_become_rgb(tmp_path):
+    gray = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8), "L")
+    gray.save(tmp_path / "gray.png")
+    gray.convert("P").save(tmp_path / "palette.png")
     Image.new("CMYK", (8, 8), (255, 0, 0, 0)).save(tmp_path / "cmyk.jpg")
-    grey.convert("RGB").convert("RGBA").save(tmp_path / "opaque.png")
-    for name in ("grey.png", "palette.png", "opaque.png"):
+    gray.convert("RGB").convert("RGBA").save(tmp_path / "opaque.png")
+    for name in ("gray.png", "palette.png", "opaque.png"):
         assert checked_size(tmp_path / name) == (8, 8)
-        assert np.array_equal(read_square(tmp_path / name, 8), np.asarray(grey)[:, :, None].repeat(3, 2))
+        assert np.array_equal(read_square(tmp_path / name, 8), np.asarray(gray)[:, :, None].repeat(3, 2))
     assert checked_size(tmp_path / "cmyk.jpg") == (8, 8)
     assert np.abs(read_square(tmp_path / "cmyk.jpg", 8).astype(int) - [0, 255, 255]).max() < 5
 
@@ -142,10 +142,10 @@ def test_a_picture_with_bytes_after_its_end_is_fine(tmp_path):
 
 def test_transparent_and_deep_pictures_are_refused(tmp_path):
     Image.new("RGBA", (8, 8), (1, 2, 3, 128)).save(tmp_path / "glass.png")
-    with pytest.raises(InputError, match=r"glass\.png: it has transparent pixels.*lay it on a background"):
+    with pytest.raises(InputError, match=r"glass\.png: it has transparent pixels.*put it on a background"):
         checked_size(tmp_path / "glass.png")
     Image.fromarray(np.zeros((8, 8), np.uint16)).save(tmp_path / "deep.png")
-    with pytest.raises(InputError, match=r"deep\.png: mode I;16; expected grey or colour of 8 bits"):
+    with pytest.raises(InputError, match=r"deep\.png: mode I;16; expected gray or color of 8 bits"):
         checked_size(tmp_path / "deep.png")
 
 
@@ -220,7 +220,7 @@ def test_memory_does_not_grow_with_the_number_of_pictures(tmp_path):
 
 
 def png_of_16_bits(channels):
-    """Return a PNG with 16 bits in each of 1 (grey), 2 (grey, alpha), 3 (RGB) or 4 (RGB, alpha) channels."""
+    """Return a PNG with 16 bits in each of 1 (gray), 2 (gray, alpha), 3 (RGB) or 4 (RGB, alpha) channels."""
 
     def chunk(kind, content):
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -233,7 +233,7 @@ def png_of_16_bits(channels):
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 def test_16_bits_per_channel_are_refused_in_png(tmp_path, channels):
-    with pytest.raises(InputError, match=r"deep\.png: mode .*; expected grey or colour of 8 bits per channel"):
+    with pytest.raises(InputError, match=r"deep\.png: mode .*; expected gray or color of 8 bits per channel"):
         checked_size(write(tmp_path / "deep.png", png_of_16_bits(channels)))
 
 

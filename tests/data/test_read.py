@@ -129,7 +129,7 @@ def test_what_is_no_data_is_one_line(source, words):
         ("", "0 lines"),
         ("a,label\n1\n", "line 2: expected 2 values"),
         ("a,label\nred,1\n", "expected a number, got 'red'"),
-        ("a,b\n1,2\n", "say which it is with label="),
+        ("a,b\n1,2\n", "name it with label="),
         ("a,a,label\n1,1,1\n", "occurs 2 times"),
         ("a,label\n1,0.5\n", "single label"),
     ],

@@ -164,7 +164,7 @@ def test_none_is_not_said_where_the_original_would_have_been_missed():
     near = judge_scores(row, others, reference=known, must_detect=0.3)
     assert near.verdict.name == "INCONCLUSIVE"
     assert near.more_controls is not None
-    spread = (near.high[0] - near.low[0]) / 2 / Design(1, 3).half_bar(1.0, LEVEL_SHARE * ERROR)
+    spread = (near.high[0] - near.low[0]) / 2 / Design(1, 3).half_floor(1.0, LEVEL_SHARE * ERROR)
     assert Design(1, 3 + near.more_controls).detectable(spread, LEVEL_SHARE * ERROR) <= 0.3
     assert Design(1, 2 + near.more_controls).detectable(spread, LEVEL_SHARE * ERROR) > 0.3
     assert Design(1 + near.more_seeds, 3).detectable(spread, LEVEL_SHARE * ERROR) <= 0.3

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from residuum.metrics import average_gap, mean_std, summarise
+from residuum.metrics import average_gap, mean_std, summarize
 from residuum.metrics.accuracy import relearn_summary
 
 TABLES = json.loads((Path(__file__).parents[1] / "data" / "published.json").read_text())["tables"]
@@ -49,7 +49,7 @@ def metrics(offset, relearn=2):
 
 def test_gaps_of_opposite_sign_cancel_in_the_mean_but_not_per_seed():
     reference = {"1": metrics(0), "2": metrics(0)}
-    summary = summarise({"1": metrics(+4), "2": metrics(-4)}, reference)
+    summary = summarize({"1": metrics(+4), "2": metrics(-4)}, reference)
     assert summary["average_gap"] == 0
     assert summary["average_gap_per_seed"] == 4
     assert summary["test_accuracy"] == {"mean": 50, "std": 4, "n": 2}

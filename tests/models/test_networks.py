@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from residuum.models import build_model
 
 
-def normalised(x):
+def normalized(x):
     return (x - 0.5) / 0.25
 
 
@@ -16,7 +16,7 @@ def test_cnn_forward_pass_written_a_second_way():
     images = torch.rand(5, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     model(images)  # moves the running statistics away from 0 and 1
     w = model.eval().state_dict()
-    x = F.conv2d(normalised(images), w["conv1.weight"], padding=1)
+    x = F.conv2d(normalized(images), w["conv1.weight"], padding=1)
     mean, variance = w["bn1.running_mean"].view(2, 1, 1), w["bn1.running_var"].view(2, 1, 1)
     x = ((x - mean) / (variance + 1e-5).sqrt() * w["bn1.weight"].view(2, 1, 1) + w["bn1.bias"].view(2, 1, 1)).relu()
     x = F.max_pool2d(x, 2).flatten(1)  # 16x16 to 8x8
@@ -33,7 +33,7 @@ def test_cnn_parameter_count_for_digits():
 def test_mlp_forward_pass_written_a_second_way():
     model = build_model("mlp", (4,), 3, width=6, std=(0.25,), seed=1)
     x = torch.rand(5, 4, generator=torch.Generator().manual_seed(0))
-    hidden = (normalised(x) @ model.hidden.weight.T + model.hidden.bias).relu()
+    hidden = (normalized(x) @ model.hidden.weight.T + model.hidden.bias).relu()
     torch.testing.assert_close(model(x), hidden @ model.fc.weight.T + model.fc.bias)
 
 
@@ -71,7 +71,7 @@ def test_parameter_counts(name, shape, classes, count):
 
 def test_resnet18_has_torchvisions_names():
     names = list(build_model("resnet18", (3, 32, 32), 10, width=2, seed=0).state_dict())
-    assert names[:2] == ["normalise.mean", "normalise.std"]
+    assert names[:2] == ["normalize.mean", "normalize.std"]
     assert len(names) == 122 + 2  # torchvision's resnet18 has 122 entries
     assert [name for name in names if name in NAMES] == NAMES
     assert not [name for name in names if name.startswith("layer1.0.downsample")]

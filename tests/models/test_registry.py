@@ -27,13 +27,13 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "shape", "width"), CASES)
-def test_logits_normalisation_first_and_gradients_everywhere(name, shape, width):
+def test_logits_normalization_first_and_gradients_everywhere(name, shape, width):
     model = build_model(name, shape, 5, width=width, seed=3)
     logits = model(torch.rand(4, *shape))
     assert logits.shape == (4, 5)
-    assert next(child for child, _ in model.named_children()) == "normalise"
-    assert [key for key, _ in model.named_buffers()][:2] == ["normalise.mean", "normalise.std"]
-    assert not list(model.normalise.parameters())
+    assert next(child for child, _ in model.named_children()) == "normalize"
+    assert [key for key, _ in model.named_buffers()][:2] == ["normalize.mean", "normalize.std"]
+    assert not list(model.normalize.parameters())
     logits.square().sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
@@ -83,11 +83,11 @@ def test_architecture_is_json_and_survives_copies():
     assert copy.deepcopy(model).architecture == expected
 
 
-def test_normalisation_is_per_channel():
+def test_normalization_is_per_channel():
     model = build_model("logistic", (3, 2, 2), 2, mean=(0.1, 0.2, 0.3), std=(1.0, 2.0, 4.0), seed=1)
     x = torch.rand(5, 3, 2, 2)
     by_hand = torch.stack([(x[:, c] - (c + 1) / 10) / 2**c for c in range(3)], dim=1)
-    torch.testing.assert_close(model.normalise(x), by_hand)
+    torch.testing.assert_close(model.normalize(x), by_hand)
     torch.testing.assert_close(model(x), by_hand.flatten(1) @ model.fc.weight.T + model.fc.bias)
 
 
@@ -116,7 +116,7 @@ def test_bad_arguments_get_one_clear_line(arguments, options, message):
 
 
 def test_small_cnn_learns_digits_quickly():
-    """Twelve epochs at most until the training set is learnt: the bundled scenario rests on it."""
+    """Twelve epochs at most until the training set is learned: the bundled scenario rests on it."""
     from residuum.data import load_dataset
 
     train = load_dataset("digits").train.subset(range(400))

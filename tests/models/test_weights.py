@@ -69,8 +69,8 @@ def test_the_constants_loaded_are_kept_by_a_second_file(model, tmp_path):
     assert equal(load_weights(tmp_path / "again").state_dict(), new.state_dict())
 
 
-def test_a_file_without_normalisation_leaves_the_models_own(model, tmp_path):
-    weights = {key: value for key, value in model.state_dict().items() if not key.startswith("normalise")}
+def test_a_file_without_normalization_leaves_the_models_own(model, tmp_path):
+    weights = {key: value for key, value in model.state_dict().items() if not key.startswith("normalize")}
     save_file(weights, tmp_path / "bare.safetensors", {"architecture": "cnn", "width": "3"})
     fresh = build_model("cnn", (3, 8, 8), 4, width=3, mean=(0.7,), seed=2)
     new = init_from(fresh, tmp_path / "bare.safetensors")
@@ -125,7 +125,7 @@ def test_damaged_files_are_refused(model, tmp_path):
     raw = file.read_bytes()
     for damaged in (raw[:-10], raw[:5], b"", b"no weights at all"):
         file.write_bytes(damaged)
-        with pytest.raises(InputError, match=r"is truncated or no safetensors file"):
+        with pytest.raises(InputError, match=r"is truncated or not a safetensors file"):
             load_weights(file)
     with pytest.raises(InputError, match=r"does not exist"):
         load_weights(tmp_path / "absent")

@@ -46,7 +46,7 @@ def net():
     return net.eval()
 
 
-def test_normalisation_stands_before_the_network_and_its_names_stay(net):
+def test_normalization_stands_before_the_network_and_its_names_stay(net):
     x, mean, std = torch.rand(7, 3, 6, 6), [0.1, 0.2, 0.3], [0.5, 0.6, 0.7]
     model = wrap(net, mean=mean, std=std)
     by_hand = (x - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
@@ -56,7 +56,7 @@ def test_normalisation_stands_before_the_network_and_its_names_stay(net):
     assert type(model) is Net
 
 
-def test_the_given_network_stays_as_it_is_and_copies_keep_the_normalisation(net):
+def test_the_given_network_stays_as_it_is_and_copies_keep_the_normalization(net):
     before, x = copy.deepcopy(net.state_dict()), torch.rand(2, 3, 6, 6)
     model = wrap(net, mean=0.5, std=0.25)
     assert not torch.allclose(net(x), model(x))
@@ -65,7 +65,7 @@ def test_the_given_network_stays_as_it_is_and_copies_keep_the_normalisation(net)
     assert not net._forward_pre_hooks
 
 
-def test_the_engine_folds_batch_norm_of_a_wrapped_network_without_losing_its_normalisation(net):
+def test_the_engine_folds_batch_norm_of_a_wrapped_network_without_losing_its_normalization(net):
     x = torch.rand(16, 3, 6, 6)
     model = wrap(net, mean=0.5, std=0.25)
     predictor = Predictor(model, x)

@@ -24,7 +24,7 @@ def features(n=60, seed=0):
 
 
 @pytest.fixture(scope="module")
-def standardised():
+def standardized():
     x, y = features()
     data = Dataset.from_arrays((x - x.mean(0)) / x.std(0), y, unbounded=True)
     return make_splits(data, forget_fraction=0.3, test_size=10)
@@ -93,19 +93,19 @@ def test_bounds_are_recorded_and_can_be_asked_for():
     assert hash(InputSpace((np.zeros(2), np.ones(2)))) == hash(InputSpace(((0, 0), (1, 1))))
 
 
-def test_an_audit_refuses_samples_outside_by_their_id_before_it_counts(standardised):
+def test_an_audit_refuses_samples_outside_by_their_id_before_it_counts(standardized):
     model = nn.Linear(5, 2).eval()
-    first = next(i for i, x in zip(standardised.forget.ids, standardised.forget.x, strict=True) if x.min() < 0)
+    first = next(i for i, x in zip(standardized.forget.ids, standardized.forget.x, strict=True) if x.min() < 0)
     with pytest.raises(InputError, match=rf"gaussian: expected inputs within \[0, 1\], got .* in '{first}'"):
-        audit({"m": model}, model, standardised.forget, "gaussian", taus=[0, 0.1], draws=30, seed=1)
+        audit({"m": model}, model, standardized.forget, "gaussian", taus=[0, 0.1], draws=30, seed=1)
 
 
 def accuracy(model, samples):
     return model(samples.x).argmax(1).eq(samples.y).double().mean().item()
 
 
-def test_standardised_features_are_audited_as_they_are(standardised):
-    forget = standardised.forget
+def test_standardized_features_are_audited_as_they_are(standardized):
+    forget = standardized.forget
     model = nn.Linear(5, 2).eval()
     with torch.no_grad():
         model.weight.copy_(torch.tensor([[-1.0] * 5, [1.0] * 5]))
@@ -121,15 +121,15 @@ def test_standardised_features_are_audited_as_they_are(standardised):
 
 
 @pytest.mark.parametrize("attack", ["gaussian", "fgsm", "pgd"])
-def test_rurk_unlearns_on_standardised_features_with_the_bounds_it_is_told(standardised, attack):
+def test_rurk_unlearns_on_standardized_features_with_the_bounds_it_is_told(standardized, attack):
     model = nn.Linear(5, 2)
     with pytest.raises(InputError, match=r"expected inputs within \[0, 1\], got .*bounds=None"):
-        unlearn(model, standardised, RURK(attack=attack, tau=0.1), seed=1)
-    after = unlearn(model, standardised, RURK(attack=attack, tau=0.1, bounds=None), seed=1).model
+        unlearn(model, standardized, RURK(attack=attack, tau=0.1), seed=1)
+    after = unlearn(model, standardized, RURK(attack=attack, tau=0.1, bounds=None), seed=1).model
     assert not torch.equal(after.weight, model.weight)
 
 
-def test_a_dataset_takes_standardised_features_only_if_told():
+def test_a_dataset_takes_standardized_features_only_if_told():
     x, y = features()
     with pytest.raises(InputError, match="or say unbounded=True"):
         Dataset.from_arrays(-x.clip(0), y)

@@ -14,7 +14,7 @@ from residuum.core.counts import Counts
 from residuum.core.roles import Role, trained_roles
 from residuum.data import DATASETS
 from residuum.judging import judged_record
-from residuum.metrics.accuracy import summarise
+from residuum.metrics.accuracy import summarize
 from residuum.record import Results
 from residuum.record.run import Run, load_runs
 
@@ -141,7 +141,7 @@ def write_made(made, folder):
             "role": trained_roles(9).get(label, Role.METHOD),
             "method": label,
             "settings": {"lr": 0.1},
-            "summary": summarise(metrics[label], metrics["retrain"]),
+            "summary": summarize(metrics[label], metrics["retrain"]),
             "per_seed": per_seed,
         }
         if made.gallery:

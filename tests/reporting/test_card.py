@@ -45,7 +45,7 @@ def test_the_command_writes_weights_and_card(make_run, tmp_path, capsys):
     run = make_run()
     out = tmp_path / "hub"
     assert run_command(["export", "card", str(run.folder), "gd", "--out", str(out)]) == 2
-    assert "carry the run out again" in capsys.readouterr().err
+    assert "repeat the run's command" in capsys.readouterr().err
     model = build_model("mlp", (4,), 3, seed=0)
     (run.folder / "models" / "2").mkdir(parents=True)
     save_weights(model, run.folder / "models" / "2" / "gd.safetensors")

@@ -129,7 +129,7 @@ def test_runs_without_control_or_metrics_still_make_a_page(make_run, change):
 
     run = change(make_run(), bare)
     text = page_text([run], [gallery_of(run, None)])
-    assert "no second re-trained model (control)" in text
+    assert "no control (second retrained model)" in text
 
 
 def test_curves_are_the_record_and_means_over_seeds(make_run):
@@ -160,7 +160,7 @@ def test_the_trade_off_figure_shows_levels_against_accuracy_and_against_cost(mak
     for axes, key in ((use, "y"), (price, "cost")):
         drawn = next(dots for dots in axes.collections if dots.get_label() == "gd").get_offsets()
         np.testing.assert_allclose(drawn, [(getattr(p, key), p.x) for p in points])
-    assert "re-training" in price.get_xlabel()
+    assert "retraining" in price.get_xlabel()
 
 
 def test_a_long_name_leaves_room_for_the_plots(make_run, change, tmp_path):
@@ -194,7 +194,7 @@ def test_a_plot_of_many_rows_starts_with_few(demo, make_run):
 
 
 def test_no_two_methods_look_the_same(demo):
-    looks = [(s.colour, s.line) for s in row_styles([demo]).values() if s.role == "method"]
+    looks = [(s.color, s.line) for s in row_styles([demo]).values() if s.role == "method"]
     assert len(set(looks)) == len(looks)
 
 

@@ -77,7 +77,9 @@ def test_a_model_that_was_left_as_it_was_is_named_in_its_row(make_run, change):
 
 def test_a_verdict_that_rests_on_something_else_says_so(make_run):
     run = make_run(rows={**make_run.rows, "bad": make_run.rows["rurk"].__class__(0.6, test=80.0)})
-    assert list(row_notes(run, "bad", "gaussian")) == ["test accuracy is 15.0 points below re-train's (limit 3)"]
+    assert list(row_notes(run, "bad", "gaussian")) == [
+        "test accuracy is 15.0 points below the retrained model's (limit 3)"
+    ]
     assert list(row_notes(run, "gd", "fgsm")) == ["rests on gaussian"]
 
 
@@ -91,4 +93,4 @@ def test_one_seed_and_one_control_show_no_bar(make_run):
     run = make_run(seeds=(1,))
     (column,) = picture_of(run).columns
     assert column.floor is None
-    assert "too few re-trained models" in page_text([run])
+    assert "There are too few retrained models for a noise floor" in page_text([run])

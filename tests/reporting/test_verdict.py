@@ -203,7 +203,7 @@ def test_the_floor_of_r_under_attack_is_what_controls_show():
 
 def test_an_inconclusive_verdict_says_what_would_help():
     verdict = run_of(0.95, seeds=1).verdicts["m"]
-    assert "1 more controls a seed or 1 more seeds would do" in verdict.doubts[0]
+    assert "1 more controls per seed or 1 more seeds would do" in verdict.doubts[0]
     assert "give --set controls=2" in run_of(0.95, controls=0).verdicts["m"].doubts[0]
 
 
@@ -211,8 +211,8 @@ def test_memory_and_class_knowledge_are_told_apart():
     class_only = run_of(0.95, heldout=(0.95, 0.8))
     assert class_only.verdicts["m"].verdict == FOUND
     text = verdict_sentence(class_only, class_only.verdicts["m"])
-    assert "knows the class better than re-train" in text
-    assert "memory of these very samples was not found" in text
+    assert "knows the class better than the retrained model" in text
+    assert "Memory of these very samples was not found" in text
     memory = run_of(0.95, heldout=(0.8, 0.8))
     assert "remembers these very samples" in verdict_sentence(memory, memory.verdicts["m"])
 
@@ -315,7 +315,7 @@ def test_verdicts_on_drawn_counts(make_run):
     assert words["original"] == words["gd"] == FOUND
     assert words["rurk"] == words["retrain"] == NONE_FOUND
     assert headline(run).startswith("Of 2 methods: residual knowledge")
-    assert recommendation(run).endswith("rurk is the cheapest: 30 % of re-training.")
+    assert recommendation(run).endswith("rurk is the cheapest: 30 % of retraining.")
 
 
 def test_every_threshold_stands_on_the_page(make_run):
@@ -327,8 +327,8 @@ def test_every_threshold_stands_on_the_page(make_run):
 def test_the_page_doubts_an_audit_that_cannot_tell_the_original():
     texts = list(not_proved(run_of(0.8, original=0.8)))
     assert "absence of evidence" in texts[0]
-    assert "6 re-trained models" in texts[1]
-    assert "can see residual knowledge at all" in texts[-1]
+    assert "6 retrained models" in texts[1]
+    assert "can detect residual knowledge at all" in texts[-1]
     assert not any("at all" in text for text in not_proved(run_of(0.95)))
 
 
@@ -343,7 +343,7 @@ def test_the_page_doubts_an_audit_that_cannot_tell_the_original():
         ({"original": 0.95, "fit": 62.0}, "right on 62 % of the retained samples"),
     ],
 )
-def test_the_page_and_the_terminal_say_where_nothing_was_memorised(made, said):
+def test_the_page_and_the_terminal_say_where_nothing_was_memorized(made, said):
     run = run_of(**made)
     text = nothing_to_forget(run)
     assert said in text if said else not text
@@ -362,7 +362,7 @@ def test_an_audit_that_sees_nothing_does_not_say_that_nothing_was_there():
     assert run.verdicts["original"].verdict == INCONCLUSIVE
     sentence = verdict_sentence(run, run.verdicts["original"])
     assert "nothing was there to find" not in sentence
-    assert "on the samples as they are, it is right on 100 % and re-train on 92 %" in sentence
+    assert "on the unperturbed samples, it is right on 100 % and the retrained model on 92 %" in sentence
 
 
 def test_a_method_that_warns_or_whose_memory_is_beyond_the_noise_floor_is_not_recommended():
@@ -375,7 +375,7 @@ def test_a_method_that_warns_or_whose_memory_is_beyond_the_noise_floor_is_not_re
             record["methods"][label]["per_seed"]["1"]["warnings"] = ["the certificate says next to nothing"]
         return judged(record)
 
-    assert recommendation(warned("m")).endswith("nothing was found in m, but read the warnings of it.")
+    assert recommendation(warned("m")).endswith("nothing was found in m, but read its warnings.")
     assert "m is the cheapest" in recommendation(warned("m", "retrain"))  # that is not about the method
     remembers, erased = run_of(0.8, heldout=(0.6, 0.8)), run_of(0.8, heldout=(1.0, 0.8))
     for run in (remembers, erased):

@@ -1,4 +1,4 @@
-"""Text and tables: every method and the audit run on token ids, at an embedding and on standardised features."""
+"""Text and tables: every method and the audit run on token ids, at an embedding and on standardized features."""
 
 import numpy as np
 import pytest

@@ -26,7 +26,7 @@ def test_another_order_of_classes_is_found(case):
     assert "in the order 3, 1, 2, 0, 4, 5, 6, 7, 8, 9" in problem
 
 
-def test_forgotten_and_doubled_normalisation_is_found(case):
+def test_forgotten_and_doubled_normalization_is_found(case):
     scaled = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     scaled.load_state_dict({"1.weight": torch.eye(64)[:10], "1.bias": torch.zeros(10)})
     assert any("weights, its training data" in text for text in case.request().check(scaled).problems)

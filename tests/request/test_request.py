@@ -31,7 +31,7 @@ from residuum.studies.execution import Resources
 from residuum.studies.maintenance import artefacts
 
 QUICK = {"draws": 30, "taus": [0, 0.05, 0.1]}
-STAND_INS = ("retrain", "control", "control_2")
+SURROGATES = ("retrain", "control", "control_2")
 
 
 def her_model(path):
@@ -132,7 +132,7 @@ def test_unlearning_leaves_the_model_and_saves_her_own_keys(case, request_, tmp_
 
 
 def trained_further(samples, seed, model=None):
-    """Her training, which also takes a network to start from; it normalises its inputs itself."""
+    """Her training, which also takes a network to start from; it normalizes its inputs itself."""
     torch.manual_seed(seed)
     net = model or HerNet()
     assert net.training
@@ -355,7 +355,10 @@ def test_the_recipe_gate_is_passed_only_where_both_recipes_are_known(case, proof
     given = request.audit(
         case.model, case.net, reference=her_training(request.splits.retain, 1), out=tmp_path / "given", **QUICK
     )
-    for run, who in ((proof, "original and re-train"), (given, "re-train")):  # trained by her function, or by others
+    for run, who in (
+        (proof, "the original and the retrained model"),
+        (given, "the retrained model"),
+    ):  # trained by her function, or by others
         gate = next(gate for gate in run.record.gates if gate.name == "recipe")
         assert gate.passed is None
         assert gate.text.startswith(f"the recipe of {who} is not known")
@@ -430,11 +433,11 @@ def test_what_is_missing_is_said(case):
         )
 
 
-def test_cheap_stand_ins_give_an_indication_and_never_a_verdict(case, tmp_path):
+def test_cheap_surrogates_give_an_indication_and_never_a_verdict(case, tmp_path):
     run = case.request(retrain=None).audit(case.model, case.net, controls=2, surrogates=True, out=tmp_path, **QUICK)
     assert {verdict.verdict.label for verdict in run.verdicts.values()} == {"reference not comparable"}
     sentence = verdict_sentence(run, run.verdicts["original"])
-    assert "stand-ins" in sentence
+    assert "surrogates" in sentence
     assert "An indication only: right 1." in sentence
     assert "residual knowledge" not in sentence
     assert "3 briefly trained surrogates took its place" in run.record.warnings[0]
@@ -453,7 +456,7 @@ def test_an_original_that_nothing_is_found_in_is_inconclusive(case, tmp_path):
     assert "was trained on the forgotten samples" in verdict_sentence(run, run.verdicts["original"])
 
 
-def test_the_recovery_radius_stands_beside_stand_ins_and_equals_the_probe_itself(case, tmp_path):
+def test_the_recovery_radius_stands_beside_surrogates_and_equals_the_probe_itself(case, tmp_path):
     request = case.request(retrain=None)
     run = request.audit(case.model, case.net, controls=2, surrogates=True, out=tmp_path, **QUICK)
     models = {"original": case.model, "retrain": her_model(tmp_path / "models" / "1" / "retrain.safetensors")}
@@ -461,10 +464,10 @@ def test_the_recovery_radius_stands_beside_stand_ins_and_equals_the_probe_itself
     for label, alone in RecoveryRadius().measure(evidence).items():
         assert run.rows[label].per_seed["1"].probes["recovery"].value == alone.value, label
     said = run.rows["original"].probes["recovery"]
-    assert said.value > max(run.rows[label].probes["recovery"].value for label in STAND_INS)
+    assert said.value > max(run.rows[label].probes["recovery"].value for label in SURROGATES)
     page = report(run, tmp_path / "evidence.html", out=tmp_path)[0].read_text(encoding="utf-8")
-    assert "more than the stand-ins show" in page
-    assert "more than re-trained models show" not in page
+    assert "more than the surrogates show" in page
+    assert "more than retrained models show" not in page
 
 
 def test_measures_are_taken_on_request_and_refused_where_they_do_not_exist(case, tmp_path):

@@ -29,15 +29,15 @@ print(sorted(record["methods"]), resource.getrusage(resource.RUSAGE_SELF).ru_max
 
 
 def tree(root, per_class):
-    """Write 100 class folders of 64x64 pictures: a colour per class, and noise."""
+    """Write 100 class folders of 64x64 pictures: a color per class, and noise."""
     noise = np.random.default_rng(0)
     for part, count in (("train", per_class), ("val", 1)):
         for label in range(100):
             folder = root / "imagenet100" / part / f"class-{label:03d}"
             folder.mkdir(parents=True)
-            colour = np.array([label % 10, label // 10, label % 7]) * 25
+            color = np.array([label % 10, label // 10, label % 7]) * 25
             for k in range(count):
-                pixels = (colour + noise.integers(0, 30, (64, 64, 3))).clip(0, 255).astype(np.uint8)
+                pixels = (color + noise.integers(0, 30, (64, 64, 3))).clip(0, 255).astype(np.uint8)
                 Image.fromarray(pixels).save(folder / f"{k:04d}.jpeg")
     return root
 

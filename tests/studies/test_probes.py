@@ -113,8 +113,8 @@ def test_other_seeds_share_the_references(asked):
 def test_table_csv_and_page_show_them(finished):
     done, folder = finished
     page = (folder / "out" / "report.html").read_text(encoding="utf-8")
-    assert "Other witnesses" in page
-    assert "6 further measures" in page
+    assert "Other probes" in page
+    assert "6 further probes" in page
     with (folder / "out" / "table.csv").open(encoding="utf-8") as file:
         lines = {line["model"]: line for line in csv.DictReader(file)}
     assert float(lines["gd"]["depth"]) == done.record.methods["gd"].probes["depth"].value

@@ -199,7 +199,7 @@ def test_a_folder_overwritten_during_a_stage_and_put_back_leaves_nothing(images,
 
     with monkeypatch.context() as patch:
         patch.setattr("residuum.studies.stages.fit", disturbed)
-        with pytest.raises(InputError, match="were written while they were read; what was computed meanwhile is not"):
+        with pytest.raises(InputError, match="were written while they were read; results since then are discarded"):
             run_all([experiment], store=tmp_path / "b")
     assert maintenance.artefacts(tmp_path / "b") == []
     again = run_all([experiment], store=tmp_path / "b")[0]

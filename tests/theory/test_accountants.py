@@ -159,7 +159,7 @@ def test_bounds_hold_for_one_dimensional_logistic_regression(alpha, pull):
     for advance, steps in ((full, 12), (rurk, serve)):
         for _ in range(steps):
             unlearned, retrained = push(unlearned, grid, advance, chain), push(retrained, grid, rest, chain)
-    gap = removal_gap(1, n, 1.0, normaliser="fixed")
+    gap = removal_gap(1, n, 1.0, normalizer="fixed")
     bound = alpha * divergence_rate([Phase(12, gap), Phase(serve, pull)], chain)
     for p, q in ((unlearned, retrained), (retrained, unlearned)):
         assert 0.05 * bound < renyi(p, q, alpha) <= bound
@@ -179,12 +179,12 @@ def test_pull_never_decays_and_grows_with_the_radius():
 
 
 def test_phases_of_requests_match_a_hand_count():
-    phases = request_phases(100, [1, 2], 500, [10, 20], 1.0, normaliser="fixed", pull=0.5)
+    phases = request_phases(100, [1, 2], 500, [10, 20], 1.0, normalizer="fixed", pull=0.5)
     assert [(p.steps, p.gap) for p in phases] == [(500, 0.03), (10, 0.52), (20, 0.5)]
 
 
 def test_gaps_of_requests_match_a_hand_count():
-    assert request_gaps(100, [1, 2], 1.5, normaliser="fixed") == [0.015, 0.03]
+    assert request_gaps(100, [1, 2], 1.5, normalizer="fixed") == [0.015, 0.03]
     assert request_gaps(100, [1, 2], 1.5) == [0.03, 6 / 99]
 
 
@@ -194,7 +194,7 @@ def test_gaps_of_requests_match_a_hand_count():
         (lambda: Chain(l2=0.0, step=1.0, sigma=0.1), "l2 in (0, inf)"),
         (lambda: Chain(l2=0.1, step=11.0, sigma=0.1), "step in (0, 10]"),
         (lambda: removal_gap(5, 4, 1.0), "removed in [0, 4]"),
-        (lambda: removal_gap(1, 4, 1.0, normaliser="sum"), "'mean' or 'fixed'"),
+        (lambda: removal_gap(1, 4, 1.0, normalizer="sum"), "'mean' or 'fixed'"),
         (lambda: request_phases(10, [1], 5, [], 1.0), "one number of steps per request"),
         (lambda: published_epsilon([0.1, 0.1], [1, 1], CHAINS[0], 1e-5, pull=0.1), "one request"),
         (lambda: shifted_epsilon([Phase(1, 0.1)], CHAINS[0], 1.0), "delta in (0, 1)"),

@@ -31,13 +31,13 @@ def test_one_sample_costs_a_fifth_of_retraining_and_keeps_accuracy():
     chain = problem.chain(0.02)
     norm = float(np.linalg.norm(descend(problem, problem.start(1, 64), x[:n], y[:n], 300)))
     learn = steps_needed([], chain, 1.0, 1e-5, start_gap=norm)
-    gap = removal_gap(1, n, problem.lipschitz, normaliser="fixed")
+    gap = removal_gap(1, n, problem.lipschitz, normalizer="fixed")
     serve = steps_needed([Phase(learn, gap)], chain, 1.0, 1e-5)
     assert shifted_epsilon([Phase(learn, gap), Phase(serve, 0.0)], chain, 1e-5).value <= 1
     assert learn >= 5 * serve
     rng = np.random.default_rng(1)
-    learned = noisy_descent(problem, problem.start(3, 64), x[:n], y[:n], chain, learn, rng, normaliser=n)
-    unlearned = noisy_descent(problem, learned, x[1:n], y[1:n], chain, serve, rng, normaliser=n)
+    learned = noisy_descent(problem, problem.start(3, 64), x[:n], y[:n], chain, learn, rng, normalizer=n)
+    unlearned = noisy_descent(problem, learned, x[1:n], y[1:n], chain, serve, rng, normalizer=n)
     assert accuracy(problem, unlearned, x[n:], y[n:]).mean() > 0.85
 
 
@@ -45,5 +45,5 @@ def test_one_sample_costs_a_fifth_of_retraining_and_keeps_accuracy():
 def test_more_samples_take_more_steps_but_never_more_than_the_docs_say(removed):
     problem = Logistic(l2=0.01, classes=10)
     chain = problem.chain(0.02)
-    gap = removal_gap(removed, 1437, problem.lipschitz, normaliser="fixed")
+    gap = removal_gap(removed, 1437, problem.lipschitz, normalizer="fixed")
     assert steps_needed([Phase(264, gap)], chain, 1.0, 1e-5) == {10: 151, 50: 232}[removed]

@@ -83,10 +83,10 @@ def models(problem, x, y, steps, serve, *, removed=1, extra=None, count=4000):
     chain = problem.chain(0.05)
     rng = np.random.default_rng(11)
     n = len(y)
-    learned = noisy_descent(problem, problem.start(count, 3), x, y, chain, steps, rng, normaliser=n)
+    learned = noisy_descent(problem, problem.start(count, 3), x, y, chain, steps, rng, normalizer=n)
     rest = (x[removed:], y[removed:])
-    unlearned = noisy_descent(problem, learned, *rest, chain, serve, rng, normaliser=n, extra=extra)
-    retrained = noisy_descent(problem, problem.start(count, 3), *rest, chain, steps + serve, rng, normaliser=n)
+    unlearned = noisy_descent(problem, learned, *rest, chain, serve, rng, normalizer=n, extra=extra)
+    retrained = noisy_descent(problem, problem.start(count, 3), *rest, chain, steps + serve, rng, normalizer=n)
     return chain, unlearned, retrained
 
 
@@ -94,7 +94,7 @@ def models(problem, x, y, steps, serve, *, removed=1, extra=None, count=4000):
 def test_certificate_is_never_below_the_auditors_lower_bound(serve):
     problem, x, y = problem_and_data()
     chain, unlearned, retrained = models(problem, x, y, 60, serve)
-    phases = request_phases(len(y), [1], 60, [serve], problem.lipschitz, normaliser="fixed")
+    phases = request_phases(len(y), [1], 60, [serve], problem.lipschitz, normalizer="fixed")
     certified = shifted_epsilon(phases, chain, 1e-3, gaussian=True).value
     by_weights = epsilon_lower_bound(unlearned[:, 0], retrained[:, 0], 1e-3).value
     by_attack = epsilon_lower_bound(*adversarial_statistics(unlearned, retrained, x[:1], y[:1]), 1e-3).value
@@ -111,7 +111,7 @@ def test_certificate_with_the_robust_objective_is_never_below_the_lower_bound(ai
     settings = {"lambda_f": 0.02, "lambda_a": 0.02, "tau": 0.5}
     drift = robust_drift(problem, x[:1], y[:1], np.random.default_rng(3), aim=aim, **settings)
     chain, unlearned, retrained = models(problem, x, y, 60, 60, extra=drift)
-    phases = request_phases(len(y), [1], 60, [60], problem.lipschitz, normaliser="fixed")
+    phases = request_phases(len(y), [1], 60, [60], problem.lipschitz, normalizer="fixed")
     lower = epsilon_lower_bound(unlearned[:, 0], retrained[:, 0], 1e-3).value
     assert lower <= robust_epsilon(problem, chain, phases, 1e-3, **settings).value
     # the objective that reads the forget set is visible, and the certificate without its term would be false

@@ -123,14 +123,14 @@ def test_same_seed_same_models_and_noise_of_the_stated_size():
     assert runs[0].var() == pytest.approx(stationary, rel=0.1)
 
 
-def test_fixed_normaliser_divides_by_the_public_number():
+def test_fixed_normalizer_divides_by_the_public_number():
     problem, (x, y) = Logistic(l2=0.1), data(2)
     w = np.ones((1, 1, 4))
-    short = gradient(problem, w, x[:10], y[:10], normaliser=30) - 0.1 * w
+    short = gradient(problem, w, x[:10], y[:10], normalizer=30) - 0.1 * w
     assert np.allclose(short * 3, gradient(problem, w, x[:10], y[:10]) - 0.1 * w)
 
 
-def test_noiseless_limit_is_sklearns_minimiser():
+def test_noiseless_limit_is_sklearns_minimizer():
     linear_model = pytest.importorskip("sklearn.linear_model")
     for classes in (2, 3):
         problem, (x, y) = Logistic(l2=0.1, classes=classes), data(classes)
@@ -158,7 +158,7 @@ def test_forget_drift_never_exceeds_its_bound(classes, aim):
     assert np.allclose(still, plain)
 
 
-def test_min_loss_neighbours_lie_straight_towards_the_label():
+def test_min_loss_neighbors_lie_straight_towards_the_label():
     """Two classes by hand: x' = x + tau (2 y - 1) w / ||w||, ascent on its loss."""
     problem, (x, y) = Logistic(l2=0.1), data(2, n=6)
     w = np.random.default_rng(5).standard_normal(4)

@@ -7,7 +7,7 @@ from torch import nn
 from residuum.core.samples import Splits
 from residuum.core.seeds import generator
 from residuum.data import load_dataset, make_splits
-from residuum.models.layers import initialise
+from residuum.models.layers import initialize
 from residuum.training import Recipe, train
 
 
@@ -44,7 +44,7 @@ def class_splits() -> Splits:
 @pytest.fixture(scope="session")
 def initial():
     model = Net()
-    initialise(model, generator(3))
+    initialize(model, generator(3))
     return model
 
 

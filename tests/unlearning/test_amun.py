@@ -101,7 +101,7 @@ def test_the_model_is_left_as_it_was(original, splits):
     assert all(p.grad is None for p in model.parameters())
 
 
-def test_neighbours_of_forgotten_samples_are_misread_afterwards(original, splits, found):
+def test_neighbors_of_forgotten_samples_are_misread_afterwards(original, splits, found):
     after = unlearn(original, splits, AMUN(epochs=10, lr=0.03, batch_size=32), seed=3).model.eval()
     given = after(found.x).argmax(1).eq(found.y).double().mean()
     assert given > 0.5

@@ -24,8 +24,8 @@ from residuum.unlearning.cr import Objective, fit_heads, newton_removal
 def objective(n: int = 60, d: int = 5, classes: int = 3, *, l2: float = 0.02, std: float = 1.0):
     noise = generator(7)
     y = torch.randint(classes, (n,), generator=noise)
-    centres = torch.randn(classes, d, generator=noise, dtype=torch.float64)
-    x = F.normalize(centres[y] + torch.randn(n, d, generator=noise, dtype=torch.float64), dim=1)
+    centers = torch.randn(classes, d, generator=noise, dtype=torch.float64)
+    x = F.normalize(centers[y] + torch.randn(n, d, generator=noise, dtype=torch.float64), dim=1)
     offset = std * torch.randn(classes, d, generator=noise, dtype=torch.float64)
     made = Objective(x, 2.0 * F.one_hot(y, classes).double() - 1, l2, offset, torch.ones(n, dtype=torch.float64))
     return made, y
@@ -65,7 +65,7 @@ def test_gradient_and_curvature_are_derivatives_of_the_value():
             assert torch.allclose(row[k], every.curvature(heads.detach())[k, j], atol=1e-10)
 
 
-def test_fit_is_the_minimiser_of_a_general_solver():
+def test_fit_is_the_minimizer_of_a_general_solver():
     every, y = objective()
     heads = fit_heads(every)
     assert every.gradient(heads).norm(dim=1).max() <= 1e-10 * len(y)

@@ -148,7 +148,7 @@ def test_wrong_settings_are_refused_with_the_range(settings):
 
 
 class LooksAtValues(nn.Module):
-    """A network whose code branches on its input, as masks of transformers do: torch cannot vectorise it."""
+    """A network whose code branches on its input, as masks of transformers do: torch cannot vectorize it."""
 
     def __init__(self):
         super().__init__()

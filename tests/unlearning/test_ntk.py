@@ -17,7 +17,7 @@ from residuum.core.samples import Samples, Splits
 from residuum.core.seeds import generator
 from residuum.models import build_model, forward
 from residuum.unlearning import NTK, Origin, make_method, unlearn
-from residuum.unlearning.linearised import Jacobian, RidgeDescent, Solution, inner
+from residuum.unlearning.linearized import Jacobian, RidgeDescent, Solution, inner
 from residuum.unlearning.ntk import predicted_scale
 
 
@@ -38,7 +38,7 @@ def cut(retain: Samples, forget: Samples, classes: int) -> Splits:
 
 
 def ridge_training(model: nn.Linear, samples: Samples, weight_decay: float) -> nn.Linear:
-    """Minimise sum |W x + b - t|^2 / 2 + n * wd / 2 * |(W, b) - (W_0, b_0)|^2 exactly, t = +-1."""
+    """Minimize sum |W x + b - t|^2 / 2 + n * wd / 2 * |(W, b) - (W_0, b_0)|^2 exactly, t = +-1."""
     x = torch.cat([samples.x, torch.ones(len(samples), 1, dtype=samples.x.dtype)], 1)
     start = torch.cat([model.weight, model.bias[:, None]], 1).detach()
     target = 2 * F.one_hot(samples.y, len(start)).to(x) - 1

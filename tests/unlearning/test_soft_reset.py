@@ -85,7 +85,7 @@ def test_u5_every_method_has_the_weights_it_had_before_the_field_existed(row):
     assert state_hash(Trial.of(parse_row(row).build()).run().state_dict()) == WEIGHTS[row]
 
 
-def test_u5_a_whole_start_calls_no_initialisation(original, splits, monkeypatch):
+def test_u5_a_whole_start_calls_no_initialization(original, splits, monkeypatch):
     monkeypatch.setattr("residuum.unlearning.start.soften", lambda *_: pytest.fail("softened"))
     for method in (
         GD(**LOOP),

@@ -130,7 +130,7 @@ def test_notes_say_how_much_was_trained(original, splits):
     assert done.passes == 2 * len(splits.retain)
 
 
-def test_layers_of_any_kind_are_reinitialised_without_touching_the_global_generator(splits):
+def test_layers_of_any_kind_are_reinitialized_without_touching_the_global_generator(splits):
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.LayerNorm(8), nn.Linear(8, 3))
     state = torch.get_rng_state()
     once, again = (unlearn(model, splits, EUk(epochs=0, share=1.0), seed=2).model for _ in range(2))
@@ -139,7 +139,7 @@ def test_layers_of_any_kind_are_reinitialised_without_touching_the_global_genera
     assert changed(model, once) == {"1", "3"}
 
 
-def test_a_layer_that_cannot_be_reinitialised_is_named(splits):
+def test_a_layer_that_cannot_be_reinitialized_is_named(splits):
     class Scale(nn.Module):
         def __init__(self):
             super().__init__()

@@ -1,4 +1,4 @@
-"""The gallery: the most suspicious samples as pictures, perturbed, with who recognises them."""
+"""The gallery: the most suspicious samples as pictures, perturbed, with who recognizes them."""
 
 from __future__ import annotations
 

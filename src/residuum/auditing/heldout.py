@@ -1,6 +1,6 @@
 """Held-out samples of the forgotten classes, which no model ever saw, shown the same perturbations.
 
-A model may recognise forgotten samples because it knows their class, or because it remembers these very samples. On
+A model may recognize forgotten samples because it knows their class, or because it remembers these very samples. On
 held-out samples only the first is possible.
 """
 

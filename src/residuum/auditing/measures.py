@@ -127,7 +127,7 @@ def share_interval(hits: NDArray[np.int32], counts: Counts, certain: NDArray[np.
 
 
 def first_radius(counts: Counts, *, exact: bool = False, level: float = 0.05) -> dict[str, float | None]:
-    """Return for each id the smallest radius at which it is recognised more often than by the reference.
+    """Return for each id the smallest radius at which it is recognized more often than by the reference.
 
     "More often" is a discovery of the sign test at that radius (false-discovery rate `level` over the samples); at
     radius 0 and for enumerated attacks, where nothing is left to chance, the plain comparison. None: at no radius.
@@ -139,9 +139,9 @@ def first_radius(counts: Counts, *, exact: bool = False, level: float = 0.05) ->
     {'a': 0.2, 'b': None}
     """
     more = counts.method_right > counts.reference_right
-    recognised = np.where(exact_radii(counts, exact), more, discoveries(sign_test(counts), level))
+    recognized = np.where(exact_radii(counts, exact), more, discoveries(sign_test(counts), level))
     order = np.argsort(counts.taus)
-    firsts = (next((float(counts.taus[t]) for t in order if row[t]), None) for row in recognised)
+    firsts = (next((float(counts.taus[t]) for t in order if row[t]), None) for row in recognized)
     return dict(zip(counts.ids, firsts, strict=True))
 
 

@@ -1,7 +1,7 @@
 """Class knowledge and memory: r = G M, what a model knows of the class and what it remembers of the very samples.
 
 G = p_m(H) / p_a(H) is residual knowledge on held-out samples H of the forgotten classes, M = r / G what is left for the
-forgotten samples F themselves. M > 1: the model favours these samples beyond what it knows of their class. Where the
+forgotten samples F themselves. M > 1: the model favors these samples beyond what it knows of their class. Where the
 reference is (nearly) never right, as after forgetting a whole class, the differences take the place of the ratios:
 DD = [p_m(F) - p_m(H)] - [p_a(F) - p_a(H)].
 """

@@ -36,7 +36,7 @@ def model_warnings(models: Mapping[str, nn.Module], prepared: PreparedModels) ->
         if are_probabilities(logits):
             yield f"{name} returns probabilities, not logits; attacks and near-ties need logits: remove its softmax"
         if not logits.isfinite().all():
-            yield f"{name} returns NaN or infinite logits; such inputs count as not recognised"
+            yield f"{name} returns NaN or infinite logits; such inputs count as not recognized"
         if predictor.exact is None:
             yield f"{name} cannot run in float64; its near-ties are decided in float32"
 

@@ -31,18 +31,18 @@ GROUPS = {"store": "residuum.cli.store:app", "export": "residuum.cli.export:app"
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; exit with 0 done, 1 gate or something else failed, 2 bad input, 130 interrupted."""
-    given = sys.argv[1:] if arguments is None else arguments
-    if COMPLETION in os.environ or given[:1] in (["--install-completion"], ["--show-completion"]):
-        make_app()(given, prog_name="residuum")  # typer answers the shell and leaves
-    gc.set_threshold(200_000)  # libraries make many objects and keep them: looking for garbage among them finds none
-    sys.exit(flushed(run_command(given)))
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if COMPLETION in os.environ or arguments[:1] in (["--install-completion"], ["--show-completion"]):
+        make_app()(arguments, prog_name="residuum")  # typer answers the shell and exits
+    gc.set_threshold(200_000)  # libraries make many objects that stay alive, so collecting more often frees nothing
+    sys.exit(flushed(run_command(arguments)))
 
 
 def run_command(arguments: list[str]) -> int:
     """Run one command and return its exit code; every error becomes one line on standard error."""
-    given = [argument for argument in arguments if argument != DEBUG]  # wherever it stands
-    with debugging(len(given) < len(arguments)):
-        return exit_code(lambda: make_app()(given, standalone_mode=False))
+    others = [argument for argument in arguments if argument != DEBUG]  # at any position
+    with debugging(len(others) < len(arguments)):
+        return exit_code(lambda: make_app()(others, standalone_mode=False))
 
 
 def make_app() -> typer.Typer:

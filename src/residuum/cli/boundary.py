@@ -1,4 +1,4 @@
-"""How a command ends: whatever it raises becomes one line on standard error and an exit code here."""
+"""The end of a command: whatever it raises becomes one line on standard error and an exit code."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ from residuum.core.errors import InputError, LostProcessError, MethodError, firs
 COMMAND_LINE_ERROR: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
-# what the system refuses, and what to do about it: no fault of the program, so that nobody needs its traceback
+# errors of the system with what to do about them; the program is not at fault, so no traceback is needed
 OUTSIDE = {
     errno.ENOSPC: "make room there, or in the temporary folder (TMPDIR)",
     errno.EDQUOT: "your quota is used up, make room",
@@ -48,7 +48,7 @@ class Commands(TyperGroup):
     """The group of all commands."""
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
-        """Run the command; typer would call an end of file an interrupt, and a closed pipe nothing at all."""
+        """Run the command; typer itself takes an end of file for an interrupt, and ignores a closed pipe."""
         try:
             return super().invoke(ctx)
         except EOFError as error:
@@ -60,9 +60,9 @@ class Commands(TyperGroup):
 def exit_code(command: Callable[[], object]) -> int:
     """Run a command and return 0 for done, 1 for failed, 2 for bad input, 130 for interrupted.
 
-    What can be foreseen is an `InputError`. Anything else is a fault of ours or of a plug-in: its traceback goes to a
-    log file that the line names. Of several processes, those that follow leave by `SystemExit`: their
-    leader has the results.
+    Expected errors are `InputError`s. Anything else is a fault of Residuum or of a plug-in: its traceback goes to a log
+    file, and the line names it. Of several processes,
+    those that follow leave by `SystemExit`: their leader has the results.
     """
     try:
         code = command() or 0
@@ -101,12 +101,12 @@ def _what_failed(error: BaseException) -> str:
         return f"{error.strerror}{where}: {OUTSIDE[error.errno]}; the same command resumes"
     if isinstance(error, LostProcessError | MethodError):
         return str(error) if error.__cause__ is None else f"{error}; {traceback_kept(error)}"
-    left = isinstance(error, SystemExit)
-    return f"{'the program was left before it was done' if left else first_line(error)}; {traceback_kept(error)}"
+    ended = isinstance(error, SystemExit)
+    return f"{'the program ended before it was done' if ended else first_line(error)}; {traceback_kept(error)}"
 
 
 def flushed(code: int) -> int:
-    """Return the exit code, 1 if what was printed did not get out: to a full disk or a closed pipe."""
+    """Return the exit code, or 1 if the output could not be written (full disk, closed pipe)."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -118,7 +118,7 @@ def flushed(code: int) -> int:
 
 @contextmanager
 def debugging(wanted: bool) -> Iterator[None]:
-    """Have tracebacks printed, here and in the processes that are started meanwhile."""
+    """Print tracebacks, here and in processes that start meanwhile."""
     before = os.environ.get(DEBUG)
     if wanted:
         os.environ[DEBUG] = "1"

@@ -27,13 +27,13 @@ def grid_points(method: str | None, grid: Sequence[str]) -> list[dict[str, str]]
     values = [[value.strip() for value in text.split(",")] for text in fields.values()]
     if not all(all(listed) for listed in values):
         raise InputError(f"expected field=value,value,... for --grid, none of them empty, got {', '.join(grid)}")
-    if (many := math.prod(map(len, values))) > MOST_POINTS:
-        raise InputError(f"expected at most {MOST_POINTS} settings in a grid, got {many}; leave some values out")
+    if (points := math.prod(map(len, values))) > MOST_POINTS:
+        raise InputError(f"expected at most {MOST_POINTS} settings in a grid, got {points}; leave some values out")
     return [dict(zip(fields, point, strict=True)) for point in itertools.product(*values)]
 
 
 def row_text(method: str, point: Mapping[str, str]) -> str:
-    """Return the row that a grid point means, under a label of its own.
+    """Return the row of a grid point, with a label.
 
     >>> row_text("rurk", {"lambda": "0.1"})
     'rurk lambda 0.1=rurk:lambda_f=0.1:lambda_a=0.1'
@@ -44,21 +44,21 @@ def row_text(method: str, point: Mapping[str, str]) -> str:
     return f"{label}={':'.join([method, *pairs])}"
 
 
-def write_grid(run: Run, labelled: Sequence[tuple[str, Mapping[str, str]]]) -> None:
+def write_grid(run: Run, labeled: Sequence[tuple[str, Mapping[str, str]]]) -> None:
     """Write grid.csv into the run's folder: one line per setting, perturbation and radius."""
     from residuum.reporting.exports import csv_text
 
-    (run.folder / "grid.csv").write_text(csv_text(grid_lines(run, labelled)), encoding="utf-8")
+    (run.folder / "grid.csv").write_text(csv_text(grid_lines(run, labeled)), encoding="utf-8")
 
 
-def grid_lines(run: Run, labelled: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[dict[str, Any]]:
+def grid_lines(run: Run, labeled: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[dict[str, Any]]:
     """Yield one line per setting, perturbation and radius, with means over the seeds."""
     from residuum.record import METRICS
     from residuum.reporting.summary import summary_of
 
     summary = summary_of(run)
     rows = {row.label: row for row in summary.rows}
-    for label, point in labelled:
+    for label, point in labeled:
         row = rows[label]
         for perturbation, taus in summary.taus.items():
             for tau, r in zip(taus, row.curve(perturbation, "pooled").value, strict=True):

@@ -1,4 +1,4 @@
-"""`residuum list` and `residuum check`: what there is to choose from, and whether your own keeps our promises."""
+"""`residuum list` and `residuum check`: list components, and check that a plug-in behaves as built-in ones do."""
 
 import dataclasses
 import inspect
@@ -19,7 +19,7 @@ from residuum.core.console import tell
 from residuum.core.errors import unknown_name
 
 NOTE = "Settings with their defaults, for --set NAME.key=value and --methods NAME:key=value."
-SHARED = "All but ssd, fisher, ntk and cr have the settings of gd too; listed is what is not the same."
+SHARED = "All but ssd, fisher, ntk and cr also have the settings of gd; the table lists only what differs."
 SHARING = "gd"
 MORE = "`residuum list KIND` describes each name of one kind, with its settings."
 
@@ -54,14 +54,14 @@ def list_names(
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """What a component is about, in one line, and its settings with their defaults."""
+    """One line about a component, and its settings with their defaults."""
 
     about: str
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def described(kind: str) -> dict[str, Entry]:
-    """Return by name what every component of one kind is about; components are imported for it."""
+    """Return the entries of all components of one kind by name; this imports them."""
     return {name: _entry(kind, registry[name]) for registry in options.REGISTRIES[kind] for name in registry}
 
 
@@ -89,7 +89,7 @@ def as_plain(kind: str, entries: Mapping[str, Entry]) -> dict[str, object]:
 
 
 def names_table(kind: str, entries: Mapping[str, Entry]) -> Table:
-    """Return names, what they are about, and their settings: of gd all, of other methods what differs from gd."""
+    """Return the table of names, descriptions and settings; methods other than gd show only what differs from gd."""
     shared = entries[SHARING].settings if kind == "methods" else {}
     caption = f"{NOTE} {SHARED}" if shared else NOTE if any(entry.settings for entry in entries.values()) else None
     table = Table(title=kind, show_header=False, show_lines=True, caption=caption)
@@ -112,7 +112,7 @@ def written(settings: Mapping[str, Any]) -> str:
     return " ".join(f"{key}={_text(value)}" for key, value in settings.items())
 
 
-def _text(value: Any) -> str:  # noqa: ANN401 (a setting is of any type)
+def _text(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(map(_text, value))
     if value is None or isinstance(value, bool):
@@ -121,7 +121,7 @@ def _text(value: Any) -> str:  # noqa: ANN401 (a setting is of any type)
 
 
 def as_short(value: float) -> str:
-    """Return a number in few digits, but so many that it is read back as it is.
+    """Return a number in as few digits as read back exactly.
 
     >>> as_short(0.5), as_short(2 / 255)
     ('0.5', '0.00784313725490196')

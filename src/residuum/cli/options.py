@@ -18,7 +18,6 @@ from residuum.core import components
 from residuum.core.console import tell
 from residuum.core.errors import InputError
 from residuum.core.registry import Registry, split_specs
-from residuum.studies.engines import worker_context
 
 if TYPE_CHECKING:
     from residuum.record.run import Run
@@ -38,21 +37,21 @@ RUNS = Path("runs")
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command as typer reads it: a parameter that is a dataclass stands for the fields of that class."""
+    """Return the command as typer reads it; a parameter that is a dataclass becomes one option per field."""
     kinds = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
     for group in groups.values():
         kinds |= get_type_hints(group, include_extras=True)
 
     @wraps(command)
-    def grouped(**given: Any) -> None:  # noqa: ANN401 (whatever the options are)
-        made = {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
-        command(**made, **given)
+    def grouped(**values: Any) -> None:  # noqa: ANN401 (whatever the options are)
+        objects = {name: kind(**{f.name: values.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
+        command(**objects, **values)
 
     shown = [
-        each.replace(annotation=kinds[each.name], kind=each.KEYWORD_ONLY)
-        for name, own in inspect.signature(command).parameters.items()
-        for each in (inspect.signature(groups[name]).parameters.values() if name in groups else [own])
+        option.replace(annotation=kinds[option.name], kind=option.KEYWORD_ONLY)
+        for name, parameter in inspect.signature(command).parameters.items()
+        for option in (inspect.signature(groups[name]).parameters.values() if name in groups else [parameter])
     ]
     grouped.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     grouped.__annotations__ = {p.name: p.annotation for p in shown}
@@ -69,7 +68,7 @@ def names(kind: str) -> list[str]:
 
 
 def names_like(kind: str) -> Callable[[str], list[str]]:
-    """Return what a shell completes with: the names of one kind that go on from what is typed, after the last comma.
+    """Return a shell completion: the names of one kind that begin with the text after the last comma.
 
     >>> names_like("methods")("gd,ru")
     ['gd,rurk']
@@ -83,7 +82,7 @@ def names_like(kind: str) -> Callable[[str], list[str]]:
 
 
 def option(text: str, *names: str, group: str | None = None, **more: Any) -> Any:  # noqa: ANN401 (typer's settings)
-    """Return an option with its help and the group it is shown in; its name is the parameter's unless others follow."""
+    """Return an option with its help text and help group; `names` replace the parameter's name."""
     return typer.Option(*names, help=text, rich_help_panel=group, **more)
 
 
@@ -118,7 +117,7 @@ def usable_cores() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """What `run` and `tune` are given: how to audit, where data and finished stages are, how many workers."""
+    """Options of `run` and `tune`: how to audit, where data and finished stages are, how many workers."""
 
     perturbations: Perturbations = None
     draws: Annotated[int | None, option("Perturbed copies of each forgotten sample at each radius.", group=AUDIT)] = (
@@ -143,9 +142,9 @@ class Study:
     def overrides(self) -> dict[str, Any]:
         """Return the scenario's settings that these options change."""
         kinds = None if self.perturbations is None else split_specs(self.perturbations)
-        given = {"audit.perturbations": kinds, "audit.draws": self.draws}
+        values = {"audit.perturbations": kinds, "audit.draws": self.draws}
         changes: dict[str, Any] = dict(parse_setting(text) for text in self.settings or [])
-        return with_options_given(changes, given)
+        return with_options_given(changes, values)
 
     def experiment(self, scenario: str, methods: Any, seeds: str | None, **more: Any) -> Experiment:  # noqa: ANN401 (as Experiment.create)
         """Return the experiment that these options describe."""
@@ -169,14 +168,16 @@ class Study:
         return Resources(self.workers, self.cluster, precision=self.precision)
 
     def start_workers(self, *, wanted: bool = True) -> None:
-        """Start the server of local workers, so that it loads the libraries while this process does so too."""
+        """Start the server of local workers early, so that it loads the libraries while this process does."""
         if wanted and self.workers > 1 and self.cluster is None:
+            from residuum.studies.engines import worker_context
+
             worker_context()
 
 
 @dataclass(frozen=True, kw_only=True)
 class LongStudy(Study):
-    """What `run` is given in addition: seeds, draws by precision, and processes that share a stage."""
+    """Further options of `run`: seeds, draws by precision, and processes that share a stage."""
 
     seeds: Annotated[str | None, option("Comma-separated run seeds.")] = None
     half_width: Annotated[
@@ -200,14 +201,14 @@ class LongStudy(Study):
         """Return the scenario's settings that these options change; draws and a half-width exclude each other."""
         changes = super().overrides()
         if self.draws is not None and self.half_width is not None:
-            raise InputError("expected --draws or --half-width, got both; a half-width chooses the draws")
+            raise InputError("expected --draws or --half-width, got both; a half-width decides the number of draws")
         if self.max_draws is not None and self.half_width is None and "audit.half_width" not in changes:
             raise InputError("expected --half-width with --max-draws: without one, --draws says how many are made")
         if self.seeds is not None and "seeds" in changes:
             raise given_twice("seeds", "seeds")
-        given = {"audit.half_width": self.half_width, "audit.max_draws": self.max_draws}
+        values = {"audit.half_width": self.half_width, "audit.max_draws": self.max_draws}
         fixed = {} if self.half_width is None else {"audit.draws": None}
-        return with_options_given(changes, given) | fixed
+        return with_options_given(changes, values) | fixed
 
     def resources(self) -> Resources:
         """Return what stages are computed with, and how many days they may be estimated to take."""
@@ -252,7 +253,7 @@ def given_twice(name: str, key: str) -> InputError:
     return InputError(f"expected --{name} or --set {key}=, got both; leave one out")
 
 
-def print_json(value: Any) -> None:  # noqa: ANN401 (any JSON value)
+def print_json(value: object) -> None:
     """Print a value as JSON."""
     typer.echo(json.dumps(value, indent=1))
 

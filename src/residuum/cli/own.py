@@ -39,7 +39,7 @@ RETRAIN = (
     "FILE.py:NAME of your training function (samples, seed) -> network; soft_reset wants (samples, seed, model=...)."
 )
 HELD_OUT = "Samples that no model was trained on, as --data."
-MEAN = "With --std, the normalisation the network expects; comma-separated, one for each channel or feature."
+MEAN = "With --std, the normalization the network expects; comma-separated, one for each channel or feature."
 BATCH = "Names of the arguments that parts of an input are given as, e.g. input_ids,attention_mask."
 RECIPE = "How it was trained, key=value comma-separated: optimiser=adamw,lr=0.001,epochs=20."
 VALIDATION = "Samples that methods may validate on, as --data; few methods need them."
@@ -61,7 +61,7 @@ class OwnModel:
     validation: Annotated[Path | None, of_data(VALIDATION)] = None
     mean: Annotated[Text, of_model(MEAN)] = None
     std: Annotated[Text, of_model("See --mean.")] = None
-    bounds: Annotated[str, of_model("Lowest and highest value of the inputs, or none for standardised features.")] = (
+    bounds: Annotated[str, of_model("Lowest and highest value of the inputs, or none for standardized features.")] = (
         "0,1"
     )
     scale: Annotated[Text, of_model("Unit of the radius: a number, or one for each feature, comma-separated.")] = None
@@ -74,7 +74,7 @@ class OwnModel:
     id_column: Annotated[Text, of_data("Column with the ids; default: id.")] = None
     inputs: Annotated[Text, of_data("Columns that the network takes, comma-separated; default: all others.")] = None
     size: Annotated[int | None, of_data("Side in pixels that the images of a folder are scaled to.")] = None
-    channels: Annotated[int | None, of_data("Channels of a folder's images: 1 reads them as grey; default 3.")] = None
+    channels: Annotated[int | None, of_data("Channels of a folder's images: 1 reads them as gray; default 3.")] = None
     class_names: Annotated[Text, of_data("Names of the classes in the order of the outputs, comma-separated.")] = None
     recipe: Annotated[Text, of_model(RECIPE)] = None
     seed: Annotated[int, option("Seed of everything random.")] = 1
@@ -214,7 +214,7 @@ class AuditedModels(OwnModel):
             seed=self.seed,
             accept_reference=self.accept_reference,
         )
-        models = {label: network(path) for label, path in labelled(self.unlearned).items()}
+        models = {label: network(path) for label, path in labeled(self.unlearned).items()}
         study = request_study(request, network(self.weights), models, asked, workers=self.workers)
         return replace(study, live=replace(study.live, build=partial(subject_again, self, os.getcwd())))
 
@@ -241,7 +241,7 @@ def audit_model(
     Compares it with the original and with retrained models; writes the run and its report.
     """
     start = time.perf_counter()
-    options.check_conditions(fail_if, ["original", *labelled(own.unlearned)])
+    options.check_conditions(fail_if, ["original", *labeled(own.unlearned)])
     from residuum.reporting import report
     from residuum.request.study import audited
     from residuum.studies.execution import MOST_DAYS, Resources
@@ -256,10 +256,10 @@ def audit_model(
     options.exit_if_failed([run], fail_if)
 
 
-def labelled(files: list[str]) -> dict[str, Path]:
+def labeled(files: list[str]) -> dict[str, Path]:
     """Return weights files by the labels of their rows, by default the file's stem; a file's path may have "=".
 
-    >>> labelled(["new=a/b.pt", "runs/lr=0.1/c.safetensors"])
+    >>> labeled(["new=a/b.pt", "runs/lr=0.1/c.safetensors"])
     {'new': PosixPath('a/b.pt'), 'c': PosixPath('runs/lr=0.1/c.safetensors')}
     """
     named: dict[str, Path] = {}

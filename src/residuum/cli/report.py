@@ -69,12 +69,11 @@ def pack_run(
     splits = splits_of(done.record, data_root) if with_data else None
     dates = {"received": received, "delete_by": delete_by}
     packed = pack(done, output, key=key, splits=splits, measures=own.split(measures) or (), names=names, **dates)
-    found = {"file": packed.file, "key": packed.key, "seal": packed.seal}
     if as_json:
-        options.print_json({name: str(value) for name, value in found.items()})
+        options.print_json({"file": str(packed.file), "key": str(packed.key), "seal": packed.seal})
         return
     tell(f"{packed.file}: check it with `residuum verify {packed.file}`; seal {packed.seal}")
-    tell(f"{packed.key}: your key; keep it, and never give it away with the pack")
+    tell(f"{packed.key}: your key; keep it, and never hand it over with the pack")
 
 
 def verify_pack(
@@ -103,7 +102,7 @@ def verify_pack(
 
     contents = read_pack(pack)
     splits = splits_of(parsed_record(contents[RECORD]), data_root) if with_data else None
-    found = verify(
+    verification = verify(
         contents,
         models=models,
         splits=splits,
@@ -113,16 +112,16 @@ def verify_pack(
         measures=own.split(measures) or (),
         accept_page=accept_page,
     )
-    wrong = found.differences
+    differences, page = verification.differences, verification.page
     if as_json:
-        options.print_json({**asdict(found), "sound": found.sound})
+        options.print_json({**asdict(verification), "sound": verification.sound})
     else:
-        open_page = [] if found.page else found.not_checked[:1]
-        looked_at = {"checked": found.checked, "not checked": found.not_checked[len(open_page) :]}
-        lines = [f"{how}: {text}" for how, texts in looked_at.items() for text in texts]
-        tell("\n".join([*(f"not checked: {text}" for text in open_page), *wrong, *lines]))
-    if wrong or not found.page:
-        named = [plural(len(wrong), "difference")] if wrong else []
-        tell(f"{pack}: {', '.join([*named, *([] if found.page else ['the page was not checked'])])}", err=True)
+        unchecked_page = [] if page else verification.not_checked[:1]
+        parts = {"checked": verification.checked, "not checked": verification.not_checked[len(unchecked_page) :]}
+        lines = [f"{how}: {text}" for how, texts in parts.items() for text in texts]
+        tell("\n".join([*(f"not checked: {text}" for text in unchecked_page), *differences, *lines]))
+    if differences or not page:
+        reasons = [plural(len(differences), "difference")] if differences else []
+        tell(f"{pack}: {', '.join([*reasons, *([] if page else ['the page was not checked'])])}", err=True)
         raise typer.Exit(1)
     tell(f"{pack}: everything that was checked agrees", err=True)

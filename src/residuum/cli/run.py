@@ -1,4 +1,4 @@
-"""`residuum run`: train, unlearn, audit, and say what came out."""
+"""`residuum run`: train, unlearn, audit and report."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def run_scenario(
 
 
 def asked_requests(request: list[str] | None, file: Path | None) -> list[dict[str, Any]] | None:
-    """Return the deletion requests of the file, then those given one by one; None without any."""
+    """Return the deletion requests of the file, then those of --request; None without any."""
     from residuum.studies.parsing import parse_request, read_requests
 
     if request is None and file is None:
@@ -105,9 +105,9 @@ def more_overrides(
     """Return all settings of the scenario that the options of `run` change."""
     if until is not None and study.half_width is not None:
         raise InputError("expected --until or --half-width, got both; each says how many draws are made")
-    listed = None if measures is None else split_specs(measures)
-    given = {"audit.until": until, "measures": listed, "references": references, "accept_reference": accept or None}
-    return options.with_options_given(study.overrides(), given)
+    specs = None if measures is None else split_specs(measures)
+    values = {"audit.until": until, "measures": specs, "references": references, "accept_reference": accept or None}
+    return options.with_options_given(study.overrides(), values)
 
 
 def print_run(run: Run, seconds: float) -> None:

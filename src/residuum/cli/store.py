@@ -79,17 +79,17 @@ def forget_ids(
     from residuum.studies import forgetting
     from residuum.studies.parsing import parse_request
 
-    wanted = {*(ids or []), *(read_ids(id_file) if id_file else [])}
-    wanted = wanted.union(*(forgetting.requested_ids(store, parse_request(text)) for text in request or []))
+    sample_ids = {*(ids or []), *(read_ids(id_file) if id_file else [])}
+    sample_ids = sample_ids.union(*(forgetting.requested_ids(store, parse_request(text)) for text in request or []))
     root = None if store == DEFAULT_STORE and not store.exists() else store  # models made elsewhere need no store
-    found = forgetting.forget(root, wanted, runs=runs, dry_run=dry_run, place=options.RUNS)
-    where = {"runs": found.runs, "unreachable": found.unreachable, "unknown": found.unknown}
-    _say_removed(found.removed, dry_run, as_json, **where)
+    result = forgetting.forget(root, sample_ids, runs=runs, dry_run=dry_run, place=options.RUNS)
+    where = {"runs": result.runs, "unreachable": result.unreachable, "unknown": result.unknown}
+    _say_removed(result.removed, dry_run, as_json, **where)
     if not as_json:
         done = f"{'would clean' if dry_run else 'cleaned'} the run" if runs else "holds such samples (--runs cleans it)"
-        lines = [f"{done}: {folder}" for folder in found.runs]
-        lines += [f"not known, but some of the above cannot tell its samples: {name}" for name in found.unknown]
-        tell("\n".join([*lines, *(f"out of reach: {what}" for what in found.unreachable)]))
+        lines = [f"{done}: {folder}" for folder in result.runs]
+        lines += [f"not known, but some of the above cannot tell its samples: {name}" for name in result.unknown]
+        tell("\n".join([*lines, *(f"out of reach: {what}" for what in result.unreachable)]))
 
 
 def _say_removed(titles: list[str], dry_run: bool, as_json: bool, **more: list[str]) -> None:

@@ -59,31 +59,31 @@ def tune_method(
         raise InputError("expected the seeds of tune in --seeds, got --set seeds=; leave that out")
     experiment = study.experiment(scenario, rows, seeds)
     retraining = experiment.scenario.training("retrain").epochs * len(experiment.splits().retain)
-    found = tune(
+    tuning = tune(
         experiment,
         budget=parse_budget(budget, retraining * len(experiment.scenario.seeds)),
         points=points,
-        innocents=surrogate_models,
+        surrogates=surrogate_models,
         share=share,
         store=study.store,
         resources=study.resources(),
         progress=True,
     )
-    paste = None if found.chosen is None else dict(row.split("=", 1) for row in rows)[found.chosen.label]
+    paste = None if tuning.chosen is None else dict(row.split("=", 1) for row in rows)[tuning.chosen.label]
     if as_json:
-        options.print_json(found.as_dict() | {"methods": paste})
+        options.print_json(tuning.as_dict() | {"methods": paste})
     else:
-        print_tables(lambda width: [tuning_table(found)])
-        print_lines(closing_lines(found, paste))
-    if found.chosen is None:
+        print_tables(lambda width: [tuning_table(tuning)])
+        print_lines(closing_lines(tuning, paste))
+    if tuning.chosen is None:
         raise typer.Exit(NOTHING_FITS)
 
 
 def default_grid(method: str) -> list[str]:
-    """Return the grid of a method for which none is given."""
+    """Return the default grid of a method."""
     if method not in GRIDS:
-        known = ", ".join(GRIDS)
-        raise InputError(f"expected --grid field=value,value,... for {method}; there is one for {known} only")
+        names = ", ".join(GRIDS)
+        raise InputError(f"expected --grid field=value,value,... for {method}; only {names} have a default grid")
     return GRIDS[method]
 
 
@@ -104,38 +104,42 @@ def parse_budget(text: str | None, retraining: int) -> float | None:
     return value * retraining / 100 if text.endswith("%") else value
 
 
-def tuning_table(found: Tuning) -> Table:
-    """Return the table of all settings, with the original and the innocents for comparison."""
+def tuning_table(tuning: Tuning) -> Table:
+    """Return the table of all settings, with the original and the surrogates for comparison."""
     from rich.table import Table
 
     def cost(passes: int) -> tuple[str, str]:
-        return f"{passes:,}", f"{100 * passes / found.retraining:.1f}"
+        return f"{passes:,}", f"{100 * passes / tuning.retraining:.1f}"
 
-    table = Table("setting", "validation acc.", "distance", "passes", "% of re-training", "")
-    table.add_row("original", f"{found.validation:.2f}", f"{found.distance:.3f}")
-    brief = (f"{found.innocent_validation:.2f}", f"{found.floor:.3f}", *cost(found.innocent_passes))
-    table.add_row("innocents, each to the others", *brief, end_section=True)
-    for one in found.tried:
-        if one.validation is None or one.distance is None:
-            table.add_row(one.label, "", "", "", "", f"failed: {one.failed}")
+    table = Table("setting", "validation acc.", "distance", "passes", "% of retraining", "")
+    table.add_row("original", f"{tuning.validation:.2f}", f"{tuning.distance:.3f}")
+    brief = (f"{tuning.surrogate_validation:.2f}", f"{tuning.floor:.3f}", *cost(tuning.surrogate_passes))
+    table.add_row("surrogates, each against the others", *brief, end_section=True)
+    for setting in tuning.tried:
+        if setting.validation is None or setting.distance is None:
+            table.add_row(setting.label, "", "", "", "", f"failed: {setting.failed}")
             continue
-        word = "chosen" if one == found.chosen else "" if one in found.fitting else "loses too much accuracy"
-        table.add_row(one.label, f"{one.validation:.2f}", f"{one.distance:.3f}", *cost(one.passes), word)
+        remark = (
+            "chosen" if setting == tuning.chosen else "" if setting in tuning.fitting else "loses too much accuracy"
+        )
+        table.add_row(
+            setting.label, f"{setting.validation:.2f}", f"{setting.distance:.3f}", *cost(setting.passes), remark
+        )
     return table
 
 
-def closing_lines(found: Tuning, paste: str | None) -> Iterator[str]:
+def closing_lines(tuning: Tuning, paste: str | None) -> Iterator[str]:
     """Yield what the distance is, what it cost, what was left out, and the line to paste."""
-    seeds = plural(len(found.seeds), "seed")
+    seeds = plural(len(tuning.seeds), "seed")
     yield (
         f"distance: mean over radii and {seeds} of |p / a - 1|, how often perturbed copies of forgotten samples are "
-        "recognised by the setting (p) and by models that never saw them (a)"
+        "recognized by the setting (p) and by models that never saw them (a)"
     )
-    share = f"{100 * found.passes / found.retraining:.0f} % of one re-training for each seed"
-    yield f"cost: {found.passes:,} passes, {share}"
-    if found.untried:
-        yield f"the budget left {plural(len(found.untried), 'setting')} untried: {', '.join(found.untried)}"
-    if found.remark:
-        yield f"{'warning' if paste else 'nothing chosen'}: {found.remark}"
+    share = f"{100 * tuning.passes / tuning.retraining:.0f} % of one retraining per seed"
+    yield f"cost: {tuning.passes:,} passes, {share}"
+    if tuning.untried:
+        yield f"the budget left {plural(len(tuning.untried), 'setting')} untried: {', '.join(tuning.untried)}"
+    if tuning.remark:
+        yield f"{'warning' if paste else 'nothing chosen'}: {tuning.remark}"
     if paste:
         yield f"chosen: --methods {paste}"

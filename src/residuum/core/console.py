@@ -1,4 +1,4 @@
-"""What commands and progress print on a terminal, and tracebacks kept in a log file."""
+"""Print on a terminal beside a progress bar, and write tracebacks to a log file."""
 
 import os
 import shutil
@@ -13,22 +13,22 @@ DEBUG = "RESIDUUM_DEBUG"  # set where tracebacks are to be printed
 
 
 def say(text: str) -> None:
-    """Print a line on standard error, from any process; on a terminal it takes the line of a progress bar.
+    """Print a line on standard error, from any process; on a terminal it replaces a progress bar's line.
 
-    The bar is drawn anew below it, so that neither tears the other.
+    The bar is drawn again below it.
     """
     cleared = "\r\033[2K" if sys.stderr.isatty() else ""
     print(f"{cleared}{fitted(f'residuum: {text}', sys.stderr)}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def tell(text: str, *, err: bool = False) -> None:
-    """Print what a command has to say, broken between words where a terminal shows it."""
+    """Print a command's output; a terminal wraps it between words."""
     stream = sys.stderr if err else sys.stdout
     print(fitted(text, stream), file=stream, flush=True)
 
 
 def fitted(text: str, stream: TextIO) -> str:
-    """Return a text whose lines a terminal need not break within words; as it is where no terminal shows it."""
+    """Return a text wrapped between words for a terminal, or unchanged for another stream."""
     if not stream.isatty():
         return text
     width = shutil.get_terminal_size().columns
@@ -38,7 +38,7 @@ def fitted(text: str, stream: TextIO) -> str:
 
 
 def traceback_kept(error: BaseException) -> str:
-    """Write the whole traceback to a log file and return words that name it; with debugging on, print it instead."""
+    """Write the traceback to a log file and say where it is; with debugging on, print it instead."""
     text = "".join(traceback.format_exception(error))
     if os.environ.get(DEBUG):
         print(text, file=sys.stderr)  # noqa: T201

@@ -1,4 +1,4 @@
-"""What users are told when something cannot be used or may not mean what it seems to; needs no torch."""
+"""Errors and warnings; needs no torch."""
 
 import difflib
 import warnings
@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Something the user gave cannot be used; the command line prints it as one line and exits with 2."""
+    """The user's input cannot be used; the command line prints one line and exits with 2."""
 
 
 class DivergedError(InputError):
-    """A training's loss is not finite any more: its settings do not suit the model that it started from."""
+    """The loss of a training is no longer finite: its settings do not suit the model it started from."""
 
 
 class LostProcessError(RuntimeError):
@@ -18,7 +18,7 @@ class LostProcessError(RuntimeError):
 
 
 class MethodError(RuntimeError):
-    """A method did what no method may; the text names it. Its row fails, other rows go on, the exit code is 1."""
+    """A method broke a rule that all methods keep. Its row fails, other rows go on, and the exit code is 1."""
 
 
 class ResiduumWarning(UserWarning):
@@ -29,9 +29,9 @@ _shown: set[str] = set()
 
 
 def warn(text: str, stacklevel: int = 2) -> None:
-    """Show a warning once in a process, every time where a filter of the caller's asks for it or makes it an error.
+    """Show a warning once per process, or every time if the caller's filters say so.
 
-    Python's own memory of what was shown is lost whenever any library touches the filters, which torch does.
+    Python forgets which warnings it showed whenever a library changes the filters, and torch does.
     """
     actions = (
         action for action, message, kind, *_ in warnings.filters if not message and issubclass(ResiduumWarning, kind)
@@ -51,16 +51,16 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0].strip().removesuffix(":")
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """Return the error for a name that is not in a table, with the nearest names.
+def unknown_name(kind: str, name: str, names: Iterable[str]) -> InputError:
+    """Return the error for an unknown name, with the nearest names.
 
     >>> str(unknown_name("method", "rukr", ["rurk", "ga"]))
     "unknown method 'rukr'; did you mean rurk? Known: ga, rurk"
     """
-    known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    names = sorted(names)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
-    return InputError(f"unknown {kind} {name!r}{hint} Known: {', '.join(known)}")
+    return InputError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
 
 
 def plural(number: int, noun: str) -> str:

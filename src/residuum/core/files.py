@@ -12,7 +12,6 @@ import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -27,7 +26,7 @@ MOST_RATIO = 200  # of bytes unpacked to bytes packed, beyond the first SMALL on
 SMALL = 64 * 2**20
 
 
-def canonical(value: Any) -> bytes:  # noqa: ANN401 (any JSON value)
+def canonical(value: object) -> bytes:
     """Return JSON with sorted keys, without spaces, in UTF-8 and without NaN: equal values give equal bytes.
 
     >>> canonical({"b": 1.0, "a": [None, "ü"]}).decode()
@@ -88,8 +87,8 @@ def read_arrays(path: str | Path, names: Iterable[str], what: str) -> dict[str, 
     except FileNotFoundError:
         raise
     except Exception as error:  # a damaged file may raise anything
-        found = str(error) if isinstance(error, InputError) else first_line(error)
-        raise InputError(f"{path}: expected {what} written by residuum, got {found}") from error
+        reason = str(error) if isinstance(error, InputError) else first_line(error)
+        raise InputError(f"{path}: expected {what} written by residuum, got {reason}") from error
 
 
 def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[np.generic]:

@@ -1,8 +1,8 @@
-"""Plug-ins: things of a user's own beside ours, by an entry point of an installed package or by `FILE.py:NAME`.
+"""Plug-ins: users' components beside the built-in ones, from an installed package's entry point or `FILE.py:NAME`.
 
 Each kind (methods, perturbations, data sets, models, measures, scenarios) has one `Registry`, see `components.py`.
-`load_plugin` is the one place where code that is not ours is imported. Names that come out of a file are looked up
-(`Registry.find`) and never imported.
+Only `load_plugin` imports users' code. Names that come from a data file are looked up (`Registry.find`) and never
+imported.
 """
 
 import hashlib
@@ -23,11 +23,11 @@ from residuum.core.errors import InputError, unknown_name
 
 Component = TypeVar("Component")
 REGISTRIES: dict[str, "Registry[Any]"] = {}  # by entry-point group
-FROM_A_FILE, DIGITS = "residuum_plugin_", 16  # how a module is named that stands in a file, before and after its name
+FROM_A_FILE, DIGITS = "residuum_plugin_", 16  # prefix and digits of hash in the name of a module from a file
 
 
 def load_plugin(source: EntryPoint | str) -> Any:  # noqa: ANN401 (whatever stands there)
-    """Return what an entry point, `FILE.py:NAME` or `PACKAGE.MODULE:NAME` names; whatever fails is an InputError.
+    """Return the object that an entry point, `FILE.py:NAME` or `PACKAGE.MODULE:NAME` names, or raise an InputError.
 
     >>> load_plugin("collections:OrderedDict").__name__
     'OrderedDict'
@@ -40,7 +40,7 @@ def load_plugin(source: EntryPoint | str) -> Any:  # noqa: ANN401 (whatever stan
         module = _module_of_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # whatever a stranger's module does when it is imported is the finding
+    except BaseException as error:  # importing a user's module may raise anything
         problem = f"{type(error).__name__}: {error}".rstrip(": ")
         raise InputError(f"cannot load {text!r} ({problem}); expected FILE.py:NAME or PACKAGE.MODULE:NAME") from error
     try:
@@ -51,7 +51,7 @@ def load_plugin(source: EntryPoint | str) -> Any:  # noqa: ANN401 (whatever stan
 
 
 def _module_of_file(path: Path) -> ModuleType:
-    """Import a file under a name that its place and content decide; what was imported once is not run again."""
+    """Import a file under a name made from its path and content; the same file is not run twice."""
     digest = hashlib.sha256(str(path.resolve()).encode() + b"\0" + path.read_bytes()).hexdigest()
     name = f"{FROM_A_FILE}{path.stem}_{digest[:DIGITS]}"
     if name in sys.modules:
@@ -61,7 +61,7 @@ def _module_of_file(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     if str(path.resolve().parent) not in sys.path:
-        sys.path.append(str(path.resolve().parent))  # as for a script: what stands beside it can be imported
+        sys.path.append(str(path.resolve().parent))  # as for a script: it can import the files beside it
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -85,10 +85,10 @@ def home_of(thing: type) -> str:
 class Registry(UserDict[str, Component], Generic[Component]):
     """Components of one kind by name: built-in ones, those of installed packages and those of files.
 
-    `built_in` maps a name to a component, or to the place that it is imported from on first use, "module:Class".
-    `group` names the entry points of installed packages, which are read on first use; one that cannot be loaded is left
-    out, and `find` says why (`broken`). `accept`, a function or its place, returns a plug-in as the registry holds it,
-    or raises InputError. Plug-ins cannot take `reserved` names.
+    `built_in` maps a name to a component, or to "module:Class", which is imported on first use. `group` names the entry
+    points of installed packages, which are read on first use. Packages that fail to import are skipped; you see the
+    reason (`broken`) when you use one. `accept`, a function or "module:function", converts a plug-in or
+    raises InputError. Plug-ins cannot have `reserved` names.
 
     >>> shapes = Registry("shape", "residuum.shapes", {"ordered": "collections:OrderedDict"})
     >>> shapes.find("ordered").__name__, list(shapes)
@@ -116,15 +116,15 @@ class Registry(UserDict[str, Component], Generic[Component]):
             REGISTRIES[group] = self
 
     def accept(self, candidate: object) -> Component:
-        """Return a plug-in as the registry holds it; InputError where it is of another kind."""
+        """Return a plug-in converted for the registry; InputError if it is of another kind."""
         accept = resolve_name(self._accept) if isinstance(self._accept, str) else self._accept
         if accept is None:
-            raise InputError(f"expected one of our own as a {self.kind}, got {candidate!r}")
+            raise InputError(f"expected a built-in {self.kind}, got {candidate!r}")
         return accept(candidate)
 
     @cached_property
     def data(self) -> dict[str, Any]:  # type: ignore[override]
-        """Every component, or the place of one that was not asked for yet; built-in ones first."""
+        """Every component, or "module:Class" of one that was not used yet; built-in ones first."""
         components: dict[str, Any] = dict(self.ours)
         for entry in () if self.group is None else entry_points(group=self.group):
             try:
@@ -138,13 +138,13 @@ class Registry(UserDict[str, Component], Generic[Component]):
         return components
 
     def __getitem__(self, name: str) -> Component:
-        component = self.data[name]
-        if isinstance(component, str):
-            component = self.data[name] = resolve_name(component)
-        return component  # type: ignore[no-any-return]
+        if isinstance(self.data[name], str):
+            self.data[name] = resolve_name(self.data[name])
+        component: Component = self.data[name]
+        return component
 
     def find(self, name: str) -> Component:
-        """Return the component of this name; for an unknown one, InputError with the nearest names."""
+        """Return the component of this name, or raise an InputError with the nearest names."""
         if name in self:
             return self[name]
         if name in self.broken:
@@ -152,7 +152,7 @@ class Registry(UserDict[str, Component], Generic[Component]):
         raise unknown_name(self.kind, name, self)
 
     def add(self, source: str) -> str:
-        """Add what stands at `FILE.py:NAME` or `PACKAGE.MODULE:NAME`; return its name here."""
+        """Add the component at `FILE.py:NAME` or `PACKAGE.MODULE:NAME`; return its name in the registry."""
         candidate = load_plugin(source)
         name = name_of(candidate, source.rpartition(":")[2])
         place = whole_source(source)
@@ -164,8 +164,7 @@ class Registry(UserDict[str, Component], Generic[Component]):
     def named(self, spec: str) -> str:
         """Return `NAME[:key=value...]` for a text that may begin with a source, which is then added.
 
-        This imports code. Give it what the user wrote, never a text out of a record, a pack, a store or weights: `find`
-        those.
+        This imports code, so pass only what the user wrote. Use `find` for texts from data files.
 
         >>> shapes = Registry("shape", "residuum.shapes", {"square": 4}, accept=len)
         >>> shapes.named("string:digits:size=3"), shapes["digits"]
@@ -176,7 +175,7 @@ class Registry(UserDict[str, Component], Generic[Component]):
         return spec if source is None else self.add(source) + spec.removeprefix(source)
 
     def source_in(self, spec: str) -> str | None:
-        """Return the source that a text begins with, importing nothing; None where it begins with a name.
+        """Return the source that a text begins with, without importing it; None if it begins with a name.
 
         >>> shapes = Registry("shape", "residuum.shapes", {"square": 4}, accept=len)
         >>> shapes.source_in("mine.py:Shape:size=3"), shapes.source_in("square:size=3")
@@ -188,7 +187,7 @@ class Registry(UserDict[str, Component], Generic[Component]):
 
     @contextmanager
     def having(self, name: str, component: Component) -> Iterator[None]:
-        """Have the component in the registry within a block."""
+        """Register the component within a block."""
         if self.get(name, component) is not component:
             raise InputError(f"{self.kind} {name!r} is taken; give it another name")
         was_there = name in self
@@ -201,7 +200,7 @@ class Registry(UserDict[str, Component], Generic[Component]):
 
 
 def split_specs(text: str) -> list[str]:
-    """Return the parts of a comma-separated list of NAME[:key=value...]; a number goes on a value before it.
+    """Return the parts of a comma-separated list of NAME[:key=value...]; a number continues the value before it.
 
     >>> split_specs("scrub:decay_epochs=3,5, gd,rurk:tau=0.1")
     ['scrub:decay_epochs=3,5', 'gd', 'rurk:tau=0.1']
@@ -223,14 +222,14 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def name_of(thing: Any, otherwise: str) -> str:  # noqa: ANN401 (classes and functions)
-    """Return a thing's own `name`, or what it is called where it stands."""
+def name_of(thing: object, otherwise: str) -> str:
+    """Return the `name` of a class or function if it has one, else `otherwise`."""
     name = getattr(thing, "name", None) if callable(thing) else None
     return name if isinstance(name, str) else otherwise
 
 
 def whole_source(source: str) -> str:
-    """Return a source that means the same in any folder.
+    """Return a source with an absolute path.
 
     >>> whole_source("/tmp/mine.py:Blur"), whole_source("package.module:Blur")
     ('/tmp/mine.py:Blur', 'package.module:Blur')
@@ -240,7 +239,7 @@ def whole_source(source: str) -> str:
 
 
 def described_plugins(used: Container[str]) -> dict[str, dict[str, dict[str, str]]]:
-    """Return by kind and name what was added by its source and is used: its file's name and hash, or its module."""
+    """Return the used plug-ins that were added by source, by kind and name: file name and hash, or the module."""
     return {
         registry.kind: plugins
         for registry in REGISTRIES.values()
@@ -257,12 +256,12 @@ def _described(source: str) -> dict[str, str]:
 
 
 def added_plugins() -> tuple[tuple[str, str], ...]:
-    """Return group and source of everything that was added by its source, for other processes to add too."""
+    """Return group and source of all plug-ins that were added by source, so that other processes can add them."""
     return tuple((group, source) for group, registry in REGISTRIES.items() for source in registry.sources.values())
 
 
 def add_plugins(added: Iterable[tuple[str, str]]) -> None:
-    """Add what another process has added."""
+    """Add the plug-ins of another process."""
     for group, source in added:
         if source not in REGISTRIES[group].sources.values():
             REGISTRIES[group].add(source)

@@ -1,4 +1,4 @@
-"""Data sets as pixels in [0, 1], integer labels and string ids, and their cut for one deletion request."""
+"""Data sets (inputs, integer labels, string ids) and how they are split for a deletion request."""
 
 from residuum.data.cifar import download_cifar10, load_cifar10
 from residuum.data.dataset import Dataset

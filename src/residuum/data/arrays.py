@@ -1,4 +1,4 @@
-"""The rules for arrays: turn them into `Samples`, or say in one line what is wrong with them and where."""
+"""The rules for arrays: turn them into `Samples`, or say in one line what is wrong and where."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from residuum.core.errors import InputError
 from residuum.core.samples import Samples
 from residuum.data.ids import as_texts, refuse_repeats, refuse_unusable_ids
 
-NORMALIZED = "undo the normalisation, which is a layer of the model, or say unbounded=True"
+NORMALIZED = "undo the normalization, which is a layer of the model, or say unbounded=True"
 MOST_CLASSES = 2**20
 LARGEST_INTEGER = 2**24  # the inputs of samples are float32, which holds integers up to here
 SCOPE = "the scope is classification with a single label; multi-label data and regression are outside it"
@@ -46,13 +46,13 @@ def as_tensor(values: Array, name: str) -> Tensor:
     """Return an array, or numbers in lists, as a tensor on the CPU."""
     try:
         tensor = values.detach().cpu() if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
-        if tensor.layout != torch.strided or tensor.is_quantized:
-            layout = "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
-            raise InputError(f"{name}: expected a dense tensor, got a {layout} one; use .to_dense()")
-        return tensor  # noqa: TRY300 (an error above is one of reading, too)
     except (TypeError, ValueError) as error:
         kind = np.asarray(values, dtype=object).dtype if not hasattr(values, "dtype") else values.dtype
         raise InputError(f"{name} must be an array of numbers, but numpy reads it as {kind}") from error
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        layout = "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
+        raise InputError(f"{name}: expected a dense tensor, got a {layout} one; use .to_dense()")
+    return tensor
 
 
 def _as_inputs(x: Array, name: str, bounded: bool) -> Tensor:
@@ -62,7 +62,7 @@ def _as_inputs(x: Array, name: str, bounded: bool) -> Tensor:
     if not bounded and (values.ndim < 2 or values.numel() == 0):
         raise InputError(f"{name} must hold one input a row, (n, ...), got shape {shape}")
     if bounded and values.ndim not in {2, 4}:
-        hint = f"; for grey images use {name}[:, None]" if values.ndim == 3 else ""
+        hint = f"; for gray images use {name}[:, None]" if values.ndim == 3 else ""
         raise InputError(f"{name} must be (n, features) or (n, channels, height, width), got shape {shape}{hint}")
     if values.numel() == 0:
         raise InputError(f"{name} is empty (shape {shape}); at least one sample is needed")
@@ -80,7 +80,7 @@ def _as_inputs(x: Array, name: str, bounded: bool) -> Tensor:
 
 
 def checked_labels(y: Array, name: str) -> Tensor:
-    """Return one class a sample, int64 (n,); several labels of a sample, and numbers to predict, are out of scope."""
+    """Return one class per sample, int64 (n,); multi-label data and regression are out of scope."""
     values = as_tensor(y, name)
     if values.ndim != 1:
         hint = f"give {name}.squeeze(1)" if values.ndim == 2 and values.shape[1] == 1 else SCOPE
@@ -95,7 +95,7 @@ def checked_labels(y: Array, name: str) -> Tensor:
 
 
 def checked_ids(ids: Iterable[Any] | None, count: int, part: str) -> tuple[str, ...]:
-    """Return one id a sample, by default the row number; none twice, and all of which a file of ids can carry."""
+    """Return one id per sample, by default the row number; ids are unique, and fit on a line of a text file."""
     if ids is None:
         prefix = "test/" if part else ""
         return tuple(f"{prefix}{row}" for row in range(count))
@@ -139,12 +139,12 @@ def _refuse_bad_labels(y: Tensor, ids: Sequence[str], name: str, classes: int | 
         raise InputError(f"{text}; number the classes from 0")
     if classes is not None and (high := _first(y >= classes)) is not None:
         text = f"labels must lie in 0..{classes - 1} ({classes} classes), but {name}[{high}] (id {ids[high]!r})"
-        raise InputError(f"{text} is {y[high]}; give class_names for all classes or mend the label")
+        raise InputError(f"{text} is {y[high]}; give class_names for all classes or correct the label")
 
 
 def refuse_missing_classes(y: Tensor, name: str = "y") -> None:
-    """Refuse labels that leave a class out, where they must say how many classes there are."""
+    """Raise an error if a class has no label: without class names, the labels say how many classes there are."""
     present = torch.unique(y)
     if (gap := _first(present != torch.arange(len(present)))) is not None:
-        many = f"{name} has labels up to {present[-1]} but none is {gap}"
-        raise InputError(f"{many}; number the classes 0..C-1 or give class_names")
+        text = f"{name} has labels up to {present[-1]} but none is {gap}"
+        raise InputError(f"{text}; number the classes 0..C-1 or give class_names")

@@ -1,4 +1,4 @@
-"""CIFAR-10: its Python release fetched, and read without running anything that the files contain."""
+"""CIFAR-10: download its Python release, and read it without running code from the files."""
 
 import hashlib
 import http.client
@@ -35,7 +35,7 @@ MEAN, STD = (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)
 def load_cifar10(root: Path | None = None) -> Dataset:
     """Return CIFAR-10, shape (3, 32, 32); ids `train/airplane/0042`, the rank within the class in file order.
 
-    Reference: Krizhevsky, "Learning multiple layers of features from tiny images", 2009. The normalisation constants
+    Reference: Krizhevsky, "Learning multiple layers of features from tiny images", 2009. The normalization constants
     are the usual published ones.
     """
     folders = [folder for base in data_roots(root) for folder in (base / FOLDER, base)]
@@ -125,11 +125,11 @@ class ArrayUnpickler(pickle.Unpickler):
 def download_cifar10(
     root: Path | str, *, url: str = URL, sha256: str = SHA256, progress: Progress | None = None, timeout: float = 30.0
 ) -> Path:
-    """Return the folder `root/cifar-10-batches-py`, fetched from its public home (163 MiB) unless it is there.
+    """Return the folder `root/cifar-10-batches-py`; download it (163 MiB) if it does not exist.
 
-    The archive is written aside and must have the given SHA-256 before anything of it is unpacked; members that point
-    outside the folder are refused. The folder appears whole or not at all. `progress` is called with the bytes received
-    and the bytes expected (None if the server does not say); `timeout` is in seconds without any byte.
+    The archive is written to a temporary folder and must have this SHA-256 before it is unpacked; members that point
+    outside the folder are an error. The folder appears whole or not at all. `progress` is called with the bytes
+    received and the bytes expected (None if the server does not say); `timeout` is in seconds without any byte.
     """
     base = Path(root).expanduser()
     target = base / FOLDER
@@ -144,7 +144,12 @@ def download_cifar10(
         with tempfile.TemporaryDirectory(prefix=".download-", dir=base) as aside:
             archive = Path(aside) / "archive.tar.gz"
             _fetch(url, archive, sha256, progress, timeout)
-            _move(_unpacked(archive, Path(aside)), target)
+            unpacked = _unpacked(archive, Path(aside))
+            try:
+                unpacked.rename(target)
+            except OSError:
+                if not _is_whole(target):  # else another process was faster, and its files are as good
+                    raise
     except OSError as error:
         raise InputError(f"cannot write below {base}: {error.strerror or error}; choose another data root") from error
     return target
@@ -171,7 +176,7 @@ def _fetch(url: str, file: Path, sha256: str, progress: Progress | None, timeout
         raise InputError(f"{url} answers {error.code} {error.reason}; try later or give another URL") from error
     except (URLError, TimeoutError, http.client.HTTPException, ConnectionError) as error:
         reason = error.reason if isinstance(error, URLError) else (str(error) or type(error).__name__)
-        raise InputError(f"cannot fetch {url}: {reason}; see whether this machine is online") from error
+        raise InputError(f"cannot fetch {url}: {reason}; check that this machine is online") from error
     if expected is not None and received != expected:
         raise InputError(f"{url}: the transfer broke off after {received} of {expected} bytes; try again")
     if digest.hexdigest() != sha256:
@@ -185,18 +190,9 @@ def _unpacked(archive: Path, aside: Path) -> Path:
         with tarfile.open(archive) as tar:
             tar.extractall(unpacked, filter="data")
     except tarfile.FilterError as error:
-        raise InputError(f"the archive is refused: {error}") from error
+        raise InputError(f"the archive is unsafe: {error}") from error
     except (tarfile.TarError, EOFError) as error:
-        raise InputError(f"the archive cannot be unpacked ({error}); fetch it from its official home") from error
+        raise InputError(f"the archive cannot be unpacked ({error}); fetch it from its official URL") from error
     if not _is_whole(unpacked / FOLDER):
-        raise InputError(f"the archive holds no folder {FOLDER} with {', '.join(BATCHES)}; it is another one")
+        raise InputError(f"the archive holds no folder {FOLDER} with {', '.join(BATCHES)}; give another archive")
     return unpacked / FOLDER
-
-
-def _move(source: Path, target: Path) -> None:
-    """Rename the whole folder into place."""
-    try:
-        source.rename(target)
-    except OSError:
-        if not _is_whole(target):  # else another process was faster, and its files are as good
-            raise

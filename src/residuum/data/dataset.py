@@ -19,10 +19,10 @@ from residuum.data.images import ImageFiles
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training samples, the official test samples if there are any, and what is known about their classes.
+    """Training samples, the official test samples if there are any, the names of the classes, and constants.
 
-    `mean` and `std` are fixed constants, one per channel or one for all, for the model's normalisation layer. They are
-    never computed from the training set at hand: else a re-trained model would learn from the forget set.
+    `mean` and `std` are fixed constants, one per channel or one for all, for the model's normalization layer. They are
+    never computed from the training set, because a retrained model would then learn from the forget set.
     """
 
     name: str
@@ -98,11 +98,11 @@ def add_samples(digest: "hashlib._Hash", samples: Samples) -> None:
 
 
 def checked_class_names(names: Iterable[Any]) -> tuple[str, ...]:
-    """Return the names of two classes or more, none twice, all of which a deletion request can write."""
+    """Return the names of two or more different classes; each fits on one line, so that a request can name it."""
     names = as_texts(names, "class_names")
     for name in names:
         if not is_one_line(name):
-            raise InputError(f"class_names: {name!r} cannot name a class in a request; a name is {ONE_LINE}")
+            raise InputError(f"class_names: {name!r} cannot name a class; a name is {ONE_LINE}")
     if len(names) < 2:
         raise InputError(f"a classifier needs at least 2 classes, got {len(names)}: {', '.join(names) or 'none'}")
     refuse_repeats(names, "class_names")
@@ -126,22 +126,22 @@ def _checked_test(
 
 
 def class_index(wanted: int | str, class_names: Sequence[str]) -> int:
-    """Return the position of a class given by its name or by its position.
+    """Return the position of a class, from its name or its position.
 
-    A text is a name; only if no class has that name, it may be a position. A number is a position or a name that reads
-    like it, and is refused where these are two classes.
+    A text is a name, or a position if no class has that name. A number is a position or a name; it is an error if these
+    are two different classes.
     """
     text = wanted if isinstance(wanted, str) else _whole_number(wanted)
-    meant = [position for position, name in enumerate(class_names) if name == text]
-    meant += [position for position in range(len(class_names)) if str(position) == text]
-    if not meant:
+    matches = [position for position, name in enumerate(class_names) if name == text]
+    matches += [position for position in range(len(class_names)) if str(position) == text]
+    if not matches:
         hint = "; to name no class, leave it empty" if text.lower() in {"none", "null"} else ""
         raise InputError(f"{unknown_name('class', text, class_names)}{hint}")
-    if not isinstance(wanted, str) and meant[0] != meant[-1]:
-        other = class_names[meant[-1]]
+    if not isinstance(wanted, str) and matches[0] != matches[-1]:
+        other = class_names[matches[-1]]
         both = f"{text!r}, or {other!r}, which is at position {text} counted from 0"
         raise InputError(f"class {text} can mean two classes: {both}; give the name as a text, {text!r} or {other!r}")
-    return meant[0]
+    return matches[0]
 
 
 def _whole_number(wanted: int) -> str:

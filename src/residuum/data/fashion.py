@@ -24,7 +24,7 @@ UINT8 = 8  # IDX type code of unsigned bytes
 def load_fashion_mnist(root: Path | None = None) -> Dataset:
     """Return Fashion-MNIST, shape (1, 28, 28); ids `train/coat/0042`, the rank within the class in file order.
 
-    Reference: Xiao, Rasul and Vollgraf, "Fashion-MNIST", 2017. The normalisation constants are the usual ones.
+    Reference: Xiao, Rasul and Vollgraf, "Fashion-MNIST", 2017. The normalization constants are the usual ones.
     """
     folders = [base / sub for base in data_roots(root) for sub in ("", "fashion-mnist", "FashionMNIST/raw")]
     put = "put the four files train- and t10k-images-idx3-ubyte.gz and -labels-idx1-ubyte.gz in a folder"

@@ -1,4 +1,4 @@
-"""Where data files may lie, how they are read, and one clear line when they cannot be."""
+"""Find and read data files."""
 
 import errno
 import os
@@ -12,24 +12,24 @@ from residuum.core.files import regular_file
 
 ROOT_VARIABLE = "RESIDUUM_DATA"
 MOST_BYTES = 2**26  # of a list of ids or requests
-SILENCE = 60.0  # seconds to wait for what a pipe should bring
+SILENCE = 60.0  # seconds to wait for the content of a pipe
 GIVE_ROOT = f"and give DIR with --data-root or {ROOT_VARIABLE}"
 
 
 def data_roots(root: Path | None) -> list[Path]:
-    """Return the data roots to try: the given one, then the environment's."""
+    """Return the data roots to try: `root`, then the environment's."""
     variable = os.environ.get(ROOT_VARIABLE)
     return [folder for folder in (root, Path(variable) if variable else None) if folder is not None]
 
 
-def find_path(name: str, root: Path | None, is_it: Callable[[Path], bool]) -> Path | None:
-    """Return the first of the path as given and those below the data roots for which `is_it` holds."""
+def find_path(name: str, root: Path | None, accepts: Callable[[Path], bool]) -> Path | None:
+    """Return the path `name` itself or below a data root, the first that `accepts` holds for."""
     candidates = [Path(os.path.expanduser(name)), *(base / name for base in data_roots(root))]
-    return next((path for path in candidates if is_it(path)), None)
+    return next((path for path in candidates if accepts(path)), None)
 
 
 def find_folder(title: str, folders: Sequence[Path], marker: str, what_to_do: str) -> Path:
-    """Return the first folder that has `marker` in it, or say where it was sought and what to put there."""
+    """Return the first folder that contains `marker`; the error says where it was sought and what to put there."""
     for folder in folders:
         if os.path.exists(folder / marker):
             return folder
@@ -48,7 +48,7 @@ def read_bytes(path: Path) -> bytes:
 def read_list(path: Path) -> bytes:
     """Return the content of a list: a regular file, or a pipe such as `<(command)`, of at most `MOST_BYTES`.
 
-    A pipe that stays silent for `SILENCE` seconds is an error, and so is a device, which has no end.
+    A pipe that stays silent for `SILENCE` seconds is an error, and so is a device, because it never ends.
     """
     try:
         if not stat.S_ISFIFO(os.stat(path).st_mode):

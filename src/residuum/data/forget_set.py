@@ -1,4 +1,4 @@
-"""The forget set: which training samples a deletion request takes, one request after the other."""
+"""The forget set: the training samples that one or more deletion requests take."""
 
 import difflib
 import math
@@ -41,12 +41,11 @@ def checked_requests(requested: Sequence[Mapping[str, Any]], class_names: Sequen
 
 
 def _checked_request(fields: Mapping[str, Any], class_names: Sequence[str]) -> Request:
-    """Return the request, or an error if it is none or two at once."""
     if (unknown := next((field for field in fields if field not in FIELDS), None)) is not None:
         raise unknown_name("field of a request", unknown, FIELDS)
     wanted, fraction, ids = (fields.get(field) for field in FIELDS)
     if ids is not None and (wanted is not None or fraction is not None):
-        raise InputError("forget_ids stands alone; leave out forget_class and forget_fraction, or the ids")
+        raise InputError("give either forget_ids or forget_class and forget_fraction, not both")
     if ids is None and wanted is None and fraction is None:
         raise InputError("nothing to forget; give forget_class, forget_fraction or forget_ids")
     is_number = isinstance(fraction, int | float) and not isinstance(fraction, bool)
@@ -59,9 +58,9 @@ def _checked_request(fields: Mapping[str, Any], class_names: Sequence[str]) -> R
 def requested_positions(
     requests: Sequence[Request], train: Samples, seed: int, others: Mapping[str, Samples]
 ) -> list[Positions]:
-    """Return what each request takes of the training set: positions that no earlier request took.
+    """Return the positions in the training set that each request takes; none overlap.
 
-    `others` are the parts where an id may be instead.
+    `others` are the other parts of the data, which errors about ids mention.
     """
     taken: list[Positions] = []
     for request in requests:
@@ -71,32 +70,32 @@ def requested_positions(
 
 
 @contextmanager
-def _numbered_errors(number: int, many: int) -> Iterator[None]:
-    """Put the number of the request before what is wrong with it, where there are several."""
+def _numbered_errors(number: int, requests: int) -> Iterator[None]:
+    """Put the number of the request before an error, if there are several requests."""
     try:
         yield
     except InputError as error:
-        raise error if many == 1 else InputError(f"request {number}: {error}") from None
+        raise error if requests == 1 else InputError(f"request {number}: {error}") from None
 
 
 def _forget_positions(
     request: Request, train: Samples, seed: int, others: Mapping[str, Samples], taken: Sequence[Positions]
 ) -> Positions:
-    """Return the forget set's positions in the training set, not `taken`, in an order that is this request's own."""
+    """Return the positions of one request, without those `taken` by earlier ones."""
     free = left_over(train, taken)
     if request.ids is not None:
-        chosen = _positions_of(request.ids, train, others, taken)
+        forget = _positions_of(request.ids, train, others, taken)
     else:
         members = free if request.label is None else free[train.y.numpy()[free] == request.label]
         order = shuffled([train.ids[row] for row in members], seed, f"forget/{len(taken) + 1}" if taken else "forget")
-        chosen = members[order[: math.floor((request.fraction or 1) * len(members) + 0.5)]]
+        forget = members[order[: math.floor((request.fraction or 1) * len(members) + 0.5)]]
     left = "what earlier requests left of the training set" if taken else "the training set"
-    if not len(chosen):
+    if not len(forget):
         raise InputError(f"the forget set is empty; ask for at least one sample of {left}")
-    if len(chosen) == len(free):
+    if len(forget) == len(free):
         whole = left if taken else "the whole training set"
         raise InputError(f"the forget set is {whole} ({len(free)} samples); nothing would be retained")
-    return np.sort(chosen)
+    return np.sort(forget)
 
 
 def left_over(train: Samples, taken: Sequence[Positions]) -> Positions:
@@ -111,12 +110,12 @@ def _positions_of(
     position = {name: row for row, name in enumerate(train.ids)}
     if (unknown := next((name for name in ids if name not in position), None)) is not None:
         raise _not_in_training(unknown, train, others)
-    chosen = np.array([position[name] for name in ids], dtype=np.int64)
+    forget = np.array([position[name] for name in ids], dtype=np.int64)
     for number, positions in enumerate(taken, start=1):
-        if len(again := np.intersect1d(chosen, positions)):
+        if len(again := np.intersect1d(forget, positions)):
             first, more = train.ids[again[0]], f" and {len(again) - 1} more" if len(again) > 1 else ""
             raise InputError(f"forget_ids: {first!r}{more} was already taken by request {number}; leave it out here")
-    return chosen
+    return forget
 
 
 def _not_in_training(name: str, train: Samples, others: Mapping[str, Samples]) -> InputError:

@@ -1,4 +1,4 @@
-"""Ids of samples: what they may look like, their rank within a class, and a random order that depends on them only."""
+"""Ids of samples: rules, ranks within a class, and a random order that depends on the ids only."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ def as_texts(values: Iterable[Any], what: str) -> tuple[str, ...]:
 
 
 def is_one_line(text: str) -> bool:
-    """Tell whether a text can be a line of a file, and survives in an array of texts, which ends at NUL."""
+    """Tell whether a text can be a line of a file and an entry of a numpy array, where texts end at NUL."""
     return text == text.strip() and len(text.splitlines()) == 1 and "\0" not in text and is_utf8(text)
 
 
@@ -55,7 +55,7 @@ def refuse_repeats(names: Sequence[str], what: str) -> None:
     """Raise an InputError that names the first repeated id."""
     if len(set(names)) < len(names):
         repeated, times = next((text, count) for text, count in Counter(names).items() if count > 1)
-        raise InputError(f"{what}: {repeated!r} occurs {times} times; every one must occur once")
+        raise InputError(f"{what}: {repeated!r} occurs {times} times; it must occur once")
 
 
 def ids_by_rank(labels: Sequence[int] | NDArray[np.integer], class_names: Sequence[str], split: str) -> list[str]:
@@ -82,7 +82,7 @@ def ids_of_ranks(samples: Samples, first: int, last: int) -> list[str]:
 
 
 def ranks_within_class(labels: Sequence[int] | NDArray[np.integer]) -> Positions:
-    """Return for each label how many of the same come before it."""
+    """Return the rank of each sample among those of its class, in order."""
     labels = np.asarray(labels)
     ranks = np.zeros(len(labels), dtype=np.int64)
     for label, count in zip(*np.unique(labels, return_counts=True), strict=True):
@@ -96,15 +96,15 @@ def shuffled(ids: Sequence[str], seed: int, role: str) -> Positions:
     return np.array(sorted(range(len(ids)), key=keys.__getitem__), dtype=np.int64)
 
 
-def matched_ids(asked: Ids | Sequence[int], samples: Samples) -> tuple[str, ...]:
-    """Return the ids of the samples that a list or file asks for: by the id itself, its file name or its stem.
+def matched_ids(names: Ids | Sequence[int], samples: Samples) -> tuple[str, ...]:
+    """Return the ids that a list or file names, each by the id itself, its file name or its stem.
 
     >>> import torch
     >>> photos = Samples(torch.zeros(2, 1), torch.tensor([0, 1]), ("cat/a.png", "dog/b.png"))
     >>> matched_ids(["b", "cat/a.png"], photos)
     ('dog/b.png', 'cat/a.png')
     """
-    wanted = read_ids(asked if isinstance(asked, str | Path) else [str(name) for name in asked])
+    wanted = read_ids(names if isinstance(names, str | Path) else [str(name) for name in names])
     if not wanted:
         raise InputError("nothing to forget; expected at least one id")
     all_ids = set(samples.ids)
@@ -126,11 +126,11 @@ def _matched(name: str, all_ids: set[str], shorter: Mapping[str, set[str]], samp
     for candidate in ends[:-1]:
         if candidate in all_ids:
             return candidate
-    meant = shorter.get(name) or (shorter.get(path.name) if len(path.parts) == 1 else None)
-    if meant is None:
+    matches = shorter.get(name) or (shorter.get(path.name) if len(path.parts) == 1 else None)
+    if matches is None:
         hint = unknown_name("id", name, samples.ids) if len(samples) <= 20 else f"ids look like {samples.ids[0]}"
         raise InputError(f"forget: {name!r} is not among the {len(samples)} training samples; {hint}")
-    if len(meant) > 1:
-        first, second = sorted(meant)[:2]
+    if len(matches) > 1:
+        first, second = sorted(matches)[:2]
         raise InputError(f"forget: {name!r} can mean {first!r} or {second!r}; give the whole id")
-    return next(iter(meant))
+    return next(iter(matches))

@@ -24,22 +24,22 @@ def load_image_folder(
 ) -> Dataset:
     """Return the images of a folder with one sub-folder per class, unread; an image's id is its path below the folder.
 
-    A folder with nothing but `train` and one or both of `test` and `val`, which hold the class folders, brings its own
-    test set (`test`, else `val`). Classes are numbered in the order of their names; images may lie deeper inside. The
-    largest square in the middle of each image is scaled to `size` (default: the images' own size, if they all have the
-    same). With 3 `channels`, grey and CMYK images become RGB; with 1, all images become grey.
+    If the folder holds only `train` and `test` or `val` (or both), and these hold the class folders, `test` (else
+    `val`) becomes the test set. Classes are numbered in the order of their names; images may lie deeper inside. The
+    largest square in the middle of each image is scaled to `size` (default: the size of the images, if all have the
+    same). With 3 `channels`, gray and CMYK images become RGB; with 1, all images become gray.
     """
     root = Path(os.path.expanduser(folder))
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
         raise InputError(f"size must be a whole number of pixels, 1 or more, got {size!r}")
     if isinstance(channels, bool) or channels not in (1, 3):
-        raise InputError(f"channels must be 1 (grey) or 3 (RGB), got {channels!r}")
+        raise InputError(f"channels must be 1 (gray) or 3 (RGB), got {channels!r}")
     parts = _class_folders(root)
     class_names = checked_class_names([path.name for path in parts["train"]])
     paths = {part: _image_paths(root, folders, class_names) for part, folders in parts.items()}
-    every = [root / path for listed in paths.values() for path, _ in listed]
-    sizes = checked_sizes(every)
-    side = size or _common_side(every, sizes)
+    files = [root / path for listed in paths.values() for path, _ in listed]
+    sizes = checked_sizes(files)
+    side = size or _common_side(files, sizes)
     samples = {part: _samples(root, listed, side, channels) for part, listed in paths.items()}
     return Dataset(name or root.name, samples["train"], samples.get("test"), class_names)
 
@@ -47,8 +47,8 @@ def load_image_folder(
 def load_imagenet100(root: Path | None = None, size: int = 224) -> Dataset:
     """Return 100 classes of ImageNet, shape (3, 224, 224), from folders `imagenet100/train` and `val`, read lazily.
 
-    Reference: Russakovsky et al., "ImageNet Large Scale Visual Recognition Challenge", IJCV 2015. The normalisation
-    constants are the usual published ones. Which 100 classes is up to whoever made the folder.
+    Reference: Russakovsky et al., "ImageNet Large Scale Visual Recognition Challenge", IJCV 2015. The normalization
+    constants are the usual published ones. The folder decides which 100 classes these are.
     """
     hint = "Make DIR/imagenet100/train/CLASS/*.JPEG and DIR/imagenet100/val/CLASS/*.JPEG"
     base = find_folder("ImageNet-100", data_roots(root), "imagenet100", f"{hint}, {GIVE_ROOT}.")
@@ -90,8 +90,8 @@ def _image_paths(root: Path, folders: Sequence[Path], class_names: Sequence[str]
         listed += [(path, class_names.index(folder.name)) for path in images]
         others += [path for path in files if not path.lower().endswith(SUFFIXES)]
     if others:
-        text = f"{root}: {plural(len(others), 'file')} without an image's ending left out, the first is {others[0]!r}"
-        warn(text, stacklevel=4)
+        skipped = plural(len(others), "file")
+        warn(f"{root}: skipped {skipped} without an image suffix, first {others[0]!r}", stacklevel=4)
     return listed
 
 

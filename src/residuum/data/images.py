@@ -1,4 +1,4 @@
-"""Images in files: read when they are asked for, by threads, as squares of one size."""
+"""Images in files, read by threads on demand, as squares of one size."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ LAST_BYTES = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND"}
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Images below `root`: a `LazyInputs` of shape (n, channels, size, size), RGB or grey as float32 in [0, 1].
+    """Images below `root`: a `LazyInputs` of shape (n, channels, size, size), RGB or gray as float32 in [0, 1].
 
     The largest square in the middle is scaled to `size` x `size` (bilinear; averaging where it shrinks). Only names are
-    kept; threads decode, as Pillow lets other threads run meanwhile.
+    in memory; threads decode, because Pillow releases the interpreter lock.
     """
 
     root: Path
@@ -53,7 +53,7 @@ class ImageFiles:
         return replace(self, names=tuple(self.names[row] for row in indices.tolist()))
 
     def read(self, indices: Tensor) -> Callable[[], Tensor]:
-        """Begin to decode these positions, each file once; the function returned waits and gives the pixels."""
+        """Begin to decode these positions, each file once; the returned function waits for the pixels."""
         rows, inverse = torch.unique(torch.as_tensor(indices), return_inverse=True)
         files = [self.root / self.names[row] for row in rows.tolist()]
         squares = [_threads().submit(read_square, file, self.size, self.channels) for file in files]
@@ -76,33 +76,33 @@ class ImageFiles:
 
 
 def read_square(path: Path, size: int, channels: int = 3) -> NDArray[np.uint8]:
-    """Return the middle of an image as (size, size, channels) bytes: 3 are RGB, 1 is grey."""
+    """Return the middle of an image as (size, size, channels) bytes: 3 are RGB, 1 is gray."""
     from PIL.Image import Resampling
     from PIL.ImageOps import fit
 
     with opened(path) as image:
         image.draft("RGB", (2 * size, 2 * size))  # JPEG decodes at a fraction of its size, but not below this one
-        colour = image.convert("RGB") if channels == 3 else image.convert("L")
-        return np.asarray(fit(colour, (size, size), Resampling.BILINEAR)).reshape(size, size, channels)
+        color = image.convert("RGB") if channels == 3 else image.convert("L")
+        return np.asarray(fit(color, (size, size), Resampling.BILINEAR)).reshape(size, size, channels)
 
 
 def checked_sizes(paths: Iterable[Path]) -> list[tuple[int, int]]:
-    """Return width and height of every image, after a look at its header and its end."""
+    """Return width and height of every image, after a check of its header and its end."""
     return list(_threads().map(checked_size, paths))
 
 
 def checked_size(path: Path) -> tuple[int, int]:
-    """Return an image's width and height, or an InputError that names it; a truncated one is found here.
+    """Return an image's width and height, or an InputError that names it.
 
-    A file that does not end as its format ends is decoded at once, not after hours of training.
+    A file without its format's last bytes is decoded here, so that a truncated one fails before hours of training.
     """
     with opened(path) as image:
         if image.mode not in PLAIN_MODES | WITH_ALPHA or _is_deep(image):
-            raise ValueError(f"mode {image.mode}; expected grey or colour of 8 bits per channel")
+            raise ValueError(f"mode {image.mode}; expected gray or color of 8 bits per channel")
         if not _ends_well(path, image.format):
             image.load()
         if image.has_transparency_data and np.asarray(image.convert("RGBA"))[..., 3].min() < 255:
-            raise ValueError("it has transparent pixels, whose colour is open; lay it on a background")
+            raise ValueError("it has transparent pixels; put it on a background")
         return image.size
 
 
@@ -134,16 +134,15 @@ def opened(path: Path) -> Iterator[ImageFile]:
         raise InputError(f"cannot use {path}: {reason}; replace the file or remove it") from error
 
 
-_DIGESTS: dict[bytes, bytes] = {}  # by the files' states: a run asks several times, and files may be many
+_DIGESTS: dict[bytes, bytes] = {}  # by the files' states, because a run needs them several times
 
 
 def content_digest(paths: Sequence[Path]) -> bytes:
-    """Return the SHA-256 of all files' SHA-256; files that were not written since are not read again."""
+    """Return the SHA-256 of all files' SHA-256; unchanged files are not read again."""
     try:
         facts = [(path, path.stat()) for path in paths]
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
-    # some of this changes whenever a file is written
     states = "\n".join(f"{path} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns} {s.st_ino}" for path, s in facts)
     state = hashlib.sha256(os.fsencode(states)).digest()
     if state not in _DIGESTS:

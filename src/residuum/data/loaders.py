@@ -1,4 +1,4 @@
-"""The table of data sets, loading one by name, and reading it once in a process, again if its files were written."""
+"""Load data sets by name; a process reads one once, and again after its files were written."""
 
 import inspect
 import os
@@ -18,13 +18,13 @@ from residuum.data.image_folder import load_image_folder
 from residuum.data.images import ImageFiles
 from residuum.data.read import load_npz
 
-# Fixed bounds in centimetres for sepal length, sepal width, petal length and petal width: round numbers
+# Fixed bounds in centimeters for sepal length, sepal width, petal length and petal width: round numbers
 # that hold every flower, so that no constant depends on which samples are in the training set.
 IRIS_LOW, IRIS_HIGH = np.array([4.0, 2.0, 1.0, 0.0]), np.array([8.0, 4.5, 7.0, 2.5])
 
 
 def load_digits(root: Path | None = None) -> Dataset:
-    """Return 1,797 handwritten digits, shape (1, 8, 8), pixels / 16; ids `digits/0042`; no test set of its own."""
+    """Return 1,797 handwritten digits, shape (1, 8, 8), pixels / 16; ids `digits/0042`; without a test set."""
     from sklearn.datasets import load_digits as load
 
     x, y = load(return_X_y=True)
@@ -79,13 +79,10 @@ def load_dataset(name: str, *, root: Path | str | None = None, size: int | None 
             raise unknown_name("data set", name, [*DATASETS, "FILE.npz", "FOLDER"])
         return load_image_folder(folder, size=size)
     if size is not None:
-        raise InputError(f"size scales the images of a folder, but {name!r} has a size of its own; leave size out")
-    if name in DATASETS:
-        return _checked(DATASETS[name](base), name)
-    return load_npz(find_path(name, base, os.path.isfile) or Path(name))
-
-
-def _checked(dataset: object, name: str) -> Dataset:
+        raise InputError(f"size scales the images of a folder, but {name!r} has a fixed size; leave size out")
+    if name not in DATASETS:
+        return load_npz(find_path(name, base, os.path.isfile) or Path(name))
+    dataset: object = DATASETS[name](base)
     if isinstance(dataset, Dataset):
         return dataset
     raise InputError(f"data set {name}: expected its function to return a residuum.data.Dataset, got {dataset!r:.80}")
@@ -93,14 +90,14 @@ def _checked(dataset: object, name: str) -> Dataset:
 
 @lru_cache(maxsize=1)
 def loaded_dataset(name: str, root: Path | None, size: int | None) -> Dataset:
-    """Return the data set, which a process reads once; clear the cache to see what was written since."""
+    """Return the data set, which a process reads once; clear the cache to read it again."""
     dataset = load_dataset(name, root=root, size=size)
     states_when_loaded(dataset)
     return dataset
 
 
 def current_dataset(name: str, root: Path | None, size: int | None) -> Dataset:
-    """Return the data set as its files are now: it is loaded again if they were written since."""
+    """Return the data set as its files are now; it is loaded again if they were written since."""
     if file_states(dataset := loaded_dataset(name, root, size)) != states_when_loaded(dataset):
         loaded_dataset.cache_clear()
     return loaded_dataset(name, root, size)
@@ -112,7 +109,7 @@ def all_ids(dataset: Dataset) -> list[str]:
 
 
 def file_states(dataset: Dataset) -> tuple[tuple[int, ...], ...]:
-    """Return of every file that is read when it is asked for what changes whenever it is written."""
+    """Return what changes when a file is written, for every file that is read on demand."""
     images = [part.x for part in (dataset.train, dataset.test) if part is not None and isinstance(part.x, ImageFiles)]
     try:
         states = [os.stat(inputs.root / name) for inputs in images for name in inputs.names]
@@ -121,12 +118,12 @@ def file_states(dataset: Dataset) -> tuple[tuple[int, ...], ...]:
     return tuple((state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino) for state in states)
 
 
-states_when_loaded = lru_cache(maxsize=4)(file_states)  # asked first when a data set is loaded
+states_when_loaded = lru_cache(maxsize=4)(file_states)  # first called when a data set is loaded
 
 
 def refuse_changed_files(dataset: Dataset) -> None:
-    """Raise an error if files were written since the data set was loaded, even if they are again what they were."""
+    """Raise an error if files were written since the data set was loaded, even if their content is the same again."""
     if file_states(dataset) != states_when_loaded(dataset):
         loaded_dataset.cache_clear()
         text = f"files of data set {dataset.name} were written while they were read"
-        raise InputError(f"{text}; what was computed meanwhile is not kept: give the same command again")
+        raise InputError(f"{text}; results since then are discarded, so repeat the command")

@@ -32,7 +32,7 @@ WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table, or entries of a data set's items, are what; None: by their usual names.
+    """The roles of a table's columns, or of the entries of a data set's items; None finds them by their usual names.
 
     `label` is the class, `ids` names the samples, `inputs` are the features, or the parts of an input in this order.
     """
@@ -44,7 +44,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Source:
-    """Samples, the names of their classes where these are known, and what they were read from."""
+    """Samples, the names of their classes if the source has them, and what they were read from."""
 
     samples: Samples
     class_names: tuple[str, ...] | None
@@ -67,8 +67,8 @@ def read_data(
 
     `source` is `Samples`, a `Dataset`, (x, y) or (x, y, ids) of arrays or tensors, a map-style torch data set of items
     (input, label) or dictionaries, a folder of class folders of images, a path to an .npz or .csv file, or a data
-    frame. Inputs are kept as they are, but for 8-bit images, which are divided by 255; labels are integers, or names of
-    classes where a table has them.
+    frame. Inputs stay as they are, except that 8-bit images are divided by 255. Labels are integers; in a table, they
+    may be names of classes.
 
     >>> read_data((torch.zeros(3, 2), [0, 1, 1])).samples.ids
     ('0', '1', '2')
@@ -120,7 +120,7 @@ def _read_table(path: Path) -> dict[str, list[str]]:
     try:
         lines = list(csv.reader(read_bytes(path).decode("utf-8-sig").splitlines(), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} is no table of comma-separated values in UTF-8 ({error})") from None
+        raise InputError(f"{path} is not a table of comma-separated values in UTF-8 ({error})") from None
     if len(lines) < 2:
         raise InputError(
             f"{path} has {plural(len(lines), 'line')}; expected the names of the columns and a line for each sample"
@@ -158,7 +158,7 @@ def _column(
     column = name if name is not None else next((column for column in usual if column in table), None)
     if column is None and needed:
         listed = ", ".join(map(str, table))
-        raise InputError(f"expected a column {' or '.join(usual)}, got {listed}; say which it is with {what}=")
+        raise InputError(f"expected a column {' or '.join(usual)}, got {listed}; name it with {what}=")
     if column is not None and column not in table:
         raise unknown_name("column", column, map(str, table))
     return column
@@ -175,13 +175,13 @@ def _numbers(values: Sequence[Any], column: str) -> list[float]:
 
 
 def _class_numbers(values: Sequence[Any], class_names: Sequence[str] | None) -> tuple[Any, tuple[str, ...] | None]:
-    """Return labels as integers, and the names of the classes where labels are names; else by number."""
+    """Return labels as numbers, and the names of the classes if labels are names."""
     texts = [str(value) for value in values]
     if class_names is None:
         if all(WHOLE.fullmatch(text) for text in texts):
             return [int(text) for text in texts], None
         if all(_is_number(text) for text in texts):
-            return [float(text) for text in texts], None  # refused as labels, in one place
+            return [float(text) for text in texts], None  # `checked_labels` raises the error
     names = checked_class_names(class_names or sorted(set(texts)))
     position = {name: k for k, name in enumerate(names)}
     if (unknown := next((text for text in texts if text not in position), None)) is not None:
@@ -198,7 +198,7 @@ def _is_number(text: str) -> bool:
 
 
 def _from_items(items: Any, ids: Iterable[Any] | None, columns: Columns, name: str) -> Source:  # noqa: ANN401 (a data set)
-    """Read a map-style data set once; one that gives another input each time augments, and is refused."""
+    """Read a map-style data set; it is an error if it augments, that is, returns other inputs each time."""
     if not len(items):
         raise InputError(f"{name}: expected at least one sample, got an empty data set")
     (first, label, parts), (again, _, _) = _item(items[0], columns, name), _item(items[0], columns, name)
@@ -227,7 +227,7 @@ def _from_items(items: Any, ids: Iterable[Any] | None, columns: Columns, name: s
     return Source(samples, names, name, items, parts)
 
 
-def _item(item: Any, columns: Columns, name: str) -> tuple[Tensor, Any, tuple[str, ...]]:  # noqa: ANN401 (whatever it gives)
+def _item(item: object, columns: Columns, name: str) -> tuple[Tensor, Any, tuple[str, ...]]:
     """Return input, label and names of the parts of one item; equal parts are stacked (parts, ...)."""
     if isinstance(item, Mapping):
         label = _column(item, columns.label, LABELS, "label")
@@ -250,8 +250,8 @@ def _item(item: Any, columns: Columns, name: str) -> tuple[Tensor, Any, tuple[st
     return x, y.item() if hasattr(y, "item") and np.size(y) == 1 else y, parts
 
 
-def _item_tensor(value: Any, what: str) -> Tensor:  # noqa: ANN401 (whatever an item holds)
-    """Return a part of an item as a tensor; a picture of Pillow's with its channels first."""
+def _item_tensor(value: object, what: str) -> Tensor:
+    """Return a part of an item as a tensor; the channels of a Pillow image come first."""
     if hasattr(value, "getbands"):
         pixels = as_tensor(np.asarray(value), what)
         return pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1).contiguous()
@@ -265,8 +265,8 @@ OPTIONAL = ("ids", "class_names", "x_test", "y_test", "ids_test")
 def load_npz(path: Path) -> Dataset:
     """Return the data set of an `.npz` file.
 
-    Arrays: x and y; if wanted ids, class_names, x_test, y_test and ids_test, as in `Dataset.from_arrays`.
-    Arrays of Python objects are refused, as reading them could run code.
+    Arrays: x and y; optionally ids, class_names, x_test, y_test and ids_test, as in `Dataset.from_arrays`.
+    Arrays of Python objects are an error, because reading them could run code.
     """
     arrays = read_npz(path)
     test = (arrays["x_test"], arrays["y_test"], arrays.get("ids_test")) if "x_test" in arrays else None
@@ -278,7 +278,7 @@ def load_npz(path: Path) -> Dataset:
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an `.npz` file of a data set; no Python objects, and no more than the memory holds."""
+    """Return the arrays of a data set's `.npz` file; no Python objects, and no more than fits in memory."""
     if not os.path.isfile(path):
         raise InputError(f"{path} does not exist; give the path of an .npz file with arrays x and y")
     try:
@@ -290,14 +290,10 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
             arrays = {name: file[name] for name in file.files}
     except Exception as error:  # a damaged file may raise anything
         raise InputError(f"{path} is truncated, not an .npz file, or holds Python objects ({error})") from error
-    _refuse_wrong_names(path, set(arrays))
-    return arrays
-
-
-def _refuse_wrong_names(path: Path, names: set[str]) -> None:
-    if missing := [name for name in REQUIRED if name not in names]:
-        raise InputError(f"{path} lacks the array {missing[0]!r}; it holds: {', '.join(sorted(names)) or 'nothing'}")
-    if unknown := sorted(names.difference(REQUIRED, OPTIONAL)):
+    if missing := [name for name in REQUIRED if name not in arrays]:
+        raise InputError(f"{path} lacks the array {missing[0]!r}; it holds: {', '.join(sorted(arrays)) or 'nothing'}")
+    if unknown := sorted(set(arrays).difference(REQUIRED, OPTIONAL)):
         raise InputError(f"{path}: {unknown_name('array', unknown[0], [*REQUIRED, *OPTIONAL])}")
-    if ("x_test" in names) != ("y_test" in names) or ("ids_test" in names and "x_test" not in names):
-        raise InputError(f"{path}: test samples need both x_test and y_test (ids_test may be left out)")
+    if ("x_test" in arrays) != ("y_test" in arrays) or ("ids_test" in arrays and "x_test" not in arrays):
+        raise InputError(f"{path}: test samples need both x_test and y_test; ids_test is optional")
+    return arrays

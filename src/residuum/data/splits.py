@@ -27,22 +27,22 @@ def make_splits(
     test_size: int | None = None,
     seed: int = 7,
 ) -> Splits:
-    """Return the data set cut for one deletion request; every choice depends on `seed` and the ids only.
+    """Return the data set cut for one deletion request; the cut depends on `seed` and the ids only.
 
     What to forget, one of:
       `forget_class` alone: the whole class (form "class": validation and test leave it out, `forgotten_test` holds it);
       `forget_class` and `forget_fraction` below 1: that share of the class, rounded half up (form "sample");
       `forget_fraction` alone: that share of the training set, drawn at random whatever the class;
-      `forget_ids`: these ids, or a text file with one id a line (blank lines and lines that start with # are skipped).
+      `forget_ids`: these ids, or a text file with one id per line (blank lines and # comments are skipped).
       Ids that make up a whole class keep form "sample": use `forget_class` for class form.
-    `earlier` are requests carried out before this one, in order, each with the same three fields; every request takes
-    from what those before it left, so that none overlap, and a fraction is of what is left. `train` is then what the
-    model may still know (`retain` and this request's `forget`). With `cumulative`, `forget` holds all requests up to
-    this one and `train` all that the original saw: what an audit is about. Classes that a request took whole leave
-    validation and test; form "class" with `cumulative` means that everything forgotten belongs to such classes.
-    `classes` keeps these classes and renumbers them 0..k-1 in the order given; `forget_class` means the new numbers.
-    `train_ids` restricts the pool that training, validation and (without an official test set) test are cut from.
-    Sizes are numbers of samples and cuts keep the class proportions: test first, then validation, then training, which
+    `earlier` are the requests before this one, in order, with the same three fields. Every request takes from what
+    those before it left, so none overlap, and a fraction is of what is left. `train` is then what the model may still
+    know (`retain` and this request's `forget`). With `cumulative`, which audits use, `forget` holds all requests up to
+    this one and `train` everything that the original saw. Classes that a request took whole leave validation and test;
+    form "class" with `cumulative` means that everything forgotten belongs to such classes.
+    `classes` selects these classes and renumbers them 0..k-1 in this order; `forget_class` means the new numbers.
+    `train_ids` restricts the pool from which training, validation and (without an official test set) test are cut.
+    Sizes are numbers of samples, and cuts keep the class proportions: test first, then validation, then training, which
     takes the rest without a `train_size`. All parts are in the data set's order.
 
     >>> from residuum.data import load_dataset
@@ -79,7 +79,7 @@ def make_splits(
 
 
 def _restricted(samples: Samples, ids: Ids, whole: Samples) -> Samples:
-    """Return the samples of the classes kept that are in the list; every id must exist in the whole training set."""
+    """Return the samples that are in the list; every id must exist in the whole training set."""
     wanted = read_ids(ids)
     refuse_repeats(wanted, "train_ids")
     wanted_ids, all_ids = set(wanted), set(whole.ids)
@@ -99,7 +99,7 @@ def _cut(
     wanted = {"validation": validation_size}
     if dataset.test is None:
         if test_size is None:
-            raise InputError(f"data set {dataset.name!r} has no test set of its own; give test_size to cut one")
+            raise InputError(f"data set {dataset.name!r} has no test set; give test_size to cut one")
         wanted = {"test": test_size, **wanted}
     left = len(pool) - sum(wanted.values())
     wanted["train"] = left if train_size is None else train_size
@@ -120,22 +120,23 @@ def _official_test(test: Samples, size: int | None, classes: int, seed: int) -> 
 
 def _refuse_bad_sizes(train: int | None, validation: int, test: int | None) -> None:
     for name, size, least in (("train_size", train, 1), ("validation_size", validation, 0), ("test_size", test, 1)):
-        given = size is not None or name == "validation_size"
-        if given and (isinstance(size, bool) or not isinstance(size, int | np.integer) or size < least):
+        if size is None and name != "validation_size":
+            continue
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < least:
             raise InputError(f"{name} must be a whole number of samples, {least} or more, got {size!r}")
 
 
 def _stratified_parts(samples: Samples, wanted: Mapping[str, int], classes: int, seed: int) -> dict[str, Samples]:
-    """Return one part after the other, cut from the same random order."""
+    """Return parts of these sizes, cut one after the other from the same random order."""
     rest, parts = shuffled(samples.ids, seed, "split"), {}
     for name, size in wanted.items():
-        chosen, rest = stratified(rest, samples.y.numpy(), classes, size)
-        parts[name] = samples.subset(np.sort(chosen))
+        part, rest = stratified(rest, samples.y.numpy(), classes, size)
+        parts[name] = samples.subset(np.sort(part))
     return parts
 
 
 def shares(counts: Sequence[int], size: int) -> list[int]:
-    """Return how many of each class a stratified cut of `size` takes: largest remainders, ties to the lower class.
+    """Return how many samples of each class a stratified cut of `size` takes (largest remainder, ties to lower class).
 
     >>> shares([5, 3, 2], 5)
     [3, 1, 1]
@@ -150,11 +151,11 @@ def shares(counts: Sequence[int], size: int) -> list[int]:
 
 
 def stratified(order: Positions, labels: Positions, classes: int, size: int) -> tuple[Positions, Positions]:
-    """Return the first positions of each class in `order`, `size` in all, and the rest, both in the order given."""
+    """Return the first positions of each class in `order`, `size` in all, and the rest; both keep the order."""
     ordered_labels = labels[order]
     share = shares(np.bincount(ordered_labels, minlength=classes).tolist(), size)
-    chosen = ranks_within_class(ordered_labels) < np.array(share)[ordered_labels]
-    return order[chosen], order[~chosen]
+    in_cut = ranks_within_class(ordered_labels) < np.array(share)[ordered_labels]
+    return order[in_cut], order[~in_cut]
 
 
 def _without_classes(samples: Samples, labels: Collection[int]) -> tuple[Samples, Samples]:

@@ -35,7 +35,7 @@ NAMED = re.compile(r"(?:(?P<row>.+)\.)?(?P<name>[a-z-]+)")
 
 @dataclass(frozen=True)
 class Condition:
-    """A policy, or a quantity compared with a number; of one row, or of every row that was unlearned.
+    """A policy, or a quantity compared with a number; about one row, or about every unlearned row.
 
     >>> parse_condition("rurk.r > 1.1")
     Condition(text='rurk.r > 1.1', name='r', row='rurk', sign='>', number=1.1)
@@ -52,30 +52,26 @@ class Condition:
         if self.name == WARNINGS:
             yield from (f"{self.text}: {text}" for text in record.warnings)
             return
-        for label in self.rows(record):
+        self.check_row(record.methods)
+        for label in record.rows_of(Role.METHOD) if self.row is None else [self.row]:
             yield from self._policy(record, label) if self.sign is None else self._comparison(record, label)
 
-    def rows(self, record: Results) -> list[str]:
-        """Return the rows that it is about."""
-        self.check_row(record.methods)
-        return record.rows_of(Role.METHOD) if self.row is None else [self.row]
-
     def check_row(self, rows: Collection[str] | None) -> None:
-        """Refuse a row that is not among these; None stands for rows that are not known yet."""
+        """Raise an error if the run has no such row; None stands for rows that are not known yet."""
         if rows is not None and self.row is not None and self.row not in rows:
             raise unknown_name(f"row in the condition {self.text!r}", self.row, rows)
 
     def _policy(self, record: Results, label: str) -> Iterator[str]:
         judgment = record.verdicts.get(label)
         if judgment is None:
-            yield f"{self.text}: {label} has no verdict: it is what the others are judged by"
+            yield f"{self.text}: {label} has no verdict, because the others are judged by it"
         elif judgment.verdict in POLICIES[self.name]:
             yield f"{self.text}: {label} is judged {str(judgment.verdict)!r}"
 
     def _comparison(self, record: Results, label: str) -> Iterator[str]:
         measured = dict(values(record, label, self.name))
         if not measured or None in measured.values():
-            yield f"{self.text}: {label} has no value of {self.name}, so that the gate cannot be passed"
+            yield f"{self.text}: {label} has no value of {self.name}, so it cannot pass"
         for where, value in measured.items():
             if value is not None and COMPARISONS[self.sign or ""](value, self.number):
                 yield f"{self.text}: {label} has {self.name} = {value:.4g}{where}"
@@ -101,7 +97,7 @@ def parse_condition(text: str) -> Condition:
 
 
 def values(record: Results, label: str, name: str) -> Iterator[tuple[str, float | None]]:
-    """Yield each value of a quantity of a row, with the perturbation it was taken under if there is one."""
+    """Yield every value of a quantity of a row, with the perturbation it was measured under if there is one."""
     row, judgment = record.methods[label], record.judgments.get(label, RowJudgment())
     quantity = next((level for level in LEVELS if level == name), None)
     if quantity:
@@ -123,20 +119,20 @@ def values(record: Results, label: str, name: str) -> Iterator[tuple[str, float 
 
 
 def one_answer(record: Results, row: Row) -> str:
-    """Return the answer that the membership attack gives for every forgotten sample, with any seed; empty if it tells.
+    """Return the answer that the membership attack gives for all forgotten samples of every seed; empty if it varies.
 
-    In class form it was taught forgotten samples as unseen: to call all others so, 100 %, is what the reference does.
+    In class form it is empty, too: the attack learned forgotten samples as unseen, so 100 % is the reference's value.
     """
     answers = {0.0: "seen", 100.0: "unseen"}
     accuracies = [result.metrics.mia_accuracy for result in row.per_seed.values() if result.metrics]
-    alike = [answers[accuracy] for accuracy in accuracies if accuracy in answers]
-    if record.scenario.form == "class" or len(alike) < len(accuracies):
+    constant = [answers[accuracy] for accuracy in accuracies if accuracy in answers]
+    if record.scenario.form == "class" or len(constant) < len(accuracies):
         return ""
-    return " or ".join(sorted(set(alike)))
+    return " or ".join(sorted(set(constant)))
 
 
 def gate_failures(runs: Iterable[Run], conditions: Sequence[str]) -> list[str]:
-    """Return why runs fail the gate of these conditions; nothing if they pass."""
-    parsed, many = [parse_condition(text) for text in conditions], list(runs)
-    failures = [(run.name, reason) for run in many for condition in parsed for reason in condition.reasons(run.record)]
-    return [reason if len(many) == 1 else f"{name}: {reason}" for name, reason in failures]
+    """Return why runs fail these conditions; nothing if they pass."""
+    parsed, runs = [parse_condition(text) for text in conditions], list(runs)
+    failures = [(run.name, reason) for run in runs for condition in parsed for reason in condition.reasons(run.record)]
+    return [reason if len(runs) == 1 else f"{name}: {reason}" for name, reason in failures]

@@ -1,11 +1,11 @@
-"""A row beside the re-trained models of its run: the numbers that the rule judges, and what it says of them.
+"""A row beside the retrained models of its run: the numbers that the rule judges, and what it says of them.
 
 Three quantities, each under one perturbation: r on the forgotten samples, G on held-out samples of the same classes
 (knowledge of the class), and M = r / G (memory of these very samples). In class form they are differences.
 
-Where attacks are crafted on each model, it is right less often on its inputs than any other model is, by construction.
-So row and reference are compared as they fare when attacked themselves: the share right of the row on inputs crafted on
-it over that of the reference on inputs crafted on the reference. Their ratio is 1 for a re-trained model.
+Inputs that are crafted on a model fool that model more often than any other, by construction. So where every model is
+attacked, row and reference are compared on the inputs crafted on themselves: the recognition rate of the row on its
+inputs over that of the reference on the reference's. This ratio is 1 for a retrained model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from residuum.core.roles import Role
 from residuum.judging.rule import ERROR, Floats, Judgment, Scale, half_sample, judge_scores, ratio_of, scores
 from residuum.record import Audit, Curve, Finding, NoiseFloor, Quantity, Results, Row, SampleSet, over_seeds
 
-Side = tuple[Floats, Floats, Floats, Floats]
 LARGEST = 700.0  # a logarithm whose exponential is still a number
 PARTS: dict[Quantity, tuple[SampleSet, ...]] = {"r": ("forgotten",), "G": ("heldout",), "M": ("kept", "heldout")}
 
@@ -51,7 +50,7 @@ class Comparison:
 
     @property
     def plain_at_a_radius(self) -> bool:
-        """Whether one radius alone shows so much that at least 80 % of such runs would find it."""
+        """Whether one radius alone shows a shift that at least 80 % of such runs would find."""
         j = self.judgment
         return bool((j.value - (j.low + j.high) / 2 >= j.detectable)[1:].any())
 
@@ -126,21 +125,21 @@ def compare(
         return None
     taus = tuple(tau for tau in audits[0].taus if tau > 0)
     scale = scale_of(quantity, form)
-    sides = [_values(audits, controls, attacked, scale, part) for part in PARTS[quantity]] if taus else [None]
-    complete = [side for side in sides if side is not None]
-    if len(complete) < len(sides):
+    parts = [_values(audits, controls, attacked, scale, part) for part in PARTS[quantity]] if taus else [None]
+    measured = [part for part in parts if part is not None]
+    if len(measured) < len(parts):
         return None
-    values, others, reference, least = complete[0]
+    values, control_values, reference, least_spread = measured[0]
     base = reference.mean(0)
-    if len(complete) > 1:
-        values, others, reference = (a - b for a, b in zip(complete[0][:3], complete[1][:3], strict=True))
-        least = np.hypot(least, complete[1][3])
+    if len(measured) > 1:  # M: forgotten minus held-out samples
+        values, control_values, reference = (a - b for a, b in zip(measured[0][:3], measured[1][:3], strict=True))
+        least_spread = np.hypot(least_spread, measured[1][3])
     crafted_on = audits[0].settings.crafted_on
     judgment = judge_scores(
         values,
-        others,
+        control_values,
         reference=None if crafted_on == "reference" else reference,
-        least_spread=least,
+        least_spread=least_spread,
         error=ERROR / len(record.perturbations),
         must_detect=must_detect,
     )
@@ -160,53 +159,57 @@ def _values(
     attacked: Sequence[Audit] | None,
     scale: Scale,
     part: SampleSet,
-) -> Side | None:
+) -> tuple[Floats, Floats, Floats, Floats] | None:
     """Return values of row and controls, scores of the references, and the least spread; None without samples."""
-    everyone = [*audits, *(audit for control in controls for audit in control), *(attacked or ())]
-    shares = [audit.recognition_rates(part) for audit in everyone]
-    sizes = {n for n, _, _ in shares}
-    if len(sizes) != 1 or 0 in sizes or any(None in rates for _, *both in shares for rates in both):
+    all_audits = [*audits, *(audit for control in controls for audit in control), *(attacked or ())]
+    recognized = [audit.recognition_rates(part) for audit in all_audits]
+    sizes = {n for n, _, _ in recognized}
+    if len(sizes) != 1 or 0 in sizes or any(None in rates for _, *both in recognized for rates in both):
         return None
     (n,) = sizes
-    row_shares, row_reference = compared_shares(audits, attacked, part)
-    pairs = [compared_shares(control, attacked, part) for control in controls]
-    others, beside = (np.stack(side, axis=1) for side in zip(*pairs, strict=True))
+    row_rates, row_reference_rates = compared_rates(audits, attacked, part)
+    pairs = [compared_rates(control, attacked, part) for control in controls]
+    control_rates, reference_rates = (np.stack(rates, axis=1) for rates in zip(*pairs, strict=True))
     # the references where the controls met them: the row may have fewer draws
-    reference = scores(beside, n, scale=scale)
-    value = scores(row_shares, n, scale=scale) - scores(row_reference, n, scale=scale)
-    return value, scores(others, n, scale=scale) - reference, reference[:, 0], half_sample(others, n, scale=scale)
+    reference = scores(reference_rates, n, scale=scale)
+    value = scores(row_rates, n, scale=scale) - scores(row_reference_rates, n, scale=scale)
+    control_values = scores(control_rates, n, scale=scale) - reference
+    return value, control_values, reference[:, 0], half_sample(control_rates, n, scale=scale)
 
 
-def compared_shares(
+def compared_rates(
     audits: Sequence[Audit], attacked: Sequence[Audit] | None, part: SampleSet = "forgotten"
 ) -> tuple[Floats, Floats]:
-    """Return the shares right of the row and of the reference, on the row's inputs or, if attacked, on its own."""
-    own, reference = shares_right(audits, part)
-    return own, reference if attacked is None else shares_right(attacked, part)[0]
+    """Return the recognition rates of row and reference, on the row's inputs or, if `attacked`, on inputs of each."""
+    row_rates, reference_rates = recognition_rates(audits, part)
+    return row_rates, reference_rates if attacked is None else recognition_rates(attacked, part)[0]
 
 
-def shares_right(audits: Sequence[Audit], part: SampleSet = "forgotten") -> tuple[Floats, Floats]:
-    """Return the shares right of the row and of the reference at the radii above 0, each (S, T)."""
+def recognition_rates(audits: Sequence[Audit], part: SampleSet = "forgotten") -> tuple[Floats, Floats]:
+    """Return the recognition rates of the row and of the reference at the radii above 0, (S, T) for each."""
     above = [k for k, tau in enumerate(audits[0].taus) if tau > 0]
-    pairs = [a.recognition_rates(part)[1:] for a in audits]
-    own, reference = (np.clip(np.array([pair[i] for pair in pairs], np.float64)[:, above], 0.0, 1.0) for i in (0, 1))
-    return own, reference
+    pairs = [audit.recognition_rates(part)[1:] for audit in audits]
+    row, reference = (np.clip(np.array([pair[i] for pair in pairs], np.float64)[:, above], 0.0, 1.0) for i in (0, 1))
+    return row, reference
 
 
 def noise_floor(record: Results, perturbation: str, measure: str) -> Curve | None:
     """Return low and high of a measure between retrained models, for each radius; None without a control.
 
-    For what is judged, at radii above 0, it is the noise floor of the rule; at radius 0, for other measures, and for r
-    where each model meets inputs crafted on itself, it is the range of what the controls show: for r, of each control
-    against its reference and of the reference against the control, for the two are alike; but inputs crafted on one of
-    them say nothing of the reverse.
+    At radii above 0, the judged measure has the noise floor of the rule. Everything else (radius 0, other measures, r
+    where every model meets inputs crafted on itself) has the range over the controls. For r, this range also has the
+    reference against each control, because the two are exchangeable unless inputs were crafted on one of them.
     """
+
+    def inverse(values: Sequence[float | None]) -> list[float | None]:
+        return [1 / value if value else None for value in values]  # None where the control is never right
+
     audits = [audit for control in record.controls for audit in control.audits(perturbation)]
     if not audits:
         return None
     curves = [audit.curve(measure) for audit in audits]
     if measure == "pooled" and audits[0].settings.crafted_on is None:
-        curves += [_reversed(curve) for curve in curves]
+        curves += [Curve(value=inverse(c.value), low=inverse(c.high), high=inverse(c.low)) for c in curves]
     shown = over_seeds([c if c.low else Curve(value=c.value, low=c.value, high=c.value) for c in curves])
     judged = measure == judged_measure(record.scenario.form)[0] and attacked_references(record, perturbation) is None
     reference = next(iter(record.rows_of(Role.REFERENCE)), None) if judged else None
@@ -221,17 +224,8 @@ def noise_floor(record: Results, perturbation: str, measure: str) -> Curve | Non
     return Curve(value=[], low=[low for low, _ in ends], high=[high for _, high in ends])
 
 
-def _reversed(ratio: Curve) -> Curve:
-    """Return the ratio of the reference to the control; None where the control is never right."""
-
-    def inverse(values: Sequence[float | None]) -> list[float | None]:
-        return [1 / value if value else None for value in values]
-
-    return Curve(value=inverse(ratio.value), low=inverse(ratio.high), high=inverse(ratio.low))
-
-
 def floor_of_r(record: Results, perturbation: str) -> NoiseFloor | None:
-    """Return the noise floor of r as the record has it: the one that the page draws."""
+    """Return the noise floor of r for the record; the page draws it."""
     floor = noise_floor(record, perturbation, "pooled")
     if floor is None:
         return None
@@ -247,6 +241,8 @@ def seed_levels(record: Results, row: Row, perturbation: str) -> list[float | No
         return [None] * len(audits)
     by_class = record.scenario.form == "class"
     scale: Scale = "share" if by_class else "log"
-    own, reference = (scores(p, audits[0].samples, scale=scale)[:, 0] for p in compared_shares(audits, attacked))
-    levels = own - reference
+    row_scores, reference_scores = (
+        scores(rates, audits[0].samples, scale=scale)[:, 0] for rates in compared_rates(audits, attacked)
+    )
+    levels = row_scores - reference_scores
     return list((levels if by_class else np.exp(levels)).tolist())

@@ -6,7 +6,7 @@ from torch import nn
 
 from residuum.core.samples import Splits
 from residuum.core.seeds import child_seed
-from residuum.metrics.accuracy import accuracies, accuracy, average_gap, logits_of_parts, mean_std, summarise
+from residuum.metrics.accuracy import accuracies, accuracy, average_gap, logits_of_parts, mean_std, summarize
 from residuum.metrics.membership import attack_failure, membership_accuracy
 from residuum.metrics.relearn import Relearning, mean_loss, relearn_time
 from residuum.models import check_model

@@ -1,4 +1,4 @@
-"""Accuracies as the literature counts them, in per cent, and its table: mean, standard deviation, gap to re-train."""
+"""The literature's accuracies in per cent, and its table: mean, standard deviation, gap to the retrained model."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -40,11 +40,11 @@ def accuracies(model: nn.Module, splits: Splits, *, logits: Mapping[str, Tensor]
     In class form the test set has no images of the forgotten class: a model that never predicts it is not
     punished for that. `logits` are those of `logits_of_parts`, where they are known already.
     """
-    known = logits_of_parts(model, splits) if logits is None else logits
+    part_logits = logits_of_parts(model, splits) if logits is None else logits
     return {
-        "retain_accuracy": share_right(known["retain"], splits.retain),
-        "unlearn_accuracy": 100.0 - share_right(known["forget"], splits.forget),
-        "test_accuracy": share_right(known["test"], splits.test),
+        "retain_accuracy": share_right(part_logits["retain"], splits.retain),
+        "unlearn_accuracy": 100.0 - share_right(part_logits["forget"], splits.forget),
+        "test_accuracy": share_right(part_logits["test"], splits.test),
     }
 
 
@@ -60,7 +60,7 @@ def mean_std(values: Sequence[float]) -> dict[str, float]:
 
 
 def average_gap(metrics: Metrics, reference: Metrics) -> float:
-    """Return mean(|RA - RA*|, |UA - UA*|, |TA - TA*|, |MIA - MIA*|), * = re-train."""
+    """Return mean(|RA - RA*|, |UA - UA*|, |TA - TA*|, |MIA - MIA*|), * = the retrained model."""
     return statistics.fmean(abs(metrics[name] - reference[name]) for name in GAP_METRICS)
 
 
@@ -69,15 +69,15 @@ def relearn_summary(times: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]
 
     The median is null when it falls among the censored seeds: it is only known to exceed the cap.
     """
-    known = [time for time in times if time is not None]
-    if len(known) < len(times):
+    measured = [time for time in times if time is not None]
+    if len(measured) < len(times):
         return None
-    median = statistics.median(float("inf") if time["censored"] else float(time["value"]) for time in known)
-    censored = sum(time["censored"] for time in known)
-    return {"median": None if median == float("inf") else median, "censored": censored, "n": len(known)}
+    median = statistics.median(float("inf") if time["censored"] else float(time["value"]) for time in measured)
+    censored = sum(time["censored"] for time in measured)
+    return {"median": None if median == float("inf") else median, "censored": censored, "n": len(measured)}
 
 
-def summarise(per_seed: Mapping[str, Metrics], reference: Mapping[str, Metrics]) -> dict[str, Any]:
+def summarize(per_seed: Mapping[str, Metrics], reference: Mapping[str, Metrics]) -> dict[str, Any]:
     """Return the summary of one row over its seeds, with both forms of the average gap to the reference.
 
     `average_gap` compares the seed means, as the literature does; `average_gap_per_seed` averages the gaps of

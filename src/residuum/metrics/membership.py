@@ -33,8 +33,8 @@ def membership_accuracy(
     The attacker is SVC(C=3, gamma="auto", kernel="rbf") on one feature of the softmax: the probability of the
     true label, or the entropy. Sample form: trained on retain = seen, test = unseen, asked about the forget set.
     Class form: trained on retain = seen, forget = unseen, asked about held-out images of the forgotten class.
-    Closeness to re-train is the goal, not a high value. Of more than `max_train` samples the attacker is fitted on so
-    many, chosen by `seed` with both kinds in proportion, and the default says so in a warning; None takes all.
+    The goal is closeness to the retrained model, not a high value. With more than `max_train` samples the attacker is
+    fitted on that many, drawn by `seed` with both kinds in proportion, and the default warns of it; None takes all.
     `logits` are those of `logits_of_parts`, where they are known already.
 
     Reference: Golatkar, Achille, Soatto, CVPR 2020 (entropy; there the complement is reported).
@@ -44,17 +44,17 @@ def membership_accuracy(
     >>> 0 <= membership_accuracy(build_model("mlp", (4,), 3, seed=0), splits) <= 100
     True
     """
-    known = logits_of_parts(model, splits) if logits is None else logits
+    part_logits = logits_of_parts(model, splits) if logits is None else logits
     parts = ATTACK_PARTS[splits.form]
-    features = [softmax_feature(known[part], getattr(splits, part).y, feature) for part in parts]
+    features = [softmax_feature(part_logits[part], getattr(splits, part).y, feature) for part in parts]
     return attack_failure(*features, balance=balance, max_train=max_train, seed=seed)
 
 
 def softmax_feature(logits: Tensor, labels: Tensor, feature: Feature) -> Array:
     """Return one number per sample, shape (n,): p(y|x), or the entropy -sum_c p_c log p_c."""
     p, log_p = logits.double().softmax(1), logits.double().log_softmax(1)
-    chosen: Array = (p.gather(1, labels[:, None])[:, 0] if feature == "true_prob" else -(p * log_p).sum(1)).numpy()
-    return chosen
+    values: Array = (p.gather(1, labels[:, None])[:, 0] if feature == "true_prob" else -(p * log_p).sum(1)).numpy()
+    return values
 
 
 def attack_failure(

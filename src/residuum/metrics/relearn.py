@@ -16,7 +16,7 @@ from residuum.training import STRICT, Epochs, NonNegative, Recipe, TrainingPhase
 class Relearning(Recipe):
     """How to re-learn: SGD on the forget set (or the full training set) with frozen batch-norm statistics.
 
-    The model counts as re-learnt once L(m_t, S_f) <= (1 + tolerance) * L(original, S_f); `epochs` is the cap.
+    The model counts as relearned once L(m_t, S_f) <= (1 + tolerance) * L(original, S_f); `epochs` is the cap.
     """
 
     epochs: Epochs = 30
@@ -49,14 +49,14 @@ def relearn_time(
     data = splits.forget if recipe.data == "forget" else splits.train
     losses: list[float] = []
 
-    def relearnt(epoch: int) -> bool:
+    def relearned(epoch: int) -> bool:
         losses.append(mean_loss(learner, splits.forget))
         return losses[-1] <= threshold
 
-    if not relearnt(-1):
+    if not relearned(-1):
         phases = [TrainingPhase(cross_entropy, "data")]
         try:
-            fit(learner, {"data": data}, recipe, phases, seed=seed, stop_after_epoch=relearnt)
+            fit(learner, {"data": data}, recipe, phases, seed=seed, stop_after_epoch=relearned)
         except DivergedError as error:  # a model that was destroyed cannot always be trained again
             warn(f"re-learning ended early and counts as beyond the cap: {error}")
     value = len(losses) - 1 if losses[-1] <= threshold else None

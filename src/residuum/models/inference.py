@@ -1,4 +1,4 @@
-"""Ask any `nn.Module` for its logits without changing it, and try one before anything is measured with it."""
+"""Logits of any `nn.Module` without changing it, and a check of a model before it is measured."""
 
 import copy
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def rows_at_once(shape: tuple[int, ...]) -> int:
-    """Return how many inputs of this shape to show a model at once: 512, fewer of large images to spare memory.
+    """Return how many inputs of this shape fit in one forward pass: 512, fewer for large images.
 
     >>> rows_at_once((3, 32, 32)), rows_at_once((3, 224, 224))
     (512, 16)
@@ -51,7 +51,7 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def private_copy(model: Model) -> Model:
-    """Return a deep copy of a model; tensors that a forward pass left on its modules are copied without their history.
+    """Return a deep copy of a model; tensors that a forward pass left on its modules lose their gradient history.
 
     >>> layer = nn.Linear(2, 1)
     >>> layer.last = layer(torch.ones(1, 2))
@@ -94,14 +94,14 @@ def head_of(model: nn.Module) -> tuple[str, nn.Linear]:
 def head_features(model: nn.Module, samples: Samples, *, batch_size: int | None = None) -> Tensor:
     """Return what enters the last linear layer, shape (n, d), in eval mode; its output must be the model's."""
     seen: list[tuple[Tensor, Tensor]] = []
-    hook = head_of(model)[1].register_forward_hook(lambda _, given, made: seen.append((given[0].cpu(), made.cpu())))
+    hook = head_of(model)[1].register_forward_hook(lambda _, x, output: seen.append((x[0].cpu(), output.cpu())))
     try:
         logits = forward(model, samples, batch_size=batch_size)
     finally:
         hook.remove()
     if not seen or seen[0][0].ndim != 2 or not torch.equal(torch.cat([output for _, output in seen]), logits):
-        text = "expected the model's last nn.Linear to take features (n, d) once and to return the logits; something "
-        raise InputError(f"{text}follows it or it is used otherwise, so features and head cannot be told apart")
+        text = "expected the model's last nn.Linear to take features (n, d) once and to return the logits"
+        raise InputError(f"{text}; something follows it or it is used otherwise, so it is not a head")
     return torch.cat([features for features, _ in seen])
 
 

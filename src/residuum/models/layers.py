@@ -1,4 +1,4 @@
-"""What classifiers share: normalisation as first layer, heads on features of length one, drawing all weights anew."""
+"""Parts of classifiers: normalization as first layer, heads on features of length one, initialization."""
 
 import math
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from residuum.models.inference import head_of
 Model = TypeVar("Model", bound=nn.Module)
 
 
-class Normalise(nn.Module):
+class Normalize(nn.Module):
     """Return (x - mean) / std, one constant per channel or one for all; buffers only, nothing is trained.
 
-    >>> Normalise((0.5,), (0.25,))(torch.tensor([[1.0, 0.5]]))
+    >>> Normalize((0.5,), (0.25,))(torch.tensor([[1.0, 0.5]]))
     tensor([[2., 0.]])
     """
 
@@ -38,7 +38,7 @@ class Normalise(nn.Module):
         self.std.copy_(torch.tensor(std))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return normalised inputs of the same shape (n, channels, ...)."""
+        """Return normalized inputs of the same shape (n, channels, ...)."""
         ones = [1] * (x.ndim - 2)
         return (x - self.mean.view(1, -1, *ones)) / self.std.view(1, -1, *ones)
 
@@ -48,19 +48,18 @@ class Normalise(nn.Module):
 
 
 class Classifier(nn.Module):
-    """A network with the record it can be rebuilt from: `architecture`, a dictionary that JSON can hold.
+    """A network with `architecture`, a dictionary of JSON values from which it can be rebuilt.
 
-    `default_width` is its width unless another is asked for; `images` says that it needs inputs (channels, height,
-    width).
+    `default_width` is the width unless you give another; `images` means that inputs are (channels, height, width).
     """
 
     default_width: ClassVar[int] = 1
     images: ClassVar[bool] = False
     architecture: dict[str, Any]
 
-    def __init__(self, normalise: Normalise) -> None:
+    def __init__(self, normalize: Normalize) -> None:
         super().__init__()
-        self.normalise = normalise
+        self.normalize = normalize
 
 
 def as_network(candidate: object) -> type[Classifier]:
@@ -89,9 +88,8 @@ class UnitHead(nn.Sequential):
 
 
 def give_unit_head(model: Model, weight: Tensor | None = None) -> Model:
-    """Replace the model's last linear layer in place by a `UnitHead`, with these weights (classes, d) if given.
+    """Replace the model's last linear layer (or its `UnitHead`) in place by a `UnitHead` with `weight` (classes, d).
 
-    A head that is one already gets a new one in its place.
     >>> model = give_unit_head(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.ones(2, 3))
     >>> model(torch.ones(1, 4)).shape
     torch.Size([1, 2])
@@ -111,8 +109,8 @@ def give_unit_head(model: Model, weight: Tensor | None = None) -> Model:
     return model
 
 
-def initialise(module: nn.Module, generator: torch.Generator) -> None:
-    """Draw all weights anew, in order of definition, from this generator only.
+def initialize(module: nn.Module, generator: torch.Generator) -> None:
+    """Draw all weights again, in order of definition, from this generator only.
 
     Convolutions: normal with variance 2 / fan-out, bias 0. Linear layers: uniform within 1 / sqrt(fan-in). Other layers
     (batch-norm: weight 1, bias 0, mean 0, variance 1) are reset by their own `reset_parameters`, which draws nothing.
@@ -127,5 +125,5 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
             bound = 1 / math.sqrt(layer.in_features)
             for values in layer.parameters():
                 nn.init.uniform_(values, -bound, bound, generator=generator)
-        elif isinstance(layer, nn.BatchNorm2d | Normalise):
+        elif isinstance(layer, nn.BatchNorm2d | Normalize):
             layer.reset_parameters()

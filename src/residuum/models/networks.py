@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from residuum.models.layers import Classifier, Normalise
+from residuum.models.layers import Classifier, Normalize
 
 LARGE = 64  # images above this side get the 7x7 stem with stride and max-pool of the original network
 # VGG-11: planes in units of the width; a max-pool follows where the flag is set.
@@ -16,13 +16,14 @@ VGG_PLAN = ((1, True), (2, True), (4, False), (4, True), (8, False), (8, True), 
 class LogisticRegression(Classifier):
     """One linear layer on the flattened input: logits W x + b."""
 
-    def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalise: Normalise) -> None:
-        super().__init__(normalise)
+    def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalize: Normalize) -> None:
+        super().__init__(normalize)
         self.fc = nn.Linear(math.prod(shape), classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (n, classes) of inputs (n, ...)."""
-        return self.fc(self.normalise(x).flatten(1))  # type: ignore[no-any-return]
+        outputs: Tensor = self.fc(self.normalize(x).flatten(1))
+        return outputs
 
 
 class MLP(Classifier):
@@ -30,15 +31,16 @@ class MLP(Classifier):
 
     default_width: ClassVar[int] = 100
 
-    def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalise: Normalise) -> None:
-        super().__init__(normalise)
+    def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalize: Normalize) -> None:
+        super().__init__(normalize)
         self.hidden = nn.Linear(math.prod(shape), width)
         self.relu = nn.ReLU()
         self.fc = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (n, classes) of inputs (n, ...)."""
-        return self.fc(self.relu(self.hidden(self.normalise(x).flatten(1))))  # type: ignore[no-any-return]
+        outputs: Tensor = self.fc(self.relu(self.hidden(self.normalize(x).flatten(1))))
+        return outputs
 
 
 class CNN(Classifier):
@@ -47,8 +49,8 @@ class CNN(Classifier):
     default_width: ClassVar[int] = 16
     images: ClassVar[bool] = True
 
-    def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalise: Normalise) -> None:
-        super().__init__(normalise)
+    def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalize: Normalize) -> None:
+        super().__init__(normalize)
         self.conv1, self.bn1 = nn.Conv2d(shape[0], width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
         self.relu = nn.ReLU()
         # pooling 8x8 to 8x8 changes nothing and would take half of the time
@@ -58,8 +60,9 @@ class CNN(Classifier):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (n, classes) of images (n, channels, height, width)."""
-        x = self.maxpool(self.relu(self.bn1(self.conv1(self.normalise(x)))))
-        return self.fc(self.relu(self.hidden(x.flatten(1))))  # type: ignore[no-any-return]
+        x = self.maxpool(self.relu(self.bn1(self.conv1(self.normalize(x)))))
+        outputs: Tensor = self.fc(self.relu(self.hidden(x.flatten(1))))
+        return outputs
 
 
 def _downsample(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
@@ -84,7 +87,8 @@ class BasicBlock(nn.Module):
         """Return features (n, planes, height / stride, width / stride)."""
         shortcut = x if self.downsample is None else self.downsample(x)
         x = self.relu(self.bn1(self.conv1(x)))
-        return self.relu(self.bn2(self.conv2(x)) + shortcut)  # type: ignore[no-any-return]
+        outputs: Tensor = self.relu(self.bn2(self.conv2(x)) + shortcut)
+        return outputs
 
 
 class Bottleneck(nn.Module):
@@ -105,7 +109,8 @@ class Bottleneck(nn.Module):
         shortcut = x if self.downsample is None else self.downsample(x)
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.relu(self.bn2(self.conv2(x)))
-        return self.relu(self.bn3(self.conv3(x)) + shortcut)  # type: ignore[no-any-return]
+        outputs: Tensor = self.relu(self.bn3(self.conv3(x)) + shortcut)
+        return outputs
 
 
 Block = type[BasicBlock] | type[Bottleneck]
@@ -124,8 +129,8 @@ class ResNet(Classifier):
     block: Block = BasicBlock
     blocks: tuple[int, int, int, int] = (2, 2, 2, 2)
 
-    def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalise: Normalise) -> None:
-        super().__init__(normalise)
+    def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalize: Normalize) -> None:
+        super().__init__(normalize)
         large = max(shape[1:]) > LARGE
         self.conv1 = nn.Conv2d(shape[0], width, 7 if large else 3, 2 if large else 1, 3 if large else 1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
@@ -144,17 +149,18 @@ class ResNet(Classifier):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (n, classes) of images (n, channels, height, width)."""
-        x = self.maxpool(self.relu(self.bn1(self.conv1(self.normalise(x)))))
+        x = self.maxpool(self.relu(self.bn1(self.conv1(self.normalize(x)))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return self.fc(self.avgpool(x).flatten(1))  # type: ignore[no-any-return]
+        outputs: Tensor = self.fc(self.avgpool(x).flatten(1))
+        return outputs
 
 
 class ResNet18(ResNet):
-    """Eight basic blocks: 11,173,962 parameters for 10 classes of 32x32 colour images at width 64."""
+    """Eight basic blocks: 11,173,962 parameters for 10 classes of 32x32 color images at width 64."""
 
 
 class ResNet50(ResNet):
-    """Sixteen bottleneck blocks: 25,557,032 parameters for 1,000 classes of 224x224 colour images at width 64."""
+    """Sixteen bottleneck blocks: 25,557,032 parameters for 1,000 classes of 224x224 color images at width 64."""
 
     block = Bottleneck
     blocks = (3, 4, 6, 3)
@@ -171,8 +177,8 @@ class VGG11(Classifier):
     default_width: ClassVar[int] = 64
     images: ClassVar[bool] = True
 
-    def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalise: Normalise) -> None:
-        super().__init__(normalise)
+    def __init__(self, shape: tuple[int, ...], classes: int, width: int, normalize: Normalize) -> None:
+        super().__init__(normalize)
         planes = [shape[0], *(factor * width for factor, _ in VGG_PLAN)]
         layers: list[nn.Module] = []
         for (inputs, outputs), (_, pool) in zip(pairwise(planes), VGG_PLAN, strict=True):
@@ -184,4 +190,5 @@ class VGG11(Classifier):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (n, classes) of images (n, channels, height, width)."""
-        return self.classifier(self.avgpool(self.features(self.normalise(x))).flatten(1))  # type: ignore[no-any-return]
+        outputs: Tensor = self.classifier(self.avgpool(self.features(self.normalize(x))).flatten(1))
+        return outputs

@@ -10,7 +10,7 @@ from residuum.core.errors import InputError, unknown_name
 from residuum.core.files import machine_memory
 from residuum.core.registry import Registry
 from residuum.core.seeds import generator
-from residuum.models.layers import Classifier, Normalise, give_unit_head, initialise
+from residuum.models.layers import Classifier, Normalize, give_unit_head, initialize
 
 MODELS: Registry[type[Classifier]] = components.MODELS
 HEADS = ("linear", "unit")
@@ -27,10 +27,10 @@ def build_model(
     head: str = "linear",
     seed: int,
 ) -> Classifier:
-    """Return a freshly initialised model for inputs of `shape` in [0, 1]; weights depend on `seed` only.
+    """Return a freshly initialized model for inputs of `shape` in [0, 1]; weights depend on `seed` only.
 
     `width` scales the layers (default: see `MODELS`; `logistic` has none). `mean` and `std`, one per channel or one for
-    all, are the constants of the first layer, `normalise`. `head="unit"` scales the features to length one and leaves
+    all, are the constants of the first layer, `normalize`. `head="unit"` scales the features to length one and leaves
     the bias out, as certified removal does. `model.architecture` records all of it. The model is in eval mode.
 
     >>> model = build_model("resnet18", (3, 32, 32), 10, seed=131)
@@ -38,13 +38,13 @@ def build_model(
     11173962
     """
     name = MODELS.named(name)
-    network: Any = MODELS.find(name)  # networks take (shape, classes, width, normalise), as this package says
+    network: Any = MODELS.find(name)  # networks take (shape, classes, width, normalize), as this package says
     if head not in HEADS:
         raise unknown_name("head", head, HEADS)
     shape, width = tuple(shape), network.default_width if width is None else width
     _refuse_bad_sizes(name, shape, classes, width, mean, std)
     with torch.device("meta"):  # nothing is drawn from the global generator
-        model: Classifier = network(shape, classes, width, Normalise(mean, std))
+        model: Classifier = network(shape, classes, width, Normalize(mean, std))
         model.architecture = {}
         if head == "unit":
             give_unit_head(model)
@@ -52,14 +52,14 @@ def build_model(
     # as to_empty, which takes half a second to load sympy
     memory = {key: torch.empty(value.shape, dtype=value.dtype) for key, value in model.state_dict().items()}
     model.load_state_dict(memory, assign=True)
-    initialise(model, generator(seed))
+    initialize(model, generator(seed))
     model.architecture |= {"name": name, "shape": list(map(int, shape)), "classes": int(classes), "width": int(width)}
     model.architecture |= {"mean": list(map(float, mean)), "std": list(map(float, std))}
-    return model.eval()  # the training loop switches modes itself; whoever else holds a model wants to ask it
+    return model.eval()  # the training loop switches modes itself
 
 
 def _refuse_more_than_memory(name: str, width: int, model: Classifier) -> None:
-    """Refuse a network whose weights, gradients and momentum this machine cannot hold, before they are reserved."""
+    """Raise an error if weights, gradients and momentum do not fit in memory, before they are allocated."""
     needed = 3 * sum(value.numel() * value.element_size() for value in model.state_dict().values())
     if needed > machine_memory():
         sizes = f"{needed / 2**30:.0f} GiB to train, this machine has {machine_memory() / 2**30:.0f}"

@@ -20,7 +20,7 @@ SCHEMA = "residuum.unlearned/1"
 
 @dataclass(frozen=True)
 class UnlearnedIds:
-    """Keyed hashes of ids. They keep ids out of a plain search; whoever guesses an id can confirm it.
+    """Keyed hashes of ids. A search does not reveal the ids, but whoever guesses one can confirm it.
 
     >>> "b" in UnlearnedIds("0a").extended(["a", "b"])
     True
@@ -41,13 +41,13 @@ class UnlearnedIds:
 
 
 def mark_unlearned(model: nn.Module, start: nn.Module, ids: Collection[str]) -> None:
-    """Note on the model that it unlearned the ids, and what the model it started from had unlearned before."""
+    """Note on the model that it unlearned these ids, in addition to those that `start` had unlearned."""
     before = unlearned_ids(start) or UnlearnedIds(secrets.token_hex(16))
     setattr(model, ATTRIBUTE, before.extended(ids))
 
 
 def unlearned_ids(model: nn.Module) -> UnlearnedIds | None:
-    """Return which ids the model has unlearned, as far as it is noted."""
+    """Return the ids that the model has unlearned; None without a note."""
     return getattr(model, ATTRIBUTE, None)
 
 
@@ -59,7 +59,7 @@ def write_note(model: nn.Module, weights: Path | str) -> None:
 
 
 def read_note(model: nn.Module, weights: Path | str) -> None:
-    """Put the note beside a weights file on the model that was given these weights; there may be none."""
+    """Put the note beside a weights file, if there is one, on the model that has these weights."""
     path = note_path(weights)
     if not path.exists():
         return

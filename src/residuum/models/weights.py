@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from residuum.core.errors import InputError
 from residuum.core.files import regular_file, write_whole
 from residuum.models.inference import head_of
-from residuum.models.layers import Classifier, Normalise
+from residuum.models.layers import Classifier, Normalize
 from residuum.models.registry import MODELS, build_model
 
 MANIFEST_SCHEMA = "residuum.manifest/1"
@@ -32,8 +32,8 @@ Model = TypeVar("Model", bound=nn.Module)
 def save_weights(model: nn.Module, path: Path | str, metadata: Mapping[str, str] | None = None) -> None:
     """Write parameters and buffers, the architecture and `metadata`; equal models give equal bytes.
 
-    The file appears whole or not at all. A module of your own has no `architecture`: its weights are saved, and read
-    back with `init_from` or `load_state_dict`.
+    The file appears whole or not at all. A user's module has no `architecture`, so read its weights back with
+    `init_from` or `load_state_dict`.
     """
     record = {"architecture": getattr(model, "architecture", None), "metadata": dict(metadata or {})}
     tensors = {name: values.detach().cpu().contiguous().clone() for name, values in model.state_dict().items()}
@@ -47,7 +47,7 @@ def save_weights(model: nn.Module, path: Path | str, metadata: Mapping[str, str]
 def load_weights(path: Path | str) -> Classifier:
     """Return the model that `save_weights` wrote, rebuilt from the architecture in the file.
 
-    The file names one of `MODELS`: add a network of your own first, with `MODELS.add("FILE.py:NAME")`.
+    The file names one of `MODELS`; to load your own network, call `MODELS.add("FILE.py:NAME")` first.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -75,21 +75,21 @@ def read_metadata(path: Path | str) -> dict[str, str]:
 
 
 def init_from(model: Model, path: Path | str) -> Model:
-    """Return a copy of the model with all weights but its head's (the last `nn.Linear`) from a weights file.
+    """Return a copy of the model with all weights from a file, except those of the head (the last `nn.Linear`).
 
-    The head keeps the model's own values, so the number of classes may differ. Weights belong to the normalisation they
-    were trained with: a file that has the constants brings them along, a file without them leaves the model's.
+    The head does not change, so the number of classes may differ. Weights belong to the normalization they were
+    trained with: if the file has its constants, the copy gets them, too.
     """
     _, tensors = _read(Path(path))
     new = copy.deepcopy(model)
-    apart = (f"{head_of(new)[0]}.", *(["normalise."] if isinstance(new, Classifier) else []))
-    loaded = {name: values for name, values in tensors.items() if not name.startswith(apart)}
-    expected = {name: values for name, values in new.state_dict().items() if not name.startswith(apart)}
+    excluded = (f"{head_of(new)[0]}.", *(["normalize."] if isinstance(new, Classifier) else []))
+    loaded = {name: values for name, values in tensors.items() if not name.startswith(excluded)}
+    expected = {name: values for name, values in new.state_dict().items() if not name.startswith(excluded)}
     _refuse_mismatch(expected, loaded, path)
     new.load_state_dict(loaded, strict=False)
-    if isinstance(new, Classifier) and {"normalise.mean", "normalise.std"} <= tensors.keys():
-        mean, std = tensors["normalise.mean"].tolist(), tensors["normalise.std"].tolist()
-        new.normalise = Normalise(mean, std).train(new.normalise.training)
+    if isinstance(new, Classifier) and {"normalize.mean", "normalize.std"} <= tensors.keys():
+        mean, std = tensors["normalize.mean"].tolist(), tensors["normalize.std"].tolist()
+        new.normalize = Normalize(mean, std).train(new.normalize.training)
         new.architecture = new.architecture | {"mean": mean, "std": std}
     return new
 
@@ -131,9 +131,9 @@ def save_state(model: nn.Module, path: Path | str) -> None:
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a weights file by their names; what a .pt file contains is never run.
+    """Return the tensors of a weights file by their names, without running code from a .pt file.
 
-    A state dict inside a checkpoint ("state_dict", "model_state_dict" or "model") is found.
+    A state dict may be inside a checkpoint ("state_dict", "model_state_dict" or "model").
     """
     if path.suffix not in PICKLED:
         return _read(path)[1]
@@ -176,16 +176,16 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         with safe_open(path, framework="pt") as file:
             record = (file.metadata() or {}).get(RECORD, "{}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dictionary
-        found = json.loads(record)
-        return (found if isinstance(found, dict) else {}), tensors
+        content = json.loads(record)
+        return (content if isinstance(content, dict) else {}), tensors
     except (SafetensorError, OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} is truncated or no safetensors file ({error})") from error
+        raise InputError(f"{path} is truncated or not a safetensors file ({error})") from error
 
 
 def _refuse_mismatch(expected: Mapping[str, Tensor], state: Mapping[str, Tensor], path: Path | str) -> None:
     lacking, unknown = expected.keys() - state.keys(), state.keys() - expected.keys()
-    for problem, apart in (("lacks", lacking), ("has the unknown", unknown)):
-        names = [name for name in (*expected, *state) if name in apart]
+    for problem, wrong in (("lacks", lacking), ("has the unknown", unknown)):
+        names = [name for name in (*expected, *state) if name in wrong]
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise InputError(f"{path} {problem} weights {names[0]!r}{more}; it belongs to another architecture")
@@ -197,9 +197,9 @@ def _refuse_mismatch(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Manifest:
-    """The ids that the weights' training saw: those listed as seen, or else all that are not listed as unseen.
+    """The ids that the training of some weights saw: those listed as seen, or all that are not listed as unseen.
 
-    Where all that are listed as unseen are of the training part, test samples are not what the list is about: unseen.
+    If all ids listed as unseen belong to the training part, test samples count as unseen, too.
 
     >>> "b" in Manifest(unseen=frozenset("a")), "a" in Manifest(unseen=frozenset("a"))
     (True, False)

@@ -43,7 +43,7 @@ def wrap(
     Args:
         module: Your network; it stays as it is. Layers and weights keep their names.
         weights: A state dict to load, .safetensors or .pt; the latter is read without running anything it contains.
-        mean: With `std`, the normalisation your network expects, (x - mean) / std, one constant for each channel or
+        mean: With `std`, the normalization your network expects, (x - mean) / std, one constant for each channel or
             feature or one for all: inputs are then given as they were *before* it, images in [0, 1].
         std: See `mean`.
         logits: How to take the logits from what the network returns: a function, or the name of an attribute or key.
@@ -52,7 +52,7 @@ def wrap(
             are unpacked to, as integers.
         tokens: Inputs (n, length) are token ids, given to the network as integers.
         bounds: Lowest and highest value of the data, numbers or one for each feature; None for data without any, such
-            as standardised features. Token ids have none.
+            as standardized features. Token ids have none.
         scale: Unit of the radius of all noise, one number or one for each feature.
         categorical: Positions of features that noise leaves alone.
         at: The layer whose output noise moves where inputs are token ids; default: the first nn.Embedding.
@@ -123,7 +123,7 @@ def no_network(thing: object, what: str) -> InputError:
 
 
 class Adapter:
-    """What stands before a network (normalisation, unpacking) and after it (its logits)."""
+    """What stands before a network (normalization, unpacking) and after it (its logits)."""
 
     def __init__(
         self, mean: Tensor | None, std: Tensor | None, names: tuple[str, ...], integers: bool, logits: Logits

@@ -1,4 +1,4 @@
-"""What a run is taken elsewhere as: the results table as LaTeX (booktabs) and CSV, a model with its card."""
+"""Exports of a run: the results table as LaTeX (booktabs) and CSV, a data frame, a model with its card."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from residuum.core.files import write_whole
 from residuum.core.roles import Role
 from residuum.record.folder import CARD_OF, note_written
 from residuum.record.run import Run
-from residuum.reporting.glossary import COLUMNS, MEASURES, METRICS, Column
+from residuum.reporting.glossary import COLUMNS, MEASURES, METRICS
 from residuum.reporting.page import rendered
 from residuum.reporting.summary import Cell, RowSummary, csv_cells, summary_of
 
@@ -74,23 +74,20 @@ def latex_table(runs: Sequence[Run]) -> str:
         " & ".join(units) + r" \\",
     ]
     for run in runs:
-        lines += [r"\midrule", *(latex_row(row, several) for row in summary_of(run).rows)]
+        lines.append(r"\midrule")
+        for row in summary_of(run).rows:
+            cells = [latex_cell(row.cells[column.key], column in METRICS) for column in COLUMNS]
+            lines.append(" & ".join([*([latex_text(row.run)] * several), latex_text(row.label), *cells]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
 
 def caption(runs: Sequence[Run]) -> str:
     """Return what the table shows."""
-    names = ", ".join(run.name for run in runs)
-    seeds = max(len(run.seeds) for run in runs)
-    shown = f"mean and standard deviation over {plural(seeds, 'seed')}, in parentheses the gap to re-train"
-    return f"{names}: {shown}. Cost is relative to re-training. Bold: smallest gap."
-
-
-def latex_row(row: RowSummary, several: bool) -> str:
-    """Return one line of the table."""
-    names = [latex_text(row.run)] if several else []
-    cells = [latex_cell(row.cells[column.key], column in METRICS) for column in COLUMNS]
-    return " & ".join([*names, latex_text(row.label), *cells]) + r" \\"
+    names, seeds = ", ".join(run.name for run in runs), plural(max(len(run.seeds) for run in runs), "seed")
+    return (
+        f"{names}: mean and standard deviation over {seeds}, in parentheses the gap to the retrained model. "
+        "Cost is relative to retraining. Bold: smallest gap."
+    )
 
 
 def latex_cell(cell: Cell, with_gap: bool) -> str:
@@ -109,17 +106,17 @@ def latex_cell(cell: Cell, with_gap: bool) -> str:
 
 
 def csv_text(lines: Iterable[Mapping[str, object]]) -> str:
-    """Return lines as CSV with the columns of all of them; what does not exist is empty."""
+    """Return lines as CSV with the columns of all of them; missing values are empty."""
+
+    def text(value: object) -> object:
+        return spreadsheet_safe(value) if isinstance(value, str) else repr(value) if isinstance(value, float) else value
+
     lines = list(lines)
     stream = io.StringIO()
     writer = csv.DictWriter(stream, list(dict.fromkeys(key for line in lines for key in line)), lineterminator="\n")
     writer.writeheader()
-    writer.writerows({key: _csv_value(value) for key, value in line.items()} for line in lines)
+    writer.writerows({key: text(value) for key, value in line.items()} for line in lines)
     return stream.getvalue()
-
-
-def _csv_value(value: object) -> object:
-    return spreadsheet_safe(value) if isinstance(value, str) else repr(value) if isinstance(value, float) else value
 
 
 def csv_table(runs: Sequence[Run]) -> str:
@@ -128,35 +125,35 @@ def csv_table(runs: Sequence[Run]) -> str:
 
 
 def csv_lines(run: Run) -> Iterator[dict[str, Any]]:
-    """Yield one line for each row; a re-learn time beyond the cap is inf, what does not exist is None."""
+    """Yield one line for each row; a re-learn time beyond the cap is inf, and a missing value is None."""
     for row in summary_of(run).rows:
-        yield {
+        line: dict[str, Any] = {
             "run": row.run,
             "model": row.label,
             "method": row.row.method,
             "role": str(row.role),
             "verdict": str(row.judgment.verdict) if row.judgment else None,
-            **{f"{c.key}{part}": getattr(row.cells[c.key], name) for c in COLUMNS for part, name in _parts(c)},
-            **_own_values(run, row),
-            **dict(csv_cells(row.row)),
         }
+        for column in COLUMNS:
+            cell = row.cells[column.key]
+            line[column.key] = cell.value
+            if column in METRICS or column.key == "residual":
+                line[f"{column.key}_std"] = cell.std
+            if column in METRICS:
+                line[f"{column.key}_gap"] = cell.gap
+        yield {**line, **_user_measures(run, row), **dict(csv_cells(row.row))}
 
 
-def _own_values(run: Run, row: RowSummary) -> dict[str, float | None]:
-    """Return the user's own measures by perturbation, the mean over seeds and over the radii above 0."""
-    found: dict[str, float | None] = {}
+def _user_measures(run: Run, row: RowSummary) -> dict[str, float | None]:
+    """Return the measures of the user by perturbation: means over seeds and over the radii above 0."""
+    means: dict[str, float | None] = {}
     for name in run.perturbations:
         taus = summary_of(run).taus[name]
         for measure in summary_of(run).measures[len(MEASURES) :]:
             curve = row.curve(name, measure.key)
             values = [value for tau, value in zip(taus, curve.value, strict=True) if tau > 0 and value is not None]
-            found[f"{measure.key}_{name}"] = statistics.fmean(values) if values else None
-    return found
-
-
-def _parts(column: Column) -> tuple[tuple[str, str], ...]:
-    value, std, gap = ("", "value"), ("_std", "std"), ("_gap", "gap")
-    return (value, std, gap) if column in METRICS else (value, std) if column.key == "residual" else (value,)
+            means[f"{measure.key}_{name}"] = statistics.fmean(values) if values else None
+    return means
 
 
 def audit_lines(run: Run) -> Iterator[dict[str, Any]]:
@@ -175,13 +172,11 @@ def audit_lines(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def to_frame(run: Run, table: str = "results") -> pd.DataFrame:
-    """Return the results table, one line a row with its verdict, or with "audits" one a seed and radius."""
+    """Return the results table, one line per row with its verdict, or with "audits" one line per seed and radius."""
     try:
         import pandas as pd
     except ImportError:
-        raise InputError(
-            'expected pandas for a data frame, it is not installed; run pip install ".[pandas]" in a clone'
-        ) from None
+        raise InputError('a data frame needs pandas; install it with pip install ".[pandas]" in a clone') from None
     tables = {"results": csv_lines, "audits": audit_lines}
     if table not in tables:
         raise InputError(f"expected a table of {', '.join(tables)}, got {table!r}")
@@ -189,7 +184,7 @@ def to_frame(run: Run, table: str = "results") -> pd.DataFrame:
 
 
 def spreadsheet_safe(text: str) -> str:
-    """Return text that no spreadsheet takes for a formula.
+    """Return text that no spreadsheet reads as a formula.
 
     >>> spreadsheet_safe("=1+1"), spreadsheet_safe("rurk")
     ("'=1+1", 'rurk')
@@ -200,16 +195,16 @@ def spreadsheet_safe(text: str) -> str:
 def write_model(run: Run, label: str, folder: Path | str, *, seed: int | None = None) -> list[Path]:
     """Write the weights of a row (default: of the first seed) and their model card into a folder; return the files.
 
-    The folder is what a model hub takes: `model.safetensors`, which `residuum.models.load_weights` reads, and
-    `README.md`.
+    You can upload the folder to a model hub. It has `model.safetensors`, which `residuum.models.load_weights` reads,
+    and `README.md`.
     """
     text = model_card(run, label)
-    chosen = str(run.record.seeds[0] if seed is None else seed)
-    if chosen not in run.rows[label].per_seed:
-        raise unknown_name(f"seed of {label}", chosen, run.rows[label].per_seed)
-    weights, target = run.folder / "models" / chosen / f"{label}.safetensors", Path(folder)
+    seed_name = str(run.record.seeds[0] if seed is None else seed)
+    if seed_name not in run.rows[label].per_seed:
+        raise unknown_name(f"seed of {label}", seed_name, run.rows[label].per_seed)
+    weights, target = run.folder / "models" / seed_name / f"{label}.safetensors", Path(folder)
     if not weights.is_file():
-        raise InputError(f"expected the weights of {label} in {weights}, there are none; carry the run out again")
+        raise InputError(f"expected the weights of {label} in {weights}, but there are none; repeat the run's command")
     try:
         target.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(weights, target / WEIGHTS)
@@ -221,27 +216,14 @@ def write_model(run: Run, label: str, folder: Path | str, *, seed: int | None = 
 
 
 def model_card(run: Run, label: str) -> str:
-    """Return the card of one row: a head that machines read (JSON is YAML), then words.
+    """Return the card of one row: a header for machines (JSON is YAML), then text.
 
     Reference: the model card guide of the Hugging Face hub (`model-index` has the results).
     """
     rows = {row.label: row for row in summary_of(run).rows}
     if label not in rows:
         raise unknown_name("row", label, rows)
-    return rendered(
-        "card.md.j2",
-        run=run,
-        row=rows[label],
-        reference=next((row for row in rows.values() if row.role is Role.REFERENCE), None),
-        head=_head(run, rows[label]),
-        columns=METRICS,
-        weights=WEIGHTS,
-        json=partial(json.dumps, ensure_ascii=False),
-    )
-
-
-def _head(run: Run, row: RowSummary) -> dict[str, Any]:
-    data = run.record.scenario.settings.data.name or "unknown"
+    row, data = rows[label], run.record.scenario.settings.data.name or "unknown"
     metrics = [
         {"type": column.key, "name": f"{column.title} (%)", "value": round(value, 4)}
         for column in METRICS
@@ -250,9 +232,19 @@ def _head(run: Run, row: RowSummary) -> dict[str, Any]:
     if row.judgment and row.judgment.finding:
         level = round(row.judgment.finding.value(), 4)
         metrics.append({"type": "residual_knowledge", "name": "Residual knowledge, all radii", "value": level})
-    found = {"task": {"type": "image-classification"}, "dataset": {"name": data, "type": data}, "metrics": metrics}
-    return {
+    result = {"task": {"type": "image-classification"}, "dataset": {"name": data, "type": data}, "metrics": metrics}
+    header = {
         "library_name": "residuum",
         "tags": ["machine-unlearning", "residuum", row.row.method],
-        "model-index": [{"name": f"{run.name}-{row.label}", "results": [found]}],
+        "model-index": [{"name": f"{run.name}-{row.label}", "results": [result]}],
     }
+    return rendered(
+        "card.md.j2",
+        run=run,
+        row=row,
+        reference=next((row for row in rows.values() if row.role is Role.REFERENCE), None),
+        head=header,
+        columns=METRICS,
+        weights=WEIGHTS,
+        json=partial(json.dumps, ensure_ascii=False),
+    )

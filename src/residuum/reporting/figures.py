@@ -1,5 +1,7 @@
 """Static figures for a paper: the same curves as on the page, as SVG and PNG with the same bytes every time."""
 
+from __future__ import annotations
+
 import atexit
 import os
 import re
@@ -7,25 +9,29 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from residuum.core.roles import Role
 from residuum.judging.findings import judged_measure
 from residuum.record.run import Run
 from residuum.reporting.glossary import AXES, MEASURES, Measure
-from residuum.reporting.summary import COLOURS, Style, row_styles, summary_of
+from residuum.reporting.summary import COLORS, Style, row_styles, summary_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 LINES = ("-", "--", ":")
 MOST = 16  # rows that a figure shows
 LONGEST = 28  # characters of a name in a legend: longer ones would leave no room for the plot
-GREY, INK = "#8d949c", "#1d2126"
+GRAY, INK = "#8d949c", "#1d2126"
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "residuum",
     "svg.fonttype": "none",
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": GREY,
+    "axes.edgecolor": GRAY,
     "legend.frameon": False,
     "figure.dpi": 100,
     "text.parse_math": False,
@@ -34,8 +40,9 @@ STYLE: dict[Any, Any] = {
 
 def write_figures(runs: Sequence[Run], folder: Path) -> list[Path]:
     """Write residual knowledge, the other measures and the trade-off of each perturbation; return the files."""
-    if "MPLCONFIGDIR" not in os.environ:
-        os.environ["MPLCONFIGDIR"] = _private_folder()
+    if "MPLCONFIGDIR" not in os.environ:  # nobody else can write to this folder, and the user's settings stay out
+        os.environ["MPLCONFIGDIR"] = tempfile.mkdtemp(prefix="residuum-matplotlib-")
+        atexit.register(shutil.rmtree, os.environ["MPLCONFIGDIR"], ignore_errors=True)
     import matplotlib as mpl
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -48,16 +55,6 @@ def write_figures(runs: Sequence[Run], folder: Path) -> list[Path]:
     return files
 
 
-def _private_folder() -> str:
-    """Return a new folder for matplotlib's font list and settings, which nobody else can write to; it goes at the end.
-
-    A settings file of the user's own would change the figures.
-    """
-    folder = tempfile.mkdtemp(prefix="residuum-matplotlib-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
 def file_name(text: str) -> str:
     """Return a name for a file.
 
@@ -67,17 +64,18 @@ def file_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.]+", "_", text).strip("_.") or "unnamed"
 
 
-def save_figure(figure: Any, path: Path) -> list[Path]:  # noqa: ANN401 (a matplotlib figure)
-    """Write both formats without a date."""
+def save_figure(figure: Figure, path: Path) -> list[Path]:
+    """Write SVG and PNG without a date."""
     svg, png = path.with_name(path.name + ".svg"), path.with_name(path.name + ".png")
-    figure.get_layout_engine().execute(figure)
-    figure.set_layout_engine(None)  # the places found serve both formats
+    if layout := figure.get_layout_engine():
+        layout.execute(figure)
+    figure.set_layout_engine(None)  # both formats use this layout
     figure.savefig(svg, metadata={"Date": None, "Creator": "residuum"})
     figure.savefig(png, dpi=160, metadata={"Software": "residuum"})
     return [svg, png]
 
 
-def run_figures(run: Run, styles: Mapping[str, Style]) -> Iterator[tuple[str, Any]]:
+def run_figures(run: Run, styles: Mapping[str, Style]) -> Iterator[tuple[str, Figure]]:
     """Yield (name, figure)."""
     ratios = [m for m in MEASURES if m.key == judged_measure(run.form)[0]]
     others = [m for m in MEASURES if m.key in ("disagreement", "unlearn_accuracy", "prevalence")]
@@ -88,13 +86,13 @@ def run_figures(run: Run, styles: Mapping[str, Style]) -> Iterator[tuple[str, An
 
 
 def row_look(style: Style) -> dict[str, Any]:
-    """Return colour and line of a row, as on the page."""
+    """Return color and line of a row, as on the page."""
     if style.role is Role.METHOD:
-        return {"color": COLOURS[style.colour], "linestyle": LINES[style.line]}
-    return {"color": INK, "linestyle": "-"} if style.role is Role.ORIGINAL else {"color": GREY, "linestyle": "--"}
+        return {"color": COLORS[style.color], "linestyle": LINES[style.line]}
+    return {"color": INK, "linestyle": "-"} if style.role is Role.ORIGINAL else {"color": GRAY, "linestyle": "--"}
 
 
-def curves_figure(run: Run, perturbation: str, measures: Sequence[Measure], styles: Mapping[str, Style]) -> Any:  # noqa: ANN401 (a figure)
+def curves_figure(run: Run, perturbation: str, measures: Sequence[Measure], styles: Mapping[str, Style]) -> Figure:
     """Return one axes per measure with means, interval bands, noise floor and the neutral line."""
     from matplotlib.figure import Figure
 
@@ -105,13 +103,13 @@ def curves_figure(run: Run, perturbation: str, measures: Sequence[Measure], styl
     return figure
 
 
-def draw_curves(axes: Any, run: Run, perturbation: str, measure: Measure, styles: Mapping[str, Style]) -> None:  # noqa: ANN401 (matplotlib axes)
+def draw_curves(axes: Axes, run: Run, perturbation: str, measure: Measure, styles: Mapping[str, Style]) -> None:
     """Draw one measure over the radius."""
     summary = summary_of(run)
     taus, floor = summary.taus[perturbation], summary.floors[perturbation][measure.key]
     if floor:
         axes.fill_between(
-            taus, _floats(floor.low), _floats(floor.high), color=GREY, alpha=0.3, lw=0, label="noise floor"
+            taus, _floats(floor.low), _floats(floor.high), color=GRAY, alpha=0.3, lw=0, label="noise floor"
         )
     if measure.neutral is not None:
         axes.axhline(measure.neutral, color=INK, lw=0.8, ls=":")
@@ -127,21 +125,21 @@ def draw_curves(axes: Any, run: Run, perturbation: str, measure: Measure, styles
     axes.set(xlabel=f"{perturbation}: {axis}", ylabel=measure.axis, title=measure.title)
 
 
-def trade_off_figure(run: Run, perturbation: str, styles: Mapping[str, Style]) -> Any:  # noqa: ANN401 (a figure)
+def trade_off_figure(run: Run, perturbation: str, styles: Mapping[str, Style]) -> Figure:
     """Return residual knowledge of each row and seed against test accuracy and against cost."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8.4, 3.4), layout="constrained")
-    use, price = figure.subplots(1, 2, sharey=True)
+    utility, cost = figure.subplots(1, 2, sharey=True)
     measure, neutral = judged_measure(run.form)
     points = summary_of(run).trade_off(perturbation)
-    for axes, key in ((use, "y"), (price, "cost")):
+    for axes, key in ((utility, "y"), (cost, "cost")):
         axes.axhline(neutral, color=INK, lw=0.8, ls=":")
         for label in _drawn(run):
-            own, look = [p for p in points if p.label == label], row_look(styles[label])
+            row_points, look = [p for p in points if p.label == label], row_look(styles[label])
             axes.scatter(
-                _floats([getattr(p, key) for p in own]),
-                _floats([p.x for p in own]),
+                _floats([getattr(p, key) for p in row_points]),
+                _floats([p.x for p in row_points]),
                 s=22,
                 color=look["color"],
                 alpha=0.6,
@@ -150,22 +148,22 @@ def trade_off_figure(run: Run, perturbation: str, styles: Mapping[str, Style]) -
             )
     title = f"Trade-off under {perturbation}"
     name = "difference" if measure == "difference" else "r"
-    use.set(xlabel="test accuracy, %", ylabel=f"{name} over all radii", title=title)
-    price.set(xlabel="cost, % of re-training", title="Cost against forgetting")
-    price.set_xscale("symlog", linthresh=1.0)
-    price.xaxis.set_major_formatter("{x:g}")
-    _add_legend(price, run)
+    utility.set(xlabel="test accuracy, %", ylabel=f"{name} over all radii", title=title)
+    cost.set(xlabel="cost, % of retraining", title="Cost against forgetting")
+    cost.set_xscale("symlog", linthresh=1.0)
+    cost.xaxis.set_major_formatter("{x:g}")
+    _add_legend(cost, run)
     return figure
 
 
 def _drawn(run: Run) -> list[str]:
-    """Return original, re-trained models and as many methods as a figure has room for, smallest gaps first chosen."""
+    """Return the original, the retrained models and as many methods as fit, those with the smallest gaps first."""
     shown = summary_of(run).first_shown(MOST)
     return [label for label, row in run.rows.items() if label in shown or row.role.retrained]
 
 
-def _add_legend(axes: Any, run: Run) -> None:  # noqa: ANN401 (matplotlib axes)
-    """Add the rows' names beside the plot, and how many are not in it."""
+def _add_legend(axes: Axes, run: Run) -> None:
+    """Add the rows' names beside the plot, and the number of rows that are not shown."""
     more = len(run.rows) - len(_drawn(run))
     title = f"without {more} of larger gap" if more else None
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8, title=title, title_fontsize=8)

@@ -21,14 +21,12 @@ from residuum.reporting.wording import class_name
 LARGEST_SIDE = 64  # pixels; larger pictures are shown smaller
 BUDGET = 1_200_000  # characters of pictures on the page, so that it stays under 3 MB
 PRIVATE = (
-    "The pictures are left out: the page would then contain the very samples that were to be forgotten. For your own "
-    "data they are shown only on request (`residuum report RUN --gallery`)."
+    "The pictures are left out, because the page would contain the very samples that were to be forgotten. To show "
+    "pictures of your own data, give `residuum report RUN --gallery`."
 )
 SWITCHED_OFF = "The pictures are left out because the page was made with --no-gallery."
-MISSING = "This run stored no gallery file; of your own data, `residuum run` does so with --gallery only."
-NO_IMAGES = (
-    "The samples are not images, so there are no pictures to show; their ids and answers stand in the run's files."
-)
+MISSING = "This run stored no gallery file; for your own data, `residuum run` needs --gallery to store one."
+NO_IMAGES = "The samples are not images, so there are no pictures; their ids and answers are in the run's files."
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class GalleryPage:
 
 
 def gallery_of(run: Run, wanted: bool | None) -> GalleryPage:
-    """Return the gallery of a run: of public data sets unless unwanted, of a user's own data only if wanted."""
+    """Return the gallery of a run: for public data sets by default, for a user's data only if wanted."""
     if wanted is False:
         return GalleryPage(run.name, notes=[SWITCHED_OFF])
     if wanted is None and not run.record.scenario.public_data:
@@ -89,8 +87,7 @@ def _filled(run: Run, stored: Mapping[str, StoredGallery]) -> GalleryPage:
         cards = sample_cards(run, seed, perturbation, gallery)
         size = sum(len(strip["picture"]) for card in cards for strip in card["strips"])
         if seeds and used + size > BUDGET:
-            note = f"Pictures of seed {seed} are left out to keep the page small; they stand in gallery/{seed}.npz."
-            notes.append(note)
+            notes.append(f"Pictures of seed {seed} are left out to keep the page small; see gallery/{seed}.npz.")
             continue
         seeds[seed], used = cards, used + size
     side = max(first.images.shape[-2:])
@@ -107,7 +104,7 @@ def clearest_row(run: Run, stored: Mapping[str, StoredGallery], rows: list[str])
 
 
 def sample_cards(run: Run, seed: str, perturbation: str, gallery: StoredGallery) -> list[dict[str, Any]]:
-    """Return one card per sample: id, class, and for each radius a strip of pictures with everyone's answers."""
+    """Return one card per sample: id, class, and for each radius a strip of pictures with all models' answers."""
     rows = [str(row) for row in gallery.rows]
     tables = {row: evidence(run, seed, row, perturbation, gallery) for row in rows}
     return [

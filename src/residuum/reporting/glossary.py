@@ -24,7 +24,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Measure:
-    """A quantity of the audit, by its name in the record; `neutral` is its value for a second re-train."""
+    """A quantity of the audit, by its name in the record; `neutral` is its value for a second retrained model."""
 
     key: str
     title: str

@@ -20,7 +20,7 @@ from residuum.reporting.gallery import GalleryPage
 from residuum.reporting.glossary import COLUMNS
 from residuum.reporting.plots import picture_of, plot_data, taken_measures
 from residuum.reporting.samples import ALPHA, SampleList
-from residuum.reporting.summary import COLOURS, found_words, row_styles, summary_of, value_text, witnesses_of
+from residuum.reporting.summary import COLORS, mark_meaning, probes_of, row_styles, summary_of, value_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -66,9 +66,9 @@ def page_text(runs: Sequence[Run], galleries: Sequence[GalleryPage] = (), sample
         verdicts=list(Verdict),
         galleries=galleries,
         samples=samples,
-        witnesses=[(run, said) for run in runs if (said := witnesses_of(run))],
+        probes=[(run, probes) for run in runs if (probes := probes_of(run))],
         value_text=value_text,
-        found_words=found_words,
+        mark_meaning=mark_meaning,
         limits_p=ALPHA,
         styles=row_styles(runs),
         picture_of=picture_of,
@@ -83,8 +83,8 @@ def page_text(runs: Sequence[Run], galleries: Sequence[GalleryPage] = (), sample
     )
 
 
-def rendered(template: str, **values: Any) -> str:  # noqa: ANN401 (whatever a template reads)
-    """Return a template with these values, and with the words of pages at hand."""
+def rendered(template: str, **values: object) -> str:
+    """Return a rendered template; `words` has the functions that phrase sentences."""
     return environment().get_template(template).render(words=WORDS, **values)
 
 
@@ -117,17 +117,17 @@ def noise_checks(run: Run) -> dict[str, str]:
 def file_hashes(run: Run) -> dict[str, str]:
     """Return SHA-256 of results.json and of every counts and gallery file below the run's folder, by relative path.
 
-    What the record has a hash of was checked when the run was read.
+    Files whose hash is in the record were checked when the run was read.
     """
     paths = [path for pattern in ("counts/**/*.npz", "gallery/*.npz") for path in sorted(run.folder.glob(pattern))]
     names = ["results.json", *(path.relative_to(run.folder).as_posix() for path in paths)]
     try:
         return {name: run.record.files.get(name) or file_sha256(run.folder / name) for name in names}
     except OSError as error:
-        raise InputError(f"cannot read {error.filename}: {error.strerror}; give the run's command again") from None
+        raise InputError(f"cannot read {error.filename}: {error.strerror}; repeat the run's command") from None
 
 
-def script_json(value: Any) -> str:  # noqa: ANN401 (any JSON value)
+def script_json(value: object) -> str:
     r"""Return JSON that is safe inside a script element: no markup, no line separators.
 
     >>> script_json({"name": "</script>"})
@@ -138,18 +138,18 @@ def script_json(value: Any) -> str:  # noqa: ANN401 (any JSON value)
 
 
 def stylesheet() -> str:
-    """Return the style sheet with the dark colours for dark screens and for the switch; paper stays light."""
+    """Return the style sheet with the dark colors for dark screens and for the switch; paper stays light."""
     style, dark = _file("page.css"), _file("dark.css")
-    colours = " ".join(f"--c{k}: {colour};" for k, colour in enumerate(COLOURS))
+    colors = " ".join(f"--c{k}: {color};" for k, color in enumerate(COLORS))
     return (
-        f":root {{ {colours} }}\n{style}\n"
+        f":root {{ {colors} }}\n{style}\n"
         f"@media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme='light']) {{ {dark} }} }}\n"
         f"@media screen {{ :root[data-theme='dark'] {{ {dark} }} }}\n"
     )
 
 
 def policy(script: str, style: str) -> str:
-    """Return a content policy that allows this script and style, inline pictures, and no request at all."""
+    """Return a content security policy that allows this script and style, inline pictures, and no network request."""
     allowed = f"img-src data:; script-src {_hash(script)}; style-src {_hash(style)}"
     return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
 
@@ -165,7 +165,7 @@ def _file(name: str) -> str:
 
 @lru_cache
 def environment() -> Environment:
-    """Return the templates of all pages; what they print is escaped."""
+    """Return the templates of all pages, with escaping."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     return Environment(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from residuum.record import Curve, Finding, Quantity, Verdict
+from residuum.record import Finding, Quantity, Verdict
 from residuum.record.run import Run
 from residuum.reporting import wording
 from residuum.reporting.gallery import GalleryPage
@@ -20,7 +20,7 @@ TITLES: dict[Quantity, str] = {"r": "Residual knowledge", "M": "Memory"}
 
 @dataclass(frozen=True)
 class Axis:
-    """A stretch of values, cut at its ends; places on it are in per cent from the left.
+    """A range of values; places on it are in per cent from the left, and values outside are cut.
 
     >>> Axis.around([0.9, 1.3]).place(1.1), Axis(0.88, 1.32).ticks()
     (50.0, [0.9, 1.0, 1.1, 1.2, 1.3])
@@ -32,9 +32,9 @@ class Axis:
     @classmethod
     def around(cls, values: Iterable[float]) -> Axis:
         """Return an axis with these values and a little room on both sides."""
-        known = [value for value in values if math.isfinite(value)]
-        room = 0.05 * ((max(known) - min(known)) or 0.2)
-        return cls(min(known) - room, max(known) + room)
+        finite = [value for value in values if math.isfinite(value)]
+        room = 0.05 * ((max(finite) - min(finite)) or 0.2)
+        return cls(min(finite) - room, max(finite) + room)
 
     def place(self, value: float) -> float:
         """Return where a value stands."""
@@ -52,7 +52,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Column:
-    """One quantity of all rows on one axis; `floor` is the noise floor, None where too few models tell."""
+    """One quantity of all rows on one axis; `floor` is the noise floor, None with too few retrained models."""
 
     quantity: Quantity
     axis: Axis
@@ -77,23 +77,20 @@ class Column:
         finding = self.findings.get(label)
         if finding is None:
             return "–"
-        ends = finding.interval()
-        return (
-            wording.amount(finding.value(), self.form)
-            if self.floor is None
-            else wording.estimate_words(finding.value(), *ends, self.form)
-        )
+        if self.floor is None:
+            return wording.amount(finding.value(), self.form)
+        return wording.estimate_words(finding.value(), *finding.interval(), self.form)
 
     def aria_label(self, label: str) -> str:
         """Return in words what the row's picture shows."""
         finding = self.findings[label]
         seeds = ", ".join(wording.amount(value, self.form) for value in finding.seeds)
-        floor = "" if self.floor is None else f"; re-training explains {self.floor_words}"
+        floor = "" if self.floor is None else f"; retraining explains {self.floor_words}"
         return f"{label}, {self.title.lower()}: {self.text(label)}{floor}; seeds {seeds}"
 
     @property
     def floor_words(self) -> str:
-        """What re-training explains, as text."""
+        """The noise floor as text."""
         return "" if self.floor is None else " to ".join(wording.amount(end, self.form) for end in self.floor)
 
     def tick_text(self, tick: float) -> str:
@@ -120,7 +117,7 @@ class Picture:
 
 
 def picture_of(run: Run) -> Picture:
-    """Return the picture: rows in the order of the verdicts' words, then from the largest level to the smallest."""
+    """Return the picture: rows in the order of the verdicts, then from the largest level to the smallest."""
     perturbation = run.perturbations[0] if run.perturbations else ""
     columns = [column for quantity in TITLES if (column := _column(run, perturbation, quantity))]
     levels = {label: finding.value() for column in columns[:1] for label, finding in column.findings.items()}
@@ -141,15 +138,12 @@ def _column(run: Run, perturbation: str, quantity: Quantity) -> Column | None:
     first = next(iter(findings.values()))
     floor, neutral = first.floor() if first.has_floor else None, first.neutral
     shown = [value for finding in findings.values() for value in (finding.value(), *finding.seeds)]
-    axis = _with_whiskers(Axis.around([*shown, *(floor or ()), neutral]), list(findings.values()))
+    narrow = Axis.around([*shown, *(floor or ()), neutral])
+    # intervals get at most half of the axis more on each side; the rest is cut
+    ends = [end for finding in findings.values() for end in finding.interval() if math.isfinite(end)]
+    wide, room = Axis.around([narrow.low, narrow.high, *ends]), (narrow.high - narrow.low) / 2
+    axis = Axis(max(wide.low, narrow.low - room), min(wide.high, narrow.high + room))
     return Column(quantity, axis, run.form, neutral, floor, first.retrained, findings)
-
-
-def _with_whiskers(axis: Axis, findings: Sequence[Finding]) -> Axis:
-    """Return the axis with room for the intervals, at most half as much again on each side: the rest is cut."""
-    ends = [end for finding in findings for end in finding.interval() if math.isfinite(end)]
-    wide, most = Axis.around([axis.low, axis.high, *ends]), (axis.high - axis.low) / 2
-    return Axis(max(wide.low, axis.low - most), min(wide.high, axis.high + most))
 
 
 def plot_data(runs: Sequence[Run], galleries: Sequence[GalleryPage]) -> dict[str, Any]:
@@ -162,7 +156,18 @@ def plot_data(runs: Sequence[Run], galleries: Sequence[GalleryPage]) -> dict[str
         "styles": {label: asdict(style) for label, style in row_styles(runs).items()},
         "shown": shown,
         "panels": rounded([panel for run in runs for panel in panels(run, measures)]),
-        "tradeoff": rounded([study for run in runs for study in trade_offs(run)]),
+        "tradeoff": rounded(
+            [
+                {
+                    "run": run.name,
+                    "perturbation": name,
+                    "form": run.form,
+                    "points": [asdict(point) for point in summary_of(run).trade_off(name)],
+                }
+                for run in runs
+                for name in run.perturbations
+            ]
+        ),
         "gallery": [
             {"seeds": {s: [_answers(card) for card in cards] for s, cards in g.seeds.items()}} for g in galleries
         ],
@@ -170,10 +175,10 @@ def plot_data(runs: Sequence[Run], galleries: Sequence[GalleryPage]) -> dict[str
 
 
 def taken_measures(runs: Sequence[Run]) -> list[Measure]:
-    """Return the measures that have a value anywhere: those of held-out samples need some."""
+    """Return the measures that have a value anywhere."""
     audits = [audit for run in runs for *_, audit in run.record.each_audit()]
-    known = {measure.key: measure for run in runs for measure in summary_of(run).measures}.values()
-    return [m for m in known if any(value is not None for audit in audits for value in audit.curve(m.key).value)]
+    measures = {measure.key: measure for run in runs for measure in summary_of(run).measures}.values()
+    return [m for m in measures if any(value is not None for audit in audits for value in audit.curve(m.key).value)]
 
 
 def panels(run: Run, measures: Sequence[Measure] = MEASURES) -> Iterator[dict[str, Any]]:
@@ -189,28 +194,23 @@ def panels(run: Run, measures: Sequence[Measure] = MEASURES) -> Iterator[dict[st
             "seeds": run.seeds,
             "floors": {key: floor and {"low": floor.low, "high": floor.high} for key, floor in floors.items()},
             "curves": {
-                m.key: {r.label: [_drawn(c) for c in r.seed_curves(name, m.key)] for r in summary.audited(name)}
-                for m in measures
+                measure.key: {
+                    row.label: [
+                        {"value": curve.value, "low": curve.low, "high": curve.high}
+                        for curve in row.seed_curves(name, measure.key)
+                    ]
+                    for row in summary.audited(name)
+                }
+                for measure in measures
             },
         }
-
-
-def _drawn(curve: Curve) -> dict[str, Any]:
-    return {"value": curve.value, "low": curve.low, "high": curve.high}
-
-
-def trade_offs(run: Run) -> Iterator[dict[str, Any]]:
-    """Yield for each perturbation one point per row and seed."""
-    for name in run.perturbations:
-        points = [asdict(point) for point in summary_of(run).trade_off(name)]
-        yield {"run": run.name, "perturbation": name, "form": run.form, "points": points}
 
 
 def _answers(card: dict[str, Any]) -> list[dict[str, Any]]:
     return [{key: strip[key] for key in ("reference", "right", "counted")} for strip in card["strips"]]
 
 
-def rounded(value: Any) -> Any:  # noqa: ANN401 (any JSON value)
+def rounded(value: object) -> object:
     """Return the same value with floats cut to the digits a plot can show.
 
     >>> rounded({"a": [1.23456789, None]})

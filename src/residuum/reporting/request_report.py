@@ -89,7 +89,7 @@ def figures(record: Results, label: str) -> list[dict[str, str]]:
 
 
 def figure_text(record: Results, label: str, perturbation: str, samples: str, k: int) -> str:
-    """Return r, or the difference where whole classes were forgotten or the reference is never right."""
+    """Return r, or the difference where whole classes were forgotten or the retrained model is never right."""
     row = record.methods[label]
     ratio = estimate(row, perturbation, samples, "pooled").at(k)
     if record.scenario.form != "class" and None not in ratio:
@@ -115,9 +115,9 @@ def requests_tables(runs: Sequence[Run], width: int) -> Iterator[Table]:
         [(head, [cells[k] for _, cells in lines]) for k, head in enumerate(heads)],
         width,
         title=f"{record.scenario.name}: {plural(len(runs), 'request')}, means over "
-        f"{plural(len(record.seeds), 'seed')} (re-train's)",
+        f"{plural(len(record.seeds), 'seed')} (the retrained model's)",
         caption="r at the largest radius with the ends of its intervals, on all samples forgotten so far and on those "
-        "of request 1 alone; where re-train is never right, the difference in percentage points, with its sign.",
+        "of request 1 alone; where the retrained model is never right, the difference in percentage points with its sign.",
         groups_of=len(runs),
         repeated=2,
     )

@@ -1,4 +1,4 @@
-"""The forgotten samples one by one: how often each row and re-train recognise them, from the counts of a run."""
+"""The forgotten samples one by one: how often each row recognizes them, from the counts of a run."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SAMPLES = "samples.csv"
 ON_PAGE = 200  # samples; the file has all
 ALPHA = 0.05
 PRIVATE = (
-    "The list is left out: it would name the very samples that were to be forgotten. For your own data it is made only "
-    "on request (`residuum report RUN --samples`)."
+    "The list is left out, because it would name the very samples that were to be forgotten. To list samples of your "
+    "own data, give `residuum report RUN --samples`."
 )
 SWITCHED_OFF = "The list is left out because the page was made with --no-samples."
 MISSING = "This run has no counts files, so single samples cannot be listed."
@@ -30,9 +30,9 @@ MISSING = "This run has no counts files, so single samples cannot be listed."
 class RowAnswers:
     """One row on n samples, over all seeds and radii above 0.
 
-    `first_radius` is the smallest over the seeds at which a sample is recognised significantly more often than by
-    re-train. `p` is the smallest of the sign tests of all seeds and radii, times their number (Bonferroni); None for an
-    attack that leaves nothing to chance.
+    `first_radius` is the smallest over the seeds at which a sample is recognized significantly more often than by
+    the retrained model. `p` is the smallest of the sign tests of all seeds and radii, times their number (Bonferroni);
+    None for an attack without random draws.
     """
 
     right: NDArray[np.int64]
@@ -42,7 +42,7 @@ class RowAnswers:
     p: list[float] | None
 
     def more_often(self) -> NDArray[np.float64]:
-        """Return how much more often than re-train each sample is recognised, as a share of the draws."""
+        """Return how much more often than by the retrained model each sample is recognized, as a share of the draws."""
         return (self.right - self.reference_right) / np.maximum(self.draws, 1)
 
 
@@ -86,7 +86,7 @@ class SampleList:
 
 
 def samples_of(run: Run, wanted: bool | None) -> SampleList:
-    """Return the samples of a run: of public data sets unless unwanted, of a user's own data only if wanted."""
+    """Return the samples of a run: for public data sets by default, for a user's data only if wanted."""
     if wanted is False:
         return SampleList(run.name, notes=[SWITCHED_OFF])
     if wanted is None and not run.record.scenario.public_data:
@@ -97,17 +97,17 @@ def samples_of(run: Run, wanted: bool | None) -> SampleList:
     rows = [label for label, row in run.rows.items() if row.role is not Role.REFERENCE and label in tables[0].rows]
     lead = np.mean([tables[0].rows[label].more_often() for label in rows], axis=0) if rows else np.zeros(0)
     order = np.argsort(-lead, kind="stable").tolist()
-    most = f"Of {len(order)} samples the page lists the {ON_PAGE} that are recognised most; {SAMPLES} has all."
+    most = f"Of {len(order)} samples the page lists the {ON_PAGE} that are recognized most; {SAMPLES} has all."
     return SampleList(run.name, tables, rows, order[:ON_PAGE], [most] if len(order) > ON_PAGE else [])
 
 
 def sample_table(run: Run, perturbation: str) -> SampleTable | None:
-    """Return the answers of every row whose counts are there; None without any."""
+    """Return the answers of every row whose counts are stored; None without any."""
     audits = {label: row.audits(perturbation) for label, row in run.rows.items()}
     stored = {
-        label: [Counts.load(run.folder / audit.counts) for audit in own]
-        for label, own in audits.items()
-        if own and all(audit.counts and (run.folder / audit.counts).is_file() for audit in own)
+        label: [Counts.load(run.folder / audit.counts) for audit in row_audits]
+        for label, row_audits in audits.items()
+        if row_audits and all(audit.counts and (run.folder / audit.counts).is_file() for audit in row_audits)
     }
     if not stored:
         return None
@@ -132,9 +132,5 @@ def row_answers(ids: Sequence[str], counts: Sequence[Counts], audits: Sequence[A
     exact = audits[0].settings.enumerated or not tests.shape[1]
     p = None if exact else np.minimum(1.0, tests.min(axis=1) * tests.shape[1]).tolist()
     draws, right, reference = totals
-    return RowAnswers(right, reference, draws, [_first_radius(audits, sample_id) for sample_id in ids], p)
-
-
-def _first_radius(audits: Sequence[Audit], sample_id: str) -> float | None:
-    known = [radius for audit in audits if (radius := audit.first_radius.get(sample_id)) is not None]
-    return min(known, default=None)
+    radii = [[r for audit in audits if (r := audit.first_radius.get(sample_id)) is not None] for sample_id in ids]
+    return RowAnswers(right, reference, draws, [min(of_seeds, default=None) for of_seeds in radii], p)

@@ -1,7 +1,7 @@
 """One summary of a run: everything that terminal, page, LaTeX, CSV and figures show, each derived here once."""
 
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -9,29 +9,18 @@ from typing import Any, NamedTuple
 from residuum.core.roles import Role
 from residuum.judging.conditions import one_answer
 from residuum.judging.findings import noise_floor, seed_levels
-from residuum.record import (
-    Curve,
-    Finding,
-    ProbeRow,
-    RelearnSummary,
-    Row,
-    RowJudgment,
-    SeedResult,
-    Spread,
-    Summary,
-    over_seeds,
-)
+from residuum.record import Curve, ProbeRow, RelearnSummary, Row, RowJudgment, SeedResult, Spread, Summary, over_seeds
 from residuum.record.run import Run
 from residuum.reporting.glossary import GAP, MEASURES, METRICS, MIA, Measure
 
-COLOURS = ("#0072b2", "#c65102", "#00806a", "#c2357d", "#8a6d00", "#7a3fb5", "#4d7c0f", "#b3261e")
+COLORS = ("#0072b2", "#c65102", "#00806a", "#c2357d", "#8a6d00", "#7a3fb5", "#4d7c0f", "#b3261e")
 LINES = 3  # solid, dashed, dotted
-WITNESS_COLUMNS = ("value", "low", "high", "p", "found")
+PROBE_COLUMNS = ("value", "low", "high", "p", "found")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One value: the number itself, its spread, its gap to re-train, and its text."""
+    """One value: the number itself, its spread, its gap to the retrained model, and its text."""
 
     value: float | None
     text: str
@@ -46,10 +35,10 @@ NOTHING = Cell(None, "–")
 
 @dataclass(frozen=True)
 class Style:
-    """How a row is drawn: methods have one of eight colours, solid, then dashed, then dotted."""
+    """How a row is drawn: methods have one of eight colors, solid, then dashed, then dotted."""
 
     role: Role
-    colour: int = 0
+    color: int = 0
     line: int = 0
 
 
@@ -67,7 +56,7 @@ class SeedPoint:
 
 @dataclass(frozen=True)
 class RowSummary:
-    """One row over its seeds; `judgment` is None for retrained models, which the others are judged by."""
+    """One row over its seeds; `judgment` is None for retrained models, because the others are judged by them."""
 
     run: str
     label: str
@@ -93,13 +82,13 @@ class RowSummary:
         return over_seeds(self.seed_curves(perturbation, measure))
 
     def significant(self, perturbation: str) -> list[float | None]:
-        """Return the mean share of samples recognised significantly more often than by re-train, by radius."""
+        """Return, by radius, the mean share of samples recognized significantly more often than by the reference."""
         return over_seeds([Curve(value=a.prevalence_significant) for a in self.row.audits(perturbation)]).value
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """All rows of a run, and what they are compared with."""
+    """All rows of a run with everything that is shown of them."""
 
     run: Run
     rows: list[RowSummary]
@@ -118,7 +107,7 @@ class RunSummary:
 
     @cached_property
     def measures(self) -> tuple[Measure, ...]:
-        """The measures of the audit, ours and then the user's own."""
+        """The measures of the audit: built-in ones, then the user's."""
         curves = {key: curve for *_, audit in self.run.record.each_audit() for key, curve in audit.measures.items()}
         return (*MEASURES, *(Measure(key, c.title, c.title, c.meaning, c.neutral) for key, c in curves.items()))
 
@@ -144,36 +133,42 @@ class RunSummary:
         ]
 
     def first_shown(self, most: int = 4) -> list[str]:
-        """Return the rows a plot shows at first: all if few, else original and the smallest average gaps."""
-        shown = [row for row in self.rows if row.role is not Role.REFERENCE]
-        if len(shown) <= most:
-            return [row.label for row in shown]
-        fixed = [row.label for row in shown if row.role is Role.ORIGINAL]
-        gaps = {row.label: row.cells[GAP.key].value for row in shown if row.role is Role.METHOD}
+        """Return the rows a plot shows at first: all if few, else the original and the smallest average gaps."""
+        candidates = [row for row in self.rows if row.role is not Role.REFERENCE]
+        if len(candidates) <= most:
+            return [row.label for row in candidates]
+        originals = [row.label for row in candidates if row.role is Role.ORIGINAL]
+        gaps = {row.label: row.cells[GAP.key].value for row in candidates if row.role is Role.METHOD}
         ranked = sorted(gaps, key=lambda label: (gaps[label] is None, gaps[label] or 0.0))
-        chosen = {*fixed, *ranked[: most - len(fixed)]}
-        return [row.label for row in shown if row.label in chosen]
+        shown = {*originals, *ranked[: most - len(originals)]}
+        return [row.label for row in candidates if row.label in shown]
 
 
 @lru_cache(maxsize=64)
 def summary_of(run: Run) -> RunSummary:
     """Return the summary of a run, made once.
 
-    The smallest gap among the methods is marked in each column, unless most share it.
+    The smallest gap among the methods is marked in each column, unless most methods share it.
     """
     rows = [
         RowSummary(run.name, label, row, run.verdicts.get(label), _cells(run, label, row))
         for label, row in run.rows.items()
     ]
-    best = {key: _smallest_gap(rows, key) for key in (*(column.key for column in METRICS), GAP.key)}
-    return RunSummary(run, [replace(row, cells=_with_best(row, best)) for row in rows])
+    methods = [row for row in rows if row.role is Role.METHOD]
+    for key in (*(column.key for column in METRICS), GAP.key):
+        gaps = [gap for row in methods if (gap := row.cells[key].gap) is not None]
+        if not gaps or 2 * gaps.count(min(gaps)) > len(gaps):
+            continue
+        for row in methods:
+            row.cells[key] = replace(row.cells[key], best=row.cells[key].gap == min(gaps))
+    return RunSummary(run, rows)
 
 
 def row_styles(runs: Iterable[Run]) -> dict[str, Style]:
-    """Return for each label how it is drawn, the same in all runs and figures."""
+    """Return how each row is drawn, by label; the same in all runs and figures."""
     roles = {label: row.role for run in runs for label, row in run.rows.items()}
     methods = [label for label, role in roles.items() if role is Role.METHOD]
-    places = {label: divmod(k, len(COLOURS)) for k, label in enumerate(methods)}
+    places = {label: divmod(k, len(COLORS)) for k, label in enumerate(methods)}
     return {
         label: Style(role, places[label][1], places[label][0] % LINES) if label in places else Style(role)
         for label, role in roles.items()
@@ -183,17 +178,21 @@ def row_styles(runs: Iterable[Run]) -> dict[str, Style]:
 def _cells(run: Run, label: str, row: Row) -> dict[str, Cell]:
     record = run.record
     reference = record.reference.summary if record.reference else Summary()
-    gap, passes = row.summary.average_gap, record.cost(list(row.per_seed.values()))
-    finding = record.finding(label, run.perturbations[0]) if run.perturbations else None
-    answer = one_answer(record, row)
-    return {
-        **{c.key: _metric_cell(row.summary.metric(c.key), reference.metric(c.key)) for c in METRICS},
-        **({MIA.key: replace(NOTHING, note=f"attack calls every sample {answer}")} if answer else {}),
-        "relearn_epochs": _relearn_cell(row.summary.relearn_epochs),
-        "average_gap": NOTHING if gap is None else Cell(gap, f"{gap:.2f}", gap=gap),
-        "residual": _residual_cell(finding),
-        "cost": NOTHING if passes is None else Cell(passes, f"{passes:.1f}"),
-    }
+    gap, cost = row.summary.average_gap, record.cost(list(row.per_seed.values()))
+    cells = {c.key: _metric_cell(row.summary.metric(c.key), reference.metric(c.key)) for c in METRICS}
+    if answer := one_answer(record, row):
+        cells[MIA.key] = replace(NOTHING, note=f"attack calls every sample {answer}")
+    relearn = row.summary.relearn_epochs
+    median = None if relearn is None else float("inf") if relearn.median is None else relearn.median
+    cells["relearn_epochs"] = NOTHING if relearn is None else Cell(median, relearn_text(relearn))
+    cells["average_gap"] = NOTHING if gap is None else Cell(gap, f"{gap:.2f}", gap=gap)
+    cells["residual"] = NOTHING
+    if finding := record.finding(label, run.perturbations[0]) if run.perturbations else None:
+        std = statistics.pstdev(finding.seeds) if len(finding.seeds) > 1 else None
+        note = f"{finding.perturbation}, all radii"
+        cells["residual"] = Cell(finding.value(), f"{finding.value():.2f}", std=std, note=note)
+    cells["cost"] = NOTHING if cost is None else Cell(cost, f"{cost:.1f}")
+    return cells
 
 
 def _metric_cell(value: Spread | None, reference: Spread | None) -> Cell:
@@ -203,14 +202,8 @@ def _metric_cell(value: Spread | None, reference: Spread | None) -> Cell:
     return Cell(value.mean, f"{value.mean:.2f}", std=value.std if value.n > 1 else None, gap=gap)
 
 
-def _relearn_cell(summary: RelearnSummary | None) -> Cell:
-    if summary is None:
-        return NOTHING
-    return Cell(float("inf") if summary.median is None else summary.median, relearn_text(summary))
-
-
 def relearn_text(summary: RelearnSummary) -> str:
-    """Return the median number of epochs, with the share of seeds that never got there.
+    """Return the median number of epochs, with the number of seeds that did not get there before the cap.
 
     >>> relearn_text(RelearnSummary(median=4.0, censored=1, n=3)), relearn_text(
     ...     RelearnSummary(median=None, censored=3, n=3)
@@ -222,32 +215,8 @@ def relearn_text(summary: RelearnSummary) -> str:
     return f"{summary.median:g}" + (f" ({summary.censored}/{summary.n} > cap)" if summary.censored else "")
 
 
-def _residual_cell(finding: Finding | None) -> Cell:
-    if finding is None:
-        return NOTHING
-    note = f"{finding.perturbation}, all radii"
-    std = statistics.pstdev(finding.seeds) if len(finding.seeds) > 1 else None
-    return Cell(finding.value(), f"{finding.value():.2f}", std=std, note=note)
-
-
-def _smallest_gap(rows: Sequence[RowSummary], key: str) -> float | None:
-    known = [gap for row in rows if row.role is Role.METHOD and (gap := row.cells[key].gap) is not None]
-    most_share_it = bool(known) and 2 * known.count(min(known)) > len(known)
-    return None if most_share_it else min(known, default=None)
-
-
-def _with_best(row: RowSummary, best: dict[str, float | None]) -> dict[str, Cell]:
-    if row.role is not Role.METHOD:
-        return row.cells
-    smallest = {key: best.get(key) for key in row.cells}
-    return {
-        key: replace(cell, best=smallest[key] is not None and cell.gap == smallest[key])
-        for key, cell in row.cells.items()
-    }
-
-
-class Witness(NamedTuple):
-    """One witness: its name, what its number means, what re-trained models show, and what it says of each row."""
+class ProbeSummary(NamedTuple):
+    """One probe: its name, what its number means, its noise floor, and its value for each row."""
 
     name: str
     meaning: str
@@ -256,42 +225,40 @@ class Witness(NamedTuple):
 
     @property
     def notes(self) -> list[str]:
-        """Why rows have no value, each reason once."""
+        """Why rows have no value, without repetition."""
         return list(dict.fromkeys(row.note for row in self.rows.values() if row.note))
 
 
-def found_words(run: Run) -> str:
-    """Return what a found witness means."""
-    whom = "the stand-ins" if run.record.scenario.settings.surrogates else "re-trained models"
-    return f"more than {whom} show (p at most 5 %)"
+def mark_meaning(run: Run) -> str:
+    """Return what the mark at a probe's value means."""
+    models = "the surrogates" if run.record.scenario.settings.surrogates else "retrained models"
+    return f"more than {models} show (p at most 5 %)"
 
 
-def witnesses_of(run: Run) -> list[Witness]:
-    """Return what each witness says, in the order of the measures asked for."""
-    names = dict.fromkeys(name for row in run.rows.values() for name in row.probes)
-    return [_said(run, name) for name in names]
+def probes_of(run: Run) -> list[ProbeSummary]:
+    """Return the probes of a run beside r, in the order in which they were asked for."""
+    summaries = []
+    for name in dict.fromkeys(name for row in run.rows.values() for name in row.probes):
+        rows = {label: row.probes[name] for label, row in run.rows.items() if name in row.probes}
+        widest = max(rows.values(), key=lambda row: row.retrained or 0)
+        floor = "–" if widest.floor is None else f"{widest.floor[0]:.2f} to {widest.floor[1]:.2f} ({widest.retrained})"
+        summaries.append(ProbeSummary(name, widest.meaning, floor, rows))
+    return summaries
 
 
-def _said(run: Run, name: str) -> Witness:
-    rows = {label: row.probes[name] for label, row in run.rows.items() if name in row.probes}
-    widest = max(rows.values(), key=lambda row: row.retrained or 0)
-    floor = "–" if widest.floor is None else f"{widest.floor[0]:.2f} to {widest.floor[1]:.2f} ({widest.retrained})"
-    return Witness(name, widest.meaning, floor, rows)
-
-
-def value_text(said: ProbeRow | None) -> str:
-    """Return value, ends and whether it was found.
+def value_text(probe: ProbeRow | None) -> str:
+    """Return the value of a probe, its ends, and a mark if it differs from retrained models.
 
     >>> value_text(ProbeRow(value=0.6, low=0.5, high=0.7, p=0.01, found=True)), value_text(None)
     ('0.60 [0.50, 0.70] *', '–')
     """
-    if said is None or said.value is None:
+    if probe is None or probe.value is None:
         return "–"
-    ends = "" if said.low is None or said.high is None else f" [{said.low:.2f}, {said.high:.2f}]"
-    return f"{said.value:.2f}{ends}{' *' if said.found else ''}"
+    ends = "" if probe.low is None or probe.high is None else f" [{probe.low:.2f}, {probe.high:.2f}]"
+    return f"{probe.value:.2f}{ends}{' *' if probe.found else ''}"
 
 
 def csv_cells(row: Row) -> Iterator[tuple[str, Any]]:
-    """Yield the columns of a row's witnesses: value, ends, p and whether it was found."""
-    for name, said in row.probes.items():
-        yield from ((name if part == "value" else f"{name}_{part}", getattr(said, part)) for part in WITNESS_COLUMNS)
+    """Yield the columns of a row's probes: value, ends, p and whether it differs from retrained models."""
+    for name, probe in row.probes.items():
+        yield from ((name if part == "value" else f"{name}_{part}", getattr(probe, part)) for part in PROBE_COLUMNS)

@@ -19,7 +19,7 @@ PIPE_WIDTH = 160  # columns of a table that no terminal shows
 
 
 def console() -> Console:
-    """Return standard output, as wide as the terminal; nothing in a text is taken for markup."""
+    """Return standard output, as wide as the terminal; rich markup is off."""
     return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, markup=False, emoji=False)
 
 
@@ -31,7 +31,7 @@ def print_tables(make: Callable[[int], Iterable[Table]]) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines: nothing in them is taken for markup or cut, and a terminal has them broken between words."""
+    """Print lines without markup or truncation; on a terminal, they wrap between words."""
     for line in lines:
         console().print(fitted(line, sys.stdout), soft_wrap=True, highlight=False)
 
@@ -46,10 +46,9 @@ def fitting_tables(
     groups_of: int = 0,
     repeated: int = 0,
 ) -> Iterator[Table]:
-    """Yield tables of at most this width: as many columns as fit beside the models' names, the rest in a next table.
+    """Yield tables of at most this width: as many columns as fit beside the models' names, the rest in further tables.
 
-    Rows come in groups of `groups_of`; the first `repeated` columns are in every table.
-    Names that would fill half of the width are folded.
+    Rows come in groups of `groups_of`; the first `repeated` columns are in every table. Long names are folded.
     """
     named = min(max(map(len, ["Model", *names])), max(8, width // 2))
     fixed, rest = list(columns[:repeated]), columns[repeated:]
@@ -103,12 +102,12 @@ def verdict_table(run: Run) -> Table:
 
 
 def metrics_tables(run: Run, width: int) -> Iterator[Table]:
-    """Yield the literature's table: mean ± standard deviation (gap to re-train) over the seeds, in per cent."""
+    """Yield the literature's table, in per cent: mean ± standard deviation over seeds (gap to the retrained model)."""
     rows = summary_of(run).rows
     columns = [(c.short, [_metric_text(row.cells[c.key]) for row in rows]) for c in METRICS]
     columns += [(c.short, [row.cells[c.key].text for row in rows]) for c in (RELEARN, GAP)]
     columns += [(f"{COST.short} %", [row.cells[COST.key].text for row in rows])]
-    title = f"{run.name}: mean ± std over {plural(len(run.seeds), 'seed')} (gap to re-train)"
+    title = f"{run.name}: mean ± std over {plural(len(run.seeds), 'seed')} (gap to the retrained model)"
     yield from fitting_tables([row.label for row in rows], columns, width, title=title)
 
 

@@ -1,4 +1,4 @@
-"""Plain words for the top of the page: what was forgotten, what was found, and what is not proved."""
+"""The sentences at the top of the page: what was forgotten, the verdicts, and what is not proved."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,7 +18,7 @@ SYMBOLS = {
     Verdict.NONE_FOUND: "○",
 }
 TONES = dict(zip(SYMBOLS, ("unclear", "found", "over", "mixed", "unclear", "none"), strict=True))
-FITTED = 97.0  # per cent of the retained samples; below it nothing much is memorised
+FITTED = 97.0  # per cent of the retained samples; below it nothing much is memorized
 
 
 def forgotten(run: Run) -> str:
@@ -26,8 +26,8 @@ def forgotten(run: Run) -> str:
     settings, names = run.record.scenario.settings, run.record.scenario.class_names
     samples = next((audit.samples for *_, audit in run.record.each_audit()), 0)
     number = f"{plural(samples, 'training sample')}: " if samples else ""
-    asked = ", then ".join(request_words(request, names, rest=k > 0) for k, request in enumerate(settings.requests))
-    return f"{number}{asked} of {settings.data.name or 'the data'}"
+    requests = ", then ".join(request_words(request, names, rest=k > 0) for k, request in enumerate(settings.requests))
+    return f"{number}{requests} of {settings.data.name or 'the data'}"
 
 
 def request_words(request: ForgetRequest, class_names: Sequence[str] = (), *, rest: bool = False) -> str:
@@ -40,32 +40,23 @@ def request_words(request: ForgetRequest, class_names: Sequence[str] = (), *, re
     """
     if listed := request.listed or len(request.forget_ids or ()):
         return f"a list of {plural(listed, 'id')}"
-    share, remaining = request.forget_fraction, "remaining " if rest else ""
+    fraction = request.forget_fraction
+    share = "all of" if fraction in (None, 1) else "half of" if fraction == 0.5 else f"{100 * (fraction or 0):g} % of"
     if request.forget_class is None:
-        return f"{_share(share)} all {remaining}training samples" if share else "samples"
-    name = _asked_class(request.forget_class, class_names)
-    return f"{_share(share)} {'what remains of ' if rest else ''}class {name}"
-
-
-def _asked_class(asked: int | str, names: Sequence[str]) -> str:
-    """Return the name of the class that a request gives by its name or else by its position."""
-    by_position = {str(position): name for position, name in enumerate(names)}
-    return str(asked) if str(asked) in names else by_position.get(str(asked), str(asked))
-
-
-def _share(fraction: float | None) -> str:
-    if fraction is None or fraction == 1:
-        return "all of"
-    return "half of" if fraction == 0.5 else f"{100 * fraction:g} % of"
+        return f"{share} all {'remaining ' if rest else ''}training samples" if fraction else "samples"
+    name = str(request.forget_class)  # a name, or else a position
+    if name not in class_names:
+        name = {str(position): text for position, text in enumerate(class_names)}.get(name, name)
+    return f"{share} {'what remains of ' if rest else ''}class {name}"
 
 
 def class_name(label: int | str, names: Sequence[str]) -> str:
-    """Return the name of a class where it is known, else what is given."""
+    """Return the name of a class, or its label if it has no name."""
     return str(names[label]) if isinstance(label, int) and 0 <= label < len(names) else str(label)
 
 
 def model_words(run: Run) -> str:
-    """Return the audited network."""
+    """Return the name and width of the audited network."""
     model = run.record.scenario.settings.model
     return f"{model.name or 'a model'}{f', width {model.width}' if model.width else ''}"
 
@@ -74,7 +65,8 @@ def verdict_sentence(run: Run, judgment: RowJudgment) -> str:
     """Return the verdict in plain sentences."""
     failed = "; ".join(gate.text for gate in run.record.gates if gate.passed is False)
     if judgment.verdict is Verdict.NOT_COMPARABLE:
-        return f"No verdict: {failed}.{''.join(_indication(run, judgment))}"
+        surrogates = run.record.scenario.settings.surrogates
+        return " ".join([f"No verdict: {failed}.", *(_indication(judgment) if surrogates else ())])
     accepted = f"Conditional on an accepted reference: {failed}. " if failed else ""
     if judgment.verdict is Verdict.INCONCLUSIVE:
         return f"{accepted}Nothing can be concluded: {'; '.join((*judgment.doubts, *judgment.reasons))}."
@@ -83,31 +75,30 @@ def verdict_sentence(run: Run, judgment: RowJudgment) -> str:
     return accepted + " ".join(parts)
 
 
-def _indication(run: Run, judgment: RowJudgment) -> Iterator[str]:
-    """Say what was seen against stand-ins: weaker than any verdict, and never called residual knowledge."""
-    finding = judgment.finding
-    if not run.record.scenario.settings.surrogates or finding is None:
+def _indication(judgment: RowJudgment) -> Iterator[str]:
+    """Compare with surrogates: weaker than any verdict, and never called residual knowledge."""
+    finding, memory = judgment.finding, judgment.memory
+    if finding is None:
         return
     (low, high), form = finding.floor(), finding.form
     yield (
-        f" An indication only: right {_often(finding.value(), form, 0)} a stand-in on perturbed samples to forget "
-        f"({finding.perturbation}); stand-ins differ from each other by {amount(low, form)} to {amount(high, form)}."
+        f"An indication only: right {_often(finding.value(), form, 0)} a surrogate on perturbed samples to forget "
+        f"({finding.perturbation}); surrogates differ from each other by {amount(low, form)} to {amount(high, form)}."
     )
-    memory = judgment.memory
     if memory is not None:
         level, floor = figure_words(memory)
-        yield f" Beside held-out samples of the same classes: {level} ({floor})."
+        yield f"Beside held-out samples of the same classes: {level} ({floor})."
 
 
 _INPUTS = {
     None: " on perturbed forgotten samples",
     "unlearned": ", each on forgotten samples perturbed to attack itself",
-    "reference": " on forgotten samples perturbed to attack re-train",
+    "reference": " on forgotten samples perturbed to attack the retrained model",
 }
 
 
 def _finding_sentence(finding: Finding) -> str:
-    """Say how far the row is from re-train, where, and what re-training explains."""
+    """Say how far the row is from the retrained model, under what, and what retraining explains."""
     column, form = finding.column, finding.form
     where = f"radius {finding.taus[column - 1]:g}" if column else "all radii"
     value, (low, high) = finding.value(column), finding.floor(column)
@@ -115,12 +106,12 @@ def _finding_sentence(finding: Finding) -> str:
     unit = " points" if form == "class" else ""
     inputs = _INPUTS.get(finding.crafted_on, _INPUTS[None])
     text = (
-        f"Right {_often(value, form, more)} re-train{inputs} ({finding.perturbation}, {where}); "
-        f"re-training again explains {amount(low, form, more)} to {amount(high, form, more)}{unit}"
+        f"Right {_often(value, form, more)} the retrained model{inputs} ({finding.perturbation}, {where}); "
+        f"retraining explains {amount(low, form, more)} to {amount(high, form, more)}{unit}"
     )
     if low <= value <= high and finding.smallest is not None:
         smallest = amount(finding.smallest, form)
-        return f"{text}, so this is no evidence; less than {smallest}{unit} could well have been missed."
+        return f"{text}, so this is no evidence; this audit can miss less than {smallest}{unit}."
     return f"{text} (p = {finding.p_value:.2g})."
 
 
@@ -129,25 +120,23 @@ def _heldout_sentences(judgment: RowJudgment) -> Iterator[str]:
     memory, knowledge = judgment.memory, judgment.class_knowledge
     if memory is None or knowledge is None:
         return
-    shown = {
-        f.quantity: f"{f.quantity} = {estimate_words(f.value(), *f.interval(), f.form)}" for f in (memory, knowledge)
-    }
-    explained = f"re-training explains {' to '.join(amount(end, memory.form) for end in memory.floor())}"
+    M, G = (f"{f.quantity} = {estimate_words(f.value(), *f.interval(), f.form)}" for f in (memory, knowledge))
+    explained = f"retraining explains {' to '.join(amount(end, memory.form) for end in memory.floor())}"
     if memory.verdict is Verdict.FOUND:
-        yield f"It remembers these very samples: {shown['M']}, {explained}."
+        yield f"It remembers these very samples: {M}, {explained}."
     elif judgment.verdict in (Verdict.FOUND, Verdict.MIXED) and knowledge.verdict is Verdict.FOUND:
         yield (
-            f"It knows the class better than re-train, on held-out samples too: {shown['G']}; memory of these very "
-            f"samples was not found ({shown['M']}, {explained})."
+            f"It knows the class better than the retrained model, on held-out samples too: {G}. Memory of these very "
+            f"samples was not found ({M}, {explained})."
         )
     elif judgment.verdict in (Verdict.FOUND, Verdict.MIXED):
-        yield f"Whether it is these samples or their class cannot be told ({shown['M']}, {shown['G']})."
+        yield f"The audit cannot tell whether it knows these samples or their class ({M}, {G})."
 
 
-def _digits_apart(value: float, bar: tuple[float, float], form: str) -> int:
-    """Return how many digits more a value needs, so that it does not look like an end of the bar that it is not."""
-    alike = [all(amount(value, form, k) != amount(end, form, k) for end in bar) for k in range(4)]
-    return alike.index(True) if True in alike else 0
+def _digits_apart(value: float, floor: tuple[float, float], form: str) -> int:
+    """Return how many more digits tell a value from both ends of the noise floor."""
+    apart = [all(amount(value, form, k) != amount(end, form, k) for end in floor) for k in range(4)]
+    return apart.index(True) if True in apart else 0
 
 
 def _often(value: float, form: str, more: int) -> str:
@@ -157,7 +146,7 @@ def _often(value: float, form: str, more: int) -> str:
 
 
 def amount(value: float, form: str, more: int = 0) -> str:
-    """Return a ratio, or in class form a difference in percentage points, with so many digits more than usual.
+    """Return a ratio, or in class form a difference in percentage points; `more` adds digits.
 
     >>> amount(1.204, "sample"), amount(0.1, "class"), amount(1.204, "sample", 1)
     ('1.20', '+10.0', '1.204')
@@ -168,7 +157,7 @@ def amount(value: float, form: str, more: int = 0) -> str:
 
 
 def row_notes(run: Run, label: str, perturbation: str) -> Iterator[str]:
-    """Yield what must stand beside a row's verdict: that nothing was changed, and what else the verdict rests on."""
+    """Yield what must stand beside a row's verdict: an unchanged model, and what else the verdict rests on."""
     yield from unchanged_note(run, label)
     judgment = run.verdicts[label]
     if judgment.verdict in (Verdict.NOT_COMPARABLE, Verdict.INCONCLUSIVE):
@@ -177,18 +166,19 @@ def row_notes(run: Run, label: str, perturbation: str) -> Iterator[str]:
     if finding and finding.perturbation != perturbation:
         yield f"rests on {finding.perturbation}"
     if finding and finding.column:
-        yield f"beyond at radius {finding.taus[finding.column - 1]:g} alone"
+        yield f"outside at radius {finding.taus[finding.column - 1]:g} alone"
     if judgment.verdict is Verdict.NONE_FOUND and memory and memory.verdict is Verdict.FOUND:
-        yield "but M is more than re-training explains"
+        yield "but M is larger than retraining explains"
     yield from judgment.reasons
 
 
 def unchanged_note(run: Run, label: str) -> Iterator[str]:
-    """Yield with which seeds a method left the model as it was, if with any."""
+    """Yield the seeds with which a method left the model unchanged, if there are any."""
     per_seed = run.rows[label].per_seed
-    same = [seed for seed, result in per_seed.items() if result.unchanged]
-    if same:
-        seeds = "" if len(same) == len(per_seed) else f"{'seed' if len(same) == 1 else 'seeds'} {', '.join(same)}: "
+    unchanged = [seed for seed, result in per_seed.items() if result.unchanged]
+    if unchanged:
+        noun = "seed" if len(unchanged) == 1 else "seeds"
+        seeds = "" if len(unchanged) == len(per_seed) else f"{noun} {', '.join(unchanged)}: "
         yield f"{seeds}unchanged, the model is the original"
 
 
@@ -204,32 +194,33 @@ def estimate_words(value: float | None, low: float | None, high: float | None, f
 
 
 def figure_words(finding: Finding) -> tuple[str, str]:
-    """Return the level with its interval, and what re-training explains."""
+    """Return the level with its interval, and what retraining explains."""
     low, high = finding.floor()
     form = finding.form
     return estimate_words(finding.value(), *finding.interval(), form), f"{amount(low, form)} to {amount(high, form)}"
 
 
 def recommendation(run: Run) -> str:
-    """Return which method to take: the cheapest that nothing speaks against, warnings of its own included."""
+    """Return which method to take: the cheapest that nothing speaks against, its warnings included."""
     clean = [row for row in summary_of(run).rows if row.role is Role.METHOD and _nothing_found(row.judgment)]
-    warned = [row.label for row in clean if own_warnings(run, row.label)]
-    costs = {row.label: row.cells["cost"].value for row in clean if row.label not in warned}
-    known = {label: cost for label, cost in costs.items() if cost is not None}
-    if not known and warned:
-        shown = f"nothing was found in {', '.join(warned)}, but read the warnings of {'each' if warned[1:] else 'it'}"
-        return f"No method of this run can be recommended: {shown}."
-    if not known:
-        return "No method of this run can be recommended: none came out clean."
-    best = min(known, key=lambda label: known[label])
+    warned = [row.label for row in clean if method_warnings(run, row.label)]
+    costs = {row.label: cost for row in clean if (cost := row.cells["cost"].value) is not None}
+    unwarned = {label: cost for label, cost in costs.items() if label not in warned}
+    if not unwarned and warned:
+        pronoun = "their" if warned[1:] else "its"
+        reason = f"nothing was found in {', '.join(warned)}, but read {pronoun} warnings"
+        return f"No method of this run can be recommended: {reason}."
+    if not unwarned:
+        return "No method of this run can be recommended: something was found in every one, or none could be judged."
+    best = min(unwarned, key=lambda label: unwarned[label])
     return (
         "Of the methods in which nothing was found, whose test accuracy holds and that raised no warning, "
-        f"{best} is the cheapest: {'less than 1' if known[best] < 1 else f'{known[best]:.0f}'} % of re-training."
+        f"{best} is the cheapest: {'less than 1' if unwarned[best] < 1 else f'{unwarned[best]:.0f}'} % of retraining."
     )
 
 
 def _nothing_found(judgment: RowJudgment | None) -> bool:
-    """Tell whether nothing was found in a row, and its memory M is what re-training explains."""
+    """Tell whether nothing was found in a row, and retraining explains its memory M."""
     if judgment is None or judgment.verdict is not Verdict.NONE_FOUND:
         return False
     memory = judgment.memory
@@ -239,8 +230,8 @@ def _nothing_found(judgment: RowJudgment | None) -> bool:
     return memory.verdict in (Verdict.NONE_FOUND, Verdict.INCONCLUSIVE) and not (value < low or value > high)
 
 
-def own_warnings(run: Run, label: str) -> list[str]:
-    """Return what a row warns of, without what re-trained models warn of as well: that is not about the method."""
+def method_warnings(run: Run, label: str) -> list[str]:
+    """Return the warnings about a method: those of its row that no retrained model raised, too."""
     retrained = [row for row in run.rows.values() if row.role.retrained]
     shared = {text for row in retrained for seed in row.per_seed.values() for text in seed.warnings}
     texts = [text for seed in run.rows[label].per_seed.values() for text in seed.warnings]
@@ -255,10 +246,10 @@ def not_proved(run: Run) -> Iterator[str]:
     )
     findings = [judgment.finding for judgment in run.verdicts.values() if judgment.finding]
     if findings:
-        many = plural(min(finding.retrained for finding in findings), "re-trained model")
+        models = plural(min(finding.retrained for finding in findings), "retrained model")
         yield (
-            f"What re-training can do in general. The noise floor is what {many} of this run explain; a re-trained "
-            f"model posing as unlearned is called something else in at most about {100 * FALSE_ALARMS:.0f} % of runs."
+            f"What retraining can do in general. The noise floor comes from {models} of this run. If a retrained "
+            f"model poses as unlearned, at most about {100 * FALSE_ALARMS:.0f} % of runs raise a false alarm."
         )
     yield (
         "Anything about other samples, other models or other data. The intervals are over the random perturbations, "
@@ -266,13 +257,13 @@ def not_proved(run: Run) -> Iterator[str]:
     )
     for gate in run.record.gates:
         if gate.passed is None:
-            yield f"That original and re-train were trained alike: {gate.text}."
-    yield "A legal conclusion. The page measures behaviour; people decide whether that satisfies a deletion request."
+            yield f"That the original and the retrained model were trained alike: {gate.text}."
+    yield "A legal conclusion. The page measures behavior; people decide whether that satisfies a deletion request."
     originals = [run.verdicts[label].verdict for label in run.record.rows_of(Role.ORIGINAL) if label in run.verdicts]
     if originals and originals[0] in (Verdict.INCONCLUSIVE, Verdict.NONE_FOUND):
         yield (
-            "That this audit can see residual knowledge at all: even the original model, which was trained on the "
-            "forgotten samples, was not told apart from re-train. Read the other verdicts with that in mind."
+            "That this audit can detect residual knowledge at all: it did not tell even the original, which was "
+            "trained on the forgotten samples, from the retrained model. Read the other verdicts with that in mind."
         )
 
 
@@ -288,13 +279,13 @@ def nothing_to_forget(run: Run) -> str:
     if fit is not None and fit < FITTED:
         return (
             f"There may be nothing to forget: the original is right on {fit:.0f} % of the retained samples it was "
-            f"trained on (a model that memorises: {FITTED:g} % or more), so r shows the balance of classes, not memory."
+            f"trained on (a model that memorizes: {FITTED:g} % or more), so r shows the balance of classes, not memory."
         )
     if memory is None or memory.value() > 1:
         return ""
     return (
-        "There was nothing to forget: beyond what it knows of their class, the original recognises copies of the "
-        f"forgotten samples no better than re-train does (M = {memory.value():.2f})."
+        "There was nothing to forget: beyond what it knows of their class, the original recognizes copies of the "
+        f"forgotten samples no better than the retrained model does (M = {memory.value():.2f})."
     )
 
 

@@ -28,11 +28,11 @@ def write_report(
     """Write report.html, table.tex, table.csv, samples.csv and figures/*.svg|png from stored results; return the files.
 
     `runs` is a run or its folder (with results.json), or several, which are then compared on one page. The files are
-    written beside results.json; for several runs into `comparison` beside the first, or wherever `out` says.
-    `page` is where one more copy of the page goes. `gallery` shows pictures of forgotten samples, `samples` lists them
-    by their ids, on the page and in samples.csv; None means for data sets with a public name only. No model is loaded.
-    The folder of a sequence of requests gets
-    index.html and requests.csv, and every request's run its own report; `out` then has the same folders.
+    written to `out`; by default beside results.json, or for several runs into `comparison` beside the first.
+    `page` names a file for one more copy of the page. `gallery` shows pictures of forgotten samples, `samples` lists
+    them by their ids, on the page and in samples.csv; None means only for data sets with a public name. No model is
+    loaded. The folder of a sequence of requests gets index.html and requests.csv, and every request's run its own
+    report; `out` then has the same folders.
     """
     sources = [runs] if isinstance(runs, Run | Path | str) else list(runs)
     folders = [source.folder if isinstance(source, Run) else Path(source) for source in sources]
@@ -65,14 +65,14 @@ def _write_runs(runs: list[Run], gallery: bool | None, samples: bool | None, out
         "report.html": page_text(runs, galleries, lists),
         "table.tex": latex_table(runs),
         "table.csv": csv_table(runs),
-        **({SAMPLES: csv_text(lines)} if (lines := [line for each in lists for line in each.csv_lines()]) else {}),
     }
-    target = (
-        Path(out) if out is not None else runs[0].folder if len(runs) == 1 else runs[0].folder.parent / "comparison"
-    )
+    if sample_lines := [line for sample_list in lists for line in sample_list.csv_lines()]:
+        texts[SAMPLES] = csv_text(sample_lines)
+    beside = runs[0].folder if len(runs) == 1 else runs[0].folder.parent / "comparison"
+    target = beside if out is None else Path(out)
     with _writing_to(target):
         if any(was_noted(target, run.folder) for run in runs):
-            (target / SAMPLES).unlink(missing_ok=True)  # ids that are not wanted any more
+            (target / SAMPLES).unlink(missing_ok=True)  # an earlier report listed ids, this one may not
         for run in runs:
             note_written(target, REPORT_OF, run.folder)
         files = [_write(target / name, text) for name, text in texts.items()]

@@ -54,7 +54,7 @@ def checked(model: nn.Module, splits: Splits) -> Check:
     logits = forward(model, train)
     right = _share(logits, train)
     problems = [*_modes(model), *_outputs(logits), *_order(logits, train, splits.class_names, right)]
-    problems += [*_normalisation(model, train, right), *_level(right, splits)]
+    problems += [*_normalization(model, train, right), *_level(right, splits)]
     known = None if held is None else _share(forward(model, held), held)
     if known is not None and known > right + GAIN:
         problems.append(
@@ -122,7 +122,7 @@ def _level(accuracy: float, splits: Splits) -> Iterator[str]:
     if accuracy < max(LOW if splits.classes > 1 else 0, 1.5 * chance):
         yield (
             f"it is right on {accuracy:.1f} % of what it is said to have been trained on (chance: {chance:.1f} %): are "
-            "these its weights, its training data, its normalisation (mean, std) and its order of classes?"
+            "these its weights, its training data, its normalization (mean, std) and its order of classes?"
         )
 
 
@@ -142,7 +142,7 @@ def _order(logits: Tensor, samples: Samples, names: tuple[str, ...], accuracy: f
         )
 
 
-def _normalisation(model: nn.Module, samples: Samples, accuracy: float) -> Iterator[str]:
+def _normalization(model: nn.Module, samples: Samples, accuracy: float) -> Iterator[str]:
     """Yield another scale of the inputs at which the model would be right much more often."""
     adapter, space = getattr(model, "adapter", None), space_of(model)
     if space.tokens:
@@ -150,12 +150,12 @@ def _normalisation(model: nn.Module, samples: Samples, accuracy: float) -> Itera
     x, _ = samples.batch(torch.arange(len(samples)))
     readings = {"multiplied by 255 (it may expect 0 to 255)": 255 * x}
     if adapter is None or adapter.mean is None:
-        readings |= {"normalised to mean 0.5 and std 0.5": (x - 0.5) / 0.5}
+        readings |= {"normalized to mean 0.5 and std 0.5": (x - 0.5) / 0.5}
         mean, std = x.mean(), x.std()
-        readings |= {f"normalised by their own mean {mean:.3f} and std {std:.3f}": (x - mean) / std}
+        readings |= {f"normalized by their own mean {mean:.3f} and std {std:.3f}": (x - mean) / std}
     else:
         ones = [1] * (x.ndim - 2)
-        readings["without its mean and std (were they normalised before?)"] = x * adapter.std.to(x).view(
+        readings["without its mean and std (were they normalized before?)"] = x * adapter.std.to(x).view(
             1, -1, *ones
         ) + adapter.mean.to(x).view(1, -1, *ones)
     for words, inputs in readings.items():

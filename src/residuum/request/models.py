@@ -1,4 +1,4 @@
-"""Models of a request, and how each was made: unlearned, re-trained without the forgotten samples, or a stand-in."""
+"""Models of a request, and how each was made: unlearned, re-trained without the forgotten samples, or a surrogate."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from residuum.record.folder import WEIGHTS, note_written
 from residuum.studies.subjects import Made
 from residuum.training import Recipe, TrainingPhase, cross_entropy, fit
 from residuum.unlearning import Context, SoftReset, Unlearning
-from residuum.unlearning.start import reinitialise, trainable_parts
+from residuum.unlearning.start import reinitialize, trainable_parts
 
 Retrain = Callable[..., nn.Module]
-QUICK = Recipe(epochs=20, lr=1e-3, optimiser="adamw", batch_size=64)  # of stand-ins, where no recipe is given
-NEAR = 1.0  # points of accuracy on the retained samples below the original's at which a stand-in is trained enough
+QUICK = Recipe(epochs=20, lr=1e-3, optimiser="adamw", batch_size=64)  # of surrogates, where no recipe is given
+NEAR = 1.0  # points of accuracy on the retained samples below the original's at which a surrogate is trained enough
 
 
 @dataclass(frozen=True)
@@ -152,10 +152,10 @@ def trained_by(recipe: Recipe, model: nn.Module, samples: Samples, seed: int) ->
     return _fitted(fresh_network(model, seed), samples, recipe, seed)
 
 
-def stand_in(model: nn.Module, samples: Samples, recipe: Recipe | None, seed: int) -> Made:
+def surrogate(model: nn.Module, samples: Samples, recipe: Recipe | None, seed: int) -> Made:
     """Return a fresh network that is trained only until it fits the retained samples about as well as the model.
 
-    It is innocent, for it never saw the forgotten samples, and cheap; but it was not trained as the model was, so that
+    It never saw the forgotten samples, and it is cheap; but it was not trained as the model was, so that
     a difference between the two has two causes.
     """
     wanted, new = accuracy(model, samples) - NEAR, fresh_network(model, seed)
@@ -171,7 +171,7 @@ def fresh_network(model: nn.Module, seed: int) -> nn.Module:
     new, make = private_copy(model), getattr(model, "fresh_network", None)
     if make is None:
         try:
-            reinitialise(trainable_parts(new).values(), seed)
+            reinitialize(trainable_parts(new).values(), seed)
         except InputError as error:
             raise InputError(f"{error}; or give wrap(..., fresh=) or retrain=") from None
         return new

@@ -39,7 +39,7 @@ from residuum.request.models import (
     first_channels,
     retrained,
     soft_reset_by,
-    stand_in,
+    surrogate,
     takes_model,
     trained_by,
 )
@@ -78,7 +78,7 @@ class Request:
         id_column: See `label`.
         inputs: See `label`.
         size: Side in pixels that the images of a folder are scaled to.
-        channels: 1 to read the images of a folder as grey; default 3, RGB.
+        channels: 1 to read the images of a folder as gray; default 3, RGB.
         name: What reports call the data.
 
     Nothing is cut out of the data: training, held-out and validation samples are what you say they are.
@@ -174,7 +174,7 @@ class Request:
     def check(self, model: nn.Module) -> Check:
         """Return what was found of the model on the data, and what does not fit: print it, or ask `.problems`.
 
-        Accuracy on training and held-out samples, order of the classes, normalisation, modes of layers.
+        Accuracy on training and held-out samples, order of the classes, normalization, modes of layers.
         """
         return checked(model, self.fitted(model))
 
@@ -288,7 +288,7 @@ class Request:
         """Refuse a request that has no way to re-train."""
         if not self.trains and not surrogates:
             ways = "retrain=, recipe= or audit(reference=...)"
-            raise InputError(f"expected a way to re-train: give {ways}; or surrogates=True for weaker, cheap stand-ins")
+            raise InputError(f"expected a way to re-train: give {ways}; or surrogates=True for cheaper, weaker surrogates")
 
     def retrained(self, model: nn.Module, number: int, *, seed: int = 1, surrogates: bool = False) -> Made:
         """Return the `number`-th model that never saw the forgotten samples, the first as reference.
@@ -299,7 +299,7 @@ class Request:
         self.refuse_untrainable(surrogates)
         child = child_seed(seed, "retrain" if number == 0 else f"control_{number}")
         if surrogates:
-            made = stand_in(model, self.splits.retain, self.recipe, child)
+            made = surrogate(model, self.splits.retain, self.recipe, child)
         elif self.retrain is not None:
             made = retrained(self.retrain, self._retained_items(), child)
         else:

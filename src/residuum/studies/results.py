@@ -19,7 +19,7 @@ from residuum.core.errors import InputError
 from residuum.core.files import locked, rewritten, write_whole
 from residuum.core.roles import Role
 from residuum.judging import judged_record
-from residuum.metrics import summarise
+from residuum.metrics import summarize
 from residuum.record import Results, Row, ScenarioRecord, SeedResult
 from residuum.record.folder import hashes, refuse_foreign, request_folders, run_files
 from residuum.studies.known_runs import noted
@@ -114,7 +114,7 @@ def _row(
             "method": facts.method,
             "settings": dict(facts.settings),
             "fields_left_open": list(facts.left_open),
-            "summary": summarise(metrics, reference_metrics),
+            "summary": summarize(metrics, reference_metrics),
             "per_seed": {str(r.seed): _seed_result(r, floors, own) for r in results},
         }
     )

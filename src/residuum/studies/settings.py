@@ -127,7 +127,7 @@ class Scenario(Strict):
     data of the weights that every model should start from, where the settings are meant for such weights. `left_open`
     lists, by method ("train" for the models trained, "relearn" and "audit" for these measurements), the fields for
     which the publication a profile follows gives no value. `measures` are probes and the user's own;
-    `references` are innocent models, re-trained like the reference, that all rows and seeds are compared with.
+    `references` are further retrained models that all rows and seeds are compared with.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Check that a component of your own behaves as the built-in ones do.
+"""Check that your plug-in behaves as built-in components do.
 
-Methods, perturbations, data sets and networks each have a list of promises (`PROMISES`), and every built-in component
-keeps them. `residuum check` runs them on yours.
+Methods, perturbations, data sets and networks have promises (`PROMISES`) that every built-in component keeps.
+`residuum check` tests yours.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ REGISTRIES: Mapping[str, Registry[Any]] = {
 
 
 def check_promises(method: type[Method] | Method) -> dict[str, str | None]:
-    """Return for each promise of methods what breaks it, or None.
+    """Return the faults of a method by promise; None where it keeps the promise.
 
     >>> from residuum.unlearning import GD
     >>> {promise: fault for promise, fault in check_promises(GD).items() if fault}
@@ -40,10 +40,10 @@ def check_promises(method: type[Method] | Method) -> dict[str, str | None]:
 
 
 def check_plugin(target: str, kind: str | None = None) -> dict[Promise, str | None]:
-    """Return for each promise of its kind what breaks it, or None.
+    """Return the faults of a component by promise; None where it keeps the promise.
 
-    `target` is a known name, FILE.py:NAME or PACKAGE.MODULE:NAME. A function does not show what it is for, so `kind`
-    must say whether it is a dataset or a perturbation.
+    `target` is a registered name, FILE.py:NAME or PACKAGE.MODULE:NAME. For a function, give its `kind`: dataset or
+    perturbation.
 
     >>> {promise.__name__: fault for promise, fault in check_plugin("uniform_l2").items() if fault}
     {}
@@ -71,7 +71,7 @@ def _kind_of(target: str) -> str:
     for kind, base in {"method": Method, "perturbation": Perturbation, "model": Classifier}.items():
         if isinstance(component, type) and issubclass(component, base):
             return kind
-    raise InputError(f"{target} does not show what it is meant for; give --kind, one of {', '.join(PROMISES)}")
+    raise InputError(f"cannot tell what kind of plug-in {target} is; give --kind, one of {', '.join(PROMISES)}")
 
 
 def _fault(promise: Promise, subject: Callable[[], Any]) -> str | None:

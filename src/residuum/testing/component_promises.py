@@ -68,16 +68,16 @@ def draws_from_its_generator_only(kind: type[Perturbation]) -> None:
         torch.manual_seed(SEED + 1)
         expect(torch.equal(first, _moved(kind, RADIUS)[1]), "two calls with one generator differ")
     _moved(kind, RADIUS)
-    expect(global_generators() == before, "a global generator moved; use the generator given")
+    expect(global_generators() == before, "a global generator moved; use the generator that is passed")
 
 
 def leaves_model_and_inputs_alone(kind: type[Perturbation]) -> None:
-    """The model's weights and the inputs given stay as they are."""
+    """The model's weights and the inputs stay as they are."""
     trial, samples = Trial.of(GD), _black_and_white()
     x, y = samples.batch(torch.arange(len(samples)))
     inputs, weights = x.clone(), state_hash(trial.original.state_dict())
     kind()(trial.original.eval(), x, y, generator(SEED), RADIUS)
-    expect(torch.equal(inputs, x), "the inputs given were changed in place")
+    expect(torch.equal(inputs, x), "the inputs were changed in place")
     expect(state_hash(trial.original.state_dict()) == weights, "the model's weights or buffers changed")
 
 
@@ -105,7 +105,7 @@ def loads_a_dataset(loader: Callable[..., Dataset]) -> None:
     data = loader(None)
     expect(isinstance(data, Dataset), f"expected a residuum.data.Dataset, got {data!r:.60}")
     ids = [*data.train.ids, *(data.test.ids if data.test else ())]
-    expect(len(set(ids)) == len(ids), "an id stands twice, or in both training and test samples")
+    expect(len(set(ids)) == len(ids), "an id occurs twice, or in both training and test samples")
 
 
 def loads_the_same_again(loader: Callable[..., Dataset]) -> None:
@@ -139,7 +139,7 @@ def returns_finite_logits(name: str) -> None:
 
 
 def weights_depend_on_the_seed_only(name: str) -> None:
-    """The same seed gives the same weights, another one others; global generators are left alone."""
+    """The same seed gives the same weights, another seed gives others; global generators are left alone."""
     before = global_generators()
     first, again, other = (state_hash(_network(name, seed).state_dict()) for seed in (1, 1, 2))
     expect(first == again, "two networks of one seed differ; give layers of your own a `reset_parameters(generator)`")
@@ -148,9 +148,9 @@ def weights_depend_on_the_seed_only(name: str) -> None:
 
 
 def normalizes_its_inputs(name: str) -> None:
-    """The first layer is the normalization that it is given."""
+    """The first layer is the normalization that the network receives."""
     one, other = (forward(_network(name, mean=(mean,)), _samples()) for mean in (0.2, 0.7))
-    expect(not torch.equal(one, other), "the constants of `normalise` change nothing; call self.normalise(x) first")
+    expect(not torch.equal(one, other), "the constants of `normalize` change nothing; call self.normalize(x) first")
 
 
 def judges_each_input_alone(name: str) -> None:
@@ -167,7 +167,8 @@ def survives_saving(name: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         save_weights(model, Path(folder) / "model.safetensors")
         loaded = load_weights(Path(folder) / "model.safetensors")
-    expect(torch.equal(forward(loaded, _samples()), forward(model, _samples())), "read back it predicts otherwise")
+    same = torch.equal(forward(loaded, _samples()), forward(model, _samples()))
+    expect(same, "the network loaded from its weights file predicts something else")
 
 
 def learns(name: str) -> None:

@@ -8,7 +8,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -81,12 +81,12 @@ class Trial:
 
 @cache
 def _bench() -> tuple[nn.Module, dict[str, Tensor], Splits, Splits, Splits]:
-    sizes = {"train_size": 60, "validation_size": 30, "test_size": 30, "classes": [1, 3, 8]}
-    digits = load_dataset("digits")
-    first = {"forget_class": 2, "forget_fraction": 0.5}
-    splits = make_splits(digits, **first, **sizes)  # type: ignore[arg-type]
-    whole_class = make_splits(digits, forget_class=2, **sizes)  # type: ignore[arg-type]
-    second = make_splits(digits, forget_fraction=0.1, earlier=[first], **sizes)  # type: ignore[arg-type]
+    cut = partial(
+        make_splits, load_dataset("digits"), train_size=60, validation_size=30, test_size=30, classes=[1, 3, 8]
+    )
+    splits = cut(forget_class=2, forget_fraction=0.5)
+    whole_class = cut(forget_class=2)
+    second = cut(forget_fraction=0.1, earlier=[{"forget_class": 2, "forget_fraction": 0.5}])
     start = build_model("cnn", (1, 8, 8), 3, width=2, seed=1)
     original = train(start, splits.train, RECIPE, seed=2)
     return original, start.state_dict(), splits, whole_class, second
@@ -164,11 +164,11 @@ def survives_saving(trial: Trial) -> None:
         save_weights(model, Path(folder) / "model.safetensors")
         loaded = load_weights(Path(folder) / "model.safetensors")
     same = torch.equal(forward(loaded, trial.splits.test), forward(model, trial.splits.test))
-    expect(same, "the model read back from its weights file predicts otherwise")
+    expect(same, "the model loaded from its weights file predicts something else")
 
 
 def goes_on_from_its_result(trial: Trial) -> None:
-    """The next request is unlearned from the result, and a weights file rebuilds what comes of that, too."""
+    """The method can unlearn the next request from its result, and a weights file rebuilds that result, too."""
     survives_saving(replace(trial, original=trial.run(), splits=trial.next_splits))
 
 
@@ -196,7 +196,7 @@ def settings_go_round(trial: Trial) -> None:
 
 
 def refuses_unknown_settings(trial: Trial) -> None:
-    """A setting that does not exist is refused with the names of those that do."""
+    """An unknown setting raises an error that names the existing ones."""
     try:
         type(trial.method).configured({"no_such_setting": 1})
     except InputError as error:
@@ -206,7 +206,7 @@ def refuses_unknown_settings(trial: Trial) -> None:
 
 
 def forgets_a_class_or_says_no(trial: Trial) -> None:
-    """A whole class is forgotten, or refused with a clear error."""
+    """The method forgets a whole class, or raises a clear error."""
     try:
         model = trial.run(trial.class_splits)
     except InputError as error:
@@ -254,7 +254,7 @@ def _global_state() -> dict[str, Any]:
 
 
 def _restored(before: Mapping[str, Any]) -> list[str]:
-    """Restore the settings of the process that changed, and return words on each change."""
+    """Restore the settings of the process that changed, and describe the changes."""
     changes = {what: now for what, now in _global_state().items() if now != before[what]}
     for what in changes:
         STATE[what][1](before[what])
@@ -262,15 +262,15 @@ def _restored(before: Mapping[str, Any]) -> list[str]:
 
 
 def _spoilt(splits: Splits, part: str) -> Splits:
-    """Return the splits with NaN for forget or validation inputs, or negatives of retain inputs, also where they train.
+    """Return splits in which one part (also inside `train`) is NaN; retain inputs become negatives.
 
-    `unlearn` itself tries the model on retain samples, so those must stay finite.
+    `unlearn` tries the model on retain samples, so those must stay finite.
     """
-    gone: Samples = getattr(splits, part)
-    inside = torch.tensor([name in set(gone.ids) for name in splits.train.ids])
-    train_x, gone_x = (samples.batch(torch.arange(len(samples)))[0] for samples in (splits.train, gone))
-    other = 1 - gone_x if part == "retain" else torch.full_like(gone_x, float("nan"))
-    train_x[inside] = other[: int(inside.sum())]
-    whole = Samples(train_x, splits.train.y, splits.train.ids)
-    changes: dict[str, Any] = {part: Samples(other, gone.y, gone.ids), "train": whole}
+    samples: Samples = getattr(splits, part)
+    in_part = torch.tensor([name in set(samples.ids) for name in splits.train.ids])
+    train_x, x = (them.batch(torch.arange(len(them)))[0] for them in (splits.train, samples))
+    spoilt = 1 - x if part == "retain" else torch.full_like(x, float("nan"))
+    train_x[in_part] = spoilt[: int(in_part.sum())]
+    train_samples = Samples(train_x, splits.train.y, splits.train.ids)
+    changes: dict[str, Any] = {part: Samples(spoilt, samples.y, samples.ids), "train": train_samples}
     return replace(splits, **changes)

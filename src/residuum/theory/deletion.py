@@ -11,7 +11,7 @@ from residuum.theory.result import Array, Bound, Labels, check, check_delta, eps
 
 _DESCENT = (
     CONVEX,
-    "the first training ended within the same distance of its minimiser (see `distance_bound`)",
+    "the first training ended within the same distance of its minimizer (see `distance_bound`)",
     "only published weights are seen; the state kept between requests is secret",
     "requests do not depend on published models",
 )
@@ -24,7 +24,7 @@ _OBJECTIVE = (
 
 
 def distance_bound(problem: Logistic, n: int, steps: int, *, removed: int = 1, smallest: int | None = None) -> float:
-    """Bound the distance to the minimiser after each request of `removed` samples served with `steps` steps.
+    """Bound the distance to the minimizer after each request of `removed` samples served with `steps` steps.
 
     gamma^T / (1 - gamma^T) * 2 s M / (m n_min), gamma = (L - m) / (L + m), step size 2 / (L + m).
     `smallest` is the fewest samples a request of the sequence may still find; n if not given.

@@ -8,7 +8,7 @@ from scipy.special import betainc
 from residuum.theory.result import Array, Bound, check, probability_bound
 
 _RATIO = (
-    "both directions of (eps, delta)-indistinguishability hold between unlearned and re-trained models",
+    "both directions of (eps, delta)-indistinguishability hold between unlearned and retrained models",
     "the value is an upper bound on a probability: the event may well have probability 0",
 )
 _UNIT_SPHERE = "on the unit sphere; divide tau by the norm of the input"
@@ -30,7 +30,7 @@ class Interval(NamedTuple):
 
 
 def ratio_violation(eps: float, delta: float, *, tight: bool = True) -> Bound:
-    """Bound the probability that the likelihood ratio of unlearned to re-trained leaves [exp(-2 eps), exp(2 eps)].
+    """Bound the probability that the likelihood ratio of unlearned to retrained leaves [exp(-2 eps), exp(2 eps)].
 
     Printed: p = 2 delta / (1 - exp(-eps)). Tight: p = delta (1 + exp(-2 eps)) / (1 - exp(-eps)).
 
@@ -109,7 +109,7 @@ def disagreement_from_ratio(ratio: float, accuracy: float, *, assume_independent
 def half_sphere_share(dimension: int, tau: float) -> float:
     """Return the exact share of the unit sphere within chord distance `tau` of a half sphere.
 
-    With t = 2 asin(tau / 2): 1 - I_{cos(t)^2}((d - 1) / 2, 1 / 2) / 2, I the regularised incomplete beta function.
+    With t = 2 asin(tau / 2): 1 - I_{cos(t)^2}((d - 1) / 2, 1 / 2) / 2, I the regularized incomplete beta function.
 
     >>> round(half_sphere_share(3, 1.0), 6)  # Archimedes: (1 + sin 60 degrees) / 2
     0.933013

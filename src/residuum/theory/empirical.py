@@ -1,4 +1,4 @@
-"""What many unlearned and re-trained models show: a lower bound on epsilon, and the divergence of one readout."""
+"""What many unlearned and retrained models show: a lower bound on epsilon, and the divergence of one readout."""
 
 import math
 from typing import NamedTuple
@@ -126,7 +126,7 @@ def adversarial_statistics(unlearned: Array, retrained: Array, x: Array, y: Labe
     """Return what an observer with adversarial examples sees of each two-class model, two arrays (models, 3 n).
 
     Per sample: the size of the smallest adversarial perturbation, and the score on examples crafted against the
-    first half of the unlearned and of the re-trained models (the half on which events are chosen).
+    first half of the unlearned and of the retrained models (the half on which events are chosen).
     """
     crafted = [adversarial_examples(m[: len(m) // 2], x) for m in (unlearned, retrained)]
 

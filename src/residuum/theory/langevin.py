@@ -2,7 +2,7 @@
 
 Update: w <- Proj_R(w - eta grad f(w) + sqrt(2 eta sigma^2) N(0, I)), f m-strongly convex and L-smooth, eta <= 1/L,
 learning run until stationary. `gap` is the largest norm of the difference between the gradients of learning and of
-re-training; with mean losses and clip M it is 2 s M / n for s of n samples. The accountant of `shifted.py` needs no
+retraining; with mean losses and clip M it is 2 s M / n for s of n samples. The accountant of `shifted.py` needs no
 stationarity and is never worse on the cases tested; this one is kept because the literature states it.
 """
 
@@ -21,8 +21,8 @@ ASSUMPTIONS = (
     "per-sample gradients bounded by the clip, which leaves convexity intact",
     "full-batch steps of size at most 1/L, fresh Gaussian noise each step, no momentum",
 )
-STATIONARY = "learning ran until stationary, and re-training would too"
-Normaliser = Literal["mean", "fixed"]
+STATIONARY = "learning ran until stationary, and retraining would too"
+Normalizer = Literal["mean", "fixed"]
 
 
 @dataclass(frozen=True)
@@ -49,30 +49,30 @@ class Chain:
         return 2 * self.step * self.sigma**2
 
 
-def removal_gap(removed: int, n: int, clip: float, *, normaliser: Normaliser = "mean") -> float:
+def removal_gap(removed: int, n: int, clip: float, *, normalizer: Normalizer = "mean") -> float:
     """Bound the difference of two averaged, clipped gradients when `removed` of `n` samples go.
 
     "mean": each average over its own samples, 2 s M / n. "fixed": both sums divided by the same public n, s M / n.
 
-    >>> removal_gap(10, 1000, 1.0), removal_gap(10, 1000, 1.0, normaliser="fixed")
+    >>> removal_gap(10, 1000, 1.0), removal_gap(10, 1000, 1.0, normalizer="fixed")
     (0.02, 0.01)
     """
     check("n", n, low=1)
     check("removed", removed, low=0, high=n)
     check("clip", clip, low=0, ends="(]")
-    if normaliser not in ("mean", "fixed"):
-        raise ValueError(f"expected normaliser 'mean' or 'fixed', got {normaliser!r}")
-    return (2 if normaliser == "mean" else 1) * removed * clip / n
+    if normalizer not in ("mean", "fixed"):
+        raise ValueError(f"expected normalizer 'mean' or 'fixed', got {normalizer!r}")
+    return (2 if normalizer == "mean" else 1) * removed * clip / n
 
 
-def request_gaps(n: int, removed: Sequence[int], clip: float, *, normaliser: Normaliser = "mean") -> list[float]:
+def request_gaps(n: int, removed: Sequence[int], clip: float, *, normalizer: Normalizer = "mean") -> list[float]:
     """Return the gap that each request of a sequence opens by itself, among the samples it still finds.
 
     >>> request_gaps(100, [1, 2], 1.0)  # 2 / 100, 4 / 99
     [0.02, 0.04040404040404041]
     """
-    sizes = [n if normaliser == "fixed" else n - sum(removed[:j]) for j in range(len(removed))]
-    return [removal_gap(s, size, clip, normaliser=normaliser) for s, size in zip(removed, sizes, strict=True)]
+    sizes = [n if normalizer == "fixed" else n - sum(removed[:j]) for j in range(len(removed))]
+    return [removal_gap(s, size, clip, normalizer=normalizer) for s, size in zip(removed, sizes, strict=True)]
 
 
 def stationary_divergence(alpha: Array, gap: float, chain: Chain) -> Array:
@@ -126,7 +126,7 @@ def rurk_request(alpha: Array, gap: float, pull: float, steps: int, chain: Chain
 def published_epsilon(
     gaps: Sequence[float], steps: Sequence[int], chain: Chain, delta: float, *, pull: float = 0.0
 ) -> Bound:
-    """Return eps of the published accountant, minimised over orders; `pull` > 0 for RURK with one request.
+    """Return eps of the published accountant, minimized over orders; `pull` > 0 for RURK with one request.
 
     >>> chain = Chain(l2=0.1, step=1.0, sigma=0.1)
     >>> few, many = (published_epsilon([0.02], [k], chain, 1e-5).value for k in (100, 1000))

@@ -1,4 +1,4 @@
-"""L2-regularised logistic regression, binary and softmax, many models at once, by projected noisy gradient descent.
+"""L2-regularized logistic regression, binary and softmax, many models at once, by projected noisy gradient descent.
 
 Shapes: x (n, d) with rows of norm at most `radius`, y (n,) integers, weights (models, k, d) with k = 1 for two
 classes and k = classes otherwise. No bias: add a constant feature before `unit_rows` if one is needed.
@@ -96,10 +96,10 @@ def residuals(problem: Logistic, weights: Array, x: Array, y: Labels) -> Array:
     return np.asarray(residual * (problem.clip / np.maximum(norms, problem.clip)))
 
 
-def gradient(problem: Logistic, weights: Array, x: Array, y: Labels, normaliser: int | None = None) -> Array:
-    """Return sum of clipped per-sample gradients / normaliser + l2 w; the normaliser is n unless given."""
+def gradient(problem: Logistic, weights: Array, x: Array, y: Labels, normalizer: int | None = None) -> Array:
+    """Return sum of clipped per-sample gradients / normalizer + l2 w; the normalizer is n unless given."""
     total = total_gradient(residuals(problem, weights, x, y), x)
-    return np.asarray(total / (normaliser or len(y)) + problem.l2 * weights)
+    return np.asarray(total / (normalizer or len(y)) + problem.l2 * weights)
 
 
 def total_gradient(residual: Array, x: Array) -> Array:
@@ -119,7 +119,7 @@ def project(weights: Array, radius: float | None) -> Array:
 
 def noisy_descent(
     problem: Logistic, weights: Array, x: Array, y: Labels, chain: Chain, steps: int, rng: np.random.Generator,
-    *, normaliser: int | None = None, extra: Drift | None = None,
+    *, normalizer: int | None = None, extra: Drift | None = None,
 ) -> Array:  # fmt: skip
     """Run `steps` of w <- Proj(w - eta (grad f(w) + extra(w)) + sqrt(2 eta sigma^2) N(0, I)) on every model.
 
@@ -137,7 +137,7 @@ def noisy_descent(
         raise ValueError(f"expected the chain's l2 to be the problem's {problem.l2:g}, got {chain.l2:g}")
     scale = math.sqrt(chain.noise_variance)
     for _ in range(steps):
-        drift = gradient(problem, weights, x, y, normaliser)
+        drift = gradient(problem, weights, x, y, normalizer)
         if extra is not None:
             drift += extra(weights)
         noise = scale * rng.standard_normal(weights.shape)

@@ -52,7 +52,7 @@ def curve_to_epsilon(
 
 
 def minimal_epsilon(curve: Callable[[Array], Array], delta: float, *, tight: bool = True) -> Bound:
-    """Minimise eps over a fine grid of orders of a curve alpha -> divergence that accepts arrays.
+    """Minimize eps over a fine grid of orders of a curve alpha -> divergence that accepts arrays.
 
     >>> round(minimal_epsilon(lambda alpha: 0.02 * alpha, 1e-5).value, 3)
     0.794

@@ -1,4 +1,4 @@
-"""RURK's objective on the certified path: descent on the retained, ascent on the forgotten and their neighbours."""
+"""RURK's objective on the certified path: descent on the retained, ascent on the forgotten and their neighbors."""
 
 import math
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ def robust_drift(
 ) -> Drift:  # fmt: skip
     """Return -lambda_f grad L(w, S_f) - lambda_a grad L(w, S_f'), to be passed as `extra` to `noisy_descent`.
 
-    S_f' holds one neighbour per sample and step at distance at most tau: a random direction of length tau
+    S_f' holds one neighbor per sample and step at distance at most tau: a random direction of length tau
     ("gaussian": the direction of a Gaussian, since an unbounded one has no certificate), or the step that lowers
     the loss most ("min_loss"), crafted against the current model.
     """

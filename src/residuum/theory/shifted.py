@@ -1,12 +1,12 @@
 """A tight accountant of noisy gradient descent by shifted divergences; exact on quadratic losses.
 
 Two chains start alike and use the same noise law. In phase i (N_i steps) their gradients differ by at most `gap_i`
-everywhere, and the re-trained chain's noiseless step contracts by c = 1 - eta m. Splitting every shift
+everywhere, and the retrained chain's noiseless step contracts by c = 1 - eta m. Splitting every shift
 z_t = c z_{t-1} + eta gap_t - a_t >= 0, z_T = 0, costs sum a_t^2 / (2 nu^2) with nu^2 = 2 eta sigma^2, so that
 D_alpha <= alpha rho, rho = min sum a_t^2 / (2 nu^2). In the coordinates P = sum c^{2(T-t)}, S = sum c^{T-t} eta gap_t
 the minimum is the energy of the greatest convex minorant of S over P; S is concave within a phase, so only the ends
 of phases matter. Only one of the two chains must contract: the unlearning objective may be any bounded change of the
-re-training one, attacks on the current model included.
+retraining one, attacks on the current model included.
 """
 
 import math
@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from residuum.theory.langevin import ASSUMPTIONS, Chain, Normaliser, removal_gap
+from residuum.theory.langevin import ASSUMPTIONS, Chain, Normalizer, removal_gap
 from residuum.theory.renyi import gaussian_epsilon, minimal_epsilon
 from residuum.theory.result import Bound, check, check_delta, epsilon_bound
 
-_REFERENCE = "the reference is re-training by the same chain for the same total number of steps from the same start"
+_REFERENCE = "the reference is retraining by the same chain for the same total number of steps from the same start"
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Phase:
 
 def request_phases(
     n: int, removed: Sequence[int], learn_steps: int, steps: Sequence[int], clip: float,
-    *, normaliser: Normaliser = "mean", pull: float = 0.0,
+    *, normalizer: Normalizer = "mean", pull: float = 0.0,
 ) -> list[Phase]:  # fmt: skip
-    """Return the phases of learning on n samples and then serving requests, against re-training on what is left.
+    """Return the phases of learning on n samples and then serving requests, against retraining on what is left.
 
     While request j is served, the data still hold all later requests; `pull` adds an objective that reads S_f.
 
@@ -46,10 +46,10 @@ def request_phases(
     """
     if len(removed) != len(steps) or not removed:
         raise ValueError(f"expected one number of steps per request, got {len(steps)} for {len(removed)} requests")
-    phases = [Phase(learn_steps, removal_gap(sum(removed), n, clip, normaliser=normaliser))]
+    phases = [Phase(learn_steps, removal_gap(sum(removed), n, clip, normalizer=normalizer))]
     for j, count in enumerate(steps):
-        size = n if normaliser == "fixed" else n - sum(removed[: j + 1])
-        gap = removal_gap(sum(removed[j + 1 :]), size, clip, normaliser=normaliser)
+        size = n if normalizer == "fixed" else n - sum(removed[: j + 1])
+        gap = removal_gap(sum(removed[j + 1 :]), size, clip, normalizer=normalizer)
         phases.append(Phase(count, gap + pull))
     return phases
 
@@ -100,7 +100,7 @@ def steps_needed(
 ) -> int | None:  # fmt: skip
     """Return the fewest further steps that certify (eps, delta), or None where no number up to `limit` does.
 
-    With no learning phase and a `start_gap`: how long re-training takes to forget where it started.
+    With no learning phase and a `start_gap`: how long retraining takes to forget where it started.
 
     >>> chain = Chain(l2=0.1, step=1.0, sigma=0.1)
     >>> k = steps_needed([Phase(1000, 0.02)], chain, 1.0, 1e-5)

@@ -28,7 +28,7 @@ class AMUN(GradientMethod):
     x_adv is the first input that the original o misreads on the way of an untargeted l2 attack from x: 50 steps of a
     tenth of the radius `eps`, which doubles, up to `max_doublings` times, while o is right; the attack goes on from
     where it is. Samples it does not find are left out and counted. `keep_forget=False` leaves S_f out. S_f is
-    trained on, so forgetting comes from its neighbours only: expect r < 1 near the radius of x_adv.
+    trained on, so forgetting comes from its neighbors only: expect r < 1 near the radius of x_adv.
     Reference: Ebrahimpour-Boroojeny et al., "AMUN: Adversarial Machine UNlearning", 2025.
 
     >>> AMUN().eps
@@ -77,24 +77,24 @@ class NearestErrors(NamedTuple):
 
 
 def nearest_errors(model: nn.Module, samples: Samples, eps: float, max_doublings: int) -> NearestErrors:
-    """Return what the attack finds; a sample that is misread as it is has radius 0.
+    """Return the nearest errors that the attack finds; a sample that the model misclassifies anyway has radius 0.
 
-    An error counts when float64 agrees: near the boundary float32 may not.
+    An error counts if float64 agrees, because float32 may be wrong near the boundary.
     """
     exact, device = private_copy(model).double().eval(), device_of(model)
-    found = []
+    errors = []
     with evaluating(model):
         for x, y, _ in samples.batches(torch.split(torch.arange(len(samples)), rows_at_once(samples.shape))):
-            found.append(_attack(model, exact, x.to(device), y.to(device), eps, max_doublings))
+            errors.append(_attack(model, exact, x.to(device), y.to(device), eps, max_doublings))
     x, y, radius = (
-        torch.cat(column).cpu() for column in zip(*((part.x, part.y, part.eps) for part in found), strict=True)
+        torch.cat(column).cpu() for column in zip(*((part.x, part.y, part.eps) for part in errors), strict=True)
     )
-    return NearestErrors(x, y, radius, sum(part.passes for part in found))
+    return NearestErrors(x, y, radius, sum(part.passes for part in errors))
 
 
 def _attack(model: nn.Module, exact: nn.Module, x: Tensor, y: Tensor, eps: float, max_doublings: int) -> NearestErrors:
-    moved, given, passes = x.clone(), _labels(exact, x), 0
-    radius = torch.where(given.eq(y), torch.inf, 0.0)
+    moved, predicted, passes = x.clone(), _labels(exact, x), 0
+    radius = torch.where(predicted.eq(y), torch.inf, 0.0)
     for doubling in range(max_doublings + 1):
         now = eps * 2.0**doubling
         for _ in range(STEPS):
@@ -102,10 +102,10 @@ def _attack(model: nn.Module, exact: nn.Module, x: Tensor, y: Tensor, eps: float
             if not len(rows):
                 break
             moved[rows] = _step(model, moved[rows], x[rows], y[rows], now)
-            given[rows] = _labels(exact, moved[rows])
-            radius[rows] = torch.where(given[rows].eq(y[rows]), torch.inf, now)
+            predicted[rows] = _labels(exact, moved[rows])
+            radius[rows] = torch.where(predicted[rows].eq(y[rows]), torch.inf, now)
             passes += len(rows)
-    return NearestErrors(moved, given, radius, passes)
+    return NearestErrors(moved, predicted, radius, passes)
 
 
 def _step(model: nn.Module, moved: Tensor, x: Tensor, y: Tensor, eps: float) -> Tensor:

@@ -71,13 +71,13 @@ class Method(ABC):
     @classmethod
     def _fold(cls, arguments: Arguments) -> Arguments:
         """Put settings that belong to the method's values into these."""
-        given = arguments.kwargs or {}
+        settings = arguments.kwargs or {}
         for part, default in cls.values().items():
             names = [field.name for field in dataclasses.fields(default)]
-            inside = {name: given.pop(name) for name in names if name in given}
-            value = given.get(part, default)
+            inside = {name: settings.pop(name) for name in names if name in settings}
+            value = settings.get(part, default)
             if inside and isinstance(value, type(default)):
-                given[part] = {name: getattr(value, name) for name in names} | inside
+                settings[part] = {name: getattr(value, name) for name in names} | inside
         return arguments
 
     @classmethod

@@ -28,7 +28,7 @@ USELESS = 10.0  # an observer may be 22,000 times as sure after seeing the model
 class CR(Method):
     """Certified removal: w_k <- w_k + step_size * H_r^{-1} sum_{S_f} (dloss/dw + l2 w), one-vs-rest heads.
 
-    The heads minimise J_k(w; S) = sum_i [log(1 + exp(-y_ik w.x_i)) + l2/2 |w|^2] + b_k.w, b_k ~ N(0, std^2 I), on the
+    The heads minimize J_k(w; S) = sum_i [log(1 + exp(-y_ik w.x_i)) + l2/2 |w|^2] + b_k.w, b_k ~ N(0, std^2 I), on the
     original's features x_i scaled to length one, without bias; they replace its head. What a Newton step leaves is
     bounded, |dJ(w_new; S_r)/dw| <= |dJ(w; S)/dw| + |X_r| |Delta| |X_r Delta| / 4, and the perturbation b hides it up to
     (epsilon, delta), noted for `step_size=1` with what it assumes: the literature's way from
@@ -59,18 +59,18 @@ class CR(Method):
         return f"cr cannot remove a whole class ({names}): {reason}; forget a part of it, or take another method"
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
-        """Put heads on the copy that never counted the forget set."""
-        every, forget = self.objective(model, splits, context.noise_seed)
-        kept = every._replace(weights=torch.where(forget, 0.0, every.weights))
-        heads = fit_heads(every)
-        removal = newton_removal(heads, every, kept, step_size=self.step_size)
-        facts = self.certificate(removal, kept)
+        """Replace the heads by heads from which the forget set was removed."""
+        train, forget = self.objective(model, splits, context.noise_seed)
+        retain = train._replace(weights=torch.where(forget, 0.0, train.weights))
+        heads = fit_heads(train)
+        removal = newton_removal(heads, train, retain, step_size=self.step_size)
+        facts = self.certificate(removal, retain)
         if self.budget is not None and (facts["epsilon"] is None or facts["epsilon"] > self.budget):
-            refitted = fit_heads(kept)
-            removal = Removal(refitted, kept.gradient(refitted).norm(dim=1))
+            refitted = fit_heads(retain)
+            removal = Removal(refitted, retain.gradient(refitted).norm(dim=1))
             step = {"heads_fitted_anew": True, "epsilon_of_the_step": facts["epsilon"]}
-            facts = self.certificate(removal, kept) | step
-        context.notes |= facts | {"feature_forwards": len(every.x)}
+            facts = self.certificate(removal, retain) | step
+        context.notes |= facts | {"feature_forwards": len(train.x)}
         return give_unit_head(model, removal.heads)
 
     def objective(self, model: nn.Module, splits: Splits, noise_seed: int) -> tuple[Objective, Tensor]:
@@ -148,7 +148,7 @@ class Removal(NamedTuple):
 
 
 def fit_heads(objective: Objective, *, tolerance: float = 1e-10) -> Tensor:
-    """Return the minimiser (classes, d) by damped Newton steps from zero, to gradients below tolerance * n."""
+    """Return the minimizer (classes, d) by damped Newton steps from zero, to gradients below tolerance * n."""
     heads = torch.zeros_like(objective.offset)
     for _ in range(NEWTON_STEPS):
         slope = objective.gradient(heads)

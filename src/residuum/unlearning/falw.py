@@ -130,4 +130,5 @@ class Gate:
         """Return p(y|x) of each sample, or of a noisy copy of it, in eval mode, as float64 on the CPU."""
         with evaluating(model), torch.no_grad():
             seen = noisy_copies(x, self.tau, self.noise, space_of(model)) if self.tau else x
-            return model(seen).double().softmax(1).gather(1, y[:, None])[:, 0].cpu()  # type: ignore[no-any-return]
+            probabilities: Tensor = model(seen).double().softmax(1).gather(1, y[:, None])[:, 0].cpu()
+            return probabilities

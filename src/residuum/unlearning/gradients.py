@@ -64,8 +64,9 @@ def functional(model: nn.Module, state: Mapping[str, Tensor] | None = None) -> t
     weights = {name: state[name].detach() for name, p in model.named_parameters() if p.requires_grad}
     fixed = {name: value for name, value in state.items() if name not in weights}
 
-    def logits(given: Weights, x: Tensor) -> Tensor:
-        return functional_call(model, {**fixed, **given}, (x,))  # type: ignore[no-any-return]
+    def logits(trainable: Weights, x: Tensor) -> Tensor:
+        outputs: Tensor = functional_call(model, {**fixed, **trainable}, (x,))
+        return outputs
 
     return logits, weights
 
@@ -73,8 +74,8 @@ def functional(model: nn.Module, state: Mapping[str, Tensor] | None = None) -> t
 def of_each(derivative: Callable[..., Weights], weights: Weights, *batch: Tensor) -> Weights:
     """Return derivative(weights, *row) of every row of the batch, stacked.
 
-    All rows at once, or one by one where the network's code looks at values, as masks of transformers are: that cannot
-    be vectorised.
+    All rows at once, or one by one if the network's code branches on values (masks of transformers do), which cannot
+    be vectorized.
 
     >>> found = of_each(lambda weights, one: {"w": weights["w"] * one.item()}, {"w": torch.ones(1)}, torch.arange(2))
     >>> found["w"].tolist()
@@ -99,8 +100,8 @@ def squared_gradients(model: nn.Module, x: Tensor, y: Tensor, weight: Tensor | N
     """
     logits, weights = functional(model)
 
-    def single(given: Weights, one: Tensor, label: Tensor) -> Tensor:
-        return F.cross_entropy(logits(given, one[None]), label[None])
+    def single(weights: Weights, row: Tensor, label: Tensor) -> Tensor:
+        return F.cross_entropy(logits(weights, row[None]), label[None])
 
     device = device_of(model)
     with evaluating(model):

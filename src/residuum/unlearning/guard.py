@@ -22,27 +22,27 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 
 @contextmanager
 def guarded(method: Method, splits: Splits) -> Iterator[Splits]:
-    """Yield splits for a method to look at; what it raises, changes or leaves behind becomes an error or a warning.
+    """Yield splits for a method; whatever it raises, changes or leaves behind becomes an error or a warning.
 
-    A method that is not ours gets a private copy of all samples in memory, compared bit for bit afterwards: a method
-    that writes into its inputs has no result, and nobody else sees what it wrote. Ours are held to that by their tests.
+    A plug-in gets a private copy of all samples in memory, which is compared bit for bit afterwards: a method that
+    writes into its inputs has no result, and nobody else sees what it wrote. Tests check this for built-in methods.
     """
-    own = splits if _is_ours(method) else _private(splits)
+    private = splits if _is_ours(method) else _private(splits)
     with blamed(method):
-        yield own
-    for name, tensor in _tensors(own).items() if own is not splits else ():
+        yield private
+    for name, tensor in _tensors(private).items() if private is not splits else ():
         if not _same_bits(tensor, _tensors(splits)[name]):
             raise MethodError(f"{described(method)} changed its input: splits.{name}; work on a copy of it")
 
 
 @contextmanager
 def blamed(method: Method) -> Iterator[None]:
-    """Turn whatever a method raises, an attempt to end the program included, into an error that names it."""
+    """Turn whatever a method raises, including SystemExit, into an error that names it."""
     try:
         yield
     except (KeyboardInterrupt, LostProcessError, InputError, Warning):
         raise
-    except BaseException as error:  # whatever a stranger's method raises is the finding
+    except BaseException as error:  # a plug-in may raise anything
         what = "tried to end the program" if isinstance(error, SystemExit) else "failed"
         raise MethodError(f"{described(method)} {what} ({first_line(error)})") from error
 
@@ -114,21 +114,21 @@ def _same_bits(one: Tensor, other: Tensor) -> bool:
     return one.numel() == 0 or torch.equal(*(t.detach().contiguous().view(torch.uint8) for t in (one, other)))
 
 
-def remove_hooks(given: nn.Module, answer: nn.Module) -> list[str]:
-    """Remove the hooks that the model given did not have, and return the layers that had one."""
-    known, layers = dict(given.named_modules()), []
+def remove_hooks(original: nn.Module, answer: nn.Module) -> list[str]:
+    """Remove the hooks that the original did not have, and return the layers that had one."""
+    modules, layers = dict(original.named_modules()), []
     for name, module in answer.named_modules():
         for kind in HOOKS:
-            before, now = (getattr(each, kind, {}) for each in (known.get(name), module))
+            before, now = (getattr(part, kind, {}) for part in (modules.get(name), module))
             for key in list(now)[len(before) :]:
                 del now[key]
                 layers.append(name or "the model")
     return layers
 
 
-def _check_architecture(given: nn.Module, answer: nn.Module) -> None:
-    """Refuse a model that its file could not rebuild, where the one given could be."""
-    if not isinstance(getattr(given, "architecture", None), dict):
+def _check_architecture(original: nn.Module, answer: nn.Module) -> None:
+    """Raise an error if a weights file could rebuild the original, but not the result."""
+    if not isinstance(getattr(original, "architecture", None), dict):
         return
     plan = getattr(answer, "architecture", None)
     try:
@@ -137,4 +137,4 @@ def _check_architecture(given: nn.Module, answer: nn.Module) -> None:
         raise InputError(f"its architecture {plan!r} cannot be built ({error})") from error
     shapes = [{name: tuple(v.shape) for name, v in state.items()} for state in (whole, answer.state_dict())]
     if shapes[0] != shapes[1]:
-        raise InputError("its layers are not those of its architecture, so that no weights file could rebuild it")
+        raise InputError("its layers are not those of its architecture, so no weights file could rebuild it")

@@ -14,7 +14,7 @@ from residuum.training import Fraction, NonNegative, Recipe
 from residuum.unlearning.base import GradientMethod, component
 from residuum.unlearning.context import Context
 from residuum.unlearning.gradients import first_by_rank, scaled_gradients, summed_gradient
-from residuum.unlearning.start import reinitialise
+from residuum.unlearning.start import reinitialize
 
 
 @component
@@ -56,7 +56,7 @@ class MSG(GradientMethod):
         context.notes |= {"redrawn_weights": sum(int(mask.sum()) for mask in small.values())}
         self.soften(model, splits, context)
         fresh = [copy.deepcopy(layer) for layer in layers]
-        reinitialise(fresh, child_seed(context.reset_seed, "msg"))
+        reinitialize(fresh, child_seed(context.reset_seed, "msg"))
         with torch.no_grad():
             for layer, new in zip(layers, fresh, strict=True):
                 layer.weight.copy_(torch.where(small[layer.weight], new.weight, layer.weight))

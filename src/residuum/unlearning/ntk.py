@@ -1,4 +1,4 @@
-"""NTK: move from the solution of all data to the solution of the retained data, in the linearised network."""
+"""NTK: move from the solution of all data to the solution of the retained data, in the linearized network."""
 
 import math
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from residuum.training import Positive, Progress
 from residuum.unlearning.base import Method, component
 from residuum.unlearning.context import Context
 from residuum.unlearning.gradients import MIB, Weights, samples_at_once
-from residuum.unlearning.linearised import Jacobian, RidgeDescent, Solution, difference, inner, solve_explicitly
+from residuum.unlearning.linearized import Jacobian, RidgeDescent, Solution, difference, inner, solve_explicitly
 
 State = Mapping[str, Tensor] | None
 DOUBLE = 8  # bytes of a float64
@@ -115,13 +115,13 @@ class NTK(Method):
         fits = len(splits.train) * splits.classes * parameters * DOUBLE <= self.memory_mib * MIB
         batch, double = samples_at_once(model, splits.retain, self.memory_mib), fits or self.double
         parts = ([splits.retain], [splits.retain, splits.forget])
-        kept, every = (Jacobian(model, some, at, batch, double=double) for some in parts)
-        errors = self.errors(*every.outputs())
+        retain, train = (Jacobian(model, part, at, batch, double=double) for part in parts)
+        errors = self.errors(*train.outputs())
         context.notes["explicit"] = fits
         if not fits:
-            return self.by_products(kept, every, errors, travelled, context.progress)
-        ridges = (len(kept) * self.weight_decay, len(every) * self.weight_decay)
-        return solve_explicitly(every, errors, len(kept) * splits.classes, ridges)
+            return self.by_products(retain, train, errors, travelled, context.progress)
+        ridges = (len(retain) * self.weight_decay, len(train) * self.weight_decay)
+        return solve_explicitly(train, errors, len(retain) * splits.classes, ridges)
 
     def errors(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the residuals e (n, classes) of the chosen loss."""
@@ -129,12 +129,12 @@ class NTK(Method):
         return F.softmax(logits, 1) - target if self.loss == "ce" else logits - (2 * target - 1)
 
     def by_products(
-        self, kept: Jacobian, every: Jacobian, errors: Tensor, travelled: Weights | None, progress: Progress | None
+        self, retain: Jacobian, train: Jacobian, errors: Tensor, travelled: Weights | None, progress: Progress | None
     ) -> tuple[Solution, Solution]:
         """Solve both systems by conjugate gradients, side by side, until the step is known; say so if it is not."""
-        ridges = [len(jacobian) * self.weight_decay for jacobian in (kept, every)]
+        ridges = [len(jacobian) * self.weight_decay for jacobian in (retain, train)]
         retained, full = (
-            RidgeDescent(J, errors[: len(J)], ridge) for J, ridge in zip((kept, every), ridges, strict=True)
+            RidgeDescent(J, errors[: len(J)], ridge) for J, ridge in zip((retain, train), ridges, strict=True)
         )
         while full.iterations < self.max_iterations and self.step(retained, full, travelled).error > self.tolerance:
             retained.advance()

@@ -1,4 +1,4 @@
-"""RURK: unlearn robustly, so that perturbed copies of forgotten samples are not recognised either."""
+"""RURK: unlearn robustly, so that perturbed copies of forgotten samples are not recognized either."""
 
 import math
 from functools import partial
@@ -25,7 +25,7 @@ from residuum.unlearning.streams import held_out_alike, lacks_held_out, noisy_co
 class RURK(GradientMethod):
     """Robust unlearning against residual knowledge: forget perturbed copies of the forgotten samples as well.
 
-    Minimise L(w, S_r) - lambda_f * L(w, S_f) - lambda_a * (1/v) sum_j L(w, S_f + perturbation_j), with v fresh
+    Minimize L(w, S_r) - lambda_f * L(w, S_f) - lambda_a * (1/v) sum_j L(w, S_f + perturbation_j), with v fresh
     perturbed copies of the forget batch in every step: `attack="gaussian"`, x' = clamp(x + tau * N(0, I)), or
     searched within the l-infinity ball by `fgsm` or `pgd` (`attack_steps` steps of `attack_rate`) in eval mode.
     `aim="min_loss"` searches x' that lowers the loss of the true label y, the paper's definition of vulnerable;

@@ -22,7 +22,7 @@ QUARTER = 0.25  # of the original's batch size, validated on digits and Fashion-
 class SoftReset(GradientMethod):
     """w <- keep * w_o + (1 - keep) * fresh for all weights, then descend L(w, S_r) with the original's recipe.
 
-    A dial between fine-tuning (keep = 1, GD) and re-training for fewer epochs (keep = 0, which does not read w_o).
+    A dial between fine-tuning (keep = 1, GD) and retraining for fewer epochs (keep = 0, which does not read w_o).
     `bn_stats="mix"` treats batch-norm means and variances alike, "reset" starts them at 0 and 1; either way they are
     learned again. `share` is the length as a share of the original's epochs, rounded down, so that one setting costs as
     much everywhere; `epochs` takes its place where it is given without a share. `batch_share` makes batches a share of

@@ -74,9 +74,9 @@ class SSD(Method):
 
 def dampening_factor(forget: Tensor, rest: Tensor, *, alpha: float, dampening: float) -> Tensor:
     """Return each weight's factor: min(dampening * rest / forget, 1) where forget > alpha * rest, else 1."""
-    chosen = forget > alpha * rest
-    ratio = dampening * rest / torch.where(chosen, forget, torch.ones_like(forget))
-    return torch.where(chosen, ratio.clamp(max=1), torch.ones_like(forget))
+    dampened = forget > alpha * rest
+    ratio = dampening * rest / torch.where(dampened, forget, torch.ones_like(forget))
+    return torch.where(dampened, ratio.clamp(max=1), torch.ones_like(forget))
 
 
 def batch_importance(model: nn.Module, samples: Samples, *, size: int, seed: int, equal: bool = True) -> Weights:

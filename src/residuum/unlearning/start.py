@@ -18,7 +18,7 @@ from residuum.core.errors import InputError, unknown_name
 from residuum.core.samples import Splits
 from residuum.core.seeds import generator
 from residuum.models import device_of, head_of
-from residuum.models.layers import Normalise, initialise
+from residuum.models.layers import Normalize, initialize
 from residuum.training import STRICT, Fraction
 from residuum.unlearning.context import Context
 
@@ -45,7 +45,7 @@ class Start:
 
     def renew(self, parts: Parts, splits: Splits, context: Context) -> None:
         """Write fresh values over those of the modules."""
-        reinitialise(parts.values(), context.reset_seed)
+        reinitialize(parts.values(), context.reset_seed)
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -112,21 +112,21 @@ class Layers:
         return last_share(model, self.share)
 
 
-def reinitialise(parts: Iterable[nn.Module], seed: int) -> None:
+def reinitialize(parts: Iterable[nn.Module], seed: int) -> None:
     """Draw the weights of these modules again as a fresh network would, statistics of batch-norm included."""
     ours = generator(seed)
     for module in parts:
         device = device_of(module)
         module.cpu()  # the same weights whatever the device
-        if isinstance(module, nn.Conv2d | nn.Linear | nn.BatchNorm2d | Normalise):
-            initialise(module, ours)
+        if isinstance(module, nn.Conv2d | nn.Linear | nn.BatchNorm2d | Normalize):
+            initialize(module, ours)
         elif callable(reset := getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))):
             with torch.random.fork_rng(devices=[]):  # foreign layers draw from the global generator
                 torch.default_generator.manual_seed(int(torch.randint(2**62, (), generator=ours)))
                 reset()
         else:
             kind = type(module).__name__
-            raise InputError(f"{kind} has no reset_parameters, so it cannot be re-initialised; name other blocks")
+            raise InputError(f"{kind} has no reset_parameters, so it cannot be re-initialized; name other blocks")
         module.to(device)
 
 

@@ -51,7 +51,7 @@ class Teacher(GradientMethod):
     @classmethod
     def _partial(cls, share: float) -> float:
         if share >= 1:
-            raise ValueError("expected less than 1: with as many epochs as training had, re-train instead")
+            raise ValueError("expected less than 1: with as many epochs as training had, retrain instead")
         return share
 
     @property

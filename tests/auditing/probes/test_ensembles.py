@@ -69,7 +69,7 @@ def test_few_models_are_refused_and_quantiles_need_samples():
         quantiles(np.array([]))
 
 
-def test_a17_relabelled_innocents_have_one_half_within_their_interval_and_shifted_ones_have_not():
+def test_a17_relabeled_innocents_have_one_half_within_their_interval_and_shifted_ones_have_not():
     rng = np.random.default_rng(2)
     base, covered, repeats = rng.normal(3, 2, 30), 0, 60
     for _ in range(repeats):

@@ -27,7 +27,7 @@ class RecoveryRadius(Probe):
     tau_max: Reach = None
     signed: bool = True
     name: ClassVar[str] = "recovery"
-    meaning: ClassVar[str] = "AUC: forgotten samples need smaller perturbations to be recognised than held-out ones"
+    meaning: ClassVar[str] = "AUC: forgotten samples need smaller perturbations to be recognized than held-out ones"
     reads: ClassVar[Literal["models", "margins"]] = "models"
 
     def measure(self, evidence: Evidence) -> dict[str, Value]:

@@ -4,7 +4,7 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const state = { measure: DATA.first, scale: "linear", seed: "", shown: new Set(DATA.shown) };
 
 const styleOf = (label) => DATA.styles[label];
-const classOf = (label) => { const s = styleOf(label); return `${s.role} c${s.colour} l${s.line}`; };
+const classOf = (label) => { const s = styleOf(label); return `${s.role} c${s.color} l${s.line}`; };
 const measureOf = () => DATA.measures.find((m) => m.key === state.measure);
 
 /* One curve: a seed's own, or the mean over seeds with the lowest low and the highest high. */
@@ -60,7 +60,7 @@ function drawCurves(place, panel, peers) {
   view.append(svg("clipPath", { id: clip }, svg("rect", { x: box.left, y: box.top - 4, width: box.right - box.left + 4, height: box.bottom - box.top + 8 })));
   const shapes = svg("g", { "clip-path": `url(#${clip})` });
   inside.append(shapes);
-  if (entries.every((e) => e.curve.value.every((v) => v === null))) inside.append(svg("text", { x: (box.left + box.right) / 2, y: (box.top + box.bottom) / 2, "text-anchor": "middle", class: "title" }, entries.length ? "no value exists here: re-train is never right; see Difference" : "choose a method above"));
+  if (entries.every((e) => e.curve.value.every((v) => v === null))) inside.append(svg("text", { x: (box.left + box.right) / 2, y: (box.top + box.bottom) / 2, "text-anchor": "middle", class: "title" }, entries.length ? "no value exists here: the retrained model is never right; see Difference" : "choose a method above"));
   if (floor) shapes.append(...floorBand(xs, floor, safe, DATA.panels.indexOf(panel)), ...floorName(xs, floor, safe, box));
   if (measure.neutral !== null && safe(measure.neutral) !== null) inside.append(svg("line", { x1: box.left, x2: box.right, y1: y(measure.neutral), y2: y(measure.neutral), class: "neutral" }));
   for (const { label, curve } of entries) if (curve.low.length && !(floor && styleOf(label).role === "control")) shapes.append(...bandPath(xs, curve.low.map(safe), curve.high.map(safe), `band ${classOf(label)}`));
@@ -79,7 +79,7 @@ function drawCurves(place, panel, peers) {
 const several = () => new Set(DATA.panels.map((p) => p.run)).size > 1;
 const caption = (panel) => (several() ? `${panel.run}: ${panel.perturbation}` : panel.perturbation);
 
-/* The noise floor is hatched, so that it differs from the curves' bands in shape and not in colour alone. */
+/* The noise floor is hatched, so that it differs from the curves' bands in shape and not in color alone. */
 function floorBand(xs, floor, safe, number) {
   const [lows, highs, id] = [floor.low.map(safe), floor.high.map(safe), `hatch${number}`];
   const hatch = svg("pattern", { id, width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, svg("line", { x1: 0, y1: 0, x2: 0, y2: 7, class: "hatch" }));
@@ -160,7 +160,7 @@ function drawTradeOff(place, study) {
   inside.append(svg("line", { x1: x(neutral), x2: x(neutral), y1: box.top, y2: box.bottom, class: "neutral" }));
   for (const p of points) {
     const circle = svg("circle", { cx: x(p.x), cy: y(p.y), r: radiusOf(p.cost), class: `bubble ${classOf(p.label)}`, "data-row": p.label });
-    circle.append(svg("title", {}, `${p.label}, seed ${p.seed}: ${short(p.x)}, test accuracy ${short(p.y)} %, cost ${short(p.cost)} % of re-training`));
+    circle.append(svg("title", {}, `${p.label}, seed ${p.seed}: ${short(p.x)}, test accuracy ${short(p.y)} %, cost ${short(p.cost)} % of retraining`));
     inside.append(circle);
   }
   inside.append(...nameTags(points, x, y, box));
@@ -186,7 +186,7 @@ function spotsAround(c, w) {
   return [[d, -h / 2], [-d - w, -h / 2], [-w / 2, -d - h], [-w / 2, d], [low, -low - h], [low, low], [-low - w, -low - h], [-low - w, low]].map(([dx, dy]) => ({ x: c.x + dx, y: c.y + dy, w, h }));
 }
 function tradeNumbers(points, title) {
-  const head = html("tr", {}, ["Model", "Seed", "Residual knowledge", "Test accuracy, %", "Cost, % of re-training"].map((t, i) => html("th", { scope: "col", class: i ? "r" : "" }, t)));
+  const head = html("tr", {}, ["Model", "Seed", "Residual knowledge", "Test accuracy, %", "Cost, % of retraining"].map((t, i) => html("th", { scope: "col", class: i ? "r" : "" }, t)));
   const body = points.map((p) => html("tr", {}, [html("th", { scope: "row" }, p.label), ...[p.seed, short(p.x), short(p.y), short(p.cost)].map((t) => html("td", { class: "r num" }, t))]));
   const table = html("table", {}, [html("caption", { class: "hidden" }, title), html("thead", {}, head), html("tbody", {}, body)]);
   return html("details", { class: "numbers" }, [html("summary", {}, "The numbers behind this plot"), html("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": `Numbers: ${title}` }, table)]);

@@ -63,7 +63,7 @@ class Jacobian:
         return lambda weights: self.logits(weights, x)
 
     def outputs(self) -> tuple[Tensor, Tensor]:
-        """Return logits (n, classes) and labels (n,) at the point of linearisation."""
+        """Return logits (n, classes) and labels (n,) at the point of linearization."""
         with evaluating(self.model), torch.no_grad():
             pairs = [(self.logits(self.weights, x), y) for x, y in self._batches()]
         return torch.cat([h for h, _ in pairs]), torch.cat([y for _, y in pairs])
