@@ -117,7 +117,7 @@ def requests_tables(runs: Sequence[Run], width: int) -> Iterator[Table]:
         title=f"{record.scenario.name}: {plural(len(runs), 'request')}, means over "
         f"{plural(len(record.seeds), 'seed')} (the retrained model's)",
         caption="r at the largest radius with the ends of its intervals, on all samples forgotten so far and on those "
-        "of request 1 alone; where the retrained model is never right, the difference in percentage points with its sign.",
+        "of request 1 alone; where the retrained model is never right, the signed difference in percentage points.",
         groups_of=len(runs),
         repeated=2,
     )

@@ -288,7 +288,7 @@ class Request:
         """Refuse a request that has no way to re-train."""
         if not self.trains and not surrogates:
             ways = "retrain=, recipe= or audit(reference=...)"
-            raise InputError(f"expected a way to re-train: give {ways}; or surrogates=True for cheaper, weaker surrogates")
+            raise InputError(f"expected a way to re-train: give {ways}, or surrogates=True for cheap, weaker ones")
 
     def retrained(self, model: nn.Module, number: int, *, seed: int = 1, surrogates: bool = False) -> Made:
         """Return the `number`-th model that never saw the forgotten samples, the first as reference.
