@@ -17,8 +17,8 @@ from residuum.data import DATASETS
 from residuum.models import MODELS
 from residuum.perturbations import PERTURBATIONS
 from residuum.studies import SCENARIOS, Experiment, load_scenario
+from residuum.studies.artifacts import import_closure
 from residuum.studies.experiment import parse_row
-from residuum.studies.manifest import import_closure
 from residuum.studies.parsing import build_perturbation
 from residuum.unlearning import METHODS, make_method
 

@@ -21,7 +21,7 @@ from residuum.record.run import Run
 from residuum.reporting.request_report import forgotten
 from residuum.reporting.summary import summary_of
 from residuum.studies import Experiment, plan, run_all, write_requests, write_run
-from residuum.studies.forgetting import made_with
+from residuum.studies.maintenance import made_with
 from residuum.studies.parsing import parse_request, read_requests
 from residuum.studies.planning import outline
 from residuum.studies.settings import ForgetSettings

@@ -15,9 +15,8 @@ from PIL import Image
 from residuum.cli import run_command
 from residuum.core.errors import InputError, ResiduumWarning
 from residuum.studies import Experiment, maintenance, run_all
-from residuum.studies.forgetting import made_with
-from residuum.studies.manifest import Manifest, digest
-from residuum.studies.scratch import SealedCheckpoint
+from residuum.studies.artifacts import Manifest, SealedCheckpoint, digest
+from residuum.studies.maintenance import made_with
 from residuum.training import PlainSGD, fit
 from residuum.training.checkpoint import Checkpoint, Position, resume_training, training_state
 

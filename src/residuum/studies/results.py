@@ -22,7 +22,7 @@ from residuum.judging import judged_record
 from residuum.metrics import summarize
 from residuum.record import Results, Row, ScenarioRecord, SeedResult
 from residuum.record.folder import hashes, refuse_foreign, request_folders, run_files
-from residuum.studies.known_runs import noted
+from residuum.studies.maintenance import noted
 from residuum.studies.probes import with_probes
 from residuum.studies.study import RowFacts, Study, probes_of
 
