@@ -28,9 +28,9 @@ from residuum.models.weights import RECORD, read_manifest
 from residuum.record import Results
 from residuum.studies import load_scenario, maintenance
 from residuum.studies.artifacts import Manifest, key_of
-from residuum.studies.experiment import parse_row
 from residuum.studies.parsing import build_perturbation, override, parse_request
 from residuum.studies.store import Store
+from residuum.studies.study import parse_row
 
 GOLDEN = Path(__file__).parent / "golden" / "tiny.json"
 SCENARIO = Path(__file__).parents[1] / "src/residuum/studies/scenarios/tiny.toml"

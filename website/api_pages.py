@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "residuum"
 # what users import, from the inside out; methods have pages of their own
 PACKAGES = (
     *("data", "models", "training", "methods", "perturbations", "auditing", "metrics"),
-    *("request", "tuning", "experiments", "execution", "record", "runs", "judging", "reporting", "pack"),
+    *("request", "tuning", "studies", "execution", "record", "runs", "judging", "reporting", "pack"),
     *("loggers", "lightning", "theory", "testing", "core.samples", "core.errors"),
 )
 

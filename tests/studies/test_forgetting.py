@@ -19,7 +19,7 @@ from residuum.core.errors import InputError, ResiduumWarning
 from residuum.core.files import ASIDE
 from residuum.record.folder import hashes, note_pack
 from residuum.reporting import report, write_report
-from residuum.studies import Experiment, maintenance
+from residuum.studies import Study, maintenance
 from residuum.studies.artifacts import note_ids
 from residuum.studies.maintenance import forget, known_runs
 
@@ -217,7 +217,7 @@ def test_without_permission_there_is_one_line(chain, capsys, monkeypatch):
 def tiny(tmp_path_factory):
     """A store with a run of `tiny` that forgot by class and one that forgot by ids, and a forgotten id of both."""
     folder = tmp_path_factory.mktemp("tiny")
-    ids = Experiment.create("tiny").splits().forget.ids[:3]
+    ids = Study.create("tiny").splits().forget.ids[:3]
     command = ["run", "tiny", "--seeds", "1", "--methods", "gd", "--workers", "1", "--store", str(folder / "store")]
     assert run_command([*command, "--out", str(folder / "class")]) == 0
     named = ",".join(f"id={name}" for name in ids)
@@ -321,7 +321,7 @@ def test_a_planted_note_removes_nothing(copied, with_record, tmp_path_factory, c
 def test_runs_made_with_a_retained_sample_are_known_by_what_they_copied(copied, capsys, monkeypatch):
     folder, _ = copied
     monkeypatch.chdir(folder)
-    sample_id = Experiment.create("tiny").splits().retain.ids[0]  # no counts of any run name it
+    sample_id = Study.create("tiny").splits().retain.ids[0]  # no counts of any run name it
     (folder / "runs").mkdir()
     shutil.copytree(folder / "class", folder / "runs" / "copy")
     assert run_command(["forget", sample_id, "--store", "store"]) == 0
@@ -371,7 +371,7 @@ def test_a_folder_for_notes_that_cannot_be_written_is_a_warning(copied, tmp_path
 
 def test_a_request_means_the_samples_that_a_run_forgot_for_it(copied, capsys):
     folder, _ = copied
-    splits = Experiment.create("tiny").splits()
+    splits = Study.create("tiny").splits()
     request = {"forget_class": "8", "forget_fraction": 0.5}
     assert maintenance.requested_ids(folder / "store", request) == set(splits.forget.ids)
     with pytest.raises(InputError, match=r"no run of the store .* carried out this request"):

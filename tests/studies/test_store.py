@@ -18,7 +18,7 @@ from residuum.cli import run_command
 from residuum.core import files
 from residuum.core.errors import InputError, LostProcessError, ResiduumWarning
 from residuum.models import build_model, save_weights
-from residuum.studies import Experiment, artifacts, maintenance, plan, run_all
+from residuum.studies import Study, artifacts, maintenance, plan, run_all
 from residuum.studies.artifacts import _module, broken_artefacts, code_fingerprint, import_closure
 from residuum.studies.stages import SCRATCH, STAGES
 from residuum.studies.store import Store
@@ -80,7 +80,7 @@ def test_a_method_s_own_file_counts_and_another_method_s_does_not():
 
 
 DECIDING = [
-    "auditing.statistics", "experiments.stages", "auditing.heldout", "auditing.probes.klom", "methods",
+    "auditing.statistics", "studies.stages", "auditing.heldout", "auditing.probes.klom", "methods",
     "methods.guard", "metrics.membership", "models.inference", "data.splits", "perturbations.base",
 ]  # fmt: skip
 
@@ -393,7 +393,7 @@ def test_a_changed_data_file_is_a_different_key(tmp_path):
     for pixel in (0.5, 0.25):
         x[0, 0, 0, 0] = pixel
         np.savez(tmp_path / "d.npz", x=x, y=y)
-        keys.add(plan(Experiment.create("digits", seeds=[1], overrides=overrides))[0].models["original"].key)
+        keys.add(plan(Study.create("digits", seeds=[1], overrides=overrides))[0].models["original"].key)
     assert len(keys) == 2
 
 
@@ -408,7 +408,7 @@ def test_the_same_data_at_two_paths_share_their_artefacts(tmp_path, monkeypatch)
         np.savez(tmp_path / folder / "d.npz", x=x, y=y)
         name, root = (str(tmp_path / "d.npz"), None) if folder == "." else ("d.npz", tmp_path / folder)
         overrides = {**quick, "data.name": name}
-        experiment = Experiment.create("tiny", methods="gd:epochs=1", seeds=[1], overrides=overrides, data_root=root)
-        results.append(run_all([experiment], store=tmp_path / "store")[0])
+        study = Study.create("tiny", methods="gd:epochs=1", seeds=[1], overrides=overrides, data_root=root)
+        results.append(run_all([study], store=tmp_path / "store")[0])
         monkeypatch.setattr(Store, "_run", None)  # from here on, everything is there
     assert results[0] == results[1] == results[2]

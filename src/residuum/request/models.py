@@ -25,7 +25,7 @@ from residuum.unlearning import Context, SoftReset, Unlearning
 from residuum.unlearning.start import reinitialize, trainable_parts
 
 Retrain = Callable[..., nn.Module]
-QUICK = Recipe(epochs=20, lr=1e-3, optimiser="adamw", batch_size=64)  # of surrogates, where no recipe is given
+QUICK = Recipe(epochs=20, lr=1e-3, optimizer="adamw", batch_size=64)  # of surrogates, where no recipe is given
 NEAR = 1.0  # points of accuracy on the retained samples below the original's at which a surrogate is trained enough
 
 

@@ -44,8 +44,8 @@ from residuum.request.models import (
     trained_by,
 )
 from residuum.studies.execution import STORE, Resources
-from residuum.studies.experiment import parse_row
 from residuum.studies.stages import measured
+from residuum.studies.study import parse_row
 from residuum.studies.subjects import Made
 from residuum.training import Recipe
 from residuum.unlearning import Method, Origin, SoftReset, make_method, unlearn

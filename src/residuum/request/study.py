@@ -39,8 +39,8 @@ from residuum.studies.parsing import build_perturbation, check_measure
 from residuum.studies.pretrained import Pretrained
 from residuum.studies.results import claim_folder
 from residuum.studies.settings import AuditSettings, GivenSettings, RetrainSettings
+from residuum.studies.spec import Fields, RowFacts
 from residuum.studies.store import Stage
-from residuum.studies.study import Fields, RowFacts
 from residuum.studies.subjects import LiveSubject, Made
 from residuum.training import Recipe
 from residuum.unlearning import first_problem
