@@ -51,12 +51,6 @@ def test_contributing_draws_the_layers_that_are_guarded():
     assert layers == [[name.removeprefix("residuum.") for name in layer.split(" | ")] for layer in guarded]
 
 
-def test_modules_are_as_short_as_contributing_says():
-    most = int(re.search(r"has at most (\d+)\s+lines", CONTRIBUTING)[1])
-    lengths = {path: path.read_text(encoding="utf-8").count("\n") for path in (ROOT / "src").rglob("*.py")}
-    assert {str(path): lines for path, lines in lengths.items() if lines > most} == {}
-
-
 def test_contributing_names_what_exists():
     paths = re.findall(r"`((?:src|tests|docs)/[\w/.-]+)`", CONTRIBUTING)
     assert len(paths) > 15
