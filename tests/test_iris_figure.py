@@ -32,6 +32,7 @@ def answers(splits):
     return iris_figure.answers_of(splits, 1)
 
 
+@pytest.mark.long
 def test_one_command_writes_the_picture_and_prints_its_counts(tmp_path):
     said = draw(tmp_path / "out", "--seeds", "2")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {

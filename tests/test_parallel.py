@@ -202,6 +202,7 @@ def interrupted(tmp_path_factory):
     return folder, (process.returncode, errors), (again.returncode, said)
 
 
+@pytest.mark.long
 def test_a_killed_process_ends_the_run_with_one_line(interrupted):
     _, (code, errors), _ = interrupted
     assert code == 1
@@ -210,6 +211,7 @@ def test_a_killed_process_ends_the_run_with_one_line(interrupted):
     assert "residuum rank 0: error: another process of this run ended" in lines[0]
 
 
+@pytest.mark.long
 def test_two_processes_finish_a_run_and_its_record_says_so(interrupted):
     folder, _, (code, said) = interrupted
     assert code == 0, said
@@ -220,6 +222,7 @@ def test_two_processes_finish_a_run_and_its_record_says_so(interrupted):
     assert sorted(shares) == ["rank 0 of 2 has 5 of 10 samples", "rank 1 of 2 has 5 of 10 samples"]
 
 
+@pytest.mark.long
 def test_two_processes_resume(interrupted):
     folder, _, (_, said) = interrupted
     assert re.search(r"residuum: 9 stages: [1-8] finished", said)
@@ -227,6 +230,7 @@ def test_two_processes_resume(interrupted):
     assert len(finished) == len(set(finished)) == 9
 
 
+@pytest.mark.long
 def test_the_others_end_when_the_leader_is_killed(tmp_path):
     process = start(tmp_path)
     follower = sharing(tmp_path, "train original")

@@ -171,6 +171,7 @@ def test_a_long_name_leaves_room_for_the_plots(make_run, change, tmp_path):
     assert name not in (tmp_path / "trade_off_gaussian.svg").read_text()
 
 
+@pytest.mark.long
 def test_figures_of_many_rows_have_room_and_say_how_many_are_left_out(make_run, tmp_path):
     many = {f"method_{k}": replace(make_run.rows["gd"], unlearn=9.0 + k) for k in range(60)}
     run = make_run(rows=make_run.rows | many)

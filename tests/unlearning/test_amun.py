@@ -38,6 +38,7 @@ def test_u13_the_original_misreads_every_input_found_within_its_radius(found, or
     assert set((found.eps / 0.04).log2().round(decimals=6).tolist()) <= {float(k) for k in range(13)} | {-torch.inf}
 
 
+@pytest.mark.long
 def test_u13_at_half_the_radius_the_attack_had_failed(found, original, splits):
     for doublings in range(int((found.eps.max() / 0.04).log2().round())):
         fewer = nearest_errors(original, splits.forget, 0.04, doublings)
