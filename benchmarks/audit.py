@@ -194,14 +194,14 @@ def demo_counts() -> tuple[dict[str, Counts], dict[str, nn.Module], Samples, lis
     """Return the demo's counts, models, forget set, radii and audit seed, for its first seed."""
     from residuum.core.seeds import child_seed
     from residuum.models import load_weights
-    from residuum.studies import Experiment, run_all
+    from residuum.studies import Study, run_all
 
-    experiment = Experiment.create("digits", seeds=[131])
+    study = Study.create("digits", seeds=[131])
     with tempfile.TemporaryDirectory() as store:
-        results = run_all([experiment], store=store)[0]
+        results = run_all([study], store=store)[0]
         counts = {result.label: Counts.load(result.counts["gaussian"]) for result in results}
         models = {result.label: load_weights(result.model) for result in results}
-    forget = experiment.splits(experiment.dataset()).forget
+    forget = study.splits(study.dataset()).forget
     taus = [float(tau) for tau in counts["original"].taus]
     return counts, models, forget, taus, child_seed(131, "audit")
 

@@ -67,7 +67,7 @@ def record_of(pool: Pool, perturbation: str, drawn: Drawn, audited: Audited) -> 
         rows[label] = {
             "role": trained_roles(len(drawn.models[0])).get(label, Role.METHOD),
             "method": label,
-            "settings": asdict(pool.experiment.scenario.train),
+            "settings": asdict(pool.study.scenario.train),
             "summary": summarize(measured, metrics["retrain"]),
             "per_seed": {i: {"metrics": measured[i], "audits": {perturbation: audits[i]}} for i in measured},
         }
@@ -79,7 +79,7 @@ def record_of(pool: Pool, perturbation: str, drawn: Drawn, audited: Audited) -> 
 
 def scenario_of(pool: Pool, perturbation: str) -> dict[str, Any]:
     """Return what a record says of its scenario."""
-    scenario, splits = pool.experiment.scenario, pool.experiment.splits()
+    scenario, splits = pool.study.scenario, pool.study.splits()
     sizes = {part: len(getattr(splits, part)) for part in ("retain", "forget", "validation", "test")}
     settings = scenario.model_dump(mode="json", include={"data", "forget", "model"})
     settings["audit"] = {"perturbations": [perturbation]}

@@ -25,7 +25,7 @@ from residuum.auditing.probes.ulira import u_lira
 from residuum.auditing.probes.worst_case import worst_case
 from residuum.auditing.statistics import CHANCE, SIGNIFICANCE, Classes, compare_with_retrained, rank
 from residuum.models import forward
-from residuum.studies import Experiment
+from residuum.studies import Study
 
 SEEDS = 3
 OTHERS, ORIGINALS = 6, 2  # of each group
@@ -57,7 +57,7 @@ class Statistics:
         self.pool, self.kept = pool, Kept(pool.folder / "witnesses")
         self.forget, self.heldout = pool.samples["forget"], pool.samples["heldout"]
         self.classes = Classes(self.forget.y.numpy(), self.heldout.y.numpy())
-        taus = pool.experiment.scenario.audit.taus
+        taus = pool.study.scenario.audit.taus
         self.radii = [tau for tau in taus["pgd"] if tau > 0]
 
     @property
@@ -170,14 +170,14 @@ class ScenarioPool(Pool):
     scenario = "digits"
 
     @cached_property
-    def experiment(self) -> Experiment:
+    def study(self) -> Study:
         """The scenario."""
-        return Experiment.create(self.scenario)
+        return Study.create(self.scenario)
 
 
 def print_ulira(pool: Pool) -> None:
     """Print U-LiRA of 12 originals and of 12 retrained, each beside 24 other retrained."""
-    forget = pool.experiment.splits().forget
+    forget = pool.study.splits().forget
 
     def of_models(kind: str, numbers: range) -> np.ndarray:
         models = (pool.model(f"{kind}-{number}") for number in numbers)

@@ -26,7 +26,7 @@ from residuum.core.seeds import child_seed
 from residuum.metrics import evaluate
 from residuum.models import build_model, load_weights, save_weights
 from residuum.perturbations import FGSM, PGD, Gaussian, Perturbation
-from residuum.studies import Experiment
+from residuum.studies import Study
 from residuum.training import train
 
 Floats = NDArray[np.float64]
@@ -75,14 +75,14 @@ class Pool:
     overrides: Mapping[str, object] = field(default_factory=dict)
 
     @cached_property
-    def experiment(self) -> Experiment:
+    def study(self) -> Study:
         """The digits scenario."""
-        return Experiment.create("digits", overrides=self.overrides)
+        return Study.create("digits", overrides=self.overrides)
 
     @cached_property
     def samples(self) -> dict[str, Samples]:
         """The forget set, and the test samples of its classes."""
-        splits = self.experiment.splits()
+        splits = self.study.splits()
         test = splits.forgotten_test if splits.form == "class" else splits.test
         same = np.isin(test.y.numpy(), splits.forget.y.numpy())
         return {"forget": splits.forget, "heldout": test.subset(np.flatnonzero(same))}
@@ -126,7 +126,7 @@ class Pool:
             return Rounds(**{k: found[k].tolist() if k == "names" else found[k] for k in found.files})
 
     def _audit(self, perturbation: str, part: str, i: int) -> tuple[dict[str, Floats], list[Floats]]:
-        draws = PGD_DRAWS if perturbation == "pgd" else self.experiment.scenario.audit.draws or 0
+        draws = PGD_DRAWS if perturbation == "pgd" else self.study.scenario.audit.draws or 0
         counts = self._counts(perturbation, part, i, 0, draws)
         return {name: shares(own)[0] for name, own in counts.items()}, [shares(own)[1] for own in counts.values()]
 
@@ -148,12 +148,12 @@ class Pool:
 
     def taus(self, perturbation: str) -> list[float]:
         """Return the radii above 0."""
-        return [tau for tau in self.experiment.scenario.audit.radii(perturbation) if tau > 0]
+        return [tau for tau in self.study.scenario.audit.radii(perturbation) if tau > 0]
 
     def metrics(self, name: str) -> dict[str, float]:
         """Return the accuracies of a model, measured now or read."""
         if name not in self._metrics:
-            self._metrics[name] = evaluate(self.model(name), self.experiment.splits())
+            self._metrics[name] = evaluate(self.model(name), self.study.splits())
             (self.folder / "metrics.json").write_text(json.dumps(self._metrics, indent=1))
         return self._metrics[name]
 
@@ -171,8 +171,8 @@ class Pool:
         return load_weights(path).eval()
 
     def _trained(self, name: str) -> torch.nn.Module:
-        scenario, dataset = self.experiment.scenario, self.experiment.dataset()
-        splits, seed = self.experiment.splits(), child_seed(0, f"pool/{name}")
+        scenario, dataset = self.study.scenario, self.study.dataset()
+        splits, seed = self.study.splits(), child_seed(0, f"pool/{name}")
         constants = {"width": scenario.model.width, "mean": dataset.mean, "std": dataset.std}
         start = build_model(scenario.model.name, dataset.shape, dataset.classes, seed=seed, **constants)
         part = splits.train if name.startswith("original") else splits.retain

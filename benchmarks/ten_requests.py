@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 from statistics import fmean
 
-from residuum import Experiment
+from residuum import Study
 from residuum.auditing import Counts
 from residuum.studies import plan
 from residuum.studies.runner import run_stages
@@ -30,7 +30,7 @@ def ratio(counts: Counts, ids: set[str]) -> float:
     return float(right / reference)
 
 
-def audits(step: Experiment, store: Store) -> list[Path]:
+def audits(step: Study, store: Store) -> list[Path]:
     """Return the folders of one request's audits, one for each seed."""
     stages: list[Stage] = [own.audits["gaussian"] for own in plan(step)]
     wanted = {stage.key: stage for last in stages for stage in with_parents(last)}
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--store", type=Path, default=Path(".residuum/store"))
     arguments = parser.parse_args()
     seeds, store = [int(seed) for seed in arguments.seeds.split(",")], Store(arguments.store)
-    asked = Experiment.create(
+    asked = Study.create(
         "digits", methods=arguments.methods, seeds=seeds, requests=REQUESTS, overrides={"audit.draws": 20}
     )
     first: set[str] = set()

@@ -22,13 +22,13 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from residuum import Experiment, tune
+from residuum import Study, tune
 from residuum.cli.tune import grid_points, row_text
 from residuum.studies import plan
 from residuum.studies.execution import Resources
-from residuum.studies.experiment import parse_row
 from residuum.studies.runner import run_stages
 from residuum.studies.store import Store
+from residuum.studies.study import parse_row
 from residuum.tuning import Scores, Tuning, planned, read_scores, scored, with_parents
 
 DRAWS = 40
@@ -70,15 +70,15 @@ GRIDS = {  # one product of fields for each text
 }
 
 
-def experiment(method: str, seeds: list[int]) -> Experiment:
+def study(method: str, seeds: list[int]) -> Study:
     points = [point for text in GRIDS[method] for point in grid_points(method, text.split())]
-    bare = Experiment.create("digits", methods=[], seeds=seeds, overrides={"audit.draws": DRAWS})
+    bare = Study.create("digits", methods=[], seeds=seeds, overrides={"audit.draws": DRAWS})
     # the scenario's own settings do not enter: fields that a grid does not name have the method's defaults
     return bare.model_copy(update={"rows": [parse_row(row_text(method, point)) for point in points]})
 
 
 def roles(seeds: list[int], store: Store) -> dict[str, list[Scores]]:
-    asked = experiment("gd", seeds)
+    asked = study("gd", seeds)
     stages = {role: [scored(own.models[role], asked, own.seed) for own in plan(asked)] for role in ROLES}
     wanted = {stage.key: stage for own in stages.values() for last in own for stage in with_parents(last)}
     run_stages(list(wanted.values()), store)
@@ -100,7 +100,7 @@ def facts(found: Sequence[Scores], known: dict[str, list[Scores]]) -> dict[str, 
 
 def measured(method: str, seeds: list[int], known: dict[str, list[Scores]], store: Store) -> dict[str, Any]:
     """Let tune choose, then compare every setting with re-train."""
-    asked = experiment(method, seeds)
+    asked = study(method, seeds)
     found = tune(asked, store=store.root, resources=Resources())
     stages = planned(asked, INNOCENTS, EPOCHS)
     tried = [one for one in found.tried if not one.failed]

@@ -16,7 +16,7 @@ from torch import nn
 from residuum.cli.listing import check_target
 from residuum.core.errors import InputError, MethodError
 from residuum.models.weights import state_hash
-from residuum.studies.experiment import parse_row
+from residuum.studies.study import parse_row
 from residuum.testing import BrokenPromise, Trial, check_plugin, check_promises
 from residuum.testing import method_promises as checks
 from residuum.testing.method_promises import PROMISES

@@ -73,8 +73,8 @@ def test_mlflow_files_hold_values_curves_and_settings(run, tmp_path, monkeypatch
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     log_run(run, logger := MLflowLogger(tmp_path / "ml"))
     assert isinstance(logger.client, mlflow.MlflowClient)
-    experiment = logger.client.get_experiment_by_name("digits")
-    stored = {each.info.run_name: each for each in logger.client.search_runs([experiment.experiment_id])}
+    study = logger.client.get_experiment_by_name("digits")
+    stored = {each.info.run_name: each for each in logger.client.search_runs([study.experiment_id])}
     for row in logged_rows(run):
         kept = stored[row.name]
         assert kept.data.params == {key: str(value) for key, value in row.settings.items()}
@@ -149,7 +149,7 @@ class FakeMlflow:
     def create_experiment(self, name):
         return "1"
 
-    def create_run(self, experiment, tags):
+    def create_run(self, study, tags):
         return SimpleNamespace(info=SimpleNamespace(run_id="r"))
 
     def log_param(self, run, name, value):

@@ -26,11 +26,11 @@ from residuum.judging import parse_condition
 from residuum.models import build_model, load_weights
 from residuum.models.weights import RECORD, read_manifest
 from residuum.record import Results
-from residuum.studies import forgetting, load_scenario, maintenance
-from residuum.studies.experiment import parse_row
-from residuum.studies.manifest import Manifest, key_of
+from residuum.studies import load_scenario, maintenance
+from residuum.studies.artifacts import Manifest, key_of
 from residuum.studies.parsing import build_perturbation, override, parse_request
 from residuum.studies.store import Store
+from residuum.studies.study import parse_row
 
 GOLDEN = Path(__file__).parent / "golden" / "tiny.json"
 SCENARIO = Path(__file__).parents[1] / "src/residuum/studies/scenarios/tiny.toml"
@@ -194,7 +194,7 @@ def stored(place, tree):
         maintenance.verify(root)
         Store(root).known_seconds()
         assert all(artefact.record() for artefact in maintenance.artefacts(root))
-        forgetting.forget(root, ["a"])
+        maintenance.forget(root, ["a"])
 
     return lambda: json_bytes(tree), read
 
@@ -202,7 +202,7 @@ def stored(place, tree):
 FILES = {
     "artefact": stored(PLACE, json.loads(STORE[PLACE])),
     "mark": stored("store.json", {"version": 1}),
-    "begun": stored("forgetting.json", ["a", "b"]),
+    "begun": stored("maintenance.json", ["a", "b"]),
     "note": stored("runs/x.json", {"folder": "/tmp/x", "stages": [KEY]}),
     "data.npz": (lambda: damaged(npz()), lambda file: load_dataset(str(file))),
     "image.png": (lambda: damaged(png()), read_folder),

@@ -28,7 +28,7 @@ from residuum.models import MODELS, load_weights
 from residuum.perturbations import PERTURBATIONS
 from residuum.reporting import to_frame
 from residuum.reporting.glossary import MEASURES
-from residuum.studies import SCENARIOS, Experiment, load_scenario, plan
+from residuum.studies import SCENARIOS, Study, load_scenario, plan
 from residuum.studies.store import Store
 from residuum.testing import check_plugin
 
@@ -105,7 +105,7 @@ def test_a_run_of_nothing_but_plug_ins(folder):
 
 
 def test_a_worker_process_knows_the_plug_ins(folder):
-    (own,) = plan(Experiment.create("stripes.toml"))
+    (own,) = plan(Study.create("stripes.toml"))
     (folder / "stage.pickle").write_bytes(pickle.dumps((Store(folder / "store"), own.models["original"])))
     text = "import pickle; store, stage = pickle.load(open('stage.pickle', 'rb')); print(store.compute(stage))"
     done = subprocess.run([sys.executable, "-W", "error", "-c", text], capture_output=True, text=True, check=True)
@@ -114,7 +114,7 @@ def test_a_worker_process_knows_the_plug_ins(folder):
 
 def test_stages_are_computed_again_when_the_file_changes(folder):
     def key() -> str:
-        (own,) = plan(Experiment.create("stripes.toml"))
+        (own,) = plan(Study.create("stripes.toml"))
         return own.audits["shade"].key
 
     first = key()

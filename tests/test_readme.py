@@ -17,7 +17,7 @@ from website import tables
 from residuum.cli import make_app, run_command
 from residuum.cli.options import parse_seeds, parse_setting
 from residuum.cli.tune import grid_points, row_text
-from residuum.studies import Experiment
+from residuum.studies import Study
 from residuum.unlearning import METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -137,7 +137,7 @@ def test_studies_that_take_hours_have_the_rows_and_seeds_of_their_records(argume
     overrides = dict(parse_setting(text) for text in values(arguments, "--set"))
     (profile,) = values(arguments, "--profile") or ["cpu"]
     (rows,), (seeds,) = values(arguments, "--methods"), values(arguments, "--seeds")
-    asked = Experiment.create(arguments[1], methods=rows, overrides=overrides, profile=profile)
+    asked = Study.create(arguments[1], methods=rows, overrides=overrides, profile=profile)
     for folder in values(arguments, "--out"):
         record = tables.recorded(Path(folder).name).record
         assert list(record.methods) == [label for label in asked.labels if label not in record.failed]
@@ -149,7 +149,7 @@ def test_grids_of_studies_can_be_built(arguments):
     (method,) = values(arguments, "--method")
     points = grid_points(method, values(arguments, "--grid"))
     rows = [row_text(method, point) for point in points]
-    assert len(Experiment.create(arguments[1], methods=rows, profile="paper").rows) == len(points) > 1
+    assert len(Study.create(arguments[1], methods=rows, profile="paper").rows) == len(points) > 1
 
 
 @pytest.mark.parametrize("arguments", commands("make"), ids=" ".join)
@@ -240,7 +240,7 @@ def test_soft_reset_costs_and_loses_what_the_results_page_says():
 
 
 def test_the_settings_of_soft_reset_in_the_readme_are_those_measured():
-    (row,) = Experiment.create("digits", methods="soft_reset").rows
+    (row,) = Study.create("digits", methods="soft_reset").rows
     (text,) = re.findall(r'"soft_reset:([^"]+)"', text_of("README.md"))
     for setting in text.split(":"):
         name, value = setting.split("=")

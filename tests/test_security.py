@@ -35,7 +35,7 @@ from residuum.models import build_model, load_weights, save_weights
 from residuum.models.weights import read_state
 from residuum.pack.hashing import canonical, listed, root_of, seal_of
 from residuum.record import Results
-from residuum.studies.manifest import Manifest
+from residuum.studies.artifacts import Manifest
 from residuum.training.checkpoint import Checkpoint
 from residuum.unlearning import METHODS
 

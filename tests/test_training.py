@@ -51,11 +51,11 @@ def test_the_loop_is_sgd_with_momentum_clipping_decay_and_schedule(splits, same_
 @pytest.mark.parametrize("horizon", [None, 200])
 def test_cosine_schedule_is_torchs(horizon):
     recipe = Recipe(epochs=7, lr=0.3, schedule="cosine", schedule_epochs=horizon)
-    optimiser = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=horizon or 7)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=horizon or 7)
     for epoch in range(7):
-        assert recipe.rate(epoch) == pytest.approx(optimiser.param_groups[0]["lr"])
-        optimiser.step()
+        assert recipe.rate(epoch) == pytest.approx(optimizer.param_groups[0]["lr"])
+        optimizer.step()
         schedule.step()
 
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from residuum import Experiment, tune
+from residuum import Study, tune
 from residuum.auditing import audit
 from residuum.cli import run_command
 from residuum.core.errors import InputError
@@ -21,8 +21,8 @@ ROWS = ["little=gd:epochs=1:lr=0.001", "soft=soft_reset:keep=0.3:epochs=6", "muc
 SMALL = {"data.validation_size": 100, "audit.draws": 5}
 
 
-def experiment(rows=ROWS, seeds=(1, 2), **overrides):
-    return Experiment.create("tiny", methods=rows, seeds=list(seeds), overrides={**SMALL, **overrides})
+def study(rows=ROWS, seeds=(1, 2), **overrides):
+    return Study.create("tiny", methods=rows, seeds=list(seeds), overrides={**SMALL, **overrides})
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(store):
-    return tune(experiment(), store=store, share=0.5)
+    return tune(study(), store=store, share=0.5)
 
 
 def tuning(tried, **changes):
@@ -69,7 +69,7 @@ def test_it_says_so_where_nothing_fits_or_the_surrogates_are_poor():
 
 
 def test_the_distances_are_those_of_a_slow_second_way(found, store):
-    asked, splits = experiment(), experiment().splits()
+    asked, splits = study(), study().splits()
     taus = asked.scenario.audit.taus["gaussian"]
     lost = np.bincount(splits.forget.y, minlength=splits.classes) / np.bincount(splits.train.y)
     rows = np.array([i for i, y in enumerate(splits.validation.y.tolist()) if lost[y] <= 0.1])
@@ -94,7 +94,7 @@ def test_the_distances_are_those_of_a_slow_second_way(found, store):
 
 
 def test_passes_are_counted_and_no_model_is_re_trained(found, store):
-    retain = len(experiment().splits().retain)
+    retain = len(study().splits().retain)
     assert [one.passes for one in found.tried][:2] == [2 * retain, 12 * retain]
     assert found.surrogate_passes == 2 * 2 * 6 * retain
     assert found.passes == found.surrogate_passes + sum(one.passes for one in found.tried)
@@ -114,41 +114,41 @@ def test_it_prefers_forgetting_to_nothing_and_to_too_much(found):
 
 def test_a_second_call_computes_nothing_and_finds_the_same(found, store):
     before = (store / "log.txt").read_text(encoding="utf-8")
-    assert tune(experiment(), store=store, share=0.5) == found
+    assert tune(study(), store=store, share=0.5) == found
     assert (store / "log.txt").read_text(encoding="utf-8") == before
 
 
 def test_the_budget_ends_the_search_before_it_is_exceeded(found, store):
-    retain = len(experiment().splits().retain)
+    retain = len(study().splits().retain)
     brief = found.surrogate_passes
-    first = tune(experiment(), budget=brief + 1, store=store, share=0.5)  # the first always
+    first = tune(study(), budget=brief + 1, store=store, share=0.5)  # the first always
     assert [one.label for one in first.tried] == ["little"]
     assert first.untried == ["soft", "much"]
-    two = tune(experiment(), budget=brief + 14 * retain, store=store, share=0.5)
+    two = tune(study(), budget=brief + 14 * retain, store=store, share=0.5)
     assert [one.label for one in two.tried] == ["little", "soft"]
     with pytest.raises(InputError, match=rf"expected a budget above the {brief} passes of 2 surrogates per seed"):
-        tune(experiment(), budget=brief, store=store, share=0.5)
+        tune(study(), budget=brief, store=store, share=0.5)
 
 
 def test_a_setting_that_diverges_is_reported_and_not_chosen(store):
     diverging = "wild=ga:lr=1e30:epochs=30:clip=none"
-    one = tune(experiment([diverging, ROWS[1]], seeds=[1]), store=store, share=0.5).tried[0]
+    one = tune(study([diverging, ROWS[1]], seeds=[1]), store=store, share=0.5).tried[0]
     assert "expected a finite loss" in one.failed
     with pytest.raises(InputError, match=r"every setting failed; the first one: .*expected a finite loss"):
-        tune(experiment([diverging], seeds=[1]), store=store, share=0.5)
+        tune(study([diverging], seeds=[1]), store=store, share=0.5)
 
 
 def test_requests_that_cannot_choose_are_refused(store):
     with pytest.raises(InputError, match="expected validation samples"):
-        tune(experiment(**{"data.validation_size": 0}), store=store)
+        tune(study(**{"data.validation_size": 0}), store=store)
     with pytest.raises(InputError, match="at least one setting"):
-        tune(experiment([]), store=store)
-    chain = Experiment.create("tiny", methods="gd", requests=["class=8,fraction=0.5", "fraction=0.02"])
+        tune(study([]), store=store)
+    chain = Study.create("tiny", methods="gd", requests=["class=8,fraction=0.5", "fraction=0.02"])
     with pytest.raises(InputError, match="expected one deletion request"):
         tune(chain, store=store)
     for wrong in ({"surrogates": 1}, {"share": 1.0}, {"points": -1}):
         with pytest.raises(InputError, match="expected at least 2 surrogates"):
-            tune(experiment(), store=store, **wrong)
+            tune(study(), store=store, **wrong)
 
 
 def test_levels_are_raised_and_class_form_takes_differences():
@@ -237,5 +237,5 @@ def test_a_plug_in_s_perturbation_is_part_of_the_keys_of_scores(tmp_path, monkey
             patch.setattr(PERTURBATIONS, "data", dict(PERTURBATIONS.data))
             patch.setattr(PERTURBATIONS, "sources", dict(PERTURBATIONS.sources))
             asked = {"audit.perturbations": f"{file}:Mine", "audit.taus.mine": "0,0.1"}
-            keys.append(planned(experiment(["gd"], seeds=[1], **asked), 2, 3)[0]["gd"].key)
+            keys.append(planned(study(["gd"], seeds=[1], **asked), 2, 3)[0]["gd"].key)
     assert keys[0] != keys[1]

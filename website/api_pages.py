@@ -12,9 +12,9 @@ from website.pages import Page
 SOURCE = Path(__file__).parents[1] / "src" / "residuum"
 # what users import, from the inside out; methods have pages of their own
 PACKAGES = (
-    *("data", "models", "training", "methods", "perturbations", "auditing", "metrics"),
-    *("request", "tuning", "experiments", "execution", "record", "runs", "judging", "reporting", "pack"),
-    *("loggers", "lightning", "theory", "testing", "core.samples", "core.errors"),
+    *("data", "models", "training", "unlearning", "perturbations", "auditing", "metrics"),
+    *("request", "tuning", "studies", "studies.execution", "record", "record.run", "judging", "reporting", "pack"),
+    *("export", "lightning", "theory", "testing", "core.samples", "core.devices", "core.errors"),
 )
 
 
@@ -52,7 +52,7 @@ def exported(package: str) -> list[str]:
 def _left_out(package: str, name: str) -> bool:
     """Tell whether a name in capitals is a constant, or a method, which has a page of its own."""
     return name.isupper() and (
-        package == "methods" or not callable(getattr(import_module(f"residuum.{package}"), name))
+        package == "unlearning" or not callable(getattr(import_module(f"residuum.{package}"), name))
     )
 
 

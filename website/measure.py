@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from residuum import Experiment, Run, run
+from residuum import Run, Study, run
 from residuum.core.components import METHODS
 from residuum.reporting.summary import summary_of
 from residuum.reporting.wording import estimate_words, figure_words
@@ -28,9 +28,9 @@ MANY_SEEDS = list(range(11, 19))
 
 def measured_run(folder: Path, name: str, scenario: str, methods: str, seeds: list[int] | None = None) -> Run:
     """Return the run of these methods; an old one in the folder is made anew from the store."""
-    experiment = Experiment.create(scenario, methods=methods, seeds=seeds)
+    study = Study.create(scenario, methods=methods, seeds=seeds)
     resources = Resources(workers=os.cpu_count() or 1)
-    return run(experiment, store=folder / "store", out=folder / name, resources=resources, progress=True)
+    return run(study, store=folder / "store", out=folder / name, resources=resources, progress=True)
 
 
 def lines(done: Run) -> Iterator[dict[str, str]]:

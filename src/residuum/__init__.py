@@ -9,7 +9,7 @@ _NAMES = {
     "residuum.auditing": ["ResidualKnowledge", "audit"],
     "residuum.data": ["Dataset", "load_dataset", "make_splits"],
     "residuum.studies.execution": ["run", "run_requests"],
-    "residuum.studies": ["Experiment"],
+    "residuum.studies": ["Study"],
     "residuum.unlearning": ["unlearn"],
     "residuum.metrics": ["evaluate"],
     "residuum.models": ["build_model", "wrap"],

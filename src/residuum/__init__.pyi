@@ -16,7 +16,7 @@ from residuum.record.run import Run as Run
 from residuum.reporting import report as report
 from residuum.reporting import to_frame as to_frame
 from residuum.request import Request as Request
-from residuum.studies import Experiment as Experiment
+from residuum.studies import Study as Study
 from residuum.studies.execution import run as run
 from residuum.studies.execution import run_requests as run_requests
 from residuum.training import Recipe as Recipe

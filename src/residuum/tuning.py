@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from residuum.core import devices
 from residuum.core.errors import InputError, MethodError
 from residuum.core.seeds import child_seed
-from residuum.studies import Experiment, Stage, plan
+from residuum.studies import Stage, Study, plan
 from residuum.studies.engines import engine
 from residuum.studies.execution import STORE, Resources, shown
-from residuum.studies.experiment import Row
 from residuum.studies.runner import run_stages
 from residuum.studies.settings import ScoreSettings, StageSettings
 from residuum.studies.stages import read_record
 from residuum.studies.store import Store
+from residuum.studies.study import Row
 from residuum.unlearning import SoftReset
 
 MUCH_WORSE = 5.0  # points of validation accuracy
@@ -104,7 +104,7 @@ class Tuning:
 
 
 def tune(
-    experiment: Experiment,
+    study: Study,
     *,
     budget: float | None = None,
     points: float = 2.0,
@@ -114,7 +114,7 @@ def tune(
     resources: Resources | None = None,
     progress: bool = False,
 ) -> Tuning:
-    """Try the rows of an experiment and choose one, without any retrained model.
+    """Try the rows of a study and choose one, without any retrained model.
 
     For each seed, let p(tau) be the recognition rate of a model on the forgotten samples (under the first perturbation
     of the scenario's audit, with its radii and draws), u(tau) the same on held-out samples of unaffected classes, o the
@@ -126,7 +126,7 @@ def tune(
     accuracy is at most `points` below the original's, the one with the smallest mean distance over the seeds is chosen.
 
     Args:
-        experiment: Its rows are the settings to try, in order, its seeds those to average over.
+        study: Its rows are the settings to try, in order, its seeds those to average over.
         budget: Passes to spend over all seeds, including those of the surrogates. The first setting is always tried,
             a further one if the most expensive so far would still fit. None: all are tried.
         points: Maximum loss of validation accuracy, in percentage points.
@@ -139,18 +139,18 @@ def tune(
     Example:
         >>> import tempfile
         >>> rows = ["gentle=gd:epochs=1", "soft=soft_reset:keep=0.3:epochs=2"]
-        >>> tiny = Experiment.create("tiny", methods=rows, seeds=[1], overrides={"data.validation_size": 30})
+        >>> tiny = Study.create("tiny", methods=rows, seeds=[1], overrides={"data.validation_size": 30})
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     tuning = tune(tiny, store=folder)
         >>> [setting.label for setting in tuning.tried]
         ['gentle', 'soft']
     """
-    splits, recipe = experiment.splits(), experiment.scenario.training("retrain")
-    check_request(experiment, surrogates, share, points)
+    splits, recipe = study.splits(), study.scenario.training("retrain")
+    check_request(study, surrogates, share, points)
     resources = resources or Resources()
-    experiment = experiment.model_copy(update={"compute": resources.compute})
+    study = study.model_copy(update={"compute": resources.compute})
     epochs = max(1, round(share * recipe.epochs))
-    stages, names = planned(experiment, surrogates, epochs), [f".surrogate {k}" for k in range(1, surrogates + 1)]
+    stages, names = planned(study, surrogates, epochs), [f".surrogate {k}" for k in range(1, surrogates + 1)]
     one_epoch = len(splits.retain) * len(stages)
     brief = surrogates * epochs * one_epoch
     if budget is not None and budget <= brief:
@@ -172,14 +172,14 @@ def tune(
         levels = [np.array([raised(one, original) for one in rest]) for original, *rest in base_scores]
         plain = splits.form == "class"
         left = None if budget is None else budget - brief
-        tried = list(trials(experiment.rows, lambda label: [row[0] for row in scores(label)], levels, plain, left))
+        tried = list(trials(study.rows, lambda label: [row[0] for row in scores(label)], levels, plain, left))
     if all(setting.failed for setting in tried):
         raise InputError(f"every setting failed; the first one: {tried[0].failed}")
     pairs = [(level[k], np.delete(level, k, 0)) for level in levels for k in range(surrogates)]
     originals = [original for original, *_ in base_scores]
     return Tuning(
         tried=tried,
-        untried=[row.label for row in experiment.rows[len(tried) :]],
+        untried=[row.label for row in study.rows[len(tried) :]],
         validation=mean(original.validation for original in originals),
         distance=mean(distance(o.forgotten, level, plain) for o, level in zip(originals, levels, strict=True)),
         floor=mean(distance(*pair, plain) for pair in pairs),
@@ -188,33 +188,33 @@ def tune(
         surrogate_passes=brief,
         surrogate_validation=mean(one.validation for _, *rest in base_scores for one in rest),
         retraining=recipe.epochs * one_epoch,
-        seeds=experiment.scenario.seeds,
+        seeds=study.scenario.seeds,
     )
 
 
-def check_request(experiment: Experiment, surrogates: int, share: float, points: float) -> None:
+def check_request(study: Study, surrogates: int, share: float, points: float) -> None:
     """Raise an error for a search that could not choose anything."""
-    if not experiment.rows:
+    if not study.rows:
         raise InputError("expected at least one setting to try, got none")
-    if experiment.scenario.earlier:
+    if study.scenario.earlier:
         raise InputError("expected one deletion request, got several; put everything into one")
     if not 2 <= surrogates <= 100 or not 0 < share < 1 or not 0 <= points <= 100:
         ranges = "expected at least 2 surrogates (at most 100), a share between 0 and 1 and points of 0 to 100"
         raise InputError(f"{ranges}, got {surrogates}, {share:g} and {points:g}")
-    if not len(experiment.splits().validation):
+    if not len(study.splits().validation):
         raise InputError("expected validation samples to choose settings by; give --set data.validation_size=...")
 
 
-def planned(experiment: Experiment, surrogates: int, epochs: int) -> list[dict[str, Stage]]:
+def planned(study: Study, surrogates: int, epochs: int) -> list[dict[str, Stage]]:
     """Return the stages that score the models of each seed: the original, `.surrogate 1`, ... and the rows.
 
     A surrogate is a soft reset that keeps nothing, with its own seed.
     """
-    fresh: Literal["draw", "initial"] = "draw" if experiment.init_from is None else "initial"
+    fresh: Literal["draw", "initial"] = "draw" if study.init_from is None else "initial"
     method = SoftReset(keep=0, epochs=epochs, batch_share=None, fresh=fresh)
     brief = Row(label=".surrogate", method=method.name, settings=method.settings)
     stages = []
-    for seed_plan in plan(experiment.model_copy(update={"rows": [*experiment.rows, brief]})):
+    for seed_plan in plan(study.model_copy(update={"rows": [*study.rows, brief]})):
         seed, models = seed_plan.seed, seed_plan.models
         bases, model = {"original": models["original"]}, models[brief.label]
         for k in range(1, surrogates + 1):
@@ -224,15 +224,15 @@ def planned(experiment: Experiment, surrogates: int, epochs: int) -> list[dict[s
             }  # the role decides the numbers
             bases[f".surrogate {k}"] = Stage(model.settings.model_copy(update=update), model.parents)
         stages.append(
-            {label: scored(stage, experiment, seed, level=True) for label, stage in bases.items()}
-            | {row.label: scored(models[row.label], experiment, seed) for row in experiment.rows}
+            {label: scored(stage, study, seed, level=True) for label, stage in bases.items()}
+            | {row.label: scored(models[row.label], study, seed) for row in study.rows}
         )
     return stages
 
 
-def scored(model: Stage, experiment: Experiment, seed: int, *, level: bool = False) -> Stage:
+def scored(model: Stage, study: Study, seed: int, *, level: bool = False) -> Stage:
     """Return the stage that scores a model; all of one seed see the same copies."""
-    audit = experiment.scenario.audit
+    audit = study.scenario.audit
     spec = audit.perturbations[0]
     common = {field: getattr(model.settings, field) for field in StageSettings.model_fields} | {"seed": seed}
     settings = {"perturbation": spec, "taus": tuple(audit.radii(spec)), "draws": audit.draws or audit.max_draws}

@@ -70,7 +70,7 @@ def make_counts(joint, labels=None, prefix="s", taus=None):
 
 
 def draw_table(rng, p, draws, repeats):
-    """Return `repeats` experiments as columns (n, repeats, 8); `p` (n, 3) or (n, repeats, 3) are chances to be right.
+    """Return `repeats` studies as columns (n, repeats, 8); `p` (n, 3) or (n, repeats, 3) are chances to be right.
 
     Half of the draws decide for each model on its own, half for all three by one number.
     """

@@ -12,7 +12,7 @@ REPEATS = 2000
 
 
 def table(rng, cells, draws, repeats=1):
-    """Counts of `repeats` experiments (as columns) with these cell probabilities, shape (n, 4)."""
+    """Counts of `repeats` studies (as columns) with these cell probabilities, shape (n, 4)."""
     drawn = [rng.multinomial(draws[t], cells) for t in range(repeats)]
     k11, k10, k01, k00 = np.moveaxis(np.stack(drawn, axis=1), -1, 0)
     return Counts.of(
@@ -68,7 +68,7 @@ def test_most_adaptive_intervals_are_as_narrow_as_asked():
 
 
 def counts_of(k):
-    """Counts of one experiment from cells of shape (n, 4)."""
+    """Counts of one study from cells of shape (n, 4)."""
     columns = (k.sum(1), k[:, 0] + k[:, 1], k[:, 0] + k[:, 2], k[:, 0], k[:, 0] + k[:, 3])
     fields = ("draws", "method_right", "reference_right", "both_right", "same_prediction")
     names = [f"{i:04d}" for i in range(len(k))]

@@ -9,7 +9,7 @@ REPEATS = 2000
 
 
 def simulate(seed, n, draws, low, high, sharing):
-    """Return the truth and the counts of REPEATS experiments (as columns) on one random probability table."""
+    """Return the truth and the counts of REPEATS studies (as columns) on one random probability table."""
     rng = np.random.default_rng(seed)
     p_m, p_a = rng.uniform(low, high, (2, n))
     both = sharing * np.minimum(p_m, p_a) + (1 - sharing) * p_m * p_a

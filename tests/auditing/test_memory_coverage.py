@@ -1,6 +1,6 @@
 """Nominal 95 % intervals of class knowledge, memory and completeness cover the truth as often as they say.
 
-Experiments are columns: each is a radius of one table of counts. Where the interval is over samples, every experiment
+Experiments are columns: each is a radius of one table of counts. Where the interval is over samples, every study
 has samples of its own.
 """
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from residuum.cli import run_command
-from residuum.studies import Experiment
+from residuum.studies import Study
 
 QUICK = [
     *("--seeds", "1", "--workers", "1", "--draws", "3", "--methods", "gd:epochs=1"),
@@ -66,7 +66,7 @@ def test_a_grid_writes_one_line_per_setting_and_radius(folder, capsys):
 def test_requests_are_carried_out_one_after_the_other(folder, capsys):
     tiny = ["run", "tiny", *QUICK[: QUICK.index("--set")], "--set", "train.epochs=2", "--set", "relearn.epochs=1"]
     asked = ["--requests", "tickets.txt", "--request", "fraction=0.05"]
-    splits = Experiment.create("tiny").splits()
+    splits = Study.create("tiny").splits()
     (folder / "tickets.txt").write_text(f"class=8,fraction=0.5\n# the next one\nid={splits.retain.ids[0]}\n")
     assert run_command([*tiny, *asked]) == 0
     out = capsys.readouterr()
@@ -254,9 +254,9 @@ import sys
 from residuum.cli import run_command
 from residuum.studies import planning, runner
 planned, real = [], planning.plan
-def plan(experiment):
-    planned.append(experiment)
-    return real(experiment)
+def plan(study):
+    planned.append(study)
+    return real(study)
 import residuum.studies
 for module in (runner, planning, residuum.studies):
     module.plan = plan

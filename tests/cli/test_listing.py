@@ -16,10 +16,10 @@ from residuum.core.registry import Registry, split_specs
 from residuum.data import DATASETS
 from residuum.models import MODELS
 from residuum.perturbations import PERTURBATIONS
-from residuum.studies import SCENARIOS, Experiment, load_scenario
-from residuum.studies.experiment import parse_row
-from residuum.studies.manifest import import_closure
+from residuum.studies import SCENARIOS, Study, load_scenario
+from residuum.studies.artifacts import import_closure
 from residuum.studies.parsing import build_perturbation
+from residuum.studies.study import parse_row
 from residuum.unlearning import METHODS, make_method
 
 THINGS = {"methods": METHODS, "perturbations": PERTURBATIONS, "models": MODELS, "datasets": DATASETS}
@@ -97,7 +97,7 @@ def test_listed_settings_of_a_perturbation_can_be_pasted(name):
 
 def test_spaces_after_commas_are_no_part_of_a_name():
     changes = {"audit.perturbations": split_specs("gaussian, fgsm"), "audit.taus.fgsm": "0, 0.1"}
-    made = Experiment.create("tiny", methods="gd , scrub:decay_epochs=3,5 , ga", overrides=changes)
+    made = Study.create("tiny", methods="gd , scrub:decay_epochs=3,5 , ga", overrides=changes)
     assert made.labels[3:] == ["gd", "scrub:decay_epochs=3,5", "ga"]
     assert made.rows[1].settings["decay_epochs"] == (3, 5)
     assert made.scenario.audit.perturbations == ("gaussian", "fgsm")

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from residuum import Experiment
+from residuum import Study
 from residuum.cli import run_command
 from residuum.core.console import say
 from residuum.reporting.exports import caption
@@ -112,9 +112,9 @@ def test_a_message_in_a_log_is_plain(capsys):
 
 
 def test_a_scenario_on_other_data_says_so():
-    plain = Experiment.create("digits").scenario
-    other = Experiment.create("digits", overrides={"data.name": "fashion-mnist"}).scenario
-    mine = Experiment.create("digits", overrides={"data.name": "/data/my faces.npz"}).scenario
+    plain = Study.create("digits").scenario
+    other = Study.create("digits", overrides={"data.name": "fashion-mnist"}).scenario
+    mine = Study.create("digits", overrides={"data.name": "/data/my faces.npz"}).scenario
     assert plain.name == "digits"
     assert other.name == "digits-on-fashion-mnist"
     assert mine.name == "digits-on-my_faces"

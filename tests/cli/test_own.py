@@ -72,22 +72,22 @@ def failing():
 def train(samples, seed):
     torch.manual_seed(seed)
     net = HerNet(3)
-    optimiser = torch.optim.AdamW(net.parameters(), lr=0.02)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.02)
     for _ in range(30):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         nn.functional.cross_entropy(net(samples.x), samples.y).backward()
-        optimiser.step()
+        optimizer.step()
     return net
 
 
 def train_on(samples, seed, model=None):
     torch.manual_seed(seed)
     net = model or HerNet(3)
-    optimiser = torch.optim.AdamW(net.parameters(), lr=0.02)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.02)
     for _ in range(30):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         nn.functional.cross_entropy(net(samples.x), samples.y).backward()
-        optimiser.step()
+        optimizer.step()
     return net
 def no_seed(samples):
     return HerNet(3)
@@ -220,7 +220,7 @@ def test_accuracy_is_printed_before_and_after_with_what_to_try_where_it_is_lost(
     out = capsys.readouterr().out
     assert re.search(r"gd:epochs=1: retain accuracy [\d.]+ % before, [\d.]+ % after; held-out accuracy [\d.]+ %", out)
     assert "warning" not in out
-    harsh = UNLEARN | {"--method": "soft_reset:keep=0:epochs=0", "--recipe": "optimiser=adamw,epochs=30,lr=0.02"}
+    harsh = UNLEARN | {"--method": "soft_reset:keep=0:epochs=0", "--recipe": "optimizer=adamw,epochs=30,lr=0.02"}
     assert run_command(arguments("unlearn", harsh)) == 0
     said = capsys.readouterr()
     assert re.search(r"warning: soft_reset lost [\d.]+ points of retain accuracy .*; try soft_reset:epochs=2", said.out)
@@ -359,7 +359,7 @@ def test_an_audit_fails_on_what_it_was_told_not_to_accept(folder, monkeypatch, c
     "how",
     [
         {"--retrain": "net.py:train"},
-        {"--recipe": "optimiser=adamw,lr=0.01,epochs=15,batch_size=32"},
+        {"--recipe": "optimizer=adamw,lr=0.01,epochs=15,batch_size=32"},
         {"--surrogates": True},
     ],
 )
@@ -507,7 +507,7 @@ BAD = [
     ("unlearn", {"--logits": "scores"}, "logits="),
     ("unlearn", {"--recipe": "lr"}, "expected key=value"),
     ("unlearn", {"--recipe": "rate=1"}, "unknown setting of --recipe 'rate'"),
-    ("unlearn", {"--recipe": "optimiser=adam"}, "optimiser"),
+    ("unlearn", {"--recipe": "optimizer=adam"}, "optimizer"),
     ("unlearn", {"--class-names": "a,b"}, "class names"),
     ("audit", {"--held-out": "wide.npz"}, "inputs of shape"),
     ("audit", {"--reference": "nowhere.pt"}, "does not exist"),

@@ -24,13 +24,13 @@ class HerNet(nn.Module):
 def her_training(samples, seed, epochs=40):
     torch.manual_seed(seed)
     net = HerNet()
-    optimiser = torch.optim.AdamW(net.parameters(), lr=3e-3)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
     for _ in range(epochs):
         for rows in torch.randperm(len(samples)).split(64):
             x, y = samples.batch(rows)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             nn.functional.cross_entropy(net((x - MEAN) / STD), y).backward()
-            optimiser.step()
+            optimizer.step()
     return net.eval()
 
 

@@ -15,7 +15,7 @@ from residuum.unlearning import METHODS, make_method, unlearn
 
 LENGTH, WORDS, WIDTH = 8, 40, 12
 SETTINGS = {"msg": "msg:layers=all"}  # no convolution, so the method must be told
-RECIPE = Recipe(epochs=15, lr=3e-3, optimiser="adamw", batch_size=32)
+RECIPE = Recipe(epochs=15, lr=3e-3, optimizer="adamw", batch_size=32)
 
 
 class Output:

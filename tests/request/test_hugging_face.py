@@ -12,7 +12,7 @@ from residuum.unlearning import METHODS, GradientMethod
 
 transformers = pytest.importorskip("transformers")
 LENGTH, WORDS, WIDTH = 10, 60, 16
-RECIPE = Recipe(epochs=12, lr=2e-3, optimiser="adamw", batch_size=32)
+RECIPE = Recipe(epochs=12, lr=2e-3, optimizer="adamw", batch_size=32)
 
 
 def bert():

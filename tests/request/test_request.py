@@ -136,13 +136,13 @@ def trained_further(samples, seed, model=None):
     torch.manual_seed(seed)
     net = model or HerNet()
     assert net.training
-    optimiser = torch.optim.AdamW(net.parameters(), lr=3e-3)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
     for _ in range(40):
         for rows in torch.randperm(len(samples)).split(64):
             x, y = samples.batch(rows)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             nn.functional.cross_entropy(net((x - MEAN) / STD), y).backward()
-            optimiser.step()
+            optimizer.step()
     return net.eval()
 
 
@@ -191,7 +191,7 @@ def test_unlearning_says_accuracy_before_and_after(case, request_):
     ],
 )
 def test_a_loss_of_accuracy_is_a_warning_that_says_what_to_try(case, row, advice):
-    request = case.request(recipe=Recipe(epochs=20, lr=1e-3, optimiser="adamw", batch_size=64))
+    request = case.request(recipe=Recipe(epochs=20, lr=1e-3, optimizer="adamw", batch_size=64))
     with pytest.warns(
         ResiduumWarning, match=rf"lost \d+\.\d points of retain accuracy .* held-out .*; {advice}"
     ) as heard:
@@ -204,14 +204,14 @@ def test_a_loss_of_accuracy_is_a_warning_that_says_what_to_try(case, row, advice
 @pytest.mark.filterwarnings("ignore:teacher")
 def test_warnings_of_a_method_are_shown_in_the_words_of_a_request(case):
     request = case.request(validation=case.held_out)
-    row = "teacher:lr=0.05:momentum=0.9:weight_decay=0:batch_size=32:optimiser=sgd:epochs=40"
+    row = "teacher:lr=0.05:momentum=0.9:weight_decay=0:batch_size=32:optimizer=sgd:epochs=40"
     with pytest.warns(ResiduumWarning, match=r"GD's values serve; give its recipe: recipe=$"):
         request.unlearn(case.model, row, seed=1)
 
 
 def test_a_forgotten_class_is_no_loss_of_held_out_accuracy(case):
     threes = [str(k) for k in range(300) if case.train.y[k] == 3]
-    recipe = Recipe(epochs=40, lr=3e-3, optimiser="adamw", batch_size=64)
+    recipe = Recipe(epochs=40, lr=3e-3, optimizer="adamw", batch_size=64)
     request = Request(case.train, forget=threes, held_out=case.held_out, recipe=recipe)
     done = request.unlearn(case.model, "soft_reset", seed=1)
     others = case.held_out.subset(torch.nonzero(case.held_out.y != 3).flatten().tolist())
@@ -221,7 +221,7 @@ def test_a_forgotten_class_is_no_loss_of_held_out_accuracy(case):
 
 def test_earlier_requests_are_forgotten_as_well_and_not_judged(case, tmp_path):
     first, second = case.ids[:12], case.ids[12:]
-    recipe = Recipe(epochs=40, lr=3e-3, optimiser="adamw", batch_size=64)
+    recipe = Recipe(epochs=40, lr=3e-3, optimizer="adamw", batch_size=64)
     seen = []
 
     def retrain(samples, seed):
@@ -302,7 +302,7 @@ def test_settings_that_her_training_function_cannot_take_are_refused(case, row, 
 
 
 def test_a_soft_reset_by_recipe_keeps_a_model_trained_by_adamw_alive(case):
-    recipe = Recipe(epochs=40, lr=3e-3, optimiser="adamw", batch_size=64)
+    recipe = Recipe(epochs=40, lr=3e-3, optimizer="adamw", batch_size=64)
     done = case.request(recipe=recipe).unlearn(case.model, "soft_reset", seed=1)
     assert done.passes == 12 * 276
     assert accuracy(done.model, case.held_out) > accuracy(case.model, case.held_out) - 3
@@ -340,15 +340,15 @@ def test_controls_are_made_beside_a_reference_of_hers_where_that_is_possible(cas
 
 
 def test_a_recipe_re_trains_where_there_is_no_function(case, tmp_path):
-    recipe = Recipe(epochs=20, lr=3e-3, optimiser="adamw", batch_size=64)
+    recipe = Recipe(epochs=20, lr=3e-3, optimizer="adamw", batch_size=64)
     run = case.request(retrain=None, recipe=recipe).audit(case.model, case.net, controls=2, out=tmp_path, **QUICK)
-    assert run.rows["retrain"].settings["optimiser"] == "adamw"
+    assert run.rows["retrain"].settings["optimizer"] == "adamw"
     assert run.rows["retrain"].per_seed["1"].passes == 20 * 276
     assert run.rows["retrain"].summary.retain_accuracy.mean > 95
 
 
 def test_the_recipe_gate_is_passed_only_where_both_recipes_are_known(case, proof, tmp_path):
-    recipe = Recipe(epochs=20, lr=3e-3, optimiser="adamw", batch_size=64)
+    recipe = Recipe(epochs=20, lr=3e-3, optimizer="adamw", batch_size=64)
     request = case.request(retrain=None, recipe=recipe)
     trained = request.audit(case.model, case.net, controls=2, out=tmp_path / "trained", **QUICK)
     assert {gate.name: gate.passed for gate in trained.record.gates}["recipe"] is True
@@ -492,7 +492,7 @@ def test_measures_are_taken_on_request_and_refused_where_they_do_not_exist(case,
 
 
 def test_finished_trainings_are_found_again_only_where_all_that_decides_them_is_the_same(case, tmp_path, monkeypatch):
-    recipe = Recipe(epochs=2, lr=3e-3, optimiser="adamw", batch_size=64)
+    recipe = Recipe(epochs=2, lr=3e-3, optimizer="adamw", batch_size=64)
     request = case.request(retrain=None, recipe=recipe)
 
     def keys(request=request, model=case.model, seed=1, surrogates=False):

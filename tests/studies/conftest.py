@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import Field
 
-from residuum.studies import Experiment, Stage, run_all, write_run
+from residuum.studies import Stage, Study, run_all, write_run
 from residuum.studies.settings import DataSettings, ForgetSettings, StageSettings
 from residuum.studies.stages import STAGES
 from residuum.studies.store import Store
@@ -28,7 +28,7 @@ QUICK = {
 
 @pytest.fixture(scope="session")
 def quick():
-    return Experiment.create("digits", methods="gd,loud=rurk:lambda_a=0.5", seeds=[1, 2], overrides=QUICK)
+    return Study.create("digits", methods="gd,loud=rurk:lambda_a=0.5", seeds=[1, 2], overrides=QUICK)
 
 
 @pytest.fixture(scope="session")

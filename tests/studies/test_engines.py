@@ -17,7 +17,7 @@ import pytest
 
 from residuum.core import devices
 from residuum.core.errors import InputError, LostProcessError
-from residuum.studies import Experiment, engines, plan, run_all, runner
+from residuum.studies import Study, engines, plan, run_all, runner
 from residuum.studies.engines import Cluster, engine
 from residuum.studies.execution import Resources
 from residuum.studies.planning import outline
@@ -44,7 +44,7 @@ def test_two_processes_give_the_same_record(finished, quick, tmp_path):
 
 
 def test_two_processes_compute_in_the_precision_of_the_run(tmp_path):
-    plain = Experiment.create("tiny", methods="gd", seeds=[1, 2], overrides={"train.epochs": 2})
+    plain = Study.create("tiny", methods="gd", seeds=[1, 2], overrides={"train.epochs": 2})
     fabric = devices.make_fabric(None, precision="bf16-mixed")
     mixed = plain.model_copy(update={"compute": devices.compute_of(fabric)})
     with devices.launched(fabric):
@@ -76,7 +76,7 @@ def test_the_outline_counts(finished, quick, tmp_path):
     assert str(outline([plan(quick)], folder / "store")) == "22 stages: 22 finished, 0 to run"
     assert str(outline([plan(quick)], tmp_path / "empty")) == "22 stages: 0 finished, 22 to run"
     scenario = quick.scenario.model_copy(update={"seeds": [1, 2, 3]})
-    more = outline([plan(Experiment(scenario=scenario, rows=quick.rows))], folder / "store")
+    more = outline([plan(Study(scenario=scenario, rows=quick.rows))], folder / "store")
     assert (more.total, more.finished) == (33, 22)
 
 
@@ -234,7 +234,7 @@ def test_a_relative_store_is_the_same_folder_for_workers_elsewhere(quick, tmp_pa
             return done
 
     monkeypatch.chdir(tmp_path)
-    fast = Experiment.create("tiny", methods="gd", seeds=[1], overrides={"train.epochs": 1})
+    fast = Study.create("tiny", methods="gd", seeds=[1], overrides={"train.epochs": 1})
     run_all([fast], store="store", executor=Elsewhere())
     assert list((tmp_path / "worker").iterdir()) == []
     assert (tmp_path / "store" / "train").is_dir()

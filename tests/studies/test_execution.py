@@ -1,4 +1,4 @@
-"""One road from an experiment to its page, in Python as on the command line."""
+"""One road from a study to its page, in Python as on the command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from residuum import Experiment, Run, report, run
+from residuum import Run, Study, report, run
 from residuum.cli import run_command
 from residuum.core.errors import InputError
 from residuum.reporting import to_frame
@@ -21,8 +21,8 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results.md"
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("execution")
-    experiment = Experiment.create("tiny", methods="gd", seeds=[1], overrides={"train.epochs": 2})
-    return run(experiment, store=folder / "store", out=folder / "out")
+    study = Study.create("tiny", methods="gd", seeds=[1], overrides={"train.epochs": 2})
+    return run(study, store=folder / "store", out=folder / "out")
 
 
 def test_a_run_is_what_its_folder_holds(done):

@@ -19,10 +19,9 @@ from residuum.core.errors import InputError, ResiduumWarning
 from residuum.core.files import ASIDE
 from residuum.record.folder import hashes, note_pack
 from residuum.reporting import report, write_report
-from residuum.studies import Experiment, forgetting, maintenance
-from residuum.studies.forgetting import forget
-from residuum.studies.known_runs import known_runs
-from residuum.studies.scratch import write_ids
+from residuum.studies import Study, maintenance
+from residuum.studies.artifacts import note_ids
+from residuum.studies.maintenance import forget, known_runs
 
 FORK = multiprocessing.get_context("fork")
 
@@ -84,7 +83,7 @@ def test_a_forgetting_that_stops_anywhere_is_finished_by_the_next(chain, renames
     again = forget(store.root, ["b"] if renames < 3 else ["c"], dry_run=renames == 3)
     assert again.unknown == []
     assert [store.has(each) for each in (reader, stranger, child, grandchild)] == [False, True, False, False]
-    assert not (store.root / "forgetting.json").exists()
+    assert not (store.root / "maintenance.json").exists()
     assert list(store.root.glob(f"{ASIDE}*")) == []
 
 
@@ -142,7 +141,7 @@ def test_checkpoints_and_half_written_folders_go_unless_they_are_known_to_be_oth
         (scratch / key).mkdir(parents=True)
         (scratch / key / "training.pt").write_bytes(b"...b...")
         if ids:
-            write_ids(scratch / key, ids)
+            note_ids(scratch / key, ids)
     (half / ".writing-44-x").mkdir()
     forget(store.root, ["b"])
     assert sorted(path.name for path in scratch.iterdir()) == ["22"]
@@ -193,7 +192,7 @@ def test_one_unknown_id_among_others_leaves_everything_as_it_is(chain, capsys):
         assert said.out == ""
     assert store.has(reader)
     assert {path for path in store.root.rglob("*") if path.parent.name != "locks"} <= set(before)
-    assert not (store.root / "forgetting.json").exists()
+    assert not (store.root / "maintenance.json").exists()
 
 
 def test_without_permission_there_is_one_line(chain, capsys, monkeypatch):
@@ -218,7 +217,7 @@ def test_without_permission_there_is_one_line(chain, capsys, monkeypatch):
 def tiny(tmp_path_factory):
     """A store with a run of `tiny` that forgot by class and one that forgot by ids, and a forgotten id of both."""
     folder = tmp_path_factory.mktemp("tiny")
-    ids = Experiment.create("tiny").splits().forget.ids[:3]
+    ids = Study.create("tiny").splits().forget.ids[:3]
     command = ["run", "tiny", "--seeds", "1", "--methods", "gd", "--workers", "1", "--store", str(folder / "store")]
     assert run_command([*command, "--out", str(folder / "class")]) == 0
     named = ",".join(f"id={name}" for name in ids)
@@ -322,7 +321,7 @@ def test_a_planted_note_removes_nothing(copied, with_record, tmp_path_factory, c
 def test_runs_made_with_a_retained_sample_are_known_by_what_they_copied(copied, capsys, monkeypatch):
     folder, _ = copied
     monkeypatch.chdir(folder)
-    sample_id = Experiment.create("tiny").splits().retain.ids[0]  # no counts of any run name it
+    sample_id = Study.create("tiny").splits().retain.ids[0]  # no counts of any run name it
     (folder / "runs").mkdir()
     shutil.copytree(folder / "class", folder / "runs" / "copy")
     assert run_command(["forget", sample_id, "--store", "store"]) == 0
@@ -372,11 +371,11 @@ def test_a_folder_for_notes_that_cannot_be_written_is_a_warning(copied, tmp_path
 
 def test_a_request_means_the_samples_that_a_run_forgot_for_it(copied, capsys):
     folder, _ = copied
-    splits = Experiment.create("tiny").splits()
+    splits = Study.create("tiny").splits()
     request = {"forget_class": "8", "forget_fraction": 0.5}
-    assert forgetting.requested_ids(folder / "store", request) == set(splits.forget.ids)
+    assert maintenance.requested_ids(folder / "store", request) == set(splits.forget.ids)
     with pytest.raises(InputError, match=r"no run of the store .* carried out this request"):
-        forgetting.requested_ids(folder / "store", {"forget_class": "7"})
+        maintenance.requested_ids(folder / "store", {"forget_class": "7"})
     where = ["--store", str(folder / "store")]
     assert run_command(["forget", "--request", "class=8,fraction=0.5", "--runs", *where]) == 0
     for each in splits.forget.ids:

@@ -11,19 +11,19 @@ from PIL import Image
 CODE = """
 import resource, sys
 from pathlib import Path
-from residuum.studies import Experiment, run_all, write_run
+from residuum.studies import Study, run_all, write_run
 
 root, train_size, methods, out = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
-experiment = Experiment.create("imagenet100", methods=methods, seeds=[1], data_root=root, overrides={
+study = Study.create("imagenet100", methods=methods, seeds=[1], data_root=root, overrides={
     "model.width": 8, "data.train_size": train_size, "data.test_size": 50, "data.validation_size": 0,
     "forget.forget_fraction": 100 / train_size, "forget.forget_class": "class-000",  # one, so that audits are the same
     "train.epochs": 1, "train.batch_size": 8, "relearn.epochs": 0, "audit.draws": 2,
     "audit.taus.gaussian": [0.0, 0.03], "gd.epochs": 1, "rurk.epochs": 1, "gd.batch_size": 8,
     "neggrad.batch_size": 8, "ssd.batch_size": 8, "rurk.batch_size": 8})
-splits = experiment.splits()
+splits = study.splits()
 assert splits.train.shape == (3, 224, 224) and splits.classes == 100
-results = run_all([experiment], store=out / "store")[0]
-record = write_run(experiment, results, out / "run").as_dict()
+results = run_all([study], store=out / "store")[0]
+record = write_run(study, results, out / "run").as_dict()
 print(sorted(record["methods"]), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 

@@ -20,7 +20,7 @@ from collections import defaultdict
 import pytest
 
 from residuum.cli import run_command
-from residuum.studies import Experiment, maintenance, plan, run_all
+from residuum.studies import Study, maintenance, plan, run_all
 
 FORK = multiprocessing.get_context("fork")
 SCENARIOS = ["tiny", pytest.param("digits", marks=pytest.mark.long)]
@@ -95,7 +95,7 @@ def undisturbed(request, tmp_path_factory):
     else:
         code, _ = finish(scenario, folder / "store", folder / "out", folder / "log")
     assert code == 0
-    stages = {stage.key for seed in plan(Experiment.create(scenario)) for stage in seed.stages}
+    stages = {stage.key for seed in plan(Study.create(scenario)) for stage in seed.stages}
     return scenario, folder, len(stages)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from residuum.studies import Experiment, plan
+from residuum.studies import Study, plan
 from residuum.studies.estimates import WorkLeft, work_left
 from residuum.studies.stages import printed_progress
 
 
-def work_of(experiment, store):
-    return work_left([experiment], store, [plan(experiment)])
+def work_of(study, store):
+    return work_left([study], store, [plan(study)])
 
 
 def test_the_work_left_counts_every_prediction_and_names_every_kind_of_stage(quick, finished, tmp_path):
@@ -28,7 +28,7 @@ def test_the_work_left_counts_every_prediction_and_names_every_kind_of_stage(qui
 def test_attacks_crafted_on_each_model_show_every_copy_to_reference_and_original_too(quick, tmp_path):
     scenario = quick.scenario
     audit = scenario.audit.model_copy(update={"perturbations": ["pgd"], "taus": {"pgd": [0.1]}})
-    attacked = Experiment(scenario=scenario.model_copy(update={"audit": audit}), rows=quick.rows)
+    attacked = Study(scenario=scenario.model_copy(update={"audit": audit}), rows=quick.rows)
     shown, draws, models, seeds = len(quick.splits().forget) + 12, 5, 3, 2
     assert work_of(attacked, tmp_path / "empty").passes == shown * draws * models * len(quick.labels) * seeds
 
@@ -37,14 +37,14 @@ def test_attacks_crafted_on_each_model_show_every_copy_to_reference_and_original
     "changes", [{"train.epochs": 2000}, {"gd.epochs": 5000}, {"audit.draws": 50_000}, {"relearn.epochs": 200_000}]
 )
 def test_long_work_of_every_kind_is_foreseen(changes, tmp_path):
-    experiment = Experiment.create("tiny", methods="gd", seeds=[1], overrides=changes)
-    assert not work_of(experiment, tmp_path).short
+    study = Study.create("tiny", methods="gd", seeds=[1], overrides=changes)
+    assert not work_of(study, tmp_path).short
 
 
 def test_a_method_that_fresh_weights_do_not_allow_is_estimated_all_the_same(tmp_path):
     known = {"rurk.lr": 1e30}
-    experiment = Experiment.create("tiny", methods="rurk", seeds=[1], overrides=known)
-    assert work_of(experiment, tmp_path).seconds["unlearn"] > 0
+    study = Study.create("tiny", methods="rurk", seeds=[1], overrides=known)
+    assert work_of(study, tmp_path).seconds["unlearn"] > 0
 
 
 @pytest.mark.parametrize(("every", "lines"), [(0.0, 2), (1000.0, 0)])

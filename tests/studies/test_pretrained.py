@@ -10,7 +10,7 @@ from residuum.core.errors import InputError, MethodError
 from residuum.data import load_dataset
 from residuum.models import build_model, save_weights
 from residuum.record.run import Run
-from residuum.studies import Experiment, plan, run_all, write_run
+from residuum.studies import Study, plan, run_all, write_run
 from residuum.studies.pretrained import KnownFile, find_manifest
 from residuum.studies.stages import INITIAL
 from residuum.studies.store import Store
@@ -26,19 +26,19 @@ def weights(tmp_path_factory):
 
 
 def tiny(weights, **options):
-    return Experiment.create("tiny", methods="gd", seeds=[1], overrides=FAST, init_from=weights, **options)
+    return Study.create("tiny", methods="gd", seeds=[1], overrides=FAST, init_from=weights, **options)
 
 
-def initial(experiment, store, role):
-    stage = plan(experiment)[0].models[role]
+def initial(study, store, role):
+    stage = plan(study)[0].models[role]
     return load_file(Store(store).folder(stage) / INITIAL)
 
 
 def test_all_but_the_head_is_loaded_and_shared(weights, tmp_path):
-    experiment = tiny(weights)
-    results = run_all([experiment], store=tmp_path)[0]
+    study = tiny(weights)
+    results = run_all([study], store=tmp_path)[0]
     given = load_file(weights)
-    starts = [initial(experiment, tmp_path, role) for role in ("original", "retrain", "control")]
+    starts = [initial(study, tmp_path, role) for role in ("original", "retrain", "control")]
     head = [name for name in starts[0] if starts[0][name].shape != given[name].shape]
     assert len(head) == 2  # weight and bias
     for start in starts:
@@ -47,7 +47,7 @@ def test_all_but_the_head_is_loaded_and_shared(weights, tmp_path):
     first, second, third = (start[head[0]] for start in starts)
     assert not torch.equal(first, second)
     assert not torch.equal(second, third)
-    record = write_run(experiment, results, tmp_path / "out").as_dict()
+    record = write_run(study, results, tmp_path / "out").as_dict()
     assert record["scenario"]["init_from"] == {
         "weights": {"file": "digits.safetensors", "sha256": KnownFile.read(weights).sha256},
         "manifest": None,
@@ -57,7 +57,7 @@ def test_all_but_the_head_is_loaded_and_shared(weights, tmp_path):
 
 def test_other_weights_are_another_key(weights, tmp_path):
     keys = {plan(tiny(weights))[0].models["original"].key}
-    keys.add(plan(Experiment.create("tiny", methods="gd", seeds=[1], overrides=FAST))[0].models["original"].key)
+    keys.add(plan(Study.create("tiny", methods="gd", seeds=[1], overrides=FAST))[0].models["original"].key)
     other = tmp_path / "digits.safetensors"
     save_weights(build_model("cnn", (1, 8, 8), 7, width=2, seed=4), other)
     first = plan(tiny(other))[0].models["original"].key
@@ -79,7 +79,7 @@ def test_weights_that_change_after_planning_are_refused(weights, tmp_path):
 def test_weights_that_do_not_fit_are_refused_before_anything_runs(weights, tmp_path):
     with pytest.raises(InputError, match=r"gone\.safetensors"):
         plan(tiny(tmp_path / "gone.safetensors"))
-    wide = Experiment.create("tiny", methods="gd", overrides={"model.width": 4}, init_from=weights)
+    wide = Study.create("tiny", methods="gd", overrides={"model.width": 4}, init_from=weights)
     with pytest.raises(InputError, match=r"has shape .* the model needs"):
         plan(wide)
 
@@ -114,9 +114,9 @@ def test_the_audit_doubts_a_reference_that_saw_the_forgotten_samples(weights, tm
     leaky = manifest(tmp_path / "leaky.json", seen_ids=list(forgotten[:2]))
     clean = manifest(tmp_path / "clean.json", unseen_ids=list(forgotten))
     for file, doubted, word in ((leaky, True, "NOT_COMPARABLE"), (clean, False, "INCONCLUSIVE")):
-        experiment = tiny(weights, manifest=file)
-        results = run_all([experiment], store=tmp_path / "store")[0]
-        record = write_run(experiment, results, tmp_path / file.stem).as_dict()
+        study = tiny(weights, manifest=file)
+        results = run_all([study], store=tmp_path / "store")[0]
+        record = write_run(study, results, tmp_path / file.stem).as_dict()
         assert {row["verdict"] for row in record["judgments"].values()} == {word, None}
         gates = {gate.name: gate.passed for gate in Run.load(tmp_path / file.stem).record.gates}
         assert gates["seen"] is not doubted
@@ -132,14 +132,14 @@ def test_methods_walk_back_to_weights_only_if_these_have_not_seen_the_forgotten_
     options = {"methods": "soft_reset:fresh=initial:epochs=1", "seeds": [1], "overrides": FAST, "init_from": weights}
     for file in (None, leaky):
         with pytest.raises(MethodError, match="have seen samples to forget, or nobody says that they have not"):
-            run_all([Experiment.create("tiny", **options, manifest=file)], store=tmp_path / "store")
-    [done] = run_all([Experiment.create("tiny", **options, manifest=clean)], store=tmp_path / "store")
+            run_all([Study.create("tiny", **options, manifest=file)], store=tmp_path / "store")
+    [done] = run_all([Study.create("tiny", **options, manifest=clean)], store=tmp_path / "store")
     assert not any("is not known" in text for result in done for text in result.warnings)
 
 
 def test_ranks_restrict_training_and_validation():
-    experiment = Experiment.create("tiny", overrides={"data.train_ranks": "100,149"})
-    splits = experiment.splits()
+    study = Study.create("tiny", overrides={"data.train_ranks": "100,149"})
+    splits = study.splits()
     data = load_dataset("digits")
     rank = {}
     for name, label in zip(data.train.ids, data.train.y.tolist(), strict=True):
@@ -148,6 +148,6 @@ def test_ranks_restrict_training_and_validation():
     for part in (splits.train, splits.validation, splits.test):
         assert all(100 <= rank[name][1] <= 149 for name in part.ids)
     with pytest.raises(InputError, match="no class has a sample of rank 5000; the largest has 183 samples"):
-        Experiment.create("tiny", overrides={"data.train_ranks": "5000,6000"}).splits()
+        Study.create("tiny", overrides={"data.train_ranks": "5000,6000"}).splits()
     with pytest.raises(InputError, match="the first not above the last, got 9 to 2"):
-        Experiment.create("tiny", overrides={"data.train_ranks": "9,2"}).splits()
+        Study.create("tiny", overrides={"data.train_ranks": "9,2"}).splits()

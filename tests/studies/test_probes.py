@@ -15,7 +15,7 @@ from residuum.core.errors import InputError
 from residuum.models import forward, load_weights
 from residuum.record import Results
 from residuum.reporting import report
-from residuum.studies import Experiment, plan
+from residuum.studies import Study, plan
 from residuum.studies.estimates import work_left
 
 SMALL = {
@@ -35,7 +35,7 @@ MEASURES = "recovery,depth,worst_case:restarts=1,rmia,klom,ulira"
 
 @pytest.fixture(scope="module")
 def asked():
-    return Experiment.create("digits", methods="gd", seeds=[1, 2], overrides=SMALL | {"measures": MEASURES})
+    return Study.create("digits", methods="gd", seeds=[1, 2], overrides=SMALL | {"measures": MEASURES})
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +87,8 @@ def test_rmia_is_that_of_a_script_that_reads_the_stored_models(finished, asked):
     assert done.record.methods["gd"].per_seed["1"].probes["rmia"].value == pytest.approx(wanted, abs=1e-9)
 
 
-def _references(experiment):
-    stages = [stage for own in plan(experiment) for stage in own.stages]
+def _references(study):
+    stages = [stage for own in plan(study) for stage in own.stages]
     return [stage for stage in stages if stage.kind == "train" and stage.name == "reference"]
 
 
@@ -105,7 +105,7 @@ def test_margins_are_log_odds_of_the_true_label(finished, asked):
 
 
 def test_other_seeds_share_the_references(asked):
-    other = Experiment.create("digits", methods="rurk", seeds=[5], overrides=SMALL | {"measures": "rmia"})
+    other = Study.create("digits", methods="rurk", seeds=[5], overrides=SMALL | {"measures": "rmia"})
     assert {stage.key for stage in _references(other)} == {stage.key for stage in _references(asked)}
     assert len({stage.key for stage in _references(asked)}) == 2
 
@@ -128,7 +128,7 @@ def test_the_cost_is_known_before(asked, tmp_path):
 
 
 def test_a_run_without_them_plans_and_shows_nothing():
-    plain = Experiment.create("digits", methods="gd", seeds=[1], overrides={**SMALL, "references": 3})
+    plain = Study.create("digits", methods="gd", seeds=[1], overrides={**SMALL, "references": 3})
     kinds = {stage.kind for own in plan(plain) for stage in own.stages}
     assert kinds == {"train", "unlearn", "evaluate", "audit"}
 
@@ -144,12 +144,12 @@ def test_a_run_without_them_plans_and_shows_nothing():
 )
 def test_what_cannot_be_asked_is_refused(changes, words):
     with pytest.raises(InputError, match=words):
-        Experiment.create("digits", methods="gd", overrides=changes)
+        Study.create("digits", methods="gd", overrides=changes)
 
 
 def test_few_held_out_samples_leave_membership_without_a_value(tmp_path):
     few = SMALL | {"data.test_size": 20, "measures": "recovery,rmia", "references": 0}
-    done = run(Experiment.create("digits", methods="gd", seeds=[1], overrides=few), store=tmp_path, out=tmp_path / "o")
+    done = run(Study.create("digits", methods="gd", seeds=[1], overrides=few), store=tmp_path, out=tmp_path / "o")
     for name in ("recovery", "rmia"):
         assert done.record.methods["gd"].probes[name].value is None
         assert "at least 10 held-out samples" in done.record.methods["gd"].probes[name].note
@@ -157,13 +157,13 @@ def test_few_held_out_samples_leave_membership_without_a_value(tmp_path):
 
 MEMORY = """
 import resource, sys
-from residuum import Experiment, run
+from residuum import Study, run
 
 small = {"data.train_size": 200, "data.test_size": 120, "train.epochs": 1, "relearn.epochs": 0, "gd.epochs": 1,
          "audit.draws": 1, "audit.taus.gaussian": [0.0, 0.1], "measures": "rmia",
          "model.name": "mlp", "model.width": 16384}  # large weights, small activations
 for references in (2, 22):
-    asked = Experiment.create("digits", methods="gd", seeds=[1], overrides=small | {"references": references})
+    asked = Study.create("digits", methods="gd", seeds=[1], overrides=small | {"references": references})
     run(asked, store=sys.argv[1], out=sys.argv[1] + "/out")
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """

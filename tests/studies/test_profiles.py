@@ -10,8 +10,8 @@ from residuum.core.errors import InputError
 from residuum.metrics import Relearning
 from residuum.models import MODELS
 from residuum.perturbations import PGD
-from residuum.studies import SCENARIOS, Experiment, execution, load_scenario, run_all, write_run
-from residuum.studies.experiment import merged, scenario_tree
+from residuum.studies import SCENARIOS, Study, execution, load_scenario, run_all, write_run
+from residuum.studies.study import merged, scenario_tree
 from residuum.training import Recipe
 from residuum.unlearning import METHODS
 
@@ -43,11 +43,11 @@ PUBLISHED = {
 @pytest.mark.parametrize("profile", ["cpu", "paper"])
 @pytest.mark.parametrize("name", list(SCENARIOS))
 def test_every_scenario_has_both_profiles_and_names_what_exists(name, profile):
-    experiment = Experiment.create(name, profile=profile)
-    scenario = experiment.scenario
+    study = Study.create(name, profile=profile)
+    scenario = study.scenario
     assert scenario.profile == profile
     assert scenario.model.name in MODELS
-    assert experiment.rows
+    assert study.rows
     assert scenario.description
     for label, fields in scenario.left_open.items():
         kinds = dict(METHODS) | {"train": Recipe, "relearn": Relearning, "audit": PGD}
@@ -65,7 +65,7 @@ def test_the_wanted_scenarios_are_there():
 
 @pytest.mark.parametrize("name", FORMS)
 def test_the_paper_profile_has_the_published_values_and_lists_the_others(name):
-    for row in Experiment.create(name, profile="paper").rows:
+    for row in Study.create(name, profile="paper").rows:
         for field, value in PUBLISHED[row.method].items():
             if field == "blocks" and name == "digits":
                 assert field in row.left_open  # its network has no layer4
@@ -111,7 +111,7 @@ def test_what_the_paper_leaves_open_of_training_and_re_learning_is_listed():
 
 
 def test_random_digits_are_the_digits_with_another_request():
-    own, base = (Experiment.create(name) for name in ("digits-random", "digits"))
+    own, base = (Study.create(name) for name in ("digits-random", "digits"))
     splits, eights = own.splits(), base.splits()
     assert (len(splits.forget), len(splits.retain), splits.form) == (45, 852, "sample")  # 5 % of 897
     assert len(set(splits.forget.y.tolist())) == 10
@@ -132,15 +132,15 @@ def test_a_scenario_based_on_another_changes_what_it_says_and_keeps_the_rest():
 @pytest.mark.parametrize("name", ["small-cifar5", "small-cifar5-class", "vgg11"])
 def test_a_profile_that_needs_pretrained_weights_says_so_where_there_are_none(name, tmp_path):
     (tmp_path / "weights.safetensors").touch()
-    (text,) = Experiment.create(name, profile="paper").warnings
+    (text,) = Study.create(name, profile="paper").warnings
     assert text.startswith(f"{name} is meant for weights pre-trained on CIFAR-10, and none were given (--init-from)")
-    assert Experiment.create(name, profile="paper", init_from=tmp_path / "weights.safetensors").warnings == []
-    assert Experiment.create("cifar10", profile="paper").warnings == []
+    assert Study.create(name, profile="paper", init_from=tmp_path / "weights.safetensors").warnings == []
+    assert Study.create("cifar10", profile="paper").warnings == []
 
 
 def test_the_run_says_first_that_pretrained_weights_are_missing(tmp_path, capsys):
-    experiment = Experiment.create("tiny", methods="gd", seeds=[1], overrides={"pretrained_on": "digits"})
-    record = execution.run(experiment, store=tmp_path / "store", out=tmp_path / "out", progress=True).record
+    study = Study.create("tiny", methods="gd", seeds=[1], overrides={"pretrained_on": "digits"})
+    record = execution.run(study, store=tmp_path / "store", out=tmp_path / "out", progress=True).record
     assert record.warnings[0].startswith("tiny is meant for weights pre-trained on digits")
     said = capsys.readouterr().err
     assert said.index("warning: tiny is meant for") < said.index("[1/")
@@ -162,10 +162,10 @@ def test_an_unknown_profile_names_the_nearest():
 
 def test_overrides_come_after_the_profile():
     assert load_scenario("tiny", profile="paper").methods["gd"]["lr"] == 0.01
-    experiment = Experiment.create("tiny", profile="paper", overrides={"gd.lr": "0.5", "train.epochs": 1})
-    row = next(row for row in experiment.rows if row.method == "gd")
+    study = Study.create("tiny", profile="paper", overrides={"gd.lr": "0.5", "train.epochs": 1})
+    row = next(row for row in study.rows if row.method == "gd")
     assert (row.settings["lr"], row.settings["epochs"]) == (0.5, 10)
-    assert experiment.scenario.train.epochs == 1
+    assert study.scenario.train.epochs == 1
     assert row.left_open == ["augment", "bn_mode", "drop_last"]
 
 
@@ -179,8 +179,8 @@ def test_changes_reach_inside_and_leave_the_base_alone():
 
 def test_tiny_takes_seconds_and_records_what_was_left_open(tmp_path):
     start = time.process_time()
-    experiment = Experiment.create("tiny", profile="paper", methods="gd")
-    record = write_run(experiment, run_all([experiment], store=tmp_path / "store")[0], tmp_path / "out").as_dict()
+    study = Study.create("tiny", profile="paper", methods="gd")
+    record = write_run(study, run_all([study], store=tmp_path / "store")[0], tmp_path / "out").as_dict()
     assert time.process_time() - start < 8
     assert record["scenario"]["settings"]["profile"] == "paper"
     assert record["methods"]["gd"]["fields_left_open"] == ["augment", "bn_mode", "drop_last"]
@@ -191,6 +191,6 @@ def test_tiny_takes_seconds_and_records_what_was_left_open(tmp_path):
 def test_a_method_table_with_a_wrong_field_is_refused(monkeypatch):
     tree = scenario_tree("tiny")
     tree["methods"]["gd"]["leraning_rate"] = 1
-    monkeypatch.setattr("residuum.studies.experiment.scenario_tree", lambda name, profile: tree)
+    monkeypatch.setattr("residuum.studies.study.scenario_tree", lambda name, profile: tree)
     with pytest.raises(InputError, match="unknown setting of gd 'leraning_rate'"):
         load_scenario("tiny")

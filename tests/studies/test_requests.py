@@ -20,8 +20,8 @@ from residuum.models import head_of, load_weights
 from residuum.record.run import Run
 from residuum.reporting.request_report import forgotten
 from residuum.reporting.summary import summary_of
-from residuum.studies import Experiment, plan, run_all, write_requests, write_run
-from residuum.studies.forgetting import made_with
+from residuum.studies import Study, plan, run_all, write_requests, write_run
+from residuum.studies.maintenance import made_with
 from residuum.studies.parsing import parse_request, read_requests
 from residuum.studies.planning import outline
 from residuum.studies.settings import ForgetSettings
@@ -44,7 +44,7 @@ SEED = 3
 
 
 def chain(*requests, rows="gd,fisher", seeds=(SEED,)):
-    return Experiment.create("tiny", methods=rows, seeds=list(seeds), overrides=QUICK, requests=requests)
+    return Study.create("tiny", methods=rows, seeds=list(seeds), overrides=QUICK, requests=requests)
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +175,7 @@ def test_a_second_run_computes_nothing(everything, done, monkeypatch):
     assert run_all(everything.steps, store=folder / "store") == results
     assert run_all([everything], store=folder / "store")[0] == results[2]
     alone = {"forget.forget_class": 8, "forget.forget_fraction": 0.5, **QUICK}
-    single = Experiment.create("tiny", methods=",".join(METHODS), seeds=[SEED], overrides=alone)
+    single = Study.create("tiny", methods=",".join(METHODS), seeds=[SEED], overrides=alone)
     assert run_all([single], store=folder / "store")[0] == results[0]
     todo = outline([plan(step) for step in everything.steps], folder / "store")
     assert (todo.total, todo.finished) == (done[2][-1][2], done[2][-1][2])
@@ -295,7 +295,7 @@ def test_the_most_requests_can_be_planned_and_sent_to_a_worker():
 
 def test_requests_and_the_setting_exclude_each_other():
     with pytest.raises(InputError, match=r"expected requests or the setting forget.forget_class, got both"):
-        Experiment.create("tiny", requests=[FIRST], overrides={"forget.forget_class": 3})
+        Study.create("tiny", requests=[FIRST], overrides={"forget.forget_class": 3})
 
 
 def test_a_file_has_one_request_a_line_and_names_lists_beside_it(tmp_path):

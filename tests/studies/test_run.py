@@ -16,7 +16,7 @@ from residuum.core.errors import InputError, MethodError, ResiduumWarning
 from residuum.data import load_dataset
 from residuum.metrics import accuracies
 from residuum.models import load_weights
-from residuum.studies import Experiment, claim_folder, plan, run_all, write_run
+from residuum.studies import Study, claim_folder, plan, run_all, write_run
 from residuum.studies.estimates import work_left
 from residuum.studies.planning import outline
 from residuum.studies.results import Result, merged_warnings, results_record
@@ -158,7 +158,7 @@ def test_the_data_are_read_once_in_a_process(quick, tmp_path, monkeypatch):
         return load_dataset(*arguments, **options)
 
     monkeypatch.setattr("residuum.data.loaders.load_dataset", load)
-    steps = Experiment.create("tiny", seeds=[1], methods="gd", requests=["class=8", "fraction=0.1"]).steps
+    steps = Study.create("tiny", seeds=[1], methods="gd", requests=["class=8", "fraction=0.1"]).steps
     plans = [plan(step) for step in steps]
     outline(plans, tmp_path / "store")
     assert work_left(steps, tmp_path / "store", plans).passes > 0
@@ -170,15 +170,15 @@ def test_the_data_are_read_once_in_a_process(quick, tmp_path, monkeypatch):
 
 
 def test_a_changed_setting_is_a_different_stage():
-    first = plan(Experiment.create("digits", methods="gd,rurk", seeds=[1]))[0]
-    second = plan(Experiment.create("digits", methods="gd:lr=0.5,rurk", seeds=[1]))[0]
+    first = plan(Study.create("digits", methods="gd,rurk", seeds=[1]))[0]
+    second = plan(Study.create("digits", methods="gd:lr=0.5,rurk", seeds=[1]))[0]
     assert second.models["original"].key == first.models["original"].key
     assert second.models["rurk"].key == first.models["rurk"].key
     assert second.models["gd:lr=0.5"].key != first.models["gd"].key
 
 
 def test_a_failing_stage_leaves_nothing_and_fails_its_row(quick, tmp_path):
-    broken = Experiment.create("digits", methods="ga:lr=1e30:clip=none:epochs=5", seeds=[1])
+    broken = Study.create("digits", methods="ga:lr=1e30:clip=none:epochs=5", seeds=[1])
     stage = plan(broken)[0].models["ga:clip=none:epochs=5:lr=1e30"]
     store = Store(tmp_path)
     store.compute(stage.parents["original"])
@@ -232,8 +232,8 @@ def test_equal_warnings_become_one_line_that_names_rows_and_seeds():
 
 
 def test_a_method_that_changes_nothing_is_recorded(tmp_path):
-    experiment = Experiment.create("tiny", methods="ssd:alpha=1e9,gd", seeds=[1])
-    record = results_record(experiment, run_all([experiment], store=tmp_path)[0]).as_dict()
+    study = Study.create("tiny", methods="ssd:alpha=1e9,gd", seeds=[1])
+    record = results_record(study, run_all([study], store=tmp_path)[0]).as_dict()
     rows = {row["method"]: row["per_seed"]["1"] for row in record["methods"].values()}
     assert rows["ssd"]["unchanged"] is True
     assert "unchanged" not in rows["gd"]

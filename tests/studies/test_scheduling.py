@@ -6,7 +6,7 @@ from concurrent.futures import Executor, Future
 
 import pytest
 
-from residuum.studies import Experiment, plan, run_all
+from residuum.studies import Study, plan, run_all
 from residuum.studies.planning import SeedPlan
 from residuum.studies.runner import longest_path_first
 from residuum.studies.store import Store
@@ -24,8 +24,8 @@ def test_what_the_most_work_waits_for_comes_first(stage):
 
 
 def test_unknown_times_are_guessed_by_kind_and_equal_paths_stay_in_order():
-    experiment = Experiment.create("tiny", seeds=[3, 1, 2])
-    stages = [each for seed in plan(experiment) for each in seed.stages]
+    study = Study.create("tiny", seeds=[3, 1, 2])
+    stages = [each for seed in plan(study) for each in seed.stages]
     titles = [each.title for each in longest_path_first(stages, dict.fromkeys([each.key for each in stages]))]
     assert titles[:4] == [f"train original (seed {seed})" for seed in (3, 1, 2)] + ["train retrain (seed 3)"]
     assert titles.index("audit gaussian (seed 2)") < titles.index("evaluate gd (seed 3)")
@@ -71,7 +71,7 @@ def test_a_pool_gets_one_stage_more_than_it_has_workers_and_a_cluster_all(worker
 
     monkeypatch.setattr("residuum.studies.runner.wait", wait_for_the_first)
     executor = Watched(workers)
-    run_all([Experiment.create("tiny")], store=tmp_path, executor=executor)[0]
+    run_all([Study.create("tiny")], store=tmp_path, executor=executor)[0]
     assert len(done) == 22
     places = {each.key: place for place, each in enumerate(done)}
     assert all(places[parent.key] < places[each.key] for each in done for parent in each.parents.values())
@@ -82,7 +82,7 @@ def test_a_plan_that_can_never_be_finished_is_an_error(stage, tmp_path):
     orphan = stage("evaluate", "row", model=stage("train", "original"))
     plans = [[SeedPlan(1, {}, {"row": orphan}, {})]]
     with pytest.raises(KeyError, match=orphan.parents["model"].key):
-        run_all([Experiment.create("tiny")], store=tmp_path, executor=Watched(), plans=plans)
+        run_all([Study.create("tiny")], store=tmp_path, executor=Watched(), plans=plans)
 
 
 def test_the_newest_time_of_each_stage_is_known(finished):

@@ -8,10 +8,10 @@ import pytest
 
 from residuum.core.errors import InputError
 from residuum.perturbations import FGSM, PGD, InputSpace
-from residuum.studies import SCENARIOS, Experiment, load_scenario
-from residuum.studies.experiment import parse_row
+from residuum.studies import SCENARIOS, Study, load_scenario
 from residuum.studies.parsing import build_perturbation, field_type, override, read_as
 from residuum.studies.settings import Scenario, Strict
+from residuum.studies.study import parse_row
 
 
 class Part(Strict):
@@ -25,13 +25,13 @@ class Holder(Strict):
 def test_every_scenario_loads_and_its_rows_can_be_built():
     assert "digits" in SCENARIOS
     for name in SCENARIOS:
-        experiment = Experiment.create(name)
-        assert experiment.labels[:3] == ["original", "retrain", "control"]
-        assert [row.build().name for row in experiment.rows] == [row.method for row in experiment.rows]
+        study = Study.create(name)
+        assert study.labels[:3] == ["original", "retrain", "control"]
+        assert [row.build().name for row in study.rows] == [row.method for row in study.rows]
 
 
 def test_digits_is_cut_as_documented():
-    splits = Experiment.create("digits").splits()
+    splits = Study.create("digits").splits()
     assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [897, 450, 450]
     eights = int((splits.train.y == 8).sum())
     assert set(splits.forget.y.tolist()) == {8}
@@ -40,17 +40,17 @@ def test_digits_is_cut_as_documented():
 
 
 def test_the_forget_set_does_not_depend_on_the_run_seed():
-    one, other = (Experiment.create("digits", seeds=[seed]).splits().forget.ids for seed in (1, 2))
+    one, other = (Study.create("digits", seeds=[seed]).splits().forget.ids for seed in (1, 2))
     assert one == other
 
 
 def test_overrides_reach_scenario_and_methods():
     changes = {"train.epochs": "5", "audit.taus.gaussian": "0,0.01", "rurk.tau": "0.02", "train.clip": "none"}
-    experiment = Experiment.create("digits", methods="rurk,rurk:tau=0.5", overrides=changes)
-    assert experiment.scenario.train.epochs == 5
-    assert experiment.scenario.train.clip is None
-    assert experiment.scenario.audit.taus["gaussian"] == [0, 0.01]
-    assert [row.settings["tau"] for row in experiment.rows] == [0.02, 0.5]
+    study = Study.create("digits", methods="rurk,rurk:tau=0.5", overrides=changes)
+    assert study.scenario.train.epochs == 5
+    assert study.scenario.train.clip is None
+    assert study.scenario.audit.taus["gaussian"] == [0, 0.01]
+    assert [row.settings["tau"] for row in study.rows] == [0.02, 0.5]
 
 
 def test_the_scenario_decides_what_the_command_line_leaves_open():
@@ -111,15 +111,15 @@ def test_labels_name_rows_and_keys_are_sorted():
 )
 def test_wrong_settings_are_refused_with_the_nearest_names(arguments, message):
     with pytest.raises(InputError, match=message):
-        Experiment.create(**{"scenario": "digits", **arguments})
+        Study.create(**{"scenario": "digits", **arguments})
 
 
 def test_a_row_made_by_hand_cannot_take_the_place_of_a_control():
-    good = Experiment.create("digits", methods="gd")
+    good = Study.create("digits", methods="gd")
     for changes in ({"label": "control_9"}, {"method": "control_2"}):
         row = good.rows[0].model_copy(update=changes)
         with pytest.raises(ValueError, match=r"other than original, retrain, control and control_\.\.\."):
-            Experiment(scenario=good.scenario, rows=[row])
+            Study(scenario=good.scenario, rows=[row])
 
 
 def test_an_override_below_a_plain_value_is_refused():
@@ -129,12 +129,12 @@ def test_an_override_below_a_plain_value_is_refused():
 
 def test_wrong_data_is_refused_before_anything_runs():
     with pytest.raises(InputError, match="unknown data set 'digitz'"):
-        Experiment.create("digits", overrides={"data.name": "digitz"}).splits()
+        Study.create("digits", overrides={"data.name": "digitz"}).splits()
 
 
 def test_perturbations_take_settings_and_the_radii_of_their_name():
     changes = {"audit.perturbations": ["fgsm:target=random", "pgd:steps=3"], "audit.taus.pgd:steps=3": [0, 0.5]}
-    audit = Experiment.create("digits", overrides=changes).scenario.audit
+    audit = Study.create("digits", overrides=changes).scenario.audit
     assert audit.radii("fgsm:target=random") == audit.taus["fgsm"]
     assert audit.radii("pgd:steps=3") == [0, 0.5]
     assert build_perturbation("pgd:steps=3")[0].steps == 3
@@ -143,9 +143,7 @@ def test_perturbations_take_settings_and_the_radii_of_their_name():
 @pytest.mark.parametrize("target", ["untargeted", "true", "random"])
 def test_every_target_of_an_attack_can_be_asked_for(target):
     spec = f"fgsm:target={target}"
-    assert Experiment.create("digits", overrides={"audit.perturbations": [spec]}).scenario.audit.perturbations == (
-        spec,
-    )
+    assert Study.create("digits", overrides={"audit.perturbations": [spec]}).scenario.audit.perturbations == (spec,)
     assert build_perturbation(spec) == (FGSM(target=target), InputSpace())
     assert build_perturbation("pgd:random_start=false")[0] == PGD(random_start=False)
 
@@ -158,12 +156,10 @@ def test_a_field_that_holds_text_keeps_text_whatever_it_looks_like():
         "cf_k.blocks": "none",
         "train.clip": "none",
     }
-    experiment = Experiment.create(
-        "digits", methods=["eu_k", "cf_k", "eu_k:blocks=1", "eu_k:blocks=0+1"], overrides=changes
-    )
-    scenario = experiment.scenario
+    study = Study.create("digits", methods=["eu_k", "cf_k", "eu_k:blocks=1", "eu_k:blocks=0+1"], overrides=changes)
+    scenario = study.scenario
     assert (list(scenario.data.classes), scenario.data.name, scenario.train.clip) == (["3", "8"], "1", None)
-    assert [row.settings["blocks"] for row in experiment.rows] == [("0", "1"), None, ("1",), ("0", "1")]
+    assert [row.settings["blocks"] for row in study.rows] == [("0", "1"), None, ("1",), ("0", "1")]
     assert list(load_scenario("digits", {"data.classes": "3"}).data.classes) == ["3"]
 
 

@@ -18,8 +18,8 @@ from residuum.cli import run_command
 from residuum.core import files
 from residuum.core.errors import InputError, LostProcessError, ResiduumWarning
 from residuum.models import build_model, save_weights
-from residuum.studies import Experiment, forgetting, maintenance, manifest, plan, run_all
-from residuum.studies.manifest import _module, broken_artefacts, code_fingerprint, import_closure
+from residuum.studies import Study, artifacts, maintenance, plan, run_all
+from residuum.studies.artifacts import _module, broken_artefacts, code_fingerprint, import_closure
 from residuum.studies.stages import SCRATCH, STAGES
 from residuum.studies.store import Store
 from residuum.training.checkpoint import Checkpoint
@@ -65,7 +65,7 @@ def test_another_setting_parent_or_code_is_another_key(toy, monkeypatch):
     keys = {stage().key, stage(seed=2).key, stage(extra=1).key, stage(parents={"original": stage(seed=2)}).key}
     assert len(keys) == 4
     before = stage().key
-    monkeypatch.setattr("residuum.studies.manifest.LIBRARIES", ("torch",))
+    monkeypatch.setattr("residuum.studies.artifacts.LIBRARIES", ("torch",))
     forget_code()
     assert stage().key != before
 
@@ -80,17 +80,17 @@ def test_a_method_s_own_file_counts_and_another_method_s_does_not():
 
 
 DECIDING = [
-    "auditing.statistics", "experiments.stages", "auditing.heldout", "auditing.probes.klom", "methods",
+    "auditing.statistics", "studies.stages", "auditing.heldout", "auditing.probes.klom", "methods",
     "methods.guard", "metrics.membership", "models.inference", "data.splits", "perturbations.base",
 ]  # fmt: skip
 
 
 def test_all_code_that_decides_results_is_part_of_every_key(stage, monkeypatch):
-    original = manifest._module
+    original = artifacts._module
     keys = {kind: stage(kind, "x").key for kind in STAGES}
     for name in DECIDING:
         changed = {f"residuum.{name}": ("another", original(f"residuum.{name}")[1])}
-        monkeypatch.setattr(manifest, "_module", lambda asked, changed=changed: changed.get(asked) or original(asked))
+        monkeypatch.setattr(artifacts, "_module", lambda asked, changed=changed: changed.get(asked) or original(asked))
         code_fingerprint.cache_clear()
         assert [kind for kind in STAGES if stage(kind, "x").key == keys[kind]] == [], name
 
@@ -339,7 +339,7 @@ def test_artefacts_of_other_code_are_garbage(toy, monkeypatch):
     stage, store, _ = toy
     store.compute(stage())
     assert maintenance.collect_garbage(store.root) == []
-    monkeypatch.setattr("residuum.studies.manifest.LIBRARIES", ())
+    monkeypatch.setattr("residuum.studies.artifacts.LIBRARIES", ())
     forget_code()
     assert maintenance.collect_garbage(store.root) == ["train toy (seed 1)"]
     assert maintenance.artefacts(store.root) == []
@@ -359,7 +359,7 @@ def test_real_stages_know_which_samples_they_read(finished, quick):
     assert ids(first.models["loud"]) == {*splits.train.ids, *splits.validation.ids}  # its caps are validation losses
     shown = choose_heldout(splits.heldout, splits.forget)
     assert ids(first.audits["gaussian"]) == {*splits.forget.ids, *shown.ids}
-    doomed = {artefact.key for artefact in forgetting.made_with(place.root, splits.forget.ids[:1]).artefacts}
+    doomed = {artefact.key for artefact in maintenance.made_with(place.root, splits.forget.ids[:1]).artefacts}
     assert first.models["gd"].key in doomed  # made from the original, which saw the sample
     assert first.models["retrain"].key not in doomed
 
@@ -393,7 +393,7 @@ def test_a_changed_data_file_is_a_different_key(tmp_path):
     for pixel in (0.5, 0.25):
         x[0, 0, 0, 0] = pixel
         np.savez(tmp_path / "d.npz", x=x, y=y)
-        keys.add(plan(Experiment.create("digits", seeds=[1], overrides=overrides))[0].models["original"].key)
+        keys.add(plan(Study.create("digits", seeds=[1], overrides=overrides))[0].models["original"].key)
     assert len(keys) == 2
 
 
@@ -408,7 +408,7 @@ def test_the_same_data_at_two_paths_share_their_artefacts(tmp_path, monkeypatch)
         np.savez(tmp_path / folder / "d.npz", x=x, y=y)
         name, root = (str(tmp_path / "d.npz"), None) if folder == "." else ("d.npz", tmp_path / folder)
         overrides = {**quick, "data.name": name}
-        experiment = Experiment.create("tiny", methods="gd:epochs=1", seeds=[1], overrides=overrides, data_root=root)
-        results.append(run_all([experiment], store=tmp_path / "store")[0])
+        study = Study.create("tiny", methods="gd:epochs=1", seeds=[1], overrides=overrides, data_root=root)
+        results.append(run_all([study], store=tmp_path / "store")[0])
         monkeypatch.setattr(Store, "_run", None)  # from here on, everything is there
     assert results[0] == results[1] == results[2]

@@ -14,10 +14,9 @@ from PIL import Image
 
 from residuum.cli import run_command
 from residuum.core.errors import InputError, ResiduumWarning
-from residuum.studies import Experiment, maintenance, run_all
-from residuum.studies.forgetting import made_with
-from residuum.studies.manifest import Manifest, digest
-from residuum.studies.scratch import SealedCheckpoint
+from residuum.studies import Study, maintenance, run_all
+from residuum.studies.artifacts import Manifest, SealedCheckpoint, digest
+from residuum.studies.maintenance import made_with
 from residuum.training import PlainSGD, fit
 from residuum.training.checkpoint import Checkpoint, Position, resume_training, training_state
 
@@ -85,9 +84,9 @@ def saved(folder, *epochs):
 
 
 def restored(folder):
-    model, optimiser, generators = state(0)
+    model, optimizer, generators = state(0)
     kept = SealedCheckpoint(folder / "training.pt").restore()
-    position = resume_training(kept, model, optimiser, generators)
+    position = resume_training(kept, model, optimizer, generators)
     return position.epoch, model.weight.detach()
 
 
@@ -164,7 +163,7 @@ def test_a_stage_starts_again_from_a_damaged_checkpoint_and_gives_the_same_model
 
 @pytest.fixture
 def images(tmp_path):
-    """A folder of images and an experiment with it."""
+    """A folder of images and a study with it."""
     rng = np.random.default_rng(0)
     for number in range(40):
         path = tmp_path / "images" / f"class{number % 2}" / f"{number}.png"
@@ -180,12 +179,12 @@ def images(tmp_path):
         "audit.draws": 2,
         "relearn.epochs": 0,
     }
-    return tmp_path / "images", Experiment.create("tiny", methods="gd", seeds=[1], overrides=overrides)
+    return tmp_path / "images", Study.create("tiny", methods="gd", seeds=[1], overrides=overrides)
 
 
 def test_a_folder_overwritten_during_a_stage_and_put_back_leaves_nothing(images, tmp_path, monkeypatch):
-    folder, experiment = images
-    sound = run_all([experiment], store=tmp_path / "a")[0]
+    folder, study = images
+    sound = run_all([study], store=tmp_path / "a")[0]
     Image.new("RGB", (8, 8)).save(tmp_path / "black.png")
 
     def disturbed(*arguments, **options):
@@ -200,9 +199,9 @@ def test_a_folder_overwritten_during_a_stage_and_put_back_leaves_nothing(images,
     with monkeypatch.context() as patch:
         patch.setattr("residuum.studies.stages.fit", disturbed)
         with pytest.raises(InputError, match="were written while they were read; results since then are discarded"):
-            run_all([experiment], store=tmp_path / "b")
+            run_all([study], store=tmp_path / "b")
     assert maintenance.artefacts(tmp_path / "b") == []
-    again = run_all([experiment], store=tmp_path / "b")[0]
+    again = run_all([study], store=tmp_path / "b")[0]
     assert [r.model.read_bytes() for r in again] == [r.model.read_bytes() for r in sound]
 
 
@@ -236,8 +235,8 @@ def test_a_row_may_be_called_as_the_folder_of_checkpoints(tmp_path, monkeypatch)
     save = SealedCheckpoint.save
     monkeypatch.setattr(SealedCheckpoint, "save", lambda self, state: save(replace(self, every=0), state))
     few = {"train.epochs": 1, "audit.draws": 2}
-    experiment = Experiment.create("tiny", methods="scratch=gd", seeds=[1], overrides=few)
-    run_all([experiment], store=tmp_path)
+    study = Study.create("tiny", methods="scratch=gd", seeds=[1], overrides=few)
+    run_all([study], store=tmp_path)
     assert maintenance.verify(tmp_path) == {}
 
 

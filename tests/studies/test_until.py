@@ -17,7 +17,7 @@ DRAWS = 16
 
 
 @pytest.fixture(scope="module")
-def experiment(quick):
+def study(quick):
     """A function that returns the quick run with other audits."""
 
     def make(draws=DRAWS, until=None):
@@ -50,8 +50,8 @@ def store(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def stopped(experiment, store):
-    return run_until(experiment(until="verdict"), store)
+def stopped(study, store):
+    return run_until(study(until="verdict"), store)
 
 
 def test_rows_and_radii_that_go_on_have_all_draws_and_the_others_what_they_had(stopped):
@@ -63,8 +63,8 @@ def test_rows_and_radii_that_go_on_have_all_draws_and_the_others_what_they_had(s
 
 
 @pytest.mark.parametrize("kind", ["counts", "heldout"])
-def test_the_counts_are_those_of_plain_audits_of_as_many_draws(experiment, stopped, store, kind):
-    plain = {draws: counts(run_all([experiment(draws)], store=store)[0], kind) for draws in (2, 4, 16)}
+def test_the_counts_are_those_of_plain_audits_of_as_many_draws(study, stopped, store, kind):
+    plain = {draws: counts(run_all([study(draws)], store=store)[0], kind) for draws in (2, 4, 16)}
     for key, found in counts(stopped, kind).items():
         assert found.knows_original
         for column, draws in enumerate((2, 2, 2) if key[0] == "loud" else (4, 4, 16)):
@@ -73,37 +73,37 @@ def test_the_counts_are_those_of_plain_audits_of_as_many_draws(experiment, stopp
                 assert (getattr(found, field)[:, column] == expected).all(), (key, column, field)
 
 
-def test_measures_follow_from_the_counts_of_all_rounds(experiment, stopped, store):
-    whole = run_all([experiment(16)], store=store)[0]
+def test_measures_follow_from_the_counts_of_all_rounds(study, stopped, store):
+    whole = run_all([study(16)], store=store)[0]
     for mine, plain in zip(stopped, whole, strict=True):
         if mine.label == "gd":
             ends = [each.audits["gaussian"]["residual_knowledge"]["pooled"][2] for each in (mine, plain)]
             assert ends[0] == ends[1]
 
 
-def test_finished_rounds_are_taken_from_the_store(experiment, stopped, store):
+def test_finished_rounds_are_taken_from_the_store(study, stopped, store):
     log = (store / "log.txt").read_text()
-    again = run_until(experiment(until="verdict"), store)
+    again = run_until(study(until="verdict"), store)
     assert (store / "log.txt").read_text() == log
     assert again == stopped
 
 
 @pytest.mark.long
-def test_two_workers_count_the_same(experiment, stopped, tmp_path):
+def test_two_workers_count_the_same(study, stopped, tmp_path):
     with engine(2) as pool:
-        other = run_until(experiment(until="verdict"), tmp_path / "store", executor=pool)
+        other = run_until(study(until="verdict"), tmp_path / "store", executor=pool)
     assert counts(other) == counts(stopped)
     assert [result.audits for result in other] == [result.audits for result in stopped]
 
 
-def test_the_first_round_shares_its_stage_with_a_plain_audit(experiment):
-    first, plain = plan(experiment(until="verdict"))[0], plan(experiment(2))[0]
+def test_the_first_round_shares_its_stage_with_a_plain_audit(study):
+    first, plain = plan(study(until="verdict"))[0], plan(study(2))[0]
     assert first.audits["gaussian"].key == plain.audits["gaussian"].key
 
 
-def test_a_run_stops_by_its_verdicts_and_gives_those_of_all_draws(experiment, store, tmp_path):
-    until = execution.run(experiment(until="verdict"), store=store, out=tmp_path / "until")
-    whole = execution.run(experiment(), store=store, out=tmp_path / "whole")
+def test_a_run_stops_by_its_verdicts_and_gives_those_of_all_draws(study, store, tmp_path):
+    until = execution.run(study(until="verdict"), store=store, out=tmp_path / "until")
+    whole = execution.run(study(), store=store, out=tmp_path / "whole")
     words = [{label: verdict.verdict for label, verdict in each.verdicts.items()} for each in (until, whole)]
     assert words[0] == words[1]
     made, all_draws = (sum(sum(a.draws) for *_, a in each.record.each_audit()) for each in (until, whole))
@@ -113,17 +113,17 @@ def test_a_run_stops_by_its_verdicts_and_gives_those_of_all_draws(experiment, st
     assert record["scenario"]["settings"]["audit"]["draws"] == DRAWS
 
 
-def test_few_draws_are_warned_of_only_where_they_stayed_few(experiment, stopped, store):
+def test_few_draws_are_warned_of_only_where_they_stayed_few(study, stopped, store):
     def few(results):
-        return [text for text in results_record(experiment(until="verdict"), results).warnings if "too few" in text]
+        return [text for text in results_record(study(until="verdict"), results).warnings if "too few" in text]
 
-    assert any("2 draws are too few" in text for text in few(run_all([experiment(2)], store=store)[0]))
+    assert any("2 draws are too few" in text for text in few(run_all([study(2)], store=store)[0]))
     assert any("2 draws are too few" in text for text in few(stopped))  # of the row that stopped
 
     def everything(record, most):
         return {"gaussian": (list(record.methods), [0.1, 0.2])}
 
-    assert not any("2 draws" in t for t in few(run_until(experiment(until="verdict"), store, everything)))
+    assert not any("2 draws" in t for t in few(run_until(study(until="verdict"), store, everything)))
 
 
 def test_until_and_a_half_width_exclude_each_other():

@@ -55,14 +55,14 @@ def test_u9_all_weights_selected_is_plain_random_labelling(order, original, spli
 
 def test_u9_random_labelling_alternates_one_pass_over_each_set_by_hand(original, splits):
     slow = copy.deepcopy(original).train()
-    optimiser = torch.optim.SGD(slow.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
+    optimizer = torch.optim.SGD(slow.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
     shift = torch.randint(
         0, 3, (len(splits.forget),), generator=generator(child_seed(Context(3).noise_seed, "labels 0"))
     )
     for x, y in ((splits.forget.x, (splits.forget.y + shift) % 3), (splits.retain.x, splits.retain.y)):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         F.cross_entropy(slow(x), y).backward()
-        optimiser.step()
+        optimizer.step()
     fast = unlearn(original, splits, RandomLabels(**{**LOOP, "epochs": 1, "batch_size": 999}), seed=3).model
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(slow.parameters(), fast.parameters(), strict=True))
 

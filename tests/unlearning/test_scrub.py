@@ -113,7 +113,7 @@ def test_one_step_of_each_phase_by_hand(original, splits):
         epochs=1, msteps=1, lr=0.05, alpha=0.3, gamma=0.7, temperature=2.0, weight_decay=0.01, batch_size=999
     )
     slow = copy.deepcopy(original).train()
-    optimiser = torch.optim.SGD(slow.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
+    optimizer = torch.optim.SGD(slow.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
     for samples, climbing in ((splits.forget, True), (splits.retain, False)):
         teacher, logits = forward(original, samples), slow(samples.x)
         kl = (
@@ -122,9 +122,9 @@ def test_one_step_of_each_phase_by_hand(original, splits):
             * (F.softmax(teacher / 2, 1) * (F.log_softmax(teacher / 2, 1) - F.log_softmax(logits / 2, 1))).sum()
         )
         loss = -kl if climbing else 0.7 * F.cross_entropy(logits, samples.y) + 0.3 * kl
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     fast = unlearn(original, splits, method, seed=1).model
     for a, b in zip(slow.parameters(), fast.parameters(), strict=True):
         assert torch.allclose(a, b, atol=1e-5)

@@ -16,7 +16,7 @@ from residuum.core.samples import Samples
 from residuum.core.seeds import generator
 from residuum.models import build_model, forward
 from residuum.models.weights import state_hash
-from residuum.studies.experiment import parse_row
+from residuum.studies.study import parse_row
 from residuum.testing import Trial
 from residuum.training import Batch, Recipe, TrainingPhase, cross_entropy, fit
 from residuum.unlearning import GA, GD, RURK, SCRUB, CFk, Context, EUk, NegGrad, Origin, SalUn, SoftReset, unlearn
@@ -186,7 +186,7 @@ def test_batches_are_a_quarter_of_the_originals_and_its_own_with_batch_norm(orig
 def test_an_unknown_recipe_is_asked_for_and_never_replaced_by_another(original, splits):
     with pytest.raises(InputError, match=r"soft_reset trains as the original was trained, .*Origin\(recipe=\)"):
         unlearn(original, splits, SoftReset(epochs=0), seed=1)
-    whole = {**LOOP, "momentum": 0.9, "optimiser": "sgd"}
+    whole = {**LOOP, "momentum": 0.9, "optimizer": "sgd"}
     assert same(unlearn(original, splits, SoftReset(**whole), seed=3).model, reset(original, splits))
 
 

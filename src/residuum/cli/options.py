@@ -21,7 +21,7 @@ from residuum.core.registry import Registry, split_specs
 
 if TYPE_CHECKING:
     from residuum.record.run import Run
-    from residuum.studies import Experiment
+    from residuum.studies import Study
     from residuum.studies.execution import Resources
 
 REGISTRIES: dict[str, tuple[Registry[Any], ...]] = {
@@ -116,7 +116,7 @@ def usable_cores() -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study:
+class StudyOptions:
     """Options of `run` and `tune`: how to audit, where data and finished stages are, how many workers."""
 
     perturbations: Perturbations = None
@@ -146,11 +146,11 @@ class Study:
         changes: dict[str, Any] = dict(parse_setting(text) for text in self.settings or [])
         return with_options_given(changes, values)
 
-    def experiment(self, scenario: str, methods: Any, seeds: str | None, **more: Any) -> Experiment:  # noqa: ANN401 (as Experiment.create)
-        """Return the experiment that these options describe."""
-        from residuum.studies import Experiment
+    def study(self, scenario: str, methods: Any, seeds: str | None, **more: Any) -> Study:  # noqa: ANN401 (as Study.create)
+        """Return the study that these options describe."""
+        from residuum.studies import Study
 
-        return Experiment.create(
+        return Study.create(
             scenario,
             methods=methods,
             seeds=parse_seeds(seeds),
@@ -176,7 +176,7 @@ class Study:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LongStudy(Study):
+class LongStudyOptions(StudyOptions):
     """Further options of `run`: seeds, draws by precision, and processes that share a stage."""
 
     seeds: Annotated[str | None, option("Comma-separated run seeds.")] = None

@@ -41,7 +41,7 @@ RETRAIN = (
 HELD_OUT = "Samples that no model was trained on, as --data."
 MEAN = "With --std, the normalization the network expects; comma-separated, one for each channel or feature."
 BATCH = "Names of the arguments that parts of an input are given as, e.g. input_ids,attention_mask."
-RECIPE = "How it was trained, key=value comma-separated: optimiser=adamw,lr=0.001,epochs=20."
+RECIPE = "How it was trained, key=value comma-separated: optimizer=adamw,lr=0.001,epochs=20."
 VALIDATION = "Samples that methods may validate on, as --data; few methods need them."
 
 Text = str | None

@@ -28,7 +28,7 @@ ACCEPT = "Judge by a reference that is not comparable; the report says so."
 
 @options.with_options
 def run_scenario(
-    study: options.LongStudy,
+    common: options.LongStudyOptions,
     scenario: options.Scenario = "digits",
     methods: Annotated[str | None, option(METHODS, autocompletion=options.names_like("methods"))] = None,
     grid: Annotated[list[str] | None, option(GRID)] = None,
@@ -51,34 +51,34 @@ def run_scenario(
     The folder of the run gets results.json with its counts and models, and report.html.
     """
     start = time.perf_counter()
-    study.start_workers(wanted=study.devices is None and not dry_run)
+    common.start_workers(wanted=common.devices is None and not dry_run)
     from residuum.reporting import report
     from residuum.studies.execution import plan_lines, run, run_requests
 
-    resources, asked = study.resources(), asked_requests(request, requests)
+    resources, asked = common.resources(), asked_requests(request, requests)
     if download:
-        fetch_cifar10(study.data_root, one_process=resources.one_process)
-    overrides = more_overrides(study, until, measures, references, accept_reference)
+        fetch_cifar10(common.data_root, one_process=resources.one_process)
+    overrides = more_overrides(common, until, measures, references, accept_reference)
     more: dict[str, Any] = {"overrides": overrides, "requests": asked, "import_code": not dry_run}
     points = grid_points(methods, grid) if grid else []
     rows = [row_text(str(methods), point) for point in points] or methods
-    experiment = study.experiment(scenario, rows, study.seeds, **more)
-    options.check_conditions(fail_if, experiment.labels)
-    name = experiment.scenario.name
+    study = common.study(scenario, rows, common.seeds, **more)
+    options.check_conditions(fail_if, study.labels)
+    name = study.scenario.name
     if dry_run:
-        lines = plan_lines(experiment, store=study.store, requests=bool(asked), resources=resources)
+        lines = plan_lines(study, store=common.store, requests=bool(asked), resources=resources)
         if as_json:
             options.print_json({"scenario": name, "plan": lines})
         else:
             tell("\n".join(lines))
         return
     folder = out or options.RUNS / (f"{name}-requests" if asked else f"{name}-{methods}-grid" if grid else name)
-    where: Any = {"store": study.store, "out": folder, "gallery": gallery, "resources": resources, "progress": True}
-    runs = run_requests(experiment, **where) if asked else [run(experiment, **where)]
+    where: Any = {"store": common.store, "out": folder, "gallery": gallery, "resources": resources, "progress": True}
+    runs = run_requests(study, **where) if asked else [run(study, **where)]
     report(folder if asked else runs[0], gallery=gallery, samples=samples)
     failed = runs[-1].record.failed
     if grid and not asked:
-        labels = (row.label for row in experiment.rows)
+        labels = (row.label for row in study.rows)
         write_grid(runs[0], [pair for pair in zip(labels, points, strict=True) if pair[0] not in failed])
     if as_json:
         records = [finished.record.as_dict() for finished in runs]
@@ -100,14 +100,14 @@ def asked_requests(request: list[str] | None, file: Path | None) -> list[dict[st
 
 
 def more_overrides(
-    study: options.LongStudy, until: str | None, measures: str | None, references: int | None, accept: bool
+    common: options.LongStudyOptions, until: str | None, measures: str | None, references: int | None, accept: bool
 ) -> dict[str, Any]:
     """Return all settings of the scenario that the options of `run` change."""
-    if until is not None and study.half_width is not None:
+    if until is not None and common.half_width is not None:
         raise InputError("expected --until or --half-width, got both; each says how many draws are made")
     specs = None if measures is None else split_specs(measures)
     values = {"audit.until": until, "measures": specs, "references": references, "accept_reference": accept or None}
-    return options.with_options_given(study.overrides(), values)
+    return options.with_options_given(common.overrides(), values)
 
 
 def print_run(run: Run, seconds: float) -> None:

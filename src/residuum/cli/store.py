@@ -76,13 +76,13 @@ def forget_ids(
     Removes models, counts, galleries and checkpoints, and names what is out of reach.
     """
     from residuum.data.ids import read_ids
-    from residuum.studies import forgetting
+    from residuum.studies import maintenance
     from residuum.studies.parsing import parse_request
 
     sample_ids = {*(ids or []), *(read_ids(id_file) if id_file else [])}
-    sample_ids = sample_ids.union(*(forgetting.requested_ids(store, parse_request(text)) for text in request or []))
+    sample_ids = sample_ids.union(*(maintenance.requested_ids(store, parse_request(text)) for text in request or []))
     root = None if store == DEFAULT_STORE and not store.exists() else store  # models made elsewhere need no store
-    result = forgetting.forget(root, sample_ids, runs=runs, dry_run=dry_run, place=options.RUNS)
+    result = maintenance.forget(root, sample_ids, runs=runs, dry_run=dry_run, place=options.RUNS)
     where = {"runs": result.runs, "unreachable": result.unreachable, "unknown": result.unknown}
     _say_removed(result.removed, dry_run, as_json, **where)
     if not as_json:

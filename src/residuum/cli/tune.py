@@ -31,7 +31,7 @@ GRIDS = {
 
 @options.with_options
 def tune_method(
-    study: options.Study,
+    common: options.StudyOptions,
     scenario: options.Scenario,
     method: options.Method,
     grid: Annotated[
@@ -51,22 +51,22 @@ def tune_method(
     Exits with 1 if no setting fits.
     """
     rows = [row_text(method, point) for point in grid_points(method, grid or default_grid(method))]
-    study.start_workers()
+    common.start_workers()
     from residuum.reporting.terminal import print_lines, print_tables
     from residuum.tuning import tune
 
-    if "seeds" in study.overrides():
+    if "seeds" in common.overrides():
         raise InputError("expected the seeds of tune in --seeds, got --set seeds=; leave that out")
-    experiment = study.experiment(scenario, rows, seeds)
-    retraining = experiment.scenario.training("retrain").epochs * len(experiment.splits().retain)
+    study = common.study(scenario, rows, seeds)
+    retraining = study.scenario.training("retrain").epochs * len(study.splits().retain)
     tuning = tune(
-        experiment,
-        budget=parse_budget(budget, retraining * len(experiment.scenario.seeds)),
+        study,
+        budget=parse_budget(budget, retraining * len(study.scenario.seeds)),
         points=points,
         surrogates=surrogate_models,
         share=share,
-        store=study.store,
-        resources=study.resources(),
+        store=common.store,
+        resources=common.resources(),
         progress=True,
     )
     paste = None if tuning.chosen is None else dict(row.split("=", 1) for row in rows)[tuning.chosen.label]

@@ -16,7 +16,7 @@ from residuum.record.folder import check_counts, check_files
 class Run:
     """One stored run: its folder, a name that is unique on a page, and the record.
 
-    `Run.load("runs/digits")` reads what `residuum run` wrote; `run(experiment)` returns the same.
+    `Run.load("runs/digits")` reads what `residuum run` wrote; `run(study)` returns the same.
     """
 
     folder: Path

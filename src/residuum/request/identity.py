@@ -25,7 +25,7 @@ from residuum.core.inputs import InputSpace
 from residuum.data.dataset import add_samples
 from residuum.models.weights import state_hash
 from residuum.perturbations import Perturbation
-from residuum.studies.manifest import code_fingerprint
+from residuum.studies.artifacts import code_fingerprint
 
 if TYPE_CHECKING:
     from residuum.request.request import Request

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +25,7 @@ from residuum.unlearning import Context, SoftReset, Unlearning
 from residuum.unlearning.start import reinitialize, trainable_parts
 
 Retrain = Callable[..., nn.Module]
-QUICK = Recipe(epochs=20, lr=1e-3, optimiser="adamw", batch_size=64)  # of surrogates, where no recipe is given
+QUICK = Recipe(epochs=20, lr=1e-3, optimizer="adamw", batch_size=64)  # of surrogates, where no recipe is given
 NEAR = 1.0  # points of accuracy on the retained samples below the original's at which a surrogate is trained enough
 
 
@@ -67,7 +66,7 @@ class Unlearned(Made):
         return Path(path)
 
 
-def retrained(retrain: Retrain, samples: Any, seed: int) -> Made:  # noqa: ANN401 (as the user gave them)
+def retrained(retrain: Retrain, samples: object, seed: int) -> Made:
     """Return what the user's training function makes of the retained samples, not wrapped yet."""
     start = time.perf_counter()
     refuse_other_arguments(retrain)
@@ -97,12 +96,7 @@ def takes_model(retrain: Retrain | None) -> bool:
 
 
 def soft_reset_by(
-    retrain: Retrain,
-    method: SoftReset,
-    model: nn.Module,
-    splits: Splits,
-    samples: Any,  # noqa: ANN401 (as the user gave them)
-    seed: int,
+    retrain: Retrain, method: SoftReset, model: nn.Module, splits: Splits, samples: object, seed: int
 ) -> Unlearning:
     """Return a copy of the model, softened and then trained on the retained samples by the user's function.
 
@@ -163,7 +157,7 @@ def surrogate(model: nn.Module, samples: Samples, recipe: Recipe | None, seed: i
     def fits(epoch: int) -> bool:
         return accuracy(new, samples) >= wanted
 
-    return _fitted(new, samples, recipe or QUICK, seed, stop_after_epoch=fits)
+    return _fitted(new, samples, recipe or QUICK, seed, fits)
 
 
 def fresh_network(model: nn.Module, seed: int) -> nn.Module:
@@ -190,8 +184,10 @@ def first_channels(model: nn.Module) -> int | None:
     return next((part.in_channels for part in model.modules() if isinstance(part, nn.Conv2d)), None)
 
 
-def _fitted(model: nn.Module, samples: Samples, recipe: Recipe, seed: int, **options: Any) -> Made:  # noqa: ANN401
+def _fitted(
+    model: nn.Module, samples: Samples, recipe: Recipe, seed: int, stop: Callable[[int], bool] | None = None
+) -> Made:
     start = time.perf_counter()
     phases, orders = [TrainingPhase(cross_entropy, "train")], child_seed(seed, "order")
-    passes = fit(model, {"train": samples}, recipe, phases, seed=orders, **options)
+    passes = fit(model, {"train": samples}, recipe, phases, seed=orders, stop_after_epoch=stop)
     return Made(model.eval(), "retrain", seconds=time.perf_counter() - start, passes=passes)

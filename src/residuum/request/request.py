@@ -44,8 +44,8 @@ from residuum.request.models import (
     trained_by,
 )
 from residuum.studies.execution import STORE, Resources
-from residuum.studies.experiment import parse_row
 from residuum.studies.stages import measured
+from residuum.studies.study import parse_row
 from residuum.studies.subjects import Made
 from residuum.training import Recipe
 from residuum.unlearning import Method, Origin, SoftReset, make_method, unlearn
@@ -92,12 +92,12 @@ class Request:
 
     def __init__(
         self,
-        data: Any,  # noqa: ANN401 (see above)
+        data: object,
         forget: Ids,
         *,
         earlier: Ids | None = None,
-        held_out: Any = None,  # noqa: ANN401 (as data)
-        validation: Any = None,  # noqa: ANN401 (as data)
+        held_out: object = None,
+        validation: object = None,
         retrain: Retrain | None = None,
         recipe: Recipe | None = None,
         ids: Iterable[Any] | None = None,
@@ -125,17 +125,16 @@ class Request:
             asks = "the request asks" if not self.earlier_ids else "this and earlier requests ask"
             raise InputError(f"{asks} for all {len(self.source.samples)} training samples; nothing would be retained")
 
-    def _other(self, given: Any, what: str, options: Mapping[str, Any]) -> Samples | None:  # noqa: ANN401 (as data)
+    def _other(self, data: object, what: str, options: Mapping[str, Any]) -> Samples | None:
         """Return other samples than the training data, under ids of their own."""
-        if given is None:
+        if data is None:
             return None
-        found = read_data(given, what=what, **options)
-        if found.class_names and self.class_names and found.class_names != self.class_names:
-            return renumbered(found, self.class_names, what)
-        if found.samples.shape != self.source.samples.shape:
-            own, theirs = found.samples.shape, self.source.samples.shape
-            raise InputError(f"{what}: expected inputs of shape {theirs} as in the training data, got {own}")
-        return prefixed(found.samples, f"{what}/")
+        source = read_data(data, what=what, **options)
+        if source.class_names and self.class_names and source.class_names != self.class_names:
+            return renumbered(source, self.class_names, what)
+        if (shape := source.samples.shape) != (wanted := self.source.samples.shape):
+            raise InputError(f"{what}: expected inputs of shape {wanted} as in the training data, got {shape}")
+        return prefixed(source.samples, f"{what}/")
 
     @cached_property
     def splits(self) -> Splits:
@@ -309,7 +308,7 @@ class Request:
         check_model(made.model, self.splits.retain, self.fitted(model).classes)
         return made
 
-    def _retained_items(self) -> Any:  # noqa: ANN401 (as the user gave them)
+    def _retained_items(self) -> object:
         """Return the retained samples as the training function expects them: a part of her own data set, if any."""
         if self.source.items is None:
             return self.splits.retain
@@ -326,7 +325,7 @@ class Request:
         reference: nn.Module | None = None,
         controls: int | Sequence[nn.Module] = 3,
         surrogates: bool = False,
-        perturbations: Any = None,  # noqa: ANN401 (a name, an object or a list of these)
+        perturbations: object = None,
         taus: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
         measures: Sequence[str] | None = None,
         draws: int = 100,

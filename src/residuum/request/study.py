@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 from uuid import uuid4
 
 import torch
@@ -39,8 +39,8 @@ from residuum.studies.parsing import build_perturbation, check_measure
 from residuum.studies.pretrained import Pretrained
 from residuum.studies.results import claim_folder
 from residuum.studies.settings import AuditSettings, GivenSettings, RetrainSettings
+from residuum.studies.spec import Fields, RowFacts
 from residuum.studies.store import Stage
-from residuum.studies.study import Fields, RowFacts
 from residuum.studies.subjects import LiveSubject, Made
 from residuum.training import Recipe
 from residuum.unlearning import first_problem
@@ -53,6 +53,7 @@ UNIT_RADII = (0.0, 0.1, 0.25, 0.5)  # in units of a feature's scale, or of the s
 PIXEL_SEARCH = (0.02, 0.04, 0.06)  # radii in the l-infinity ball, as those of PGD
 UNIT_SEARCH = (0.1, 0.25, 0.5)
 
+Radii = Sequence[float] | Mapping[str, Sequence[float]] | None  # by perturbation
 Placed = dict[str, tuple[Perturbation, InputSpace]]
 Unlearning = Unlearned | nn.Module | Mapping[str, Any] | Sequence[Unlearned]
 
@@ -64,8 +65,8 @@ class AuditOptions:
     reference: nn.Module | None = None
     controls: int | Sequence[nn.Module] = 3
     surrogates: bool = False
-    perturbations: Any = None
-    taus: Sequence[float] | Mapping[str, Sequence[float]] | None = None
+    perturbations: object = None
+    taus: Radii = None
     measures: Sequence[str] | None = None
     draws: int = 100
     until: str | None = None
@@ -283,7 +284,7 @@ def audited(
             remove_subject(store, study.live.identity)
 
 
-def _perturbations(asked: Any, space: InputSpace, splits: Splits) -> Placed:  # noqa: ANN401 (see AuditOptions)
+def _perturbations(asked: object, space: InputSpace, splits: Splits) -> Placed:
     """Return the perturbations by the names that the record gives them, each with the space that it acts in."""
     listed = asked if isinstance(asked, list | tuple) else ["gaussian" if asked is None else asked]
     placed: Placed = {}
@@ -291,7 +292,7 @@ def _perturbations(asked: Any, space: InputSpace, splits: Splits) -> Placed:  # 
         if isinstance(one, str):
             placed[one] = build_perturbation(PERTURBATIONS.named(one), space)
         else:
-            perturbation = make_perturbation(one)
+            perturbation = make_perturbation(cast(Perturbation, one))
             placed[str(perturbation.settings()["name"])] = perturbation, perturbation.space_for(space)
     if len(placed) < len(listed):
         raise InputError("expected perturbations of different names, got one twice; audit them in two runs")
@@ -302,7 +303,7 @@ def _perturbations(asked: Any, space: InputSpace, splits: Splits) -> Placed:  # 
     return placed
 
 
-def _radii(name: str, space: InputSpace, taus: Any) -> list[float]:  # noqa: ANN401 (radii, or by name)
+def _radii(name: str, space: InputSpace, taus: Radii) -> list[float]:
     radii = taus.get(name) if isinstance(taus, Mapping) else taus
     if radii is None:
         radii = PIXEL_RADII if space.at is None and space.bounds == (0.0, 1.0) else UNIT_RADII

@@ -1,9 +1,9 @@
 """Scenarios, stages, store and runner: from a name to a record on disk."""
 
 from residuum.core.components import SCENARIOS
-from residuum.studies.experiment import Experiment, load_scenario
 from residuum.studies.planning import plan
 from residuum.studies.request_results import write_requests
 from residuum.studies.results import Result, claim_folder, write_run
 from residuum.studies.runner import run_all
 from residuum.studies.store import Stage
+from residuum.studies.study import Study, load_scenario

@@ -16,13 +16,13 @@ from residuum.core.console import say, traceback_kept
 from residuum.core.devices import Compute
 from residuum.core.errors import InputError
 from residuum.record.run import Run
-from residuum.studies import Experiment, Result, Stage, claim_folder, plan, run_all, write_requests, write_run
+from residuum.studies import Result, Stage, Study, claim_folder, plan, run_all, write_requests, write_run
 from residuum.studies.engines import end_with_the_leader, engine
 from residuum.studies.estimates import WorkLeft, work_left
 from residuum.studies.planning import Outline, SeedPlan, forget_lines, outline
 from residuum.studies.runner import Report
+from residuum.studies.spec import RowError, StudySpec
 from residuum.studies.store import Store
-from residuum.studies.study import RowError, Study
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -31,7 +31,7 @@ STORE = Path(".residuum/store")
 RUNS = Path("runs")
 MOST_DAYS = 30.0  # of one core, that nobody is asked about
 T = TypeVar("T")
-S = TypeVar("S", bound=Study)
+S = TypeVar("S", bound=StudySpec)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Resources:
 
 
 def run(
-    study: Study,
+    study: StudySpec,
     *,
     store: Path | str = STORE,
     out: Path | str | None = None,
@@ -88,7 +88,7 @@ def run(
     """Train, unlearn, evaluate and audit; write results.json with counts and weights into a folder; return the run.
 
     Args:
-        study: what to compare, for instance `Experiment.create("digits", methods="gd,rurk")`.
+        study: what to compare, for instance `Study.create("digits", methods="gd,rurk")`.
         store: folder of finished stages; the same call again takes them from there and computes what is missing.
         out: folder of the run; default runs/SCENARIO.
         executor: any `concurrent.futures.Executor` to compute stages on, instead of `resources`.
@@ -102,7 +102,7 @@ def run(
 
     Example:
         >>> import tempfile
-        >>> tiny = Experiment.create("tiny", methods="gd", seeds=[1], overrides={"train.epochs": 1})
+        >>> tiny = Study.create("tiny", methods="gd", seeds=[1], overrides={"train.epochs": 1})
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     list(run(tiny, store=f"{folder}/store", out=f"{folder}/tiny").verdicts)
         ['original', 'gd']
@@ -114,40 +114,40 @@ def run(
 
 
 def run_requests(
-    experiment: Experiment,
+    study: Study,
     *,
     out: Path | str | None = None,
     gallery: bool | None = None,
     **options: Any,  # noqa: ANN401 (those of run)
 ) -> list[Run]:
-    """Carry out all requests of an experiment one after the other; return the run of each.
+    """Carry out all requests of a study one after the other; return the run of each.
 
     The options are those of `run`. The runs are written to request-1, request-2, ... below `out`, by default
     runs/SCENARIO-requests; `report(out)` writes the page over all of them and that of each.
     """
-    folder = Path(out) if out is not None else RUNS / f"{experiment.scenario.name}-requests"
-    steps, results = _computed(experiment.steps, partial(claim_folder, folder, sequence=True), **options)
+    folder = Path(out) if out is not None else RUNS / f"{study.scenario.name}-requests"
+    steps, results = _computed(study.steps, partial(claim_folder, folder, sequence=True), **options)
     return write_requests(steps, results, folder, gallery=gallery)
 
 
 def plan_lines(
-    experiment: Experiment, *, store: Path | str = STORE, requests: bool = False, resources: Resources | None = None
+    study: Study, *, store: Path | str = STORE, requests: bool = False, resources: Resources | None = None
 ) -> list[str]:
     """Return what `run` (or `run_requests`) would do, without doing it: stages, requests, warnings and work left.
 
     Nothing is written, no process started. A few steps of each kind of stage are measured to say how long all take.
 
-    >>> plan_lines(Experiment.create("tiny", methods="gd", seeds=[1]), store="no/store")[0]
+    >>> plan_lines(Study.create("tiny", methods="gd", seeds=[1]), store="no/store")[0]
     '9 stages: 0 finished, 9 to run'
     """
-    experiment = experiment.computed_on((resources or Resources()).compute)
-    steps, plans = _surviving(experiment.steps if requests else [experiment], lambda s: [plan(each) for each in s])
+    study = study.computed_on((resources or Resources()).compute)
+    steps, plans = _surviving(study.steps if requests else [study], lambda s: [plan(each) for each in s])
     todo = outline(plans, store)
     first, *others = _announced(steps, todo, work_left(steps, store, plans))
     return [first, *todo.lines, *others]
 
 
-def _announced(steps: Sequence[Study], todo: Outline, work: WorkLeft) -> list[str]:
+def _announced(steps: Sequence[StudySpec], todo: Outline, work: WorkLeft) -> list[str]:
     warned = [f"warning: {text}" for text in steps[0].warnings]
     return [str(todo), *forget_lines(steps), *warned, *([f"work: {work}"] if work.seconds else [])]
 
@@ -214,7 +214,7 @@ def _led(
             return _surviving(steps, computed)
 
 
-def _plans(steps: Sequence[Study]) -> list[list[SeedPlan]]:
+def _plans(steps: Sequence[StudySpec]) -> list[list[SeedPlan]]:
     return [plan(step) for step in steps]
 
 

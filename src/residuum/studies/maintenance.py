@@ -1,18 +1,36 @@
-"""Looking after a store: list it, verify it, and clear out what nobody can use."""
+"""Looking after a store: list it, verify it, clear out what nobody can use, and forget samples."""
 
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from filelock import Timeout
 
-from residuum.core.errors import InputError
-from residuum.core.files import file_sha256
-from residuum.studies import scratch
-from residuum.studies.manifest import MANIFEST, Manifest, broken_artefacts
+from residuum.auditing import Counts
+from residuum.core.errors import InputError, plural
+from residuum.core.files import ASIDE, file_sha256, write_whole
+from residuum.record import Results
+from residuum.record.folder import (
+    OWN_RUN,
+    OWN_STORE,
+    copied_hashes,
+    half_written,
+    has_run,
+    noted_packs,
+    remove_run,
+    written_places,
+)
+from residuum.studies.artifacts import MANIFEST, SCRATCH_FOLDER, Manifest, broken_artefacts, noted_ids, unsealed_files
+from residuum.studies.settings import ForgetSettings
 from residuum.studies.stages import IDS, STAGES, code_of
 from residuum.studies.store import WRITING, Store
 
@@ -104,7 +122,7 @@ def _entries(root: Path) -> list[Path]:
 
 
 def _unfinished(root: Path) -> list[Path]:
-    return [path for path in sorted((root / scratch.FOLDER).glob("*")) if path.is_dir()]
+    return [path for path in sorted((root / SCRATCH_FOLDER).glob("*")) if path.is_dir()]
 
 
 def _is_whole(folder: Path) -> bool:
@@ -120,7 +138,7 @@ def verify(root: Path) -> dict[str, list[str]]:
     """Return the broken files of every artefact and checkpoint that is not what was written, by key, and strays."""
     checked = {artefact.key: broken_artefacts(artefact.folder) for artefact in artefacts(root)}
     for folder in _unfinished(root):
-        if broken := scratch.unsealed_files(folder):
+        if broken := unsealed_files(folder):
             checked[folder.name] = [*checked.get(folder.name, []), *broken]
     checked |= {path.relative_to(root).as_posix(): [STRAY] for path in strays(root)}
     return {key: broken for key, broken in checked.items() if broken}
@@ -152,3 +170,361 @@ def remove_subject(root: Path, identity: str) -> None:
         one.folder for one in artefacts(root) if one.manifest and one.manifest.settings.get("identity") == identity
     ]
     Store(root).remove(doomed)
+
+
+# Runs: every run notes in the store which artifacts its folder has copies of; other folders are read.
+
+RUNS = "runs"
+PICTURES = {"gallery", "pictures"}  # folders of .npz files that are no counts
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a store knows of a run: its folder, the stages it was made from, the hashes of what it copied.
+
+    `store` is where the store was when the run was written: a copy of the store has not written it.
+    """
+
+    file: Path
+    folder: Path
+    store: str
+    stages: frozenset[str]
+    copies: frozenset[str]
+
+
+@contextmanager
+def noted(folder: Path, artefacts: AbstractSet[Path]) -> Iterator[None]:
+    """Note that a folder gets copies of a store's artefacts; afterwards, that it has nothing else. It is locked."""
+    manifests = [Manifest.read(artefact) for artefact in artefacts]
+    if any(manifest and manifest.settings.get("unnamed") for manifest in manifests):  # which does not stay in the store
+        yield
+        return
+    store, keys = min(artefacts).parents[1], {artefact.name for artefact in artefacts}
+    copies = {digest for manifest in manifests if manifest for digest in manifest.files.values()}
+    name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:32]
+    file = store / RUNS / f"{name}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    before = _read_note(file)
+    _write_note(
+        file, folder, keys | (before.stages if before else set()), copies | (before.copies if before else set())
+    )
+    yield
+    _write_note(file, folder, keys, copies)
+
+
+def _write_note(file: Path, folder: Path, keys: AbstractSet[str], copies: AbstractSet[str]) -> None:
+    where = {"folder": str(folder.resolve()), "store": store_path(file.parents[1])}
+    write_whole(file, json.dumps(where | {"stages": sorted(keys), "copies": sorted(copies)}, indent=1))
+
+
+def store_path(root: Path) -> str:
+    """Return the path by which notes know their store."""
+    return str(root.resolve())
+
+
+def known_runs(root: Path) -> list[Note]:
+    """Return the notes of runs whose folders still exist."""
+    notes = [_read_note(file) for file in sorted((root / RUNS).glob("*.json"))]
+    return [note for note in notes if note and note.folder.is_dir()]
+
+
+def _read_note(file: Path) -> Note | None:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        stages, copies = (frozenset(map(str, content.get(name, ()))) for name in ("stages", "copies"))
+        return Note(file, Path(content["folder"]), str(content.get("store")), stages, copies)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def run_folders(place: Path) -> set[Path]:
+    """Return the folders below a place that have a run, or part of one."""
+    homes = {path.parent for path in place.rglob(Results.FILE)}
+    homes |= {path for path in place.rglob(f"{ASIDE}*") if half_written(path.parent)}
+    return {_home(path, place) for path in homes}
+
+
+def _home(folder: Path, place: Path) -> Path:
+    parts = folder.relative_to(place).parts
+    half = next((k for k, name in enumerate(parts) if name.startswith(ASIDE)), len(parts))
+    return place.joinpath(*parts[:half]).resolve()
+
+
+@dataclass(frozen=True)
+class Named:
+    """Which samples the counts and records of a run name, and whether all of these could be read."""
+
+    ids: frozenset[str]
+    whole: bool
+
+
+def named_in(folder: Path) -> Named:
+    """Return whom the run in a folder, or what is half-written there, names."""
+    ids: set[str] = set()
+    whole = True
+    half = (path for place in half_written(folder) for path in place.rglob("*.npz"))
+    files = {*folder.glob("counts/**/*.npz"), *(path for path in half if not PICTURES & set(path.parts))}
+    if (folder / Results.FILE).exists():
+        try:
+            record = Results.load(folder)
+            files |= {folder / audit.counts for *_, audit in record.each_audit()}
+            ids |= {name for request in record.scenario.settings.requests for name in request.forget_ids or ()}
+        except InputError:
+            whole = False
+    for file in sorted(files):
+        try:
+            ids |= set(Counts.load(file).ids)
+        except (InputError, OSError):
+            whole = False
+    return Named(frozenset(ids), whole)
+
+
+# Forgetting: remove everything that was made with given samples, and say what of it may be elsewhere.
+
+BEGUN = "forgetting.json"  # the ids of a forgetting under way: whoever forgets next finishes it
+ELSEWHERE = (
+    "the data themselves, backups, and copies of models, reports and evidence packs that were moved or sent elsewhere"
+)
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What was removed (or would be), which known runs hold such samples, and what is out of reach."""
+
+    removed: list[str]
+    runs: list[str]
+    unreachable: list[str]
+    unknown: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Doomed:
+    """What was made with some samples: artefacts, children first, and half-written folders.
+
+    `unreadable`: of some of it, nobody can tell which samples it was made with.
+    """
+
+    artefacts: list[Artefact]
+    half: list[Path]
+    unreadable: bool = False
+
+    @property
+    def folders(self) -> list[Path]:
+        """Everything to remove, in an order in which what is left can always be found again."""
+        return [*self.half, *(artefact.folder for artefact in self.artefacts)]
+
+    @property
+    def titles(self) -> list[str]:
+        """What a person calls it."""
+        return [*(f"half-written {key_in(folder)}" for folder in self.half), *(a.title for a in self.artefacts)]
+
+
+@dataclass(frozen=True)
+class HeldRun:
+    """The folder of a run that may hold samples to forget, and which of them it names.
+
+    Where `untouched` says why, it is named and left as it is. `only_half`: nothing but what a killed command left there
+    is removed. `lost`: the store no longer has the stages that it was made from.
+    """
+
+    folder: Path
+    named: frozenset[str] = frozenset()
+    note: Path | None = None
+    untouched: str = ""
+    only_half: bool = False
+    lost: bool = False
+
+    @property
+    def touched(self) -> bool:
+        """Whether it may be cleaned."""
+        return not self.untouched
+
+
+def made_with(root: Path, ids: Collection[str]) -> Doomed:
+    """Return what read one of these samples, names it in a request, or was made from what did.
+
+    What cannot be read counts, and so does what was made from something that is no longer there: nobody can tell.
+    """
+    wanted, everything = frozenset(ids), {artefact.key: artefact for artefact in artefacts(root)}
+    parents = {key: set(one.manifest.parents.values()) if one.manifest else set() for key, one in everything.items()}
+    tainted = {key for key, one in everything.items() if _holds(one, wanted) or not parents[key] <= everything.keys()}
+    while more := {key for key, own in parents.items() if own & tainted} - tainted:
+        tainted |= more
+    order = TopologicalSorter({key: parents[key] & tainted for key in sorted(tainted)}).static_order()
+    half = [folder for folder in leftovers(root) if _may_hold(root, folder, wanted)]
+    untold = [key for key in tainted if everything[key].ids is None or not parents[key] <= everything.keys()]
+    untold += [folder.name for folder in half if noted_ids(root / SCRATCH_FOLDER / key_in(folder)) is None]
+    return Doomed([everything[key] for key in order][::-1], half, bool(untold))
+
+
+def _holds(artefact: Artefact, wanted: frozenset[str]) -> bool:
+    named = (sample_id for request in artefact.requests for sample_id in request.get("forget_ids") or ())
+    return artefact.ids is None or not wanted.isdisjoint(artefact.ids) or not wanted.isdisjoint(named)
+
+
+def _may_hold(root: Path, folder: Path, wanted: frozenset[str]) -> bool:
+    known = noted_ids(root / SCRATCH_FOLDER / key_in(folder))
+    return known is None or not wanted.isdisjoint(known)
+
+
+def requested_ids(root: Path, request: Mapping[str, Any]) -> frozenset[str]:
+    """Return the ids that a deletion request means: those it names, or those that a run of this store forgot for it."""
+    asked = ForgetSettings.model_validate(request)
+    if asked.forget_ids is not None:
+        return frozenset(asked.forget_ids)
+    everything = {artefact.key: artefact for artefact in artefacts(root)}
+    audits = [one for one in everything.values() if one.requests and _same(one.requests[-1], asked)]
+    pairs = [(one.manifest.parents.get(role) for role in ("original", "retrain")) for one in audits if one.manifest]
+    found = [[everything[key].ids if key in everything else None for key in pair] for pair in pairs]
+    ids = frozenset[str]().union(*(train - retain for train, retain in found if train and retain))
+    if not ids and not (root / BEGUN).is_file():
+        raise InputError(f"no run of the store {root} carried out this request; give the samples with --ids FILE")
+    return ids
+
+
+def _same(stored: Mapping[str, Any], asked: ForgetSettings) -> bool:
+    wanted = asked.model_dump(mode="json")
+    return stored == wanted | {"forget_class": None if asked.forget_class is None else str(asked.forget_class)}
+
+
+def forget(
+    root: Path | None, ids: Collection[str], *, runs: bool = False, dry_run: bool = False, place: Path | None = None
+) -> Forgotten:
+    """Remove everything made with these samples from a store, if any, and with `runs` from folders of runs too.
+
+    Runs below `place` and audits that were noted are looked at as well: those of models that were made elsewhere. An id
+    that nothing was made with is an error, and then nothing is removed. Each folder is renamed away before it is
+    removed, children before parents, and the ids are noted until all is done: after a kill, the next call goes on.
+    """
+    if not ids and not (root and (root / BEGUN).is_file()):
+        raise InputError("expected at least one id to forget, got none")
+    if root:
+        artefacts(root)  # a store that does not exist is not made
+    with Store(root).alone() if root and not dry_run else nullcontext():
+        begun = _begun(root) if root else []
+        everyone = sorted({*ids, *begun})
+        doomed = made_with(root, everyone) if root else Doomed([], [])
+        held = _held_runs(root, doomed, everyone, place)
+        answer = _described(root, () if begun else ids, doomed, held)
+        if answer.unknown and not (doomed.unreadable or any(run.lost for run in held)):
+            raise InputError(_unknown_text(root, answer.unknown))
+        if not dry_run:
+            _remove_all(root, everyone, doomed, [run for run in held if run.touched] if runs else [])
+    return answer
+
+
+def _unknown_text(root: Path | None, ids: Sequence[str]) -> str:
+    names = ", ".join([*ids[:10], *(["..."] if len(ids) > 10 else [])])
+    where = f"the store {root}" if root else "any run that was found (there is no store)"
+    text = f"nothing in {where} was made with {plural(len(ids), 'id')} of those given: {names}"
+    return f"{text}; nothing was removed, check how they are written"
+
+
+def _remove_all(root: Path | None, ids: Sequence[str], doomed: Doomed, runs: Sequence[HeldRun]) -> None:
+    if root:
+        _begin(root, ids)
+    _clean(runs)
+    if root:
+        Store(root).remove(doomed.folders)
+        (root / BEGUN).unlink()
+
+
+def _begin(root: Path, ids: Sequence[str]) -> None:
+    aside = root / f"{ASIDE}{uuid4().hex}"  # cleared away if this is all that happens
+    aside.write_text(json.dumps(ids), encoding="utf-8")
+    aside.rename(root / BEGUN)
+
+
+def _begun(root: Path) -> list[str]:
+    try:
+        return list(map(str, json.loads((root / BEGUN).read_text(encoding="utf-8"))))
+    except (FileNotFoundError, ValueError, TypeError):
+        return []
+
+
+def _clean(runs: Sequence[HeldRun]) -> None:
+    for run in runs:
+        try:
+            remove_run(run.folder, only_half=run.only_half, unreadable=bool(run.named))
+            if run.note:
+                run.note.unlink(missing_ok=True)
+        except OSError as error:
+            text = f"cannot clean {run.folder}: {error.strerror}"
+            raise InputError(f"{text}; mend it, and the same command goes on") from error
+
+
+def _held_runs(root: Path | None, doomed: Doomed, ids: Collection[str], place: Path | None) -> list[HeldRun]:
+    """Return the runs that were made from something doomed or no longer there, and those that name the samples."""
+    everything = artefacts(root) if root else []
+    gone = {artefact.key for artefact in doomed.artefacts}
+    sound = [artefact for artefact in everything if artefact.key not in gone]
+    copies = _hashes(doomed.artefacts) - _hashes(sound)
+    held: dict[Path, HeldRun] = {}
+    notes = {written.path: written.note for written in written_places() if written.what == OWN_RUN}
+    for folder in sorted({*(run_folders(place) if place else ()), *(path for path in notes if path.is_dir())}):
+        if run := _held_by_itself(folder, frozenset(ids), copies):
+            held[folder] = replace(run, note=notes.get(folder))
+    for note in known_runs(root) if root else ():
+        if not note.stages <= {artefact.key for artefact in sound} and note.folder not in held:
+            lost = not note.stages <= {artefact.key for artefact in everything}
+            held[note.folder] = replace(_held_by_note(root, note, frozenset(ids)), lost=lost)
+    return list(held.values())
+
+
+def _hashes(stages: Sequence[Artefact]) -> frozenset[str]:
+    return frozenset(digest for one in stages if one.manifest for digest in one.manifest.files.values())
+
+
+def _held_by_itself(folder: Path, wanted: frozenset[str], copies: frozenset[str]) -> HeldRun | None:
+    """Return the run in a folder if its record or its counts name the samples, or it has copies of doomed artefacts."""
+    named, half = named_in(folder), half_written(folder)
+    if not wanted.isdisjoint(named.ids) or not copies.isdisjoint(copied_hashes(folder)):
+        return HeldRun(folder, named.ids & wanted)
+    if half:
+        return HeldRun(folder, only_half=True)
+    return None if named.whole else HeldRun(folder, untouched="whose record or counts cannot be read")
+
+
+def _held_by_note(root: Path | None, note: Note, wanted: frozenset[str]) -> HeldRun:
+    """Return the run that a note of the store names; it is ours to clean only if what is there bears the note out."""
+    if root is None or note.store != store_path(root):
+        return HeldRun(note.folder, untouched=f"a run of the store {note.store}: forget it there")
+    named = named_in(note.folder).ids & wanted
+    if named or not note.copies.isdisjoint(copied_hashes(note.folder)):
+        return HeldRun(note.folder, named, note.file)
+    if half_written(note.folder):
+        return HeldRun(note.folder, note=note.file, only_half=True)
+    return HeldRun(note.folder, untouched="which the store notes as a run's, but no run of these stages is there")
+
+
+def _described(root: Path | None, ids: Collection[str], doomed: Doomed, runs: Sequence[HeldRun]) -> Forgotten:
+    known = frozenset[str]().union(*(artefact.ids or () for artefact in doomed.artefacts))
+    named = (request.get("forget_ids") or () for artefact in doomed.artefacts for request in artefact.requests)
+    noted = (noted_ids(root / SCRATCH_FOLDER / key_in(half)) or () for half in doomed.half if root)
+    counted = (run.named for run in runs)
+    unknown = sorted(set(ids) - known.union(*named, *noted, *counted))
+    starts = (one.manifest.settings.get("init_from") for one in doomed.artefacts if one.manifest)
+    out_of_reach = [
+        *(f"{path}, which is not written by residuum" for path in (strays(root) if root else ())),
+        *(f"{run.folder}, {run.untouched}" for run in runs if run.untouched),
+        *(f"{file}, the evidence pack of {run.folder}" for run in runs for file in noted_packs(run.folder)),
+        *_copies(root, {run.folder for run in runs}),
+        *sorted({f"weights that models started from, SHA-256 {weights['sha256']}" for weights in starts if weights}),
+        ELSEWHERE,
+    ]
+    return Forgotten(doomed.titles, [str(run.folder) for run in runs if run.touched], out_of_reach, unknown)
+
+
+def _copies(root: Path | None, folders: AbstractSet[Path]) -> Iterator[str]:
+    """Yield what was written outside of runs' folders and may hold such samples."""
+    for copy in written_places():
+        if copy.what == OWN_STORE:
+            if root is None or copy.path != root.resolve():
+                yield f"{copy.path}, another store: give the same command with --store {copy.path}"
+        elif copy.what == OWN_RUN:
+            if copy.path not in folders and copy.path.is_dir():
+                yield f"{copy.path}, a run that names none of them; its models may have been trained on them"
+        elif copy.run is None:
+            yield f"{copy.path}, {copy.what} that may have been trained on them"
+        elif not folders.isdisjoint({copy.run, *copy.run.parents}) or not has_run(copy.run):
+            yield f"{copy.path}, the {copy.what} of {copy.run}"

@@ -10,12 +10,12 @@ from residuum.auditing.statistics import normal_quantile
 from residuum.record import Audit, Estimates, RequestPlace
 from residuum.record.folder import remove_run, remove_sequence_pages, request_folder, request_folders
 from residuum.record.run import Run, named_apart
-from residuum.studies.experiment import Experiment
 from residuum.studies.results import Result, claim_folder, results_record, write_files
+from residuum.studies.study import Study
 
 
 def write_requests(
-    steps: Sequence[Experiment], results: Sequence[Sequence[Result]], out: Path, *, gallery: bool | None = None
+    steps: Sequence[Study], results: Sequence[Sequence[Result]], out: Path, *, gallery: bool | None = None
 ) -> list[Run]:
     """Write a run for each request, into request-1, request-2, ... below `out`; return the runs.
 

@@ -13,9 +13,9 @@ from residuum.data.loaders import loaded_dataset
 from residuum.judging import undecided
 from residuum.studies.planning import Plans, SeedPlan, all_stages, continued, plan
 from residuum.studies.results import Result, results_record
+from residuum.studies.spec import RowError, StudySpec, row_named
 from residuum.studies.stages import GALLERY, read_record
 from residuum.studies.store import Stage, Store
-from residuum.studies.study import RowError, Study, row_named
 from residuum.studies.subjects import MODEL
 
 Report = Callable[[Stage, int, int], None]
@@ -26,7 +26,7 @@ GUESSES = {"train": 4.0, "audit": 8.0}
 
 
 def run_all(
-    studies: Sequence[Study],
+    studies: Sequence[StudySpec],
     *,
     store: Path | str,
     executor: Executor | None = None,
@@ -35,7 +35,7 @@ def run_all(
 ) -> list[list[Result]]:
     """Train, unlearn, evaluate and audit, all studies as one graph; return of each one result per row and seed.
 
-    What they share is computed once: `run_all(experiment.steps, store=...)` carries out a sequence of deletion
+    What they share is computed once: `run_all(study.steps, store=...)` carries out a sequence of deletion
     requests. Finished stages are taken from `store`, so the same call again resumes. `executor` is any
     `concurrent.futures.Executor`; without one, stages run one after the other in this process. `report` is
     called with each finished stage, the number done and the number in all. `plans` are those of `plan`, one for each

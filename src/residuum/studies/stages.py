@@ -31,9 +31,9 @@ from residuum.core.seeds import child_seed, request_seed
 from residuum.metrics import Relearning, accuracy, evaluate, mean_loss
 from residuum.models import MODELS, build_model, forward, init_from, save_weights
 from residuum.perturbations import PERTURBATIONS
-from residuum.studies.manifest import code_fingerprint
+from residuum.studies.artifacts import SealedCheckpoint as Checkpoint
+from residuum.studies.artifacts import code_fingerprint
 from residuum.studies.parsing import build_probe
-from residuum.studies.scratch import SealedCheckpoint as Checkpoint
 from residuum.studies.settings import (
     AuditStageSettings,
     EnsembleSettings,

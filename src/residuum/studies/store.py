@@ -22,8 +22,15 @@ from residuum.core.errors import InputError, warn
 from residuum.core.files import ASIDE, acquired, clear_aside, remove, write_whole
 from residuum.core.registry import add_plugins
 from residuum.data.loaders import all_ids, refuse_changed_files
-from residuum.studies import scratch
-from residuum.studies.manifest import MANIFEST, Manifest, broken_artefacts, key_of
+from residuum.studies.artifacts import (
+    MANIFEST,
+    SCRATCH_FOLDER,
+    Manifest,
+    broken_artefacts,
+    has_checkpoint,
+    key_of,
+    note_ids,
+)
 from residuum.studies.settings import StageSettings
 from residuum.studies.stages import SCRATCH, STAGES, code_of, read_record
 
@@ -129,7 +136,7 @@ class Store:
         refuse_changed_files(dataset)
 
     def _scratch(self, stage: Stage) -> Path:
-        return self.root / scratch.FOLDER / stage.key
+        return self.root / SCRATCH_FOLDER / stage.key
 
     def known_seconds(self) -> dict[tuple[str, str], float]:
         """Return how long the newest finished stage of each kind and name took."""
@@ -145,7 +152,7 @@ class Store:
         unfinished.mkdir(parents=True, exist_ok=True)
         self._log("started", stage)
         try:
-            scratch.write_ids(unfinished, all_ids(stage.settings.subject.dataset()))
+            note_ids(unfinished, all_ids(stage.settings.subject.dataset()))
             self._call(stage, aside)
             Manifest.describe(aside, stage.content, title=stage.title, name=stage.name).write(aside)
             if target.exists():  # without a manifest: nothing that was finished
@@ -154,7 +161,7 @@ class Store:
             self._log("finished", stage)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-            if self.has(stage) or not scratch.has_checkpoint(unfinished):
+            if self.has(stage) or not has_checkpoint(unfinished):
                 shutil.rmtree(unfinished, ignore_errors=True)
 
     def _log(self, event: str, stage: Stage, details: str = "") -> None:

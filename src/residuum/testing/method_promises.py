@@ -21,8 +21,8 @@ from residuum.core.samples import Samples, Splits
 from residuum.data import load_dataset, make_splits
 from residuum.models import build_model, check_model, forward, load_weights, save_weights
 from residuum.models.weights import state_hash
-from residuum.studies.experiment import parse_row
 from residuum.studies.parsing import as_text, override
+from residuum.studies.study import parse_row
 from residuum.training import Recipe, train
 from residuum.unlearning import METHODS, Context, Method, Origin, make_method
 from residuum.unlearning.guard import blamed, is_json, remove_hooks

@@ -65,22 +65,22 @@ class Position(NamedTuple):
     passes: int = 0
 
 
-def training_state(position: Position, model: nn.Module, optimiser: Optimizer, generators: Generators) -> State:
+def training_state(position: Position, model: nn.Module, optimizer: Optimizer, generators: Generators) -> State:
     """Return all that a training needs to go on."""
     return {
         "position": tuple(position),
         "model": model.state_dict(),
-        "optimiser": optimiser.state_dict(),
+        "optimizer": optimizer.state_dict(),
         "generators": {name: generator.get_state() for name, generator in generators.items()},
     }
 
 
-def resume_training(state: State | None, model: nn.Module, optimiser: Optimizer, generators: Generators) -> Position:
+def resume_training(state: State | None, model: nn.Module, optimizer: Optimizer, generators: Generators) -> Position:
     """Put everything back as it was saved and return where that is; without a state, the beginning."""
     if state is None:
         return Position()
     model.load_state_dict(state["model"])
-    optimiser.load_state_dict(state["optimiser"])
+    optimizer.load_state_dict(state["optimizer"])
     for name, generator in generators.items():
         generator.set_state(state["generators"][name])
     return Position(*state["position"])

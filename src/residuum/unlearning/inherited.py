@@ -8,7 +8,7 @@ from pydantic.dataclasses import dataclass
 
 from residuum.training import STRICT, Epochs, NonNegative, Positive, Recipe
 
-NEEDED = ("lr", "momentum", "weight_decay", "batch_size", "optimiser")  # no value of these suits every network
+NEEDED = ("lr", "momentum", "weight_decay", "batch_size", "optimizer")  # no value of these suits every network
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -35,7 +35,7 @@ class InheritedRecipe:
     augment: bool | None = None
     sigma: NonNegative = 0.0
     noise: Literal["grad", "langevin"] = "grad"
-    optimiser: Literal["sgd", "adamw"] | None = None
+    optimizer: Literal["sgd", "adamw"] | None = None
 
     @property
     def is_open(self) -> bool:
