@@ -92,12 +92,6 @@ def test_the_six_walks_go_downwards():
             assert above == sorted(above), f"{file}: {name} lies above what calls it"
 
 
-def test_modules_are_as_short_as_contributing_says():
-    most = int(re.search(r"has at most (\d+)\s+lines", CONTRIBUTING)[1])
-    lengths = {path: path.read_text(encoding="utf-8").count("\n") for path in (ROOT / "src").rglob("*.py")}
-    assert {str(path): lines for path, lines in lengths.items() if lines > most} == {}
-
-
 def test_contributing_names_what_exists():
     paths = re.findall(r"`((?:src|tests|docs)/[\w/.-]+)`", CONTRIBUTING)
     assert len(paths) > 15

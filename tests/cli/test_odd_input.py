@@ -103,7 +103,7 @@ KINDS = [
     "V4",
     "f4,i4",
 ]
-WORK = ["residuum.studies.execution.outline", "residuum.tuning.run_stages", "residuum.request.evidence._results"]
+WORK = ["residuum.studies.execution.outline", "residuum.tuning.run_stages", "residuum.request.study.run"]
 WORK += [
     "residuum.request.request.unlearn",
     "residuum.request.request.retrained",

@@ -337,7 +337,7 @@ def test_weights_that_were_unlearned_are_named_when_their_samples_are_forgotten(
     capsys.readouterr()
     assert run_command(["forget", "train-3", "--runs", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["runs"] == [str(tmp_path / "run")]
+    assert str(tmp_path / "run") in told["runs"]
     assert f"{tmp_path / 'new.pt'}, unlearned weights that may have been trained on them" in told["unreachable"]
     assert {path.name for path in tmp_path.iterdir()} == {"new.pt", "new.pt.unlearned.json"}
 
@@ -448,11 +448,11 @@ BAD = [
     ("unlearn", {"--model": "net.py:text"}, "returned str"),
     ("unlearn", {"--model": "net.py:failing"}, "no weights today"),
     ("unlearn", {"--weights": "nowhere.pt"}, "does not exist"),
-    ("unlearn", {"--weights": "w.txt"}, "no safetensors file"),
+    ("unlearn", {"--weights": "w.txt"}, "not a safetensors file"),
     ("unlearn", {"--weights": "evil.pt"}, "could run code"),
     ("unlearn", {"--weights": "raw.pt"}, "could run code"),
     ("unlearn", {"--weights": "cut.pt"}, "damaged"),
-    ("unlearn", {"--weights": "cut.safetensors"}, "truncated or no safetensors"),
+    ("unlearn", {"--weights": "cut.safetensors"}, "truncated or not a safetensors"),
     ("unlearn", {"--weights": "other.safetensors"}, "another architecture"),
     ("unlearn", {"--weights": "sparse.pt"}, "expected plain weights, got a sparse, quantized or empty tensor"),
     ("unlearn", {"--weights": "meta.pt"}, "expected plain weights"),

@@ -70,7 +70,7 @@ def test_json_and_out(folder, tmp_path):
 
 def test_own_data_stay_private_unless_asked_for(folder):
     call(folder)
-    assert "would then contain the very samples" in (folder / "report.html").read_text()
+    assert "would contain the very samples" in (folder / "report.html").read_text()
     call(folder, "--gallery")
     assert "stored no gallery file" in (folder / "report.html").read_text()
 

@@ -214,4 +214,4 @@ def test_items_that_a_loader_cannot_join_are_refused_with_what_to_do():
     with pytest.raises(
         InputError, match=r"a DataLoader cannot join the items .* turn them into tensors there or in coll"
     ):
-        Request(pictures, ["0"], retrain=train).references(net, 1)
+        Request(pictures, ["0"], retrain=train).retrained(net, 0)

@@ -126,7 +126,7 @@ def test_an_audit_at_the_embedding_counts_what_an_independent_loop_counts(text, 
     audit = run.rows["original"].per_seed["1"].audits["gaussian"]
     assert audit.settings.at == "embeddings"
     counts = Counts.load(tmp_path / "counts" / "1" / "original" / "gaussian.npz")
-    reference = request.references(model, 1)[0].model
+    reference = request.retrained(model, 0).model
     forget = request.splits.forget
     x = forget.x.long()
     for net, column in ((model, "method_right"), (reference, "reference_right")):

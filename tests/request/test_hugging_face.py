@@ -42,7 +42,7 @@ def audited(tmp_path_factory):
         validation=texts(60, 3),
         recipe=RECIPE,
     )
-    model = request.references(wrap(bert(), batch=("input_ids", "attention_mask"), fresh=bert), 1, seed=9)[0].model
+    model = request.retrained(wrap(bert(), batch=("input_ids", "attention_mask"), fresh=bert), 0, seed=9).model
     done = [
         request.unlearn(model, name, seed=1)
         for name in ("gd:epochs=1", "soft_reset:epochs=2", "rurk", "salun:epochs=1")

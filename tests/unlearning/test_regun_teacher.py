@@ -137,7 +137,7 @@ def test_a_poor_teacher_is_noticed(original, splits):
 
 @pytest.mark.parametrize("share", [1, 1.5])
 def test_as_long_as_training_is_refused(share):
-    with pytest.raises(InputError, match=r"teacher: share: expected less than 1.*re-train instead, got"):
+    with pytest.raises(InputError, match=r"teacher: share: expected less than 1.*retrain instead, got"):
         Teacher.configured({"share": share})
 
 

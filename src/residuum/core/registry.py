@@ -32,10 +32,10 @@ def load_plugin(source: EntryPoint | str) -> Any:  # noqa: ANN401 (whatever stan
     >>> load_plugin("collections:OrderedDict").__name__
     'OrderedDict'
     """
-    text = source.value if isinstance(source, EntryPoint) else source
+    text = source if isinstance(source, str) else source.value
     place, _, name = text.rpartition(":")
     try:
-        if isinstance(source, EntryPoint):
+        if not isinstance(source, str):
             return source.load()
         module = _module_of_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except KeyboardInterrupt:

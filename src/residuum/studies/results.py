@@ -187,8 +187,8 @@ def claim_folder(out: Path, *, sequence: bool = False) -> None:
     One folder has a run, or the runs of one sequence. A folder with files of others where the run would write its own
     is refused.
     """
-    run, runs = (out / Results.FILE).exists(), request_folders(out)
     try:
+        run, runs = (out / Results.FILE).exists(), request_folders(out)
         if run if sequence else runs and not run:
             what = f"a {Results.FILE}" if sequence else "the runs of a sequence of requests"
             raise InputError(f"{out} has {what}, so it holds another kind of run; choose another folder with --out")

@@ -408,6 +408,8 @@ def _file_tree(name: str, after: tuple[str, ...] = ()) -> dict[str, Any]:
     try:
         file = regular_file(name) if own else SCENARIOS.find(name)
         tree = tomllib.loads(file.read_text(encoding="utf-8"))
+    except InputError:
+        raise
     except OSError as error:
         raise InputError(f"cannot read {name}: {error.strerror}; expected a scenario's .toml file") from None
     except (ValueError, RecursionError) as error:  # neither TOML nor UTF-8
