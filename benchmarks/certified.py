@@ -148,9 +148,9 @@ def langevin_row(task: Task, removed: int, norm: float, gain: float | None = Non
         "method": label, "removed": str(removed), "sigma": f"{task.chain.sigma:.3g}",
         "eps": f"{shifted_epsilon(phases, task.chain, task.delta).value:.3f}",
         "accuracy": task.score(unlearned), "steps": str(serve), "seconds": f"{seconds / task.models:.3f}",
-        "re-train accuracy": task.score(retrained), "re-train steps (law)": str(learn),
-        "re-train seconds": f"{again / task.models:.3f}", "cheaper (law)": f"{learn / max(serve, 1):.1f}",
-        "re-train steps (accuracy)": str(accuracy_steps(task, kept, learn)),
+        "retrained accuracy": task.score(retrained), "retraining steps (law)": str(learn),
+        "retraining seconds": f"{again / task.models:.3f}", "cheaper (law)": f"{learn / max(serve, 1):.1f}",
+        "retraining steps (accuracy)": str(accuracy_steps(task, kept, learn)),
     }  # fmt: skip
 
 
@@ -190,9 +190,9 @@ def deletion_row(task: Task, removed: int, norm: float) -> dict[str, str]:
     return {
         "method": "descent_to_delete", "removed": str(removed), "sigma": f"{noise:.3g} (published)",
         "eps": f"{publishing_epsilon(distance, noise, task.delta).value:.3f}", "accuracy": task.score(shown),
-        "steps": str(serve), "seconds": f"{seconds:.3f}", "re-train accuracy": task.score(fresh),
-        "re-train steps (law)": str(learn), "re-train seconds": f"{again:.3f}",
-        "cheaper (law)": f"{learn / serve:.1f}", "re-train steps (accuracy)": "-",
+        "steps": str(serve), "seconds": f"{seconds:.3f}", "retrained accuracy": task.score(fresh),
+        "retraining steps (law)": str(learn), "retraining seconds": f"{again:.3f}",
+        "cheaper (law)": f"{learn / serve:.1f}", "retraining steps (accuracy)": "-",
     }  # fmt: skip
 
 
@@ -215,9 +215,9 @@ def removal_row(task: Task, removed: int) -> dict[str, str]:
     return {
         "method": "cr, noise on the heads", "removed": str(removed), "sigma": f"{noise:.3g} (published)",
         "eps": f"{output_epsilon(residual, kept, l2, noise, task.delta).value:.3f}", "accuracy": task.score(shown),
-        "steps": "1 Newton", "seconds": f"{seconds:.3f}", "re-train accuracy": task.score(fresh),
-        "re-train steps (law)": "Newton to 1e-10", "re-train seconds": f"{again:.3f}", "cheaper (law)": "-",
-        "re-train steps (accuracy)": "-",
+        "steps": "1 Newton", "seconds": f"{seconds:.3f}", "retrained accuracy": task.score(fresh),
+        "retraining steps (law)": "Newton to 1e-10", "retraining seconds": f"{again:.3f}", "cheaper (law)": "-",
+        "retraining steps (accuracy)": "-",
     }  # fmt: skip
 
 

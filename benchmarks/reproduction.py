@@ -28,10 +28,10 @@ from residuum.studies.parsing import as_text
 
 NOT_RUN = "not run"
 FLAT = 5.0  # points of unlearn accuracy
-LEAST = 1.0  # points of accuracy: re-trained models that fit all retained samples do not differ
+LEAST = 1.0  # points of accuracy: retrained models that fit all retained samples do not differ
 RATIOS: tuple[Quantity, ...] = ("r", "M")
 ACCURACIES = ("unlearn_accuracy", "retain_accuracy", "test_accuracy")
-NEAR = 0.25  # as share of the way from re-train's r = 1 to the original's
+NEAR = 0.25  # as share of the way from the reference's r = 1 to the original's
 
 
 class Answer(NamedTuple):
@@ -79,27 +79,27 @@ def known_part(words: str) -> str:
 
 
 def told_above(label: str) -> Check:
-    """Return whether r of the row is above what re-training explains."""
+    """Return whether r of the row is above what retraining explains."""
     return lambda known: _side(known, label, lambda finding: finding.verdict is Verdict.FOUND)
 
 
 def told_below(label: str) -> Check:
-    """Return whether r of the row is below what re-training explains."""
+    """Return whether r of the row is below what retraining explains."""
     return lambda known: _side(known, label, lambda finding: finding.verdict is Verdict.OVER_FORGOTTEN)
 
 
 def not_above_at_the_largest(label: str) -> Check:
-    """Return whether r of the row at the largest radius is at or below 1, up to what re-training explains."""
+    """Return whether r of the row at the largest radius is at or below 1, up to what retraining explains."""
     return lambda known: _side(known, label, lambda f: f.value(-1) <= f.floor(-1)[1], column=-1)
 
 
 def explained_at_the_smallest(label: str) -> Check:
-    """Return whether r of the row at the smallest radius is what re-training explains."""
+    """Return whether r of the row at the smallest radius is what retraining explains."""
     return lambda known: _side(known, label, lambda f: f.floor(1)[0] <= f.value(1) <= f.floor(1)[1], column=1)
 
 
 def _side(known: Known, label: str, holds: Callable[[Finding], bool], column: int = 0) -> Answer:
-    """Return the answer on one row; None where re-training explains it, and even the original's r."""
+    """Return the answer on one row; None where retraining explains it, and even the original's r."""
     finding, original = known.r(label), known.r("original")
     if finding is None or original is None:
         return Answer(NOT_RUN, None)
@@ -215,7 +215,7 @@ FINDINGS: dict[str, Check] = {
     "SCRUB above 1": told_above("scrub"),
     "GA over-forgets": told_below("ga"),
     "SSD over-forgets": told_below("ssd"),
-    "soft_reset explained by re-training": lambda known: _side(
+    "soft_reset explained by retraining": lambda known: _side(
         known, "soft_reset", lambda f: f.verdict is Verdict.NONE_FOUND
     ),
     "soft_reset's average gap at most 1.0": lambda known: _at_most(known, "soft_reset", 1.0),
@@ -244,9 +244,9 @@ def _figures(known: Known, row: RowSummary, keys: Sequence[str], quantities: Seq
 
 
 def change_lines(known: Known) -> Iterator[str]:
-    """Yield what each further row of a method changes: what differs from its first by more than re-training alone.
+    """Yield what each further row of a method changes: what differs from its first by more than retraining alone.
 
-    For accuracies that is how far the re-trained models lie apart; for r and M what they explain.
+    For accuracies that is how far the retrained models lie apart; for r and M what they explain.
     """
     yield "| method | setting | unlearn acc. % | retain acc. % | test acc. % | average gap | r | M | changes |"
     yield "|---" * 9 + "|"
@@ -263,7 +263,7 @@ def change_lines(known: Known) -> Iterator[str]:
 
 
 def _range(known: Known, key: str) -> float:
-    """Return how far the re-trained models lie apart in an accuracy, a point at least."""
+    """Return how far the retrained models lie apart in an accuracy, a point at least."""
     values = [row.cells[key].value or 0.0 for row in known.rows.values() if row.role.retrained]
     return max(LEAST, max(values) - min(values))
 
@@ -309,7 +309,7 @@ def _spread(spread: Spread) -> str:
 
 
 def radius_lines(known: Known) -> Iterator[str]:
-    """Yield r of every row at every radius above 0, and what re-training explains there.
+    """Yield r of every row at every radius above 0, and what retraining explains there.
 
     Where each model is attacked itself, the literature's r is in brackets: on the inputs crafted on the row.
     """
@@ -327,12 +327,12 @@ def radius_lines(known: Known) -> Iterator[str]:
         yield f"| {label} | " + " | ".join(cells) + " |"
     bars = [first.floor(k) for k in columns]
     if not math.isnan(bars[0][0]):
-        yield "| *re-training explains* | " + " | ".join(f"{low:.2f} to {high:.2f}" for low, high in bars) + " |"
+        yield "| *retraining explains* | " + " | ".join(f"{low:.2f} to {high:.2f}" for low, high in bars) + " |"
 
 
 def finding_lines(known: Known) -> Iterator[str]:
     """Yield each finding with our number."""
-    yield "| finding | ours [95 %]; what re-training explains | |\n|---|---|---|"
+    yield "| finding | ours [95 %]; what retraining explains | |\n|---|---|---|"
     words = {True: "agrees", False: "does not", None: "cannot tell"}
     for text, check in FINDINGS.items():
         answer = check(known)

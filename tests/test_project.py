@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import subprocess
@@ -49,6 +50,46 @@ def test_contributing_draws_the_layers_that_are_guarded():
     layers = [re.split(r"\s{2,}", line)[0].split(" | ") for line in drawn.splitlines()]
     guarded = next(c["layers"] for c in PROJECT["tool"]["importlinter"]["contracts"] if c["type"] == "layers")
     assert layers == [[name.removeprefix("residuum.") for name in layer.split(" | ")] for layer in guarded]
+
+
+def walks():
+    """Return the steps of every walk in CONTRIBUTING.md: its depth, its file below the package, its function."""
+    section = CONTRIBUTING.partition("\n## Six walks\n")[2].partition("\n## ")[0]
+    named = re.findall(r"`([\w/]+\.py): ([\w.]+)`", section)
+    steps = re.findall(r"^( *)- `([\w/]+\.py): ([\w.]+)`", section, re.M)
+    assert [(file, name) for _, file, name in steps] == named
+    titles = re.split(r"^\*\*", section, flags=re.M)[1:]
+    found = [re.findall(r"^( *)- `([\w/]+\.py): ([\w.]+)`", walk, re.M) for walk in titles]
+    return [[(len(indent) // 4, file, name) for indent, file, name in walk] for walk in found]
+
+
+def definitions(file):
+    """Return the functions, classes and methods that a module defines."""
+    names = set()
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            names |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
+    return names
+
+
+def test_the_six_walks_name_functions_that_exist():
+    assert [len(walk) > 5 for walk in walks()] == [True] * 6
+    package = ROOT / "src" / "residuum"
+    steps = {(file, name) for walk in walks() for _, file, name in walk}
+    assert [step for step in sorted(steps) if step[1] not in definitions(package / step[0])] == []
+
+
+def test_the_six_walks_go_downwards():
+    guarded = next(c["layers"] for c in PROJECT["tool"]["importlinter"]["contracts"] if c["type"] == "layers")
+    layers = {name.removeprefix("residuum."): k for k, layer in enumerate(guarded) for name in layer.split(" | ")}
+    for walk in walks():
+        above = []
+        for depth, file, name in walk:
+            assert depth <= len(above), f"{file}: {name} is indented too far"
+            above = [*above[:depth], layers[file.partition("/")[0]]]
+            assert above == sorted(above), f"{file}: {name} lies above what calls it"
 
 
 def test_contributing_names_what_exists():

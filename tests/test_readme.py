@@ -211,7 +211,7 @@ def test_what_methods_leave_behind_is_what_was_measured(method):
     )
     measured = [tables.measured()[scenario, method] for scenario in tables.SCENARIOS]
     assert [float(number) for number in said.groups()] == [first_number(line[key]) for line in measured for key in "rM"]
-    (cost,) = re.findall(r"; cost (under 1|\d+) % of re-training", section)
+    (cost,) = re.findall(r"; cost (under 1|\d+) % of retraining", section)
     assert cost == ("under 1" if 0 < float(measured[0]["cost"]) < 1 else f"{float(measured[0]['cost']):.0f}")
 
 
@@ -231,7 +231,7 @@ def test_pages_name_the_methods_in_which_nothing_was_found():
 def test_soft_reset_costs_and_loses_what_the_results_page_says():
     lines = [(tables.measured()[name, "soft_reset"], tables.measured()[name, "retrain"]) for name in tables.SCENARIOS]
     cost, lost = re.search(
-        r"at (\d+) % of re-training's cost and within ([\d.]+) points", text_of("docs/results.md")
+        r"at (\d+) % of retraining's cost and within ([\d.]+) points", text_of("docs/results.md")
     ).groups()
     assert {float(row["cost"]) for row, _ in lines} == {float(cost)}
     assert round(

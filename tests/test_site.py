@@ -59,7 +59,7 @@ def test_every_method_has_a_page_with_equation_cost_and_figures(site):
             "What it costs and reads",
             "What it leaves behind",
             "Settings and defaults",
-            "re-training explains",
+            "retraining explains",
         ):
             assert part in text, (method.name, part)
         assert text.count(f"<td>{method.name}</td>") == 2, method.name  # measured on both scenarios

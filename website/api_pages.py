@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "residuum"
 PACKAGES = (
     *("data", "models", "training", "unlearning", "perturbations", "auditing", "metrics"),
     *("request", "tuning", "studies", "studies.execution", "record", "record.run", "judging", "reporting", "pack"),
-    *("export", "lightning", "theory", "testing", "core.samples", "core.errors"),
+    *("export", "lightning", "theory", "testing", "core.samples", "core.devices", "core.errors"),
 )
 
 

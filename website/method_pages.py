@@ -84,9 +84,9 @@ def _cost(name: str) -> str:
 def _reading() -> str:
     seeds = next(iter(measured().values()))["seeds"]
     return f"""Means over {seeds} seeds with 95 % intervals, Gaussian noise. Unlearn accuracy: forgotten samples that
-the model gets wrong. Cost: passes, re-training is 100. r: how much more often than re-train the model recognizes noisy
-copies of forgotten samples; G: the same on samples of their classes that nobody saw; M = r / G: memory of the samples
-themselves. A number inside *re-training explains* is no evidence. [How the settings were
+the model gets wrong. Cost: passes, retraining is 100. r: how much more often than the reference the model recognizes
+noisy copies of forgotten samples; G: the same on samples of their classes that no model saw; M = r / G: memory of the
+samples themselves. A number inside *retraining explains* is no evidence. [How the settings were
 chosen](digits-settings.md); methods that the scenario does not tune have their defaults."""
 
 

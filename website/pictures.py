@@ -44,7 +44,7 @@ def curves(run: Run) -> Figure:
     figure, (axes,) = _axes()
     rows, taus = {row.label: row for row in summary_of(run).rows}, summary_of(run).taus[NOISE]
     band = summary_of(run).floors[NOISE]["pooled"]
-    axes.fill_between(taus, band.low, band.high, color=GRAY, alpha=0.3, lw=0, label="what re-training explains")
+    axes.fill_between(taus, band.low, band.high, color=GRAY, alpha=0.3, lw=0, label="what retraining explains")
     axes.axhline(1, color=INK, lw=0.8, ls=":")
     for label, color in (("original", INK), ("gd", BLUE), ("rurk", ORANGE), ("soft_reset", GREEN)):
         axes.plot(taus, rows[label].curve(NOISE, "pooled").value, marker="o", ms=3, color=color, label=label)
@@ -54,15 +54,15 @@ def curves(run: Run) -> Figure:
 
 
 def floor(run: Run) -> Figure:
-    """Return r of one re-trained model against another, seed by seed, beside the original's."""
+    """Return r of one retrained model against another, seed by seed, beside the original's."""
     figure, (axes,) = _axes()
     rows, taus = {row.label: row for row in summary_of(run).rows}, summary_of(run).taus[NOISE]
     for label, color in (("control", GRAY), ("original", ORANGE)):
         for k, curve in enumerate(rows[label].seed_curves(NOISE, "pooled")):
-            name = {"control": "a second re-train", "original": "the original"}[label]
+            name = {"control": "a second retrained model", "original": "the original"}[label]
             axes.plot(taus, curve.value, color=color, lw=1.2, label=f"{name}, one line a seed" if k == 0 else None)
     axes.axhline(1, color=INK, lw=0.8, ls=":")
-    axes.set(xlabel=RADIUS, ylabel="r against re-train")
+    axes.set(xlabel=RADIUS, ylabel="r against the reference")
     axes.legend(fontsize=8)
     return figure
 
@@ -109,7 +109,7 @@ def power(run: Run) -> Figure:
         finding = run.record.finding(label, NOISE)
         assert finding is not None
         axes.axhline(finding.value(), color=color, lw=1.2, ls="--", label=f"{label}: r = {finding.value():.2f}")
-    axes.set(xlabel="seeds (a re-train and a control each)", ylabel="r over all radii", xticks=counts)
+    axes.set(xlabel="seeds (a retrained model and a control each)", ylabel="r over all radii", xticks=counts)
     axes.legend(fontsize=8)
     return figure
 

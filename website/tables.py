@@ -46,17 +46,17 @@ def results(scenario: str, rows: list[str] | None = None) -> str:
     """Return accuracies, cost, r, G, M and verdict of these rows, or of all."""
     found = [measured()[scenario, row] for row in labels(scenario) if rows is None or row in rows]
     lines = [_line(line[column] for column in COLUMNS) for line in found]
-    return "\n".join([HEAD, *lines, _line(["*re-training explains*", "", "", "", *_explained(scenario, "rGM"), ""])])
+    return "\n".join([HEAD, *lines, _line(["*retraining explains*", "", "", "", *_explained(scenario, "rGM"), ""])])
 
 
 def class_or_samples() -> str:
-    """Return G and M of every row on both scenarios, and what re-training explains."""
+    """Return G and M of every row on both scenarios, and what retraining explains."""
     lines = [
         _line([row, *(measured()[scenario, row][part] for scenario in SCENARIOS for part in PARTS)])
         for row in labels("digits")
     ]
     bars = [bar for scenario in SCENARIOS for bar in _explained(scenario, PARTS)]
-    return "\n".join([PARTS_HEAD, *lines, _line(["*re-training explains*", *bars])])
+    return "\n".join([PARTS_HEAD, *lines, _line(["*retraining explains*", *bars])])
 
 
 def _explained(scenario: str, quantities: str | tuple[str, ...]) -> list[str]:
