@@ -521,7 +521,7 @@ BAD = [
     ("audit", {"--perturbations": "gaussian:unit=std"}, "std with a layer"),
     ("audit", {"--taus": "0,-1"}, "radii"),
     ("audit", {"--taus": "near"}, "--taus"),
-    ("audit", {"--reference": None, "--control": []}, "a way to re-train"),
+    ("audit", {"--reference": None, "--control": []}, "a way to retrain"),
     ("audit", {"--reference": None, "--control": [], "--retrain": "net.py:NUMBER"}, "expected a function"),
     ("audit", {"--out": "w.pt"}, "w.pt"),
     ("audit", {"--draws": str(2**40)}, "draws"),

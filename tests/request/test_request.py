@@ -421,7 +421,7 @@ def test_what_is_missing_is_said(case):
     request = case.request(retrain=None, held_out=None)
     with pytest.raises(InputError, match="give held_out="):
         request.audit(case.model, case.net)
-    with pytest.raises(InputError, match="a way to re-train"):
+    with pytest.raises(InputError, match="a way to retrain"):
         case.request(retrain=None).audit(case.model, case.net)
     with pytest.raises(InputError, match="reference beside the controls"):
         case.request().audit(case.model, case.net, controls=[case.net])
@@ -480,7 +480,7 @@ def test_measures_are_taken_on_request_and_refused_where_they_do_not_exist(case,
     assert row.audits["gaussian"].measures["highest_share"].value[0] == 1.0
     assert run.record.scenario.plugins["measure"]["highest_share"]["file"] == "mine.py"
     for measures, message in (
-        (["rmia"], "rmia compares many re-trained models; expected one of recovery, depth, worst_case"),
+        (["rmia"], "rmia compares many retrained models; expected one of recovery, depth, worst_case"),
         (["recovry"], "recovery"),
         ("recovery", "expected a list of measures"),
     ):

@@ -56,7 +56,7 @@ def wrap(
         scale: Unit of the radius of all noise, one number or one for each feature.
         categorical: Positions of features that noise leaves alone.
         at: The layer whose output noise moves where inputs are token ids; default: the first nn.Embedding.
-        fresh: Returns a new network with new weights; needed to re-train networks whose layers cannot reset themselves.
+        fresh: Returns a new network with new weights; needed to retrain networks whose layers cannot reset themselves.
 
     >>> net = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
     >>> model = wrap(net, mean=0.5, std=0.25)

@@ -89,7 +89,7 @@ class SampledCurve(Curve):
 
 
 class Completeness(Curve):
-    """kappa = (p_o - p_m) / (p_o - p_a): 0 as the original, 1 as re-train; `low` and `high` are over samples.
+    """kappa = (p_o - p_m) / (p_o - p_a): 0 as the original, 1 as the reference; `low` and `high` are over samples.
 
     Null unless `gap_low`, the low end of p_o - p_a, lies above `floor`, the largest difference of a control.
     """
@@ -101,7 +101,7 @@ class Completeness(Curve):
 
 
 class Nearer(Curve):
-    """The relative test D(F) - D(H), below 0 nearer to re-train, above 0 to the original; ends are over samples."""
+    """The relative test D(F) - D(H), below 0 nearer to the reference, above 0 to the original; ends are over samples."""
 
     forgotten: Values = []
     heldout: Values = []

@@ -122,7 +122,7 @@ class Row(Part):
 
 
 class NoiseFloor(Part):
-    """The range of r between re-trained models, over the radii; `pairs` comparisons were made."""
+    """The range of r between retrained models, over the radii; `pairs` comparisons were made."""
 
     taus: list[float] = []
     low: Values

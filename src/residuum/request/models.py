@@ -1,4 +1,4 @@
-"""Models of a request, and how each was made: unlearned, re-trained without the forgotten samples, or a surrogate."""
+"""Models of a request, and how each was made: unlearned, retrained without the forgotten samples, or a surrogate."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Request:
         retrain: Your training function, `retrain(samples, seed) -> model`: trains a new network on the samples it is
             given, map-style and as in `data`, the way the model was trained. If it has a parameter `model` as well,
             `soft_reset` gives it the softened network to train instead of a new one, where there is no recipe.
-        recipe: How the model was trained, if there is no such function: re-trains, and settings of methods, follow it.
+        recipe: How the model was trained, if there is no such function: retrained models, and settings of methods, follow it.
         ids: Ids of the samples of `data`, where it does not name them; else the row number.
         class_names: Names of the classes in the order of the model's outputs, where the data do not have them.
         label: Column (or entry of an item) that holds the class; `id_column` has the ids, `inputs` what the model
@@ -280,14 +280,14 @@ class Request:
 
     @property
     def trains(self) -> bool:
-        """Whether models can be re-trained: by the user's function or by a recipe."""
+        """Whether models can be retrained: by the user's function or by a recipe."""
         return self.retrain is not None or self.recipe is not None
 
     def refuse_untrainable(self, surrogates: bool) -> None:
-        """Refuse a request that has no way to re-train."""
+        """Refuse a request that has no way to retrain."""
         if not self.trains and not surrogates:
             ways = "retrain=, recipe= or audit(reference=...)"
-            raise InputError(f"expected a way to re-train: give {ways}, or surrogates=True for cheap, weaker ones")
+            raise InputError(f"expected a way to retrain: give {ways}, or surrogates=True for cheap, weaker ones")
 
     def retrained(self, model: nn.Module, number: int, *, seed: int = 1, surrogates: bool = False) -> Made:
         """Return the `number`-th model that never saw the forgotten samples, the first as reference.

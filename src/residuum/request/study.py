@@ -326,7 +326,7 @@ def _measures(asked: Sequence[str] | None, model: nn.Module, surrogates: bool) -
         kind = probe_kind(spec)
         if kind is not None and kind.reads == "margins":
             possible = ", ".join(name for name, kind in PROBES.items() if kind.reads == "models")
-            raise InputError(f"{spec} compares many re-trained models; expected one of {possible}")
+            raise InputError(f"{spec} compares many retrained models; expected one of {possible}")
         if kind is not None and not searchable:
             raise InputError(f"{spec} moves all inputs alike; expected pixels or features without a scale, got others")
     return specs

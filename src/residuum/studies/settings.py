@@ -123,7 +123,7 @@ class Scenario(Strict):
     """A data set, a deletion request, a network, and how everything is trained, unlearned and audited.
 
     `earlier` are requests that were unlearned before `forget`, in order; each method goes on from its own last result.
-    `retrain_epochs` are those of re-train and controls if they differ from the original's. `pretrained_on` names the
+    `retrain_epochs` are those of retrained models if they differ from the original's. `pretrained_on` names the
     data of the weights that every model should start from, where the settings are meant for such weights. `left_open`
     lists, by method ("train" for the models trained, "relearn" and "audit" for these measurements), the fields for
     which the publication a profile follows gives no value. `measures` are probes and the user's own;
@@ -158,7 +158,7 @@ class Scenario(Strict):
         return (*self.earlier, self.forget)
 
     def training(self, role: str) -> Recipe:
-        """Return the recipe of original, re-train or a control."""
+        """Return the recipe of the original or of a retrained model."""
         if role == "original" or self.retrain_epochs is None:
             return self.train
         return replace(self.train, epochs=self.retrain_epochs)

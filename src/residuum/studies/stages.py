@@ -158,7 +158,7 @@ def evaluate_stage(settings: EvaluateSettings, parents: Folders, folder: Path) -
 
 
 def audit_stage(settings: AuditStageSettings, parents: Folders, folder: Path) -> None:
-    """Audit the models of one seed under one perturbation against that seed's re-train, in one pass.
+    """Audit the models of one seed under one perturbation against that seed's reference, in one pass.
 
     A further round adds its draws to those of the one before; what that says of decided rows stays as it is.
     """

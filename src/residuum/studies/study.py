@@ -44,7 +44,7 @@ from residuum.studies.subjects import NamedSubject
 from residuum.training import Recipe
 from residuum.unlearning import METHODS, Method, first_problem, make_method, why_refused
 
-MOST_REQUESTS = 100  # each is a re-train and a deeper graph; a stage 200 deep can no longer be sent to a worker
+MOST_REQUESTS = 100  # each is a retraining and a deeper graph; a stage 200 deep can no longer be sent to a worker
 
 
 class Row(Strict):
@@ -440,7 +440,7 @@ def _checked_requests(
         raise InputError("expected at least one request, got none")
     if len(requests) > MOST_REQUESTS:
         many = f"expected at most {MOST_REQUESTS} requests, got {len(requests)}"
-        raise InputError(f"{many}; each needs a re-train: gather several in one list of ids")
+        raise InputError(f"{many}; each needs a retrained model: gather several in one list of ids")
     if clash := next((key for key in overrides if key.partition(".")[0] in ("forget", "earlier")), None):
         raise InputError(f"expected requests or the setting {clash}, got both; put it into the requests")
     fields, known = [parse_request(r) if isinstance(r, str) else r for r in requests], ForgetSettings.model_fields
