@@ -59,8 +59,7 @@ class AuditResult:
         if counts.knows_original:
             measures["completeness"] = completeness(counts, confidence=confidence, exact=self.exact)
         if heldout is not None and counts.knows_original:
-            tested = relative_distance_test(counts, heldout, confidence=confidence, bootstrap_seed=seed)
-            measures["nearer"] = tested
+            measures["nearer"] = relative_distance_test(counts, heldout, confidence=confidence, bootstrap_seed=seed)
         return {"settings": self.settings} | measures
 
     def followed_by(self, more: "AuditResult") -> "AuditResult":
@@ -189,7 +188,7 @@ class Auditor:
         A given `invariance` is believed of every model; else it is tried.
         """
         if self.prepared is None:
-            shown = self.inputs(samples)
+            shown = self.inputs(samples)  # at a layer, it also wraps the models
             self.prepared = prepare_models(
                 self.models,
                 self.reference,
@@ -207,7 +206,16 @@ class Auditor:
     def inputs(self, samples: Samples) -> Samples:
         """Return the samples as the models take them: at a layer, each is followed by a shift of 0."""
         if self.space.at is not None and self.layer is None:
-            self.layer = self._place_at_layer(self.space.at, samples)
+            models = [self.reference, *self.models.values(), self.original, self.crafted_on]
+            shifted = {
+                id(model): ShiftedAt(model, self.space.at, samples, self.space.unit)
+                for model in {id(model): model for model in models}.values()
+                if isinstance(model, nn.Module)
+            }
+            self.reference = self.layer = shifted[id(self.reference)]
+            self.models = {name: shifted[id(model)] for name, model in self.models.items()}
+            self.original = shifted.get(id(self.original))
+            self.crafted_on = shifted.get(id(self.crafted_on), self.crafted_on)
         return samples if self.layer is None else with_shift(samples, self.layer.size)
 
     def schedule(self, shown: Samples, span: Span, classes: int, rows: int = 0) -> Schedule:
@@ -222,20 +230,6 @@ class Auditor:
             rows=rows,
             untouched=prod(self.layer.shape) if self.layer else 0,
         )
-
-    def _place_at_layer(self, layer: str, samples: Samples) -> ShiftedAt:
-        shifted: dict[int, ShiftedAt] = {}
-
-        def at_layer(model: nn.Module) -> ShiftedAt:
-            if id(model) not in shifted:
-                shifted[id(model)] = ShiftedAt(model, layer, samples, self.space.unit)
-            return shifted[id(model)]
-
-        self.reference = reference = at_layer(self.reference)
-        self.models = {name: at_layer(model) for name, model in self.models.items()}
-        self.original = None if self.original is None else at_layer(self.original)
-        self.crafted_on = at_layer(self.crafted_on) if isinstance(self.crafted_on, nn.Module) else self.crafted_on
-        return reference
 
     def count(
         self,

@@ -51,8 +51,8 @@ def measure_memory(
     >>> of_class = {"labels": [0] * 10, "taus": [0.1], "draws": [[10]] * 10, **both}
     >>> forgotten = Counts.of([f"f{i}" for i in range(10)], **of_class, method_right=[[8]] * 10)
     >>> heldout = Counts.of([f"h{i}" for i in range(10)], **of_class, method_right=[[7]] * 10)
-    >>> found = measure_memory(forgotten, heldout)
-    >>> [round(found[name]["value"][0], 3) for name in ("class_knowledge", "memory", "memory_difference")]
+    >>> measures = measure_memory(forgotten, heldout)
+    >>> [round(measures[name]["value"][0], 3) for name in ("class_knowledge", "memory", "memory_difference")]
     [1.4, 1.143, 0.1]
     """
     matched, z = match_classes(forgotten, heldout), normal_quantile(confidence)

@@ -86,13 +86,11 @@ def result_warnings(counts: Mapping[str, Counts], confidence: float, exact: bool
     if fewest < FEWEST_DRAWS:
         few = "1 draw is" if fewest == 1 else f"{fewest} draws are"
         yield f"{few} too few for any sample's sign test to be significant; use at least {FEWEST_DRAWS}"
-    unclear = [name for name, table in counts.items() if says_nothing(table, confidence)]
+    unclear = []
+    for name, table in counts.items():
+        _, low, high = pooled_ratio(table, confidence=confidence)
+        if ((low <= 1) & (high >= 1) & (high - low > 2 * WIDE)).any():
+            unclear.append(name)
     if unclear:
         names = ", ".join(unclear)
         yield f"too few draws to tell r from 1 within +-{WIDE}: {names}; ask for more draws or for a half-width"
-
-
-def says_nothing(counts: Counts, confidence: float) -> bool:
-    """Return whether the interval of r contains 1 and is wide at any radius."""
-    _, low, high = pooled_ratio(counts, confidence=confidence)
-    return bool(((low <= 1) & (high >= 1) & (high - low > 2 * WIDE)).any())
