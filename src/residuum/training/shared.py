@@ -33,7 +33,7 @@ class SharedTraining:
     def backward(self, loss: Tensor) -> float:
         """Leave the gradients of the mean loss over the processes in the weights; return that loss."""
         if self.fabric is None:
-            loss.backward()  # type: ignore[no-untyped-call]
+            torch.autograd.backward(loss)
             return loss.item()
         with devices.connected(during_backward=True):
             self.fabric.backward(loss)
