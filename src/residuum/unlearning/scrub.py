@@ -23,7 +23,7 @@ class SCRUB(GradientMethod):
     """SCRUB: in each of the first `msteps` epochs climb KL_T(t||s) on S_f, in every epoch descend on S_r.
 
     The descent is on gamma * CE(s, y) + alpha * KL_T(t||s), KL_T = T^2/B * sum_i KL(softmax(t_i/T) || softmax(s_i/T)),
-    teacher t = the original in eval mode; both phases share one optimiser. The rate is multiplied by `decay_rate` after
+    teacher t = the original in eval mode; both phases share one optimizer. The rate is multiplied by `decay_rate` after
     each of `decay_epochs`. At s = t the KL has zero gradient: with `bn_mode="eval"` and no weight decay the first climb
     does nothing, and the method leaves that point only because batch statistics make s differ from t.
     `forget_batch_size=None`: as the retain batches.

@@ -63,7 +63,7 @@ class Teacher(GradientMethod):
         """Train the teacher, then let it teach the copy."""
         phases: Phases | None = None
         if self.weight:
-            teacher = self.innocent(model, splits, context)
+            teacher = self.trained_teacher(model, splits, context)
             self.compare(teacher, model, splits, context)
             phases = self.lessons(teacher)
         self.soften(model, splits, context)
@@ -71,8 +71,8 @@ class Teacher(GradientMethod):
         self.descend(model, splits, context, phases, recipe=recipe)
         return model
 
-    def innocent(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
-        """Return the teacher."""
+    def trained_teacher(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
+        """Return a frozen model that was trained from fresh weights on the retain set, briefly."""
         teacher = private_copy(model)
         seed = child_seed(context.batch_seed, "teacher")
         self.start.renew(trainable_parts(teacher), splits, dataclasses.replace(context, seed=seed))
