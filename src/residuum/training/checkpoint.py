@@ -1,4 +1,4 @@
-"""A file that says how far a long computation is, so that a stopped one goes on from there."""
+"""Checkpoints: the state of a long computation in a file, from which a stopped one resumes."""
 
 import io
 import time
@@ -32,7 +32,7 @@ class Checkpoint:
     _saved: float = field(default_factory=time.monotonic, init=False)
 
     def save(self, state: Callable[[], State]) -> None:
-        """Write the state, unless the last one is young."""
+        """Write the state, unless one was written within the last `every` seconds."""
         now = time.monotonic()
         if now - self._saved < self.every:
             return
@@ -65,22 +65,22 @@ class Position(NamedTuple):
     passes: int = 0
 
 
-def training_state(position: Position, model: nn.Module, optimiser: Optimizer, generators: Generators) -> State:
-    """Return all that a training needs to go on."""
+def training_state(position: Position, model: nn.Module, optimizer: Optimizer, generators: Generators) -> State:
+    """Return what a training needs to resume."""
     return {
         "position": tuple(position),
         "model": model.state_dict(),
-        "optimiser": optimiser.state_dict(),
+        "optimizer": optimizer.state_dict(),
         "generators": {name: generator.get_state() for name, generator in generators.items()},
     }
 
 
-def resume_training(state: State | None, model: nn.Module, optimiser: Optimizer, generators: Generators) -> Position:
+def resume_training(state: State | None, model: nn.Module, optimizer: Optimizer, generators: Generators) -> Position:
     """Put everything back as it was saved and return where that is; without a state, the beginning."""
     if state is None:
         return Position()
     model.load_state_dict(state["model"])
-    optimiser.load_state_dict(state["optimiser"])
+    optimizer.load_state_dict(state["optimizer"])
     for name, generator in generators.items():
         generator.set_state(state["generators"][name])
     return Position(*state["position"])

@@ -1,4 +1,4 @@
-"""The one gradient loop: original, re-train, control and every gradient method go through `fit`."""
+"""The one gradient loop: the original, retrained models and every gradient method go through `fit`."""
 
 import inspect
 import math
@@ -90,8 +90,8 @@ class Recipe:
     noise: Literal["grad", "langevin"] = "grad"
     optimiser: Literal["sgd", "adamw"] = "sgd"
 
-    def optimiser_of(self, weights: Sequence[Tensor]) -> Optimizer:
-        """Return the optimiser of these weights."""
+    def optimizer_of(self, weights: Sequence[Tensor]) -> Optimizer:
+        """Return the optimizer of these weights."""
         if self.optimiser == "adamw":
             betas = (self.momentum, 0.999)
             return PlainAdamW(weights, lr=self.lr, betas=betas, weight_decay=self.weight_decay)
@@ -177,19 +177,19 @@ def fit(
     noise = generator(noise_seed)
     loss_noise = noise if shared.world_size == 1 else generator(child_seed(noise_seed, f"rank {shared.rank}"))
     weights = [p for p in model.parameters() if p.requires_grad]
-    optimiser = recipe.optimiser_of(weights)
+    optimizer = recipe.optimizer_of(weights)
     steps = sum(batches[phase.main_stream].count for epoch in range(recipe.epochs) for phase in phases_of(epoch))
     total = steps if recipe.max_iters is None else min(steps, recipe.max_iters)
     generators = {"noise": noise}
     generators |= {f"{name}/{key}": g for name, stream in batches.items() for key, g in stream.generators.items()}
     state = checkpoint.restore() if checkpoint else None
-    start = resume_training(state, model, optimiser, generators)
+    start = resume_training(state, model, optimizer, generators)
     done = start.steps
     with module_flags(model), counting_passes(model) as passes, generators_kept(device_of(model)) as reseed:
         passes[0] = start.passes
         for epoch in range(start.epoch, recipe.epochs):
             reseed(child_seed(seed, f"dropout/{epoch}"))  # layers of the user's draw from torch's generators
-            for group in optimiser.param_groups:
+            for group in optimizer.param_groups:
                 group["lr"] = rate(epoch)
             for phase in phases_of(epoch):
                 cycled = batches[phase.paired_stream].cycled if phase.paired_stream else repeat(None)
@@ -201,7 +201,7 @@ def fit(
                         module.eval()
                     with _batch_norm_advised():
                         loss = shared.loss(partial(phase.loss, model, batch, paired, loss_noise))
-                    _step(optimiser, loss, recipe, noise, shared, where=f"epoch {epoch + 1}")
+                    _step(optimizer, loss, recipe, noise, shared, where=f"epoch {epoch + 1}")
                     after_step(model)
                     done += 1
                     if progress:
@@ -209,10 +209,10 @@ def fit(
             shared.take_buffers()
             if checkpoint and shared.rank == 0:
                 position = Position(epoch + 1, done, passes[0])
-                checkpoint.save(partial(training_state, position, model, optimiser, generators))
+                checkpoint.save(partial(training_state, position, model, optimizer, generators))
             if stop_after_epoch and stop_after_epoch(epoch):
                 break
-    optimiser.zero_grad(set_to_none=True)
+    optimizer.zero_grad(set_to_none=True)
     return shared.sum(passes[0])
 
 
@@ -229,19 +229,19 @@ def _batch_norm_advised() -> Iterator[None]:
 
 
 def _step(
-    optimiser: Optimizer, loss: Tensor, recipe: Recipe, noise: torch.Generator, shared: SharedTraining, where: str
+    optimizer: Optimizer, loss: Tensor, recipe: Recipe, noise: torch.Generator, shared: SharedTraining, where: str
 ) -> None:
-    optimiser.zero_grad(set_to_none=True)
+    optimizer.zero_grad(set_to_none=True)
     value = shared.backward(loss)
     if not math.isfinite(value):
         raise DivergedError(f"expected a finite loss, got {value} in {where}; lower lr or set clip")
-    weights = [p for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
+    weights = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     if recipe.clip is not None:
         torch.nn.utils.clip_grad_norm_(weights, recipe.clip)
-    rate = optimiser.param_groups[0]["lr"]
+    rate = optimizer.param_groups[0]["lr"]
     scale = recipe.sigma * (math.sqrt(2 / rate) if recipe.noise == "langevin" and rate else 1.0)
     kicks = [torch.randn(p.shape, generator=noise, dtype=p.dtype).to(p.device) for p in weights] if scale else []
-    optimiser.step()
+    optimizer.step()
     with torch.no_grad():
         for p, xi in zip(weights, kicks, strict=False):
             p.add_(xi, alpha=-rate * scale)
