@@ -97,7 +97,7 @@ def audit(
 ) -> AuditResult:
     """Count how often each model and the reference recognize perturbed samples.
 
-    For each sample and radius the same perturbed inputs are shown to all models. Models are neither changed nor kept.
+    For each sample and radius all models are shown the same perturbed inputs. The models stay as they are.
     Processes that were launched together (`core.devices`) count samples rank, rank + world size, ... each; the counts
     are those of one process.
 
@@ -183,9 +183,9 @@ class Auditor:
         self.prepared: PreparedModels | None = None
 
     def prepare(self, samples: Samples, invariance: BatchInvariance | None = None) -> PreparedModels:
-        """Return private copies of all models, ready to predict; they are made of the first samples given here.
+        """Return private copies of all models, ready to predict; the first call makes them, with its samples.
 
-        A given `invariance` is believed of every model; else it is tried.
+        `invariance` is taken to hold for every model; without it, every architecture is tried.
         """
         if self.prepared is None:
             shown = self.inputs(samples)  # at a layer, it also wraps the models
@@ -219,7 +219,7 @@ class Auditor:
         return samples if self.layer is None else with_shift(samples, self.layer.size)
 
     def schedule(self, shown: Samples, span: Span, classes: int, rows: int = 0) -> Schedule:
-        """Return what the models are shown: these draws of inputs as they take them; 0 `rows`: by input size."""
+        """Return the schedule of these draws; `shown` are inputs as the models take them."""
         return make_schedule(
             shown,
             self.perturbation,

@@ -33,7 +33,7 @@ def completeness(counts: Counts, *, confidence: float = 0.95, exact: bool = Fals
 
     `low` and `high` are Fieller's interval over samples, `draw_low` and `draw_high` over draws; None where they are
     unbounded, because p_o - p_a can be 0. `gap_low` is the low end over draws of p_o - p_a: unless it lies above what
-    re-trained models differ by, there is no way to go and kappa means nothing.
+    retrained models differ by, kappa means nothing.
 
     >>> joint = [[[0, 0, 0, 1, 2, 0, 3, 4]], [[1, 0, 0, 0, 2, 1, 2, 4]]]
     >>> counts = Counts.of_joint(["a", "b"], [0, 0], [0.1], joint, same_prediction=[[6]] * 2)
@@ -69,7 +69,7 @@ def completeness(counts: Counts, *, confidence: float = 0.95, exact: bool = Fals
 
 
 def difference_floor(differences: Sequence[Mapping[str, list[float]]]) -> list[float]:
-    """Return the largest end of |p_a' - p_a| at each radius: how much re-trained models differ.
+    """Return the largest end of |p_a' - p_a| at each radius: how much retrained models differ.
 
     >>> difference_floor([{"low": [-0.03], "high": [0.01]}, {"low": [0.0], "high": [0.02]}])
     [0.03]

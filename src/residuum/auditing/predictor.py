@@ -82,7 +82,7 @@ def fast_copy(plain: nn.Module, probe: Tensor, wanted: Tensor) -> nn.Module:
 
 
 def computes(candidate: nn.Module, probe: Tensor, wanted: Tensor) -> bool:
-    """Return whether the candidate runs, and its logits are the wanted ones up to float32 rounding."""
+    """Return whether the candidate runs, and its logits equal the exact ones up to float32 rounding."""
     try:
         with torch.inference_mode():
             logits = candidate(probe)
