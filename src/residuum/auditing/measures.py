@@ -213,7 +213,7 @@ class OwnMeasure:
 
 
 def as_measure(candidate: object) -> OwnMeasure:
-    """Return a plug-in's function as a measure; InputError where it is none."""
+    """Return the function of a plug-in as a measure; refuse anything else."""
     if inspect.isfunction(candidate):
         return OwnMeasure(candidate)
     raise InputError(f"expected a function measure(counts, heldout), got {candidate!r}")

@@ -238,7 +238,7 @@ class SharedTraining:
         return loss
 
     def backward(self, loss: Tensor) -> float:
-        """Leave the gradients of the mean loss over the processes in the weights; return that loss."""
+        """Set the gradients of the weights to those of the mean loss over the processes; return that loss."""
         if self.fabric is None:
             torch.autograd.backward(loss)
             return loss.item()
@@ -276,7 +276,7 @@ class LossModule(nn.Module):
 
 @contextmanager
 def _batch_norm_advised() -> Iterator[None]:
-    """Say what to do where a last batch of one sample is too small for batch-norm."""
+    """Explain what to do when a last batch of one sample is too small for batch-norm."""
     try:
         yield
     except ValueError as error:
@@ -307,7 +307,7 @@ def _step(
 
 @contextmanager
 def generators_kept(device: torch.device) -> Iterator[Callable[[int], None]]:
-    """Give a function that seeds torch's generators of the CPU and of the device, and restore both on exit.
+    """Yield a function that seeds torch's generators of the CPU and of the device; restore both on exit.
 
     `torch.manual_seed` would seed those of all other devices, too.
     """

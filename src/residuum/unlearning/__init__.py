@@ -42,7 +42,7 @@ METHODS: Registry[type[Method]] = components.METHODS
 
 
 def as_method(candidate: object) -> type[Method]:
-    """Return a plug-in's method; InputError where it is none."""
+    """Return a plug-in as a class of methods; refuse anything else."""
     if isinstance(candidate, type) and issubclass(candidate, Method):
         return candidate
     raise InputError(f"expected a method, a subclass of residuum.unlearning.Method, got {candidate!r}")

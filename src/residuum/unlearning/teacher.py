@@ -25,7 +25,7 @@ MUCH_WORSE = 0.03  # of validation samples
 
 @component
 class Teacher(GradientMethod):
-    """Innocent teacher: minimize L(w, S_r) + weight * CE(softmax t(x'), s(x')), x' = clamp(x + u N(0, I)), x in S_f.
+    """Teaching: minimize L(w, S_r) + weight * CE(softmax t(x'), s(x')), x' = clamp(x + u N(0, I)), x in S_f.
 
     The teacher t is trained from fresh weights on S_r with the original's recipe for `share` of its epochs, at least
     one, then frozen in eval mode; the student s starts at the original. u ~ U[0, tau] for each sample and step. Images
