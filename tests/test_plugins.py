@@ -18,7 +18,7 @@ import pytest
 
 from residuum import Run
 from residuum.auditing import Counts
-from residuum.auditing.own_measures import OWN_MEASURES
+from residuum.auditing.measures import OWN_MEASURES
 from residuum.cli import run_command
 from residuum.core.components import BUILT_IN_MEASURES
 from residuum.core.errors import InputError

@@ -1,4 +1,4 @@
-"""ReGUn (U25-U27) and the innocent teacher (U28-U30)."""
+"""ReGUn (U25-U27) and the teacher (U28-U30)."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_one_step_by_hand(original, splits):
 
 
 def test_u28_without_weight_it_is_gd_and_no_teacher_is_trained(original, splits, monkeypatch):
-    monkeypatch.setattr(Teacher, "innocent", lambda *_: pytest.fail("a teacher was trained"))
+    monkeypatch.setattr(Teacher, "trained_teacher", lambda *_: pytest.fail("a teacher was trained"))
     gd = unlearn(original, splits, GD(**LOOP, clip=1.0, schedule="cosine"), seed=3).model
     done = unlearn(original, splits, Teacher(epochs=2, weight=0), seed=3, origin=Origin(RECIPE))
     assert same(gd, done.model)
@@ -116,11 +116,11 @@ def test_the_teacher_never_sees_the_forget_samples_and_has_its_own_seed(original
     method = Teacher(share=0.5)
     nan = replace(splits, forget=Samples(splits.forget.x * torch.nan, splits.forget.y, splits.forget.ids))
     context = Context(3, Origin(RECIPE))
-    one, two = (method.innocent(original, part, replace(context)) for part in (splits, nan))
+    one, two = (method.trained_teacher(original, part, replace(context)) for part in (splits, nan))
     assert same(one, two)
     assert not one.training
     assert not any(p.requires_grad for p in one.parameters())
-    assert not same(one, method.innocent(original, splits, Context(4, Origin(RECIPE))))
+    assert not same(one, method.trained_teacher(original, splits, Context(4, Origin(RECIPE))))
 
 
 @pytest.mark.filterwarnings("ignore:teacher")
@@ -144,6 +144,6 @@ def test_as_long_as_training_is_refused(share):
 @pytest.mark.parametrize("share", [0.01, 0.05])
 def test_the_teacher_is_trained_for_one_epoch_at_least(share, original, splits):
     context = Context(3, Origin(RECIPE))
-    Teacher(share=share).innocent(original, splits, context)
+    Teacher(share=share).trained_teacher(original, splits, context)
     assert round(share * RECIPE.epochs) == 0
     assert context.passes == len(splits.retain)

@@ -59,8 +59,7 @@ class AuditResult:
         if counts.knows_original:
             measures["completeness"] = completeness(counts, confidence=confidence, exact=self.exact)
         if heldout is not None and counts.knows_original:
-            tested = relative_distance_test(counts, heldout, confidence=confidence, bootstrap_seed=seed)
-            measures["nearer"] = tested
+            measures["nearer"] = relative_distance_test(counts, heldout, confidence=confidence, bootstrap_seed=seed)
         return {"settings": self.settings} | measures
 
     def followed_by(self, more: "AuditResult") -> "AuditResult":
@@ -98,7 +97,7 @@ def audit(
 ) -> AuditResult:
     """Count how often each model and the reference recognize perturbed samples.
 
-    For each sample and radius the same perturbed inputs are shown to all models. Models are neither changed nor kept.
+    For each sample and radius all models are shown the same perturbed inputs. The models stay as they are.
     Processes that were launched together (`core.devices`) count samples rank, rank + world size, ... each; the counts
     are those of one process.
 
@@ -184,12 +183,12 @@ class Auditor:
         self.prepared: PreparedModels | None = None
 
     def prepare(self, samples: Samples, invariance: BatchInvariance | None = None) -> PreparedModels:
-        """Return private copies of all models, ready to predict; they are made of the first samples given here.
+        """Return private copies of all models, ready to predict; the first call makes them, with its samples.
 
-        A given `invariance` is believed of every model; else it is tried.
+        `invariance` is taken to hold for every model; without it, every architecture is tried.
         """
         if self.prepared is None:
-            shown = self.inputs(samples)
+            shown = self.inputs(samples)  # at a layer, it also wraps the models
             self.prepared = prepare_models(
                 self.models,
                 self.reference,
@@ -207,11 +206,20 @@ class Auditor:
     def inputs(self, samples: Samples) -> Samples:
         """Return the samples as the models take them: at a layer, each is followed by a shift of 0."""
         if self.space.at is not None and self.layer is None:
-            self.layer = self._place_at_layer(self.space.at, samples)
+            models = [self.reference, *self.models.values(), self.original, self.crafted_on]
+            shifted = {
+                id(model): ShiftedAt(model, self.space.at, samples, self.space.unit)
+                for model in {id(model): model for model in models}.values()
+                if isinstance(model, nn.Module)
+            }
+            self.reference = self.layer = shifted[id(self.reference)]
+            self.models = {name: shifted[id(model)] for name, model in self.models.items()}
+            self.original = shifted.get(id(self.original))
+            self.crafted_on = shifted.get(id(self.crafted_on), self.crafted_on)
         return samples if self.layer is None else with_shift(samples, self.layer.size)
 
     def schedule(self, shown: Samples, span: Span, classes: int, rows: int = 0) -> Schedule:
-        """Return what the models are shown: these draws of inputs as they take them; 0 `rows`: by input size."""
+        """Return the schedule of these draws; `shown` are inputs as the models take them."""
         return make_schedule(
             shown,
             self.perturbation,
@@ -222,20 +230,6 @@ class Auditor:
             rows=rows,
             untouched=prod(self.layer.shape) if self.layer else 0,
         )
-
-    def _place_at_layer(self, layer: str, samples: Samples) -> ShiftedAt:
-        shifted: dict[int, ShiftedAt] = {}
-
-        def at_layer(model: nn.Module) -> ShiftedAt:
-            if id(model) not in shifted:
-                shifted[id(model)] = ShiftedAt(model, layer, samples, self.space.unit)
-            return shifted[id(model)]
-
-        self.reference = reference = at_layer(self.reference)
-        self.models = {name: at_layer(model) for name, model in self.models.items()}
-        self.original = None if self.original is None else at_layer(self.original)
-        self.crafted_on = at_layer(self.crafted_on) if isinstance(self.crafted_on, nn.Module) else self.crafted_on
-        return reference
 
     def count(
         self,

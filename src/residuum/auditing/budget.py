@@ -63,23 +63,18 @@ def draws_needed(
     """Return how many draws of each sample the widest model needs at each radius, shape (T,).
 
     n = z^2 sum_i v_i / (half_width * sum_i p_a,i)^2, v_i estimated by the pilot; where the reference is never right the
-    difference p_m - p_a takes the place of the ratio. At least the pilot's own draws, at most `max_draws`.
+    difference p_m - p_a takes the place of the ratio. At least the draws of the pilot, at most `max_draws`.
     """
-    pilots = list(pilots)
-    needed = np.max([needed_by(pilot, half_width, confidence) for pilot in pilots], axis=0)
-    spent = np.min([pilot.draws.min(axis=0) for pilot in pilots], axis=0)
-    total: NDArray[np.int64] = np.clip(np.ceil(needed), spent, np.maximum(max_draws, spent)).astype(np.int64)
+    z, by_model, spent = normal_quantile(confidence), [], []
+    for pilot in pilots:
+        r, _, _ = pooled_ratio(pilot, confidence=confidence)
+        scale = np.where(np.isnan(r), len(pilot), (pilot.reference_right / pilot.draws).sum(0))
+        per_draw = paired_variance(pilot, np.where(np.isnan(r), 1.0, r)) * pilot.draws.mean(axis=0)
+        by_model.append(np.where(pilot.taus == 0, 0.0, RESERVE * z**2 * per_draw / (half_width * scale) ** 2))
+        spent.append(pilot.draws.min(axis=0))
+    fewest, needed = np.min(spent, axis=0), np.max(by_model, axis=0)
+    total: NDArray[np.int64] = np.clip(np.ceil(needed), fewest, np.maximum(max_draws, fewest)).astype(np.int64)
     return total
-
-
-def needed_by(pilot: Counts, half_width: float, confidence: float) -> NDArray[np.float64]:
-    """Return the draws one model needs, not rounded."""
-    z = normal_quantile(confidence)
-    r, _, _ = pooled_ratio(pilot, confidence=confidence)
-    scale = np.where(np.isnan(r), len(pilot), (pilot.reference_right / pilot.draws).sum(0))
-    per_draw = paired_variance(pilot, np.where(np.isnan(r), 1.0, r)) * pilot.draws.mean(axis=0)
-    needed: NDArray[np.float64] = RESERVE * z**2 * per_draw / (half_width * scale) ** 2
-    return np.where(pilot.taus == 0, 0.0, needed)
 
 
 def as_many(draws: Sequence[int], samples: int, heldout: int) -> tuple[tuple[int, int], ...]:

@@ -1,4 +1,4 @@
-"""Between the original and re-train: how much of the way a model has gone, and to which of both it is nearer.
+"""Between the original and the reference: how much of the way a model has gone, and which of both it is nearer to.
 
 Both need to know, draw by draw, whether the original was right too (`Counts.joint`).
 """
@@ -22,6 +22,7 @@ from residuum.auditing.statistics import (
 from residuum.core.counts import METHOD, ORIGINAL, REFERENCE, Counts
 from residuum.core.errors import InputError
 
+PAIRS = ((0, 0), (0, 1), (1, 1))  # whose covariances Fieller's interval needs
 NO_WAY_TO_GO = (
     "completeness is null where the original's lead over re-train is not above what re-trained models differ by"
 )
@@ -32,26 +33,33 @@ def completeness(counts: Counts, *, confidence: float = 0.95, exact: bool = Fals
 
     `low` and `high` are Fieller's interval over samples, `draw_low` and `draw_high` over draws; None where they are
     unbounded, because p_o - p_a can be 0. `gap_low` is the low end over draws of p_o - p_a: unless it lies above what
-    re-trained models differ by, there is no way to go and kappa means nothing.
+    retrained models differ by, kappa means nothing.
 
     >>> joint = [[[0, 0, 0, 1, 2, 0, 3, 4]], [[1, 0, 0, 0, 2, 1, 2, 4]]]
     >>> counts = Counts.of_joint(["a", "b"], [0, 0], [0.1], joint, same_prediction=[[6]] * 2)
     >>> [round(value, 3) for value in completeness(counts)["value"]]  # (0.9 - 0.7) / (0.9 - 0.5)
     [0.5]
     """
-    joint, z = _known(counts), normal_quantile(confidence)
+    joint, z = _joint(counts), normal_quantile(confidence)
     p_o, p_m, p_a = (joint @ right / counts.draws for right in (ORIGINAL, METHOD, REFERENCE))
     left, whole = (p_o - p_m).mean(0), (p_o - p_a).mean(0)
     with np.errstate(divide="ignore", invalid="ignore"):
         value = np.where(whole > 0, left / whole, np.nan)
-    low, high = fieller(left, whole, _covariance_of_means(p_o - p_m, p_o - p_a), z)
-    over_draws = _draw_covariance(counts, joint)
-    ends = fieller(left, whole, over_draws, z)
+    n, residuals = len(counts), [step - step.mean(0) for step in (p_o - p_m, p_o - p_a)]
+    scale = n * (n - 1) if n > 1 else np.nan
+    over_samples = [(residuals[i] * residuals[j]).sum(0) / scale for i, j in PAIRS]
+    # each pattern + 1/40, so that the four cells of any two models get 1/20 as everywhere else
+    shares = (joint + PSEUDO_COUNT / 2) / (counts.draws + 4 * PSEUDO_COUNT)[..., None]
+    moves = (ORIGINAL - METHOD, ORIGINAL - REFERENCE)
+    over_draws = [
+        total_over_draws(shares @ (moves[i] * moves[j]) - (shares @ moves[i]) * (shares @ moves[j]), counts) / n**2
+        for i, j in PAIRS
+    ]
     certain = exact_radii(counts, exact)
-    draw_low, draw_high = (np.where(certain, value, end) for end in ends)
     gap_low = np.where(certain, whole, whole - z * np.sqrt(over_draws[2]))
+    draw_ends = (np.where(certain, value, end) for end in fieller(left, whole, over_draws, z))
     low, high, draw_low, draw_high = (
-        np.where(np.isnan(value), np.nan, end) for end in (low, high, draw_low, draw_high)
+        np.where(np.isnan(value), np.nan, end) for end in (*fieller(left, whole, over_samples, z), *draw_ends)
     )
     return interval(value, low, high) | {
         "draw_low": json_numbers(draw_low),
@@ -61,7 +69,7 @@ def completeness(counts: Counts, *, confidence: float = 0.95, exact: bool = Fals
 
 
 def difference_floor(differences: Sequence[Mapping[str, list[float]]]) -> list[float]:
-    """Return the largest end of |p_a' - p_a| at each radius: how much re-trained models differ.
+    """Return the largest end of |p_a' - p_a| at each radius: how much retrained models differ.
 
     >>> difference_floor([{"low": [-0.03], "high": [0.01]}, {"low": [0.0], "high": [0.02]}])
     [0.03]
@@ -81,31 +89,6 @@ def completeness_above(measures: Mapping[str, Any], floor: Sequence[float]) -> d
     }
     notes = [] if all(above) else [NO_WAY_TO_GO]
     return {**measures, "completeness": {**curve, **cut, "floor": list(floor)}, "notes": notes}
-
-
-def _covariance_of_means(top: Floats, bottom: Floats) -> tuple[Floats, Floats, Floats]:
-    n = len(top)
-    if n < 2:
-        nothing = np.full(top.shape[1], np.nan)
-        return nothing, nothing, nothing
-    first, second = top - top.mean(0), bottom - bottom.mean(0)
-    scale = n * (n - 1)
-    return (first * first).sum(0) / scale, (first * second).sum(0) / scale, (second * second).sum(0) / scale
-
-
-def _draw_covariance(counts: Counts, joint: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the (co)variances over draws of the means of 1[o] - 1[m] and 1[o] - 1[a].
-
-    Each pattern + 1/40, so that the four cells of any two models get 1/20 as everywhere else.
-    """
-    shares = (joint + PSEUDO_COUNT / 2) / (counts.draws + 4 * PSEUDO_COUNT)[..., None]
-    top, bottom = ORIGINAL - METHOD, ORIGINAL - REFERENCE
-
-    def covariance(first: Floats, second: Floats) -> Floats:
-        v = shares @ (first * second) - (shares @ first) * (shares @ second)
-        return total_over_draws(v, counts) / len(counts) ** 2
-
-    return covariance(top, top), covariance(top, bottom), covariance(bottom, bottom)
 
 
 def relative_distance(p_m: Floats, p_a: Floats, p_o: Floats) -> Floats:
@@ -140,7 +123,7 @@ def relative_distance_test(
 
 
 def _distances(counts: Counts) -> Floats:
-    joint = _known(counts)
+    joint = _joint(counts)
     return relative_distance(*(joint @ right / counts.draws for right in (METHOD, REFERENCE, ORIGINAL)))
 
 
@@ -160,7 +143,7 @@ def _resampled(rng: np.random.Generator, n: int) -> Floats:
     return rng.multinomial(n, np.full(n, 1 / n), size=BOOTSTRAP_RESAMPLES) / n
 
 
-def _known(counts: Counts) -> Floats:
+def _joint(counts: Counts) -> Floats:
     if not counts.knows_original:
         raise InputError("expected counts that know the original; audit with original=...")
     return counts.joint.astype(np.float64)

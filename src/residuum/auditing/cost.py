@@ -78,13 +78,16 @@ def estimate_cost(
 
 
 def seconds_per_pass(schedule: Schedule, prepared: PreparedModels, *, clean: bool) -> float:
-    """Return the time of one prediction of samples as they are, or of perturbed ones, crafting included.
+    """Return the time of one prediction of clean samples, or of perturbed ones at all radii, crafting included.
 
-    A few rows say how many make a batch that takes `ENOUGH` seconds; that one is measured, at most of usual size.
+    A few rows say how many make a batch that takes `ENOUGH` seconds. That batch is measured, at most of usual size.
     """
+    columns = tuple(t for t, tau in enumerate(schedule.taus) if (tau == 0) == clean)
 
     def seconds_of(rows: int) -> tuple[float, int]:
-        batch = first_rows(rows, schedule, clean=clean)
+        positions = torch.arange(rows) % len(schedule.samples)
+        randomness = schedule.draw(block_generator(schedule.seed, "cost", 0), rows)
+        batch = DrawBatch(columns, positions, *schedule.samples.batch(positions), randomness, clean=clean)
         start = time.perf_counter()
         _, made = predict_batch(schedule, batch, prepared, pool)
         return time.perf_counter() - start, made
@@ -95,11 +98,3 @@ def seconds_per_pass(schedule: Schedule, prepared: PreparedModels, *, clean: boo
         if rows > FEW:
             spent, made = seconds_of(rows)
     return spent / made
-
-
-def first_rows(rows: int, schedule: Schedule, *, clean: bool = False) -> DrawBatch:
-    """Return a batch of so many rows as they are, or at all radii above 0, which share what an attack aims at."""
-    columns = tuple(t for t, tau in enumerate(schedule.taus) if (tau == 0) == clean)
-    positions = torch.arange(rows) % len(schedule.samples)
-    randomness = schedule.draw(block_generator(schedule.seed, "cost", 0), rows)
-    return DrawBatch(columns, positions, *schedule.samples.batch(positions), randomness, clean=clean)

@@ -108,7 +108,7 @@ class SavedCounts:
         self.checkpoint.save(lambda: {"identity": self.identity, "states": [*self.finished, state.state()]})
 
     def finish(self, state: CountState) -> None:
-        """Go over to the next set of samples and draws."""
+        """End this state; the next one is of another set of samples or draws."""
         self.finished.append(state.state())
 
 

@@ -1,4 +1,4 @@
-"""The engine: shows every perturbed input to the models and once to the reference, and counts."""
+"""The engine: shows every perturbed input to all models, and counts who recognizes it."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -54,7 +54,7 @@ class PreparedModels:
         return sum(len(self.asked(targets)) for _, targets in self.plans)
 
     def asked(self, keys: Iterable[int]) -> set[int]:
-        """Return who must answer for counts of these models: they, the reference and the original."""
+        """Return the keys of all models that are asked for counts of these: they, the reference and the original."""
         return {*keys, self.reference} | ({self.original} if self.original is not None else set())
 
 
@@ -73,7 +73,7 @@ def prepare_models(
 ) -> PreparedModels:
     """Return private copies of all models, ready to predict; `radius` is the largest they will meet.
 
-    A given `invariance` is believed of every model; else it is tried.
+    `invariance` is taken to hold for every model; without it, every architecture is tried.
     """
     probe = probe_batch(samples, space, radius, seed)
     source = crafted_on if isinstance(crafted_on, nn.Module) else reference
@@ -151,8 +151,8 @@ def predict_batch(
 ) -> tuple[list[Outcome], int]:
     """Return a batch's outcomes and number of predictions; plans run in parallel, or the models of each one.
 
-    Transfers share the reference and the original, whose predictors take one thread at a time. A perturbation that is
-    not ours may keep a network of its own, so it is never called from two threads.
+    Plans share the reference and the original, whose predictors take one thread at a time. A perturbation from outside
+    may hold a network, so it is never called from two threads.
     """
     if batch.clean:
         keys = {key for _, targets in prepared.plans for key in targets}
@@ -200,7 +200,7 @@ def predict(
 
 @contextmanager
 def workers() -> Iterator[Pool]:
-    """Give as many workers as torch has threads, each with one: whole models side by side beat split operators."""
+    """Yield a pool of as many workers as torch has threads, one thread each: faster than splitting single operators."""
     threads = torch.get_num_threads()
     if threads == 1:
         yield None

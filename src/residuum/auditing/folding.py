@@ -29,12 +29,16 @@ def folded(model: nn.Module) -> nn.Module | None:
     traced = fx.GraphModule(tracer.root, graph)
     pairs = [(node.args[0], node) for node in graph.nodes if follows_convolution(traced, node)]
     for convolution, norm in pairs:
-        fold_pair(traced, convolution, norm)
+        parts: list[Any] = [traced.get_submodule(str(node.target)) for node in (convolution, norm)]
+        parent, _, name = str(convolution.target).rpartition(".")
+        setattr(traced.get_submodule(parent), name, fuse_conv_bn_eval(parts[0], parts[1]))
+        norm.replace_all_uses_with(convolution)
+        traced.graph.erase_node(norm)
     reuse_memory(traced)
     traced.delete_all_unused_submodules()
     traced.recompile()
-    for own in ("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks"):
-        setattr(traced, own, getattr(tracer.root, own))  # what a wrapped network has before and after its own code
+    for hooks in ("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks"):
+        setattr(traced, hooks, getattr(tracer.root, hooks))  # what a wrapped network does before and after its code
     return traced if pairs else None
 
 
@@ -50,8 +54,7 @@ def follows_convolution(traced: fx.GraphModule, node: fx.Node) -> bool:
     """Return whether this is batch-norm with fixed statistics on a convolution's output that nobody else reads."""
     if not is_call_of(traced, node, _BatchNorm) or len(node.args) != 1:
         return False
-    source = node.args[0]
-    norm = traced.get_submodule(str(node.target))
+    source, norm = node.args[0], traced.get_submodule(str(node.target))
     return (
         isinstance(source, fx.Node)
         and is_call_of(traced, source, CONVOLUTIONS)
@@ -71,15 +74,6 @@ def times_called(traced: fx.GraphModule, node: fx.Node) -> int:
     wanted = traced.get_submodule(str(node.target))
     calls = [other for other in traced.graph.nodes if other.op == "call_module"]
     return sum(traced.get_submodule(str(other.target)) is wanted for other in calls)
-
-
-def fold_pair(traced: fx.GraphModule, convolution: fx.Node, norm: fx.Node) -> None:
-    """Replace convolution and batch-norm by one convolution."""
-    parts: list[Any] = [traced.get_submodule(str(node.target)) for node in (convolution, norm)]
-    parent, _, name = str(convolution.target).rpartition(".")
-    setattr(traced.get_submodule(parent), name, fuse_conv_bn_eval(parts[0], parts[1]))
-    norm.replace_all_uses_with(convolution)
-    traced.graph.erase_node(norm)
 
 
 def reuse_memory(traced: fx.GraphModule) -> None:

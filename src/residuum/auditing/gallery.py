@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from residuum.auditing.engine import CraftedOn, PreparedModels, prepare_models
+from residuum.auditing.engine import CraftedOn, prepare_models
 from residuum.auditing.statistics import sign_test
-from residuum.auditing.stream import DrawBatch, Schedule, draw_batches, rows_for, spans_of
+from residuum.auditing.stream import Schedule, draw_batches, rows_for, spans_of
 from residuum.core.counts import Counts
 from residuum.core.errors import InputError
 from residuum.core.files import read_arrays, write_arrays
@@ -81,8 +81,17 @@ def make_gallery(
     shape = (len(suspects), len(taus), DRAWS)
     images = np.zeros((*shape, *samples.shape), np.uint8)
     right = {key: np.zeros(shape, np.bool_) for key in prepared.predictors}
+    crafter = prepared.crafters[prepared.plans[0].source]
     for batch in draw_batches(schedule):
-        fill(images, right, schedule, batch, prepared)
+        aimed = crafter.aim(batch.x, batch.y, batch.randomness)
+        positions = torch.unique_consecutive(batch.positions).numpy()
+        for column in batch.columns:
+            moved = crafter.apply(schedule.taus[column], batch.x, batch.y, aimed)
+            pixels = (moved * 255).round().to(torch.uint8).numpy()
+            images[positions, column] = pixels.reshape(len(positions), DRAWS, *pixels.shape[1:])
+            for key, predictor in prepared.predictors.items():
+                answers = (predictor(moved) == batch.y).numpy()
+                right[key][positions, column] = answers.reshape(len(positions), DRAWS)
     ids, rows = np.array(suspects.ids, np.str_), np.array(list(models), np.str_)
     rows_right = np.stack([right[id(model)] for model in models.values()])
     return Gallery(ids, suspects.y.numpy(), np.array(taus), rows, images, right[prepared.reference], rows_right)
@@ -108,22 +117,3 @@ def shown_radii(taus: Sequence[float] | NDArray[np.float64]) -> tuple[float, ...
     if not moving:
         raise InputError("expected an audit with at least one radius above 0")
     return tuple(dict.fromkeys([moving[0], moving[len(moving) // 2], moving[-1]]))
-
-
-def fill(
-    images: NDArray[np.uint8],
-    right: dict[int, NDArray[np.bool_]],
-    schedule: Schedule,
-    batch: DrawBatch,
-    prepared: PreparedModels,
-) -> None:
-    """Write one batch of pictures and answers into the arrays."""
-    crafter = prepared.crafters[prepared.plans[0].source]
-    aimed = crafter.aim(batch.x, batch.y, batch.randomness)
-    rows = torch.unique_consecutive(batch.positions).numpy()
-    for column in batch.columns:
-        moved = crafter.apply(schedule.taus[column], batch.x, batch.y, aimed)
-        pixels = (moved * 255).round().to(torch.uint8).numpy()
-        images[rows, column] = pixels.reshape(len(rows), DRAWS, *pixels.shape[1:])
-        for key, predictor in prepared.predictors.items():
-            right[key][rows, column] = (predictor(moved) == batch.y).numpy().reshape(len(rows), DRAWS)

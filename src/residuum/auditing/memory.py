@@ -9,14 +9,13 @@ DD = [p_m(F) - p_m(H)] - [p_a(F) - p_a(H)].
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from residuum.auditing.heldout import FEWEST_FOR_SAMPLES, FEWEST_OF_CLASS, MatchedCounts, match_classes
 from residuum.auditing.measures import exact_radii, interval, json_numbers
 from residuum.auditing.statistics import Floats, normal_quantile, paired_variance, ratio_interval
 from residuum.core.counts import Counts
 
-SampledInterval = dict[str, list[float | None]]
+Intervals = tuple[Floats, tuple[Floats, Floats], tuple[Floats, Floats]]  # value, ends over draws, ends over samples
 
 
 class GroupRates(NamedTuple):
@@ -51,8 +50,8 @@ def measure_memory(
     >>> of_class = {"labels": [0] * 10, "taus": [0.1], "draws": [[10]] * 10, **both}
     >>> forgotten = Counts.of([f"f{i}" for i in range(10)], **of_class, method_right=[[8]] * 10)
     >>> heldout = Counts.of([f"h{i}" for i in range(10)], **of_class, method_right=[[7]] * 10)
-    >>> found = measure_memory(forgotten, heldout)
-    >>> [round(found[name]["value"][0], 3) for name in ("class_knowledge", "memory", "memory_difference")]
+    >>> measures = measure_memory(forgotten, heldout)
+    >>> [round(measures[name]["value"][0], 3) for name in ("class_knowledge", "memory", "memory_difference")]
     [1.4, 1.143, 0.1]
     """
     matched, z = match_classes(forgotten, heldout), normal_quantile(confidence)
@@ -72,13 +71,13 @@ def measure_memory(
     }
     if np.isnan(curves["memory"][0]).any():
         notes.append("memory is null where the reference, or the model on held-out samples, is never right")
-    return {
-        "heldout": described,
-        **{name: _curve(*intervals, certain, len(matched.heldout)) for name, intervals in curves.items()},
-    }
-
-
-Intervals = tuple[Floats, tuple[Floats, Floats], tuple[Floats, Floats]]  # value, ends over draws, ends over samples
+    measures: dict[str, Any] = {"heldout": described}
+    for name, (value, draws, samples) in curves.items():
+        ends = [np.where(certain, value, end) for end in draws]
+        over_samples = [np.where(len(matched.heldout) >= FEWEST_FOR_SAMPLES, end, np.nan) for end in samples]
+        sample_low, sample_high = map(json_numbers, over_samples)
+        measures[name] = interval(value, *ends) | {"sample_low": sample_low, "sample_high": sample_high}
+    return measures
 
 
 def class_knowledge(matched: MatchedCounts, rates: GroupRates, z: float) -> Intervals:
@@ -144,19 +143,6 @@ def _variance_of_mean(values: Floats) -> Floats:
 
 def _ratio_ends(value: Floats, variance: Floats, z: float) -> tuple[Floats, Floats]:
     return ratio_interval(value, variance, np.ones_like(value), z)
-
-
-def _curve(
-    value: Floats,
-    draws: tuple[Floats, Floats],
-    samples: tuple[Floats, Floats],
-    certain: NDArray[np.bool_],
-    heldout: int,
-) -> SampledInterval:
-    low, high = (np.where(certain, value, end) for end in draws)
-    sample_low, sample_high = (np.where(heldout >= FEWEST_FOR_SAMPLES, end, np.nan) for end in samples)
-    ends = {"sample_low": json_numbers(sample_low), "sample_high": json_numbers(sample_high)}
-    return interval(value, low, high) | ends
 
 
 def _notes(matched: MatchedCounts) -> list[str]:

@@ -11,6 +11,7 @@ import threading
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from residuum.auditing.folding import folded
 from residuum.core.errors import InputError
@@ -33,7 +34,12 @@ class Predictor:
     def __init__(self, model: nn.Module, probe: Tensor) -> None:
         self.device, self.lock = device_of(model), threading.Lock()
         self.plain = private_copy(model).eval().requires_grad_(False)
-        self.exact = double_copy(self.plain, probe.to(self.device))
+        self.exact: nn.Module | None = private_copy(self.plain).double()
+        try:
+            with torch.inference_mode():
+                self.exact(probe[:1].to(self.device).double())
+        except (RuntimeError, TypeError):  # its code insists on float32: then rows are decided one by one
+            self.exact = None
         wanted = self.exact_logits(probe)
         self.classes = wanted.shape[1]
         self.fast = fast_copy(self.plain, probe.to(self.device), wanted)
@@ -64,34 +70,19 @@ class Predictor:
         return answer
 
 
-def double_copy(plain: nn.Module, probe: Tensor) -> nn.Module | None:
-    """Return the model in float64, or None where its code insists on float32 (then rows are decided one by one)."""
-    exact = private_copy(plain).double()
-    try:
-        with torch.inference_mode():
-            exact(probe[:1].double())
-    except (RuntimeError, TypeError):
-        return None
-    return exact
-
-
 def fast_copy(plain: nn.Module, probe: Tensor, wanted: Tensor) -> nn.Module:
     """Return the folded copy if it computes the same on the probe, else the plain one; channels last if it is wide."""
     candidate = folded(plain)
     if candidate is None or not computes(candidate, probe, wanted):
         candidate = private_copy(plain)
-    if probe.ndim == 4 and max(conv_planes(candidate), default=0) >= PLANES:
-        candidate = candidate.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    planes = [module.out_channels for module in candidate.modules() if isinstance(module, nn.Conv2d)]
+    if probe.ndim == 4 and max(planes, default=0) >= PLANES:
+        convert_conv2d_weight_memory_format(candidate, torch.channels_last)
     return candidate.requires_grad_(False)
 
 
-def conv_planes(model: nn.Module) -> list[int]:
-    """Return the width of each convolution."""
-    return [module.out_channels for module in model.modules() if isinstance(module, nn.Conv2d)]
-
-
 def computes(candidate: nn.Module, probe: Tensor, wanted: Tensor) -> bool:
-    """Return whether the candidate runs, and its logits are the wanted ones up to float32 rounding."""
+    """Return whether the candidate runs, and its logits equal the exact ones up to float32 rounding."""
     try:
         with torch.inference_mode():
             logits = candidate(probe)

@@ -27,7 +27,7 @@ def issue_warnings(messages: Iterable[str]) -> list[str]:
 
 
 def model_warnings(models: Mapping[str, nn.Module], prepared: PreparedModels) -> Iterator[str]:
-    """Yield what is odd about the models."""
+    """Yield what makes numbers of these models doubtful."""
     for name, model in models.items():
         predictor = prepared.predictors[id(model)]
         if any(module.training for module in model.modules()):
@@ -44,7 +44,7 @@ def model_warnings(models: Mapping[str, nn.Module], prepared: PreparedModels) ->
 def attack_warnings(
     models: Mapping[str, nn.Module], prepared: PreparedModels, perturbation: Perturbation, crafted_on: str
 ) -> Iterator[str]:
-    """Yield what is odd about a gradient attack."""
+    """Yield what makes a gradient attack doubtful."""
     if not isinstance(perturbation, GradientAttack):
         return
     for name, model in models.items():
@@ -77,7 +77,7 @@ def samples_seen(samples: Samples, seen: Mapping[str, Container[str]]) -> dict[s
 
 
 def result_warnings(counts: Mapping[str, Counts], confidence: float, exact: bool) -> Iterator[str]:
-    """Yield where the draws do not suffice to say anything."""
+    """Yield where there are too few draws for a conclusion."""
     first = next(iter(counts.values()))
     moving = first.taus > 0
     if exact or not moving.any():
@@ -86,13 +86,11 @@ def result_warnings(counts: Mapping[str, Counts], confidence: float, exact: bool
     if fewest < FEWEST_DRAWS:
         few = "1 draw is" if fewest == 1 else f"{fewest} draws are"
         yield f"{few} too few for any sample's sign test to be significant; use at least {FEWEST_DRAWS}"
-    unclear = [name for name, table in counts.items() if says_nothing(table, confidence)]
+    unclear = []
+    for name, table in counts.items():
+        _, low, high = pooled_ratio(table, confidence=confidence)
+        if ((low <= 1) & (high >= 1) & (high - low > 2 * WIDE)).any():
+            unclear.append(name)
     if unclear:
         names = ", ".join(unclear)
         yield f"too few draws to tell r from 1 within +-{WIDE}: {names}; ask for more draws or for a half-width"
-
-
-def says_nothing(counts: Counts, confidence: float) -> bool:
-    """Return whether the interval of r contains 1 and is wide at any radius."""
-    _, low, high = pooled_ratio(counts, confidence=confidence)
-    return bool(((low <= 1) & (high >= 1) & (high - low > 2 * WIDE)).any())

@@ -97,7 +97,7 @@ def mean_interval(values: Floats, confidence: float = 0.95) -> tuple[float, floa
     return mean, mean - half, mean + half
 
 
-def fieller(top: Floats, bottom: Floats, covariance: tuple[Floats, Floats, Floats], z: float) -> tuple[Floats, Floats]:
+def fieller(top: Floats, bottom: Floats, covariance: Sequence[Floats], z: float) -> tuple[Floats, Floats]:
     """Return Fieller's interval of top / bottom; NaN where it is unbounded.
 
     `covariance` has var(N), cov(N, D), var(D) of top N and bottom D. With A = D^2 - z^2 var(D), B = N D - z^2 cov(N, D)

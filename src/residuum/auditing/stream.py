@@ -31,7 +31,7 @@ class Schedule:
 
     `enumerated` holds the randomness of all outcomes of a perturbation that is enumerated instead of drawn; then every
     sample has exactly these outcomes at each radius above 0. No noise is drawn for the first `untouched` numbers of
-    each flat input: at a layer, these are the model's own input.
+    each flat input: at a layer, these are the input of the model.
     """
 
     samples: Samples
@@ -44,7 +44,7 @@ class Schedule:
     untouched: int = 0
 
     def draw(self, rng: np.random.Generator, rows: int) -> Randomness:
-        """Return the randomness of so many inputs."""
+        """Return the randomness of `rows` inputs."""
         shape = (math.prod(self.samples.shape) - self.untouched,) if self.untouched else self.samples.shape
         return self.perturbation.draw(rng, rows, shape).after(self.untouched)
 
@@ -92,7 +92,7 @@ def spans_of(taus: Radii, first: int, last: int, outcomes: int | None) -> tuple[
 
 
 def segments(schedule: Schedule) -> Iterator[tuple[Span, tuple[int, ...]]]:
-    """Yield ranges of draws with the radii above 0 that want them all; draws that several radii share are made once."""
+    """Yield ranges of draws with the radii above 0 that need them; draws that several radii share are made once."""
     moving = [t for t, tau in enumerate(schedule.taus) if tau > 0]
     cuts = sorted({end for t in moving for end in schedule.spans[t]})
     for first, last in pairwise(cuts):

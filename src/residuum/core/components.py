@@ -102,7 +102,7 @@ OWN_MEASURES: Registry[Any] = Registry(
     "measure",
     "residuum.measures",
     {},
-    accept="residuum.auditing.own_measures:as_measure",
+    accept="residuum.auditing.measures:as_measure",
     reserved=(*BUILT_IN_MEASURES, *PROBES.ours),
 )
 

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from residuum.auditing import AuditResult, Counts, first_radius
-from residuum.auditing.own_measures import OWN_MEASURES
+from residuum.auditing.measures import OWN_MEASURES
 from residuum.auditing.probes import probe_kind
 from residuum.core.errors import InputError
 from residuum.core.registry import described_plugins
@@ -16,9 +16,8 @@ from residuum.record import Audit, Results, Row
 from residuum.studies.probes import with_probes
 from residuum.studies.results import Result, RowFacts, assembled_record
 
-Tables = dict[
-    tuple[str, str, str], tuple[Counts, Counts | None]
-]  # by label, seed and perturbation: forgotten, held-out
+# counts of forgotten and of held-out samples, by label, seed and perturbation
+Tables = dict[tuple[str, str, str], tuple[Counts, Counts | None]]
 
 
 def load_tables(record: Results, folder: Path) -> Tables:
@@ -40,23 +39,16 @@ def derived_record(record: Results, folder: Path) -> Results:
     verdicts.
     """
     tables = load_tables(record, folder)
-    results = [
-        _result(record, label, seed, tables, folder) for label, row in record.methods.items() for seed in row.per_seed
-    ]
+    rows = record.methods
+    facts = {k: RowFacts(row.role, row.method, row.settings, row.fields_left_open) for k, row in rows.items()}
+    results = [_result(record, label, seed, tables, folder) for label, row in rows.items() for seed in row.per_seed]
     derived = assembled_record(
-        results,
-        scenario=record.scenario,
-        rows={
-            label: RowFacts(row.role, row.method, row.settings, row.fields_left_open)
-            for label, row in record.methods.items()
-        },
-        seeds=record.seeds,
-        perturbations=record.perturbations,
+        results, scenario=record.scenario, rows=facts, seeds=record.seeds, perturbations=record.perturbations
     )
     derived = with_probes(derived, model_probes(record), results)
     stated = record.model_dump(include={"created", "versions", "warnings", "notes"}) | (record.model_extra or {})
-    rows = {label: _with_paths(row, record.methods[label]) for label, row in derived.methods.items()}
-    return judged_record(derived.model_copy(update={**stated, "methods": rows}))
+    methods = {label: _with_paths(row, rows[label]) for label, row in derived.methods.items()}
+    return judged_record(derived.model_copy(update={**stated, "methods": methods}))
 
 
 def model_probes(record: Results) -> list[str]:
@@ -66,25 +58,23 @@ def model_probes(record: Results) -> list[str]:
 
 
 def _result(record: Results, label: str, seed: str, tables: Tables, folder: Path) -> Result:
-    found = record.methods[label].per_seed[seed]
-    audits = {name: _measured(audit, *tables[label, seed, name]) for name, audit in found.audits.items()}
-    heldout = {name: folder / audit.heldout.counts for name, audit in found.audits.items() if audit.heldout}
+    stated = record.methods[label].per_seed[seed]
     return Result(
         label=label,
         seed=int(seed),
-        metrics=_plain(found.metrics) if found.metrics else {},
-        audits=audits,
-        seconds=found.seconds,
-        passes=found.passes,
-        warnings=found.warnings,
+        metrics=_plain(stated.metrics) if stated.metrics else {},
+        audits={name: _measured(audit, *tables[label, seed, name]) for name, audit in stated.audits.items()},
+        seconds=stated.seconds,
+        passes=stated.passes,
+        warnings=stated.warnings,
         audit_warnings={},
-        unchanged=found.unchanged,
+        unchanged=stated.unchanged,
         model=folder,
-        counts={name: folder / audit.counts for name, audit in found.audits.items()},
-        heldout=heldout,
+        counts={name: folder / audit.counts for name, audit in stated.audits.items()},
+        heldout={name: folder / audit.heldout.counts for name, audit in stated.audits.items() if audit.heldout},
         gallery=None,
-        notes=found.notes,
-        probes={spec: _plain(values) for spec, values in found.probes.items()},
+        notes=stated.notes,
+        probes={spec: _plain(values) for spec, values in stated.probes.items()},
     )
 
 
@@ -93,33 +83,33 @@ def _plain(part: BaseModel) -> dict[str, Any]:
 
 
 def _measured(audit: Audit, counts: Counts, heldout: Counts | None) -> dict[str, Any]:
-    settings = _plain(audit.settings)
-    exact = audit.settings.enumerated
-    result = AuditResult({"": counts}, settings, [], exact, {} if heldout is None else {"": heldout})
-    found = result.measures("") | {"first_radius": first_radius(counts, exact=exact)}
-    left_out = [f"class {number} of the pack" for number in found.get("heldout", {}).get("left_out", [])]
-    return found | {"heldout": found.get("heldout", {}) | {"left_out": left_out}}
+    exact, tables = audit.settings.enumerated, {} if heldout is None else {"": heldout}
+    measures = AuditResult({"": counts}, _plain(audit.settings), [], exact, tables).measures("")
+    of_heldout = measures.get("heldout", {})
+    left_out = [f"class {number} of the pack" for number in of_heldout.get("left_out", [])]
+    first = first_radius(counts, exact=exact)
+    return measures | {"first_radius": first, "heldout": of_heldout | {"left_out": left_out}}
 
 
-def _with_paths(row: Row, given: Row) -> Row:
-    """Return a derived row whose audits name the files of the given one, with the probes of many models."""
+def _with_paths(row: Row, stated: Row) -> Row:
+    """Return a derived row whose audits name the files of the stated row, with its probes of many models."""
     seeds = {}
     for seed, result in row.per_seed.items():
         audits = {}
         for name, audit in result.audits.items():
-            before = given.per_seed[seed].audits[name]
+            before = stated.per_seed[seed].audits[name]
             update: dict[str, Any] = {"counts": before.counts}
             if audit.heldout and before.heldout:
                 update["heldout"] = audit.heldout.model_copy(update={"counts": before.heldout.counts})
             audits[name] = audit.model_copy(update=update)
-        found = _with_others(result.probes, given.per_seed[seed].probes)
-        seeds[seed] = result.model_copy(update={"audits": audits, **found})
-    return row.model_copy(update={"per_seed": seeds, **_with_others(row.probes, given.probes)})
+        probes = _with_others(result.probes, stated.per_seed[seed].probes)
+        seeds[seed] = result.model_copy(update={"audits": audits, **probes})
+    return row.model_copy(update={"per_seed": seeds, **_with_others(row.probes, stated.probes)})
 
 
-def _with_others(derived: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the probes in their order: derived where they were, the others as given."""
-    return {"probes": {name: derived.get(name, found) for name, found in given.items()}} if given else {}
+def _with_others(derived: Mapping[str, Any], stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the stated probes in their order, with the derived values where there are any."""
+    return {"probes": {name: derived.get(name, value) for name, value in stated.items()}} if stated else {}
 
 
 def differences(stated: object, derived: object, where: str = "", by: str = "its counts give") -> list[str]:

@@ -30,7 +30,7 @@ def listed(contents: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
 
 def root_of(files: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the SHA-256 over the sorted lines "PATH SHA256": one number that stands for all files."""
-    return sha256("".join(f"{path} {found['sha256']}\n" for path, found in sorted(files.items())).encode())
+    return sha256("".join(f"{path} {entry['sha256']}\n" for path, entry in sorted(files.items())).encode())
 
 
 def seal_of(manifest: Mapping[str, Any]) -> str:

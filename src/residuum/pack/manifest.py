@@ -76,11 +76,11 @@ def conclusions(record: Results) -> dict[str, Any]:
     """Return what the manifest says that the record decides."""
     audits: dict[str, Any] = {}
     for _, seed, name, audit in record.each_audit():
-        found = audit.settings.model_dump(mode="json", exclude_unset=True)
+        settings = audit.settings.model_dump(mode="json", exclude_unset=True)
         entry = audits.setdefault(name, {"settings": {}, "taus": audit.taus, "seeds": {}})
         keys = ("seed", "noise_check", "bootstrap_seed")
-        entry["seeds"][seed] = {key: found.pop(key, None) for key in keys} | {"draws": audit.draws}
-        entry["settings"] = found
+        entry["seeds"][seed] = {key: settings.pop(key, None) for key in keys} | {"draws": audit.draws}
+        entry["settings"] = settings
     return {
         "audit": audits,
         "gates": [
@@ -107,27 +107,27 @@ def conclusions(record: Results) -> dict[str, Any]:
 
 def tool() -> dict[str, str]:
     """Return what made the pack."""
-    found = {name: version(name) for name in ("residuum", "torch", "numpy")}
-    return {**found, "python": platform.python_version(), "code_sha256": code_sha256()}
+    versions = {name: version(name) for name in ("residuum", "torch", "numpy")}
+    return {**versions, "python": platform.python_version(), "code_sha256": code_sha256()}
 
 
 def models_of(record: Results, folder: Path) -> dict[str, dict[str, Any]]:
     """Return hash, architecture, recipe and parent of every model, by label and seed; without a hash where no file is.
 
-    The parent of what was unlearned is the original: its hash is that of the model before, the row's own that after.
+    The parent of what was unlearned is the original.
     """
-    found: dict[str, dict[str, Any]] = {}
+    models: dict[str, dict[str, Any]] = {}
     for label, row in record.methods.items():
         for seed in row.per_seed:
             file = folder / "models" / seed / f"{label}.safetensors"
-            found[f"{label}/{seed}"] = {
+            models[f"{label}/{seed}"] = {
                 "weights_sha256": file_sha256(file) if file.is_file() else None,
                 "architecture": architecture(file),
                 "recipe": row.settings,
                 "seed": int(seed),
                 "parent": f"original/{seed}" if row.role is Role.METHOD else None,
             }
-    return found
+    return models
 
 
 def architecture(file: Path) -> object:
@@ -176,9 +176,12 @@ def process_facts(record: Results, splits: Splits | None, pseudonyms: Pseudonyms
 
 def data_facts(record: Results) -> dict[str, Any]:
     """Return what the record alone says of the data."""
-    known = {"name": record.scenario.settings.data.name, "public": record.scenario.public_data}
-    pretrained = (record.scenario.model_extra or {}).get("init_from")
-    return {**known, "sizes": record.scenario.sizes, "pretrained": pretrained}
+    return {
+        "name": record.scenario.settings.data.name,
+        "public": record.scenario.public_data,
+        "sizes": record.scenario.sizes,
+        "pretrained": (record.scenario.model_extra or {}).get("init_from"),
+    }
 
 
 def data_fingerprint(splits: Splits) -> str:
@@ -201,12 +204,12 @@ def near_duplicates(forgotten: Samples, retained: Samples) -> dict[str, Any]:
     nearest = torch.full((len(forgotten),), float("inf"))
     low, high = float("inf"), float("-inf")
     rows = torch.split(torch.arange(len(forgotten)), ROWS)
-    own = [forgotten.batch(part)[0].flatten(1).float() for part in rows]
+    inputs = [forgotten.batch(part)[0].flatten(1).float() for part in rows]
     for x, _, _ in retained.batches(torch.split(torch.arange(len(retained)), ROWS)):
         flat = x.flatten(1).float()
         low, high = min(low, float(flat.min())), max(high, float(flat.max()))
-        for part, mine in zip(rows, own, strict=True):
-            squared = (torch.cdist(mine, flat, compute_mode="donot_use_mm_for_euclid_dist") ** 2).amin(1)
+        for part, flat_forgotten in zip(rows, inputs, strict=True):
+            squared = (torch.cdist(flat_forgotten, flat, compute_mode="donot_use_mm_for_euclid_dist") ** 2).amin(1)
             nearest[part] = torch.minimum(nearest[part], squared / flat.shape[1])
     limit = (NEAR * (high - low)) ** 2 if len(retained) else 0.0
     return {"identical": int((nearest == 0).sum()), "near": int((nearest <= limit).sum()), "limit": NEAR}

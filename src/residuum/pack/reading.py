@@ -49,9 +49,8 @@ def read_pack(path: Path | str) -> dict[str, bytes]:
 def _refuse_compressed(path: Path | str, name: str, content: bytes) -> None:
     """Refuse counts that are not stored as they are: the limit on the pack's own files then covers them too."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        stored = [entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist()]
-        sizes = [entry.file_size == entry.compress_size for entry in archive.infolist()]
-    if not all(stored) or not all(sizes):
+        entries = archive.infolist()
+    if any(e.compress_type != zipfile.ZIP_STORED or e.file_size != e.compress_size for e in entries):
         raise InputError(f"{path}: expected arrays that are not compressed in {name}, as residuum pack writes them")
 
 

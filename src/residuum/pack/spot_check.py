@@ -21,7 +21,7 @@ from residuum.models import load_weights
 from residuum.pack.derivation import differences, model_probes
 from residuum.pack.hashing import Pseudonyms
 from residuum.pack.manifest import architecture, process_facts
-from residuum.perturbations import PERTURBATIONS, Perturbation
+from residuum.perturbations import PERTURBATIONS
 from residuum.record import Audit, Results
 from residuum.studies.parsing import build_probe
 from residuum.studies.settings import AuditSettings
@@ -54,9 +54,9 @@ def check_ids(
     manifest: Mapping[str, Any], record: Results, folder: Path, splits: Splits, pseudonyms: Pseudonyms
 ) -> Iterator[str]:
     """Yield where the forgotten samples of the data are not those of the pack."""
-    known = {pseudonyms(name) for name in splits.forget.ids}
-    for label, seed, name, found in record.each_audit():
-        others = set(Counts.load(folder / found.counts).ids) ^ known
+    forgotten = {pseudonyms(name) for name in splits.forget.ids}
+    for label, seed, name, stated_audit in record.each_audit():
+        others = set(Counts.load(folder / stated_audit.counts).ids) ^ forgotten
         if others:
             yield f"{label}, seed {seed}, {name}: {plural(len(others), 'sample')} of the pack or the data only"
     stated: Any = manifest.get("data", {})
@@ -87,8 +87,8 @@ def check_cells(cells: Cells, many: int, number: int) -> Iterator[str]:
     shown = {True: cells.splits.heldout, False: cells.splits.forget}
     order = {held_out: {cells.pseudonyms(i): k for k, i in enumerate(part.ids)} for held_out, part in shown.items()}
     for place in sorted(rng.integers(len(tables), size=many).tolist()):
-        label, seed, name, found, path = tables[place]
-        held_out, counts = path != found.counts, Counts.load(cells.folder / path)
+        label, seed, name, stated_audit, path = tables[place]
+        held_out, counts = path != stated_audit.counts, Counts.load(cells.folder / path)
         row, column = int(rng.integers(len(counts))), int(rng.integers(len(counts.taus)))
         sample_id, tau, draws = counts.ids[row], float(counts.taus[column]), int(counts.draws[row, column])
         where = f"{label}, seed {seed}, {name}, {'held-out ' if held_out else ''}sample {sample_id[:8]}, radius {tau:g}"
@@ -99,7 +99,7 @@ def check_cells(cells: Cells, many: int, number: int) -> Iterator[str]:
             yield f"{where}: expected at most {MOST_DRAWS} draws, which can be counted again, got {draws}"
             continue
         sample = shown[held_out].subset([order[held_out][sample_id]])
-        again = recounted(cells, label, seed, found, sample, tau, draws)
+        again = recounted(cells, label, seed, stated_audit, sample, tau, draws)
         for field in ("draws", "method_right", "reference_right", "both_right", "same_prediction", "joint"):
             stated, now = getattr(counts, field)[row, column].tolist(), getattr(again, field)[0, 0].tolist()
             if stated != now:
@@ -108,10 +108,13 @@ def check_cells(cells: Cells, many: int, number: int) -> Iterator[str]:
 
 def counted_tables(cells: Cells) -> list[tuple[str, str, str, Audit, str]]:
     """Return label, seed, perturbation, audit and path of all counts, of forgotten and of held-out samples."""
-    audits = list(cells.record.each_audit())
-    forgotten = [(*each, each[3].counts) for each in audits]
-    held_out = [(*each, each[3].heldout.counts) for each in audits if each[3].heldout and each[3].heldout.samples]
-    return [*forgotten, *(each for each in held_out if each[4])]
+    forgotten, held_out = [], []
+    for *place, stated in cells.record.each_audit():
+        label, seed, name = place
+        forgotten.append((label, seed, name, stated, stated.counts))
+        if stated.heldout and stated.heldout.samples and stated.heldout.counts:
+            held_out.append((label, seed, name, stated, stated.heldout.counts))
+    return forgotten + held_out
 
 
 def counted_cells(cells: Cells) -> int:
@@ -125,8 +128,8 @@ def check_accuracies(cells: Cells) -> Iterator[str]:
         for seed, result in row.per_seed.items():
             stated = result.metrics.model_dump(mode="json") if result.metrics else {}
             again = accuracies(cells.model(label, seed), cells.splits)
-            known = {name: stated.get(name) for name in again}
-            yield from differences(known, again, f"{label}, seed {seed}", "its weights give")
+            compared = {name: stated.get(name) for name in again}
+            yield from differences(compared, again, f"{label}, seed {seed}", "its weights give")
 
 
 def check_probes(cells: Cells, number: int) -> Iterator[str]:
@@ -143,9 +146,9 @@ def check_probes(cells: Cells, number: int) -> Iterator[str]:
     audit = AuditSettings.model_validate(record.scenario.settings.audit.model_dump(mode="json", exclude_unset=True))
     settings = next(iter(rows["original"].audits.values())).settings.model_dump(mode="json")
     models = {label: cells.model(label, seed) for label in rows}
-    own_seed = child_seed(int(seed), "witness")
+    probe_seed = child_seed(int(seed), "witness")
     roles = {label: record.methods[label].role for label in rows}
-    evidence = Evidence(cells.splits, own_seed, roles, models, audit.search_radii, InputSpace.of_settings(settings))
+    evidence = Evidence(cells.splits, probe_seed, roles, models, audit.search_radii, InputSpace.of_settings(settings))
     for spec in specs:
         for label, value in build_probe(spec).measure(evidence).items():
             stated, again = rows[label].probes[spec].value, value.value
@@ -153,18 +156,22 @@ def check_probes(cells: Cells, number: int) -> Iterator[str]:
                 yield f"{label}, seed {seed}: {spec} is {stated} in the pack, {again} when searched again"
 
 
-def recounted(cells: Cells, label: str, seed: str, found: Audit, sample: Samples, tau: float, draws: int) -> Counts:
+def recounted(cells: Cells, label: str, seed: str, stated: Audit, sample: Samples, tau: float, draws: int) -> Counts:
     """Return the counts of one sample at one radius, from the models."""
-    settings: dict[str, Any] = found.settings.model_dump(mode="json")
-    reference = cells.model("retrain", seed)
+    settings: dict[str, Any] = stated.settings.model_dump(mode="json")
+    kind = PERTURBATIONS.find(str(settings.get("name")))
+    try:
+        perturbation = kind(**{field.name: settings[field.name] for field in fields(kind) if field.name in settings})
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the settings of {settings.get('name')} cannot be used: {error}") from None
     crafted = {} if settings.get("crafted_on") is None else {"crafted_on": settings["crafted_on"]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResiduumWarning)  # one sample says little: its counts are all that is wanted
         result = audit(
             {label: cells.model(label, seed)},
-            reference,
+            cells.model("retrain", seed),
             sample,
-            perturbation_of(settings),
+            perturbation,
             taus=[tau],
             draws=draws,
             seed=settings["seed"],
@@ -173,13 +180,3 @@ def recounted(cells: Cells, label: str, seed: str, found: Audit, sample: Samples
             **crafted,
         )
     return result.counts[label]
-
-
-def perturbation_of(settings: Mapping[str, Any]) -> Perturbation:
-    """Return the perturbation that an audit's settings describe."""
-    kind = PERTURBATIONS.find(str(settings.get("name")))
-    given = {field.name: settings[field.name] for field in fields(kind) if field.name in settings}
-    try:
-        return kind(**given)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"the settings of {settings.get('name')} cannot be used: {error}") from None

@@ -59,16 +59,7 @@ MANIFEST_KEYS = [
 ]
 REQUEST_KEYS = ["form", "size", "ids_hmac_root", "received", "completed", "delete_pack_by"]
 MODEL_KEYS = ["weights_sha256", "architecture", "recipe", "seed", "parent"]
-DATA_KEYS = [
-    "name",
-    "public",
-    "sizes",
-    "pretrained",
-    "fingerprint_hmac",
-    "trained_on",
-    "forgotten_among_retained",
-    "near_duplicates",
-]
+DATA_KEYS = ["fingerprint_hmac", "trained_on", "forgotten_among_retained", "near_duplicates"]  # beside `data_facts`
 AUDIT_KEYS = [
     "name",
     "crafted_on",
@@ -141,26 +132,26 @@ def verify(
     """
     contents = pack if isinstance(pack, Mapping) else read_pack(pack)
     manifest = read_manifest(contents[MANIFEST])
-    found = list(_hash_differences(manifest, contents))
+    wrong = list(_hash_differences(manifest, contents))
     checked = ["hashes of all files", "every number, floor, gate and verdict from the counts"]
     with unpacked(contents) as folder:
-        record, wrong, page = _number_differences(manifest, contents, folder, measures)
-        found += wrong
+        record, wrong_numbers, page = _number_differences(manifest, contents, folder, measures)
+        wrong += wrong_numbers
         skipped = list(_unchecked_page(page, manifest))
         if page is False and not skipped:
-            found.append(f"{PAGE}: not the page of {RECORD}")
+            wrong.append(f"{PAGE}: not the page of {RECORD}")
         checked += ["the page"] if page else []
         if models is None:
             skipped.append("the weights (give --models)")
         else:
-            found += check_models(manifest, Path(models))
+            wrong += check_models(manifest, Path(models))
             checked.append("hashes of the weights")
         picked: int | None = None
         if splits is None or key is None or record is None:
             skipped.append("ids, accuracies and counts (give --models, the data and --key)")
         else:
             pseudonyms = Pseudonyms(read_key(key), str(manifest.get("name")))
-            found += check_ids(manifest, record, folder, splits, pseudonyms)
+            wrong += check_ids(manifest, record, folder, splits, pseudonyms)
             checked.append("pseudonyms of all samples, and near-duplicates")
             if "trained_on" not in manifest["data"]:
                 skipped.append("what the models were trained on: the pack does not say it")
@@ -168,17 +159,18 @@ def verify(
                 skipped.append("accuracies and counts (give --models)")
             elif load is None and any(model.get("architecture") is None for model in manifest["models"].values()):
                 skipped.append("accuracies and counts: the networks are the holder's own; give load= in Python")
-            elif found:
+            elif wrong:
                 skipped.append("accuracies and counts from the models, because of the differences above")
             else:
                 picked = secrets.randbelow(2**31) if number is None else number
-                chosen = Cells(record, folder, Path(models), splits, pseudonyms, load or load_weights)
-                found += [*check_accuracies(chosen), *check_cells(chosen, cells, picked), *check_probes(chosen, picked)]
+                at_hand = Cells(record, folder, Path(models), splits, pseudonyms, load or load_weights)
+                wrong += check_accuracies(at_hand)
+                wrong += [*check_cells(at_hand, cells, picked), *check_probes(at_hand, picked)]
                 checked.append(f"all accuracies, and {cells} cells of the counts, picked by {picked}")
                 checked += [f"{spec}, of one seed picked by {picked}" for spec in model_probes(record)]
-                skipped.append(f"the other cells of the counts: the pack has {counted_cells(chosen)}")
+                skipped.append(f"the other cells of the counts: the pack has {counted_cells(at_hand)}")
         skipped += [*STATED, *(_open_probes(record, picked) if record else ())]
-    return Verification(list(dict.fromkeys(found)), checked, skipped, picked, page is True or accept_page)
+    return Verification(list(dict.fromkeys(wrong)), checked, skipped, picked, page is True or accept_page)
 
 
 def _unchecked_page(page: bool | None, manifest: Mapping[str, Any]) -> Iterator[str]:
@@ -226,50 +218,58 @@ def _number_differences(
         record = parsed_record(contents[RECORD])
     except InputError as error:
         return None, [str(error)], None
-    found = add_measures(record, measures)
+    wrong = add_measures(record, measures)
     page: bool | None = None
     try:
-        found += _statement_differences(manifest, record)
+        wrong += _statement_differences(manifest, record)
         if json.loads(contents[RECORD]) != sealed(json.loads(contents[RECORD])):
-            found.append(f"{RECORD}: its own hash is not that of its content")
-        found += _derived_differences(manifest, record, folder)
+            wrong.append(f"{RECORD}: its own hash is not that of its content")
+        wrong += _derived_differences(manifest, record, folder)
         page = contents.get(PAGE) == page_of(record, folder)
         check_counts(folder, record)
     except (InputError, FileNotFoundError) as error:
-        found.append(str(error).replace(f"{folder}/", "").replace(f"{folder}: ", ""))
+        wrong.append(str(error).replace(f"{folder}/", "").replace(f"{folder}: ", ""))
     except Exception as error:  # a record may contradict itself in any way, and that is the finding
-        found.append(f"{RECORD}: its numbers cannot be derived ({first_line(error)})")
-    return record, found, page
+        wrong.append(f"{RECORD}: its numbers cannot be derived ({first_line(error)})")
+    return record, wrong, page
 
 
 def _derived_differences(manifest: Mapping[str, Any], record: Results, folder: Path) -> list[str]:
     derived = derived_record(record, folder)
-    stated, again = ({**each.as_dict(), "record_sha256": None} for each in (record, derived))
-    found = differences(stated, again)
+    stated, again = ({**results.as_dict(), "record_sha256": None} for results in (record, derived))
+    wrong = differences(stated, again)
     concluded = {name: manifest.get(name) for name in conclusions(derived)}
-    found += differences(concluded, conclusions(derived), MANIFEST)
-    found += _request_differences(manifest, derived, folder)
-    found += _noise_differences(derived)
-    return [*found, *_reference_differences(derived, folder)]
+    wrong += differences(concluded, conclusions(derived), MANIFEST)
+    ids: set[str] = set()
+    for label, seed, name, audit in derived.each_audit():
+        counts, audit_seed = Counts.load(folder / audit.counts), (audit.settings.model_extra or {}).get("seed")
+        ids.update(counts.ids)
+        if isinstance(audit_seed, int) and audit.settings.noise_check != noise_check(audit_seed):
+            wrong.append(f"{label}, seed {seed}, {name}: the check value of the noise is not that of its seed")
+        if label == "retrain" and (counts.method_right != counts.reference_right).any():
+            wrong.append(f"retrain, seed {seed}, {name}: its counts as a row are not those of the reference")
+    facts = {"form": derived.scenario.form, "size": len(ids), "ids_hmac_root": ids_root(ids)}
+    wrong += differences({name: manifest["request"].get(name) for name in facts}, facts, f"{MANIFEST}.request")
+    rows = {f"{label}/{seed}": row.settings for label, row in derived.methods.items() for seed in row.per_seed}
+    recipes = {name: model.get("recipe") for name, model in manifest["models"].items()}
+    return wrong + differences(recipes, rows, f"{MANIFEST}.models")
 
 
 def _statement_differences(manifest: Mapping[str, Any], record: Results) -> list[str]:
     """Return unknown keys, changed constant texts, and facts that the record says otherwise."""
-    known = {"created": record.created, "left_out": LEFT_OUT, "non_claims": NON_CLAIMS, "threat_model": THREATS}
-    found = differences({name: manifest.get(name) for name in known}, known, MANIFEST, "expected")
-    facts = data_facts(record)
-    stated = {name: manifest["data"].get(name) for name in facts}
-    found += differences(stated, facts, f"{MANIFEST}.data", f"{RECORD} gives")
-    completed = {"completed": manifest["request"].get("completed")}
-    found += differences(completed, {"completed": record.created}, f"{MANIFEST}.request", f"{RECORD} gives")
+    texts = {"created": record.created, "left_out": LEFT_OUT, "non_claims": NON_CLAIMS, "threat_model": THREATS}
+    wrong = differences({name: manifest.get(name) for name in texts}, texts, MANIFEST, "expected")
+    for part, facts in (("data", data_facts(record)), ("request", {"completed": record.created})):
+        stated = {name: manifest[part].get(name) for name in facts}
+        wrong += differences(stated, facts, f"{MANIFEST}.{part}", f"{RECORD} gives")
     for name, model in manifest["models"].items():
         label, _, seed = name.rpartition("/")
         row = record.methods.get(label)
         parent = f"original/{seed}" if row is not None and row.role is Role.METHOD else None
         lineage = {key: model.get(key) for key in ("seed", "parent")}
         wanted = {"seed": int(seed) if seed.isdigit() else None, "parent": parent}
-        found += differences(lineage, wanted, f"{MANIFEST}.models.{name}", f"{RECORD} gives")
-    return [*found, *_unknown_keys(manifest, record)]
+        wrong += differences(lineage, wanted, f"{MANIFEST}.models.{name}", f"{RECORD} gives")
+    return [*wrong, *_unknown_keys(manifest, record)]
 
 
 def _unknown_keys(manifest: Mapping[str, Any], record: Results) -> Iterator[str]:
@@ -281,7 +281,7 @@ def _unknown_keys(manifest: Mapping[str, Any], record: Results) -> Iterator[str]
     yield from strangers(manifest, MANIFEST_KEYS, MANIFEST)
     yield from strangers(manifest["tool"], tool(), f"{MANIFEST}.tool")
     yield from strangers(manifest["request"], REQUEST_KEYS, f"{MANIFEST}.request")
-    yield from strangers(manifest["data"], DATA_KEYS, f"{MANIFEST}.data")
+    yield from strangers(manifest["data"], {*data_facts(record), *DATA_KEYS}, f"{MANIFEST}.data")
     for name, model in manifest["models"].items():
         yield from strangers(model, MODEL_KEYS, f"{MANIFEST}.models.{name}")
     settings = record.scenario.settings
@@ -304,29 +304,3 @@ def _unknown_keys(manifest: Mapping[str, Any], record: Results) -> Iterator[str]
         yield from strangers(part.model_extra or {}, allowed, f"{RECORD}: {type(part).__name__.lstrip('_')}")
     yield from strangers(record.versions, {"python", *LIBRARIES}, f"{RECORD}: versions")
     yield from strangers(record.scenario.sizes, {"retain", "forget", "validation", "test"}, f"{RECORD}: sizes")
-
-
-def _reference_differences(record: Results, folder: Path) -> Iterator[str]:
-    """Yield where the row of the reference is not counted as the reference is, beside itself."""
-    for seed, one in record.methods["retrain"].per_seed.items() if "retrain" in record.methods else ():
-        for name, audit in one.audits.items():
-            counts = Counts.load(folder / audit.counts)
-            if (counts.method_right != counts.reference_right).any():
-                yield f"retrain, seed {seed}, {name}: its counts as a row are not those of the reference"
-
-
-def _request_differences(manifest: Mapping[str, Any], record: Results, folder: Path) -> list[str]:
-    ids = {name for *_, audit in record.each_audit() for name in Counts.load(folder / audit.counts).ids}
-    facts = {"form": record.scenario.form, "size": len(ids), "ids_hmac_root": ids_root(ids)}
-    stated = {name: manifest.get("request", {}).get(name) for name in facts}
-    rows = {f"{label}/{seed}": row.settings for label, row in record.methods.items() for seed in row.per_seed}
-    recipes = {name: model.get("recipe") for name, model in manifest.get("models", {}).items()}
-    found = differences(stated, facts, f"{MANIFEST}.request")
-    return found + differences(recipes, rows, f"{MANIFEST}.models")
-
-
-def _noise_differences(record: Results) -> Iterator[str]:
-    for label, seed, name, audit in record.each_audit():
-        own: Any = (audit.settings.model_extra or {}).get("seed")
-        if isinstance(own, int) and audit.settings.noise_check != noise_check(own):
-            yield f"{label}, seed {seed}, {name}: the check value of the noise is not that of its seed"

@@ -126,10 +126,10 @@ def _private_run(
     record: Results, tables: Tables, pseudonyms: Pseudonyms, names: bool
 ) -> tuple[Results, dict[str, bytes]]:
     """Return the record that follows from counts without ids, and the files of both and of their page."""
-    labels = {
-        int(label) for pair in tables.values() for counts in pair if counts is not None for label in counts.labels
-    }
-    numbers = class_numbers(labels | set(range(len(record.scenario.class_names))), pseudonyms)
+    labels = set(range(len(record.scenario.class_names)))
+    labels |= {label for pair in tables.values() for counts in pair if counts for label in counts.labels.tolist()}
+    by_key = sorted(labels, key=lambda label: pseudonyms(f"class {label}"))
+    numbers = {label: number for number, label in enumerate(by_key)}  # in an order that the key decides
     content = private_record(record, None if names or record.scenario.public_data else numbers)
     with temporary_space(), tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -165,12 +165,6 @@ def _write_zip(target: Path, contents: Mapping[str, bytes]) -> None:
         raise InputError(f"cannot write {target}: {error.strerror}; choose another file with --out") from None
 
 
-def class_numbers(labels: Iterable[int], pseudonyms: Pseudonyms) -> dict[int, int]:
-    """Return for each label a number in an order that the key decides."""
-    names = {label: pseudonyms(f"class {label}") for label in set(labels)}
-    return {label: k for k, label in enumerate(sorted(names, key=names.__getitem__))}
-
-
 def private_counts(counts: Counts, pseudonyms: Pseudonyms, numbers: Mapping[int, int]) -> Counts:
     """Return the counts with pseudonyms for ids, in their order, and with other numbers for the classes.
 
@@ -203,8 +197,8 @@ def private_record(record: Results, numbers: Mapping[int, int] | None) -> dict[s
                 raise InputError(f"row {label!r} names the class {named!r}; rename the row, or allow it with --names")
     noted = [content, *(result for row in content["methods"].values() for result in row["per_seed"].values())]
     for part in [*noted, *content["methods"].values()]:
-        for name, found in part.get("probes", {}).items():
-            part["probes"][name] = {key: value for key, value in found.items() if not _names_things(value)}
+        for name, entry in part.get("probes", {}).items():
+            part["probes"][name] = {key: value for key, value in entry.items() if not _names_things(value)}
     for part in noted:
         for name in {"warnings", "notes"} & part.keys():
             part[name] = _without_names(part[name], names)
@@ -261,7 +255,7 @@ def _without_names(value: object, names: Sequence[str]) -> object:
 
 def _names_things(value: object) -> bool:
     """Tell whether a value of a probe could list samples: anything but a number, a text, or a list of numbers."""
-    return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(each, str | dict) for each in value))
+    return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(part, str | dict) for part in value))
 
 
 def refuse_leaks(contents: dict[str, bytes], ids: Iterable[str], folder: Path) -> None:
@@ -272,7 +266,7 @@ def refuse_leaks(contents: dict[str, bytes], ids: Iterable[str], folder: Path) -
         if path.endswith(".npz"):
             continue  # made of pseudonyms and integers
         text = content.decode("utf-8", errors="replace")
-        found = next((name for name in wanted if name in text), None)
-        if found is not None or (len(resolved) > SHORT_ID and resolved in text):
-            what = f"the id {found!r}" if found is not None else "the path of the run"
+        leaked = next((name for name in wanted if name in text), None)
+        if leaked is not None or (len(resolved) > SHORT_ID and resolved in text):
+            what = f"the id {leaked!r}" if leaked is not None else "the path of the run"
             raise InputError(f"the pack would hold {what} in {path}; rename what carries it (a row's label, a class)")

@@ -58,7 +58,8 @@ class UserPerturbation(Perturbation):
         name, hint = function_name(self.function), "clamp there what it returns, or give bounds=None"
         call: Callable[..., Tensor] = partial(self.function, tau=radius)
         if has_radius(self.function):
-            call = replace(self.function, tau=radius)  # type: ignore[type-var]
+            settings: Any = self.function
+            call = replace(settings, tau=radius)
         rows = []
         for i, seed in enumerate((randomness.uniform * 2**53).long().tolist()):
             row = x[i : i + 1]
@@ -76,7 +77,7 @@ class UserPerturbation(Perturbation):
         return {"name": function_name(self.function)} | {key: value for key, value in fields.items() if key != "tau"}
 
 
-def as_perturbation(candidate: Any) -> type[Perturbation]:  # noqa: ANN401 (whatever a plug-in holds)
+def as_perturbation(candidate: object) -> type[Perturbation]:
     """Return a plug-in as a class of perturbations: a subclass as it is, a function in one that calls it.
 
     >>> def darker(model, x, y, generator, tau):
@@ -89,12 +90,15 @@ def as_perturbation(candidate: Any) -> type[Perturbation]:  # noqa: ANN401 (what
     if not inspect.isfunction(candidate):
         raise InputError(f"expected a subclass of residuum.perturbations.Perturbation or a function, got {candidate!r}")
     UserPerturbation(function=candidate)  # refuses what takes no radius
-    name = function_name(candidate)
-    fields_of_class = [("function", Callable[..., Tensor], field(default=candidate, kw_only=True))]
-    namespace = {"name": name, "__doc__": candidate.__doc__}
-    made = make_dataclass(name, fields_of_class, bases=(UserPerturbation,), namespace=namespace, frozen=True)
-    made.__module__ = candidate.__module__
-    return made
+    kind = make_dataclass(
+        candidate.__name__,
+        [("function", Callable[..., Tensor], field(default=candidate, kw_only=True))],
+        bases=(UserPerturbation,),
+        namespace={"name": candidate.__name__, "__doc__": candidate.__doc__},
+        frozen=True,
+    )
+    kind.__module__ = candidate.__module__
+    return kind
 
 
 def has_radius(function: object) -> bool:

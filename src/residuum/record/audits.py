@@ -101,7 +101,7 @@ class Completeness(Curve):
 
 
 class Nearer(Curve):
-    """The relative test D(F) - D(H), below 0 nearer to the reference, above 0 to the original; ends are over samples."""
+    """The relative test D(F) - D(H), below 0 nearer to the reference, above 0 to the original; ends over samples."""
 
     forgotten: Values = []
     heldout: Values = []

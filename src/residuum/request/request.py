@@ -70,7 +70,7 @@ class Request:
         retrain: Your training function, `retrain(samples, seed) -> model`: trains a new network on the samples it is
             given, map-style and as in `data`, the way the model was trained. If it has a parameter `model` as well,
             `soft_reset` gives it the softened network to train instead of a new one, where there is no recipe.
-        recipe: How the model was trained, if there is no such function: retrained models, and settings of methods, follow it.
+        recipe: How the model was trained, if there is no such function; retraining and methods follow it.
         ids: Ids of the samples of `data`, where it does not name them; else the row number.
         class_names: Names of the classes in the order of the model's outputs, where the data do not have them.
         label: Column (or entry of an item) that holds the class; `id_column` has the ids, `inputs` what the model

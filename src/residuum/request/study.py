@@ -14,7 +14,7 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from residuum.auditing.own_measures import OWN_MEASURES
+from residuum.auditing.measures import OWN_MEASURES
 from residuum.auditing.probes import PROBES, probe_kind
 from residuum.core.console import say
 from residuum.core.devices import Compute

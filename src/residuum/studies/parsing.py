@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, g
 
 from pydantic import TypeAdapter, ValidationError
 
-from residuum.auditing.own_measures import OWN_MEASURES
+from residuum.auditing.measures import OWN_MEASURES
 from residuum.auditing.probes import PROBES, Probe
 from residuum.core.errors import InputError, unknown_name
 from residuum.core.inputs import PIXELS, SPACE_SETTINGS, InputSpace

@@ -12,7 +12,7 @@ from typing import Any
 
 from residuum.auditing import Counts
 from residuum.auditing.completeness import completeness_above, difference_floor
-from residuum.auditing.own_measures import OWN_MEASURES
+from residuum.auditing.measures import OWN_MEASURES
 from residuum.auditing.probes import probe_kind
 from residuum.core.devices import Compute
 from residuum.core.errors import InputError

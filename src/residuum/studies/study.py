@@ -11,7 +11,7 @@ import torch
 from pydantic import Field, ValidationError
 from torch import nn
 
-from residuum.auditing.own_measures import OWN_MEASURES
+from residuum.auditing.measures import OWN_MEASURES
 from residuum.auditing.probes import FURTHER
 from residuum.core.components import SCENARIOS
 from residuum.core.devices import Compute

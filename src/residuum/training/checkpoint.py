@@ -1,4 +1,4 @@
-"""A file that says how far a long computation is, so that a stopped one goes on from there."""
+"""Checkpoints: the state of a long computation in a file, from which a stopped one resumes."""
 
 import io
 import time
@@ -32,7 +32,7 @@ class Checkpoint:
     _saved: float = field(default_factory=time.monotonic, init=False)
 
     def save(self, state: Callable[[], State]) -> None:
-        """Write the state, unless the last one is young."""
+        """Write the state, unless one was written within the last `every` seconds."""
         now = time.monotonic()
         if now - self._saved < self.every:
             return
@@ -66,7 +66,7 @@ class Position(NamedTuple):
 
 
 def training_state(position: Position, model: nn.Module, optimizer: Optimizer, generators: Generators) -> State:
-    """Return all that a training needs to go on."""
+    """Return what a training needs to resume."""
     return {
         "position": tuple(position),
         "model": model.state_dict(),

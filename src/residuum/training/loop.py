@@ -1,4 +1,4 @@
-"""The one gradient loop: original, re-train, control and every gradient method go through `fit`."""
+"""The one gradient loop: the original, retrained models and every gradient method go through `fit`."""
 
 import inspect
 import math
@@ -15,13 +15,13 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
+from residuum.core import devices
 from residuum.core.errors import DivergedError, InputError
 from residuum.core.samples import Samples
 from residuum.core.seeds import child_seed, generator
 from residuum.models import device_of, module_flags, private_copy
 from residuum.training.checkpoint import Checkpoint, Position, resume_training, training_state
 from residuum.training.minibatches import Batch, MiniBatches
-from residuum.training.shared import SharedTraining
 
 Progress = Callable[[int, int], None]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -216,9 +216,67 @@ def fit(
     return shared.sum(passes[0])
 
 
+class SharedTraining:
+    """Training of a model by all processes that were launched together with Fabric, or by this one alone.
+
+    It is shared if the model is on the device of these processes; every process computes a method for the CPU by
+    itself. Make it after deciding which weights are trained.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model, fabric = model, devices.current()
+        self.fabric = fabric if fabric and fabric.device.type == device_of(model).type else None
+        self.rank, self.world_size = (self.fabric.global_rank, self.fabric.world_size) if self.fabric else (0, 1)
+        self._loss: nn.Module = LossModule(model)
+        if self.fabric:
+            with devices.connected():
+                self._loss = self.fabric.setup_module(self._loss)
+
+    def loss(self, compute: Callable[[], Tensor]) -> Tensor:
+        """Return the loss of this process's shard, computed in the precision of the run."""
+        loss: Tensor = self._loss(compute) if self.fabric else compute()
+        return loss
+
+    def backward(self, loss: Tensor) -> float:
+        """Set the gradients of the weights to those of the mean loss over the processes; return that loss."""
+        if self.fabric is None:
+            torch.autograd.backward(loss)
+            return loss.item()
+        with devices.connected(during_backward=True):
+            self.fabric.backward(loss)
+        return devices.all_reduce(loss.detach().float(), "mean").item()
+
+    def take_buffers(self) -> None:
+        """Give every process the first one's running statistics, as DDP does before each step."""
+        if self.world_size > 1:
+            for buffer in self.model.buffers():
+                buffer.copy_(devices.broadcast(buffer.cpu()))
+
+    def sum(self, number: int) -> int:
+        """Return the sum of a number over the processes."""
+        return int(devices.all_reduce(torch.tensor(number), "sum")) if self.world_size > 1 else number
+
+
+class LossModule(nn.Module):
+    """The computation of a loss as a module, for Fabric to wrap.
+
+    Its wrapper is then entered once per step, however often a loss calls the model, and the loss gets the model itself.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        # DDP warns if a loss uses all weights although it need not; so there is one that no loss uses
+        self.unused = nn.Parameter(torch.zeros((), device=device_of(model)))
+
+    def forward(self, compute: Callable[[], Tensor]) -> Tensor:
+        """Return what is computed."""
+        return compute()
+
+
 @contextmanager
 def _batch_norm_advised() -> Iterator[None]:
-    """Say what to do where a last batch of one sample is too small for batch-norm."""
+    """Explain what to do when a last batch of one sample is too small for batch-norm."""
     try:
         yield
     except ValueError as error:
@@ -249,7 +307,7 @@ def _step(
 
 @contextmanager
 def generators_kept(device: torch.device) -> Iterator[Callable[[int], None]]:
-    """Give a function that seeds torch's generators of the CPU and of the device, and restore both on exit.
+    """Yield a function that seeds torch's generators of the CPU and of the device; restore both on exit.
 
     `torch.manual_seed` would seed those of all other devices, too.
     """

@@ -42,7 +42,7 @@ METHODS: Registry[type[Method]] = components.METHODS
 
 
 def as_method(candidate: object) -> type[Method]:
-    """Return a plug-in's method; InputError where it is none."""
+    """Return a plug-in as a class of methods; refuse anything else."""
     if isinstance(candidate, type) and issubclass(candidate, Method):
         return candidate
     raise InputError(f"expected a method, a subclass of residuum.unlearning.Method, got {candidate!r}")
@@ -96,16 +96,12 @@ def unlearn(
     with guarded(method, splits) as private_splits:
         answer = method.edit(private_copy(model), private_splits, context)
     result = check_answer(method, model, answer, splits, context)
-    return Unlearning(result, context.passes, context.notes, unchanged=same_bits(result, model))
+    before, after = model.state_dict(), result.state_dict()
+    unchanged = before.keys() == after.keys() and all(torch.equal(after[name], before[name]) for name in before)
+    return Unlearning(result, context.passes, context.notes, unchanged)
 
 
 def why_refused(method: Method, splits: Splits) -> str | None:
     """Return why a method cannot carry out this request, if so."""
     with guarded(method, splits) as private_splits:
         return method.refusal(private_splits)
-
-
-def same_bits(one: nn.Module, other: nn.Module) -> bool:
-    """Return whether two models have the same parameters and buffers, bit for bit."""
-    a, b = one.state_dict(), other.state_dict()
-    return a.keys() == b.keys() and all(torch.equal(value, b[name]) for name, value in a.items())

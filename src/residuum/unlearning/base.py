@@ -56,7 +56,7 @@ class Method(ABC):
 
     if TYPE_CHECKING:
 
-        def __init__(self, **settings: Any) -> None: ...  # noqa: ANN401 (pydantic checks them)
+        def __init__(self, **settings: object) -> None: ...  # pydantic checks them
 
     def __init_subclass__(cls) -> None:
         """Refuse a field that is a setting of one of the method's values already."""
@@ -221,9 +221,9 @@ class GradientMethod(Method):
         frozen: Iterable[nn.Module] = (),
         after_step: Callable[[nn.Module], None] = lambda model: None,
     ) -> None:
-        """Train the copy in place and count the passes; phases, recipe and rate are the method's unless given.
+        """Train the copy in place and count the passes; phases, recipe and rate default to the method's.
 
-        The streams are "retain" and "forget", and those given. The other arguments are those of `fit`.
+        `streams` are added to "retain" and "forget". The other arguments are those of `fit`.
         """
         context.passes += fit(
             model,

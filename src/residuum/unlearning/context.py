@@ -1,4 +1,4 @@
-"""What a method knows of the original, what it works with, and what comes out."""
+"""What a method knows of the original, what it is given, and what it returns."""
 
 from __future__ import annotations
 

@@ -80,14 +80,14 @@ class CR(Method):
         labels = torch.cat([part.y for part in parts])
         signs = 2.0 * F.one_hot(labels, splits.classes).double() - 1
         noise = torch.randn(splits.classes, x.shape[1], generator=generator(noise_seed), dtype=torch.float64)
-        every = Objective(x, signs, self.l2, self.std * noise, torch.ones_like(x[:, 0]))
-        return every, torch.arange(len(x)) >= len(splits.retain)
+        train = Objective(x, signs, self.l2, self.std * noise, torch.ones_like(x[:, 0]))
+        return train, torch.arange(len(x)) >= len(splits.retain)
 
-    def certificate(self, removal: Removal, kept: Objective) -> dict[str, Any]:
+    def certificate(self, removal: Removal, retain: Objective) -> dict[str, Any]:
         """Return the bound, what was really left, and the epsilon that the bound certifies for the heads."""
-        residual = kept.gradient(removal.heads).norm(dim=1)
+        residual = retain.gradient(removal.heads).norm(dim=1)
         facts: dict[str, Any] = {"covers": COVERS, "residual": float(residual.norm()), "epsilon": None}
-        constants = {"l2": self.l2, "std": self.std, "retained": int(kept.weights.sum())}
+        constants = {"l2": self.l2, "std": self.std, "retained": int(retain.weights.sum())}
         facts |= {"delta": self.delta, "constants": constants}
         if self.step_size != 1 or not self.std:
             return facts | {"epsilon_missing": "needs step_size = 1 and std > 0"}
@@ -141,7 +141,7 @@ class Objective(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """Heads after a removal, and the bound on |dJ_k/dw| on what was kept, per class; valid for a full step."""
+    """Heads after a removal, and the bound on |dJ_k/dw| on the retain set, per class; valid for a full step."""
 
     heads: Tensor
     bounds: Tensor
@@ -155,30 +155,25 @@ def fit_heads(objective: Objective, *, tolerance: float = 1e-10) -> Tensor:
         if float(slope.norm(dim=1).max()) <= tolerance * len(objective.x):
             return heads
         move = torch.linalg.solve(objective.curvature(heads), slope)
-        heads = heads - _damping(objective, heads, move)[:, None] * move
+        share, now = torch.ones(len(heads), dtype=heads.dtype), objective.value(heads)
+        slack = 1e-12 * (1 + now.abs())
+        for _ in range(30):  # each class takes the first of 1, 1/2, ... that does not raise J beyond rounding
+            worse = objective.value(heads - share[:, None] * move) > now + slack
+            if not bool(worse.any()):
+                break
+            share = torch.where(worse, share / 2, share)
+        heads = heads - share[:, None] * move
     raise InputError(f"cr: the heads did not converge in {NEWTON_STEPS} Newton steps; raise l2 (now {objective.l2:g})")
 
 
-def _damping(objective: Objective, heads: Tensor, move: Tensor) -> Tensor:
-    """Return for each class the first of 1, 1/2, ... that does not raise J beyond rounding."""
-    share, now = torch.ones(len(heads), dtype=heads.dtype), objective.value(heads)
-    slack = 1e-12 * (1 + now.abs())
-    for _ in range(30):
-        worse = objective.value(heads - share[:, None] * move) > now + slack
-        if not bool(worse.any()):
-            break
-        share = torch.where(worse, share / 2, share)
-    return share
+def newton_removal(heads: Tensor, train: Objective, retain: Objective, *, step_size: float = 1.0) -> Removal:
+    """Return w + step_size * H_retain^{-1} (dJ_train/dw - dJ_retain/dw).
 
-
-def newton_removal(heads: Tensor, every: Objective, kept: Objective, *, step_size: float = 1.0) -> Removal:
-    """Return w + step_size * H_kept^{-1} (dJ_every/dw - dJ_kept/dw).
-
-    Bound: |dJ_every/dw| + c |X_kept|_2 |Delta| |X_kept Delta|, the first term being what fitting left, c = 1/4 the
+    Bound: |dJ_train/dw| + c |X_retain|_2 |Delta| |X_retain Delta|, the first term being what fitting left, c = 1/4 the
     Lipschitz constant of the second derivative of the logistic loss.
     """
-    slope = every.gradient(heads)
-    move = torch.linalg.solve(kept.curvature(heads), slope - kept.gradient(heads))
-    rows = kept.x * kept.weights.sqrt()[:, None]
+    slope = train.gradient(heads)
+    move = torch.linalg.solve(retain.curvature(heads), slope - retain.gradient(heads))
+    rows = retain.x * retain.weights.sqrt()[:, None]
     bent = float(torch.linalg.matrix_norm(rows, 2)) * move.norm(dim=1) * (rows @ move.T).norm(dim=0)
     return Removal(heads + step_size * move, slope.norm(dim=1) + CURVATURE_CHANGE * bent)

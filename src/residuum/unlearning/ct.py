@@ -35,23 +35,17 @@ class CT(GradientMethod):
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Turn the copy's kernels and train."""
-        kernels = spatial_kernels(model)
-        if not kernels:
+        convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+        spatial = [module for module in convolutions if module.kernel_size != (1, 1)]
+        for module in spatial:
+            if module.kernel_size[0] != module.kernel_size[1]:
+                raise InputError(f"ct: expected square kernels, got {module.kernel_size}; take another method")
+        if not spatial:
             warn("ct: no kernel to transpose, so the method is GD")
         self.soften(model, splits, context)
-        transpose(kernels)
+        transpose(list(dict.fromkeys(module.weight for module in spatial)))
         self.descend(model, splits, context)
         return model
-
-
-def spatial_kernels(model: nn.Module) -> list[Tensor]:
-    """Return the weights of the convolutions that look at more than one pixel; refuse those that are not square."""
-    convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
-    spatial = [module for module in convolutions if module.kernel_size != (1, 1)]
-    for module in spatial:
-        if module.kernel_size[0] != module.kernel_size[1]:
-            raise InputError(f"ct: expected square kernels, got {module.kernel_size}; take another method")
-    return list(dict.fromkeys(module.weight for module in spatial))
 
 
 @torch.no_grad()

@@ -82,17 +82,16 @@ class Gate:
 
     def on(self, phases: Phases) -> Phases:
         """Return the same phases with their forget samples weighed."""
-        return lambda epoch: [self.weighing(phase, epoch) for phase in phases(epoch)]
 
-    def weighing(self, phase: TrainingPhase, epoch: int) -> TrainingPhase:
-        """Return the phase whose loss gets batches with weights."""
+        def weighing(phase: TrainingPhase, epoch: int) -> TrainingPhase:
+            def loss(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
+                if phase.main_stream in ("forget", "joint"):
+                    batch = self.weighed(model, batch, epoch, joint=phase.main_stream == "joint")
+                return phase.loss(model, batch, paired, noise)
 
-        def loss(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
-            if phase.main_stream in ("forget", "joint"):
-                batch = self.weighed(model, batch, epoch, joint=phase.main_stream == "joint")
-            return phase.loss(model, batch, paired, noise)
+            return phase._replace(loss=loss)
 
-        return phase._replace(loss=loss)
+        return lambda epoch: [weighing(phase, epoch) for phase in phases(epoch)]
 
     @torch.no_grad()
     def weighed(self, model: nn.Module, batch: Batch, epoch: int, joint: bool = False) -> Batch:

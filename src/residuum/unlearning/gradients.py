@@ -1,12 +1,13 @@
 """Gradients of a set and of its single samples, and which weights a method changes by them."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
+from torch.utils.hooks import RemovableHandle
 
 from residuum.core.samples import Samples
 from residuum.models import device_of, evaluating
@@ -41,12 +42,11 @@ def first_by_rank(values: Tensor, count: int, *, largest: bool) -> Tensor:
 @contextmanager
 def scaled_gradients(factors: PerWeight) -> Iterator[None]:
     """Multiply the gradients of these weights by their factors as they arise, before clipping."""
-    handles = [p.register_hook(lambda g, factor=factor: g * factor) for p, factor in factors.items()]  # type: ignore[no-untyped-call]
-    try:
+    with ExitStack() as hooks:
+        for p, factor in factors.items():
+            register: Callable[..., RemovableHandle] = p.register_hook
+            hooks.enter_context(register(lambda g, factor=factor: g * factor))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 Weights = dict[str, Tensor]
@@ -77,8 +77,8 @@ def of_each(derivative: Callable[..., Weights], weights: Weights, *batch: Tensor
     All rows at once, or one by one if the network's code branches on values (masks of transformers do), which cannot
     be vectorized.
 
-    >>> found = of_each(lambda weights, one: {"w": weights["w"] * one.item()}, {"w": torch.ones(1)}, torch.arange(2))
-    >>> found["w"].tolist()
+    >>> rows = of_each(lambda weights, one: {"w": weights["w"] * one.item()}, {"w": torch.ones(1)}, torch.arange(2))
+    >>> rows["w"].tolist()
     [[0.0], [1.0]]
     """
     try:
@@ -110,29 +110,23 @@ def squared_gradients(model: nn.Module, x: Tensor, y: Tensor, weight: Tensor | N
     return {name: torch.einsum("n...,n->...", g.square_(), scale) for name, g in gradients.items()}
 
 
-def activation_bytes(model: nn.Module, samples: Samples) -> int:
-    """Return the memory of all layers' outputs for one sample, as a measured forward pass says."""
-    sizes: list[int] = []
+def samples_at_once(model: nn.Module, samples: Samples, memory_mib: float, weight_copies: int = 0) -> int:
+    """Return how many samples a derivative can take at once, at least 1.
+
+    The outputs of all layers for one sample are measured by a forward pass and count four times.
+    """
+    outputs: list[int] = []
 
     def measure(module: nn.Module, inputs: object, output: object) -> None:
         if isinstance(output, Tensor):
-            sizes.append(output.numel() * output.element_size())
+            outputs.append(output.numel() * output.element_size())
 
-    handles = [module.register_forward_hook(measure) for module in model.modules()]
-    try:
-        with evaluating(model), torch.no_grad():
-            model(samples.batch(torch.tensor([0]))[0].to(device_of(model)))
-    finally:
-        for handle in handles:
-            handle.remove()
-    return sum(sizes)
-
-
-def samples_at_once(model: nn.Module, samples: Samples, memory_mib: float, weight_copies: int = 0) -> int:
-    """Return how many samples a derivative can take at once: activations count four times; at least 1."""
+    with ExitStack() as hooks, evaluating(model), torch.no_grad():
+        for module in model.modules():
+            hooks.enter_context(module.register_forward_hook(measure))
+        model(samples.batch(torch.tensor([0]))[0].to(device_of(model)))
     weights = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
-    one = weight_copies * weights + 4 * activation_bytes(model, samples)
-    return max(int(memory_mib * MIB // max(one, 1)), 1)
+    return max(int(memory_mib * MIB // max(weight_copies * weights + 4 * sum(outputs), 1)), 1)
 
 
 def chunks(model: nn.Module, samples: Samples, memory_mib: float) -> tuple[Tensor, ...]:

@@ -1,4 +1,4 @@
-"""Methods run behind a guard: what one of them breaks is found and named, so that others are not harmed."""
+"""A guard around methods: what one of them breaks is noticed and named, so that others are not harmed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,12 +28,20 @@ def guarded(method: Method, splits: Splits) -> Iterator[Splits]:
     A plug-in gets a private copy of all samples in memory, which is compared bit for bit afterwards: a method that
     writes into its inputs has no result, and nobody else sees what it wrote. Tests check this for built-in methods.
     """
-    private = splits if _is_ours(method) else _private(splits)
+    private = splits
+    if not _is_ours(method):  # inputs that are read when asked for are new each time anyway
+        copies: dict[str, Any] = {
+            name: Samples(part.x.clone() if isinstance(part.x, Tensor) else part.x, part.y.clone(), part.ids)
+            for name, part in _parts(splits).items()
+        }
+        private = replace(splits, **copies)
     with blamed(method):
         yield private
-    for name, tensor in _tensors(private).items() if private is not splits else ():
-        if not _same_bits(tensor, _tensors(splits)[name]):
-            raise MethodError(f"{described(method)} changed its input: splits.{name}; work on a copy of it")
+    for name, part in _parts(private).items() if private is not splits else ():
+        for axis in ("x", "y"):
+            after, before = getattr(part, axis), getattr(getattr(splits, name), axis)
+            if isinstance(after, Tensor) and not _same_bits(after, before):
+                raise MethodError(f"{described(method)} changed its input: splits.{name}.{axis}; work on a copy of it")
 
 
 @contextmanager
@@ -47,8 +56,8 @@ def blamed(method: Method) -> Iterator[None]:
         raise MethodError(f"{described(method)} {what} ({first_line(error)})") from error
 
 
-def check_answer(method: Method, given: nn.Module, answer: object, splits: Splits, context: Context) -> nn.Module:
-    """Return what a method returned, after seeing that it can be used and kept, and that its account is sound."""
+def check_answer(method: Method, original: nn.Module, answer: object, splits: Splits, context: Context) -> nn.Module:
+    """Return what a method returned, after checking that it is a usable model and that passes and notes are sound."""
     if not isinstance(answer, nn.Module):
         raise MethodError(f"{described(method)} must return an nn.Module, got {type(answer).__name__}")
     if type(context.passes) is not int or context.passes < 0:
@@ -56,10 +65,10 @@ def check_answer(method: Method, given: nn.Module, answer: object, splits: Split
     if not isinstance(context.notes, dict) or not is_json(context.notes):
         raise MethodError(f"{described(method)}: expected context.notes that JSON can hold, got {context.notes!r}")
     if not _is_ours(method):
-        for layer in remove_hooks(given, answer):
+        for layer in remove_hooks(original, answer):
             warn(f"{described(method)} left a hook on {layer}; it was removed")
         try:
-            _check_architecture(given, answer)
+            _check_architecture(original, answer)
             check_model(answer, splits.retain, splits.classes)
         except InputError as error:
             raise MethodError(f"{described(method)} returned a model that cannot be used: {error}") from error
@@ -86,26 +95,12 @@ def is_json(value: object) -> bool:
 
 
 def _is_ours(method: Method) -> bool:
-    return type(method).__module__.startswith("residuum.methods.")
+    return type(method).__module__.startswith("residuum.unlearning.")
 
 
 def _parts(splits: Splits) -> dict[str, Samples]:
     values = {field.name: getattr(splits, field.name) for field in fields(splits)}
     return {name: value for name, value in values.items() if isinstance(value, Samples)}
-
-
-def _private(splits: Splits) -> Splits:
-    """Return splits whose tensors nobody else has; inputs that are read when asked are new each time anyway."""
-    copies = {
-        name: Samples(part.x.clone() if isinstance(part.x, Tensor) else part.x, part.y.clone(), part.ids)
-        for name, part in _parts(splits).items()
-    }
-    return replace(splits, **copies)  # type: ignore[arg-type]
-
-
-def _tensors(splits: Splits) -> dict[str, Tensor]:
-    values = {f"{name}.{axis}": getattr(part, axis) for name, part in _parts(splits).items() for axis in ("x", "y")}
-    return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
 
 def _same_bits(one: Tensor, other: Tensor) -> bool:

@@ -44,7 +44,7 @@ class Jacobian:
     ) -> None:
         self.model, self.parts, self.batch_size, self.double = model, parts, batch_size, double
         whole = {**model.state_dict(), **(state or {})}
-        self.kept: list[Pull] = []
+        self.pulls: list[Pull] = []
         self.logits, self.weights = functional(model, {name: self._cast(value) for name, value in whole.items()})
 
     def __len__(self) -> int:
@@ -73,18 +73,16 @@ class Jacobian:
         total = {name: torch.zeros_like(value) for name, value in self.weights.items()}
         start = 0
         with evaluating(self.model):
-            for pull, size in self._pulls():
+            pulls: Iterable[Pull] = self.pulls or (
+                (vjp(self._at(x), self.weights)[1], len(x)) for x, _ in self._batches()
+            )
+            if len(self) <= self.batch_size:  # the products of a single batch are used again
+                pulls = self.pulls = list(pulls)
+            for pull, size in pulls:
                 for name, value in pull(rows[start : start + size])[0].items():
                     total[name] += value
                 start += size
         return total
-
-    def _pulls(self) -> Iterable[Pull]:
-        """Return rows -> J^T rows of each batch, and its size; those of a single batch's samples are kept."""
-        pulls = self.kept or ((vjp(self._at(x), self.weights)[1], len(x)) for x, _ in self._batches())
-        if len(self) <= self.batch_size:
-            pulls = self.kept = list(pulls)
-        return pulls
 
     def times(self, step: Weights) -> Tensor:
         """Return J step, shape (n, classes)."""
@@ -112,19 +110,19 @@ class Jacobian:
 
 
 def solve_explicitly(
-    jacobian: Jacobian, errors: Tensor, kept: int, ridges: tuple[float, float]
+    jacobian: Jacobian, errors: Tensor, retained_rows: int, ridges: tuple[float, float]
 ) -> tuple[Solution, Solution]:
-    """Return -J^T (J J^T + ridge I)^{-1} e for the first `kept` rows and for all, from one product of J with itself.
+    """Return -J^T (J J^T + ridge I)^{-1} e for the first `retained_rows` rows and for all.
 
-    Of the two equivalent systems, J J^T and J^T J, the smaller one is solved.
+    Both come from one product of J with itself: of J J^T and J^T J, which are equivalent systems, the smaller one.
     """
     J, e = jacobian.matrix(), errors.flatten()
-    systems = list(zip((slice(kept), slice(None)), ridges, strict=True))
+    systems = list(zip((slice(retained_rows), slice(None)), ridges, strict=True))
     if len(J) <= J.shape[1]:
         gram = J @ J.T
         flats = [-J[rows].T @ _ridge_solve(gram[rows, rows], e[rows], ridge) for rows, ridge in systems]
     else:
-        first, rest = (part.T @ part for part in (J[:kept], J[kept:]))
+        first, rest = (part.T @ part for part in (J[:retained_rows], J[retained_rows:]))
         projected = zip((first, first + rest), systems, strict=True)
         flats = [-_ridge_solve(gram, J[rows].T @ e[rows], ridge) for gram, (rows, ridge) in projected]
     left = [J[rows].T @ (e[rows] + J[rows] @ d) + ridge * d for d, (rows, ridge) in zip(flats, systems, strict=True)]

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 
 from residuum.core.errors import InputError
 from residuum.core.samples import Samples, Splits
@@ -52,7 +52,11 @@ class MSG(GradientMethod):
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Draw weights of the copy again and train."""
         layers = self.layers_of(model)
-        small = self.small_gradients(model, layers, splits, context)
+        some = a_sample_of(splits.retain, len(splits.forget), child_seed(context.batch_seed, "msg"))
+        retain, forget = (summed_gradient(model, part, self.gradient_batch_size) for part in (some, splits.forget))
+        context.passes += len(some) + len(splits.forget)
+        sizes = [(layer.weight, (retain[layer.weight] - forget[layer.weight]).abs()) for layer in layers]
+        small = {p: first_by_rank(g, round(self.share * g.numel()), largest=False) for p, g in sizes}
         context.notes |= {"redrawn_weights": sum(int(mask.sum()) for mask in small.values())}
         self.soften(model, splits, context)
         fresh = [copy.deepcopy(layer) for layer in layers]
@@ -74,16 +78,6 @@ class MSG(GradientMethod):
         if not trainable:
             raise InputError(f"msg: expected a layer with weights to train, got {len(layers)} frozen; set layers=all")
         return trainable
-
-    def small_gradients(
-        self, model: nn.Module, layers: list[nn.Conv2d | nn.Linear], splits: Splits, context: Context
-    ) -> dict[Tensor, Tensor]:
-        """Return the mask of the weights with the smallest |g|, layer by layer."""
-        some = a_sample_of(splits.retain, len(splits.forget), child_seed(context.batch_seed, "msg"))
-        retain, forget = (summed_gradient(model, part, self.gradient_batch_size) for part in (some, splits.forget))
-        context.passes += len(some) + len(splits.forget)
-        sizes = [(layer.weight, (retain[layer.weight] - forget[layer.weight]).abs()) for layer in layers]
-        return {p: first_by_rank(g, round(self.share * g.numel()), largest=False) for p, g in sizes}
 
 
 def a_sample_of(samples: Samples, size: int, seed: int) -> Samples:

@@ -68,7 +68,11 @@ class NTK(Method):
         """Move the copy."""
         if not len(splits.forget):
             return model  # both solutions are the same
-        start = _initial(model, context.origin.initial)
+        start = context.origin.initial
+        for name, value in model.state_dict().items():
+            if start is not None and (name not in start or start[name].shape != value.shape):
+                what = f"{name!r} of shape {tuple(value.shape)}"
+                raise InputError(f"ntk: the initial weights have no {what}; they are another model's")
         if self.linearize_at == "init" and start is None:
             raise InputError("ntk: linearize_at='init' needs initial weights; pass origin=Origin(initial=)")
         travelled = self.travelled(model, start)
@@ -170,16 +174,6 @@ def predicted_scale(delta: Weights, missing: Weights) -> float:
     """Return (|delta| + 2 |cos(delta, missing)| |missing|) / |delta|; 1 where there is no step."""
     square = inner(delta, delta)
     return 1 + 2 * abs(inner(delta, missing)) / square if square else 1.0
-
-
-def _initial(model: nn.Module, initial: State) -> State:
-    if initial is None:
-        return None
-    for name, value in model.state_dict().items():
-        if name not in initial or initial[name].shape != value.shape:
-            shape = tuple(value.shape)
-            raise InputError(f"ntk: the initial weights have no {name!r} of shape {shape}; they are another model's")
-    return initial
 
 
 def _retain_loss(model: nn.Module, retain: Samples) -> float:

@@ -63,14 +63,8 @@ class SoftReset(GradientMethod):
         return self.recipe.is_open or self.share is not None or self.batch_share is not None
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
-        """Mix the copy's weights with fresh ones and train it."""
-        recipe = self.recipe_for(model, context.origin.recipe or Recipe())
-        self.soften(model, splits, context)
-        self.descend(model, splits, context, recipe=recipe)
-        return model
-
-    def recipe_for(self, model: nn.Module, original: Recipe) -> Recipe:
-        """Return how to train the model: as the original, for a share of its epochs and in a share of its batches."""
+        """Mix the copy's weights with fresh ones; train it for a share of the original's epochs, in smaller batches."""
+        original = context.origin.recipe or Recipe()
         changes: dict[str, Any] = {}
         if self.share is not None:
             changes["epochs"] = max(1, floor(self.share * original.epochs))
@@ -79,7 +73,10 @@ class SoftReset(GradientMethod):
             batch_share = None if keeps_statistics(trainable_parts(model)) else QUARTER
         if batch_share is not None:
             changes["batch_size"] = max(1, round(batch_share * original.batch_size))
-        return dataclasses.replace(self.recipe.resolved(original), **changes)
+        self.soften(model, splits, context)
+        recipe = dataclasses.replace(self.recipe.resolved(original), **changes)
+        self.descend(model, splits, context, recipe=recipe)
+        return model
 
     def soften(self, model: nn.Module, splits: Splits, context: Context, parts: Parts | None = None) -> None:
         """Mix, and start batch-norm statistics anew if asked to."""

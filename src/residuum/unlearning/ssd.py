@@ -1,6 +1,7 @@
 """SSD: dampen the weights that matter more to the forget set than to the rest."""
 
 import math
+from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -50,7 +51,9 @@ class SSD(Method):
         """Dampen the copy."""
         reference = splits.train if self.reference == "full" else splits.retain
         size = self.batch_size if self.batching == "reference" else min(self.batch_size, len(splits.forget))
-        forget, rest = (self.importance(model, part, size, context) for part in (splits.forget, reference))
+        seed, equal = child_seed(context.batch_seed, "ssd"), self.batching == "equal"
+        importance = partial(batch_importance, model, size=size, seed=seed, equal=equal)
+        forget, rest = importance(splits.forget), importance(reference)
         context.passes += len(splits.forget) + len(reference)
         dampened = 0
         with torch.no_grad():
@@ -61,15 +64,9 @@ class SSD(Method):
                     weight.mul_(factor)
         if not dampened:
             warn(f"no weight was dampened, the model is the original; lower alpha (now {self.alpha:g})")
-        context.notes |= {"dampened_weights": dampened, "weights": sum(v.numel() for v in forget.values())}
-        context.notes |= {"batch_size": size}
+        weights = sum(value.numel() for value in forget.values())
+        context.notes |= {"dampened_weights": dampened, "weights": weights, "batch_size": size}
         return model
-
-    def importance(self, model: nn.Module, samples: Samples, size: int, context: Context) -> Weights:
-        """Return the diagonal importance of every weight on some samples."""
-        seed = child_seed(context.batch_seed, "ssd")
-        equal = self.batching == "equal"
-        return batch_importance(model, samples, size=size, seed=seed, equal=equal)
 
 
 def dampening_factor(forget: Tensor, rest: Tensor, *, alpha: float, dampening: float) -> Tensor:

@@ -61,7 +61,8 @@ class KnownStart(Start):
     def renew(self, parts: Parts, splits: Splits, context: Context) -> None:
         """Write the fresh values over those of the modules."""
         if self.fresh == "draw":
-            return super().renew(parts, splits, context)
+            super().renew(parts, splits, context)
+            return
         initial, seen = context.origin.initial, context.origin.seen
         if initial is None:
             raise InputError("fresh='initial' needs initial weights; pass origin=Origin(initial=)")
@@ -70,7 +71,14 @@ class KnownStart(Start):
                 "the weights that the original started from have seen samples to forget, or nobody says that they "
                 "have not; give a manifest, or set fresh=draw"
             )
-        return restart(parts, initial)
+        with torch.no_grad():
+            for name, part in parts.items():
+                for tensor, value in mixable(part):
+                    key = f"{name}.{tensor}" if name else tensor
+                    if key not in initial or initial[key].shape != value.shape:
+                        shape = tuple(value.shape)
+                        raise InputError(f"the initial weights have no {key!r} of shape {shape}; another model's")
+                    value.copy_(initial[key])
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -128,17 +136,6 @@ def reinitialize(parts: Iterable[nn.Module], seed: int) -> None:
             kind = type(module).__name__
             raise InputError(f"{kind} has no reset_parameters, so it cannot be re-initialized; name other blocks")
         module.to(device)
-
-
-@torch.no_grad()
-def restart(parts: Parts, initial: Mapping[str, Tensor]) -> None:
-    """Give the modules, named as in the model, the weights and statistics of an earlier state of it."""
-    for name, part in parts.items():
-        for tensor, value in mixable(part):
-            key = f"{name}.{tensor}" if name else tensor
-            if key not in initial or initial[key].shape != value.shape:
-                raise InputError(f"the initial weights have no {key!r} of shape {tuple(value.shape)}; another model's")
-            value.copy_(initial[key])
 
 
 def trainable_parts(model: nn.Module) -> Parts:

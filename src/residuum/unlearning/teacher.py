@@ -25,7 +25,7 @@ MUCH_WORSE = 0.03  # of validation samples
 
 @component
 class Teacher(GradientMethod):
-    """Innocent teacher: minimize L(w, S_r) + weight * CE(softmax t(x'), s(x')), x' = clamp(x + u N(0, I)), x in S_f.
+    """Teaching: minimize L(w, S_r) + weight * CE(softmax t(x'), s(x')), x' = clamp(x + u N(0, I)), x in S_f.
 
     The teacher t is trained from fresh weights on S_r with the original's recipe for `share` of its epochs, at least
     one, then frozen in eval mode; the student s starts at the original. u ~ U[0, tau] for each sample and step. Images
@@ -63,7 +63,7 @@ class Teacher(GradientMethod):
         """Train the teacher, then let it teach the copy."""
         phases: Phases | None = None
         if self.weight:
-            teacher = self.innocent(model, splits, context)
+            teacher = self.trained_teacher(model, splits, context)
             self.compare(teacher, model, splits, context)
             phases = self.lessons(teacher)
         self.soften(model, splits, context)
@@ -71,8 +71,8 @@ class Teacher(GradientMethod):
         self.descend(model, splits, context, phases, recipe=recipe)
         return model
 
-    def innocent(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
-        """Return the teacher."""
+    def trained_teacher(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
+        """Return a frozen model that was trained from fresh weights on the retain set, briefly."""
         teacher = private_copy(model)
         seed = child_seed(context.batch_seed, "teacher")
         self.start.renew(trainable_parts(teacher), splits, dataclasses.replace(context, seed=seed))

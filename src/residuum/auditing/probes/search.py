@@ -31,7 +31,7 @@ class SearchResult:
     x: Tensor
 
     def norms(self, center: Tensor) -> Tensor:
-        """Return the l-infinity distance from the center in float64, infinite where nothing was best."""
+        """Return the l-infinity distance from the center in float64, infinite where the search failed."""
         distance = (self.x.double() - center.double()).abs().flatten(1).amax(1)
         return distance.masked_fill(~self.success, float("inf"))
 
@@ -58,13 +58,10 @@ def search(
         if best.success.all():
             break
         moved = (moved + REACH / steps * size * uphill(moved).sign()).clamp(low, high)
-        best = _nearer(best, SearchResult(succeeds(moved), moved), center)
+        step = SearchResult(succeeds(moved), moved)
+        nearer = _rows(step.norms(center) < best.norms(center), center)
+        best = SearchResult(best.success | step.success, torch.where(nearer, step.x, best.x))
     return SearchResult(best.success, torch.where(_rows(best.success, center), best.x, center))
-
-
-def _nearer(one: SearchResult, other: SearchResult, center: Tensor) -> SearchResult:
-    better = other.norms(center) < one.norms(center)
-    return SearchResult(one.success | other.success, torch.where(_rows(better, center), other.x, one.x))
 
 
 def _rows(mask: Tensor, like: Tensor) -> Tensor:
@@ -125,23 +122,19 @@ def recovery_radii(
     [0.1, 0.0]
     """
     wanted = samples.y if labels is None else labels
-    options = {"tau_max": tau_max, "space": space, "steps": steps, "halvings": halvings}
-    parts = [
-        _of_batch(predictor, samples.batch(rows)[0], wanted[rows], signed=signed, **options)
-        for rows in torch.split(torch.arange(len(samples)), rows_for(samples.shape))
-    ]
+    parts = []
+    for batch in torch.split(torch.arange(len(samples)), rows_for(samples.shape)):
+        x, y = samples.batch(batch)[0], wanted[batch]
+        right = predictor(x) == y
+        rho, nearest = torch.zeros(len(x), dtype=torch.float64), x.clone()
+        for away, rows in ((False, ~right), (True, right)):
+            if rows.any() and (signed or not away):
+                goal = Goal(predictor, y[rows], away)
+                success = _smallest(goal, x[rows], tau_max=tau_max, space=space, steps=steps, halvings=halvings)
+                rho[rows] = success.norms(x[rows]) * (-1 if away else 1)
+                nearest[rows] = success.x
+        parts.append(Recovery(rho.numpy(), nearest))
     return Recovery(np.concatenate([part.rho for part in parts]), torch.cat([part.x for part in parts]))
-
-
-def _of_batch(predictor: Predictor, x: Tensor, y: Tensor, *, signed: bool, **options: object) -> Recovery:
-    right = predictor(x) == y
-    rho, nearest = torch.zeros(len(x), dtype=torch.float64), x.clone()
-    for away, rows in ((False, ~right), (True, right)):
-        if rows.any() and (signed or not away):
-            nearest_success = _smallest(Goal(predictor, y[rows], away), x[rows], **options)  # type: ignore[arg-type]
-            rho[rows] = nearest_success.norms(x[rows]) * (-1 if away else 1)
-            nearest[rows] = nearest_success.x
-    return Recovery(rho.numpy(), nearest)
 
 
 def _smallest(goal: Goal, x: Tensor, *, tau_max: float, space: InputSpace, steps: int, halvings: int) -> SearchResult:

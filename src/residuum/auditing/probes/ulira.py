@@ -105,7 +105,7 @@ def u_lira(
     Fitted on half of the models and scored on the others, so that no model is scored by a fit that saw it; the interval
     is DeLong's with whole models as clusters and t with min(K, N)/2 - 1 degrees of freedom: nearly all variance comes
     from the fewer models. p permutes which models are unlearned. `left_out_auc` uses all models: each pair of an
-    unlearned and an retrained one is scored by a fit without both (leaving out only one of them biases it). At least 8
+    unlearned and a retrained one is scored by a fit without both (leaving out only one of them biases it). At least 8
     of each kind; TPR needs 16 and 100 retrained scores.
 
     Reference: Hayes et al., "Inexact unlearning needs more careful evaluations to avoid a false sense of privacy",
@@ -146,7 +146,7 @@ def permutation_p(models: Floats, unlearned: int, rng: np.random.Generator, perm
 
 
 def left_out_auc(unlearned: Floats, retrained: Floats) -> float:
-    """Return the mean AUC over all pairs of an unlearned and an retrained model, scored by a fit without both."""
+    """Return the mean AUC over all pairs of an unlearned and a retrained model, scored by a fit without both."""
     areas = []
     for k in range(len(unlearned)):
         for j in range(len(retrained)):
