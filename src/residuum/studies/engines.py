@@ -68,6 +68,8 @@ def worker_context() -> BaseContext:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is for the parent
         try:
             forkserver.ensure_running()
+        except OSError:  # the temporary folder has too long a path for the server's socket
+            return multiprocessing.get_context("spawn")
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context
