@@ -37,7 +37,11 @@ def point_values(record):
     }
 
 
-@pytest.mark.parametrize("folder", RUNS, ids=lambda folder: folder.name)
+SHORT = ("cifar10", "small-cifar5-cpu", "vgg11")  # the other packs are read by the long tests
+PACKS = [pytest.param(run, marks=() if run.name in SHORT else pytest.mark.long, id=run.name) for run in RUNS]
+
+
+@pytest.mark.parametrize("folder", PACKS)
 def test_every_number_of_a_record_comes_out_of_its_counts(folder):
     found = verify(folder / "evidence.zip", accept_page=True)  # pages are of the version that made them
     assert found.sound, found.differences[:5]

@@ -171,7 +171,10 @@ class Stopped(Exception):
     """As a kill, but the test goes on."""
 
 
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.6, 0.95])
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize("share", [pytest.param(0.0, marks=LONG), 0.2, pytest.param(0.6, marks=LONG), 0.95])
 @pytest.mark.parametrize("how", [{"draws": 30}, {"draws": Draws(half_width=0.1, maximum=200)}])
 @pytest.mark.parametrize("perturbation", ["gaussian", PGD(steps=2)])
 def test_a_stopped_audit_goes_on_as_if_it_had_not(
