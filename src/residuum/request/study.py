@@ -157,8 +157,8 @@ class RequestStudy:
         for label, facts in self.rows.items():
             if label in self.live.given:
                 weights = state_hash(self.live.given[label].model.state_dict())
-                given = GivenSettings(**shared, name=label, weights=weights, retrained=facts.role.retrained)
-                stages[label] = Stage(given)
+                retrained = facts.role.retrained
+                stages[label] = Stage(GivenSettings(**shared, name=label, weights=weights, retrained=retrained))
             else:
                 recipe = self.recipe if self.surrogates or self.request.retrain is None else None
                 stages[label] = Stage(RetrainSettings(**shared, name=label, how=self.how, recipe=recipe))

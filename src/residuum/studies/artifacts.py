@@ -206,8 +206,8 @@ def note_ids(folder: Path, ids: Iterable[str]) -> None:
 
 def noted_ids(folder: Path) -> frozenset[str] | None:
     """Return the ids that were noted; None where none are, or not as they were written."""
-    found = [path for path in folder.glob("ids-*.txt") if is_sealed(path)]
-    return frozenset(found[0].read_text(encoding="utf-8").splitlines()) if found else None
+    sealed = [path for path in folder.glob("ids-*.txt") if is_sealed(path)]
+    return frozenset(sealed[0].read_text(encoding="utf-8").splitlines()) if sealed else None
 
 
 def has_checkpoint(folder: Path) -> bool:
