@@ -277,7 +277,7 @@ run tiny --set audit.confidence=nan: confidence
 run tiny --draws 0: draws
 run tiny --draws=-1: draws
 run tiny --draws x: draws
-run tiny --draws 2000000000 --set controls=30: --yes
+run tiny --draws 2000000000 --set controls=100 --seeds 1,2,3,4: --yes
 run tiny --draws 99999999999999999999: draws
 run tiny --draws 10 --half-width 0.1: got both
 run tiny --methods soft_reset:keep=2: less than or equal to 1, got 2
@@ -286,7 +286,7 @@ run tiny --half-width 0: half_width
 run tiny --half-width inf: half_width
 run tiny --half-width nan: half_width
 run tiny --half-width=-1: half_width
-run tiny --half-width 1e-9 --max-draws 2000000000 --set controls=30: --yes
+run tiny --half-width 1e-9 --max-draws 2000000000 --set controls=100 --seeds 1,2,3,4: --yes
 run tiny --max-draws 10: --half-width
 run tiny --half-width 0.1 --max-draws 0: max_draws
 run tiny --until never: until

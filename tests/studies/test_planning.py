@@ -34,7 +34,7 @@ def test_attacks_crafted_on_each_model_show_every_copy_to_reference_and_original
 
 
 @pytest.mark.parametrize(
-    "changes", [{"train.epochs": 2000}, {"gd.epochs": 5000}, {"audit.draws": 50_000}, {"relearn.epochs": 200_000}]
+    "changes", [{"train.epochs": 20_000}, {"gd.epochs": 50_000}, {"audit.draws": 500_000}, {"relearn.epochs": 200_000}]
 )
 def test_long_work_of_every_kind_is_foreseen(changes, tmp_path):
     study = Study.create("tiny", methods="gd", seeds=[1], overrides=changes)
