@@ -1,8 +1,8 @@
 """A run's record and tables stay what they were: compared with files that an earlier version wrote.
 
 The golden files were written by `residuum run` with the arguments below. Where the numbers are meant to change, run
-`python -m tests.test_golden` on a machine with AVX512 and say in the change why. Weights of methods are compared bit for bit,
-on machines whose arithmetic is that of `rounding.txt`; elsewhere, write them with the unchanged code first.
+`python -m tests.test_golden` on a machine with AVX512 and say in the change why. Weights of methods are compared bit
+for bit, on machines whose arithmetic is that of `rounding.txt`; elsewhere, write them with the unchanged code first.
 """
 
 import json
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.conftest import rounding
 
 from residuum.cli import run_command
 from residuum.models.weights import state_hash
@@ -20,7 +21,6 @@ from residuum.reporting import write_report
 from residuum.reporting.summary import summary_of
 from residuum.studies.study import parse_row
 from residuum.testing import Trial
-from tests.conftest import rounding
 
 GOLDEN = Path(__file__).parent / "golden"
 ARGUMENTS = {
