@@ -2,20 +2,21 @@
 
 import json
 import platform
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import Field, JsonValue
 
 from residuum.core.files import file_sha256
 from residuum.core.roles import Role
 from residuum.core.samples import Samples, Splits
 from residuum.data.dataset import Dataset
 from residuum.judging import gates, rule, verdict
-from residuum.pack.hashing import Pseudonyms, code_sha256, ids_root, root_of
+from residuum.pack.hashing import Pseudonyms, code_sha256, ids_root, root_of, seal_of
 from residuum.record import Results
+from residuum.record.audits import Part
 
 SCHEMA = "residuum.pack/2"
 LEFT_OUT = [
@@ -41,47 +42,158 @@ THREATS = [
     "who trains a bad reference on purpose, audits another model than the one that is served, or hides audits that "
     "failed; hashes of the models deposited before the audit narrow this",
 ]
+SEEDS = ("seed", "noise_check", "bootstrap_seed")  # the settings of an audit that differ from seed to seed
 NEAR = 0.02  # root-mean-square difference of two inputs, as a share of their range
 ROWS = 512
 
 
-def manifest_of(
+class Tool(Part):
+    """The software that wrote the pack."""
+
+    residuum: str
+    torch: str
+    numpy: str
+    python: str
+    code_sha256: str
+
+    @classmethod
+    def installed(cls) -> "Tool":
+        """Return the software of this process."""
+        versions = {name: version(name) for name in ("residuum", "torch", "numpy")}
+        return cls(**versions, python=platform.python_version(), code_sha256=code_sha256())
+
+
+class RequestFacts(Part):
+    """The deletion request, by its size and the root of its pseudonyms alone."""
+
+    form: str
+    size: int
+    ids_hmac_root: str
+    received: str | None
+    completed: str
+    delete_pack_by: str | None
+
+
+class ModelFacts(Part):
+    """One model: hash and architecture of its weights file, where there is one, its recipe, and what it started from.
+
+    The parent of an unlearned model is the original.
+    """
+
+    weights_sha256: str | None = None
+    architecture: JsonValue = None
+    recipe: dict[str, Any]
+    seed: int
+    parent: str | None
+
+
+class DataFacts(Part):
+    """The data by name and sizes and, with the data at hand, what the models were trained on.
+
+    `fingerprint_hmac` covers data and key: nobody else can tell by it which data these were.
+    """
+
+    name: str
+    public: bool
+    sizes: dict[str, int]
+    pretrained: JsonValue  # hashes of the weights that every model starts from
+    fingerprint_hmac: str | None = None
+    trained_on: dict[str, Any] | None = None  # size and root of the pseudonyms of each set
+    forgotten_among_retained: int | None = None
+    near_duplicates: dict[str, Any] | None = None
+
+
+class Conclusions(Part):
+    """What the record decides: the audits with their seeds, the thresholds of the rule, gates, verdicts and power."""
+
+    created: JsonValue
+    audit: dict[str, Any]
+    gates: list[Any]
+    thresholds: dict[str, Any]
+    rule_version: int | None
+    verdict: dict[str, Any]
+    power: dict[str, Any]
+    floor: dict[str, Any]
+    left_out: list[str]
+    non_claims: list[str]
+    threat_model: list[str]
+
+
+class Manifest(Conclusions):
+    """manifest.json. `root` is a hash over all files, and `seal` one over the rest of the manifest."""
+
+    schema_: str = Field(alias="schema")
+    name: str
+    tool: Tool
+    request: RequestFacts
+    models: dict[str, ModelFacts]
+    data: DataFacts
+    files: dict[str, dict[str, Any]]
+    root: str
+    seal: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the manifest as plain values, with what was given and nothing else."""
+        return self.model_dump(mode="json", exclude_unset=True, by_alias=True)
+
+
+def sealed_manifest(
     name: str,
     record: Results,
     *,
-    request: Mapping[str, Any],
-    models: Mapping[str, Any],
-    data: Mapping[str, Any],
-    files: Mapping[str, Mapping[str, Any]],
+    forgotten: set[str],
+    received: str | None,
+    delete_by: str | None,
+    folder: Path,
+    data: dict[str, Any],
+    files: dict[str, dict[str, Any]],
 ) -> dict[str, Any]:
-    """Return the manifest of a pack, without its seal."""
-    return {
-        "schema": SCHEMA,
-        "name": name,
-        "created": record.created,
-        "tool": tool(),
-        "request": request,
-        "models": models,
-        "data": data,
-        **conclusions(record),
-        "left_out": LEFT_OUT,
-        "non_claims": NON_CLAIMS,
-        "threat_model": THREATS,
-        "files": files,
-        "root": root_of(files),
+    """Return the manifest of a pack; `forgotten` are pseudonyms, `folder` has the weights of the run."""
+    models = {}
+    for model, facts in model_facts(record).items():
+        file = weights_file(folder, model)
+        weights = file_sha256(file) if file.is_file() else None
+        models[model] = facts | {"weights_sha256": weights, "architecture": architecture(file)}
+    manifest = Manifest.model_validate(
+        conclusions(record)
+        | {
+            "schema": SCHEMA,
+            "name": name,
+            "tool": Tool.installed(),
+            "request": request_facts(record, forgotten) | {"received": received, "delete_pack_by": delete_by},
+            "models": models,
+            "data": data,
+            "files": files,
+            "root": root_of(files),
+        }
+    ).as_dict()
+    return manifest | {"seal": seal_of(manifest)}
+
+
+def expected_manifest(stated: Manifest, record: Results, forgotten: set[str]) -> Manifest:
+    """Return the manifest that the record and the pseudonyms of the forgotten samples give.
+
+    Taken over is what they do not decide: dates, versions, hashes of weights, architectures, and what was trained on.
+    """
+    models = {
+        name: (stated.models.get(name) or ModelFacts(**facts)).model_copy(update=facts)
+        for name, facts in model_facts(record).items()
     }
+    request = stated.request.model_copy(update=request_facts(record, forgotten))
+    data = stated.data.model_copy(update=data_facts(record))
+    return stated.model_copy(update=conclusions(record) | {"models": models, "request": request, "data": data})
 
 
 def conclusions(record: Results) -> dict[str, Any]:
-    """Return what the manifest says that the record decides."""
+    """Return the fields of `Conclusions` that a record gives."""
     audits: dict[str, Any] = {}
     for _, seed, name, audit in record.each_audit():
         settings = audit.settings.model_dump(mode="json", exclude_unset=True)
-        entry = audits.setdefault(name, {"settings": {}, "taus": audit.taus, "seeds": {}})
-        keys = ("seed", "noise_check", "bootstrap_seed")
-        entry["seeds"][seed] = {key: settings.pop(key, None) for key in keys} | {"draws": audit.draws}
+        entry = audits.setdefault(name, {"taus": audit.taus, "seeds": {}})
+        entry["seeds"][seed] = {key: settings.pop(key, None) for key in SEEDS} | {"draws": audit.draws}
         entry["settings"] = settings
     return {
+        "created": record.created,
         "audit": audits,
         "gates": [
             {"name": gate.name, "passed": gate.passed, "reason": None if gate.passed else gate.text}
@@ -102,32 +214,36 @@ def conclusions(record: Results) -> dict[str, Any]:
         "verdict": {label: judgment.verdict.name for label, judgment in record.verdicts.items() if judgment.verdict},
         "power": {label: j.finding.smallest if j.finding else None for label, j in record.verdicts.items()},
         "floor": {name: floor.model_dump(mode="json") for name, floor in record.noise_floor.items()},
+        "left_out": LEFT_OUT,
+        "non_claims": NON_CLAIMS,
+        "threat_model": THREATS,
     }
 
 
-def tool() -> dict[str, str]:
-    """Return what made the pack."""
-    versions = {name: version(name) for name in ("residuum", "torch", "numpy")}
-    return {**versions, "python": platform.python_version(), "code_sha256": code_sha256()}
+def request_facts(record: Results, forgotten: set[str]) -> dict[str, Any]:
+    """Return what a record and the pseudonyms of the forgotten samples say of the request."""
+    root = ids_root(forgotten)
+    return {"form": record.scenario.form, "size": len(forgotten), "ids_hmac_root": root, "completed": record.created}
 
 
-def models_of(record: Results, folder: Path) -> dict[str, dict[str, Any]]:
-    """Return hash, architecture, recipe and parent of every model, by label and seed; without a hash where no file is.
+def model_facts(record: Results) -> dict[str, dict[str, Any]]:
+    """Return recipe, seed and parent of every model, by "LABEL/SEED"."""
+    return {
+        f"{label}/{seed}": {
+            "recipe": row.settings,
+            "seed": int(seed),
+            "parent": f"original/{seed}" if row.role is Role.METHOD else None,
+        }
+        for label, row in record.methods.items()
+        for seed in row.per_seed
+    }
 
-    The parent of what was unlearned is the original.
-    """
-    models: dict[str, dict[str, Any]] = {}
-    for label, row in record.methods.items():
-        for seed in row.per_seed:
-            file = folder / "models" / seed / f"{label}.safetensors"
-            models[f"{label}/{seed}"] = {
-                "weights_sha256": file_sha256(file) if file.is_file() else None,
-                "architecture": architecture(file),
-                "recipe": row.settings,
-                "seed": int(seed),
-                "parent": f"original/{seed}" if row.role is Role.METHOD else None,
-            }
-    return models
+
+def weights_file(folder: Path, model: str) -> Path:
+    """Return where a run, or its folder `models`, has the weights of the model "LABEL/SEED"."""
+    label, _, seed = model.rpartition("/")
+    home = folder / "models" if (folder / "models").is_dir() else folder
+    return home / seed / f"{label}.safetensors"
 
 
 def architecture(file: Path) -> object:
@@ -141,39 +257,6 @@ def architecture(file: Path) -> object:
     return record.get("architecture")
 
 
-def request_of(record: Results, root: str, size: int, dates: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return what was asked for, by its size and the root of its pseudonyms alone."""
-    return {
-        "form": record.scenario.form,
-        "size": size,
-        "ids_hmac_root": root,
-        "received": dates.get("received"),
-        "completed": record.created,
-        "delete_pack_by": dates.get("delete_by"),
-    }
-
-
-def process_facts(record: Results, splits: Splits | None, pseudonyms: Pseudonyms) -> dict[str, Any]:
-    """Return name and sizes of the data and, with the data at hand, what reference and original were trained on.
-
-    `fingerprint_hmac` is of data and key: nobody else can tell by it which data these were. `trained_on` has for
-    each set the size and the root of its pseudonyms; pre-training is known by its manifest's hash.
-    """
-    facts = data_facts(record)
-    if splits is None:
-        return facts
-    sets = {"original": splits.train, "reference": splits.retain, "held_out": splits.heldout}
-    return facts | {
-        "fingerprint_hmac": pseudonyms(f"data {data_fingerprint(splits)}"),
-        "trained_on": {
-            name: {"size": len(samples), "ids_hmac_root": ids_root(map(pseudonyms, samples.ids))}
-            for name, samples in sets.items()
-        },
-        "forgotten_among_retained": len(set(splits.forget.ids) & set(splits.retain.ids)),
-        "near_duplicates": near_duplicates(splits.forget, splits.retain),
-    }
-
-
 def data_facts(record: Results) -> dict[str, Any]:
     """Return what the record alone says of the data."""
     return {
@@ -184,12 +267,26 @@ def data_facts(record: Results) -> dict[str, Any]:
     }
 
 
+def training_facts(splits: Splits, pseudonyms: Pseudonyms) -> dict[str, Any]:
+    """Return what the data say: their fingerprint, what the models were trained on, and near-duplicates."""
+    sets = {"original": splits.train, "reference": splits.retain, "held_out": splits.heldout}
+    return {
+        "fingerprint_hmac": pseudonyms(f"data {data_fingerprint(splits)}"),
+        "trained_on": {
+            name: {"size": len(samples), "ids_hmac_root": ids_root(map(pseudonyms, samples.ids))}
+            for name, samples in sets.items()
+        },
+        "forgotten_among_retained": len(set(splits.forget.ids) & set(splits.retain.ids)),
+        "near_duplicates": near_duplicates(splits.forget, splits.retain),
+    }
+
+
 def data_fingerprint(splits: Splits) -> str:
     """Return one hash over inputs, labels and ids of the samples that models were trained and tested on."""
     return Dataset("", splits.train, splits.test, splits.class_names).fingerprint
 
 
-def near_duplicates(forgotten: Samples, retained: Samples) -> dict[str, Any]:
+def near_duplicates(forgotten: Samples, retained: Samples) -> dict[str, float]:
     """Return how many forgotten samples have an identical, or a nearly identical, input among the retained ones.
 
     Near means a root-mean-square difference of at most 2 % of the range of the inputs. A model that keeps such a

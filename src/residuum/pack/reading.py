@@ -17,13 +17,12 @@ from residuum.core.errors import InputError, first_line
 from residuum.core.files import canonical, refuse_inflated, regular_file
 from residuum.core.samples import Splits
 from residuum.data import DATASETS, load_dataset
-from residuum.pack.manifest import SCHEMA
+from residuum.pack.manifest import SCHEMA, Manifest
 from residuum.pack.writing import MANIFEST, RECORD, temporary_space
 from residuum.record import Results
 from residuum.studies.settings import DataSettings, ForgetSettings, split_data
 
 MEMBER = re.compile(r"(?:counts/\d{4}(?:-heldout)?\.npz|results\.json|report\.html|manifest\.json)")
-OBJECTS = ("files", "models", "data", "tool", "request")  # of the manifest, that are read by name
 MOST_FILES = 20_002
 
 
@@ -73,8 +72,8 @@ def _refuse_strange(path: Path | str, entries: list[zipfile.ZipInfo]) -> None:
         raise InputError(f"{path}: expected {RECORD} in it")
 
 
-def read_json(content: bytes, what: str) -> dict[str, Any]:
-    """Return an object from JSON."""
+def read_json(content: bytes, what: str, schema: str) -> dict[str, Any]:
+    """Return an object of this schema from JSON."""
     try:
         value = json.loads(content)
         canonical(value)  # refuses NaN, Infinity and texts that are none
@@ -82,32 +81,32 @@ def read_json(content: bytes, what: str) -> dict[str, Any]:
         raise InputError(f"{what}: expected JSON written by residuum pack, got something else") from None
     if not isinstance(value, dict):
         raise InputError(f"{what}: expected a JSON object, got {type(value).__name__}")
+    if value.get("schema") != schema:
+        raise InputError(f"{what}: expected schema {schema!r}, got {value.get('schema')!r:.60}")
     return value
 
 
 def parsed_record(content: bytes) -> Results:
     """Return the record of a pack."""
-    value = read_json(content, RECORD)
-    if value.get("schema") != Results.SCHEMA:
-        raise InputError(f"{RECORD}: expected schema {Results.SCHEMA!r}, got {value.get('schema')!r:.60}")
+    value = read_json(content, RECORD, Results.SCHEMA)
     try:
         return Results.model_validate(value)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise InputError(f"{RECORD}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise InputError(f"{RECORD}: {_first_problem(error)}") from None
 
 
-def read_manifest(content: bytes) -> dict[str, Any]:
-    """Return the manifest of a pack, with a schema that this version knows."""
-    manifest = read_json(content, MANIFEST)
-    if manifest.get("schema") != SCHEMA:
-        raise InputError(f"{MANIFEST}: expected schema {SCHEMA!r}, got {manifest.get('schema')!r}")
-    for name in OBJECTS:
-        if not isinstance(manifest.get(name), dict):
-            raise InputError(f"{MANIFEST}: expected an object for {name!r}, got {manifest.get(name)!r:.60}")
-    if not all(isinstance(model, dict) for model in manifest["models"].values()):
-        raise InputError(f"{MANIFEST}: expected an object for every model, got something else")
-    return manifest
+def read_manifest(content: bytes) -> Manifest:
+    """Return the manifest of a pack."""
+    value = read_json(content, MANIFEST, SCHEMA)
+    try:
+        return Manifest.model_validate(value)
+    except ValidationError as error:
+        raise InputError(f"{MANIFEST}: expected what residuum pack writes, got {_first_problem(error)}") from None
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """With models and data: hashes of weights, pseudonyms of samples, and the counts of a few cells once more."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from residuum.metrics import accuracies
 from residuum.models import load_weights
 from residuum.pack.derivation import differences, model_probes
 from residuum.pack.hashing import Pseudonyms
-from residuum.pack.manifest import architecture, process_facts
+from residuum.pack.manifest import Manifest, architecture, data_facts, training_facts, weights_file
 from residuum.perturbations import PERTURBATIONS
 from residuum.record import Audit, Results
 from residuum.studies.parsing import build_probe
@@ -31,27 +31,20 @@ MOST_DRAWS = 10**7  # of one cell: a forged number must not keep a verifier busy
 Load = Callable[[Path], nn.Module]
 
 
-def weights_file(folder: Path, label: str, seed: str) -> Path:
-    """Return where a run, or its folder `models`, has the weights of a row."""
-    home = folder / "models" if (folder / "models").is_dir() else folder
-    return home / seed / f"{label}.safetensors"
-
-
-def check_models(manifest: Mapping[str, Any], folder: Path) -> Iterator[str]:
+def check_models(manifest: Manifest, folder: Path) -> Iterator[str]:
     """Yield the models whose weights are missing or others than those that were audited."""
-    for name, model in manifest.get("models", {}).items():
-        label, _, seed = name.rpartition("/")
-        file = weights_file(folder, label, seed)
+    for name, model in manifest.models.items():
+        file = weights_file(folder, name)
         if not file.is_file():
             yield f"{name}: no weights at {file}"
-        elif file_sha256(file) != model.get("weights_sha256"):
+        elif file_sha256(file) != model.weights_sha256:
             yield f"{name}: the weights are not those that were audited"
-        elif architecture(file) != model.get("architecture"):
+        elif architecture(file) != model.architecture:
             yield f"{name}: the weights have another architecture than the manifest says"
 
 
 def check_ids(
-    manifest: Mapping[str, Any], record: Results, folder: Path, splits: Splits, pseudonyms: Pseudonyms
+    manifest: Manifest, record: Results, folder: Path, splits: Splits, pseudonyms: Pseudonyms
 ) -> Iterator[str]:
     """Yield where the forgotten samples of the data are not those of the pack."""
     forgotten = {pseudonyms(name) for name in splits.forget.ids}
@@ -59,9 +52,9 @@ def check_ids(
         others = set(Counts.load(folder / stated_audit.counts).ids) ^ forgotten
         if others:
             yield f"{label}, seed {seed}, {name}: {plural(len(others), 'sample')} of the pack or the data only"
-    stated: Any = manifest.get("data", {})
-    if "trained_on" in stated:
-        yield from differences(stated, process_facts(record, splits, pseudonyms), "manifest.json.data")
+    if manifest.data.trained_on is not None:
+        facts = data_facts(record) | training_facts(splits, pseudonyms)
+        yield from differences(manifest.as_dict()["data"], facts, "manifest.json.data")
 
 
 @dataclass(frozen=True)
@@ -77,7 +70,7 @@ class Cells:
 
     def model(self, label: str, seed: str) -> nn.Module:
         """Return the model of a row, from its weights."""
-        return self.load(weights_file(self.models, label, seed)).eval()
+        return self.load(weights_file(self.models, f"{label}/{seed}")).eval()
 
 
 def check_cells(cells: Cells, many: int, number: int) -> Iterator[str]:

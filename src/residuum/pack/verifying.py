@@ -5,18 +5,16 @@ import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from residuum.auditing import Counts
 from residuum.auditing.probes import probe_kind
 from residuum.core.errors import InputError, first_line
 from residuum.core.inputs import SPACE_SETTINGS
-from residuum.core.roles import Role
 from residuum.core.samples import Splits
 from residuum.models import load_weights
 from residuum.pack.derivation import add_measures, derived_record, differences, model_probes
-from residuum.pack.hashing import Pseudonyms, canonical, code_sha256, ids_root, listed, read_key, root_of, seal_of
-from residuum.pack.manifest import LEFT_OUT, NON_CLAIMS, THREATS, conclusions, data_facts, tool
+from residuum.pack.hashing import Pseudonyms, canonical, code_sha256, listed, read_key, root_of, seal_of
+from residuum.pack.manifest import Manifest, expected_manifest
 from residuum.pack.reading import parsed_record, read_manifest, read_pack, unpacked
 from residuum.pack.spot_check import (
     Cells,
@@ -31,50 +29,13 @@ from residuum.pack.spot_check import (
 from residuum.pack.writing import MANIFEST, PAGE, RECORD, page_of
 from residuum.perturbations import PERTURBATIONS, noise_check
 from residuum.record import Results, sealed
+from residuum.record.audits import Part
 from residuum.record.folder import check_counts
 from residuum.studies.results import LIBRARIES
 from residuum.studies.settings import AuditSettings, DataSettings, ForgetSettings, ModelSettings, Scenario
 
-MANIFEST_KEYS = [
-    "schema",
-    "name",
-    "created",
-    "tool",
-    "request",
-    "models",
-    "data",
-    "audit",
-    "gates",
-    "thresholds",
-    "rule_version",
-    "verdict",
-    "power",
-    "floor",
-    "left_out",
-    "non_claims",
-    "threat_model",
-    "files",
-    "root",
-    "seal",
-]
-REQUEST_KEYS = ["form", "size", "ids_hmac_root", "received", "completed", "delete_pack_by"]
-MODEL_KEYS = ["weights_sha256", "architecture", "recipe", "seed", "parent"]
-DATA_KEYS = ["fingerprint_hmac", "trained_on", "forgotten_among_retained", "near_duplicates"]  # beside `data_facts`
-AUDIT_KEYS = [
-    "name",
-    "crafted_on",
-    "draws",
-    "half_width",
-    "max_draws",
-    "first_draw",
-    "enumerated",
-    "confidence",
-    "seed",
-    "bootstrap_seed",
-    "noise_check",
-    "heldout_chosen_from",
-    "seen",
-]
+# what an audit's settings have beside the fields of `record.AuditSettings` and those of the perturbation
+AUDIT_KEYS = ("name", "draws", "half_width", "max_draws", "first_draw", "seed", "bootstrap_seed", "heldout_chosen_from")
 STATED = [
     "what the holder states: dates, versions, recipes, warnings, notes, seconds and passes",
     "membership attacks and re-learn times of single models",
@@ -150,14 +111,14 @@ def verify(
         if splits is None or key is None or record is None:
             skipped.append("ids, accuracies and counts (give --models, the data and --key)")
         else:
-            pseudonyms = Pseudonyms(read_key(key), str(manifest.get("name")))
+            pseudonyms = Pseudonyms(read_key(key), manifest.name)
             wrong += check_ids(manifest, record, folder, splits, pseudonyms)
             checked.append("pseudonyms of all samples, and near-duplicates")
-            if "trained_on" not in manifest["data"]:
+            if manifest.data.trained_on is None:
                 skipped.append("what the models were trained on: the pack does not say it")
             if models is None:
                 skipped.append("accuracies and counts (give --models)")
-            elif load is None and any(model.get("architecture") is None for model in manifest["models"].values()):
+            elif load is None and any(model.architecture is None for model in manifest.models.values()):
                 skipped.append("accuracies and counts: the networks are the holder's own; give load= in Python")
             elif wrong:
                 skipped.append("accuracies and counts from the models, because of the differences above")
@@ -173,14 +134,14 @@ def verify(
     return Verification(list(dict.fromkeys(wrong)), checked, skipped, picked, page is True or accept_page)
 
 
-def _unchecked_page(page: bool | None, manifest: Mapping[str, Any]) -> Iterator[str]:
+def _unchecked_page(page: bool | None, manifest: Manifest) -> Iterator[str]:
     """Yield why the page was not checked: it is another one than here, and other code made it, or no page can be made.
 
     What code made it is the holder's word, so a page that is not checked is never sound without being accepted.
     """
     if page is None:
         yield f"{PAGE}: no page can be made of this record"
-    elif not page and manifest["tool"].get("code_sha256") != code_sha256():
+    elif not page and manifest.tool.code_sha256 != code_sha256():
         yield f"{PAGE}: the pack says that other code made it, so it may say anything; accept it with --accept-page"
 
 
@@ -194,24 +155,23 @@ def _open_probes(record: Results, picked: int | None) -> Iterator[str]:
             yield name if picked is None else f"{name}, of the other seeds"
 
 
-def _hash_differences(manifest: Mapping[str, Any], contents: Mapping[str, bytes]) -> Iterator[str]:
-    stated: Any = manifest.get("files", {})
-    there = listed({path: content for path, content in contents.items() if path != MANIFEST})
-    for path in sorted({*stated, *there}):
-        if path not in there:
+def _hash_differences(manifest: Manifest, contents: Mapping[str, bytes]) -> Iterator[str]:
+    files = listed({path: content for path, content in contents.items() if path != MANIFEST})
+    for path in sorted({*manifest.files, *files}):
+        if path not in files:
             yield f"{path}: the manifest lists it, the pack has none"
-        elif stated.get(path) != there[path]:
+        elif manifest.files.get(path) != files[path]:
             yield f"{path}: its SHA-256 is not the one in the manifest"
-    if manifest.get("root") != root_of(there):
+    if manifest.root != root_of(files):
         yield f"{MANIFEST}: the root is not that of the files"
-    if manifest.get("seal") != seal_of(manifest):
+    if manifest.seal != seal_of(manifest.as_dict()):
         yield f"{MANIFEST}: the seal is not that of the manifest"
-    if contents[MANIFEST] != canonical(manifest):
+    if contents[MANIFEST] != canonical(manifest.as_dict()):
         yield f"{MANIFEST}: not in canonical form, so it was written by something else"
 
 
 def _number_differences(
-    manifest: Mapping[str, Any], contents: Mapping[str, bytes], folder: Path, measures: Sequence[str]
+    manifest: Manifest, contents: Mapping[str, bytes], folder: Path, measures: Sequence[str]
 ) -> tuple[Results | None, list[str], bool | None]:
     """Return the record, what differs from it, and whether the page is its page; None where there is none."""
     try:
@@ -221,7 +181,7 @@ def _number_differences(
     wrong = add_measures(record, measures)
     page: bool | None = None
     try:
-        wrong += _statement_differences(manifest, record)
+        wrong += _unknown_keys(manifest, record)
         if json.loads(contents[RECORD]) != sealed(json.loads(contents[RECORD])):
             wrong.append(f"{RECORD}: its own hash is not that of its content")
         wrong += _derived_differences(manifest, record, folder)
@@ -234,73 +194,52 @@ def _number_differences(
     return record, wrong, page
 
 
-def _derived_differences(manifest: Mapping[str, Any], record: Results, folder: Path) -> list[str]:
+def _derived_differences(manifest: Manifest, record: Results, folder: Path) -> Iterator[str]:
+    """Yield where record and manifest are not what the counts give."""
     derived = derived_record(record, folder)
     stated, again = ({**results.as_dict(), "record_sha256": None} for results in (record, derived))
-    wrong = differences(stated, again)
-    concluded = {name: manifest.get(name) for name in conclusions(derived)}
-    wrong += differences(concluded, conclusions(derived), MANIFEST)
-    ids: set[str] = set()
+    yield from differences(stated, again)
+    forgotten: set[str] = set()
     for label, seed, name, audit in derived.each_audit():
         counts, audit_seed = Counts.load(folder / audit.counts), (audit.settings.model_extra or {}).get("seed")
-        ids.update(counts.ids)
+        forgotten.update(counts.ids)
         if isinstance(audit_seed, int) and audit.settings.noise_check != noise_check(audit_seed):
-            wrong.append(f"{label}, seed {seed}, {name}: the check value of the noise is not that of its seed")
+            yield f"{label}, seed {seed}, {name}: the check value of the noise is not that of its seed"
         if label == "retrain" and (counts.method_right != counts.reference_right).any():
-            wrong.append(f"retrain, seed {seed}, {name}: its counts as a row are not those of the reference")
-    facts = {"form": derived.scenario.form, "size": len(ids), "ids_hmac_root": ids_root(ids)}
-    wrong += differences({name: manifest["request"].get(name) for name in facts}, facts, f"{MANIFEST}.request")
-    rows = {f"{label}/{seed}": row.settings for label, row in derived.methods.items() for seed in row.per_seed}
-    recipes = {name: model.get("recipe") for name, model in manifest["models"].items()}
-    return wrong + differences(recipes, rows, f"{MANIFEST}.models")
+            yield f"retrain, seed {seed}, {name}: its counts as a row are not those of the reference"
+    expected = expected_manifest(manifest, derived, forgotten)
+    yield from differences(manifest.as_dict(), expected.as_dict(), MANIFEST, "its record gives")
 
 
-def _statement_differences(manifest: Mapping[str, Any], record: Results) -> list[str]:
-    """Return unknown keys, changed constant texts, and facts that the record says otherwise."""
-    texts = {"created": record.created, "left_out": LEFT_OUT, "non_claims": NON_CLAIMS, "threat_model": THREATS}
-    wrong = differences({name: manifest.get(name) for name in texts}, texts, MANIFEST, "expected")
-    for part, facts in (("data", data_facts(record)), ("request", {"completed": record.created})):
-        stated = {name: manifest[part].get(name) for name in facts}
-        wrong += differences(stated, facts, f"{MANIFEST}.{part}", f"{RECORD} gives")
-    for name, model in manifest["models"].items():
-        label, _, seed = name.rpartition("/")
-        row = record.methods.get(label)
-        parent = f"original/{seed}" if row is not None and row.role is Role.METHOD else None
-        lineage = {key: model.get(key) for key in ("seed", "parent")}
-        wanted = {"seed": int(seed) if seed.isdigit() else None, "parent": parent}
-        wrong += differences(lineage, wanted, f"{MANIFEST}.models.{name}", f"{RECORD} gives")
-    return [*wrong, *_unknown_keys(manifest, record)]
-
-
-def _unknown_keys(manifest: Mapping[str, Any], record: Results) -> Iterator[str]:
+def _unknown_keys(manifest: Manifest, record: Results) -> Iterator[str]:
     """Yield every key that residuum pack does not write: nobody checks what it says."""
-
-    def strangers(keys: Collection[str], allowed: Collection[str], where: str) -> Iterator[str]:
-        yield from (f"{where}.{key}: no key that residuum pack writes" for key in sorted(set(keys) - set(allowed)))
-
-    yield from strangers(manifest, MANIFEST_KEYS, MANIFEST)
-    yield from strangers(manifest["tool"], tool(), f"{MANIFEST}.tool")
-    yield from strangers(manifest["request"], REQUEST_KEYS, f"{MANIFEST}.request")
-    yield from strangers(manifest["data"], {*data_facts(record), *DATA_KEYS}, f"{MANIFEST}.data")
-    for name, model in manifest["models"].items():
-        yield from strangers(model, MODEL_KEYS, f"{MANIFEST}.models.{name}")
     settings = record.scenario.settings
-    parts: list[tuple[Any, Collection[str]]] = [
-        (record, {"compute"}),
-        (record.scenario, {"init_from"}),
-        (settings, Scenario.model_fields),
-        (settings.data, DataSettings.model_fields),
-        (settings.model, ModelSettings.model_fields),
-        (settings.audit, AuditSettings.model_fields),
-        *((request, ForgetSettings.model_fields) for request in settings.requests),
-        *((one.metrics, ()) for row in record.methods.values() for one in row.per_seed.values() if one.metrics),
+    parts: list[tuple[str, Part, Collection[str]]] = [
+        (MANIFEST, manifest, ()),
+        *((f"{MANIFEST}.{name}", getattr(manifest, name), ()) for name in ("tool", "request", "data")),
+        *((f"{MANIFEST}.models.{name}", model, ()) for name, model in manifest.models.items()),
+        (RECORD, record, ["compute"]),
+        (f"{RECORD}.scenario", record.scenario, ["init_from"]),
+        (f"{RECORD}.scenario.settings", settings, Scenario.model_fields),
+        (f"{RECORD}.scenario.settings.data", settings.data, DataSettings.model_fields),
+        (f"{RECORD}.scenario.settings.model", settings.model, ModelSettings.model_fields),
+        (f"{RECORD}.scenario.settings.audit", settings.audit, AuditSettings.model_fields),
+        *((f"{RECORD}: request", request, ForgetSettings.model_fields) for request in settings.requests),
     ]
-    for *_, audit in record.each_audit():
-        name = (audit.settings.model_extra or {}).get("name")
-        if name in PERTURBATIONS:  # a plug-in that is not installed has settings of its own
-            options = {field.name for field in fields(PERTURBATIONS.find(str(name)))}
-            parts.append((audit.settings, {*AUDIT_KEYS, *SPACE_SETTINGS, *options}))
-    for part, allowed in parts:
-        yield from strangers(part.model_extra or {}, allowed, f"{RECORD}: {type(part).__name__.lstrip('_')}")
-    yield from strangers(record.versions, {"python", *LIBRARIES}, f"{RECORD}: versions")
-    yield from strangers(record.scenario.sizes, {"retain", "forget", "validation", "test"}, f"{RECORD}: sizes")
+    for label, row in record.methods.items():
+        metrics = ((f"{RECORD}: {label}, seed {seed}", result.metrics) for seed, result in row.per_seed.items())
+        parts += [(where, part, ()) for where, part in metrics if part]
+    for label, seed, name, audit in record.each_audit():
+        perturbation = str((audit.settings.model_extra or {}).get("name"))
+        if perturbation in PERTURBATIONS:  # a plug-in that is not installed has settings of its own
+            allowed = [
+                *AUDIT_KEYS,
+                *SPACE_SETTINGS,
+                *(field.name for field in fields(PERTURBATIONS.find(perturbation))),
+            ]
+            parts.append((f"{RECORD}: {label}, seed {seed}, {name}", audit.settings, allowed))
+    keys = [(where, key) for where, part, allowed in parts for key in part.model_extra or () if key not in allowed]
+    keys += [(f"{RECORD}.versions", key) for key in record.versions if key not in ("python", *LIBRARIES)]
+    sizes = ("retain", "forget", "validation", "test")
+    keys += [(f"{RECORD}.scenario.sizes", key) for key in record.scenario.sizes if key not in sizes]
+    yield from (f"{where}.{key}: no key that residuum pack writes" for where, key in sorted(keys))

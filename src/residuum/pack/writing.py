@@ -20,8 +20,8 @@ from residuum.core.roles import Role
 from residuum.core.samples import Splits
 from residuum.data.dataset import class_index
 from residuum.pack.derivation import Tables, add_measures, derived_record, load_tables
-from residuum.pack.hashing import Pseudonyms, canonical, ids_root, key_at, listed, seal_of
-from residuum.pack.manifest import manifest_of, models_of, process_facts, request_of
+from residuum.pack.hashing import Pseudonyms, canonical, key_at, listed
+from residuum.pack.manifest import data_facts, sealed_manifest, training_facts
 from residuum.record import Results
 from residuum.record.folder import note_pack
 from residuum.record.run import Run
@@ -90,18 +90,19 @@ def pack(
     pack_name = name or secrets.token_hex(8)
     pseudonyms = Pseudonyms(key_at(key_file), pack_name)
     record, contents = _private_run(run.record, tables, pseudonyms, names)
-    forgotten = sorted({name for counts, _ in tables.values() for name in counts.ids})
-    root = ids_root(pseudonyms(name) for name in forgotten)
-    manifest = manifest_of(
+    forgotten = {pseudonyms(name) for counts, _ in tables.values() for name in counts.ids}
+    training = {} if splits is None else training_facts(splits, pseudonyms)
+    manifest = sealed_manifest(
         pack_name,
         record,
-        request=request_of(record, root, len(forgotten), {"received": received, "delete_by": delete_by}),
-        models=models_of(run.record, run.folder),
-        data=process_facts(record, splits, pseudonyms),
+        forgotten=forgotten,
+        received=received,
+        delete_by=delete_by,
+        folder=run.folder,
+        data=data_facts(record) | training,
         files=listed(contents),
     )
-    seal = seal_of(manifest)
-    contents[MANIFEST] = canonical(manifest | {"seal": seal})
+    contents[MANIFEST] = canonical(manifest)
     shown = {name for pair in tables.values() for counts in pair if counts is not None for name in counts.ids}
     refuse_leaks(contents, sorted(shown), run.folder)
     _write_zip(target, contents)
@@ -109,7 +110,7 @@ def pack(
         note_pack(run.folder, target)
     except OSError as error:
         warn(f"cannot note the pack in {run.folder} ({error.strerror}): residuum forget will not name it")
-    return Packed(target, key_file, seal)
+    return Packed(target, key_file, manifest["seal"])
 
 
 @contextmanager
