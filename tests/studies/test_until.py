@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from residuum.auditing import Counts
-from residuum.cli.options import LongStudyOptions
-from residuum.cli.run import more_overrides
+from residuum.cli.options import RunOptions
 from residuum.core.errors import InputError
 from residuum.record import Results
 from residuum.studies import execution, plan, run_all, runner
@@ -128,8 +127,5 @@ def test_few_draws_are_warned_of_only_where_they_stayed_few(study, stopped, stor
 
 def test_until_and_a_half_width_exclude_each_other():
     with pytest.raises(InputError, match="expected --until or --half-width, got both"):
-        more_overrides(LongStudyOptions(half_width=0.01), "verdict", None, None, False)
-    assert more_overrides(LongStudyOptions(draws=40), "verdict", None, None, False) == {
-        "audit.draws": 40,
-        "audit.until": "verdict",
-    }
+        RunOptions(half_width=0.01, until="verdict").overrides()
+    assert RunOptions(draws=40, until="verdict").overrides() == {"audit.draws": 40, "audit.until": "verdict"}

@@ -34,6 +34,7 @@ REGISTRIES: dict[str, tuple[Registry[Any], ...]] = {
 }
 DEFAULT_STORE = Path(".residuum/store")
 RUNS = Path("runs")
+AUDIT, MODEL, DATA, RESOURCES, OUTPUT = "Audit", "Your model", "Your data", "Resources", "Output"
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -86,33 +87,33 @@ def option(text: str, *names: str, group: str | None = None, **more: Any) -> Any
     return typer.Option(*names, help=text, rich_help_panel=group, **more)
 
 
-AUDIT, MODEL, DATA, RESOURCES, OUTPUT = "Audit", "Your model", "Your data", "Resources", "Output"
-
-
 SCENARIO = "Name of a scenario (see `residuum list scenarios`), or the path of your own .toml file."
 PERTURBATIONS = "Comma-separated perturbations of the audit, NAME[:key=value...]."
 MEASURES = "Comma-separated NAME[:key=value...] of `residuum list measures`, or FILE.py:FUNCTION of your own."
+DRAWS = "Perturbed copies of each forgotten sample at each radius."
+UNTIL = "Give `verdict` to stop drawing once more draws could not change a verdict; --draws is the maximum."
+ACCEPT = "Judge by a reference that is not comparable; the report says so."
 FORGET = "What to forget: class=, fraction=, id= or ids=FILE, comma-separated; repeat for one more request."
-FAIL_IF = "Exit with 1 if this holds: residual, unproven, ROW.residual, r>1.1, ROW.test_accuracy<90, ...; repeatable."
 WORKERS = "Number of worker processes; results do not depend on it."
+DEVICES = "Processes that share each stage, one per GPU if any; see docs/scale.md."
 PICTURES = "Show pictures of forgotten samples. Default: only for public data sets."
 IDS = "List forgotten samples by id. Default: only for public data sets."
+FAIL_IF = "Exit with 1 if this holds: residual, unproven, ROW.residual, r>1.1, ROW.test_accuracy<90, ...; repeatable."
 
 Scenario = Annotated[str, typer.Argument(help=SCENARIO, autocompletion=names_like("scenarios"))]
 Perturbations = Annotated[str | None, option(PERTURBATIONS, group=AUDIT, autocompletion=names_like("perturbations"))]
-Method = Annotated[str, option("Name of the method.")]
-DataRoot = Annotated[Path | None, option("Folder that holds data sets.", group=RESOURCES)]
-Gallery = Annotated[bool | None, option(PICTURES, "--gallery/--no-gallery", group=OUTPUT)]
-SampleList = Annotated[bool | None, option(IDS, "--samples/--no-samples", group=OUTPUT)]
-FailIf = Annotated[list[str] | None, option(FAIL_IF, group=OUTPUT)]
-Json = Annotated[bool, option("Print machine-readable output.", "--json", group=OUTPUT)]
 Measures = Annotated[str | None, option(MEASURES, group=AUDIT)]
-RecordJson = Annotated[bool, option("Print results.json instead of tables.", "--json", group=OUTPUT)]
+Until = Annotated[str | None, option(UNTIL, group=AUDIT)]
+AcceptReference = Annotated[bool, option(ACCEPT, "--accept-reference", group=AUDIT)]
+Store = Annotated[Path, option("Folder of finished stages.", "--store", group=RESOURCES)]
+DataRoot = Annotated[Path | None, option("Folder that holds data sets.", group=RESOURCES)]
+Workers = Annotated[int, option(WORKERS, group=RESOURCES, min=1, max=1024)]
+Yes = Annotated[bool, option("Start even if the estimate is more than a month.", "--yes", group=RESOURCES)]
+Json = Annotated[bool, option("Print machine-readable output.", "--json", group=OUTPUT)]
 
 
-def usable_cores() -> int:
-    """Return how many cores this process may use; a batch system often gives it fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+# a batch system often gives a process fewer cores than the machine has
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +121,8 @@ class StudyOptions:
     """Options of `run` and `tune`: how to audit, where data and finished stages are, how many workers."""
 
     perturbations: Perturbations = None
-    draws: Annotated[int | None, option("Perturbed copies of each forgotten sample at each radius.", group=AUDIT)] = (
-        None
-    )
-    store: Annotated[Path, option("Folder of finished stages.", group=RESOURCES)] = DEFAULT_STORE
+    draws: Annotated[int | None, option(DRAWS, group=AUDIT)] = None
+    store: Store = DEFAULT_STORE
     profile: Annotated[str, option("cpu: what two cores can do; paper: the published settings.")] = "cpu"
     data_root: DataRoot = None
     init_from: Annotated[Path | None, option("Weights that every model starts from; the head is fresh.")] = None
@@ -131,7 +130,7 @@ class StudyOptions:
     settings: Annotated[
         list[str] | None, option("key=value with a dotted key, e.g. rurk.tau=0.02; repeatable.", "--set")
     ] = None
-    workers: Annotated[int, option(WORKERS, group=RESOURCES, min=1, max=1024)] = usable_cores()
+    workers: Workers = CORES
     cluster: Annotated[
         str | None, option("tcp://host:port of a dask scheduler; see docs/scale.md.", group=RESOURCES)
     ] = None
@@ -140,11 +139,18 @@ class StudyOptions:
     ] = "32-true"
 
     def overrides(self) -> dict[str, Any]:
-        """Return the scenario's settings that these options change."""
-        kinds = None if self.perturbations is None else split_specs(self.perturbations)
-        values = {"audit.perturbations": kinds, "audit.draws": self.draws}
+        """Return the scenario's settings that these options change; a setting that is given twice is refused."""
         changes: dict[str, Any] = dict(parse_setting(text) for text in self.settings or [])
-        return with_options_given(changes, values)
+        for key, value in self.changed().items():
+            if key in changes:
+                raise given_twice(key)
+            changes[key] = value
+        return changes
+
+    def changed(self) -> dict[str, Any]:
+        """Return the settings that have an option of their own, as far as that is given."""
+        perturbations = None if self.perturbations is None else split_specs(self.perturbations)
+        return without_none({"audit.perturbations": perturbations, "audit.draws": self.draws})
 
     def study(self, scenario: str, methods: Any, seeds: str | None, **more: Any) -> Study:  # noqa: ANN401 (as Study.create)
         """Return the study that these options describe."""
@@ -158,7 +164,8 @@ class StudyOptions:
             data_root=self.data_root,
             init_from=self.init_from,
             manifest=self.manifest,
-            **{"overrides": self.overrides()} | more,
+            overrides=self.overrides(),
+            **more,
         )
 
     def resources(self) -> Resources:
@@ -176,8 +183,8 @@ class StudyOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LongStudyOptions(StudyOptions):
-    """Further options of `run`: seeds, draws by precision, and processes that share a stage."""
+class RunOptions(StudyOptions):
+    """Further options of `run`: seeds, measures, when to stop drawing, and processes that share a stage."""
 
     seeds: Annotated[str | None, option("Comma-separated run seeds.")] = None
     half_width: Annotated[
@@ -185,30 +192,43 @@ class LongStudyOptions(StudyOptions):
         option("Instead of --draws: draw until every interval of r is this narrow (half-width).", group=AUDIT),
     ] = None
     max_draws: Annotated[int | None, option("Maximum number of draws with --half-width.", group=AUDIT)] = None
-    devices: Annotated[
-        int | None,
-        option(
-            "Processes that share each stage, one per GPU if any; see docs/scale.md.", group=RESOURCES, min=1, max=1024
-        ),
+    until: Until = None
+    measures: Measures = None
+    references: Annotated[
+        int | None, option("Retrained models to add for the probes that compare many models.", group=AUDIT, min=0)
     ] = None
+    accept_reference: AcceptReference = False
+    devices: Annotated[int | None, option(DEVICES, group=RESOURCES, min=1, max=1024)] = None
     nodes: Annotated[
         int,
         option("Machines that share each stage; start the command on all of them.", group=RESOURCES, min=1, max=1024),
     ] = 1
-    yes: Annotated[bool, option("Start even if the estimate is more than a month.", "--yes", group=RESOURCES)] = False
+    yes: Yes = False
 
     def overrides(self) -> dict[str, Any]:
-        """Return the scenario's settings that these options change; draws and a half-width exclude each other."""
+        """Return the scenario's settings that these options change; only one option may decide how many draws."""
         changes = super().overrides()
         if self.draws is not None and self.half_width is not None:
             raise InputError("expected --draws or --half-width, got both; a half-width decides the number of draws")
-        if self.max_draws is not None and self.half_width is None and "audit.half_width" not in changes:
+        if self.max_draws is not None and "audit.half_width" not in changes:
             raise InputError("expected --half-width with --max-draws: without one, --draws says how many are made")
+        if self.until is not None and self.half_width is not None:
+            raise InputError("expected --until or --half-width, got both; each says how many draws are made")
         if self.seeds is not None and "seeds" in changes:
-            raise given_twice("seeds", "seeds")
-        values = {"audit.half_width": self.half_width, "audit.max_draws": self.max_draws}
-        fixed = {} if self.half_width is None else {"audit.draws": None}
-        return with_options_given(changes, values) | fixed
+            raise given_twice("seeds")
+        return changes if self.half_width is None else changes | {"audit.draws": None}
+
+    def changed(self) -> dict[str, Any]:
+        """Return the settings that have an option of their own, as far as that is given."""
+        options = {
+            "audit.half_width": self.half_width,
+            "audit.max_draws": self.max_draws,
+            "audit.until": self.until,
+            "measures": None if self.measures is None else split_specs(self.measures),
+            "references": self.references,
+            "accept_reference": self.accept_reference or None,
+        }
+        return super().changed() | without_none(options)
 
     def resources(self) -> Resources:
         """Return what stages are computed with, and how many days they may be estimated to take."""
@@ -218,38 +238,42 @@ class LongStudyOptions(StudyOptions):
         return Resources(self.workers, self.cluster, self.devices, self.nodes, self.precision, days)
 
 
-def check_conditions(conditions: list[str] | None, rows: Collection[str] | None = None) -> None:
-    """Refuse conditions of --fail-if that cannot be read or name no row, before anything is computed."""
-    if not conditions:
-        return
-    from residuum.judging import parse_condition
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """Options of `run`, `audit` and `report`: what the report shows, and when the command fails."""
 
-    for text in conditions:
-        parse_condition(text).check_row(rows)
+    gallery: Annotated[bool | None, option(PICTURES, "--gallery/--no-gallery", group=OUTPUT)] = None
+    samples: Annotated[bool | None, option(IDS, "--samples/--no-samples", group=OUTPUT)] = None
+    fail_if: Annotated[list[str] | None, option(FAIL_IF, group=OUTPUT)] = None
+    as_json: Json = False
 
+    def check_conditions(self, rows: Collection[str]) -> None:
+        """Refuse conditions of --fail-if that cannot be read or name no row, before anything is computed."""
+        if self.fail_if:
+            from residuum.judging import parse_condition
 
-def exit_if_failed(runs: Iterable[Run], conditions: list[str] | None, rows: Collection[str] = ()) -> None:
-    """Exit with 1 if rows failed, or with the reasons if a condition of --fail-if holds."""
-    from residuum.judging import gate_failures
+            for text in self.fail_if:
+                parse_condition(text).check_row(rows)
 
-    reasons = gate_failures(runs, conditions) if conditions and not rows else []
-    for reason in reasons:
-        tell(f"residuum: gate failed: {reason}", err=True)
-    if reasons or rows:
-        raise typer.Exit(1)
+    def exit_if_failed(self, runs: Iterable[Run], failed_rows: Collection[str] = ()) -> None:
+        """Exit with 1 if rows failed, or with the reasons if a condition of --fail-if holds."""
+        from residuum.judging import gate_failures
 
-
-def with_options_given(changes: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of --set and those of options; one that both give is refused."""
-    named = {key: value for key, value in given.items() if value is not None}
-    for key in named:
-        if key in changes:
-            raise given_twice(key.rpartition(".")[2].replace("_", "-"), key)
-    return {**changes, **named}
+        reasons = gate_failures(runs, self.fail_if) if self.fail_if and not failed_rows else []
+        for reason in reasons:
+            tell(f"residuum: gate failed: {reason}", err=True)
+        if reasons or failed_rows:
+            raise typer.Exit(1)
 
 
-def given_twice(name: str, key: str) -> InputError:
+def without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that were given."""
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def given_twice(key: str) -> InputError:
     """Return the error of a setting that is given in two ways."""
+    name = key.rpartition(".")[2].replace("_", "-")
     return InputError(f"expected --{name} or --set {key}=, got both; leave one out")
 
 
@@ -272,3 +296,12 @@ def parse_seeds(text: str | None) -> list[int] | None:
         return None if text is None else [int(part) for part in text.split(",")]
     except ValueError:
         raise InputError(f"expected whole numbers separated by commas for --seeds, got {text!r}") from None
+
+
+def split(text: str | None) -> list[str] | None:
+    """Return the parts of a comma-separated list.
+
+    >>> split("a, b"), split(None)
+    (['a', 'b'], None)
+    """
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from residuum.cli import options
-from residuum.cli.options import option
-from residuum.cli.run import ACCEPT, UNTIL, print_run
+from residuum.cli.options import option, split
+from residuum.cli.run import print_run
 from residuum.core.console import tell
 from residuum.core.errors import InputError, unknown_name
 from residuum.core.registry import split_specs
@@ -32,79 +32,49 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".safetensors", ".pt", ".pth")
 MODEL = "FILE.py:NAME or PACKAGE.MODULE:NAME of your network's class, or of a function that returns it."
-DATA = "What it was trained on: a folder of class folders of images, an .npz or a .csv file."
-FORGET = "Text file with one id a line: a path below the folder, a file's name or its stem, or an id of the table."
-EARLIER = "Ids of earlier requests, as --forget: forgotten as well, never retained, and not judged by the audit."
+RECIPE = "How it was trained, key=value comma-separated: optimizer=adamw,lr=0.001,epochs=20."
 RETRAIN = (
     "FILE.py:NAME of your training function (samples, seed) -> network; soft_reset wants (samples, seed, model=...)."
 )
-HELD_OUT = "Samples that no model was trained on, as --data."
-MEAN = "With --std, the normalization the network expects; comma-separated, one for each channel or feature."
 BATCH = "Names of the arguments that parts of an input are given as, e.g. input_ids,attention_mask."
-RECIPE = "How it was trained, key=value comma-separated: optimizer=adamw,lr=0.001,epochs=20."
+MEAN = "With --std, the normalization the network expects; comma-separated, one for each channel or feature."
+BOUNDS = "Lowest and highest value of the inputs, or none for standardized features."
+DATA = "What it was trained on: a folder of class folders of images, an .npz or a .csv file."
+FORGET = "Text file with one id a line: a path below the folder, a file's name or its stem, or an id of the table."
+EARLIER = "Ids of earlier requests, as --forget: forgotten as well, never retained, and not judged by the audit."
 VALIDATION = "Samples that methods may validate on, as --data; few methods need them."
+SURROGATES = "Use briefly trained surrogates instead of retrained models: cheaper, weaker."
 
 Text = str | None
-of_model, of_data = (partial(option, group=group) for group in (options.MODEL, options.DATA))
-of_audit, of_output = (partial(option, group=group) for group in (options.AUDIT, options.OUTPUT))
+of_model, of_data, of_audit = (partial(option, group=g) for g in (options.MODEL, options.DATA, options.AUDIT))
+HELD_OUT = "Samples that no model was trained on, as --data."
+Seed = Annotated[int, option("Seed of everything random.")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnModel:
-    """What both commands are given: a network in a file, its weights and data, what to forget, and how inputs are."""
+class ModelOptions:
+    """A network in a file, its weights, how it was trained, and which inputs it takes."""
 
     model: Annotated[str, of_model(MODEL)]
     weights: Annotated[Path, of_model("Its state dict, .safetensors or .pt, as it was trained.")]
-    data: Annotated[Path, of_data(DATA)]
-    forget: Annotated[Path, of_data(FORGET)]
-    earlier: Annotated[Path | None, option(EARLIER)] = None
-    validation: Annotated[Path | None, of_data(VALIDATION)] = None
-    mean: Annotated[Text, of_model(MEAN)] = None
-    std: Annotated[Text, of_model("See --mean.")] = None
-    bounds: Annotated[str, of_model("Lowest and highest value of the inputs, or none for standardized features.")] = (
-        "0,1"
-    )
-    scale: Annotated[Text, of_model("Unit of the radius: a number, or one for each feature, comma-separated.")] = None
-    categorical: Annotated[Text, of_model("Positions of features that noise leaves alone, comma-separated.")] = None
+    recipe: Annotated[Text, of_model(RECIPE)] = None
+    retrain: Annotated[Text, of_model(RETRAIN)] = None
     logits: Annotated[Text, of_model("Attribute or key of the network's output that holds the logits.")] = None
     batch: Annotated[Text, of_model(BATCH)] = None
     tokens: Annotated[bool, of_model("Inputs are token ids.", "--tokens")] = False
     at: Annotated[Text, of_model("Layer whose output noise moves where inputs are token ids.")] = None
-    label: Annotated[Text, of_data("Column with the class; default: label.")] = None
-    id_column: Annotated[Text, of_data("Column with the ids; default: id.")] = None
-    inputs: Annotated[Text, of_data("Columns that the network takes, comma-separated; default: all others.")] = None
-    size: Annotated[int | None, of_data("Side in pixels that the images of a folder are scaled to.")] = None
-    channels: Annotated[int | None, of_data("Channels of a folder's images: 1 reads them as gray; default 3.")] = None
-    class_names: Annotated[Text, of_data("Names of the classes in the order of the outputs, comma-separated.")] = None
-    recipe: Annotated[Text, of_model(RECIPE)] = None
-    seed: Annotated[int, option("Seed of everything random.")] = 1
-
-    def request(self, held_out: Path | None, retrain: str | None = None) -> Request:
-        """Return the request that these options mean."""
-        from residuum.request import Request
-
-        return Request(
-            self.data,
-            self.forget,
-            earlier=self.earlier,
-            held_out=held_out,
-            validation=self.validation,
-            retrain=None if retrain is None else loaded(retrain, "--retrain", "a function"),
-            recipe=read_recipe(self.recipe),
-            class_names=split(self.class_names),
-            label=self.label,
-            id_column=self.id_column,
-            inputs=split(self.inputs),
-            size=self.size,
-            channels=self.channels,
-        )
+    mean: Annotated[Text, of_model(MEAN)] = None
+    std: Annotated[Text, of_model("See --mean.")] = None
+    bounds: Annotated[str, of_model(BOUNDS)] = "0,1"
+    scale: Annotated[Text, of_model("Unit of the radius: a number, or one for each feature, comma-separated.")] = None
+    categorical: Annotated[Text, of_model("Positions of features that noise leaves alone, comma-separated.")] = None
 
     def networks(self, classes: int) -> Callable[[Path], nn.Module]:
-        """Return what makes the network with given weights, wrapped as the options say."""
+        """Return a function that makes the network with the weights of a file, wrapped as the options say."""
         from residuum.models import wrap
 
         make, units = network_maker(self.model, classes), numbers(self.scale, "--scale")
-        given: dict[str, Any] = {
+        wrapping: dict[str, Any] = {
             "mean": numbers(self.mean, "--mean"),
             "std": numbers(self.std, "--std"),
             "bounds": bounds_of(self.bounds),
@@ -116,16 +86,72 @@ class OwnModel:
             "at": self.at,
             "fresh": make,
         }
-        return lambda weights: wrap(make(), weights, **given)
+        return lambda weights: wrap(make(), weights, **wrapping)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """What the network was trained on, how to read it, and what to forget."""
+
+    data: Annotated[Path, of_data(DATA)]
+    forget: Annotated[Path, of_data(FORGET)]
+    earlier: Annotated[Path | None, of_data(EARLIER)] = None
+    validation: Annotated[Path | None, of_data(VALIDATION)] = None
+    label: Annotated[Text, of_data("Column with the class; default: label.")] = None
+    id_column: Annotated[Text, of_data("Column with the ids; default: id.")] = None
+    inputs: Annotated[Text, of_data("Columns that the network takes, comma-separated; default: all others.")] = None
+    size: Annotated[int | None, of_data("Side in pixels that the images of a folder are scaled to.")] = None
+    channels: Annotated[int | None, of_data("Channels of a folder's images: 1 reads them as gray; default 3.")] = None
+    class_names: Annotated[Text, of_data("Names of the classes in the order of the outputs, comma-separated.")] = None
+
+    def request(self, model: ModelOptions, held_out: Path | None) -> Request:
+        """Return the request that these options mean."""
+        from residuum.request import Request
+
+        return Request(
+            self.data,
+            self.forget,
+            earlier=self.earlier,
+            held_out=held_out,
+            validation=self.validation,
+            retrain=None if model.retrain is None else loaded(model.retrain, "--retrain", "a function"),
+            recipe=read_recipe(model.recipe),
+            class_names=split(self.class_names),
+            label=self.label,
+            id_column=self.id_column,
+            inputs=split(self.inputs),
+            size=self.size,
+            channels=self.channels,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonOptions:
+    """What is audited, what it is compared with, and how."""
+
+    unlearned: Annotated[list[str], of_audit("[LABEL=]FILE of unlearned weights; repeatable.")]
+    reference: Annotated[Path | None, of_audit("Weights of a model retrained without the forget set.")] = None
+    control: Annotated[
+        list[Path] | None, of_audit("Weights of further retrained models, with other seeds; repeatable.")
+    ] = None
+    controls: Annotated[int, of_audit("Number of controls to train with --retrain or --recipe.", min=0)] = 3
+    surrogates: Annotated[bool, of_audit(SURROGATES, "--surrogates")] = False
+    perturbations: options.Perturbations = None
+    taus: Annotated[Text, of_audit("Radii, comma-separated, for every perturbation.")] = None
+    measures: options.Measures = None
+    draws: Annotated[int, of_audit(options.DRAWS, min=1)] = 100
+    until: options.Until = None
+    accept_reference: options.AcceptReference = False
 
 
 @options.with_options
 def unlearn_model(
-    own: OwnModel,
+    model: ModelOptions,
+    data: DataOptions,
     output: Annotated[Path, option("File of the unlearned weights, .safetensors or .pt, under your own keys.")],
     method: Annotated[str, option("NAME[:key=value...]; see `residuum list methods`.")] = "soft_reset",
-    held_out: Annotated[Path | None, option(HELD_OUT)] = None,
-    retrain: Annotated[str | None, option(RETRAIN)] = None,
+    held_out: Annotated[Path | None, of_data(HELD_OUT)] = None,
+    seed: Seed = 1,
     as_json: options.Json = False,
 ) -> None:
     """Unlearn samples from your own network.
@@ -139,18 +165,18 @@ def unlearn_model(
     if not output.parent.is_dir() or output.is_dir():
         raise InputError(f"--output: expected a file in a folder that exists, got {output}")
     try:
-        request = own.request(held_out, retrain)
-        original = own.networks(request.splits.classes)(own.weights)
+        request = data.request(model, held_out)
+        original = model.networks(request.splits.classes)(model.weights)
         check = request.check(original)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResiduumWarning)  # printed below
-            done = request.unlearn(original, method, seed=own.seed)
+            done = request.unlearn(original, method, seed=seed)
     except InputError as error:
         raise InputError(in_options(str(error))) from None
     done.save(output)
     texts = [in_options(text) for text in (*check.problems, *done.warnings)]
     if as_json:
-        facts = {"output": str(output), "method": done.method, "settings": dict(done.settings), "seed": own.seed}
+        facts = {"output": str(output), "method": done.method, "settings": dict(done.settings), "seed": seed}
         facts |= {"seconds": done.seconds, "passes": done.passes, "unchanged": done.unchanged}
         facts |= {"accuracy": {name: [done.before[name], done.after[name]] for name in done.before}}
         options.print_json(facts | {"warnings": texts})
@@ -173,87 +199,70 @@ def in_options(text: str) -> str:
     return re.sub(rf"\b({names})=(?![\w(])", lambda match: f"--{match[1].replace('_', '-')}", text)
 
 
-@dataclass(frozen=True, kw_only=True)
-class AuditedModels(OwnModel):
-    """What `audit` is given in addition: the unlearned weights, retrained models or how to make them, and the audit."""
-
-    held_out: Annotated[Path, option(HELD_OUT)]
-    unlearned: Annotated[list[str], option("[LABEL=]FILE of unlearned weights; repeatable.")]
-    reference: Annotated[Path | None, of_audit("Weights of a model retrained without the forget set.")] = None
-    control: Annotated[
-        list[Path] | None, of_audit("Weights of further retrained models, with other seeds; repeatable.")
-    ] = None
-    retrain: Annotated[str | None, option("FILE.py:NAME of your training function (samples, seed) -> network.")] = None
-    controls: Annotated[int, of_audit("Number of controls to train with --retrain or --recipe.", min=0)] = 3
-    surrogates: Annotated[
-        bool, of_audit("Use briefly trained surrogates instead of retrained models: cheaper, weaker.", "--surrogates")
-    ] = False
-    perturbations: options.Perturbations = None
-    taus: Annotated[str | None, of_audit("Radii, comma-separated, for every perturbation.")] = None
-    measures: options.Measures = None
-    draws: Annotated[int, of_audit("Perturbed copies of each forgotten sample at each radius.", min=1)] = 100
-    until: Annotated[str | None, of_audit(UNTIL)] = None
-    accept_reference: Annotated[bool, of_audit(ACCEPT, "--accept-reference")] = False
-    workers: Annotated[int, option(options.WORKERS, group=options.RESOURCES, min=1, max=1024)] = 1
-
-    def study(self) -> RequestStudy:
-        """Return the study that these options mean."""
-        from residuum.request.study import AuditOptions, request_study
-
-        request = self.request(self.held_out, self.retrain)
-        network = self.networks(request.splits.classes)
-        asked = AuditOptions(
-            reference=None if self.reference is None else network(self.reference),
-            controls=[network(path) for path in self.control] if self.control else self.controls,
-            surrogates=self.surrogates,
-            perturbations=None if self.perturbations is None else split_specs(self.perturbations),
-            taus=numbers(self.taus, "--taus"),
-            measures=None if self.measures is None else split_specs(self.measures),
-            draws=self.draws,
-            until=self.until,
-            seed=self.seed,
-            accept_reference=self.accept_reference,
-        )
-        models = {label: network(path) for label, path in labeled(self.unlearned).items()}
-        study = request_study(request, network(self.weights), models, asked, workers=self.workers)
-        return replace(study, live=replace(study.live, build=partial(subject_again, self, os.getcwd())))
-
-
-def subject_again(own: AuditedModels, folder: str) -> LiveSubject:
-    """Return in a worker process what the command in `folder` works on."""
-    with contextlib.chdir(folder):
-        return own.study().live
-
-
 @options.with_options
 def audit_model(
-    own: AuditedModels,
-    out: Annotated[Path, of_output("Folder of the run.")] = Path("runs/request"),
-    store: Annotated[Path, option("Folder of finished stages.", group=options.RESOURCES)] = options.DEFAULT_STORE,
-    yes: Annotated[bool, option("Start even if the estimate is more than a month.", "--yes")] = False,
-    gallery: options.Gallery = None,
-    samples: options.SampleList = None,
-    fail_if: options.FailIf = None,
-    as_json: options.RecordJson = False,
+    model: ModelOptions,
+    data: DataOptions,
+    comparison: ComparisonOptions,
+    output: options.ReportOptions,
+    held_out: Annotated[Path, of_data(HELD_OUT)],
+    seed: Seed = 1,
+    out: Annotated[Path, option("Folder of the run.", group=options.OUTPUT)] = Path("runs/request"),
+    store: options.Store = options.DEFAULT_STORE,
+    workers: options.Workers = 1,
+    yes: options.Yes = False,
 ) -> None:
     """Audit your own unlearned network.
 
     Compares it with the original and with retrained models; writes the run and its report.
     """
     start = time.perf_counter()
-    options.check_conditions(fail_if, ["original", *labeled(own.unlearned)])
+    output.check_conditions(["original", *labeled(comparison.unlearned)])
     from residuum.reporting import report
     from residuum.request.study import audited
     from residuum.studies.execution import MOST_DAYS, Resources
 
-    resources = Resources(own.workers, most_days=math.inf if yes else MOST_DAYS)
-    run = audited(own.study(), out, store=store, resources=resources, gallery=gallery, progress=True)
-    report(run, samples=samples)
-    if as_json:
+    resources = Resources(workers, most_days=math.inf if yes else MOST_DAYS)
+    study = audited_study(model, data, comparison, held_out, seed, workers)
+    run = audited(study, out, store=store, resources=resources, gallery=output.gallery, progress=True)
+    report(run, samples=output.samples)
+    if output.as_json:
         options.print_json(run.record.as_dict())
     else:
         print_run(run, time.perf_counter() - start)
-    options.exit_if_failed([run], fail_if)
+    output.exit_if_failed([run])
+
+
+def audited_study(
+    model: ModelOptions, data: DataOptions, comparison: ComparisonOptions, held_out: Path, seed: int, workers: int
+) -> RequestStudy:
+    """Return the study that the options of `audit` mean; a worker process makes its own from the same options."""
+    from residuum.request.study import AuditOptions, request_study
+
+    request = data.request(model, held_out)
+    network = model.networks(request.splits.classes)
+    audit = AuditOptions(
+        reference=None if comparison.reference is None else network(comparison.reference),
+        controls=[network(path) for path in comparison.control] if comparison.control else comparison.controls,
+        surrogates=comparison.surrogates,
+        perturbations=None if comparison.perturbations is None else split_specs(comparison.perturbations),
+        taus=numbers(comparison.taus, "--taus"),
+        measures=None if comparison.measures is None else split_specs(comparison.measures),
+        draws=comparison.draws,
+        until=comparison.until,
+        seed=seed,
+        accept_reference=comparison.accept_reference,
+    )
+    models = {label: network(path) for label, path in labeled(comparison.unlearned).items()}
+    study = request_study(request, network(model.weights), models, audit, workers=workers)
+    again = partial(subject_again, os.getcwd(), model, data, comparison, held_out, seed, workers)
+    return replace(study, live=replace(study.live, build=again))
+
+
+def subject_again(folder: str, *options: Any) -> LiveSubject:  # noqa: ANN401 (those of audited_study)
+    """Return in a worker process what the command in `folder` works on."""
+    with contextlib.chdir(folder):
+        return audited_study(*options).live
 
 
 def labeled(files: list[str]) -> dict[str, Path]:
@@ -262,45 +271,31 @@ def labeled(files: list[str]) -> dict[str, Path]:
     >>> labeled(["new=a/b.pt", "runs/lr=0.1/c.safetensors"])
     {'new': PosixPath('a/b.pt'), 'c': PosixPath('runs/lr=0.1/c.safetensors')}
     """
-    named: dict[str, Path] = {}
+    rows: dict[str, Path] = {}
     for text in files:
         label, equals, path = text.partition("=")
-        if Path(text).is_file() or ("/" in label and not Path(path).is_file()):  # an equals sign in the path
-            equals = ""
-        found = Path(path if equals else text)
-        if (name := label if equals else found.stem) in named:
-            raise InputError(f"--unlearned: two rows are called {name!r}; give LABEL=FILE")
-        named[name] = found
-    return named
+        if not equals or Path(text).is_file() or ("/" in label and not Path(path).is_file()):
+            label, path = Path(text).stem, text  # an equals sign, if any, is in the path
+        if label in rows:
+            raise InputError(f"--unlearned: two rows are called {label!r}; give LABEL=FILE")
+        rows[label] = Path(path)
+    return rows
 
 
-def split(text: str | None) -> list[str] | None:
-    """Return the parts of a comma-separated text.
-
-    >>> split("a, b"), split(None)
-    (['a', 'b'], None)
-    """
-    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
-
-
-def numbers(text: str | None, what: str) -> list[float] | None:
-    """Return the numbers of a comma-separated text."""
+def numbers(text: str | None, option: str) -> list[float] | None:
+    """Return the numbers of a comma-separated list."""
     try:
         return None if text is None else [float(part) for part in split(text) or []]
     except ValueError:
-        raise InputError(f"{what}: expected comma-separated numbers, got {text!r}") from None
+        raise InputError(f"{option}: expected comma-separated numbers, got {text!r}") from None
 
 
-def positions(text: str | None, what: str) -> list[int]:
-    """Return the whole numbers of a comma-separated text.
-
-    >>> positions("0, 3", "--categorical")
-    [0, 3]
-    """
+def positions(text: str | None, option: str) -> list[int]:
+    """Return the whole numbers of a comma-separated list."""
     try:
         return [int(part) for part in split(text) or []]
     except ValueError:
-        raise InputError(f"{what}: expected comma-separated whole numbers, got {text!r}") from None
+        raise InputError(f"{option}: expected comma-separated whole numbers, got {text!r}") from None
 
 
 def bounds_of(text: str) -> tuple[Any, Any] | None:
@@ -311,10 +306,10 @@ def bounds_of(text: str) -> tuple[Any, Any] | None:
     """
     if text.lower() in ("none", ""):
         return None
-    found = numbers(text, "--bounds") or []
-    if len(found) != 2:
+    bounds = numbers(text, "--bounds") or []
+    if len(bounds) != 2:
         raise InputError(f"--bounds: expected LOW,HIGH or none, got {text!r}")
-    return found[0], found[1]
+    return bounds[0], bounds[1]
 
 
 def read_recipe(text: str | None) -> Recipe | None:
@@ -326,13 +321,13 @@ def read_recipe(text: str | None) -> Recipe | None:
 
     if text is None:
         return None
+    names = [field.name for field in fields(Recipe)]
     pairs = [part.partition("=") for part in split(text) or []]
-    known = [field.name for field in fields(Recipe)]
-    for key, equals, value in pairs:
-        if not equals or not value:
+    for key, _, value in pairs:
+        if not value:
             raise InputError(f"--recipe: expected key=value, comma-separated, got {text!r}")
-        if key not in known:
-            raise unknown_name("setting of --recipe", key, known)
+        if key not in names:
+            raise unknown_name("setting of --recipe", key, names)
     try:
         return Recipe(**{key: value for key, _, value in pairs})  # type: ignore[arg-type]
     except ValidationError as error:
@@ -345,20 +340,20 @@ def loaded(source: str, option: str, kind: str) -> Callable[..., Any]:
 
     if ":" not in source:
         raise InputError(f"{option}: expected FILE.py:NAME or PACKAGE.MODULE:NAME, got {source!r}")
-    found = load_plugin(source)
-    if not callable(found):
-        raise InputError(f"{option}: expected {kind} in {source}, got {type(found).__name__}")
-    return found  # type: ignore[no-any-return]
+    component = load_plugin(source)
+    if not callable(component):
+        raise InputError(f"{option}: expected {kind} in {source}, got {type(component).__name__}")
+    return component  # type: ignore[no-any-return]
 
 
 def network_maker(source: str, classes: int) -> Callable[[], nn.Module]:
     """Return what builds the network: a class or function of no argument, or of the number of classes."""
     from torch import nn
 
-    found = loaded(source, "--model", "a class or a function")
-    if isinstance(found, nn.Module):
-        raise InputError(f"--model: expected a class or a function in {source}, got {type(found).__name__}")
-    parameters = inspect.signature(found).parameters.values()
+    factory = loaded(source, "--model", "a class or a function")
+    if isinstance(factory, nn.Module):
+        raise InputError(f"--model: expected a class or a function in {source}, got {type(factory).__name__}")
+    parameters = inspect.signature(factory).parameters.values()
     needed = [p for p in parameters if p.default is p.empty and p.kind <= p.POSITIONAL_OR_KEYWORD]
     if len(needed) > 1:
         fault = f"{source} needs {len(needed)} arguments"
@@ -366,11 +361,11 @@ def network_maker(source: str, classes: int) -> Callable[[], nn.Module]:
 
     def make() -> nn.Module:
         try:
-            made = found(*[classes] * len(needed))
+            network = factory(*[classes] * len(needed))
         except Exception as error:  # whatever a network's constructor raises is the finding
             raise InputError(f"--model: {source} cannot be built ({type(error).__name__}: {error})") from error
-        if not isinstance(made, nn.Module):
-            raise InputError(f"--model: {source} returned {type(made).__name__}, expected an nn.Module")
-        return made
+        if not isinstance(network, nn.Module):
+            raise InputError(f"--model: {source} returned {type(network).__name__}, expected an nn.Module")
+        return network
 
     return make

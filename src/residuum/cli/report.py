@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from residuum.cli import options, own
+from residuum.cli import options
 from residuum.cli.options import option
 from residuum.core.console import tell
 from residuum.core.errors import plural
@@ -18,15 +18,13 @@ OwnMeasures = Annotated[
 WithData = Annotated[bool, option("Load the run's data by name; --data-root says where they are.", "--with-data")]
 
 
+@options.with_options
 def report_runs(
+    output: options.ReportOptions,
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Folders of finished runs; several are compared.")
     ],
-    gallery: options.Gallery = None,
-    samples: options.SampleList = None,
-    out: Annotated[Path | None, option("Folder to write to; default: the run's own.")] = None,
-    fail_if: options.FailIf = None,
-    as_json: Annotated[bool, option("Print the written files as JSON.", "--json")] = False,
+    out: Annotated[Path | None, option("Folder to write to; default: the run's own.", group=options.OUTPUT)] = None,
 ) -> None:
     """Write the report of stored runs.
 
@@ -35,12 +33,12 @@ def report_runs(
     from residuum.reporting import write_report
     from residuum.reporting.writing import loaded_runs
 
-    judged = loaded_runs(list(runs)) if fail_if else []
+    judged = loaded_runs(list(runs)) if output.fail_if else []
     for run in judged:
-        options.check_conditions(fail_if, run.rows)
-    files = [str(path) for path in write_report(list(runs), gallery=gallery, samples=samples, out=out)]
-    typer.echo(json.dumps(files, indent=1) if as_json else "\n".join(files))
-    options.exit_if_failed(judged, fail_if)
+        output.check_conditions(run.rows)
+    files = [str(path) for path in write_report(list(runs), gallery=output.gallery, samples=output.samples, out=out)]
+    typer.echo(json.dumps(files, indent=1) if output.as_json else "\n".join(files))
+    output.exit_if_failed(judged)
 
 
 def pack_run(
@@ -68,7 +66,7 @@ def pack_run(
     done = Run.load(run)
     splits = splits_of(done.record, data_root) if with_data else None
     dates = {"received": received, "delete_by": delete_by}
-    packed = pack(done, output, key=key, splits=splits, measures=own.split(measures) or (), names=names, **dates)
+    packed = pack(done, output, key=key, splits=splits, measures=options.split(measures) or (), names=names, **dates)
     if as_json:
         options.print_json({"file": str(packed.file), "key": str(packed.key), "seal": packed.seal})
         return
@@ -109,7 +107,7 @@ def verify_pack(
         key=key,
         cells=cells,
         number=number,
-        measures=own.split(measures) or (),
+        measures=options.split(measures) or (),
         accept_page=accept_page,
     )
     differences, page = verification.differences, verification.page

@@ -13,38 +13,27 @@ from residuum.cli.grid import grid_points, row_text, write_grid
 from residuum.cli.options import option
 from residuum.core.console import tell
 from residuum.core.errors import InputError, plural
-from residuum.core.registry import split_specs
 
 if TYPE_CHECKING:
     from residuum.record.run import Run
 
 METHODS = "Comma-separated [LABEL=]NAME[:key=value...]; default: the scenario's."
 GRID = "field=value,value,... of the one method in --methods; repeat for a product of fields."
-UNTIL = "Give `verdict` to stop drawing once more draws could not change a verdict; --draws is the maximum."
-REFERENCES = "Retrained models to add for the probes that compare many models."
 REQUESTS = "File with one request per line; they are carried out in order, before --request."
-ACCEPT = "Judge by a reference that is not comparable; the report says so."
 
 
 @options.with_options
 def run_scenario(
-    common: options.LongStudyOptions,
+    common: options.RunOptions,
+    output: options.ReportOptions,
     scenario: options.Scenario = "digits",
     methods: Annotated[str | None, option(METHODS, autocompletion=options.names_like("methods"))] = None,
     grid: Annotated[list[str] | None, option(GRID)] = None,
-    until: Annotated[str | None, option(UNTIL, group=options.AUDIT)] = None,
-    measures: options.Measures = None,
-    references: Annotated[int | None, option(REFERENCES, group=options.AUDIT, min=0)] = None,
     out: Annotated[Path | None, option("Folder of the run; default runs/SCENARIO.", group=options.OUTPUT)] = None,
     download: Annotated[bool, option("Fetch CIFAR-10 into the data root first.", "--download")] = False,
-    accept_reference: Annotated[bool, option(ACCEPT, "--accept-reference", group=options.AUDIT)] = False,
     request: Annotated[list[str] | None, option(options.FORGET)] = None,
     requests: Annotated[Path | None, option(REQUESTS)] = None,
-    gallery: options.Gallery = None,
-    samples: options.SampleList = None,
     dry_run: Annotated[bool, option("Print the plan and its cost, and stop.", "--dry-run")] = False,
-    fail_if: options.FailIf = None,
-    as_json: options.RecordJson = False,
 ) -> None:
     """Run a scenario: train, unlearn, audit, report.
 
@@ -55,39 +44,38 @@ def run_scenario(
     from residuum.reporting import report
     from residuum.studies.execution import plan_lines, run, run_requests
 
-    resources, asked = common.resources(), asked_requests(request, requests)
+    resources, sequence = common.resources(), asked_requests(request, requests)
     if download:
         fetch_cifar10(common.data_root, one_process=resources.one_process)
-    overrides = more_overrides(common, until, measures, references, accept_reference)
-    more: dict[str, Any] = {"overrides": overrides, "requests": asked, "import_code": not dry_run}
     points = grid_points(methods, grid) if grid else []
     rows = [row_text(str(methods), point) for point in points] or methods
-    study = common.study(scenario, rows, common.seeds, **more)
-    options.check_conditions(fail_if, study.labels)
+    study = common.study(scenario, rows, common.seeds, requests=sequence, import_code=not dry_run)
+    output.check_conditions(study.labels)
     name = study.scenario.name
     if dry_run:
-        lines = plan_lines(study, store=common.store, requests=bool(asked), resources=resources)
-        if as_json:
+        lines = plan_lines(study, store=common.store, requests=bool(sequence), resources=resources)
+        if output.as_json:
             options.print_json({"scenario": name, "plan": lines})
         else:
             tell("\n".join(lines))
         return
-    folder = out or options.RUNS / (f"{name}-requests" if asked else f"{name}-{methods}-grid" if grid else name)
-    where: Any = {"store": common.store, "out": folder, "gallery": gallery, "resources": resources, "progress": True}
-    runs = run_requests(study, **where) if asked else [run(study, **where)]
-    report(folder if asked else runs[0], gallery=gallery, samples=samples)
+    folder = out or options.RUNS / (f"{name}-requests" if sequence else f"{name}-{methods}-grid" if grid else name)
+    runner = run_requests if sequence else run
+    done = runner(study, store=common.store, out=folder, gallery=output.gallery, resources=resources, progress=True)
+    runs = done if isinstance(done, list) else [done]
+    report(folder if sequence else runs[0], gallery=output.gallery, samples=output.samples)
     failed = runs[-1].record.failed
-    if grid and not asked:
+    if grid and not sequence:
         labels = (row.label for row in study.rows)
         write_grid(runs[0], [pair for pair in zip(labels, points, strict=True) if pair[0] not in failed])
-    if as_json:
+    if output.as_json:
         records = [finished.record.as_dict() for finished in runs]
-        options.print_json(records if asked else records[0])
-    elif asked:
+        options.print_json(records if sequence else records[0])
+    elif sequence:
         print_requests(runs, folder, time.perf_counter() - start)
     else:
         print_run(runs[0], time.perf_counter() - start)
-    options.exit_if_failed(runs, fail_if, failed)
+    output.exit_if_failed(runs, failed)
 
 
 def asked_requests(request: list[str] | None, file: Path | None) -> list[dict[str, Any]] | None:
@@ -97,17 +85,6 @@ def asked_requests(request: list[str] | None, file: Path | None) -> list[dict[st
     if request is None and file is None:
         return None
     return [*([] if file is None else read_requests(file)), *(parse_request(text) for text in request or [])]
-
-
-def more_overrides(
-    common: options.LongStudyOptions, until: str | None, measures: str | None, references: int | None, accept: bool
-) -> dict[str, Any]:
-    """Return all settings of the scenario that the options of `run` change."""
-    if until is not None and common.half_width is not None:
-        raise InputError("expected --until or --half-width, got both; each says how many draws are made")
-    specs = None if measures is None else split_specs(measures)
-    values = {"audit.until": until, "measures": specs, "references": references, "accept_reference": accept or None}
-    return options.with_options_given(common.overrides(), values)
 
 
 def print_run(run: Run, seconds: float) -> None:

@@ -8,25 +8,24 @@ import typer
 from rich.table import Table
 
 from residuum.cli import options
-from residuum.cli.options import DEFAULT_STORE, Json, option
+from residuum.cli.options import DEFAULT_STORE, Json, Store, option
 from residuum.core.console import tell
 from residuum.core.errors import plural
 
 app = typer.Typer(help="List, verify and clean finished stages.", no_args_is_help=True)
 
-Root = Annotated[Path, option("Folder of finished stages.", "--store")]
 DryRun = Annotated[bool, option("Say what would be removed, remove nothing.", "--dry-run")]
 
 
 @app.command("ls")
-def list_store(store: Root = DEFAULT_STORE, as_json: Json = False) -> None:
+def list_store(store: Store = DEFAULT_STORE, as_json: Json = False) -> None:
     """List finished stages, oldest first, and whether the installed code would still use them."""
     from residuum.reporting.terminal import console
     from residuum.studies import maintenance
 
     records = [artefact.record() for artefact in maintenance.artefacts(store)]
     if as_json:
-        typer.echo(json.dumps(records, indent=1))
+        options.print_json(records)
         return
     table = Table(title=f"{store}: {plural(len(records), 'stage')}, {sum(r['bytes'] for r in records) / 2**20:.1f} MiB")
     for title in ("stage", "key", "KiB", "made", "current"):
@@ -38,13 +37,13 @@ def list_store(store: Root = DEFAULT_STORE, as_json: Json = False) -> None:
 
 
 @app.command("verify")
-def verify_store(store: Root = DEFAULT_STORE, as_json: Json = False) -> None:
+def verify_store(store: Store = DEFAULT_STORE, as_json: Json = False) -> None:
     """Check every artefact against its hashes; exit with 1 if one is not what was written."""
     from residuum.studies import maintenance
 
     broken = maintenance.verify(store)
     if as_json:
-        typer.echo(json.dumps(broken, indent=1))
+        options.print_json(broken)
     else:
         for key, files in broken.items():
             tell(f"broken: {key} ({', '.join(files)})")
@@ -55,7 +54,7 @@ def verify_store(store: Root = DEFAULT_STORE, as_json: Json = False) -> None:
 
 
 @app.command("gc")
-def clean_store(store: Root = DEFAULT_STORE, dry_run: DryRun = False, as_json: Json = False) -> None:
+def clean_store(store: Store = DEFAULT_STORE, dry_run: DryRun = False, as_json: Json = False) -> None:
     """Remove half-written folders, checkpoints, and stages that the installed code would never use again."""
     from residuum.studies import maintenance
 
@@ -67,7 +66,7 @@ def forget_ids(
     id_file: Annotated[Path | None, option("Text file with one id a line.", "--ids")] = None,
     request: Annotated[list[str] | None, option(options.FORGET)] = None,
     runs: Annotated[bool, option("Clean the folders of known runs too.", "--runs")] = False,
-    store: Root = DEFAULT_STORE,
+    store: Store = DEFAULT_STORE,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:

@@ -33,7 +33,7 @@ GRIDS = {
 def tune_method(
     common: options.StudyOptions,
     scenario: options.Scenario,
-    method: options.Method,
+    method: Annotated[str, option("Name of the method.")],
     grid: Annotated[
         list[str] | None, option("field=value,value,...; repeat for a product. Default: one for the method.")
     ] = None,
