@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from residuum.core import devices
-from residuum.core.errors import InputError
+from residuum.core.errors import InputError, LostProcessError
 from residuum.models import build_model
 from residuum.training import Recipe, TrainingPhase, fit
 from residuum.training.minibatches import MiniBatches
@@ -144,6 +144,17 @@ def test_mixed_precision_computes_losses_in_bfloat16(splits):
     assert set(seen) == {torch.bfloat16}
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     assert devices.current() is None
+
+
+def test_the_text_of_a_broken_connection_is_kept_for_the_log():
+    gloo = "[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:29617. This may indicate ..."
+    with pytest.raises(LostProcessError) as lost, devices.connected():
+        raise RuntimeError(gloo)
+    assert str(lost.value) == (
+        "another process of this run ended or cannot be reached; "
+        "finished stages are in the store, and the same command resumes"
+    )
+    assert str(lost.value.__cause__) == gloo
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from residuum.studies import Study, plan
 from residuum.studies.estimates import WorkLeft, work_left
+from residuum.studies.execution import plan_lines
 from residuum.studies.stages import printed_progress
 
 
@@ -45,6 +48,14 @@ def test_a_method_that_fresh_weights_do_not_allow_is_estimated_all_the_same(tmp_
     known = {"rurk.lr": 1e30}
     study = Study.create("tiny", methods="rurk", seeds=[1], overrides=known)
     assert work_of(study, tmp_path).seconds["unlearn"] > 0
+
+
+def test_planning_that_takes_long_says_at_once_what_is_done(tmp_path, monkeypatch, capsys):
+    study = Study.create("tiny", methods="gd", seeds=[1])
+    monkeypatch.setattr(Study, "check", lambda study: time.sleep(1.2))
+    plan_lines(study, store=tmp_path)
+    said = capsys.readouterr().err
+    assert said == "residuum: planning: reading the data, building the network and timing a training step\n"
 
 
 @pytest.mark.parametrize(("every", "lines"), [(0.0, 2), (1000.0, 0)])

@@ -10,8 +10,10 @@ from residuum.core.errors import InputError
 from residuum.perturbations import FGSM, PGD, InputSpace
 from residuum.studies import SCENARIOS, Study, load_scenario
 from residuum.studies.parsing import build_perturbation, field_type, override, read_as
-from residuum.studies.settings import Scenario, Strict
+from residuum.studies.settings import AuditSettings, Scenario, Strict
 from residuum.studies.study import parse_row
+from residuum.training import Recipe
+from residuum.unlearning import GD
 
 
 class Part(Strict):
@@ -37,6 +39,32 @@ def test_digits_is_cut_as_documented():
     assert set(splits.forget.y.tolist()) == {8}
     assert len(splits.forget) in (eights // 2, (eights + 1) // 2)
     assert set(splits.forget.ids).isdisjoint(splits.retain.ids)
+
+
+@pytest.mark.parametrize(
+    ("change", "setting"),
+    [
+        ("train = {lr = true}", "train.lr"),
+        ("relearn = {tolerance = false}", "relearn.tolerance"),
+        ("audit = {draws = true}", "audit.draws"),
+        ("audit = {taus = {gaussian = [0, true]}}", "audit.taus.gaussian.1"),
+        ("methods = {gd = {lr = true}}", "gd: lr"),
+        ("methods = {soft_reset = {momentum = true}}", "soft_reset: momentum"),
+        ("seeds = [true]", "seeds.0"),
+    ],
+)
+def test_true_is_no_number_in_a_file(change, setting, tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(f'based_on = "digits"\n{change}\n[forget]\nforget_fraction = 0.1\n')
+    with pytest.raises(InputError, match=rf"^{setting}: Input should be a valid (number|integer)"):
+        load_scenario(str(file))
+
+
+def test_true_is_no_number_in_python():
+    for wrong in (lambda: Recipe(lr=True), lambda: GD(lr=True), lambda: AuditSettings(draws=True)):
+        with pytest.raises(ValueError, match=r"valid (number|integer)"):
+            wrong()
+    assert Recipe(lr="0.1", augment=True).lr == 0.1
 
 
 def test_the_forget_set_does_not_depend_on_the_run_seed():

@@ -5,7 +5,10 @@ import shutil
 import sys
 import tempfile
 import textwrap
+import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 RANK = "RESIDUUM_RANK"  # set in each of several processes that share the work
@@ -19,6 +22,18 @@ def say(text: str) -> None:
     """
     cleared = "\r\033[2K" if sys.stderr.isatty() else ""
     print(f"{cleared}{fitted(f'residuum: {text}', sys.stderr)}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+@contextmanager
+def said_if_slow(text: str, after: float = 1.0) -> Iterator[None]:
+    """Say what is being done if the body takes longer than `after` seconds."""
+    timer = threading.Timer(after, say, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def tell(text: str, *, err: bool = False) -> None:

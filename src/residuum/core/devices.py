@@ -91,7 +91,7 @@ def launched(fabric: Fabric | None) -> Iterator[None]:
         place = f"{os.environ.get('MASTER_ADDR', 'localhost')}:{os.environ.get('MASTER_PORT', '?')}"
         waited = f"waited {_connection().total_seconds():.0f} s for {fabric.world_size} processes at {place}"
         text = f"{waited}; start the command on every node with the same MASTER_ADDR and MASTER_PORT"
-        raise LostProcessError(f"{text} ({str(error).splitlines()[0]})") from None
+        raise LostProcessError(text) from error
     if fabric.world_size > 1:
         os.environ[RANK] = str(fabric.global_rank)
     before = _FABRIC.set(fabric)
@@ -204,8 +204,7 @@ def connected(*, during_backward: bool = False) -> Iterator[None]:
     except RuntimeError as error:  # gloo raises it, and torch's DistError is one
         if during_backward and not re.search("gloo|nccl|connection", str(error), re.IGNORECASE):
             raise
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        text = f"another process of this run ended or cannot be reached ({reason})"
+        text = "another process of this run ended or cannot be reached"
         raise LostProcessError(f"{text}; finished stages are in the store, and the same command resumes") from error
 
 

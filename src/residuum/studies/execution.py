@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from residuum.core import devices
-from residuum.core.console import say, traceback_kept
+from residuum.core.console import said_if_slow, say, traceback_kept
 from residuum.core.devices import Compute
 from residuum.core.errors import InputError
 from residuum.record.run import Run
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 STORE = Path(".residuum/store")
 RUNS = Path("runs")
+PLANNING = "planning: reading the data, building the network and timing a training step"
 MOST_DAYS = 30.0  # of one core, that nobody is asked about
 T = TypeVar("T")
 S = TypeVar("S", bound=StudySpec)
@@ -141,9 +142,11 @@ def plan_lines(
     '9 stages: 0 finished, 9 to run'
     """
     study = study.computed_on((resources or Resources()).compute)
-    steps, plans = _surviving(study.steps if requests else [study], lambda s: [plan(each) for each in s])
+    with said_if_slow(PLANNING):
+        steps, plans = _surviving(study.steps if requests else [study], _plans)
+        work = work_left(steps, store, plans)
     todo = outline(plans, store)
-    first, *others = _announced(steps, todo, work_left(steps, store, plans))
+    first, *others = _announced(steps, todo, work)
     return [first, *todo.lines, *others]
 
 
@@ -169,7 +172,7 @@ def _computed(
     if not resources.one_process:
         end_with_the_leader()
         if "LOCAL_RANK" not in os.environ:
-            with suppress(RowError):  # that row is left out below
+            with suppress(RowError), said_if_slow(PLANNING):  # that row is left out below
                 _plans(studies)  # what is wrong is said once, before there are other processes to say it too
     steps = [study.computed_on(resources.compute) for study in studies]
     with devices.launched(resources.fabric):
@@ -191,10 +194,11 @@ def _led(
     progress: bool,
 ) -> tuple[list[S], list[list[Result]]]:
     """Plan, announce and compute as the process that speaks to the user."""
-    steps, plans = _surviving(steps, _plans)
+    with said_if_slow(PLANNING) if progress else nullcontext():
+        steps, plans = _surviving(steps, _plans)
+        with devices.alone():
+            work = work_left(steps, store, plans)
     todo = outline(plans, store)
-    with devices.alone():
-        work = work_left(steps, store, plans)
     if sum(work.seconds.values()) > resources.most_days * 24 * 3600:
         text = f"expected work of at most {resources.most_days:g} days, got {work}"
         raise InputError(f"{text}; lower draws, epochs or seeds, or start it all the same with --yes")

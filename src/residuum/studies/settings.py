@@ -14,6 +14,7 @@ from residuum.core.devices import Compute
 from residuum.core.inputs import InputSpace
 from residuum.core.roles import Role
 from residuum.core.samples import Splits
+from residuum.core.settings import refused_booleans
 from residuum.data import Dataset, ids_of_ranks, make_splits
 from residuum.metrics import Relearning
 from residuum.perturbations import Perturbation
@@ -37,6 +38,8 @@ class Strict(BaseModel):
     """Settings that never change and have no field but their own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    _numbers = refused_booleans
 
 
 class DataSettings(Strict):

@@ -19,6 +19,7 @@ from residuum.core import devices
 from residuum.core.errors import DivergedError, InputError
 from residuum.core.samples import Samples
 from residuum.core.seeds import child_seed, generator
+from residuum.core.settings import refused_booleans
 from residuum.models import device_of, module_flags, private_copy
 from residuum.training.checkpoint import Checkpoint, Position, resume_training, training_state
 from residuum.training.minibatches import Batch, MiniBatches
@@ -89,6 +90,8 @@ class Recipe:
     sigma: NonNegative = 0.0
     noise: Literal["grad", "langevin"] = "grad"
     optimizer: Literal["sgd", "adamw"] = "sgd"
+
+    _numbers = refused_booleans
 
     def optimizer_of(self, weights: Sequence[Tensor]) -> Optimizer:
         """Return the optimizer of these weights."""

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from residuum.core.errors import InputError, unknown_name
 from residuum.core.samples import Samples, Splits
+from residuum.core.settings import refused_booleans
 from residuum.training import STRICT, Batch, Recipe, TrainingPhase, fit
 from residuum.unlearning.context import Context
 from residuum.unlearning.start import Parts, Start, keeps_statistics, trainable_parts
@@ -66,6 +67,8 @@ class Method(ABC):
                     kind = type(value).__name__
                     how = f"write {part}: {kind} = {kind}({field.name}=...) instead"
                     raise TypeError(f"{cls.__name__}.{field.name} is a setting of the method's {part}; {how}")
+
+    _numbers = refused_booleans
 
     @model_validator(mode="before")
     @classmethod

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from residuum.core.settings import refused_booleans
 from residuum.training import STRICT, Epochs, NonNegative, Positive, Recipe
 
 NEEDED = ("lr", "momentum", "weight_decay", "batch_size", "optimizer")  # no value of these suits every network
@@ -36,6 +37,8 @@ class InheritedRecipe:
     sigma: NonNegative = 0.0
     noise: Literal["grad", "langevin"] = "grad"
     optimizer: Literal["sgd", "adamw"] | None = None
+
+    _numbers = refused_booleans
 
     @property
     def is_open(self) -> bool:

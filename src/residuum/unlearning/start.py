@@ -17,6 +17,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from residuum.core.errors import InputError, unknown_name
 from residuum.core.samples import Splits
 from residuum.core.seeds import generator
+from residuum.core.settings import refused_booleans
 from residuum.models import device_of, head_of
 from residuum.models.layers import Normalize, initialize
 from residuum.training import STRICT, Fraction
@@ -37,6 +38,8 @@ class Start:
     """
 
     keep: Fraction = 1.0
+
+    _numbers = refused_booleans
 
     def soften(self, parts: Parts, splits: Splits, context: Context) -> None:
         """Mix the modules' weights with fresh ones in place, and note how far each layer turned."""
@@ -97,6 +100,8 @@ class Layers:
     blocks: tuple[str, ...] | None = None
     k: Annotated[int, Field(ge=1)] | None = None
     share: Annotated[float, Field(gt=0, le=1)] = 0.5
+
+    _numbers = refused_booleans
 
     @field_validator("blocks", mode="before")
     @classmethod
