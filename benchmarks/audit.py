@@ -29,12 +29,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from residuum.auditing import Counts, Draws, audit
+from residuum.auditing import Auditor, Counts, Draws, audit
 from residuum.auditing.budget import draws_needed, pilot_draws
-from residuum.auditing.engine import PreparedModels, count_predictions, prepare_models, probe_batch
+from residuum.auditing.counting import PreparedModels, Schedule, count_predictions
 from residuum.auditing.measures import pooled_ratio
-from residuum.auditing.predictor import SAFETY, Predictor, deviation
-from residuum.auditing.stream import make_schedule
+from residuum.auditing.predictor import SAFETY, Predictor, deviation, probe_batch
 from residuum.core.errors import ResiduumWarning
 from residuum.core.inputs import PIXELS
 from residuum.core.samples import Samples
@@ -118,14 +117,11 @@ class Engine:
     def __init__(self, models: list[nn.Module], samples: Samples, attack: Perturbation, draws: int) -> None:
         named = {str(i): model for i, model in enumerate(models[:-1])}
         self.prepared: PreparedModels
-        self.prepare_seconds, self.prepared = timed(
-            lambda: prepare_models(
-                named, models[-1], samples, attack, PIXELS, radius=max(TAUS), crafted_on="unlearned", seed=SEED
-            )
-        )
+        auditor = Auditor(named, models[-1], attack, TAUS, SEED, space=PIXELS)
+        self.prepare_seconds, self.prepared = timed(lambda: auditor.prepare(samples))
         self.names = {name: id(model) for name, model in named.items()}
         self.works = {
-            part: make_schedule(samples, attack, taus, (0, draws), seed=SEED, classes=self.prepared.classes)
+            part: Schedule.of(samples, attack, taus, (0, draws), seed=SEED, classes=self.prepared.classes)
             for part, taus in (("still", TAUS[:1]), ("moving", TAUS[1:]))
         }
         self.enumerated = self.works["moving"].enumerated is not None

@@ -11,15 +11,14 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from torch import nn
 
-from residuum.auditing import Draws, audit, estimate_cost
-from residuum.auditing.count_state import CountState
+from residuum.auditing import Auditor, Draws, audit, estimate_cost
+from residuum.auditing.counting import SavedCounts
 from residuum.auditing.crafting import Crafter
-from residuum.auditing.stream import make_schedule
 from residuum.core.errors import InputError
 from residuum.core.inputs import space_of
 from residuum.core.samples import Samples
 from residuum.models import wrap
-from residuum.perturbations import FGSM, PGD, Gaussian, InputSpace, block_generator
+from residuum.perturbations import FGSM, PGD, Gaussian, InputSpace, block_generator, make_perturbation
 from residuum.training.checkpoint import Checkpoint
 
 TAUS = (0.0, 0.1, 0.3)
@@ -251,14 +250,16 @@ def test_the_space_of_a_wrapped_reference_is_the_default():
         audit({"m": wrapped}, wrapped, table, "gaussian", **asked, space=InputSpace())
 
 
-def test_counts_of_draws_that_another_pilot_asked_for_are_not_gone_on_from(networks, samples):
-    few, many = (make_schedule(samples, Gaussian(), TAUS, (0, draws), seed=5, classes=4) for draws in (3, 4))
-    begun = CountState.begin(few, [1])
-    begun.batches, begun.passes = 2, 60
-    same, other = (CountState.begin(work, [1]) for work in (few, many))
-    same.resume(begun.state())
-    other.resume(begun.state())
-    assert (same.batches, same.passes, other.batches, other.passes) == (2, 60, 0, 0)
+def test_counts_of_draws_that_another_pilot_asked_for_are_not_gone_on_from(tmp_path):
+    path, begun = tmp_path / "audit.pt", {"spans": [[0, 3]], "batches": 2}
+    SavedCounts("x", Checkpoint(path, every=0)).save_if_due(begun)
+    for spans, batches in (([[0, 3]], 2), ([[0, 4]], 0)):
+        assert SavedCounts("x", Checkpoint(path)).resumed({"spans": spans, "batches": 0})["batches"] == batches
+
+
+def cost_of(models, reference, samples, perturbation, *, taus, draws, heldout=None, original=None):
+    auditor = Auditor(models, reference, make_perturbation(perturbation), taus, seed=0, original=original)
+    return estimate_cost(auditor, samples, draws, heldout=heldout)
 
 
 def test_cost_and_progress_count_the_twins(networks, reference, samples, heldout):
@@ -271,7 +272,7 @@ def test_cost_and_progress_count_the_twins(networks, reference, samples, heldout
     shown = len(samples) + len(heldout)
     assert calls[-1] == (shown * (4 + 2 * 6), shown * (4 + 2 * 6))  # clean: 4 models; each radius: 2 x (m, a, o)
     assert calls == sorted(calls)
-    assert estimate_cost(networks, reference, samples, FGSM(target="untargeted"), **asked).passes == calls[-1][1]
+    assert cost_of(networks, reference, samples, FGSM(target="untargeted"), **asked).passes == calls[-1][1]
 
 
 @pytest.mark.parametrize("perturbation", ["gaussian", FGSM(target="random")], ids=str)
@@ -283,7 +284,7 @@ def test_the_cost_of_a_half_width_is_that_of_the_most_draws(networks, reference,
         networks, reference, samples, perturbation, seed=5, **asked,
         progress=lambda done, total: calls.append((done, total)),
     )  # fmt: skip
-    assert estimate_cost(networks, reference, samples, perturbation, **asked).passes == calls[-1][1]
+    assert cost_of(networks, reference, samples, perturbation, **asked).passes == calls[-1][1]
 
 
 def test_the_measured_batch_is_aimed_once_for_all_radii(networks, reference, samples, monkeypatch):
@@ -291,11 +292,11 @@ def test_the_measured_batch_is_aimed_once_for_all_radii(networks, reference, sam
     aim, apply = Crafter.aim, Crafter.apply
     monkeypatch.setattr(Crafter, "aim", lambda *given: aims.append(1) or aim(*given))
     monkeypatch.setattr(Crafter, "apply", lambda *given: moves.append(given[1]) or apply(*given))
-    estimate_cost({"m": networks["m"]}, reference, samples, FGSM(), taus=[0, 0.1, 0.2, 0.3], draws=1)
+    cost_of({"m": networks["m"]}, reference, samples, FGSM(), taus=[0, 0.1, 0.2, 0.3], draws=1)
     assert len(moves) == 3 * len(aims)
     assert set(moves) == {0.1, 0.2, 0.3}
     moves.clear()
-    clean = estimate_cost({"m": networks["m"]}, reference, samples, FGSM(), taus=[0], draws=1)
+    clean = cost_of({"m": networks["m"]}, reference, samples, FGSM(), taus=[0], draws=1)
     assert clean.seconds > 0
     assert moves == []
 

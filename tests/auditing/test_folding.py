@@ -2,8 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from residuum.auditing.folding import folded
-from residuum.auditing.predictor import Predictor
+from residuum.auditing.predictor import Predictor, folded
 from residuum.models import build_model
 
 

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from residuum.auditing import Gallery, audit, estimate_cost, make_gallery
+from residuum.auditing import Auditor, Gallery, audit, estimate_cost, make_gallery
 from residuum.core.errors import InputError
-from residuum.perturbations import FGSM, PGD, Gaussian, block_generator
+from residuum.perturbations import FGSM, PGD, Gaussian, block_generator, make_perturbation
 
 pytestmark = pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")
 
@@ -57,6 +57,7 @@ def test_the_estimate_counts_the_passes_of_the_audit(networks, reference, sample
     audit(
         networks, reference, samples, attack, taus=[0, 0.1, 0.2], draws=30, seed=5, progress=lambda *a: calls.append(a)
     )
-    cost = estimate_cost(networks, reference, samples, attack, taus=[0, 0.1, 0.2], draws=30)
+    auditor = Auditor(networks, reference, make_perturbation(attack), [0, 0.1, 0.2], seed=0)
+    cost = estimate_cost(auditor, samples, 30)
     assert calls[-1] == (cost.passes, cost.passes)
     assert cost.seconds > 0

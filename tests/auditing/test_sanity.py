@@ -9,7 +9,7 @@ from torch import nn
 from residuum.auditing import Counts, Manifest, audit, read_manifest
 from residuum.auditing.sanity import result_warnings
 from residuum.core.errors import InputError, ResiduumWarning
-from residuum.perturbations import FGSM
+from residuum.perturbations import FGSM, InputSpace
 
 
 def run(model, reference, samples, perturbation="gaussian", draws=400, **more):
@@ -121,3 +121,7 @@ def test_a_model_that_cannot_run_in_float64(reference, samples):
             return torch.nn.functional.linear(x.flatten(1), self.weight.float())
 
     assert any("cannot run in float64" in message for message in run_silently(Single(), reference, samples).warnings)
+
+
+def test_a_model_in_eval_mode_is_not_said_to_be_in_training_mode_at_a_layer(reference, samples):
+    assert run(reference, reference, samples, space=InputSpace(at="1")).warnings == []

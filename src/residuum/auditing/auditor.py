@@ -2,32 +2,32 @@
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
-from typing import Any
+from math import isfinite, prod
+from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from residuum.auditing.budget import MOST_DRAWS, Draws, as_many, draws_needed, pilot_draws
 from residuum.auditing.completeness import completeness, relative_distance_test
-from residuum.auditing.count_state import SavedCounts, identity
-from residuum.auditing.crafting import BatchInvariance
-from residuum.auditing.engine import CraftedOn, PreparedModels, Progress, count_predictions, passes, prepare_models
+from residuum.auditing.counting import (
+    Counting,
+    PreparedModels,
+    Progress,
+    SavedCounts,
+    Schedule,
+    Span,
+    identity,
+    rows_for,
+)
+from residuum.auditing.crafting import BatchInvariance, Crafter
 from residuum.auditing.heldout import choose_heldout, chosen_from
 from residuum.auditing.measures import measure
 from residuum.auditing.memory import measure_memory
-from residuum.auditing.sanity import (
-    attack_warnings,
-    id_warnings,
-    issue_warnings,
-    model_warnings,
-    result_warnings,
-    samples_seen,
-)
-from residuum.auditing.stream import Schedule, Span, checked_radii, make_schedule, rows_for
+from residuum.auditing.predictor import Predictor, probe_batch
+from residuum.auditing.sanity import id_warnings, issue_warnings, model_warnings, result_warnings, samples_seen
 from residuum.core import devices
-from residuum.core.counts import Counts, Integers
+from residuum.core.counts import Counts
 from residuum.core.errors import InputError
 from residuum.core.inputs import InputSpace, space_of
 from residuum.core.samples import Samples
@@ -35,6 +35,8 @@ from residuum.core.seeds import child_seed
 from residuum.models.shifting import ShiftedAt, with_shift
 from residuum.perturbations import Perturbation, make_perturbation, noise_check
 from residuum.training.checkpoint import Checkpoint
+
+CraftedOn = Literal["unlearned", "reference"] | nn.Module
 
 
 @dataclass(frozen=True)
@@ -136,99 +138,85 @@ def audit(
     [0.0, 0.0]
     """
     auditor = Auditor(
-        models,
-        reference,
-        perturbation,
-        taus=taus,
-        seed=seed,
-        confidence=confidence,
-        crafted_on=crafted_on,
-        original=original,
-        space=space,
+        models, reference, make_perturbation(perturbation), taus, seed, confidence, crafted_on, original, space
     )
     return auditor.count(
         samples, draws, heldout=heldout, seen=seen, batch_size=batch_size, progress=progress, checkpoint=checkpoint
     )
 
 
+@dataclass
 class Auditor:
     """Models that are prepared once, with the first samples, and can then be shown any number of sets.
 
-    The arguments are those of `audit`. At a layer, every model takes its input followed by a shift of the layer's
-    output, and the shift is perturbed.
+    The fields are the arguments of `audit`.
     """
 
-    def __init__(
-        self,
-        models: Mapping[str, nn.Module],
-        reference: nn.Module,
-        perturbation: str | Perturbation | Callable[..., Tensor],
-        *,
-        taus: Sequence[float],
-        seed: int,
-        confidence: float = 0.95,
-        crafted_on: CraftedOn = "unlearned",
-        original: nn.Module | None = None,
-        space: InputSpace | None = None,
-    ) -> None:
-        self.perturbation, self.radii = make_perturbation(perturbation), checked_radii(taus)
+    models: Mapping[str, nn.Module]
+    reference: nn.Module
+    perturbation: Perturbation
+    taus: Sequence[float]
+    seed: int
+    confidence: float = 0.95
+    crafted_on: CraftedOn = "unlearned"
+    original: nn.Module | None = None
+    space: InputSpace | None = None
+    prepared: PreparedModels | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.radii = tuple(float(tau) for tau in self.taus)
+        usable = all(isfinite(radius) and radius >= 0 for radius in self.radii)
+        if not usable or not self.radii or len(set(self.radii)) < len(self.radii):
+            raise InputError(f"expected one or more different finite radii >= 0, got {list(self.taus)}")
         for radius in self.radii:
             self.perturbation.check_radius(radius)
-        self.space = self.perturbation.space_for(space or space_of(reference))
-        if len(models) == 0:
+        self.moved_space = self.perturbation.space_for(self.space or space_of(self.reference))
+        if len(self.models) == 0:
             raise InputError("expected at least one model to audit, got none")
-        self.models, self.reference, self.original, self.crafted_on = dict(models), reference, original, crafted_on
-        self.seed, self.confidence = seed, confidence
-        self.layer: ShiftedAt | None = None  # the reference with a shift
-        self.prepared: PreparedModels | None = None
 
     def prepare(self, samples: Samples, invariance: BatchInvariance | None = None) -> PreparedModels:
         """Return private copies of all models, ready to predict; the first call makes them, with its samples.
 
+        At a layer, the copies take their input followed by a shift of the layer's output, which is perturbed instead.
         `invariance` is taken to hold for every model; without it, every architecture is tried.
         """
-        if self.prepared is None:
-            shown = self.inputs(samples)  # at a layer, it also wraps the models
-            self.prepared = prepare_models(
-                self.models,
-                self.reference,
-                shown,
-                self.perturbation,
-                self.layer.input_space if self.layer else self.space,
-                radius=max(self.radii),
-                crafted_on=self.crafted_on,
-                seed=self.seed,
-                original=self.original,
-                invariance=invariance,
-            )
+        if self.prepared is not None:
+            return self.prepared
+        source = self.crafted_on if isinstance(self.crafted_on, nn.Module) else self.reference
+        distinct = {id(model): model for model in (self.reference, *self.models.values(), self.original) if model}
+        networks, space, layer, shown = {**distinct, id(source): source}, self.moved_space, None, samples
+        if space.at is not None:
+            shifted = {key: ShiftedAt(model, space.at, samples, space.unit) for key, model in networks.items()}
+            layer, networks = shifted[id(self.reference)], dict(shifted)
+            space, shown = layer.input_space, with_shift(samples, layer.size)
+        probe = probe_batch(shown, space, max(self.radii), self.seed)
+        predictors = {key: Predictor(network, probe) for key, network in networks.items()}
+        keys = tuple(dict.fromkeys(map(id, self.models.values())))
+        on_each = self.perturbation.crafted and self.crafted_on == "unlearned"
+        plans: dict[int, tuple[int, ...]] = {key: (key,) for key in keys} if on_each else {id(source): keys}
+        crafters: dict[int, Crafter] = {}
+        invariances: dict[str, BatchInvariance] = {}  # models of the same architecture share one trial
+        for key in plans:
+            architecture = str(predictors[key].fast)
+            shared = invariance or invariances.get(architecture)
+            crafters[key] = Crafter(predictors[key], self.perturbation, space, probe, shared)
+            invariances[architecture] = crafters[key].invariance
+        audited, original = {key: predictors[key] for key in distinct}, id(self.original) if self.original else None
+        self.prepared = PreparedModels(audited, crafters, plans, id(self.reference), original, probe, layer)
         return self.prepared
 
-    def inputs(self, samples: Samples) -> Samples:
-        """Return the samples as the models take them: at a layer, each is followed by a shift of 0."""
-        if self.space.at is not None and self.layer is None:
-            models = [self.reference, *self.models.values(), self.original, self.crafted_on]
-            shifted = {
-                id(model): ShiftedAt(model, self.space.at, samples, self.space.unit)
-                for model in {id(model): model for model in models}.values()
-                if isinstance(model, nn.Module)
-            }
-            self.reference = self.layer = shifted[id(self.reference)]
-            self.models = {name: shifted[id(model)] for name, model in self.models.items()}
-            self.original = shifted.get(id(self.original))
-            self.crafted_on = shifted.get(id(self.crafted_on), self.crafted_on)
-        return samples if self.layer is None else with_shift(samples, self.layer.size)
-
-    def schedule(self, shown: Samples, span: Span, classes: int, rows: int = 0) -> Schedule:
-        """Return the schedule of these draws; `shown` are inputs as the models take them."""
-        return make_schedule(
+    def schedule(self, shown: Samples, draws: Span, rows: int | None = None) -> Schedule:
+        """Return the schedule of these draws, once models are prepared; `shown` are inputs as these take them."""
+        prepared = self.prepare(shown)
+        return Schedule.of(
             shown,
             self.perturbation,
             self.radii,
-            span,
+            draws,
             seed=self.seed,
-            classes=classes,
+            classes=prepared.classes,
             rows=rows,
-            untouched=prod(self.layer.shape) if self.layer else 0,
+            untouched=prod(prepared.layer.shape) if prepared.layer else 0,
         )
 
     def count(
@@ -243,67 +231,71 @@ class Auditor:
         checkpoint: Checkpoint | None = None,
     ) -> AuditResult:
         """Return the counts of every model on these samples; the arguments are those of `audit`."""
-        budget = draws if isinstance(draws, Draws) else Draws(draws)
+        budget, seen = draws if isinstance(draws, Draws) else Draws(draws), seen or {}
         if len(samples) == 0:
             raise InputError("expected at least one sample to audit, got none")
         if (last := budget.first + budget.most) > MOST_DRAWS:
             raise InputError(f"expected at most {MOST_DRAWS} draws of each sample, got {last}")
         if batch_size is not None and batch_size < 1:
             raise InputError(f"expected batch_size >= 1, got {batch_size}")
-        shown = self.inputs(samples)
-        if self.layer is None:
-            for rows in torch.split(torch.arange(len(shown)), rows_for(shown.shape)):
-                self.perturbation.check(shown.batch(rows)[0], self.space, [shown.ids[row] for row in rows])
+        if self.moved_space.at is None:
+            for rows in torch.split(torch.arange(len(samples)), rows_for(samples.shape)):
+                self.perturbation.check(samples.batch(rows)[0], self.moved_space, [samples.ids[row] for row in rows])
         prepared = self.prepare(samples)
         check_labels(samples, prepared)
-        beside = None if heldout is None else self.inputs(choose_heldout(heldout, samples))
-        source = self.crafted_on if isinstance(self.crafted_on, str) else "another model"
+        sets = [prepared.inputs(samples)]  # the forget set and, where there are any, held-out samples
+        if heldout is not None:
+            sets.append(prepared.inputs(choose_heldout(heldout, samples)))
         warned = issue_warnings(
             [
-                *model_warnings({**self.models, "the reference": self.reference}, prepared),
-                *attack_warnings(self.models, prepared, self.perturbation, source),
-                *id_warnings(samples, seen or {}),
-                *(id_warnings(beside, seen or {}, "held-out") if beside else ()),
+                *model_warnings(self.models, self.reference, prepared, self.perturbation, self.crafted_on),
+                *id_warnings(samples, seen),
+                *(text for beside in sets[1:] for text in id_warnings(beside, seen, "held-out")),
             ]
         )
         rank, world_size = devices.rank(), devices.world_size()
         devices.report_share(f"{len(range(rank, len(samples), world_size))} of {len(samples)} samples")
-        perturbed_by = self.space.settings(samples.shape) | self.perturbation.settings()
+        shares = sets if world_size == 1 else [part.subset(range(rank, len(part), world_size)) for part in sets]
         span = (budget.first, budget.first + (budget.number or pilot_draws(len(samples))))
+        schedules = [self.schedule(part, span, batch_size) for part in shares]
+        exact = schedules[0].enumerated is not None
+        settings = self.settings(samples, budget, exact=exact)
+        settings |= {} if heldout is None else chosen_from(heldout, sets[1])
+        settings |= {"seen": numbers} if (numbers := samples_seen(samples, seen)) else {}
         saved = None
         if checkpoint is not None:
             others = (self.reference, self.original, self.crafted_on)
             networks = [*self.models.values(), *(model for model in others if isinstance(model, nn.Module))]
-            facts: list[object] = [list(self.models), perturbed_by, self.radii, span]
-            facts += [budget.half_width, budget.maximum, self.seed, source, batch_size, rank, world_size]
-            saved = SavedCounts(identity(facts, networks, [shown, *([] if beside is None else [beside])]), checkpoint)
-        names = {name: id(model) for name, model in self.models.items()}
-        counting = Counting(prepared, names, progress, saved)
-
-        def schedule_of(part: Samples) -> Schedule:
-            share = part if world_size == 1 else part.subset(range(rank, len(part), world_size))
-            return self.schedule(share, span, prepared.classes, batch_size or 0)
-
-        schedule, further = schedule_of(shown), [] if beside is None else [(beside, schedule_of(beside))]
-        exact = schedule.enumerated is not None
+            facts = [list(self.models), self.radii, settings, batch_size, rank, world_size]
+            saved = SavedCounts(identity(facts, networks, sets), checkpoint)
+        counting = Counting(prepared, {name: id(model) for name, model in self.models.items()}, progress, saved)
         if budget.half_width is None or exact:
-            counts, *of_heldout = counting((shown, schedule), *further)
+            counts, *of_heldout = counting(sets, schedules)
         else:
-            (pilot,) = counting((shown, schedule))
+            (pilot,) = counting(sets[:1], schedules[:1])
             needed = draws_needed(
                 pilot.values(), half_width=budget.half_width, max_draws=budget.maximum, confidence=self.confidence
             )
-            ends = [max(last, int(total)) for (_, last), total in zip(schedule.spans, needed, strict=True)]
-            rest = replace(
-                schedule, spans=tuple((last, end) for (_, last), end in zip(schedule.spans, ends, strict=True))
-            )
-            fewer = [(part, replace(of, spans=as_many(ends, len(samples), len(part)))) for part, of in further]
-            more, *of_heldout = counting((shown, rest), *fewer, before=passes(schedule, prepared))
+            spans = schedules[0].spans
+            ends = [max(last, int(total)) for (_, last), total in zip(spans, needed, strict=True)]
+            rest = replace(schedules[0], spans=tuple((last, end) for (_, last), end in zip(spans, ends, strict=True)))
+            fewer = [
+                replace(schedule, spans=as_many(ends, len(samples), len(part)))
+                for schedule, part in zip(schedules[1:], sets[1:], strict=True)
+            ]
+            more, *of_heldout = counting(sets, [rest, *fewer])
             counts = {name: table + more[name] for name, table in pilot.items()}
         if budget.first == 0:  # a continuation is judged together with its beginning
             warned += issue_warnings(result_warnings(counts, self.confidence, exact))
-        settings = perturbed_by | {
-            "crafted_on": source if self.perturbation.crafted else None,
+        return AuditResult(counts, settings, warned, exact, *of_heldout)
+
+    def settings(self, samples: Samples, budget: Draws, *, exact: bool) -> dict[str, Any]:
+        """Return what a record says of how the counts were made."""
+        crafted_on = self.crafted_on if isinstance(self.crafted_on, str) else "another model"
+        return {
+            **self.moved_space.settings(samples.shape),
+            **self.perturbation.settings(),
+            "crafted_on": crafted_on if self.perturbation.crafted else None,
             "draws": budget.number,
             "half_width": budget.half_width,
             "max_draws": budget.maximum if budget.half_width else None,
@@ -313,48 +305,7 @@ class Auditor:
             "seed": self.seed,
             "bootstrap_seed": child_seed(self.seed, "bootstrap"),
             "noise_check": noise_check(self.seed),
-            **({} if beside is None or heldout is None else chosen_from(heldout, beside)),
-            **({"seen": number} if (number := samples_seen(samples, seen or {})) else {}),
         }
-        return AuditResult(counts, settings, warned, exact, *of_heldout)
-
-
-@dataclass(frozen=True)
-class Counting:
-    """Counts one set of samples after the other, each process its share, with one progress for all."""
-
-    prepared: PreparedModels
-    names: Mapping[str, int]
-    progress: Progress | None
-    saved: SavedCounts | None
-
-    def __call__(self, *sets: tuple[Samples, Schedule], before: int = 0) -> list[dict[str, Counts]]:
-        """Return the counts of all samples of each set, by the names of the models; `before` passes were made."""
-        sizes, tables = [before, *(passes(schedule, self.prepared) for _, schedule in sets)], []
-        for k, (samples, schedule) in enumerate(sets, start=1):
-
-            def report(done: int, _: int, made: int = sum(sizes[:k])) -> None:
-                if self.progress is not None:
-                    self.progress(made + done, sum(sizes))
-
-            shares = count_predictions(schedule, self.prepared, self.names, report, self.saved)
-            tables.append({name: gathered(share, samples) for name, share in shares.items()})
-        return tables
-
-
-def gathered(share: Counts, samples: Samples) -> Counts:
-    """Return the counts of all samples, of which each process has counted samples rank, rank + world size, ..."""
-    rank, world_size = devices.rank(), devices.world_size()
-    if world_size == 1:
-        return share
-
-    def summed(array: Integers) -> Integers:
-        filled = torch.zeros((len(samples), *array.shape[1:]), dtype=torch.int64)
-        filled[rank::world_size] = torch.from_numpy(array).long()
-        return devices.all_reduce(filled, "sum").numpy().astype(np.int32)
-
-    tables = summed(share.joint), summed(share.same_prediction)
-    return Counts.of_joint(samples.ids, samples.y.numpy(), share.taus, *tables)
 
 
 def check_labels(samples: Samples, prepared: PreparedModels) -> None:

@@ -1,24 +1,19 @@
 """What an audit costs: its predictions, and the time of a measured batch scaled to all of them."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
 
 from residuum.auditing.auditor import Auditor
 from residuum.auditing.budget import Draws, as_many
-from residuum.auditing.engine import CraftedOn, PreparedModels, clean_passes, passes, predict_batch, workers
+from residuum.auditing.counting import DrawBatch, PreparedModels, Schedule, predict_batch, workers
 from residuum.auditing.heldout import choose_heldout
-from residuum.auditing.stream import DrawBatch, Schedule
-from residuum.core.inputs import InputSpace
 from residuum.core.samples import Samples
-from residuum.perturbations import Perturbation, block_generator
+from residuum.perturbations import block_generator
 
 FEW = 8  # rows of the first trial of a cost
 ENOUGH = 0.5  # seconds of the batch that is measured
-SEED = 0  # of the perturbed batch
 
 
 @dataclass(frozen=True)
@@ -39,42 +34,26 @@ class Cost:
         return f"{self.passes:,} forward passes, about {amount}"
 
 
-def estimate_cost(
-    models: Mapping[str, nn.Module],
-    reference: nn.Module,
-    samples: Samples,
-    perturbation: str | Perturbation | Callable[..., Tensor],
-    *,
-    taus: Sequence[float],
-    draws: int | Draws,
-    crafted_on: CraftedOn = "unlearned",
-    heldout: Samples | None = None,
-    original: nn.Module | None = None,
-    space: InputSpace | None = None,
-) -> Cost:
-    """Return the cost of `audit` with these arguments: a batch is perturbed and shown, and its time scaled.
+def estimate_cost(auditor: Auditor, samples: Samples, draws: int | Draws, *, heldout: Samples | None = None) -> Cost:
+    """Return the cost of `auditor.count` with these arguments: a batch is perturbed and shown, and its time scaled.
 
     With a half-width it is that of an audit which needs the maximum of draws. Crafting takes part in the time, not in
-    the number of passes.
+    the number of passes. The auditor is prepared for timing only: do not count with it.
     """
     budget = draws if isinstance(draws, Draws) else Draws(draws)
-    auditor = Auditor(
-        models, reference, perturbation, taus=taus, seed=SEED, crafted_on=crafted_on, original=original, space=space
-    )
     few = samples.subset(range(min(2, len(samples))))  # they are shown in float64 to prepare the models: slow
     prepared = auditor.prepare(few, invariance="free")
-    shown = auditor.inputs(samples)
-    schedule = auditor.schedule(shown, (0, budget.most), prepared.classes)
-    works = [schedule]
+    schedule = auditor.schedule(prepared.inputs(samples), (0, budget.most))
+    schedules = [schedule]
     if heldout is not None:
-        beside = replace(schedule, samples=auditor.inputs(choose_heldout(heldout, samples)))
+        beside = replace(schedule, samples=prepared.inputs(choose_heldout(heldout, samples)))
         if budget.number is None and schedule.enumerated is None:
             beside = replace(beside, spans=as_many(schedule.draws, len(samples), len(beside.samples)))
-        works.append(beside)
-    clean, total = (sum(count(part, prepared) for part in works) for count in (clean_passes, passes))
+        schedules.append(beside)
+    clean, perturbed = (sum(numbers) for numbers in zip(*map(prepared.passes, schedules), strict=True))
     seconds = clean * seconds_per_pass(schedule, prepared, clean=True) if clean else 0.0
-    seconds += (total - clean) * seconds_per_pass(schedule, prepared, clean=False) if total > clean else 0.0
-    return Cost(total, seconds)
+    seconds += perturbed * seconds_per_pass(schedule, prepared, clean=False) if perturbed else 0.0
+    return Cost(clean + perturbed, seconds)
 
 
 def seconds_per_pass(schedule: Schedule, prepared: PreparedModels, *, clean: bool) -> float:
@@ -87,7 +66,7 @@ def seconds_per_pass(schedule: Schedule, prepared: PreparedModels, *, clean: boo
     def seconds_of(rows: int) -> tuple[float, int]:
         positions = torch.arange(rows) % len(schedule.samples)
         randomness = schedule.draw(block_generator(schedule.seed, "cost", 0), rows)
-        batch = DrawBatch(columns, positions, *schedule.samples.batch(positions), randomness, clean=clean)
+        batch = DrawBatch(columns, positions, *schedule.samples.batch(positions), randomness, clean)
         start = time.perf_counter()
         _, made = predict_batch(schedule, batch, prepared, pool)
         return time.perf_counter() - start, made

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from residuum.auditing.engine import CraftedOn, prepare_models
+from residuum.auditing.auditor import Auditor, CraftedOn
+from residuum.auditing.counting import Schedule, rows_for
 from residuum.auditing.statistics import sign_test
-from residuum.auditing.stream import Schedule, draw_batches, rows_for, spans_of
 from residuum.core.counts import Counts
 from residuum.core.errors import InputError
 from residuum.core.files import read_arrays, write_arrays
@@ -74,15 +74,13 @@ def make_gallery(
     position = {sample_id: i for i, sample_id in enumerate(samples.ids)}
     suspects = samples.subset([position[sample_id] for sample_id in most_suspicious(counts, SAMPLES)])
     taus = shown_radii(next(iter(counts.values())).taus)
-    prepared = prepare_models(
-        models, reference, samples, attack, space, radius=max(taus), crafted_on=crafted_on, seed=seed
-    )
-    schedule = Schedule(suspects, attack, taus, spans_of(taus, 0, DRAWS, None), seed, rows_for(samples.shape))
+    prepared = Auditor(models, reference, attack, taus, seed, crafted_on=crafted_on, space=space).prepare(samples)
+    schedule = Schedule(suspects, attack, taus, ((0, DRAWS),) * len(taus), seed, rows_for(samples.shape))
     shape = (len(suspects), len(taus), DRAWS)
     images = np.zeros((*shape, *samples.shape), np.uint8)
     right = {key: np.zeros(shape, np.bool_) for key in prepared.predictors}
-    crafter = prepared.crafters[prepared.plans[0].source]
-    for batch in draw_batches(schedule):
+    (crafter,) = prepared.crafters.values()
+    for batch in schedule.batches():
         aimed = crafter.aim(batch.x, batch.y, batch.randomness)
         positions = torch.unique_consecutive(batch.positions).numpy()
         for column in batch.columns:

@@ -2,18 +2,17 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 
-from residuum.auditing.auditor import Auditor, AuditResult
-from residuum.auditing.engine import CraftedOn
+from residuum.auditing.auditor import Auditor, AuditResult, CraftedOn
 from residuum.auditing.sanity import issue_warnings, result_warnings
 from residuum.core.errors import InputError, ResiduumWarning
 from residuum.core.inputs import InputSpace
 from residuum.core.samples import Samples
-from residuum.perturbations import Perturbation
+from residuum.perturbations import Perturbation, make_perturbation
 
 MODEL = "the model"
 
@@ -62,23 +61,14 @@ class ResidualKnowledge:
         space: InputSpace | None = None,
     ) -> None:
         self.draws = draws
-        self.auditor_of = partial(
-            Auditor,
-            {MODEL: model},
-            reference,
-            perturbation,
-            taus=list(taus),
-            confidence=confidence,
-            seed=seed,
-            crafted_on=crafted_on,
-            space=space,
-        )
+        attack = make_perturbation(perturbation)
+        self.auditor = Auditor({MODEL: model}, reference, attack, taus, seed, confidence, crafted_on, space=space)
         self.reset()
 
     def reset(self) -> None:
         """Forget all batches, and the copies of the models."""
         self.result: AuditResult | None = None
-        self.auditor = self.auditor_of()
+        self.auditor = replace(self.auditor)  # without what it has prepared
 
     def update(self, x: Tensor, y: Tensor, ids: Sequence[str] | None = None) -> None:
         """Count one batch: inputs (n, ...), labels (n,), and ids; without them samples are numbered as they come."""

@@ -7,21 +7,30 @@ copies on a probe batch. Hence the counts do not depend on batch size, order, fo
 on how fast the machine is.
 """
 
+import operator
 import threading
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn.utils import convert_conv2d_weight_memory_format
+from torch import Tensor, fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils import convert_conv2d_weight_memory_format, fuse_conv_bn_eval
 
-from residuum.auditing.folding import folded
 from residuum.core.errors import InputError
+from residuum.core.inputs import InputSpace
+from residuum.core.samples import Samples
 from residuum.models import device_of, private_copy
+from residuum.perturbations import block_generator
 
 SAFETY = 100.0
 EXACT_TIE = 1e-10  # relative; float64 logits this close are equal, and the smaller class index wins
 NO_ANSWER = -1  # the prediction of a model whose logits are NaN: never right
 PLANES = 4  # narrower convolutions are slower with channels last
 SAME_FUNCTION = 1e-3  # relative; a folded copy that deviates more has not been read correctly
+PROBE = 16  # samples on which the copies are compared
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+TRACE_ERRORS = (RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError, NotImplementedError)
 
 
 class Predictor:
@@ -116,3 +125,95 @@ def checked_logits(logits: object, rows: int) -> Tensor:
     if logits.ndim != 2 or len(logits) != rows:
         raise InputError(f"expected logits of shape ({rows}, classes), got {tuple(logits.shape)}")
     return logits.cpu()
+
+
+def probe_batch(samples: Samples, space: InputSpace, radius: float, seed: int) -> Tensor:
+    """Return up to 16 samples (the first by id) as they are and with noise of this radius; tokens twice as they are."""
+    first = sorted(range(len(samples)), key=samples.ids.__getitem__)[:PROBE]
+    x, _ = samples.batch(torch.tensor(first))
+    noise = torch.from_numpy(block_generator(seed, "probe", 0).standard_normal(x.shape, dtype=np.float32))
+    return torch.cat([x, x if space.tokens else space.move(x, noise, radius)])
+
+
+def folded(model: nn.Module) -> nn.Module | None:
+    """Return a folded copy of a model in eval mode, or None where it cannot be read or has nothing to fold.
+
+    Forward code that branches on its input cannot be read; such a model is used as it is. Whether the copy computes the
+    same is checked by its user on a probe batch.
+    """
+    if not any(isinstance(module, _BatchNorm) for module in model.modules()):
+        return None
+    tracer = BatchNormTracer()
+    try:
+        graph = tracer.trace(private_copy(model))
+    except TRACE_ERRORS:
+        return None
+    traced = fx.GraphModule(tracer.root, graph)
+    pairs = [(node.args[0], node) for node in graph.nodes if follows_convolution(traced, node)]
+    for convolution, norm in pairs:
+        parts: list[Any] = [traced.get_submodule(str(node.target)) for node in (convolution, norm)]
+        parent, _, name = str(convolution.target).rpartition(".")
+        setattr(traced.get_submodule(parent), name, fuse_conv_bn_eval(parts[0], parts[1]))
+        norm.replace_all_uses_with(convolution)
+        traced.graph.erase_node(norm)
+    reuse_memory(traced)
+    traced.delete_all_unused_submodules()
+    traced.recompile()
+    for hooks in ("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks"):
+        setattr(traced, hooks, getattr(tracer.root, hooks))  # what a wrapped network does before and after its code
+    return traced if pairs else None
+
+
+class BatchNormTracer(fx.Tracer):
+    """Reads only the code of modules that contain batch-norm; all others are black boxes."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        """Return whether the inside of this module does not matter."""
+        return isinstance(m, _BatchNorm) or not any(isinstance(part, _BatchNorm) for part in m.modules())
+
+
+def follows_convolution(traced: fx.GraphModule, node: fx.Node) -> bool:
+    """Return whether this is batch-norm with fixed statistics on a convolution's output that nobody else reads."""
+    if not is_call_of(traced, node, _BatchNorm) or len(node.args) != 1:
+        return False
+    source, norm = node.args[0], traced.get_submodule(str(node.target))
+    return (
+        isinstance(source, fx.Node)
+        and is_call_of(traced, source, CONVOLUTIONS)
+        and len(source.users) == 1
+        and times_called(traced, source) == times_called(traced, node) == 1
+        and getattr(norm, "running_var", None) is not None
+    )
+
+
+def is_call_of(traced: fx.GraphModule, node: fx.Node, kind: type | tuple[type, ...]) -> bool:
+    """Return whether the node calls a module of this kind."""
+    return node.op == "call_module" and isinstance(traced.get_submodule(str(node.target)), kind)
+
+
+def times_called(traced: fx.GraphModule, node: fx.Node) -> int:
+    """Return how often the node's module is used: weights used twice must not be folded."""
+    wanted = traced.get_submodule(str(node.target))
+    calls = [other for other in traced.graph.nodes if other.op == "call_module"]
+    return sum(traced.get_submodule(str(other.target)) is wanted for other in calls)
+
+
+def reuse_memory(traced: fx.GraphModule) -> None:
+    """Let sums and rectifiers overwrite their input where nobody else reads it: less memory to walk through."""
+    for node in traced.graph.nodes:
+        if node.target is operator.add and is_fresh(traced, node.args[0]) and node.args[0] is not node.args[1]:
+            node.target = operator.iadd
+    rectifiers: dict[int, list[fx.Node]] = {}
+    for node in traced.graph.nodes:
+        if is_call_of(traced, node, nn.ReLU):
+            rectifiers.setdefault(id(traced.get_submodule(str(node.target))), []).append(node)
+    for calls in rectifiers.values():
+        module: Any = traced.get_submodule(str(calls[0].target))
+        module.inplace = bool(module.inplace) or all(is_fresh(traced, call.args[0]) for call in calls)
+
+
+def is_fresh(traced: fx.GraphModule, node: object) -> bool:
+    """Return whether this is a new tensor, made by a convolution or a sum, with one reader."""
+    if not isinstance(node, fx.Node) or len(node.users) != 1:
+        return False
+    return node.target is operator.iadd or is_call_of(traced, node, CONVOLUTIONS)

@@ -4,8 +4,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 
 from torch import nn
 
+from residuum.auditing.counting import PreparedModels
 from residuum.auditing.crafting import first_class_gradient
-from residuum.auditing.engine import PreparedModels
 from residuum.auditing.measures import pooled_ratio
 from residuum.core.counts import Counts
 from residuum.core.errors import warn
@@ -26,9 +26,15 @@ def issue_warnings(messages: Iterable[str]) -> list[str]:
     return texts
 
 
-def model_warnings(models: Mapping[str, nn.Module], prepared: PreparedModels) -> Iterator[str]:
-    """Yield what makes numbers of these models doubtful."""
-    for name, model in models.items():
+def model_warnings(
+    models: Mapping[str, nn.Module],
+    reference: nn.Module,
+    prepared: PreparedModels,
+    perturbation: Perturbation,
+    crafted_on: object,
+) -> Iterator[str]:
+    """Yield what makes numbers of these models doubtful, and what makes a gradient attack on them doubtful."""
+    for name, model in {**models, "the reference": reference}.items():
         predictor = prepared.predictors[id(model)]
         if any(module.training for module in model.modules()):
             yield f"{name} is in training mode; it is audited in eval mode"
@@ -39,12 +45,6 @@ def model_warnings(models: Mapping[str, nn.Module], prepared: PreparedModels) ->
             yield f"{name} returns NaN or infinite logits; such inputs count as not recognized"
         if predictor.exact is None:
             yield f"{name} cannot run in float64; its near-ties are decided in float32"
-
-
-def attack_warnings(
-    models: Mapping[str, nn.Module], prepared: PreparedModels, perturbation: Perturbation, crafted_on: str
-) -> Iterator[str]:
-    """Yield what makes a gradient attack doubtful."""
     if not isinstance(perturbation, GradientAttack):
         return
     for name, model in models.items():

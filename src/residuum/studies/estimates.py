@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from residuum.auditing import Cost, estimate_cost
+from residuum.auditing import Auditor, Cost, estimate_cost
 from residuum.core.errors import plural
 from residuum.core.samples import Samples
 from residuum.models import private_copy
@@ -173,18 +173,17 @@ class _Estimate:
         (perturbation, space), audit = settings.subject.perturbation(settings.name), self.study.audit
         model, reference, original = self.models
         crafted_on_each = perturbation.crafted and audit.crafted_on == "unlearned"
-        one = estimate_cost(
+        auditor = Auditor(
             {"model": model},
             reference,
-            self.splits.forget,
             perturbation,
-            taus=audit.radii(settings.name),
-            draws=audit.budget(),
+            audit.radii(settings.name),
+            seed=0,
             crafted_on=audit.crafted_on,
-            heldout=self.splits.heldout,
             original=original if crafted_on_each else None,  # else it is one of the rows
             space=space,
         )
+        one = estimate_cost(auditor, self.splits.forget, audit.budget(), heldout=self.splits.heldout)
         rows = len(settings.labels)
         times = rows if crafted_on_each else rows / 2  # the two models of the timed batch against all rows
         self.costs[settings.name] = Cost(round(one.passes * times), one.seconds * times)

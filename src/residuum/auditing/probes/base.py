@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from residuum.auditing.engine import probe_batch
 from residuum.auditing.heldout import choose_heldout
-from residuum.auditing.predictor import Predictor
+from residuum.auditing.predictor import Predictor, probe_batch
 from residuum.auditing.statistics import Classes, Floats, Ranking, rank
 from residuum.core.inputs import PIXELS, InputSpace
 from residuum.core.roles import Role

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from residuum.auditing.counting import rows_for
 from residuum.auditing.predictor import Predictor
 from residuum.auditing.statistics import Floats
-from residuum.auditing.stream import rows_for
 from residuum.core.inputs import PIXELS, InputSpace
 from residuum.core.samples import Samples
 from residuum.perturbations.gradient import loss_gradient

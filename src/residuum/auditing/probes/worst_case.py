@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from residuum.auditing.counting import rows_for
 from residuum.auditing.predictor import Predictor
 from residuum.auditing.probes.base import Evidence, Probe, Value, log_odds
 from residuum.auditing.probes.search import STEPS, SearchResult, search
 from residuum.auditing.statistics import mean_interval, normal_quantile, sign_test_p, wilson_interval
-from residuum.auditing.stream import rows_for
 from residuum.core.errors import InputError
 from residuum.core.inputs import PIXELS, InputSpace
 from residuum.core.samples import Samples
