@@ -427,8 +427,8 @@ def test_one_line_exit_code_2_nothing_left_behind(command, said, home, monkeypat
     monkeypatch.delenv("RESIDUUM_DATA", raising=False)
     for work in ("residuum.studies.execution.run_all", "residuum.tuning.run_stages"):
         monkeypatch.setattr(work, None)  # whoever gets that far was not refused
-    monkeypatch.setattr("residuum.data.files.SILENCE", 0.2)
-    monkeypatch.setattr("residuum.data.files.MOST_BYTES", 2**20)
+    monkeypatch.setattr("residuum.data.ids.SILENCE", 0.2)
+    monkeypatch.setattr("residuum.data.ids.MOST_BYTES", 2**20)
     before, start = left(home), time.process_time()
     code = run_command(shlex.split(command))
     seconds = time.process_time() - start

@@ -358,7 +358,7 @@ def home(tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     for work in WORK:
         monkeypatch.setattr(work, stopped)
-    monkeypatch.setattr("residuum.data.files.SILENCE", 0.1)
+    monkeypatch.setattr("residuum.data.ids.SILENCE", 0.1)
     monkeypatch.setattr("residuum.studies.engines.REACH", 1)
     return folder
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from residuum.core.errors import InputError
-from residuum.data import fashion, load_dataset
+from residuum.data import load_dataset, loaders
 
 LABELS = {"train": [9, 0, 9, 4], "t10k": [4, 1]}
 
@@ -26,7 +26,7 @@ def images(prefix: str) -> np.ndarray:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch) -> Path:
     monkeypatch.delenv("RESIDUUM_DATA", raising=False)
-    monkeypatch.setattr(fashion, "DEBIAN_FOLDER", tmp_path / "absent")
+    monkeypatch.setattr(loaders, "DEBIAN_FOLDER", tmp_path / "absent")
     place = tmp_path / "files"
     place.mkdir()
     for prefix, labels in LABELS.items():
@@ -56,7 +56,7 @@ def test_environment_then_debian_folder_are_tried(folder, tmp_path, monkeypatch)
     monkeypatch.setenv("RESIDUUM_DATA", str(folder))
     assert len(load_dataset("fashion-mnist", root=tmp_path / "nothing").train) == 4
     monkeypatch.delenv("RESIDUUM_DATA")
-    monkeypatch.setattr(fashion, "DEBIAN_FOLDER", folder)
+    monkeypatch.setattr(loaders, "DEBIAN_FOLDER", folder)
     assert len(load_dataset("fashion-mnist").train) == 4
 
 

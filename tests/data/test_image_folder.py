@@ -10,7 +10,7 @@ from PIL import Image
 
 from residuum.core.errors import InputError, ResiduumWarning
 from residuum.data import load_dataset, load_image_folder, make_splits
-from residuum.data.image_folder import IMAGENET_MEAN
+from residuum.data.loaders import IMAGENET_MEAN
 
 
 def fill(root, tree, size=(8, 8)):

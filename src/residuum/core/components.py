@@ -72,9 +72,9 @@ DATASETS: Registry[Any] = Registry(
     {
         "digits": "residuum.data.loaders:load_digits",
         "iris": "residuum.data.loaders:load_iris",
-        "fashion-mnist": "residuum.data.fashion:load_fashion_mnist",
+        "fashion-mnist": "residuum.data.loaders:load_fashion_mnist",
         "cifar10": "residuum.data.cifar:load_cifar10",
-        "imagenet100": "residuum.data.image_folder:load_imagenet100",
+        "imagenet100": "residuum.data.loaders:load_imagenet100",
     },
     accept="residuum.data.loaders:as_loader",
 )

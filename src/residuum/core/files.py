@@ -60,6 +60,14 @@ def regular_file(path: str | Path) -> Path:
     return Path(path)
 
 
+def read_bytes(path: str | Path) -> bytes:
+    """Return a file's content or an InputError that names the file."""
+    try:
+        return regular_file(path).read_bytes()
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
 def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file's content in hexadecimal."""
     with regular_file(path).open("rb") as file:

@@ -2,9 +2,8 @@
 
 from residuum.data.cifar import download_cifar10, load_cifar10
 from residuum.data.dataset import Dataset
-from residuum.data.fashion import load_fashion_mnist
 from residuum.data.ids import ids_of_ranks
-from residuum.data.image_folder import load_image_folder
-from residuum.data.loaders import DATASETS, load_dataset
+from residuum.data.images import load_image_folder
+from residuum.data.loaders import DATASETS, load_dataset, load_fashion_mnist
 from residuum.data.read import read_data
 from residuum.data.splits import make_splits

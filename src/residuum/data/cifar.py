@@ -7,7 +7,7 @@ import pickle
 import tarfile
 import tempfile
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.error import HTTPError, URLError
@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from residuum.core.errors import InputError
+from residuum.core.files import read_bytes
 from residuum.core.samples import Samples
-from residuum.data.arrays import checked_samples
-from residuum.data.dataset import Dataset
-from residuum.data.files import GIVE_ROOT, data_roots, find_folder, read_bytes
+from residuum.data.dataset import Dataset, checked_samples
 from residuum.data.ids import ids_by_rank
+from residuum.data.loaders import GIVE_ROOT, data_roots, find_folder
 
 FOLDER = "cifar-10-batches-py"
 BATCHES = (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch")
@@ -41,15 +41,14 @@ def load_cifar10(root: Path | None = None) -> Dataset:
     folders = [folder for base in data_roots(root) for folder in (base / FOLDER, base)]
     hint = f"Unpack cifar-10-python.tar.gz so that DIR/{FOLDER}/data_batch_1 exists, {GIVE_ROOT}"
     folder = find_folder("CIFAR-10", folders, "data_batch_1", f"{hint}; or fetch it with --download.")
-    train = _samples([folder / name for name in BATCHES[:5]], "train")
-    return Dataset("cifar10", train, _samples([folder / BATCHES[5]], "test"), CLASS_NAMES, MEAN, STD)
 
+    def samples(names: Sequence[str], split: str) -> Samples:
+        batches = [read_batch(folder / name) for name in names]
+        images = np.concatenate([images for images, _ in batches]).reshape(-1, 3, 32, 32)
+        labels = np.concatenate([labels for _, labels in batches])
+        return checked_samples(images, labels, ids_by_rank(labels, CLASS_NAMES, split), classes=len(CLASS_NAMES))
 
-def _samples(paths: list[Path], split: str) -> Samples:
-    batches = [read_batch(path) for path in paths]
-    images = np.concatenate([images for images, _ in batches]).reshape(-1, 3, 32, 32)
-    labels = np.concatenate([labels for _, labels in batches])
-    return checked_samples(images, labels, ids_by_rank(labels, CLASS_NAMES, split), classes=len(CLASS_NAMES))
+    return Dataset("cifar10", samples(BATCHES[:5], "train"), samples(BATCHES[5:], "test"), CLASS_NAMES, MEAN, STD)
 
 
 def read_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -59,18 +58,16 @@ def read_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         batch = ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
     except Exception as error:  # a damaged pickle may raise anything
         raise InputError(f"{path} is not a readable CIFAR-10 batch ({error}); unpack the archive again") from error
-    if not _is_batch(batch):
+    fields: dict[bytes, Any] = batch if isinstance(batch, dict) else {}
+    data, labels = fields.get(b"data"), fields.get(b"labels")
+    if (
+        not (isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.shape[1:] == (3072,))
+        or not (isinstance(labels, list) and len(labels) == len(data))
+        or not all(type(label) is int and 0 <= label < 10 for label in labels)
+    ):
         expected = "b'data' (n, 3072) uint8 and b'labels', n integers 0..9"
         raise InputError(f"{path} is not a CIFAR-10 batch: expected {expected}")
-    return batch[b"data"], np.array(batch[b"labels"], dtype=np.int64)
-
-
-def _is_batch(batch: object) -> bool:
-    data, labels = (batch.get(b"data"), batch.get(b"labels")) if isinstance(batch, dict) else (None, None)
-    if not (isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.ndim == 2 and data.shape[1] == 3072):
-        return False
-    labels = labels if isinstance(labels, list) else []
-    return len(labels) == len(data) and all(type(label) is int and 0 <= label < 10 for label in labels)
+    return data, np.array(labels, dtype=np.int64)
 
 
 def _dtype(spec: str | bytes, align: int = 0, copy: int = 0) -> np.dtype[Any]:
@@ -144,7 +141,7 @@ def download_cifar10(
         with tempfile.TemporaryDirectory(prefix=".download-", dir=base) as aside:
             archive = Path(aside) / "archive.tar.gz"
             _fetch(url, archive, sha256, progress, timeout)
-            unpacked = _unpacked(archive, Path(aside))
+            unpacked = _unpacked(archive, Path(aside) / "unpacked")
             try:
                 unpacked.rename(target)
             except OSError:
@@ -183,9 +180,8 @@ def _fetch(url: str, file: Path, sha256: str, progress: Progress | None, timeout
         raise InputError(f"{url}: expected SHA-256 {sha256}, got {digest.hexdigest()}; nothing was unpacked")
 
 
-def _unpacked(archive: Path, aside: Path) -> Path:
+def _unpacked(archive: Path, unpacked: Path) -> Path:
     """Return the data folder inside the unpacked archive."""
-    unpacked = aside / "unpacked"
     try:
         with tarfile.open(archive) as tar:
             tar.extractall(unpacked, filter="data")

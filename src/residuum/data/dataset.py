@@ -1,20 +1,25 @@
-"""A data set: checked samples, classes by name or position, and the constants of normalization."""
+"""A data set: samples checked by one set of rules, classes by name or position, and the constants of normalization."""
 
 import hashlib
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from residuum.core.errors import InputError, unknown_name
 from residuum.core.samples import Samples
-from residuum.data.arrays import Array, checked_samples, refuse_missing_classes
-from residuum.data.ids import ONE_LINE, as_texts, is_one_line, refuse_repeats
-from residuum.data.images import ImageFiles
+from residuum.data.ids import ONE_LINE, as_texts, is_one_line, refuse_repeats, refuse_unusable_ids
+
+NORMALIZED = "undo the normalization, which is a layer of the model, or say unbounded=True"
+MOST_CLASSES = 2**20
+LARGEST_INTEGER = 2**24  # the inputs of samples are float32, which holds integers up to here
+SCOPE = "the scope is classification with a single label; multi-label data and regression are outside it"
+Array = Any  # what numpy or torch can turn into an array
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,21 +85,150 @@ class Dataset:
         classes = None if names is None else len(names)
         train = checked_samples(x, y, ids, classes=classes, bounded=not unbounded)
         if names is None:
-            refuse_missing_classes(train.y)
-            names = checked_class_names([str(label) for label in range(int(train.y.max()) + 1)])
-        return cls(name, train, _checked_test(test, train, len(names), unbounded), names)
+            present = torch.unique(train.y)  # without class names, the labels say how many classes there are
+            if (gap := _first(present != torch.arange(len(present)))) is not None:
+                text = f"y has labels up to {present[-1]} but none is {gap}"
+                raise InputError(f"{text}; number the classes 0..C-1 or give class_names")
+            names = checked_class_names([str(label) for label in present.tolist()])
+        if test is None:
+            return cls(name, train, None, names)
+        parts = (*test.batch(torch.arange(len(test))), test.ids) if isinstance(test, Samples) else tuple(test)
+        if len(parts) not in {2, 3}:
+            raise InputError(f"test must be (x, y), (x, y, ids) or Samples, got {len(parts)} parts")
+        tested = checked_samples(*parts, classes=len(names), part="_test", bounded=not unbounded)
+        if tested.shape != train.shape:
+            raise InputError(f"x_test holds inputs of shape {tested.shape}, but x of shape {train.shape}")
+        refuse_repeats((*train.ids, *tested.ids), "ids and ids_test")
+        return cls(name, train, tested, names)
 
 
 def add_samples(digest: "hashlib._Hash", samples: Samples) -> None:
-    """Add inputs, labels and ids to a hash."""
+    """Add inputs, labels and ids to a hash; for images in files, what they have as `fingerprint`."""
     digest.update(repr(tuple(samples.x.shape)).encode())
-    if isinstance(samples.x, ImageFiles):
-        digest.update(samples.x.fingerprint)
+    if (fingerprint := getattr(samples.x, "fingerprint", None)) is not None:
+        digest.update(fingerprint)
     else:
         for part in torch.split(torch.arange(len(samples)), 4096):
             digest.update(samples.batch(part)[0].contiguous().numpy().data)
     digest.update(samples.y.contiguous().numpy().data)
     digest.update("\n".join(samples.ids).encode())
+
+
+def checked_samples(
+    x: Array,
+    y: Array,
+    ids: Iterable[Any] | None = None,
+    *,
+    classes: int | None = None,
+    part: str = "",
+    bounded: bool = True,
+) -> Samples:
+    """Return checked samples; `part` ("" or "_test") is how messages call the arrays: x_test, y_test.
+
+    Bounded inputs are pixels: (n, features) or (n, channels, height, width), uint8 or floats in [0, 1]. Others are any
+    finite numbers (n, ...), such as standardized features and token ids; their labels may leave classes out. Without
+    `ids` the row number is the id.
+    """
+    inputs, labels = _inputs(x, f"x{part}", bounded), _labels(y, f"y{part}")
+    if len(labels) != len(inputs):
+        raise InputError(f"x{part} has {len(inputs)} samples but y{part} has {len(labels)} labels; give one per sample")
+    if ids is None:
+        names = tuple(f"{'test/' if part else ''}{row}" for row in range(len(inputs)))
+    else:
+        names = as_texts(ids, f"ids{part}")
+        if len(names) != len(inputs):
+            raise InputError(f"ids{part} has {len(names)} entries for {len(inputs)} samples; give one id per sample")
+        refuse_unusable_ids(names, f"ids{part}")
+        refuse_repeats(names, f"ids{part}")
+    _refuse_bad_values(inputs, names, f"x{part}", bounded)
+    _refuse_bad_labels(labels, names, f"y{part}", classes)
+    return Samples(inputs, labels, names)
+
+
+def as_tensor(values: Array, name: str) -> Tensor:
+    """Return an array, or numbers in lists, as a tensor on the CPU."""
+    try:
+        tensor = values.detach().cpu() if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
+    except (TypeError, ValueError) as error:
+        kind = np.asarray(values, dtype=object).dtype if not hasattr(values, "dtype") else values.dtype
+        raise InputError(f"{name} must be an array of numbers, but numpy reads it as {kind}") from error
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        layout = "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
+        raise InputError(f"{name}: expected a dense tensor, got a {layout} one; use .to_dense()")
+    return tensor
+
+
+def _inputs(x: Array, name: str, bounded: bool) -> Tensor:
+    """Return float32 inputs; 8-bit images are divided by 255."""
+    values = as_tensor(x, name)
+    shape = tuple(values.shape)
+    if not bounded and (values.ndim < 2 or values.numel() == 0):
+        raise InputError(f"{name} must hold one input a row, (n, ...), got shape {shape}")
+    if bounded and values.ndim not in {2, 4}:
+        hint = f"; for gray images use {name}[:, None]" if values.ndim == 3 else ""
+        raise InputError(f"{name} must be (n, features) or (n, channels, height, width), got shape {shape}{hint}")
+    if values.numel() == 0:
+        raise InputError(f"{name} is empty (shape {shape}); at least one sample is needed")
+    if values.ndim == 4 and shape[1] > 4 >= shape[3]:
+        hint = f"with the channels last; use {name}.transpose(0, 3, 1, 2)"
+        raise InputError(f"{name} must be (n, channels, height, width), got shape {shape} {hint}")
+    if values.dtype == torch.uint8 and (bounded or values.ndim > 2):
+        return values.to(torch.float32).div_(255)
+    if bounded and not values.is_floating_point():
+        raise InputError(f"{name} must be uint8 or floats in [0, 1], got {values.dtype}; use {name}.astype('uint8')")
+    values = values.float() if values.dtype == torch.bool else values
+    if values.is_complex() or (not values.is_floating_point() and bool(values.abs().max() >= LARGEST_INTEGER)):
+        raise InputError(f"{name} must hold real numbers, integers below {LARGEST_INTEGER}, got {values.dtype}")
+    return values.to(torch.float32, copy=True).contiguous()
+
+
+def _labels(y: Array, name: str) -> Tensor:
+    """Return one class per sample, int64 (n,); multi-label data and regression are out of scope."""
+    values = as_tensor(y, name)
+    if values.ndim != 1:
+        hint = f"give {name}.squeeze(1)" if values.ndim == 2 and values.shape[1] == 1 else SCOPE
+        raise InputError(f"{name} must have shape (n,), one class for each sample, got {tuple(values.shape)}; {hint}")
+    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+        position = _first(values != values.round()) if values.is_floating_point() else None
+        where = f" and {name}[{position}] is {values[position].item()}" if position is not None else ""
+        numbered = position is None and not values.is_complex()
+        hint = f"give {name}.long() if these are classes; {SCOPE}" if numbered else SCOPE
+        raise InputError(f"labels must be integers, but {name} is {values.dtype}{where}; {hint}")
+    return values.to(torch.int64, copy=True)
+
+
+def _first(wrong: Tensor) -> int | None:
+    """Return the position of the first sample with a true entry, or None."""
+    rows = wrong.flatten(1).any(1) if wrong.ndim > 1 else wrong
+    return int(rows.to(torch.uint8).argmax()) if bool(rows.any()) else None
+
+
+def _refuse_bad_values(x: Tensor, ids: Sequence[str], name: str, bounded: bool) -> None:
+    """Refuse NaN and infinite inputs, and bounded ones outside [0, 1], the first by its id."""
+    lowest, highest = x.aminmax()
+    if bool(lowest >= 0) and bool(highest <= 1):  # false if any is NaN
+        return
+    if (row := _first(~x.isfinite())) is not None:
+        value = x[row][~x[row].isfinite()][0].item()
+        raise InputError(f"{name}[{row}] (id {ids[row]!r}) holds {value}; remove or repair that sample")
+    if bounded and (row := _first((x < 0) | (x > 1))) is not None:
+        value = x[row][(x[row] < 0) | (x[row] > 1)][0].item()
+        hint = "divide 8-bit images by 255" if bool(highest > 1) else NORMALIZED
+        raise InputError(f"pixels must lie in [0, 1], but {name}[{row}] (id {ids[row]!r}) holds {value:g}; {hint}")
+
+
+def _refuse_bad_labels(y: Tensor, ids: Sequence[str], name: str, classes: int | None) -> None:
+    """Refuse negative labels, huge ones, and those of `classes` or more."""
+    most = MOST_CLASSES if classes is None else classes
+    if (row := _first((y < 0) | (y >= most))) is None:
+        return
+    label = f"{name}[{row}] (id {ids[row]!r}) is {y[row]}"
+    if y[row] < 0:
+        raise InputError(f"labels must be 0 or more, but {label}")
+    if classes is None:
+        raise InputError(f"labels must be below {MOST_CLASSES}, but {label}; number the classes from 0")
+    text = f"labels must lie in 0..{classes - 1} ({classes} classes), but {label}"
+    raise InputError(f"{text}; give class_names for all classes or correct the label")
 
 
 def checked_class_names(names: Iterable[Any]) -> tuple[str, ...]:
@@ -109,29 +243,15 @@ def checked_class_names(names: Iterable[Any]) -> tuple[str, ...]:
     return names
 
 
-def _checked_test(
-    test: Samples | tuple[Array, ...] | None, train: Samples, classes: int, unbounded: bool
-) -> Samples | None:
-    if test is None:
-        return None
-    parts = (*test.batch(torch.arange(len(test))), test.ids) if isinstance(test, Samples) else tuple(test)
-    if len(parts) not in {2, 3}:
-        raise InputError(f"test must be (x, y), (x, y, ids) or Samples, got {len(parts)} parts")
-    ids = parts[2] if len(parts) == 3 else None
-    samples = checked_samples(parts[0], parts[1], ids, classes=classes, part="_test", bounded=not unbounded)
-    if samples.shape != train.shape:
-        raise InputError(f"x_test holds inputs of shape {samples.shape}, but x of shape {train.shape}")
-    refuse_repeats((*train.ids, *samples.ids), "ids and ids_test")
-    return samples
-
-
 def class_index(wanted: int | str, class_names: Sequence[str]) -> int:
     """Return the position of a class, from its name or its position.
 
     A text is a name, or a position if no class has that name. A number is a position or a name; it is an error if these
     are two different classes.
     """
-    text = wanted if isinstance(wanted, str) else _whole_number(wanted)
+    if isinstance(wanted, bool | np.bool_) or not isinstance(wanted, str | SupportsIndex):
+        raise InputError(f"a class is given by name or number, got {wanted!r}")
+    text = wanted if isinstance(wanted, str) else str(operator.index(wanted))
     matches = [position for position, name in enumerate(class_names) if name == text]
     matches += [position for position in range(len(class_names)) if str(position) == text]
     if not matches:
@@ -144,13 +264,6 @@ def class_index(wanted: int | str, class_names: Sequence[str]) -> int:
     return matches[0]
 
 
-def _whole_number(wanted: int) -> str:
-    try:
-        return str(operator.index(None if isinstance(wanted, bool | np.bool_) else wanted))  # type: ignore[arg-type]
-    except TypeError:
-        raise InputError(f"a class is given by name or number, got {wanted!r}") from None
-
-
 def keep_classes(dataset: Dataset, classes: Sequence[int | str]) -> Dataset:
     """Return the data set with these classes only, renumbered 0..k-1 in the order given."""
     if isinstance(classes, str):
@@ -158,14 +271,14 @@ def keep_classes(dataset: Dataset, classes: Sequence[int | str]) -> Dataset:
     positions = [class_index(wanted, dataset.class_names) for wanted in classes]
     if len(positions) < 2 or len(set(positions)) < len(positions):
         raise InputError(f"classes must name at least two different classes, got {list(classes)}")
-    test = None if dataset.test is None else _keep(dataset.test, positions, dataset.classes)
-    names = tuple(dataset.class_names[c] for c in positions)
-    return replace(dataset, train=_keep(dataset.train, positions, dataset.classes), test=test, class_names=names)
+    new_label = torch.full((dataset.classes,), -1)
+    new_label[positions] = torch.arange(len(positions))
 
+    def renumbered(samples: Samples) -> Samples:
+        labels = new_label[samples.y]
+        rows = (labels >= 0).nonzero().flatten()
+        return replace(samples.subset(rows.numpy()), y=labels[rows])
 
-def _keep(samples: Samples, positions: Sequence[int], classes: int) -> Samples:
-    new_label = np.full(classes, -1)
-    new_label[list(positions)] = np.arange(len(positions))
-    labels = new_label[samples.y.numpy()]
-    of_these_classes = samples.subset(np.flatnonzero(labels >= 0))
-    return replace(of_these_classes, y=torch.from_numpy(labels[labels >= 0].astype(np.int64)))
+    test = None if dataset.test is None else renumbered(dataset.test)
+    names = tuple(dataset.class_names[position] for position in positions)
+    return replace(dataset, train=renumbered(dataset.train), test=test, class_names=names)

@@ -1,7 +1,11 @@
-"""Ids of samples: rules, ranks within a class, and a random order that depends on the ids only."""
+"""Ids of samples: rules, lists in files, ranks within a class, and a random order that depends on the ids only."""
 
+import errno
+import os
+import select
+import stat
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from pathlib import Path, PurePath
 from typing import Any
@@ -10,17 +14,54 @@ import numpy as np
 from numpy.typing import NDArray
 
 from residuum.core.errors import InputError, unknown_name
+from residuum.core.files import regular_file
 from residuum.core.samples import Samples
-from residuum.data.files import read_lines
 
 Ids = Sequence[str] | Path | str
 Positions = NDArray[np.int64]
 ONE_LINE = "one line of Unicode, not empty, without NUL and without spaces around it"
+MOST_BYTES = 2**26  # of a list of ids or requests
+SILENCE = 60.0  # seconds to wait for the content of a pipe
 
 
 def read_ids(ids: Ids) -> tuple[str, ...]:
     """Return ids from a sequence, or from a text file with one id a line (# comments and blank lines skipped)."""
     return tuple(read_lines(Path(ids), "one id a line") if isinstance(ids, Path | str) else map(str, ids))
+
+
+def read_lines(path: Path, holding: str) -> list[str]:
+    """Return the lines of a text file that are neither blank nor start with #, without spaces around them.
+
+    The file is a regular one, or a pipe such as `<(command)`, of at most `MOST_BYTES`. A pipe that stays silent for
+    `SILENCE` seconds is an error, and so is a device, because it never ends.
+    """
+    try:
+        if not stat.S_ISFIFO(os.stat(path).st_mode):
+            regular_file(path)
+        content = _read_list(path)
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    if len(content) > MOST_BYTES:
+        raise InputError(f"{path} has more than {MOST_BYTES >> 20} MiB; expected a list, one entry a line")
+    try:
+        lines = [line.strip() for line in content.decode("utf-8-sig").splitlines()]
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a UTF-8 text file with {holding} ({error.reason})") from error
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _read_list(path: Path) -> bytes:
+    content, file = b"", os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        while len(content) <= MOST_BYTES:
+            if not select.select([file], [], [], SILENCE)[0]:
+                raise OSError(errno.ETIMEDOUT, f"nothing came through this pipe for {SILENCE:g} s")
+            if not (part := os.read(file, 1 << 16)):
+                break
+            content += part
+    finally:
+        os.close(file)
+    return content
 
 
 def as_texts(values: Iterable[Any], what: str) -> tuple[str, ...]:
@@ -108,29 +149,27 @@ def matched_ids(names: Ids | Sequence[int], samples: Samples) -> tuple[str, ...]
     if not wanted:
         raise InputError("nothing to forget; expected at least one id")
     all_ids = set(samples.ids)
-    shorter: dict[str, set[str]] = {}
+    by_short_name: dict[str, set[str]] = {}
     for name in samples.ids if not all_ids.issuperset(wanted) else ():
         path = PurePath(name)
         for short in {path.name, path.stem, path.with_suffix("").as_posix()}:
-            shorter.setdefault(short, set()).add(name)
-    ids = tuple(_matched(name, all_ids, shorter, samples) for name in wanted)
+            by_short_name.setdefault(short, set()).add(name)
+
+    def matched(name: str) -> str:
+        path = PurePath(name)
+        below_another_folder = ["/".join(path.parts[k:]) for k in range(1, len(path.parts) - 1)]
+        for candidate in (name, *below_another_folder):
+            if candidate in all_ids:
+                return candidate
+        matches = by_short_name.get(name) or (by_short_name.get(path.name) if len(path.parts) == 1 else None)
+        if matches is None:
+            hint = unknown_name("id", name, samples.ids) if len(samples) <= 20 else f"ids look like {samples.ids[0]}"
+            raise InputError(f"forget: {name!r} is not among the {len(samples)} training samples; {hint}")
+        if len(matches) > 1:
+            first, second = sorted(matches)[:2]
+            raise InputError(f"forget: {name!r} can mean {first!r} or {second!r}; give the whole id")
+        return next(iter(matches))
+
+    ids = tuple(matched(name) for name in wanted)
     refuse_repeats(ids, "forget")
     return ids
-
-
-def _matched(name: str, all_ids: set[str], shorter: Mapping[str, set[str]], samples: Samples) -> str:
-    if name in all_ids:
-        return name
-    path = PurePath(name)
-    ends = ["/".join(path.parts[k:]) for k in range(1, len(path.parts))]  # a path from another folder
-    for candidate in ends[:-1]:
-        if candidate in all_ids:
-            return candidate
-    matches = shorter.get(name) or (shorter.get(path.name) if len(path.parts) == 1 else None)
-    if matches is None:
-        hint = unknown_name("id", name, samples.ids) if len(samples) <= 20 else f"ids look like {samples.ids[0]}"
-        raise InputError(f"forget: {name!r} is not among the {len(samples)} training samples; {hint}")
-    if len(matches) > 1:
-        first, second = sorted(matches)[:2]
-        raise InputError(f"forget: {name!r} can mean {first!r} or {second!r}; give the whole id")
-    return next(iter(matches))

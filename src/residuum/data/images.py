@@ -1,11 +1,11 @@
-"""Images in files, read by threads on demand, as squares of one size."""
+"""Images in files, read by threads on demand, as squares of one size; a folder of class folders is a data set."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,16 +18,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from residuum.core.errors import InputError
+from residuum.core.errors import InputError, plural, unknown_name, warn
 from residuum.core.files import file_sha256, regular_file
+from residuum.core.samples import Samples
+from residuum.data.dataset import Dataset, checked_class_names
+from residuum.data.ids import refuse_unusable_ids
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
 MOST_THREADS = 8
-PLAIN_MODES = {"1", "L", "P", "RGB", "CMYK", "YCbCr"}  # each pixel has one RGB value of 8 bits
-WITH_ALPHA = {"LA", "RGBA", "PA"}
+MODES = {"1", "L", "P", "RGB", "CMYK", "YCbCr", "LA", "RGBA", "PA"}  # each pixel has one RGB value of 8 bits
 LAST_BYTES = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND"}
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
+PARTS = ("train", "test", "val")
 
 
 @dataclass(frozen=True)
@@ -66,13 +70,33 @@ class ImageFiles:
 
         return pixels
 
+    def states(self) -> list[tuple[int, ...]]:
+        """Return what changes when a file is written, for every file."""
+        return [file_state(self.root / name) for name in self.names]
+
     @cached_property
     def fingerprint(self) -> bytes:
         """SHA-256 over the bytes of every file and the version of the decoder."""
         from PIL import __version__ as decoder
 
         files = [self.root / name for name in self.names]
-        return hashlib.sha256(decoder.encode() + b"\0" + content_digest(files)).digest()
+        contents = hashlib.sha256(b"".join(_threads().map(_sha256, files, self.states())))
+        return hashlib.sha256(decoder.encode() + b"\0" + contents.digest()).digest()
+
+
+def file_state(path: Path) -> tuple[int, ...]:
+    """Return size, times and inode of a file: what changes when it is written."""
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
+    return state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino
+
+
+@cache
+def _sha256(path: Path, state: tuple[int, ...]) -> bytes:
+    """Return the hash of a file that has this state; a run asks several times, and it is read once."""
+    return bytes.fromhex(file_sha256(path))
 
 
 def read_square(path: Path, size: int, channels: int = 3) -> NDArray[np.uint8]:
@@ -86,38 +110,26 @@ def read_square(path: Path, size: int, channels: int = 3) -> NDArray[np.uint8]:
         return np.asarray(fit(color, (size, size), Resampling.BILINEAR)).reshape(size, size, channels)
 
 
-def checked_sizes(paths: Iterable[Path]) -> list[tuple[int, int]]:
-    """Return width and height of every image, after a check of its header and its end."""
-    return list(_threads().map(checked_size, paths))
-
-
 def checked_size(path: Path) -> tuple[int, int]:
     """Return an image's width and height, or an InputError that names it.
 
     A file without its format's last bytes is decoded here, so that a truncated one fails before hours of training.
     """
     with opened(path) as image:
-        if image.mode not in PLAIN_MODES | WITH_ALPHA or _is_deep(image):
+        # of 16 bits per channel Pillow would keep 8; its tiles name the bytes of a pixel, or a PPM's largest value
+        layout = str(image.tile[:1])
+        largest = re.search(r"args=\(.*, (\d+)\)", layout) if image.format == "PPM" else None
+        deep = re.search(";16[BLN]", layout) is not None or (largest is not None and int(largest[1]) > 255)
+        if image.mode not in MODES or deep:
             raise ValueError(f"mode {image.mode}; expected gray or color of 8 bits per channel")
-        if not _ends_well(path, image.format):
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 1024))  # some writers add a few bytes after the end
+            end = file.read()
+        if image.format not in LAST_BYTES or LAST_BYTES[image.format] not in end:
             image.load()
         if image.has_transparency_data and np.asarray(image.convert("RGBA"))[..., 3].min() < 255:
             raise ValueError("it has transparent pixels; put it on a background")
         return image.size
-
-
-def _is_deep(image: ImageFile) -> bool:
-    """Tell whether an image that is not yet decoded has 16 bits per channel, of which Pillow would keep 8."""
-    layout = str(image.tile[:1])  # names the bytes of a pixel, and in a PPM file the largest value
-    most = re.search(r"args=\(.*, (\d+)\)", layout) if image.format == "PPM" else None
-    return re.search(";16[BLN]", layout) is not None or (most is not None and int(most[1]) > 255)
-
-
-def _ends_well(path: Path, kind: str | None) -> bool:
-    marker = LAST_BYTES.get(kind or "")
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 1024))  # some writers add a few bytes after the end
-        return marker is not None and marker in file.read()
 
 
 @contextmanager
@@ -134,23 +146,6 @@ def opened(path: Path) -> Iterator[ImageFile]:
         raise InputError(f"cannot use {path}: {reason}; replace the file or remove it") from error
 
 
-_DIGESTS: dict[bytes, bytes] = {}  # by the files' states, because a run needs them several times
-
-
-def content_digest(paths: Sequence[Path]) -> bytes:
-    """Return the SHA-256 of all files' SHA-256; unchanged files are not read again."""
-    try:
-        facts = [(path, path.stat()) for path in paths]
-    except OSError as error:
-        raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
-    states = "\n".join(f"{path} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns} {s.st_ino}" for path, s in facts)
-    state = hashlib.sha256(os.fsencode(states)).digest()
-    if state not in _DIGESTS:
-        hashes = _threads().map(file_sha256, paths)
-        _DIGESTS[state] = hashlib.sha256(b"".join(map(bytes.fromhex, hashes))).digest()
-    return _DIGESTS[state]
-
-
 def _threads() -> ThreadPoolExecutor:
     return _pool_of(os.getpid())  # threads do not survive a fork
 
@@ -158,3 +153,82 @@ def _threads() -> ThreadPoolExecutor:
 @cache
 def _pool_of(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), thread_name_prefix="residuum-images")
+
+
+def load_image_folder(
+    folder: Path | str, *, size: int | None = None, channels: int = 3, name: str | None = None
+) -> Dataset:
+    """Return the images of a folder with one sub-folder per class, unread; an image's id is its path below the folder.
+
+    If the folder holds only `train` and `test` or `val` (or both), and these hold the class folders, `test` (else
+    `val`) becomes the test set. Classes are numbered in the order of their names; images may lie deeper inside. The
+    largest square in the middle of each image is scaled to `size` (default: the size of the images, if all have the
+    same). With 3 `channels`, gray and CMYK images become RGB; with 1, all images become gray.
+    """
+    root = Path(os.path.expanduser(folder))
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+        raise InputError(f"size must be a whole number of pixels, 1 or more, got {size!r}")
+    if isinstance(channels, bool) or channels not in (1, 3):
+        raise InputError(f"channels must be 1 (gray) or 3 (RGB), got {channels!r}")
+    folders = {"train": _folders_in(root)}
+    names = {path.name for path in folders["train"]}
+    if "train" in names and names <= set(PARTS):
+        parts = {"train": "train"} | ({"test": "test" if "test" in names else "val"} if len(names) > 1 else {})
+        folders = {part: _folders_in(root / inside) for part, inside in parts.items()}
+    class_names = checked_class_names([path.name for path in folders["train"]])
+    listed = {part: _listed_images(root, inside, class_names) for part, inside in folders.items()}
+    files = [root / path for images in listed.values() for path, _ in images]
+    sizes = list(_threads().map(checked_size, files))
+    side = size or _common_side(files, sizes)
+    samples: dict[str, Samples] = {}
+    for part, images in listed.items():
+        ids = tuple(path for path, _ in images)
+        refuse_unusable_ids(ids, str(root))
+        labels = torch.tensor([label for _, label in images], dtype=torch.int64)
+        samples[part] = Samples(ImageFiles(root, ids, side, channels), labels, ids)
+    return Dataset(name or root.name, samples["train"], samples.get("test"), class_names)
+
+
+def _folders_in(root: Path) -> list[Path]:
+    try:
+        folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except OSError as error:
+        raise InputError(f"cannot read {root}: {error.strerror}; give a folder with one sub-folder per class") from None
+    if not folders:
+        raise InputError(f"{root} has no sub-folders; put the images of each class in a sub-folder of its name")
+    return folders
+
+
+def _listed_images(root: Path, folders: Sequence[Path], class_names: Sequence[str]) -> list[tuple[str, int]]:
+    """Return path below the root and label of every image, by class and then by path."""
+
+    def refuse(error: OSError) -> None:
+        raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
+
+    listed, others = [], []
+    for folder in folders:
+        if folder.name not in class_names:
+            raise InputError(f"{folder}: {unknown_name('class', folder.name, class_names)}")
+        walked = [Path(parent) / name for parent, _, names in os.walk(folder, onerror=refuse) for name in names]
+        files = sorted(path.relative_to(root).as_posix() for path in walked if not path.name.startswith("."))
+        images = [path for path in files if path.lower().endswith(SUFFIXES)]
+        if not images:
+            raise InputError(f"{folder} holds no image ({' '.join(SUFFIXES)}); fill the folder or remove it")
+        listed += [(path, class_names.index(folder.name)) for path in images]
+        others += [path for path in files if not path.lower().endswith(SUFFIXES)]
+    if others:
+        skipped = plural(len(others), "file")
+        warn(f"{root}: skipped {skipped} without an image suffix, first {others[0]!r}", stacklevel=4)
+    return listed
+
+
+def _common_side(paths: Sequence[Path], sizes: Sequence[tuple[int, int]]) -> int:
+    """Return the side of the images if all are squares of one size."""
+    width, height = sizes[0]
+    for path, (columns, rows) in zip(paths, sizes, strict=True):
+        if (columns, rows) != (width, width):
+            same = (columns, rows) == (width, height)
+            other = ", which is no square" if same else f", the first image {width}x{height}"
+            text = f"{path} has {columns}x{rows} pixels{other}"
+            raise InputError(f"{text}; give the size that all are scaled to (--set data.size=224, or --size, size=)")
+    return width

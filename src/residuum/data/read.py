@@ -7,6 +7,7 @@ import os
 import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from residuum.core.errors import InputError, plural, unknown_name
-from residuum.core.files import machine_memory, promised_bytes
+from residuum.core.files import machine_memory, promised_bytes, read_bytes
 from residuum.core.samples import Samples
-from residuum.data.arrays import as_tensor, checked_samples
-from residuum.data.dataset import Dataset, checked_class_names
-from residuum.data.files import read_bytes
+from residuum.data.dataset import Dataset, as_tensor, checked_class_names, checked_samples
 from residuum.data.ids import refuse_repeats
-from residuum.data.image_folder import load_image_folder
+from residuum.data.images import load_image_folder
 
 LABELS = ("label", "labels", "target", "y")
 IDS = ("id", "ids")
+NPZ_ARRAYS = ("x", "y", "ids", "class_names", "x_test", "y_test", "ids_test")  # all but x and y are optional
 WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -165,13 +165,14 @@ def _column(
 
 
 def _numbers(values: Sequence[Any], column: str) -> list[float]:
+    numbers = []
     for row, value in enumerate(values):
         try:
-            float(value)
+            numbers.append(float(value))
         except (TypeError, ValueError):
             hint = "number its categories, or leave the column out with inputs="
             raise InputError(f"column {column!r}, row {row}: expected a number, got {value!r}; {hint}") from None
-    return [float(value) for value in values]
+    return numbers
 
 
 def _class_numbers(values: Sequence[Any], class_names: Sequence[str] | None) -> tuple[Any, tuple[str, ...] | None]:
@@ -180,21 +181,13 @@ def _class_numbers(values: Sequence[Any], class_names: Sequence[str] | None) -> 
     if class_names is None:
         if all(WHOLE.fullmatch(text) for text in texts):
             return [int(text) for text in texts], None
-        if all(_is_number(text) for text in texts):
-            return [float(text) for text in texts], None  # `checked_labels` raises the error
+        with suppress(ValueError):
+            return [float(text) for text in texts], None  # which `checked_samples` refuses as labels
     names = checked_class_names(class_names or sorted(set(texts)))
     position = {name: k for k, name in enumerate(names)}
     if (unknown := next((text for text in texts if text not in position), None)) is not None:
         raise unknown_name("class", unknown, names)
     return [position[text] for text in texts], names
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _from_items(items: Any, ids: Iterable[Any] | None, columns: Columns, name: str) -> Source:  # noqa: ANN401 (a data set)
@@ -258,10 +251,6 @@ def _item_tensor(value: object, what: str) -> Tensor:
     return as_tensor(value, what)
 
 
-REQUIRED = ("x", "y")
-OPTIONAL = ("ids", "class_names", "x_test", "y_test", "ids_test")
-
-
 def load_npz(path: Path) -> Dataset:
     """Return the data set of an `.npz` file.
 
@@ -290,10 +279,10 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
             arrays = {name: file[name] for name in file.files}
     except Exception as error:  # a damaged file may raise anything
         raise InputError(f"{path} is truncated, not an .npz file, or holds Python objects ({error})") from error
-    if missing := [name for name in REQUIRED if name not in arrays]:
+    if missing := [name for name in ("x", "y") if name not in arrays]:
         raise InputError(f"{path} lacks the array {missing[0]!r}; it holds: {', '.join(sorted(arrays)) or 'nothing'}")
-    if unknown := sorted(set(arrays).difference(REQUIRED, OPTIONAL)):
-        raise InputError(f"{path}: {unknown_name('array', unknown[0], [*REQUIRED, *OPTIONAL])}")
+    if unknown := sorted(set(arrays).difference(NPZ_ARRAYS)):
+        raise InputError(f"{path}: {unknown_name('array', unknown[0], NPZ_ARRAYS)}")
     if ("x_test" in arrays) != ("y_test" in arrays) or ("ids_test" in arrays and "x_test" not in arrays):
         raise InputError(f"{path}: test samples need both x_test and y_test; ids_test is optional")
     return arrays

@@ -1,15 +1,49 @@
 """Cut a data set for a deletion request: retain, forget, validation and test sets."""
 
+import difflib
+import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from residuum.core.errors import InputError
+from residuum.core.errors import InputError, unknown_name
 from residuum.core.samples import Samples, Splits
-from residuum.data.dataset import Dataset, keep_classes
-from residuum.data.forget_set import FIELDS, checked_requests, left_over, requested_positions
+from residuum.data.dataset import Dataset, class_index, keep_classes
 from residuum.data.ids import Ids, Positions, ranks_within_class, read_ids, refuse_repeats, shuffled
+
+FIELDS = ("forget_class", "forget_fraction", "forget_ids")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Numbers of samples; None is the rest of the training set, or the whole official test set."""
+
+    train: int | None
+    validation: int
+    test: int | None
+
+    def __post_init__(self) -> None:
+        for name, size, least in (("train", self.train, 1), ("validation", self.validation, 0), ("test", self.test, 1)):
+            if size is None and name != "validation":
+                continue
+            if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < least:
+                raise InputError(f"{name}_size must be a whole number of samples, {least} or more, got {size!r}")
+
+
+@dataclass(frozen=True)
+class ForgetRequest:
+    """What to forget: a class (its position), a share of it, a share of everything, or ids."""
+
+    label: int | None
+    fraction: float | None
+    ids: tuple[str, ...] | None
+
+    @property
+    def whole_class(self) -> bool:
+        """Whether a class goes as a whole, which is class form."""
+        return self.label is not None and self.fraction in {None, 1}
 
 
 def make_splits(
@@ -52,28 +86,39 @@ def make_splits(
     [897, 853, 44, 450, 450]
     """
     selected = dataset if classes is None else keep_classes(dataset, classes)
-    this = dict(zip(FIELDS, (forget_class, forget_fraction, forget_ids), strict=True))
-    requests = checked_requests([*earlier, this], selected.class_names)
     pool = selected.train if train_ids is None else _restricted(selected.train, train_ids, dataset.train)
-    train, validation, test = _cut(selected, pool, train_size, validation_size, test_size, seed)
-    others = {"validation": validation, "test": test, "whole": dataset.train}
-    taken = requested_positions(requests, train, seed, others)
-    whole = {request.label for request in requests if request.label is not None and request.form == "class"}
-    kept_test, forgotten_test = _without_classes(test, whole)
+    train, validation, test = _cut(selected, pool, Sizes(train_size, validation_size, test_size), seed)
+    this = dict(zip(FIELDS, (forget_class, forget_fraction, forget_ids), strict=True))
+    requests: list[ForgetRequest] = []
+    taken: list[Positions] = []  # positions in the training set that each request takes; none overlap
+    for number, fields in enumerate((*earlier, this), start=1):
+        try:
+            requests.append(_checked_request(fields, selected.class_names))
+            if requests[-1].ids is None:
+                positions = _drawn_positions(requests[-1], train, taken, seed)
+            else:
+                _refuse_unknown(requests[-1].ids, train, {"validation": validation, "test": test}, dataset.train)
+                positions = _named_positions(requests[-1].ids, train, taken)
+            _refuse_empty_or_all(positions, train, taken)
+        except InputError as error:
+            raise InputError(f"request {number}: {error}" if earlier else str(error)) from None
+        taken.append(np.sort(positions))
+    whole_classes = {request.label for request in requests if request.label is not None and request.whole_class}
+    kept_test, forgotten_test = _without_classes(test, whole_classes)
     if not len(kept_test):
         raise InputError("no test sample is left but those of forgotten classes; take a larger test_size")
     first = 0 if cumulative else len(taken) - 1  # of the requests that the forget set holds
     forget = train.subset(np.sort(np.concatenate(taken[first:])))
     labels = {request.label for request in requests[first:]}
     return Splits(
-        train=train.subset(left_over(train, taken[:first])) if first else train,
-        retain=train.subset(left_over(train, taken)),
+        train=train.subset(_left_over(train, taken[:first])) if first else train,
+        retain=train.subset(_left_over(train, taken)),
         forget=forget,
-        validation=_without_classes(validation, whole)[0],
+        validation=_without_classes(validation, whole_classes)[0],
         test=kept_test,
         forgotten_test=forgotten_test,
         class_names=selected.class_names,
-        form="class" if set(forget.y.tolist()) <= whole else "sample",
+        form="class" if set(forget.y.tolist()) <= whole_classes else "sample",
         forget_class=labels.pop() if len(labels) == 1 else None,
     )
 
@@ -91,39 +136,27 @@ def _restricted(samples: Samples, ids: Ids, whole: Samples) -> Samples:
     return samples.subset(rows)
 
 
-def _cut(
-    dataset: Dataset, pool: Samples, train_size: int | None, validation_size: int, test_size: int | None, seed: int
-) -> tuple[Samples, Samples, Samples]:
+def _cut(dataset: Dataset, pool: Samples, sizes: Sizes, seed: int) -> tuple[Samples, Samples, Samples]:
     """Return training, validation and test samples."""
-    _refuse_bad_sizes(train_size, validation_size, test_size)
-    wanted = {"validation": validation_size}
+    wanted = {"validation": sizes.validation}
     if dataset.test is None:
-        if test_size is None:
+        if sizes.test is None:
             raise InputError(f"data set {dataset.name!r} has no test set; give test_size to cut one")
-        wanted = {"test": test_size, **wanted}
+        wanted = {"test": sizes.test, **wanted}
     left = len(pool) - sum(wanted.values())
-    wanted["train"] = left if train_size is None else train_size
+    wanted["train"] = left if sizes.train is None else sizes.train
     if not 1 <= wanted["train"] <= left:
-        asked = ", ".join(f"{name} {size}" for name, size in wanted.items() if name != "train" or train_size)
+        asked = ", ".join(f"{name} {size}" for name, size in wanted.items() if name != "train" or sizes.train)
         raise InputError(f"the training set has {len(pool)} samples, too few for {asked}; take smaller sizes")
     parts = _stratified_parts(pool, wanted, dataset.classes, seed)
     if dataset.test is not None:
-        parts["test"] = _official_test(dataset.test, test_size, dataset.classes, seed)
+        parts["test"] = dataset.test
+        if sizes.test is not None and sizes.test > len(dataset.test):
+            have = f"the test set has {len(dataset.test)} samples"
+            raise InputError(f"test_size is {sizes.test}, but {have}; take a smaller size")
+        if sizes.test is not None:
+            parts |= _stratified_parts(dataset.test, {"test": sizes.test}, dataset.classes, seed)
     return parts["train"], parts["validation"], parts["test"]
-
-
-def _official_test(test: Samples, size: int | None, classes: int, seed: int) -> Samples:
-    if size is not None and size > len(test):
-        raise InputError(f"test_size is {size}, but the test set has {len(test)} samples; take a smaller size")
-    return test if size is None else _stratified_parts(test, {"test": size}, classes, seed)["test"]
-
-
-def _refuse_bad_sizes(train: int | None, validation: int, test: int | None) -> None:
-    for name, size, least in (("train_size", train, 1), ("validation_size", validation, 0), ("test_size", test, 1)):
-        if size is None and name != "validation_size":
-            continue
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < least:
-            raise InputError(f"{name} must be a whole number of samples, {least} or more, got {size!r}")
 
 
 def _stratified_parts(samples: Samples, wanted: Mapping[str, int], classes: int, seed: int) -> dict[str, Samples]:
@@ -133,6 +166,14 @@ def _stratified_parts(samples: Samples, wanted: Mapping[str, int], classes: int,
         part, rest = stratified(rest, samples.y.numpy(), classes, size)
         parts[name] = samples.subset(np.sort(part))
     return parts
+
+
+def stratified(order: Positions, labels: Positions, classes: int, size: int) -> tuple[Positions, Positions]:
+    """Return the first positions of each class in `order`, `size` in all, and the rest; both keep the order."""
+    ordered_labels = labels[order]
+    share = shares(np.bincount(ordered_labels, minlength=classes).tolist(), size)
+    in_cut = ranks_within_class(ordered_labels) < np.array(share)[ordered_labels]
+    return order[in_cut], order[~in_cut]
 
 
 def shares(counts: Sequence[int], size: int) -> list[int]:
@@ -150,12 +191,69 @@ def shares(counts: Sequence[int], size: int) -> list[int]:
     return whole
 
 
-def stratified(order: Positions, labels: Positions, classes: int, size: int) -> tuple[Positions, Positions]:
-    """Return the first positions of each class in `order`, `size` in all, and the rest; both keep the order."""
-    ordered_labels = labels[order]
-    share = shares(np.bincount(ordered_labels, minlength=classes).tolist(), size)
-    in_cut = ranks_within_class(ordered_labels) < np.array(share)[ordered_labels]
-    return order[in_cut], order[~in_cut]
+def _checked_request(fields: Mapping[str, Any], class_names: Sequence[str]) -> ForgetRequest:
+    if (unknown := next((field for field in fields if field not in FIELDS), None)) is not None:
+        raise unknown_name("field of a request", unknown, FIELDS)
+    wanted, fraction, ids = (fields.get(field) for field in FIELDS)
+    if ids is not None and (wanted is not None or fraction is not None):
+        raise InputError("give either forget_ids or forget_class and forget_fraction, not both")
+    if ids is None and wanted is None and fraction is None:
+        raise InputError("nothing to forget; give forget_class, forget_fraction or forget_ids")
+    is_number = isinstance(fraction, int | float) and not isinstance(fraction, bool)
+    if fraction is not None and not (is_number and 0 < fraction <= 1):
+        raise InputError(f"forget_fraction must be a number above 0 and at most 1, got {fraction!r}")
+    label = None if wanted is None else class_index(wanted, class_names)
+    return ForgetRequest(label, fraction, None if ids is None else read_ids(ids))
+
+
+def _drawn_positions(request: ForgetRequest, train: Samples, taken: Sequence[Positions], seed: int) -> Positions:
+    """Return the positions of a class, or of a share drawn at random, without those `taken` by earlier requests."""
+    free = _left_over(train, taken)
+    members = free if request.label is None else free[train.y.numpy()[free] == request.label]
+    order = shuffled([train.ids[row] for row in members], seed, f"forget/{len(taken) + 1}" if taken else "forget")
+    return members[order[: math.floor((request.fraction or 1) * len(members) + 0.5)]]
+
+
+def _named_positions(ids: Sequence[str], train: Samples, taken: Sequence[Positions]) -> Positions:
+    """Return the positions of training samples by their ids; an earlier request must not have taken them."""
+    position = {name: row for row, name in enumerate(train.ids)}
+    forget = np.array([position[name] for name in ids], dtype=np.int64)
+    for number, positions in enumerate(taken, start=1):
+        if len(again := np.intersect1d(forget, positions)):
+            first, more = train.ids[again[0]], f" and {len(again) - 1} more" if len(again) > 1 else ""
+            raise InputError(f"forget_ids: {first!r}{more} was already taken by request {number}; leave it out here")
+    return forget
+
+
+def _refuse_unknown(ids: Sequence[str], train: Samples, others: Mapping[str, Samples], whole: Samples) -> None:
+    """Refuse repeated ids, and ids that the training set does not have; say where the first one is instead."""
+    refuse_repeats(ids, "forget_ids")
+    train_ids = set(train.ids)
+    if (unknown := next((name for name in ids if name not in train_ids), None)) is None:
+        return
+    for part, samples in others.items():
+        if unknown in samples.ids:
+            raise InputError(f"forget_ids: {unknown!r} is in the {part} set; the model was not trained on it")
+    if unknown in whole.ids:
+        where = "in the data set but not in the training subset; see train_size, train_ids and classes"
+        raise InputError(f"forget_ids: {unknown!r} is {where}")
+    near = difflib.get_close_matches(unknown, train.ids, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else f"; ids look like {train.ids[0]}"
+    raise InputError(f"forget_ids: {unknown!r} does not exist{hint}")
+
+
+def _refuse_empty_or_all(forget: Positions, train: Samples, taken: Sequence[Positions]) -> None:
+    left = "what earlier requests left of the training set" if taken else "the training set"
+    if not len(forget):
+        raise InputError(f"the forget set is empty; ask for at least one sample of {left}")
+    if len(forget) == (free := len(_left_over(train, taken))):
+        whole = left if taken else "the whole training set"
+        raise InputError(f"the forget set is {whole} ({free} samples); nothing would be retained")
+
+
+def _left_over(train: Samples, taken: Sequence[Positions]) -> Positions:
+    """Return the positions that none of these requests took."""
+    return np.setdiff1d(np.arange(len(train)), np.concatenate([*taken, np.empty(0, np.int64)]))
 
 
 def _without_classes(samples: Samples, labels: Collection[int]) -> tuple[Samples, Samples]:

@@ -14,8 +14,7 @@ from residuum.auditing.measures import OWN_MEASURES
 from residuum.auditing.probes import PROBES, Probe
 from residuum.core.errors import InputError, unknown_name
 from residuum.core.inputs import PIXELS, SPACE_SETTINGS, InputSpace
-from residuum.data.files import read_lines
-from residuum.data.ids import read_ids
+from residuum.data.ids import read_ids, read_lines
 from residuum.perturbations import PERTURBATIONS, Perturbation
 from residuum.studies.settings import AuditSettings, Scenario
 from residuum.unlearning import METHODS, Method, first_problem, make_method
