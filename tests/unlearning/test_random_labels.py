@@ -212,7 +212,7 @@ def test_u22_the_gates_weights_at_known_points():
 def test_u22_the_gate_compares_with_unseen_samples_of_the_class_by_hand(original, splits):
     gate = Gate(FaLW(gate_power=0.15), splits, Context(3))
     batch = Batch(splits.forget.x, splits.forget.y, torch.arange(len(splits.forget)))
-    weights = gate.weighed(original, batch, 0).weight
+    weights = gate.weights(original, batch, torch.ones(len(batch.y), dtype=torch.bool), 0)
     p = forward(original, splits.forget).double().softmax(1)
     held = splits.validation.subset((splits.validation.y == 2).nonzero().flatten().numpy())
     q = forward(original, held).double().softmax(1)[:, 2].numpy()
@@ -233,8 +233,8 @@ def test_u23_weights_of_one_are_random_labels(original, splits, monkeypatch):
 def test_u24_weights_carry_no_gradient_and_other_classes_are_not_read(original, splits):
     batch = Batch(splits.forget.x, splits.forget.y, torch.arange(len(splits.forget)))
     model = copy.deepcopy(original)
-    weighed = Gate(FaLW(), splits, Context(3)).weighed(model, batch, 0)
-    assert not weighed.weight.requires_grad
+    weights = Gate(FaLW(), splits, Context(3)).weights(model, batch, torch.ones(len(batch.y), dtype=torch.bool), 0)
+    assert not weights.requires_grad
     assert all(p.grad is None for p in model.parameters())
     x = splits.validation.x.clone()
     x[splits.validation.y != 2] = torch.nan
@@ -259,7 +259,7 @@ def test_the_gate_leaves_statistics_and_modes_alone(original, splits):
     model.bn1.eval()
     before, flags = copy.deepcopy(model.state_dict()), [m.training for m in model.modules()]
     batch = Batch(splits.forget.x, splits.forget.y, torch.arange(len(splits.forget)))
-    Gate(FaLW(gate_tau=0.1), splits, Context(3)).weighed(model, batch, 0)
+    Gate(FaLW(gate_tau=0.1), splits, Context(3)).weights(model, batch, torch.ones(len(batch.y), dtype=torch.bool), 0)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert [m.training for m in model.modules()] == flags
 

@@ -36,7 +36,7 @@ def test_u25_without_the_forget_term_it_is_gd(original, splits):
 
 
 def test_u26_the_goal_is_a_distribution_and_has_no_pull_where_it_is_met(original, splits):
-    q = ReGUn(temperature=2.0).goal(original, splits, Context(3))(splits.forget.y)
+    q = ReGUn(temperature=2.0).goals(original, splits)[splits.forget.y]
     assert torch.allclose(q.sum(1), torch.ones(len(q), dtype=q.dtype))
     logits = q.log().float().requires_grad_(True)
     divergence(q, logits).backward()
@@ -47,7 +47,7 @@ def test_u26_the_goal_is_a_distribution_and_has_no_pull_where_it_is_met(original
 
 
 def test_u26_the_goal_of_a_class_is_the_originals_mean_answer_to_unseen_samples(original, splits):
-    q = ReGUn(temperature=2.0).goal(original, splits, Context(3))(splits.forget.y[:3])
+    q = ReGUn(temperature=2.0).goals(original, splits)[splits.forget.y[:3]]
     held = splits.validation.subset((splits.validation.y == 2).nonzero().flatten().numpy())
     expected = (forward(original, held).double() / 2).softmax(1).mean(0)
     assert torch.allclose(q, expected.expand(3, -1))
@@ -76,7 +76,7 @@ def test_one_step_by_hand(original, splits):
     method = ReGUn(epochs=1, lr=0.1, momentum=0, batch_size=999, lambda_r=0.7, lambda_f=0.4, bn_mode="eval")
     after = unlearn(original, splits, method, seed=3).model
     slow = copy.deepcopy(original).eval()
-    q = method.goal(original, splits, Context(3))(splits.forget.y).float()
+    q = method.goals(original, splits)[splits.forget.y].float()
     log_p = F.log_softmax(slow(splits.forget.x), 1)
     loss = 0.7 * F.cross_entropy(slow(splits.retain.x), splits.retain.y) + 0.4 * (q * (q.log() - log_p)).sum(1).mean()
     for p, gradient in zip(after.parameters(), torch.autograd.grad(loss, list(slow.parameters())), strict=True):
@@ -106,8 +106,7 @@ def test_u30_a_teacher_that_is_the_original_has_nothing_to_teach_at_first(origin
     retain = Batch(splits.retain.x, splits.retain.y, torch.arange(len(splits.retain)))
     gradients = []
     for paired in (None, batch):
-        lesson = Teacher(tau=0.0).lessons(frozen)(0)[0]
-        loss = lesson.loss(model, retain, paired, generator(0))
+        loss = Teacher(tau=0.0).lesson(frozen)(model, retain, paired, generator(0))
         gradients.append(torch.autograd.grad(loss, list(model.parameters())))
     assert max((a - b).abs().max().item() for a, b in zip(*gradients, strict=True)) < 1e-6
 

@@ -14,7 +14,7 @@ from residuum.core.seeds import generator
 from residuum.metrics import mean_loss
 from residuum.perturbations import FGSM
 from residuum.training import Batch
-from residuum.unlearning import GD, RURK, Context, NegGrad, make_method, unlearn
+from residuum.unlearning import GD, RURK, NegGrad, make_method, unlearn
 from residuum.unlearning.rurk import forget_loss
 
 COMMON = {"lr": 0.02, "epochs": 2, "batch_size": 32, "clip": 1.0, "weight_decay": 1e-4, "schedule": "constant"}
@@ -58,14 +58,14 @@ def test_a_cap_by_a_loop_over_samples(penalty, original, splits):
         losses.append(math.log(sum(math.exp(v) for v in z)) - z[y])
     cap = penalty.get("cap", math.log(3))
     expected = sum(min(loss, cap) for loss in losses) / len(losses)
-    caps = method.caps(original, splits, Context(3))
+    caps = method.caps(original, splits)
     assert forget_loss(logits, batch.y, caps).item() == pytest.approx(expected, abs=1e-5)
 
 
 def test_caps_from_validation_are_the_originals_mean_losses_there(original, splits):
     method = RURK(penalty="capped", cap="validation")
     held = splits.validation.subset((splits.validation.y == 2).nonzero().flatten().numpy())
-    caps = method.caps(original, splits, Context(3))
+    caps = method.caps(original, splits)
     assert caps[2].item() == pytest.approx(mean_loss(original, held), rel=1e-5)
     assert caps[:2].isnan().all()
     assert method.parts_read == {"retain", "forget", "validation"}

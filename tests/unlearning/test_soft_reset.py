@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 
 import pytest
 import torch
@@ -16,8 +16,9 @@ from residuum.models import build_model, forward
 from residuum.models.weights import state_hash
 from residuum.training import Batch, Recipe, TrainingPhase, cross_entropy, fit
 from residuum.unlearning import GA, GD, RURK, SCRUB, CFk, Context, EUk, NegGrad, Origin, SalUn, SoftReset, unlearn
+from residuum.unlearning.inherited import DECIDED, InheritedRecipe
 from residuum.unlearning.scrub import teacher_of
-from residuum.unlearning.start import soften, trainable_parts
+from residuum.unlearning.start import Start, trainable_parts
 
 RECIPE = Recipe(epochs=6, lr=0.05, batch_size=32, weight_decay=1e-3, clip=1.0)
 LOOP = {"epochs": 2, "lr": 0.05, "weight_decay": 1e-3, "batch_size": 32, "clip": 1.0, "schedule": "cosine"}
@@ -72,7 +73,7 @@ def test_u4_it_reads_the_retain_set_only_and_repeats_itself(original, splits):
 
 
 def test_u5_a_whole_start_calls_no_initialization(original, splits, monkeypatch):
-    monkeypatch.setattr("residuum.unlearning.start.soften", lambda *_: pytest.fail("softened"))
+    monkeypatch.setattr(Start, "soften", lambda *_: pytest.fail("softened"))
     for method in (
         GD(**LOOP),
         NegGrad(**LOOP),
@@ -214,6 +215,17 @@ def test_initial_weights_must_be_known_and_the_models_own(original, splits):
         unlearn(original, splits, SoftReset(fresh="initial"), seed=3, origin=origin)
 
 
+def test_every_setting_of_a_recipe_is_inherited_but_those_that_a_method_decides():
+    plain, decided = {field.name: field.default for field in fields(Recipe)}, set(DECIDED)
+    others = {"optimizer": "adamw", "drop_last": True, "augment": True, "clip": 2.0}
+    original = Recipe(**{"lr": 0.3, "momentum": 0.5, "weight_decay": 0.2, "batch_size": 7, "sigma": 0.1, **others})
+    resolved = InheritedRecipe(epochs=3).resolved(original)
+    assert asdict(resolved) == asdict(original) | {name: plain[name] for name in decided} | {"epochs": 3}
+    assert InheritedRecipe(lr=0.5).resolved(original).lr == 0.5
+    assert {name for name, value in asdict(InheritedRecipe()).items() if value is None} >= plain.keys() - decided
+    assert asdict(SoftReset().recipe).keys() == plain.keys()
+
+
 def test_statistics_are_mixed_or_reset(original, splits):
     mixed, anew = (reset(original, splits, keep=0.3, epochs=0, bn_stats=kind).bn1 for kind in ("mix", "reset"))
     assert torch.equal(mixed.running_var, 0.3 * original.bn1.running_var + 0.7 * torch.ones(4))
@@ -231,12 +243,14 @@ def test_notes_say_how_far_each_layer_turned(original, splits):
     assert set(done.notes["cosines"]) == {"conv1", "bn1", "conv2", "bn2", "conv3", "bn3", "fc"}
 
 
-def test_shared_weights_are_mixed_once_and_frozen_ones_stay():
+def test_shared_weights_are_mixed_once_and_frozen_ones_stay(splits, monkeypatch):
     one, two = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
     two.weight = one.weight
     model = nn.Sequential(one, two, nn.Linear(2, 2).requires_grad_(False))
     before = one.weight.detach().clone()
-    soften(trainable_parts(model), 0.5, lambda parts: [part.weight.zero_() for part in parts.values()])
+    zeros = lambda start, parts, *_: [part.weight.zero_() for part in parts.values()]  # noqa: E731
+    monkeypatch.setattr(Start, "renew", zeros)
+    Start(keep=0.5).soften(trainable_parts(model), splits, Context(3))
     assert torch.equal(one.weight, 0.5 * before)
     assert list(trainable_parts(model)) == ["0", "1"]
 

@@ -13,7 +13,7 @@ from residuum.core.errors import InputError
 from residuum.core.samples import Samples
 from residuum.models import build_model, forward
 from residuum.unlearning import GD, CFk, EUk, make_method, unlearn
-from residuum.unlearning.start import last_layers, last_share, owners
+from residuum.unlearning.layers import last_layers, last_share, owners
 
 TAIL = ("bn3", "conv3", "fc")
 

@@ -25,6 +25,7 @@ from residuum.unlearning.ga import GA
 from residuum.unlearning.gd import GD
 from residuum.unlearning.guard import check_answer, guarded
 from residuum.unlearning.inherited import InheritedRecipe
+from residuum.unlearning.layers import Layers
 from residuum.unlearning.msg import MSG
 from residuum.unlearning.neggrad import NegGrad
 from residuum.unlearning.ngd import NGD
@@ -35,7 +36,7 @@ from residuum.unlearning.salun import SalUn
 from residuum.unlearning.scrub import SCRUB
 from residuum.unlearning.soft_reset import SoftReset
 from residuum.unlearning.ssd import SSD
-from residuum.unlearning.start import KnownStart, Layers, Start
+from residuum.unlearning.start import KnownStart, Start
 from residuum.unlearning.teacher import Teacher
 
 METHODS: Registry[type[Method]] = components.METHODS

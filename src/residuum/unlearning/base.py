@@ -19,9 +19,10 @@ from residuum.core.samples import Samples, Splits
 from residuum.core.settings import refused_booleans
 from residuum.training import STRICT, Batch, Recipe, TrainingPhase, fit
 from residuum.unlearning.context import Context
+from residuum.unlearning.inherited import InheritedRecipe
 from residuum.unlearning.start import Parts, Start, keeps_statistics, trainable_parts
 
-Phases = Callable[[int], Sequence[TrainingPhase]]
+Phases = Sequence[TrainingPhase] | Callable[[int], Sequence[TrainingPhase]]
 Kind = TypeVar("Kind", bound=type)
 
 
@@ -93,22 +94,22 @@ class Method(ABC):
     def setting_owners(cls) -> dict[str, type]:
         """Return every setting by name, and the class that declares it: the method's, or that of one of its values."""
         owners: dict[str, type] = {}
+        values = cls.values()
         for field in dataclasses.fields(cls):
-            value = cls.values().get(field.name)
-            inside = [] if value is None else [inner.name for inner in dataclasses.fields(value)]
-            owners |= {field.name: cls} if value is None else dict.fromkeys(inside, type(value))
+            if field.name in values:
+                value = values[field.name]
+                owners |= {setting.name: type(value) for setting in dataclasses.fields(value)}
+            else:
+                owners[field.name] = cls
         return owners
 
     @property
     def settings(self) -> dict[str, Any]:
         """The hyper-parameters as plain values, those of the method's values among them."""
-        plain = dataclasses.asdict(self)
-        values = self.values()
-        return {
-            name: value
-            for part, content in plain.items()
-            for name, value in (content.items() if part in values else [(part, content)])
-        }
+        settings: dict[str, Any] = {}
+        for name, content in dataclasses.asdict(self).items():
+            settings |= content if name in self.values() else {name: content}
+        return settings
 
     @classmethod
     def configured(cls, settings: Mapping[str, Any]) -> Method:
@@ -167,7 +168,7 @@ class GradientMethod(Method):
     """A method that descends a loss, L(w, S_r) unless a subclass writes `loss`, with the shared loop.
 
     `recipe` says how to descend, `start` from where: with `keep` < 1 the original's weights are mixed with fresh ones,
-    once before the loop.
+    once before the loop. A method that needs something of the original itself writes `phases`.
     """
 
     accelerated: ClassVar[bool] = True
@@ -176,23 +177,29 @@ class GradientMethod(Method):
     recipe: Recipe = Recipe()
     start: Start = Start()
 
-    def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
-        """Return the loss of one step: L(w, S_r), the mean cross-entropy of the batch."""
-        return F.cross_entropy(model(batch.x), batch.y)
-
     @property
     def paired_stream(self) -> str | None:
         """Name of the stream cycled next to the main one; None where one is enough for these hyper-parameters."""
         return None
 
-    def phases(self, epoch: int) -> Sequence[TrainingPhase]:
-        """Return the passes of an epoch; one, unless a method alternates."""
+    @property
+    def needs_recipe(self) -> bool:
+        """Whether the method's recipe leaves something to the original's."""
+        return isinstance(self.recipe, InheritedRecipe) and self.recipe.is_open
+
+    def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
+        """Return the loss of one step: L(w, S_r), the mean cross-entropy of the batch."""
+        return F.cross_entropy(model(batch.x), batch.y)
+
+    def phases(self, model: nn.Module, splits: Splits, context: Context) -> Phases:
+        """Return the passes of an epoch, or a function of the epoch; `model` is still the original."""
         return [TrainingPhase(self.loss, self.main_stream, self.paired_stream)]
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Soften the copy and run the shared loop on it."""
+        phases = self.phases(model, splits, context)
         self.soften(model, splits, context)
-        self.descend(model, splits, context)
+        self.descend(model, splits, context, phases)
         return model
 
     def soften(self, model: nn.Module, splits: Splits, context: Context, parts: Parts | None = None) -> None:
@@ -210,6 +217,11 @@ class GradientMethod(Method):
         except InputError as error:
             raise InputError(f"{self.name}: {error}") from error
 
+    def training_recipe(self, model: nn.Module, context: Context) -> Recipe:
+        """Return the method's recipe, with the original's settings where it leaves them open."""
+        recipe = self.recipe
+        return recipe.resolved(context.origin.recipe or Recipe()) if isinstance(recipe, InheritedRecipe) else recipe
+
     def descend(
         self,
         model: nn.Module,
@@ -217,22 +229,21 @@ class GradientMethod(Method):
         context: Context,
         phases: Phases | None = None,
         *,
-        recipe: Recipe | None = None,
         rate: Callable[[int], float] | None = None,
         streams: Mapping[str, Samples] | None = None,
         batch_sizes: Mapping[str, int] | None = None,
         frozen: Iterable[nn.Module] = (),
         after_step: Callable[[nn.Module], None] = lambda model: None,
     ) -> None:
-        """Train the copy in place and count the passes; phases, recipe and rate default to the method's.
+        """Train the copy in place and count the passes; the phases default to the method's.
 
         `streams` are added to "retain" and "forget". The other arguments are those of `fit`.
         """
         context.passes += fit(
             model,
             {"retain": splits.retain, "forget": splits.forget, **(streams or {})},
-            recipe or self.recipe,
-            phases or self.phases,
+            self.training_recipe(model, context),
+            self.phases(model, splits, context) if phases is None else phases,
             seed=context.batch_seed,
             noise_seed=context.noise_seed,
             rate=rate,

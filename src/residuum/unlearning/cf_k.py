@@ -1,6 +1,5 @@
 """CF-k: fine-tune the last layers on the retain set."""
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from torch import nn
@@ -9,7 +8,7 @@ from residuum.core.samples import Splits
 from residuum.training import Recipe
 from residuum.unlearning.base import GradientMethod, component
 from residuum.unlearning.context import Context
-from residuum.unlearning.start import Layers, training_only
+from residuum.unlearning.layers import Layers, train_tail
 
 
 @component
@@ -36,25 +35,5 @@ class CFk(GradientMethod):
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Train the tail of the copy."""
-        train_tail(self, self.layers.of(model), model, splits, context, freeze_bn_stats=self.freeze_bn_stats)
-        return model
-
-
-def train_tail(
-    method: GradientMethod,
-    tail: Sequence[nn.Module],
-    model: nn.Module,
-    splits: Splits,
-    context: Context,
-    *,
-    freeze_bn_stats: bool,
-) -> None:
-    """Descend with these modules only; the rest stays bit-identical, its statistics too if they are frozen."""
-    trained = sum(p.numel() for module in tail for p in module.parameters(recurse=False))
-    context.notes |= {"trained_parameters": trained, "parameters": sum(p.numel() for p in model.parameters())}
-    leaves = [module for module in model.modules() if not any(True for _ in module.children())]
-    still = [leaf for leaf in leaves if leaf not in tail and any(True for _ in leaf.buffers())]
-    names = {module: name for name, module in model.named_modules()}
-    with training_only(model, tail):
-        method.soften(model, splits, context, parts={names[module]: module for module in tail})
-        method.descend(model, splits, context, frozen=still if freeze_bn_stats else ())
+        tail = self.layers.of(model)
+        return train_tail(self, tail, model, splits, context, freeze_bn_stats=self.freeze_bn_stats)

@@ -7,9 +7,9 @@ from torch import nn
 from residuum.core.samples import Splits
 from residuum.training import Recipe
 from residuum.unlearning.base import GradientMethod, component
-from residuum.unlearning.cf_k import train_tail
 from residuum.unlearning.context import Context
-from residuum.unlearning.start import Layers, Start
+from residuum.unlearning.layers import Layers, train_tail
+from residuum.unlearning.start import Start
 
 
 @component
@@ -36,5 +36,5 @@ class EUk(GradientMethod):
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Train a fresh tail of the copy."""
-        train_tail(self, self.layers.of(model), model, splits, context, freeze_bn_stats=self.freeze_bn_stats)
-        return model
+        tail = self.layers.of(model)
+        return train_tail(self, tail, model, splits, context, freeze_bn_stats=self.freeze_bn_stats)

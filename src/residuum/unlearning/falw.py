@@ -1,5 +1,7 @@
 """FaLW: random labels, each forget sample weighed by how much better than unseen ones it is known."""
 
+from __future__ import annotations
+
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -11,11 +13,11 @@ from residuum.core.samples import Splits
 from residuum.core.seeds import child_seed, generator
 from residuum.models import device_of, evaluating
 from residuum.models.inference import rows_at_once
-from residuum.training import Batch, NonNegative, Recipe, TrainingPhase
-from residuum.unlearning.base import GradientMethod, Phases, component
+from residuum.training import Batch, NonNegative, Recipe
+from residuum.unlearning.base import GradientMethod, component
 from residuum.unlearning.context import Context
 from residuum.unlearning.relabeling import Labels, Order, relabeling_phases, relabeling_streams
-from residuum.unlearning.streams import held_out_alike, lacks_held_out, noisy_copies, rows_by_class
+from residuum.unlearning.streams import class_means, held_out_alike, lacks_held_out, noisy_copies
 
 
 @component
@@ -53,10 +55,10 @@ class FaLW(GradientMethod):
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Teach the copy random labels, with the forget samples weighed."""
-        phases = relabeling_phases(splits, context.noise_seed, self.labels, self.order)
+        gate = Gate(self, splits, context)
+        phases = relabeling_phases(splits, context.noise_seed, self.labels, self.order, gate.weights)
         self.soften(model, splits, context)
-        gated, streams = Gate(self, splits, context).on(phases), relabeling_streams(splits, self.order)
-        self.descend(model, splits, context, gated, streams=streams)
+        self.descend(model, splits, context, phases, streams=relabeling_streams(splits, self.order))
         return model
 
 
@@ -72,58 +74,35 @@ def gate_weights(z: Tensor, balance: Tensor) -> Tensor:
 class Gate:
     """The weights of forget samples under the model as it is, against validation samples of their classes."""
 
-    def __init__(self, method: "FaLW", splits: Splits, context: Context) -> None:
-        self.alike, self.retained = held_out_alike(splits), len(splits.retain)
-        self.tau, self.every = method.gate_tau, method.gate_every
+    def __init__(self, method: FaLW, splits: Splits, context: Context) -> None:
+        self.alike, self.tau, self.every = held_out_alike(splits), method.gate_tau, method.gate_every
         counts = splits.forget.y.bincount(minlength=splits.classes).double()
         self.balance = (len(splits.forget) / (splits.classes * counts)) ** method.gate_power
         self.noise = generator(child_seed(context.noise_seed, "gate"))
         self.epoch, self.steps = -1, 0
 
-    def on(self, phases: Phases) -> Phases:
-        """Return the same phases with their forget samples weighed."""
-
-        def weighing(phase: TrainingPhase, epoch: int) -> TrainingPhase:
-            def loss(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
-                if phase.main_stream in ("forget", "joint"):
-                    batch = self.weighed(model, batch, epoch, joint=phase.main_stream == "joint")
-                return phase.loss(model, batch, paired, noise)
-
-            return phase._replace(loss=loss)
-
-        return lambda epoch: [weighing(phase, epoch) for phase in phases(epoch)]
-
     @torch.no_grad()
-    def weighed(self, model: nn.Module, batch: Batch, epoch: int, joint: bool = False) -> Batch:
-        """Return the batch with the weights of its samples; in the joint stream the retained ones have weight 1."""
-        if self.due(epoch):
+    def weights(self, model: nn.Module, batch: Batch, forgotten: Tensor, epoch: int) -> Tensor:
+        """Return w_i of the samples to forget, and 1 for the others; estimate mu and sigma first if it is time to."""
+        if self.epoch != epoch if self.every == "epoch" else self.steps % self.every == 0:
             self.estimate(model)
-        forgotten = batch.indices.ge(self.retained if joint else 0).to(batch.y.device)
-        weights = torch.ones(len(batch.y), device=batch.y.device)
-        weights[forgotten] = self.weights(model, batch.x[forgotten], batch.y[forgotten])
-        return batch._replace(weight=weights)
-
-    def due(self, epoch: int) -> bool:
-        """Tell whether mean and deviation are to be estimated before this step."""
-        turn = self.epoch != epoch if self.every == "epoch" else self.steps % int(self.every) == 0
         self.epoch, self.steps = epoch, self.steps + 1
-        return turn
-
-    def weights(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        """Return w_i of forget samples, from the last estimate."""
-        labels = y.cpu()
-        z = (self.recognition(model, x, y) - self.mean[labels]) / self.deviation[labels]
-        return gate_weights(z, self.balance[labels]).to(x)
+        weights, forgotten = torch.ones(len(batch.y), device=batch.y.device), forgotten.to(batch.y.device)
+        x, y = batch.x[forgotten], batch.y[forgotten]
+        c = y.cpu()
+        z = (self.recognition(model, x, y) - self.mean[c]) / self.deviation[c]
+        weights[forgotten] = gate_weights(z, self.balance[c]).to(x)
+        return weights
 
     def estimate(self, model: nn.Module) -> None:
         """Measure mean and standard deviation of p(y|x) over the validation samples of each forgotten class."""
         parts = torch.split(torch.arange(len(self.alike)), rows_at_once(self.alike.shape))
         device = device_of(model)
-        p = [self.recognition(model, x.to(device), y.to(device)) for x, y, _ in self.alike.batches(parts)]
-        rates, self.mean, self.deviation = torch.cat(p), *self.balance.new_full((2, len(self.balance)), torch.nan)
-        for label, rows in rows_by_class(self.alike).items():
-            self.mean[label] = rates[rows].mean()
-            self.deviation[label] = rates[rows].std(correction=0).clamp(min=1e-8)
+        p = torch.cat([self.recognition(model, x.to(device), y.to(device)) for x, y, _ in self.alike.batches(parts)])
+        self.mean = class_means(p, self.alike.y, len(self.balance))
+        self.deviation = torch.full_like(self.mean, torch.nan)
+        for label in set(self.alike.y.tolist()):
+            self.deviation[label] = p[self.alike.y == label].std(correction=0).clamp(min=1e-8)
 
     def recognition(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         """Return p(y|x) of each sample, or of a noisy copy of it, in eval mode, as float64 on the CPU."""

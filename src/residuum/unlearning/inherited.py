@@ -1,52 +1,44 @@
 """A recipe whose open settings are the original's."""
 
-from dataclasses import fields
-from typing import Annotated, Literal
+import dataclasses
+from typing import TypeVar, get_type_hints
 
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from residuum.core.settings import refused_booleans
-from residuum.training import STRICT, Epochs, NonNegative, Positive, Recipe
+from residuum.training import STRICT, Recipe
 
+DECIDED = ("epochs", "schedule", "schedule_epochs", "bn_mode", "max_iters", "sigma", "noise")  # by the method itself
 NEEDED = ("lr", "momentum", "weight_decay", "batch_size", "optimizer")  # no value of these suits every network
+Kind = TypeVar("Kind", bound=type[Recipe])
+
+
+def with_open_settings(kind: Kind) -> Kind:
+    """Let every setting of a recipe be None, and make that its default, except those that a method decides."""
+    hints = get_type_hints(Recipe, include_extras=True)
+    kind.__annotations__ = {name: hint | None for name, hint in hints.items() if name not in DECIDED}
+    for name in kind.__annotations__:
+        setattr(kind, name, None)
+    return kind
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class InheritedRecipe:
+@with_open_settings
+class InheritedRecipe(Recipe):
     """A `Recipe` to train as the original was trained: settings that are None take its values.
 
-    The rate falls by a cosine.
+    Every setting of `Recipe` is open, new ones included, except how long to train, how the rate falls, and noise.
 
     >>> InheritedRecipe(epochs=3).resolved(Recipe(lr=0.2, epochs=30)).lr
     0.2
     """
 
-    epochs: Epochs = 10
-    lr: NonNegative | None = None
-    momentum: Annotated[float, Field(ge=0, lt=1)] | None = None
-    weight_decay: NonNegative | None = None
-    batch_size: Annotated[int, Field(ge=1)] | None = None
-    drop_last: bool | None = None
-    schedule: Literal["constant", "cosine"] = "cosine"
-    schedule_epochs: Annotated[int, Field(ge=1)] | None = None
-    clip: Positive | None = None
-    bn_mode: Literal["train", "eval"] = "train"
-    max_iters: Annotated[int, Field(ge=0)] | None = None
-    augment: bool | None = None
-    sigma: NonNegative = 0.0
-    noise: Literal["grad", "langevin"] = "grad"
-    optimizer: Literal["sgd", "adamw"] | None = None
-
-    _numbers = refused_booleans
-
     @property
     def is_open(self) -> bool:
         """Whether a setting is left to the original that has no value for every network."""
-        return any(getattr(self, key) is None for key in NEEDED)
+        return any(getattr(self, name) is None for name in NEEDED)
 
     def resolved(self, original: Recipe) -> Recipe:
-        """Return the recipe with the original's values in place of None; how long to train is not taken from it."""
-        inherited = (*NEEDED, "drop_last", "clip", "augment")
-        settings = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Recipe(**settings | {key: getattr(original, key) for key in inherited if settings[key] is None})
+        """Return the recipe with the original's values in place of None."""
+        settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(Recipe)}
+        inherited = [name for name in settings if name not in DECIDED and settings[name] is None]
+        return Recipe(**settings | {name: getattr(original, name) for name in inherited})

@@ -1,6 +1,5 @@
 """ReGUn: make forgotten samples look like unseen ones of their class."""
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -10,11 +9,9 @@ from torch import Tensor, nn
 from residuum.core.samples import Splits
 from residuum.models import forward
 from residuum.training import Batch, NonNegative, Positive, TrainingPhase
-from residuum.unlearning.base import GradientMethod, component
+from residuum.unlearning.base import GradientMethod, Phases, component
 from residuum.unlearning.context import Context
-from residuum.unlearning.streams import held_out_alike, lacks_held_out, rows_by_class
-
-Goal = Callable[[Tensor], Tensor]
+from residuum.unlearning.streams import class_means, held_out_alike, lacks_held_out
 
 
 @component
@@ -47,30 +44,24 @@ class ReGUn(GradientMethod):
         """Return which class has no validation samples to match."""
         return lacks_held_out(splits, self.name)
 
-    def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
-        """Return lambda_r L(w, S_r)."""
-        return self.lambda_r * F.cross_entropy(model(batch.x), batch.y)
+    def phases(self, model: nn.Module, splits: Splits, context: Context) -> Phases:
+        """Ask the original about unseen samples; return passes over S_r, with a forget batch beside each batch."""
+        q_of_class = self.goals(model, splits)
 
-    def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
-        """Ask the original about unseen samples, then train the copy."""
-        goal = self.goal(model, splits, context)
-
-        def both(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
-            terms = [self.loss(model, batch, None, noise)] if self.lambda_r else []
+        def loss(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
+            terms = [self.lambda_r * F.cross_entropy(model(batch.x), batch.y)] if self.lambda_r else []
             if paired is not None:
-                terms.append(self.lambda_f * divergence(goal(paired.y), model(paired.x)))
+                q = q_of_class[paired.y.cpu()].to(paired.y.device)
+                terms.append(self.lambda_f * divergence(q, model(paired.x)))
             return torch.stack(terms).sum() if len(terms) > 1 else terms[0]
 
-        self.soften(model, splits, context)
-        self.descend(model, splits, context, lambda epoch: [TrainingPhase(both, paired_stream=self.paired_stream)])
-        return model
+        return [TrainingPhase(loss, paired_stream=self.paired_stream)]
 
-    def goal(self, model: nn.Module, splits: Splits, context: Context) -> Goal:
-        """Return the function from the labels of a forget batch to q, (n, classes)."""
+    def goals(self, model: nn.Module, splits: Splits) -> Tensor:
+        """Return q of every class (classes, classes), as float64; NaN for classes that are not forgotten."""
         alike = held_out_alike(splits)
         answers = (forward(model, alike).double() / self.temperature).softmax(1)
-        of_class = {label: answers[rows].mean(0) for label, rows in rows_by_class(alike).items()}
-        return lambda y: torch.stack([of_class[label] for label in y.tolist()]).to(y.device)
+        return class_means(answers, alike.y, splits.classes)
 
 
 def divergence(q: Tensor, logits: Tensor) -> Tensor:

@@ -15,10 +15,10 @@ from residuum.models import evaluating, forward
 from residuum.perturbations import FGSM, PGD, Gaussian, Perturbation
 from residuum.perturbations.gradient import Target
 from residuum.training import Batch, NonNegative, Positive, Recipe, TrainingPhase
-from residuum.unlearning.base import GradientMethod, component
+from residuum.unlearning.base import GradientMethod, Phases, component
 from residuum.unlearning.context import Context
 from residuum.unlearning.relabeling import random_labels
-from residuum.unlearning.streams import held_out_alike, lacks_held_out, noisy_copies, rows_by_class
+from residuum.unlearning.streams import class_means, held_out_alike, lacks_held_out, noisy_copies
 
 
 @component
@@ -93,14 +93,12 @@ class RURK(GradientMethod):
         """Return what the caps lack."""
         return lacks_held_out(splits, f"{self.name}: cap=validation") if self.caps_by_validation else None
 
-    def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
-        """Run the shared loop on the copy, with caps from the original."""
-        loss = partial(self.loss, caps=self.caps(model, splits, context))
-        self.soften(model, splits, context)
-        self.descend(model, splits, context, lambda epoch: [TrainingPhase(loss, paired_stream=self.paired_stream)])
-        return model
+    def phases(self, model: nn.Module, splits: Splits, context: Context) -> Phases:
+        """Return the pass over S_r with a forget batch beside each of its batches; the original gives the caps."""
+        loss = partial(self.loss, caps=self.caps(model, splits))
+        return [TrainingPhase(loss, paired_stream=self.paired_stream)]
 
-    def caps(self, model: nn.Module, splits: Splits, context: Context) -> Tensor | None:
+    def caps(self, model: nn.Module, splits: Splits) -> Tensor | None:
         """Return for each class what its samples' loss may grow to, or None where nothing bounds it."""
         if self.penalty != "capped" or self.cap is None:
             return None
@@ -108,10 +106,7 @@ class RURK(GradientMethod):
             return torch.full((splits.classes,), math.log(splits.classes) if self.cap == "classes" else self.cap)
         alike = held_out_alike(splits)
         losses = F.cross_entropy(forward(model, alike), alike.y, reduction="none")
-        caps = torch.full((splits.classes,), torch.nan)
-        for label, rows in rows_by_class(alike).items():
-            caps[label] = losses[rows].mean()
-        return caps
+        return class_means(losses, alike.y, splits.classes)
 
     def loss(
         self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator, caps: Tensor | None = None

@@ -49,10 +49,6 @@ class SCRUB(GradientMethod):
         """Return the learning rate of an epoch, counted from 0; `decay_epochs` are the last ones before a drop."""
         return self.recipe.rate(epoch) * self.decay_rate ** sum(epoch + 1 > drop for drop in self.decay_epochs)
 
-    def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
-        """Return gamma * CE, the part of the descent that needs no teacher."""
-        return self.gamma * F.cross_entropy(model(batch.x), batch.y)
-
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Alternate climb and descent on the copy."""
         streams = {"forget": splits.forget} if self.msteps else {}
@@ -70,11 +66,11 @@ class SCRUB(GradientMethod):
             return -distillation(teacher("forget", batch), model(batch.x), self.temperature)
 
         def descent(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
-            if not self.alpha:
-                return self.loss(model, batch, paired, noise)
             logits = model(batch.x)
-            obey = distillation(teacher("retain", batch), logits, self.temperature)
-            return self.gamma * F.cross_entropy(logits, batch.y) + self.alpha * obey
+            loss = self.gamma * F.cross_entropy(logits, batch.y)
+            if self.alpha:
+                loss = loss + self.alpha * distillation(teacher("retain", batch), logits, self.temperature)
+            return loss
 
         return lambda epoch: [TrainingPhase(climb, "forget")] * (epoch < self.msteps) + [TrainingPhase(descent)]
 

@@ -42,7 +42,7 @@ class SoftReset(GradientMethod):
     title: ClassVar[str] = "Soft reset"
     reads: ClassVar[frozenset[str]] = frozenset({"retain"})
 
-    recipe: InheritedRecipe = InheritedRecipe()  # type: ignore[assignment]
+    recipe: InheritedRecipe = InheritedRecipe(schedule="cosine")
     start: KnownStart = KnownStart(keep=0.2)
     share: Annotated[float, Field(gt=0, le=1)] | None = 0.3
     batch_share: Annotated[float, Field(gt=0, le=1)] | Literal["auto"] | None = "auto"
@@ -60,10 +60,10 @@ class SoftReset(GradientMethod):
     @property
     def needs_recipe(self) -> bool:
         """Whether a setting is left to the original's recipe."""
-        return self.recipe.is_open or self.share is not None or self.batch_share is not None
+        return super().needs_recipe or self.share is not None or self.batch_share is not None
 
-    def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
-        """Mix the copy's weights with fresh ones; train it for a share of the original's epochs, in smaller batches."""
+    def training_recipe(self, model: nn.Module, context: Context) -> Recipe:
+        """Return the original's recipe for a share of its epochs, in smaller batches."""
         original = context.origin.recipe or Recipe()
         changes: dict[str, Any] = {}
         if self.share is not None:
@@ -73,10 +73,7 @@ class SoftReset(GradientMethod):
             batch_share = None if keeps_statistics(trainable_parts(model)) else QUARTER
         if batch_share is not None:
             changes["batch_size"] = max(1, round(batch_share * original.batch_size))
-        self.soften(model, splits, context)
-        recipe = dataclasses.replace(self.recipe.resolved(original), **changes)
-        self.descend(model, splits, context, recipe=recipe)
-        return model
+        return dataclasses.replace(self.recipe.resolved(original), **changes)
 
     def soften(self, model: nn.Module, splits: Splits, context: Context, parts: Parts | None = None) -> None:
         """Mix, and start batch-norm statistics anew if asked to."""

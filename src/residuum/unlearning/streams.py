@@ -76,9 +76,12 @@ def held_out_alike(splits: Splits) -> Samples:
     return splits.validation.subset(sorted(alike, key=lambda row: splits.validation.ids[row]))
 
 
-def rows_by_class(samples: Samples) -> dict[int, Tensor]:
-    """Return, for each label that occurs, the mask of its samples."""
-    return {label: samples.y == label for label in sorted(set(samples.y.tolist()))}
+def class_means(values: Tensor, y: Tensor, classes: int) -> Tensor:
+    """Return the mean of the values (n, ...) over the samples of each class; NaN where a class does not occur."""
+    means = values.new_full((classes, *values.shape[1:]), torch.nan)
+    for label in sorted(set(y.tolist())):
+        means[label] = values[y == label].mean(0)
+    return means
 
 
 def lacks_held_out(splits: Splits, who: str) -> str | None:

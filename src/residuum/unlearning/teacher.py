@@ -13,7 +13,7 @@ from residuum.core.inputs import space_of
 from residuum.core.samples import Splits
 from residuum.core.seeds import child_seed
 from residuum.models import forward, private_copy
-from residuum.training import Batch, NonNegative, Recipe, TrainingPhase, cross_entropy, fit
+from residuum.training import Batch, Loss, NonNegative, TrainingPhase, cross_entropy, fit
 from residuum.unlearning.base import GradientMethod, Phases, component
 from residuum.unlearning.context import Context
 from residuum.unlearning.inherited import InheritedRecipe
@@ -41,7 +41,7 @@ class Teacher(GradientMethod):
     reads: ClassVar[frozenset[str]] = frozenset({"retain", "forget", "validation"})
     moves_inputs: ClassVar[bool] = True
 
-    recipe: InheritedRecipe = InheritedRecipe(epochs=4)  # type: ignore[assignment]
+    recipe: InheritedRecipe = InheritedRecipe(epochs=4, schedule="cosine")
     start: KnownStart = KnownStart()
     share: NonNegative = 0.25
     weight: NonNegative = 1.0
@@ -54,22 +54,25 @@ class Teacher(GradientMethod):
             raise ValueError("expected less than 1: with as many epochs as training had, retrain instead")
         return share
 
-    @property
-    def needs_recipe(self) -> bool:
-        """Whether a setting is left to the original's recipe."""
-        return self.recipe.is_open
+    def phases(self, model: nn.Module, splits: Splits, context: Context) -> Phases:
+        """Train the teacher; return the pass over S_r, with a forget batch beside each of its batches."""
+        if not self.weight:
+            return super().phases(model, splits, context)
+        teacher = self.trained_teacher(model, splits, context)
+        self.compare(teacher, model, splits, context)
+        return [TrainingPhase(self.lesson(teacher), paired_stream="forget")]
 
-    def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
-        """Train the teacher, then let it teach the copy."""
-        phases: Phases | None = None
-        if self.weight:
-            teacher = self.trained_teacher(model, splits, context)
-            self.compare(teacher, model, splits, context)
-            phases = self.lessons(teacher)
-        self.soften(model, splits, context)
-        recipe = self.recipe.resolved(context.origin.recipe or Recipe())
-        self.descend(model, splits, context, phases, recipe=recipe)
-        return model
+    def lesson(self, teacher: nn.Module) -> Loss:
+        """Return the loss L(w, S_r) + weight * CE(softmax t(x'), s(x'))."""
+
+        def loss(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
+            retain = F.cross_entropy(model(batch.x), batch.y)
+            if paired is None:
+                return retain
+            x = noisy_copies(paired.x, self.tau, noise, space_of(model))
+            return retain + self.weight * F.cross_entropy(model(x), F.softmax(teacher(x), 1))
+
+        return loss
 
     def trained_teacher(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Return a frozen model that was trained from fresh weights on the retain set, briefly."""
@@ -94,15 +97,3 @@ class Teacher(GradientMethod):
                 f"teacher: its validation accuracy is {100 * (errors[0] - errors[1]):.1f} points below the original's, "
                 f"so the student forgets too much; raise share (now {self.share:g})"
             )
-
-    def lessons(self, teacher: nn.Module) -> Phases:
-        """Return the passes of each epoch: one over S_r, with a forget batch beside each of its batches."""
-
-        def lesson(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
-            loss = self.loss(model, batch, None, noise)
-            if paired is None:
-                return loss
-            x = noisy_copies(paired.x, self.tau, noise, space_of(model))
-            return loss + self.weight * F.cross_entropy(model(x), F.softmax(teacher(x), 1))
-
-        return lambda epoch: [TrainingPhase(lesson, paired_stream="forget")]
