@@ -260,7 +260,7 @@ def plan(study):
 import residuum.studies
 for module in (runner, planning, residuum.studies):
     module.plan = plan
-assert run_command(["run", "tiny", "--json"]) == 0
+assert run_command(["run", "tiny", "--json", "--seeds", "1", "--workers", "1", "--draws", "3"]) == 0
 heavy = {"torch._dynamo", "sympy", "torch.fx.experimental.symbolic_shapes", "distributed"}
 print(len(planned), sorted(heavy & set(sys.modules)), file=sys.stderr)
 """

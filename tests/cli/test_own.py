@@ -377,34 +377,25 @@ def test_gray_images_reach_a_network_of_one_channel(folder, monkeypatch, capsys)
     assert "forget 1 of 20" in capsys.readouterr().out
 
 
-def test_an_audit_that_was_killed_trains_only_what_is_missing(folder, tmp_path):
+def test_an_audit_that_was_killed_trains_only_what_is_missing(folder, tmp_path, monkeypatch):
     for name in ("net.py", "w.pt", "train.npz", "held.npz", "ids.txt"):
         shutil.copy(folder / name, tmp_path)
     given = {key: value for key, value in AUDIT.items() if key not in ("--reference", "--control")}
-    given |= {"--retrain": "net.py:killed", "--controls": "3"}
-    command = [sys.executable, "-m", "residuum", *arguments("audit", given)]
-
-    def audited(*more, **environment):
-        done = subprocess.run(
-            [*command, *more], cwd=tmp_path, env=os.environ | environment, capture_output=True, text=True, check=False
-        )
-        return done.returncode, done.stderr
-
-    code, _ = audited(KILL="1")
-    assert code != 0
+    command = arguments("audit", given | {"--retrain": "net.py:killed", "--controls": "3"})
+    process = {"args": [sys.executable, "-m", "residuum", *command], "cwd": tmp_path, "capture_output": True}
+    assert subprocess.run(**process, env=os.environ | {"KILL": "1"}, check=False).returncode != 0
     assert not (tmp_path / "run" / "results.json").exists()
     seeds = (tmp_path / "trained.log").read_text().split()
     assert len(seeds) == 3
-    code, said = audited()
-    assert code == 0, said
-    assert "13 stages: 3 finished, 10 to run" in said
+    assert b"13 stages: 3 finished, 10 to run" in subprocess.run(**process, check=True).stderr
     again = (tmp_path / "trained.log").read_text().split()[3:]
     assert len(again) == 2
     assert again[0] == seeds[2]
     resumed = {file.name: file.read_bytes() for file in (tmp_path / "run" / "models" / "1").iterdir()}
     shutil.rmtree(tmp_path / ".residuum")
     (tmp_path / "trained.log").unlink()
-    assert audited()[0] == 0
+    monkeypatch.chdir(tmp_path)
+    assert run_command(command) == 0
     assert resumed == {file.name: file.read_bytes() for file in (tmp_path / "run" / "models" / "1").iterdir()}
 
 
