@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from residuum.core.errors import InputError
-from residuum.models import build_model, init_from, load_weights, read_metadata, save_weights
+from residuum.models import build_model, init_from, load_weights, save_weights
 
 
 @pytest.fixture
@@ -24,18 +24,17 @@ def equal(first, second):
 
 def test_what_is_saved_comes_back(model, tmp_path):
     file = tmp_path / "m.safetensors"
-    save_weights(model, file, {"seed": "131", "row": "original"})
+    save_weights(model, file)
     loaded = load_weights(str(file))
     assert equal(loaded.state_dict(), model.state_dict())
     assert loaded.architecture == model.architecture
-    assert read_metadata(file) == {"seed": "131", "row": "original"}
     x = torch.rand(5, 3, 8, 8)
     assert torch.equal(loaded.eval()(x), model.eval()(x))
 
 
 def test_equal_models_give_equal_bytes_and_no_other_file(model, tmp_path):
     for name in ("a", "b"):
-        save_weights(model, tmp_path / name, dict.fromkeys("xyzuvw", "1"))
+        save_weights(model, tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
@@ -133,7 +132,7 @@ def test_damaged_files_are_refused(model, tmp_path):
 
 @pytest.mark.parametrize("architecture", [{"name": "mlp", "depth": 3}, {"name": "mlp"}])
 def test_a_strange_architecture_is_refused(tmp_path, architecture):
-    record = json.dumps({"architecture": architecture, "metadata": {}})
+    record = json.dumps({"architecture": architecture})
     save_file({"a": torch.zeros(1)}, tmp_path / "w", {"residuum": record})
     with pytest.raises(InputError, match=r"holds an architecture that cannot be built"):
         load_weights(tmp_path / "w")
@@ -141,7 +140,7 @@ def test_a_strange_architecture_is_refused(tmp_path, architecture):
 
 def test_weights_that_contradict_their_architecture_are_refused(model, tmp_path):
     weights = {key: value for key, value in model.state_dict().items() if key != "fc.bias"}
-    record = json.dumps({"architecture": model.architecture, "metadata": {}})
+    record = json.dumps({"architecture": model.architecture})
     save_file(weights, tmp_path / "w", {"residuum": record})
     with pytest.raises(InputError, match=r"lacks weights 'fc.bias'"):
         load_weights(tmp_path / "w")

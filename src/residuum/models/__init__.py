@@ -21,7 +21,6 @@ from residuum.models.weights import (
     load_state,
     load_weights,
     read_manifest,
-    read_metadata,
     save_state,
     save_weights,
 )

@@ -14,6 +14,12 @@ from residuum.models.inference import head_of
 Model = TypeVar("Model", bound=nn.Module)
 
 
+def normalized(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """Return (x - mean) / std for inputs (n, channels, ...), with one constant for each channel or one for all."""
+    ones = [1] * (x.ndim - 2)
+    return (x - mean.view(1, -1, *ones)) / std.view(1, -1, *ones)
+
+
 class Normalize(nn.Module):
     """Return (x - mean) / std, one constant per channel or one for all; buffers only, nothing is trained.
 
@@ -39,8 +45,7 @@ class Normalize(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return normalized inputs of the same shape (n, channels, ...)."""
-        ones = [1] * (x.ndim - 2)
-        return (x - self.mean.view(1, -1, *ones)) / self.std.view(1, -1, *ones)
+        return normalized(x, self.mean, self.std)
 
     def extra_repr(self) -> str:
         """Show the constants."""

@@ -1,10 +1,13 @@
-"""Weights files: safetensors with the architecture in their metadata, and manifests of what they were trained on."""
+"""Weights files: safetensors with the architecture, and notes of what a model was trained on and what it unlearned."""
+
+from __future__ import annotations
 
 import copy
 import hashlib
 import io
 import json
-from collections.abc import Mapping
+import secrets
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +25,8 @@ from residuum.models.layers import Classifier, Normalize
 from residuum.models.registry import MODELS, build_model
 
 MANIFEST_SCHEMA = "residuum.manifest/1"
+UNLEARNED_SCHEMA = "residuum.unlearned/1"
+UNLEARNED = "residuum_unlearned"  # attribute of a model
 PICKLED = (".pt", ".pth", ".bin", ".ckpt")
 SAFE_TORCH = "2.6"
 CHECKPOINT = ("state_dict", "model_state_dict", "model")
@@ -29,16 +34,20 @@ RECORD = "residuum"  # one metadata key holds everything: safetensors writes sev
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def save_weights(model: nn.Module, path: Path | str, metadata: Mapping[str, str] | None = None) -> None:
-    """Write parameters and buffers, the architecture and `metadata`; equal models give equal bytes.
+def save_weights(model: nn.Module, path: Path | str) -> None:
+    """Write parameters, buffers and the architecture; equal models give equal bytes.
 
     The file appears whole or not at all. A user's module has no `architecture`, so read its weights back with
     `init_from` or `load_state_dict`.
     """
-    record = {"architecture": getattr(model, "architecture", None), "metadata": dict(metadata or {})}
+    record = {"architecture": getattr(model, "architecture", None)}
     tensors = {name: values.detach().cpu().contiguous().clone() for name, values in model.state_dict().items()}
+    _write(path, save(tensors, {RECORD: json.dumps(record, sort_keys=True)}))
+
+
+def _write(path: Path | str, content: bytes | memoryview) -> None:
     try:
-        write_whole(path, save(tensors, {RECORD: json.dumps(record, sort_keys=True)}))
+        write_whole(path, content)
     except OSError as error:
         reason = error.strerror or error
         raise InputError(f"cannot write {path}: {reason}; give a folder that can be written") from error
@@ -67,11 +76,6 @@ def load_weights(path: Path | str) -> Classifier:
     _refuse_mismatch(model.state_dict(), tensors, path)
     model.load_state_dict(tensors)
     return model
-
-
-def read_metadata(path: Path | str) -> dict[str, str]:
-    """Return the metadata given to `save_weights`."""
-    return {str(key): str(value) for key, value in _read(Path(path))[0].get("metadata", {}).items()}
 
 
 def init_from(model: Model, path: Path | str) -> Model:
@@ -122,12 +126,7 @@ def save_state(model: nn.Module, path: Path | str) -> None:
         raise InputError(f"expected a file that ends in .safetensors, .pt or .pth to save weights to, got {path}")
     content = io.BytesIO()
     torch.save({name: values.detach().cpu() for name, values in model.state_dict().items()}, content)
-    try:
-        return write_whole(path, content.getbuffer())
-    except OSError as error:
-        raise InputError(
-            f"cannot write {path}: {error.strerror or error}; give a folder that can be written"
-        ) from error
+    return _write(path, content.getbuffer())
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
@@ -242,3 +241,62 @@ def state_hash(state: Mapping[str, Tensor]) -> str:
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class UnlearnedIds:
+    """Keyed hashes of the ids that a model has unlearned, on the model and in a note beside its weights.
+
+    A search does not reveal the ids, but whoever guesses one can confirm it.
+
+    >>> "b" in UnlearnedIds("0a").extended(["a", "b"])
+    True
+    """
+
+    salt: str
+    hashes: frozenset[str] = frozenset()
+
+    def _hashed(self, sample_id: str) -> str:
+        return hashlib.blake2b(sample_id.encode(), key=self.salt.encode(), digest_size=8).hexdigest()
+
+    def __contains__(self, sample_id: object) -> bool:
+        return self._hashed(str(sample_id)) in self.hashes
+
+    def extended(self, ids: Iterable[str]) -> UnlearnedIds:
+        """Return these ids and others."""
+        return UnlearnedIds(self.salt, self.hashes | {self._hashed(sample_id) for sample_id in ids})
+
+
+def mark_unlearned(model: nn.Module, start: nn.Module, ids: Collection[str]) -> None:
+    """Note on the model that it unlearned these ids, in addition to those that `start` had unlearned."""
+    before = unlearned_ids(start) or UnlearnedIds(secrets.token_hex(16))
+    setattr(model, UNLEARNED, before.extended(ids))
+
+
+def unlearned_ids(model: nn.Module) -> UnlearnedIds | None:
+    """Return the ids that the model has unlearned; None without a note."""
+    return getattr(model, UNLEARNED, None)
+
+
+def write_note(model: nn.Module, weights: Path | str) -> None:
+    """Write WEIGHTS.unlearned.json, if the model has unlearned anything."""
+    if (ids := unlearned_ids(model)) is not None:
+        note = {"schema": UNLEARNED_SCHEMA, "salt": ids.salt, "hashes": sorted(ids.hashes)}
+        write_whole(f"{weights}.unlearned.json", json.dumps(note, indent=1) + "\n")
+
+
+def read_note(model: nn.Module, weights: Path | str) -> None:
+    """Put the note beside a weights file, if there is one, on the model that has these weights."""
+    path = Path(f"{weights}.unlearned.json")
+    if not path.exists():
+        return
+    try:
+        note = json.loads(regular_file(path).read_text(encoding="utf-8"))
+        sound = note["schema"] == UNLEARNED_SCHEMA and 0 < len(note["salt"].encode()) <= hashlib.blake2b.MAX_KEY_SIZE
+        ids = UnlearnedIds(note["salt"], frozenset(map(str, note["hashes"])))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        sound = False
+    if not sound:
+        text = f"{path}: expected the note of an unlearning ({UNLEARNED_SCHEMA}), got another file"
+        raise InputError(f"{text}; move it away")
+    setattr(model, UNLEARNED, ids)

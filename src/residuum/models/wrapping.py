@@ -7,6 +7,7 @@ keys of its weights stay hers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,8 +17,8 @@ from torch import Tensor, nn
 from residuum.core.errors import InputError, unknown_name
 from residuum.core.inputs import UNIT, Bounds, InputSpace, space_of
 from residuum.models.inference import private_copy
-from residuum.models.unlearned import read_note
-from residuum.models.weights import load_state
+from residuum.models.layers import normalized
+from residuum.models.weights import load_state, read_note
 
 Model = TypeVar("Model", bound=nn.Module)
 Logits = Callable[[Any], Tensor] | str | None
@@ -86,11 +87,7 @@ def wrap(
     if weights is not None:
         load_state(model, weights)
         read_note(model, weights)
-    adapter = Adapter(*_constants(mean, std), names, integers, logits)
-    model.register_forward_pre_hook(adapter.before, with_kwargs=True)
-    model.register_forward_hook(adapter.after)
-    model.input_space, model.adapter, model.fresh_network = space, adapter, fresh  # type: ignore[assignment]
-    return model
+    return _adapted(model, Adapter(*_constants(mean, std), names, integers, logits), space, fresh)
 
 
 def wrap_like(module: nn.Module, model: nn.Module) -> nn.Module:
@@ -100,11 +97,15 @@ def wrap_like(module: nn.Module, model: nn.Module) -> nn.Module:
     adapter = getattr(model, "adapter", None)
     if adapter is None or getattr(module, "adapter", None) is not None:
         return module
-    other = private_copy(module).eval()
-    other.register_forward_pre_hook(adapter.before, with_kwargs=True)
-    other.register_forward_hook(adapter.after)
-    other.input_space, other.adapter, other.fresh_network = space_of(model), adapter, None  # type: ignore[assignment]
-    return other
+    return _adapted(private_copy(module).eval(), adapter, space_of(model), None)
+
+
+def _adapted(model: Model, adapter: Adapter, space: InputSpace, fresh: Callable[[], nn.Module] | None) -> Model:
+    """Return the model itself, with what stands before and after it."""
+    model.register_forward_pre_hook(adapter.before, with_kwargs=True)
+    model.register_forward_hook(adapter.after)
+    model.input_space, model.adapter, model.fresh_network = space, adapter, fresh  # type: ignore[assignment]
+    return model
 
 
 def no_network(thing: object, what: str) -> InputError:
@@ -122,13 +123,15 @@ def no_network(thing: object, what: str) -> InputError:
     return InputError(f"expected a network (nn.Module) {what}, got {got}; {hint}")
 
 
+@dataclass(frozen=True, eq=False)
 class Adapter:
     """What stands before a network (normalization, unpacking) and after it (its logits)."""
 
-    def __init__(
-        self, mean: Tensor | None, std: Tensor | None, names: tuple[str, ...], integers: bool, logits: Logits
-    ) -> None:
-        self.mean, self.std, self.names, self.integers, self.logits = mean, std, names, integers, logits
+    mean: Tensor | None
+    std: Tensor | None
+    names: tuple[str, ...]
+    integers: bool
+    logits: Logits
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:
         """Return the arguments that the network itself expects; calls by keyword are its own and stay."""
@@ -144,31 +147,23 @@ class Adapter:
             return (x.round().long(),), kwargs
         if self.mean is None or self.std is None:
             return args, kwargs
-        ones = [1] * (x.ndim - 2)
-        mean, std = (value.to(x).view(1, -1, *ones) for value in (self.mean, self.std))
-        return ((x - mean) / std,), kwargs
+        return (normalized(x, self.mean.to(x), self.std.to(x)),), kwargs
 
     def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor:  # noqa: ANN401 (whatever it returns)
         """Return the logits."""
-        found = self.logits(output) if callable(self.logits) else logits_in(output, self.logits)
-        if not isinstance(found, Tensor):
-            kind = type(output).__name__
-            raise InputError(
-                f"expected logits from {type(module).__name__}, which returns {kind}; say where they are with logits="
-            )
-        return found
-
-
-def logits_in(output: Any, name: str | None) -> Any:  # noqa: ANN401 (whatever a network returns)
-    """Return the logits by name, or what is a tensor, called `logits`, or the first of a tuple."""
-    if name is None and isinstance(output, Tensor):
-        return output
-    wanted = name or "logits"
-    if isinstance(output, dict) and wanted in output:
-        return output[wanted]
-    if hasattr(output, wanted):
-        return getattr(output, wanted)
-    return output[0] if name is None and isinstance(output, tuple | list) and output else None
+        if callable(self.logits):
+            logits: object = self.logits(output)
+        elif self.logits is None and isinstance(output, Tensor):
+            logits = output
+        else:
+            name = self.logits or "logits"
+            logits = output.get(name) if isinstance(output, dict) else getattr(output, name, None)
+            if logits is None and self.logits is None and isinstance(output, tuple | list) and output:
+                logits = output[0]
+        if not isinstance(logits, Tensor):
+            text = f"expected logits from {type(module).__name__}, which returns {type(output).__name__}"
+            raise InputError(f"{text}; say where they are with logits=")
+        return logits
 
 
 def _constants(mean: Any, std: Any) -> tuple[Tensor | None, Tensor | None]:  # noqa: ANN401 (numbers)
@@ -177,12 +172,12 @@ def _constants(mean: Any, std: Any) -> tuple[Tensor | None, Tensor | None]:  # n
     if mean is None:
         return None, None
     try:
-        found = [torch.as_tensor(value, dtype=torch.float64).flatten() for value in (mean, std)]
+        means, deviations = (torch.as_tensor(value, dtype=torch.float64).flatten() for value in (mean, std))
     except (TypeError, ValueError, RuntimeError):
         raise InputError(f"expected numbers as mean and std, got {mean!r} and {std!r}") from None
-    if not bool((found[1] > 0).all()) or not all(bool(value.isfinite().all()) for value in found):
+    if not bool((deviations > 0).all() and deviations.isfinite().all() and means.isfinite().all()):
         raise InputError(f"expected finite mean and std above 0, got {mean!r} and {std!r}")
-    return found[0], found[1]
+    return means, deviations
 
 
 def _embedding_of(model: nn.Module, at: str | None) -> str:
@@ -190,9 +185,8 @@ def _embedding_of(model: nn.Module, at: str | None) -> str:
     layers = {name: layer for name, layer in model.named_modules() if name}
     if at is not None and at not in layers:
         raise unknown_name("layer", at, layers)
-    found = [name for name, layer in layers.items() if isinstance(layer, nn.Embedding | nn.EmbeddingBag)]
-    if at is None and not found:
-        raise InputError(
-            f"{type(model).__name__} has no nn.Embedding; say with at= which layer's output noise may move"
-        )
-    return at or found[0]
+    embeddings = [name for name, layer in layers.items() if isinstance(layer, nn.Embedding | nn.EmbeddingBag)]
+    if at is None and not embeddings:
+        text = f"{type(model).__name__} has no nn.Embedding"
+        raise InputError(f"{text}; say with at= which layer's output noise may move")
+    return at or embeddings[0]

@@ -17,7 +17,7 @@ from residuum.core.samples import Samples, Splits
 from residuum.core.seeds import child_seed
 from residuum.metrics import accuracy
 from residuum.models import check_model, private_copy, save_state, wrap_like
-from residuum.models.unlearned import write_note
+from residuum.models.weights import write_note
 from residuum.record.folder import WEIGHTS, note_written
 from residuum.studies.subjects import Made
 from residuum.training import Recipe, TrainingPhase, cross_entropy, fit

@@ -21,7 +21,7 @@ from residuum.data.ids import Ids, matched_ids
 from residuum.data.images import ImageFiles
 from residuum.data.read import Columns, read_data
 from residuum.models import ShiftedAt, check_model, with_shift, wrap_like
-from residuum.models.unlearned import mark_unlearned, unlearned_ids
+from residuum.models.weights import mark_unlearned, unlearned_ids
 from residuum.models.wrapping import no_network
 from residuum.request.checking import (
     Check,
