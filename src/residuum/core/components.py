@@ -114,13 +114,7 @@ def _as_scenario_file(candidate: object) -> Traversable:
 
 
 _SCENARIOS = files("residuum") / "studies" / "scenarios"
+_NAMES = sorted(file.name.removesuffix(".toml") for file in _SCENARIOS.iterdir() if file.name.endswith(".toml"))
 SCENARIOS: Registry[Traversable] = Registry(
-    "scenario",
-    "residuum.scenarios",
-    {
-        name.removesuffix(".toml"): _SCENARIOS / name
-        for name in sorted((file.name for file in _SCENARIOS.iterdir()), key=lambda name: name.removesuffix(".toml"))
-        if name.endswith(".toml")
-    },
-    accept=_as_scenario_file,
+    "scenario", "residuum.scenarios", {name: _SCENARIOS / f"{name}.toml" for name in _NAMES}, accept=_as_scenario_file
 )

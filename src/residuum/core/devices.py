@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
@@ -94,11 +94,8 @@ def launched(fabric: Fabric | None) -> Iterator[None]:
         raise LostProcessError(text) from error
     if fabric.world_size > 1:
         os.environ[RANK] = str(fabric.global_rank)
-    before = _FABRIC.set(fabric)
-    try:
+    with _set(_FABRIC, fabric):
         yield
-    finally:
-        _FABRIC.reset(before)
     if fabric.world_size > 1:
         with connected():
             fabric.barrier()
@@ -106,13 +103,18 @@ def launched(fabric: Fabric | None) -> Iterator[None]:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
-    """Let this process train and count by itself in the body, which the others do not run."""
-    before = _FABRIC.set(None)
+def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Give a variable of the context another value in the body."""
+    before = variable.set(value)
     try:
         yield
     finally:
-        _FABRIC.reset(before)
+        variable.reset(before)
+
+
+def alone() -> AbstractContextManager[None]:
+    """Let this process train and count by itself in the body, which the others do not run."""
+    return _set(_FABRIC, None)
 
 
 def current() -> Fabric | None:
@@ -177,14 +179,9 @@ def gather(value: T) -> list[T]:
     return values  # type: ignore[return-value]
 
 
-@contextmanager
-def shares_reported(report: Callable[[str], None]) -> Iterator[None]:
+def shares_reported(report: Callable[[str], None]) -> AbstractContextManager[None]:
     """Call `report` with the share of the work that this process takes in every training and audit of the body."""
-    before = _REPORT_SHARE.set(report)
-    try:
-        yield
-    finally:
-        _REPORT_SHARE.reset(before)
+    return _set(_REPORT_SHARE, report)
 
 
 def report_share(share: str) -> None:

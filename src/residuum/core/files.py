@@ -91,18 +91,16 @@ def read_arrays(path: str | Path, names: Iterable[str], what: str) -> dict[str, 
             there = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
             members = {name: there[name] for name in names}
             refuse_inflated(sum(promised_bytes(archive, m) for m in members.values()), os.stat(path).st_size)
-            return {name: _read_array(archive, member) for name, member in members.items()}
+            arrays = {}
+            for name, member in members.items():
+                with archive.open(member) as file:
+                    arrays[name] = np.lib.format.read_array(file, allow_pickle=False)
+            return arrays
     except FileNotFoundError:
         raise
     except Exception as error:  # a damaged file may raise anything
         reason = str(error) if isinstance(error, InputError) else first_line(error)
         raise InputError(f"{path}: expected {what} written by residuum, got {reason}") from error
-
-
-def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[np.generic]:
-    with archive.open(member) as file:
-        array: NDArray[np.generic] = np.lib.format.read_array(file, allow_pickle=False)
-        return array
 
 
 def promised_bytes(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
@@ -229,17 +227,14 @@ def remove_files(folder: Path, names: Sequence[str]) -> None:
         if os.path.lexists(folder / name):
             (aside / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).rename(aside / name)
-            _remove_empty((folder / name).parent, folder)
+            parent = (folder / name).parent
+            while parent != folder and not any(parent.iterdir()):
+                parent.rmdir()
+                parent = parent.parent
     for path in aside.iterdir():
         if path.name != names[0]:
             remove(path)
     remove(aside)
-
-
-def _remove_empty(folder: Path, top: Path) -> None:
-    while folder != top and not any(folder.iterdir()):
-        folder.rmdir()
-        folder = folder.parent
 
 
 def clear_aside(folder: Path) -> None:
