@@ -59,6 +59,72 @@ def test_cosine_schedule_is_torchs(horizon):
         schedule.step()
 
 
+def test_triangular_schedule_rises_and_falls_with_every_step(splits):
+    recipe = Recipe(epochs=5, lr=0.3, schedule="triangle", batch_size=16)
+    peak = 0.2 * recipe.epochs
+    rates = [recipe.rate(k / 10) for k in range(51)]
+    assert rates == pytest.approx([0.3 * min(k / 10 / peak, (5 - k / 10) / (5 - peak)) for k in range(51)])
+    seen = []
+
+    class Optimizer(torch.optim.SGD):
+        def step(self):
+            seen.append(self.param_groups[0]["lr"])
+            super().step()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Recipe, "optimizer_of", lambda self, values: Optimizer(values, lr=self.lr))
+        model = build_model("logistic", splits.train.shape, 3, seed=1)
+        fit(model, {"train": splits.train}, recipe, [TrainingPhase(cross_entropy, "train")], seed=4)
+    steps = math.ceil(len(splits.train) / 16)
+    assert seen == pytest.approx([recipe.rate(k / steps) for k in range(5 * steps)])
+
+
+def test_nesterov_and_label_smoothing_are_torchs_and_the_last_epochs_are_clean(splits, same_weights):
+    start = build_model("mlp", splits.train.shape, 3, width=7, seed=1)
+    recipe = Recipe(epochs=4, lr=0.1, batch_size=16, optimizer="nesterov", label_smoothing=0.2, clean=0.4)
+    assert [recipe.is_clean(epoch) for epoch in range(4)] == [False, False, True, True]  # 1.6 epochs, rounded up
+    expected = copy.deepcopy(start)
+    optimizer = torch.optim.SGD(expected.parameters(), lr=0.1, momentum=0.9, nesterov=True)
+    order = generator(child_seed(4, "train"))
+    for epoch in range(4):
+        for indices in torch.randperm(len(splits.train), generator=order).split(16):
+            loss = nn.CrossEntropyLoss(label_smoothing=0.2 if epoch < 2 else 0.0)
+            optimizer.zero_grad()
+            loss(expected(splits.train.x[indices]), splits.train.y[indices]).backward()
+            optimizer.step()
+    assert same_weights(train(start, splits.train, recipe, seed=4), expected, atol=1e-6)
+
+
+def test_clean_epochs_show_images_as_they_are(splits):
+    shown = []
+
+    def loss(model, batch, paired, noise):
+        shown.append(torch.equal(batch.x, splits.train.x[batch.indices]))
+        return cross_entropy(model, batch, paired, noise)
+
+    recipe = Recipe(epochs=3, batch_size=len(splits.train), augment=True, clean=0.3)
+    model = build_model("logistic", splits.train.shape, 3, seed=1)
+    fit(model, {"train": splits.train}, recipe, [TrainingPhase(loss, "train")], seed=4)
+    assert shown == [False, False, True]
+
+
+def test_reflected_shifts_written_a_second_way():
+    x = torch.rand(6, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    crops = draw_crops(6, x, torch.Generator().manual_seed(1), "reflect")
+    assert crops[:, :2].max() <= 4
+    padded = F.pad(x, (2, 2, 2, 2), mode="reflect")
+    for image, (top, left, mirrored), shown in zip(padded, crops.tolist(), cropped(x, crops, "reflect"), strict=True):
+        window = image[:, top : top + 32, left : left + 32]
+        assert torch.equal(shown, window.flip(2) if mirrored else window)
+
+
+def test_weights_are_laid_out_as_usual_after_training():
+    x = torch.rand(8, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    colors = Samples(x, torch.arange(8) % 2, tuple(map(str, range(8))))
+    trained = train(build_model("cnn", (3, 16, 16), 2, width=4, seed=1), colors, Recipe(epochs=1), seed=4)
+    assert all(p.is_contiguous() for p in trained.parameters())
+
+
 def test_training_is_deterministic_and_leaves_arguments_and_global_randomness_alone(splits, same_weights):
     start = build_model("cnn", splits.train.shape, 3, width=2, seed=1)
     before, state = copy.deepcopy(start), torch.get_rng_state()

@@ -143,3 +143,40 @@ def test_forward_pass_written_a_second_way(name, side, blocks, convolutions):
             x = block(x, w, f"layer{group}.{i}", 2 if group > 1 and i == 0 else 1, convolutions)
     expected = x.mean((2, 3)) @ w["fc.weight"].T + w["fc.bias"]
     torch.testing.assert_close(model(images), expected)
+
+
+def test_airbench_forward_pass_written_a_second_way():
+    model = build_model("airbench", (3, 32, 32), 4, width=2, std=(0.25,), seed=1).double().train()
+    images = torch.rand(5, 3, 32, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    model(images)  # moves the running statistics away from 0 and 1
+    w = model.eval().state_dict()
+
+    def bn(x, name, eps=1e-5):
+        return F.batch_norm(
+            x, *(w[f"{name}.{key}"] for key in ("running_mean", "running_var", "weight", "bias")), eps=eps
+        )
+
+    x = bn(F.conv2d(normalized(images), w["patches.filters"]), "bn1", eps=0.02)
+    x = F.gelu(torch.cat([x, -x], 1))
+    for group in ("layer1", "layer2", "layer3"):
+        x = F.max_pool2d(F.conv2d(x, w[f"{group}.conv1.weight"], padding=1), 2, ceil_mode=True)
+        x = F.conv2d(F.gelu(bn(x, f"{group}.bn1")), w[f"{group}.conv2.weight"], padding=1)
+        x = F.gelu(bn(x, f"{group}.bn2"))
+    torch.testing.assert_close(model(images), x.amax((2, 3)) / 2 @ w["fc.weight"].T + w["fc.bias"])
+
+
+def test_airbench_starts_by_passing_its_inputs_on():
+    model = build_model("airbench", (3, 32, 32), 4, width=32, seed=1)
+    for group in (model.layer1, model.layer2, model.layer3):
+        for conv in (group.conv1, group.conv2):
+            passed = conv.weight[: conv.in_channels]
+            assert torch.equal(passed, torch.nn.init.dirac_(torch.empty_like(passed)))
+            assert conv.weight[conv.in_channels :].ne(0).all()
+
+
+def test_the_first_layer_of_airbench_nearly_whitens_smooth_images():
+    noise = torch.randn(64, 3, 40, 40, generator=torch.Generator().manual_seed(0))
+    model = build_model("airbench", (3, 32, 32), 4, width=2, seed=1)
+    coordinates = model.patches(F.avg_pool2d(noise, 9, stride=1)).transpose(0, 1).flatten(1)
+    correlation = torch.corrcoef(coordinates)
+    assert (correlation - torch.eye(12)).abs().max() < 0.15

@@ -23,6 +23,8 @@ CASES = [
     ("vgg11", (3, 32, 32), 4),
     ("vgg11", (1, 28, 28), 4),
     ("vgg11", (1, 8, 8), 4),
+    ("airbench", (3, 32, 32), 4),
+    ("airbench", (1, 8, 8), 4),
 ]
 
 
@@ -94,6 +96,7 @@ def test_normalization_is_per_channel():
 def test_default_widths():
     assert {name: network.default_width for name, network in MODELS.items()} == {
         "cnn": 16, "mlp": 100, "logistic": 1, "resnet18": 64, "resnet50": 64, "vgg11": 64,
+        "airbench": 64,
     }  # fmt: skip
 
 

@@ -62,6 +62,7 @@ MODELS: Registry[Any] = Registry(
         "resnet18": "residuum.models.networks:ResNet18",
         "resnet50": "residuum.models.networks:ResNet50",
         "vgg11": "residuum.models.networks:VGG11",
+        "airbench": "residuum.models.networks:Airbench",
     },
     accept="residuum.models.layers:as_network",
 )

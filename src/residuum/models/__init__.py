@@ -12,7 +12,7 @@ from residuum.models.inference import (
     private_copy,
 )
 from residuum.models.layers import Classifier, Normalize, give_unit_head
-from residuum.models.networks import CNN, MLP, VGG11, LogisticRegression, ResNet18, ResNet50
+from residuum.models.networks import CNN, MLP, VGG11, Airbench, LogisticRegression, ResNet18, ResNet50
 from residuum.models.registry import MODELS, build_model
 from residuum.models.shifting import ShiftedAt, with_shift
 from residuum.models.weights import (

@@ -67,6 +67,46 @@ class Classifier(nn.Module):
         self.normalize = normalize
 
 
+class PatchBasis(nn.Module):
+    """Coordinates of 2x2 patches in a fixed orthonormal basis: the cosine transform of rows, columns and channels.
+
+    On natural images it is close to the principal components of patches, so batch-norm after it nearly whitens them.
+    Inputs (n, c, h, w) give (n, 4 c, h - 1, w - 1). Nothing is trained.
+    Reference: Ahmed, Natarajan and Rao, "Discrete cosine transform", 1974.
+
+    >>> basis = PatchBasis(3).filters.flatten(1)
+    >>> torch.allclose(basis @ basis.T, torch.eye(12), atol=1e-6)
+    True
+    """
+
+    filters: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.register_buffer("filters", torch.empty(4 * channels, channels, 2, 2))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Write the basis into the buffer."""
+        pixels, channels = cosine_basis(2), cosine_basis(self.filters.shape[1])
+        self.filters.copy_(torch.einsum("ri,sj,kc->rskcij", pixels, pixels, channels).flatten(0, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the coordinates of all patches."""
+        return F.conv2d(x, self.filters)
+
+
+def cosine_basis(n: int) -> Tensor:
+    """Return the rows of the orthonormal cosine transform of n values, the constant one first."""
+    frequency, position = torch.arange(n, device="cpu")[:, None], torch.arange(n, device="cpu")
+    rows = torch.cos(math.pi * frequency * (position + 0.5) / n)
+    return F.normalize(rows, dim=1)
+
+
+class IdentityConv2d(nn.Conv2d):
+    """A convolution that starts by passing its inputs on: output k < inputs is input k, the others are random."""
+
+
 def as_network(candidate: object) -> type[Classifier]:
     """Return a plug-in's network; InputError where it is none."""
     if isinstance(candidate, type) and issubclass(candidate, Classifier):
@@ -117,12 +157,17 @@ def give_unit_head(model: Model, weight: Tensor | None = None) -> Model:
 def initialize(module: nn.Module, generator: torch.Generator) -> None:
     """Draw all weights again, in order of definition, from this generator only.
 
-    Convolutions: normal with variance 2 / fan-out, bias 0. Linear layers: uniform within 1 / sqrt(fan-in). Other layers
-    (batch-norm: weight 1, bias 0, mean 0, variance 1) are reset by their own `reset_parameters`, which draws nothing.
+    Convolutions: normal with variance 2 / fan-out, bias 0. Linear layers, and the random filters of `IdentityConv2d`:
+    uniform within 1 / sqrt(fan-in). Other layers (batch-norm: weight 1, bias 0, mean 0, variance 1) are reset by their
+    own `reset_parameters`, which draws nothing.
     Reference: He et al., "Delving deep into rectifiers", 2015.
     """
     for layer in module.modules():
-        if isinstance(layer, nn.Conv2d):
+        if isinstance(layer, IdentityConv2d):
+            bound = 1 / math.sqrt(layer.weight[0].numel())
+            nn.init.uniform_(layer.weight, -bound, bound, generator=generator)
+            nn.init.dirac_(layer.weight.data[: layer.in_channels])
+        elif isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu", generator=generator)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
@@ -130,5 +175,5 @@ def initialize(module: nn.Module, generator: torch.Generator) -> None:
             bound = 1 / math.sqrt(layer.in_features)
             for values in layer.parameters():
                 nn.init.uniform_(values, -bound, bound, generator=generator)
-        elif isinstance(layer, nn.BatchNorm2d | Normalize):
+        elif isinstance(layer, nn.BatchNorm2d | Normalize | PatchBasis):
             layer.reset_parameters()

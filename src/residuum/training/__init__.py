@@ -17,4 +17,4 @@ from residuum.training.loop import (
     generators_kept,
     train,
 )
-from residuum.training.minibatches import Batch
+from residuum.training.minibatches import Augmentation, Batch

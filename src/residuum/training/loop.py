@@ -22,7 +22,7 @@ from residuum.core.seeds import child_seed, generator
 from residuum.core.settings import refused_booleans
 from residuum.models import device_of, module_flags, private_copy
 from residuum.training.checkpoint import Checkpoint, Position, resume_training, training_state
-from residuum.training.minibatches import Batch, MiniBatches
+from residuum.training.minibatches import Augmentation, Batch, MiniBatches
 
 Progress = Callable[[int, int], None]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -30,6 +30,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Epochs = Annotated[int, Field(ge=0, le=1_000_000)]
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+WARM_UP = 0.2  # share of the training in which the rate of the triangular schedule rises
 
 
 class PlainSGD(SGD):
@@ -63,15 +64,24 @@ class TrainingPhase(NamedTuple):
 class Recipe:
     """How to descend: w <- w - lr * (clipped gradient + weight_decay * w), with momentum, for some epochs.
 
-    `optimizer="adamw"` takes AdamW's steps instead, with its decoupled weight decay; `momentum` is its beta_1.
+    `optimizer="nesterov"` looks ahead by the momentum; "adamw" takes AdamW's steps instead, with its decoupled weight
+    decay, and `momentum` is its beta_1.
     `schedule="cosine"` gives lr * (1 + cos(pi * epoch / schedule_epochs)) / 2, changed once per epoch
-    (`schedule_epochs=None`: over the whole training). `bn_mode="eval"` freezes batch-norm statistics.
+    (`schedule_epochs=None`: over the whole training). `schedule="triangle"` changes the rate in every step: it rises
+    from 0 to lr in the first fifth of the training and falls back to 0.
+    `augment=True` shifts images by up to an eighth of their side with zero padding, "reflect" by up to a sixteenth with
+    reflected padding; both mirror half of them. `label_smoothing` is the share of every label that is spread evenly
+    over the classes, where the loss is the plain mean cross-entropy. The share `clean` of the epochs, the last ones,
+    rounded up, does without both.
+    `bn_mode="eval"` freezes batch-norm statistics.
     `drop_last` leaves an incomplete last batch out: of a few samples, it spoils statistics and steps of batch-norm.
     `sigma` adds noise xi ~ N(0, I) to every step: `noise="grad"` moves the weights by lr * sigma * xi,
     `noise="langevin"` by sqrt(2 * lr) * sigma * xi, after momentum, which would amplify it up to
     1 / (1 - momentum) times.
 
     >>> Recipe(lr=0.1, epochs=4, schedule="cosine").rate(2)
+    0.05
+    >>> Recipe(lr=0.1, epochs=5, schedule="triangle").rate(0.5)
     0.05
     """
 
@@ -81,15 +91,17 @@ class Recipe:
     weight_decay: NonNegative = 0.0
     batch_size: Annotated[int, Field(ge=1)] = 128
     drop_last: bool = False
-    schedule: Literal["constant", "cosine"] = "constant"
+    schedule: Literal["constant", "cosine", "triangle"] = "constant"
     schedule_epochs: Annotated[int, Field(ge=1)] | None = None
     clip: Positive | None = None
     bn_mode: Literal["train", "eval"] = "train"
     max_iters: Annotated[int, Field(ge=0)] | None = None
-    augment: bool = False
+    augment: Augmentation = False
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    clean: Fraction = 0.0
     sigma: NonNegative = 0.0
     noise: Literal["grad", "langevin"] = "grad"
-    optimizer: Literal["sgd", "adamw"] = "sgd"
+    optimizer: Literal["sgd", "nesterov", "adamw"] = "sgd"
 
     _numbers = refused_booleans
 
@@ -98,19 +110,27 @@ class Recipe:
         if self.optimizer == "adamw":
             betas = (self.momentum, 0.999)
             return PlainAdamW(weights, lr=self.lr, betas=betas, weight_decay=self.weight_decay)
-        return PlainSGD(weights, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
+        nesterov = self.optimizer == "nesterov" and self.momentum > 0
+        return PlainSGD(weights, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay, nesterov=nesterov)
 
-    def rate(self, epoch: int) -> float:
-        """Return the learning rate of an epoch, counted from 0."""
+    def rate(self, epoch: float) -> float:
+        """Return the learning rate after so many epochs, a fraction of one included."""
         if self.schedule == "constant":
             return self.lr
         horizon = self.schedule_epochs or max(self.epochs, 1)
-        return self.lr * (1 + math.cos(math.pi * epoch / horizon)) / 2
+        if self.schedule == "triangle":
+            done = epoch / horizon
+            return self.lr * max(0.0, min(done / WARM_UP, (1 - done) / (1 - WARM_UP)))
+        return self.lr * (1 + math.cos(math.pi * math.floor(epoch) / horizon)) / 2
+
+    def is_clean(self, epoch: int) -> bool:
+        """Return whether an epoch, counted from 0, is one of the last, without augmentation and label smoothing."""
+        return epoch >= self.epochs - math.ceil(self.clean * self.epochs)
 
 
 def cross_entropy(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
     """Return the mean cross-entropy of the main batch: the loss of plain training."""
-    return F.cross_entropy(model(batch.x), batch.y)
+    return F.cross_entropy(model(batch.x), batch.y, label_smoothing=batch.label_smoothing)
 
 
 def train(
@@ -169,20 +189,21 @@ def fit(
         checkpoint: Saves the training after epochs and resumes it; for phases with one stream each.
         rate: The learning rate of an epoch, counted from 0 (default: the recipe's).
     """
-    rate = rate or recipe.rate
     phases_of = phases if callable(phases) else lambda epoch: phases
     sizes = dict.fromkeys(streams, recipe.batch_size) | dict(batch_sizes or {})
+    _lay_out(model, torch.channels_last)
     shared = SharedTraining(model)
-    options: dict[str, Any] = {"augment": recipe.augment, "seed": seed, "device": device_of(model)}
-    options |= {"drop_last": recipe.drop_last, "rank": shared.rank, "world_size": shared.world_size}
+    options: dict[str, Any] = {"augment": recipe.augment, "label_smoothing": recipe.label_smoothing, "seed": seed}
+    options |= {"drop_last": recipe.drop_last, "device": device_of(model)}
+    options |= {"rank": shared.rank, "world_size": shared.world_size}
     batches = {name: MiniBatches(name, part, sizes[name], **options) for name, part in streams.items()}
     noise_seed = child_seed(seed, "noise") if noise_seed is None else noise_seed
     noise = generator(noise_seed)
     loss_noise = noise if shared.world_size == 1 else generator(child_seed(noise_seed, f"rank {shared.rank}"))
     weights = [p for p in model.parameters() if p.requires_grad]
     optimizer = recipe.optimizer_of(weights)
-    steps = sum(batches[phase.main_stream].count for epoch in range(recipe.epochs) for phase in phases_of(epoch))
-    total = steps if recipe.max_iters is None else min(steps, recipe.max_iters)
+    steps = [sum(batches[phase.main_stream].count for phase in phases_of(epoch)) for epoch in range(recipe.epochs)]
+    total = sum(steps) if recipe.max_iters is None else min(sum(steps), recipe.max_iters)
     generators = {"noise": noise}
     generators |= {f"{name}/{key}": g for name, stream in batches.items() for key, g in stream.generators.items()}
     state = checkpoint.restore() if checkpoint else None
@@ -192,8 +213,9 @@ def fit(
         passes[0] = start.passes
         for epoch in range(start.epoch, recipe.epochs):
             reseed(child_seed(seed, f"dropout/{epoch}"))  # layers of the user's draw from torch's generators
-            for group in optimizer.param_groups:
-                group["lr"] = rate(epoch)
+            before = done
+            for stream in batches.values():
+                stream.clean = recipe.is_clean(epoch)
             for phase in phases_of(epoch):
                 cycled = batches[phase.paired_stream].cycled if phase.paired_stream else repeat(None)
                 for batch, paired in zip(batches[phase.main_stream].one_pass(), cycled, strict=False):
@@ -202,9 +224,11 @@ def fit(
                     model.train(recipe.bn_mode == "train")
                     for module in frozen:
                         module.eval()
+                    epochs_done = epoch + (done - before) / steps[epoch]
+                    lr = rate(epoch) if rate else recipe.rate(epochs_done)
                     with _batch_norm_advised():
                         loss = shared.loss(partial(phase.loss, model, batch, paired, loss_noise))
-                    _step(optimizer, loss, recipe, noise, shared, where=f"epoch {epoch + 1}")
+                    _step(optimizer, loss, recipe, lr, noise, shared, where=f"epoch {epoch + 1}")
                     after_step(model)
                     done += 1
                     if progress:
@@ -216,7 +240,15 @@ def fit(
             if stop_after_epoch and stop_after_epoch(epoch):
                 break
     optimizer.zero_grad(set_to_none=True)
+    _lay_out(model, torch.contiguous_format)
     return shared.sum(passes[0])
+
+
+def _lay_out(model: nn.Module, memory_format: torch.memory_format) -> None:
+    """Order the weights of convolutions in memory; their values stay."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            module.weight.data = module.weight.data.contiguous(memory_format=memory_format)
 
 
 class SharedTraining:
@@ -290,7 +322,13 @@ def _batch_norm_advised() -> Iterator[None]:
 
 
 def _step(
-    optimizer: Optimizer, loss: Tensor, recipe: Recipe, noise: torch.Generator, shared: SharedTraining, where: str
+    optimizer: Optimizer,
+    loss: Tensor,
+    recipe: Recipe,
+    rate: float,
+    noise: torch.Generator,
+    shared: SharedTraining,
+    where: str,
 ) -> None:
     optimizer.zero_grad(set_to_none=True)
     value = shared.backward(loss)
@@ -299,7 +337,8 @@ def _step(
     weights = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     if recipe.clip is not None:
         torch.nn.utils.clip_grad_norm_(weights, recipe.clip)
-    rate = optimizer.param_groups[0]["lr"]
+    for group in optimizer.param_groups:
+        group["lr"] = rate
     scale = recipe.sigma * (math.sqrt(2 / rate) if recipe.noise == "langevin" and rate else 1.0)
     kicks = [torch.randn(p.shape, generator=noise, dtype=p.dtype).to(p.device) for p in weights] if scale else []
     optimizer.step()

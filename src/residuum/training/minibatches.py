@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,13 +17,18 @@ from residuum.core.seeds import child_seed, generator
 class Batch(NamedTuple):
     """A mini-batch: inputs and labels, on the model's device, and their positions in the stream's samples.
 
-    `weight` is what a gate multiplies each sample's term by, if there is one.
+    Images have their channels last in memory, where convolutions are fastest. `weight` is what a gate multiplies each
+    sample's term by, if there is one. `label_smoothing` is the share of each label that is spread over the classes.
     """
 
     x: Tensor
     y: Tensor
     indices: Tensor
     weight: Tensor | None = None
+    label_smoothing: float = 0.0
+
+
+Augmentation = bool | Literal["reflect"]
 
 
 class MiniBatches:
@@ -32,6 +37,7 @@ class MiniBatches:
     Order and crops have generators of their own, fixed by `seed` and the stream's name. Crops are drawn for the whole
     batch, so that a process's shard of it looks as it would in one process. `drop_last` leaves the samples of an
     incomplete last batch, other ones in every pass, out of it; a single batch is never left out.
+    While `clean` is set, batches are neither augmented nor smoothed.
     `rank` and `world_size` say which of the processes that share every batch this one is.
     """
 
@@ -41,14 +47,16 @@ class MiniBatches:
         samples: Samples,
         size: int,
         *,
-        augment: bool,
+        augment: Augmentation,
+        label_smoothing: float = 0.0,
         seed: int,
         device: torch.device,
         rank: int = 0,
         world_size: int = 1,
         drop_last: bool = False,
     ) -> None:
-        self.samples, self.size, self.augment, self.device = samples, size, augment, device
+        self.samples, self.size, self.device = samples, size, device
+        self.augment, self.label_smoothing, self.clean = augment, label_smoothing, False
         self.rank, self.world_size = rank, world_size
         if len(samples) > size and size % world_size:
             raise InputError(f"expected batches that {world_size} processes can share, got batch_size {size}")
@@ -74,30 +82,42 @@ class MiniBatches:
         order = torch.randperm(len(self.samples), generator=self.generators["order"])
         whole = torch.split(order, self.size)[: self.count]
         for batch, (x, y, indices) in zip(whole, self.samples.batches(map(self.shard, whole)), strict=True):
-            if self.augment:
-                x = cropped(x, self.shard(draw_crops(len(batch), x, self.generators["crops"])))  # noqa: PLW2901
-            yield Batch(x.to(self.device), y.to(self.device), indices)
+            augment = False if self.clean else self.augment
+            if augment:
+                crops = self.shard(draw_crops(len(batch), x, self.generators["crops"], augment))
+                x = cropped(x, crops, augment)  # noqa: PLW2901
+            if x.ndim == 4:
+                x = x.contiguous(memory_format=torch.channels_last)  # noqa: PLW2901
+            smoothing = 0.0 if self.clean else self.label_smoothing
+            yield Batch(x.to(self.device), y.to(self.device), indices, label_smoothing=smoothing)
 
     def _cycled(self) -> Iterator[Batch]:
         while True:
             yield from self.one_pass()
 
 
-def draw_crops(n: int, like: Tensor, noise: torch.Generator) -> Tensor:
+def draw_crops(n: int, like: Tensor, noise: torch.Generator, augment: Augmentation = True) -> Tensor:
     """Return top, left and whether to mirror for n images like these, int64 of shape (n, 3)."""
     if like.ndim != 4:
-        raise InputError(f"expected images of shape (n, c, h, w) for augment=True, got {tuple(like.shape)}")
-    top, left = torch.randint(0, 2 * (like.shape[2] // 8) + 1, (2, n), generator=noise)
+        raise InputError(f"expected images of shape (n, c, h, w) for augment={augment}, got {tuple(like.shape)}")
+    top, left = torch.randint(0, 2 * _longest_shift(like, augment) + 1, (2, n), generator=noise)
     return torch.stack([top, left, torch.rand(n, generator=noise) < 0.5], dim=1)
 
 
-def cropped(x: Tensor, crops: Tensor) -> Tensor:
-    """Return images (n, c, h, w) shifted by up to h // 8 pixels with zero padding, and mirrored, as drawn."""
+def cropped(x: Tensor, crops: Tensor, augment: Augmentation = True) -> Tensor:
+    """Return images (n, c, h, w) shifted and mirrored as drawn, with channels last.
+
+    Shifts go up to h // 8 pixels with zero padding, or with `augment="reflect"` up to h // 16 with reflected padding.
+    """
     _, _, height, width = x.shape
-    padded = F.pad(x, [height // 8] * 4)
+    padded = F.pad(x, [_longest_shift(x, augment)] * 4, mode="reflect" if augment == "reflect" else "constant")
     top, left, mirrored = crops.T
     rows = top[:, None] + torch.arange(height)
     columns = left[:, None] + torch.arange(width)
     columns = torch.where(mirrored[:, None].bool(), columns.flip(1), columns)
     samples = torch.arange(len(x))[:, None, None]
     return padded.permute(0, 2, 3, 1)[samples, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+def _longest_shift(images: Tensor, augment: Augmentation) -> int:
+    return images.shape[2] // (16 if augment == "reflect" else 8)

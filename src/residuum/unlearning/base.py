@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
 
 import torch
-import torch.nn.functional as F
 from pydantic import ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from residuum.core.errors import InputError, unknown_name
 from residuum.core.samples import Samples, Splits
 from residuum.core.settings import refused_booleans
-from residuum.training import STRICT, Batch, Recipe, TrainingPhase, fit
+from residuum.training import STRICT, Batch, Recipe, TrainingPhase, cross_entropy, fit
 from residuum.unlearning.context import Context
 from residuum.unlearning.inherited import InheritedRecipe
 from residuum.unlearning.start import Parts, Start, keeps_statistics, trainable_parts
@@ -189,7 +188,7 @@ class GradientMethod(Method):
 
     def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
         """Return the loss of one step: L(w, S_r), the mean cross-entropy of the batch."""
-        return F.cross_entropy(model(batch.x), batch.y)
+        return cross_entropy(model, batch, paired, noise)
 
     def phases(self, model: nn.Module, splits: Splits, context: Context) -> Phases:
         """Return the passes of an epoch, or a function of the epoch; `model` is still the original."""

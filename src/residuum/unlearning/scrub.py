@@ -53,7 +53,7 @@ class SCRUB(GradientMethod):
         """Alternate climb and descent on the copy."""
         streams = {"forget": splits.forget} if self.msteps else {}
         streams |= {"retain": splits.retain} if self.alpha else {}
-        phases = self.alternation(teacher_of(model, streams, copied=self.recipe.augment))
+        phases = self.alternation(teacher_of(model, streams, copied=bool(self.recipe.augment)))
         sizes = {} if self.forget_batch_size is None else {"forget": self.forget_batch_size}
         self.soften(model, splits, context)
         self.descend(model, splits, context, phases, rate=self.rate, batch_sizes=sizes)
