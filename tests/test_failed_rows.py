@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from residuum.cli import run_command
-from residuum.core.errors import MethodError, ResiduumWarning
+from residuum.core.errors import MethodError
 from residuum.unlearning import METHODS, Method, unlearn
 
 TINY = ["--seeds", "1", "--workers", "1", "--draws", "2", "--set", "train.epochs=1", "--set", "relearn.epochs=1"]
@@ -118,18 +118,6 @@ def test_what_no_method_may_do_is_an_error_that_names_it(fault, bench):
     with pytest.raises(MethodError, match=f"^method broken of [a-z_]+:? ?.*{FAULTS[fault]}"):
         unlearn(model, splits, Broken(), seed=1)
     assert all(torch.equal(*pair) for pair in zip(before, (splits.retain.x, splits.forget.x), strict=True))
-
-
-def hooks_the_model(model, splits, context):
-    model.fc.register_forward_hook(lambda module, given, made: made + 1)
-    return model
-
-
-def test_a_hook_that_a_method_leaves_is_removed_and_named(bench):
-    DOES[0] = hooks_the_model
-    with pytest.warns(ResiduumWarning, match="^method broken of .*left a hook on fc; it was removed"):
-        result = unlearn(*bench, Broken(), seed=1).model
-    assert not any(module._forward_hooks for module in result.modules())
 
 
 def test_two_good_rows_beside_a_broken_one(broken, capsys):

@@ -14,13 +14,11 @@ from residuum.models import MODELS, Classifier
 from residuum.perturbations import PERTURBATIONS, Perturbation
 from residuum.testing.component_promises import PROMISES_OF
 from residuum.testing.method_promises import PROMISES as METHOD_PROMISES
-from residuum.testing.method_promises import BrokenPromise, Trial
+from residuum.testing.method_promises import BrokenPromise, Trial, state_restored
 from residuum.unlearning import METHODS, Method
 
 Promise = Callable[[Any], None]
 PROMISES: Mapping[str, tuple[Promise, ...]] = {"method": METHOD_PROMISES, **PROMISES_OF}
-
-
 REGISTRIES: Mapping[str, Registry[Any]] = {
     "method": METHODS,
     "perturbation": PERTURBATIONS,
@@ -76,7 +74,8 @@ def _kind_of(target: str) -> str:
 
 def _fault(promise: Promise, subject: Callable[[], Any]) -> str | None:
     try:
-        promise(subject())
+        with state_restored():
+            promise(subject())
     except BrokenPromise as broken:
         return str(broken)
     except (Exception, SystemExit) as error:  # the report shows whatever the plug-in raises

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from residuum.auditing import audit
 from residuum.core.errors import ResiduumWarning
@@ -38,10 +38,11 @@ def _black_and_white() -> Samples:
     return Samples(x.round(), y, samples.ids)
 
 
-def _moved(kind: type[Perturbation], radius: float, seed: int = SEED) -> tuple[Tensor, Tensor]:
+def _moved(kind: type[Perturbation], radius: float, model: nn.Module | None = None) -> tuple[Tensor, Tensor]:
+    """Return black and white inputs, and what becomes of them."""
     samples = _black_and_white()
     x, y = samples.batch(torch.arange(len(samples)))
-    return x, kind()(Trial.of(GD).original.eval(), x, y, generator(seed), radius)
+    return x, kind()(model or Trial.of(GD).original.eval(), x, y, generator(SEED), radius)
 
 
 def moves_inputs_within_bounds(kind: type[Perturbation]) -> None:
@@ -73,12 +74,11 @@ def draws_from_its_generator_only(kind: type[Perturbation]) -> None:
 
 def leaves_model_and_inputs_alone(kind: type[Perturbation]) -> None:
     """The model's weights and the inputs stay as they are."""
-    trial, samples = Trial.of(GD), _black_and_white()
-    x, y = samples.batch(torch.arange(len(samples)))
-    inputs, weights = x.clone(), state_hash(trial.original.state_dict())
-    kind()(trial.original.eval(), x, y, generator(SEED), RADIUS)
-    expect(torch.equal(inputs, x), "the inputs were changed in place")
-    expect(state_hash(trial.original.state_dict()) == weights, "the model's weights or buffers changed")
+    model = Trial.of(GD).original.eval()
+    weights = state_hash(model.state_dict())
+    inputs, _ = _moved(kind, RADIUS, model)
+    expect(torch.equal(inputs, _black_and_white().batch(torch.arange(len(inputs)))[0]), "the inputs changed in place")
+    expect(state_hash(model.state_dict()) == weights, "the model's weights or buffers changed")
 
 
 def counts_do_not_depend_on_the_batch(kind: type[Perturbation]) -> None:
@@ -179,15 +179,22 @@ def learns(name: str) -> None:
     expect(float(losses[1]) < float(losses[0]), "five epochs of training do not lower the loss")
 
 
-Promise = Callable[[Any], None]
-PROMISES_OF: dict[str, tuple[Promise, ...]] = {
+PROMISES_OF: dict[str, tuple[Callable[[Any], None], ...]] = {
     "perturbation": (
-        *(moves_inputs_within_bounds, moves_nothing_at_radius_0, draws_from_its_generator_only),
-        *(leaves_model_and_inputs_alone, counts_do_not_depend_on_the_batch, perturbation_settings_go_round),
+        moves_inputs_within_bounds,
+        moves_nothing_at_radius_0,
+        draws_from_its_generator_only,
+        leaves_model_and_inputs_alone,
+        counts_do_not_depend_on_the_batch,
+        perturbation_settings_go_round,
     ),
     "dataset": (loads_a_dataset, loads_the_same_again, can_be_split),
     "model": (
-        *(returns_finite_logits, weights_depend_on_the_seed_only, normalizes_its_inputs),
-        *(judges_each_input_alone, survives_saving, learns),
+        returns_finite_logits,
+        weights_depend_on_the_seed_only,
+        normalizes_its_inputs,
+        judges_each_input_alone,
+        survives_saving,
+        learns,
     ),
 }

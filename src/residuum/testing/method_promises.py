@@ -6,7 +6,8 @@ import os
 import random
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from residuum.studies.parsing import as_text, override
 from residuum.studies.study import parse_row
 from residuum.training import Recipe, train
 from residuum.unlearning import METHODS, Context, Method, Origin, make_method
-from residuum.unlearning.guard import blamed, is_json, remove_hooks
+from residuum.unlearning.guard import blamed, is_json
 
 SEED = 5
 RECIPE = Recipe(epochs=10, lr=0.05, batch_size=16)
@@ -36,6 +37,7 @@ STATE: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
     "the current folder": (os.getcwd, os.chdir),
 }
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 class BrokenPromise(AssertionError):  # noqa: N818 (the name of what happened)
@@ -63,15 +65,8 @@ class Trial:
         return Context(SEED, Origin(RECIPE, self.initial))
 
     def run(self, splits: Splits | None = None, context: Context | None = None) -> nn.Module:
-        """Return the unlearned model; settings of the process that the method changes are restored."""
-        before = _global_state()
-        try:
-            return self.edited(splits or self.splits, context)
-        finally:
-            _restored(before)
-
-    def edited(self, splits: Splits, context: Context | None = None) -> nn.Module:
-        """Return the unlearned model, and leave everything as the method leaves it."""
+        """Return the unlearned model."""
+        splits = splits or self.splits
         with blamed(self.method), warnings.catch_warnings():
             warnings.simplefilter("ignore", ResiduumWarning)
             if reason := self.method.refusal(splits):
@@ -104,6 +99,11 @@ def keeps_the_input_model(trial: Trial) -> None:
     expect(_flags(trial.original) == flags, "a train, requires_grad or grad flag of the input model changed")
 
 
+def _flags(model: nn.Module) -> tuple[list[bool], list[tuple[bool, bool]]]:
+    weights = [(p.requires_grad, p.grad is None) for p in model.parameters()]
+    return [module.training for module in model.modules()], weights
+
+
 def repeats_itself(trial: Trial) -> None:
     """The same seed gives the same weights, whatever the global generators say."""
     hashes = set()
@@ -123,9 +123,11 @@ def leaves_global_generators_alone(trial: Trial) -> None:
 
 def leaves_global_state_alone(trial: Trial) -> None:
     """Threads, default type, gradient switch, current folder stay as they are, and no hook stays on the result."""
-    before, result = _global_state(), trial.edited(trial.splits)
-    expect(not (changes := _restored(before)), f"it changed {', '.join(changes)}")
-    expect(not (layers := remove_hooks(trial.original, result)), f"it left a hook on {', '.join(layers)}")
+    with state_restored() as changes:
+        result = trial.run()
+    expect(not changes, f"it changed {', '.join(changes)}")
+    hooked = [name for name, module in result.named_modules() if any(getattr(module, kind) for kind in HOOKS)]
+    expect(not hooked, f"it left a hook on {', '.join(name or 'the model' for name in hooked)}")
 
 
 def reads_only_what_it_says(trial: Trial) -> None:
@@ -238,27 +240,23 @@ def expect(condition: bool, fault: str) -> None:
         raise BrokenPromise(fault)
 
 
-def _flags(model: nn.Module) -> tuple[list[bool], list[tuple[bool, bool]]]:
-    weights = [(p.requires_grad, p.grad is None) for p in model.parameters()]
-    return [module.training for module in model.modules()], weights
-
-
 def global_generators() -> tuple[bytes, bytes, object, object]:
     """Return the states of the global generators of torch, numpy and random."""
     state = np.random.get_state(legacy=False)["state"]
     return torch.get_rng_state().numpy().tobytes(), state["key"].tobytes(), state["pos"], random.getstate()
 
 
-def _global_state() -> dict[str, Any]:
-    return {what: read() for what, (read, _) in STATE.items()}
-
-
-def _restored(before: Mapping[str, Any]) -> list[str]:
-    """Restore the settings of the process that changed, and describe the changes."""
-    changes = {what: now for what, now in _global_state().items() if now != before[what]}
-    for what in changes:
-        STATE[what][1](before[what])
-    return [f"{what} ({before[what]} to {now})" for what, now in changes.items()]
+@contextmanager
+def state_restored() -> Iterator[list[str]]:
+    """Restore the settings of the process that change within the context; they end up in the list yielded."""
+    before, changes = {what: read() for what, (read, _) in STATE.items()}, list[str]()
+    try:
+        yield changes
+    finally:
+        for what, (read, write) in STATE.items():
+            if (now := read()) != before[what]:
+                changes.append(f"{what} ({before[what]} to {now})")
+                write(before[what])
 
 
 def _spoilt(splits: Splits, part: str) -> Splits:

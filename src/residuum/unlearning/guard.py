@@ -1,4 +1,4 @@
-"""A guard around methods: what one of them breaks is noticed and named, so that others are not harmed."""
+"""A guard around methods: what a plug-in raises, writes into its inputs or returns becomes one clear error."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from residuum.core.errors import InputError, LostProcessError, MethodError, first_line, warn
+from residuum.core.errors import InputError, LostProcessError, MethodError, first_line
 from residuum.core.registry import home_of
 from residuum.core.samples import Samples, Splits
 from residuum.models import build_model, check_model
 from residuum.unlearning.base import Method
 from residuum.unlearning.context import Context
 
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
 
 @contextmanager
 def guarded(method: Method, splits: Splits) -> Iterator[Splits]:
-    """Yield splits for a method; whatever it raises, changes or leaves behind becomes an error or a warning.
+    """Yield splits for a method and name it in errors.
 
-    A plug-in gets a private copy of all samples in memory, which is compared bit for bit afterwards: a method that
-    writes into its inputs has no result, and nobody else sees what it wrote. Tests check this for built-in methods.
+    A plug-in gets a private copy of all samples in memory, so that nobody else sees what it writes there; a method that
+    does has no result. Tests check this for built-in methods.
     """
-    private = splits
-    if not _is_ours(method):  # inputs that are read when asked for are new each time anyway
-        copies: dict[str, Any] = {
-            name: Samples(part.x.clone() if isinstance(part.x, Tensor) else part.x, part.y.clone(), part.ids)
-            for name, part in _parts(splits).items()
-        }
-        private = replace(splits, **copies)
+    if _is_ours(method):
+        with blamed(method):
+            yield splits
+        return
+    values = {field.name: getattr(splits, field.name) for field in fields(splits)}
+    parts = {name: value for name, value in values.items() if isinstance(value, Samples)}
+    copies: dict[str, Any] = {  # inputs that are read when asked for are new each time anyway
+        name: Samples(part.x.clone() if isinstance(part.x, Tensor) else part.x, part.y.clone(), part.ids)
+        for name, part in parts.items()
+    }
     with blamed(method):
-        yield private
-    for name, part in _parts(private).items() if private is not splits else ():
-        for axis in ("x", "y"):
-            after, before = getattr(part, axis), getattr(getattr(splits, name), axis)
-            if isinstance(after, Tensor) and not _same_bits(after, before):
+        yield replace(splits, **copies)
+    for name, part in parts.items():
+        for axis, before in (("x", part.x), ("y", part.y)):
+            if isinstance(before, Tensor) and not torch.equal(before, getattr(copies[name], axis)):
                 raise MethodError(f"{described(method)} changed its input: splits.{name}.{axis}; work on a copy of it")
 
 
@@ -65,14 +65,24 @@ def check_answer(method: Method, original: nn.Module, answer: object, splits: Sp
     if not isinstance(context.notes, dict) or not is_json(context.notes):
         raise MethodError(f"{described(method)}: expected context.notes that JSON can hold, got {context.notes!r}")
     if not _is_ours(method):
-        for layer in remove_hooks(original, answer):
-            warn(f"{described(method)} left a hook on {layer}; it was removed")
         try:
-            _check_architecture(original, answer)
+            if isinstance(getattr(original, "architecture", None), dict):
+                _check_architecture(answer)
             check_model(answer, splits.retain, splits.classes)
         except InputError as error:
             raise MethodError(f"{described(method)} returned a model that cannot be used: {error}") from error
     return answer
+
+
+def _check_architecture(model: nn.Module) -> None:
+    """Raise an error if a weights file could not rebuild the model."""
+    plan = getattr(model, "architecture", None)
+    try:
+        rebuilt = build_model(**plan, seed=0).state_dict() if isinstance(plan, dict) else {}
+    except TypeError as error:
+        raise InputError(f"its architecture {plan!r} cannot be built ({error})") from error
+    if {name: v.shape for name, v in rebuilt.items()} != {name: v.shape for name, v in model.state_dict().items()}:
+        raise InputError("its layers are not those of its architecture, so no weights file could rebuild it")
 
 
 def described(method: Method) -> str:
@@ -96,40 +106,3 @@ def is_json(value: object) -> bool:
 
 def _is_ours(method: Method) -> bool:
     return type(method).__module__.startswith("residuum.unlearning.")
-
-
-def _parts(splits: Splits) -> dict[str, Samples]:
-    values = {field.name: getattr(splits, field.name) for field in fields(splits)}
-    return {name: value for name, value in values.items() if isinstance(value, Samples)}
-
-
-def _same_bits(one: Tensor, other: Tensor) -> bool:
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    return one.numel() == 0 or torch.equal(*(t.detach().contiguous().view(torch.uint8) for t in (one, other)))
-
-
-def remove_hooks(original: nn.Module, answer: nn.Module) -> list[str]:
-    """Remove the hooks that the original did not have, and return the layers that had one."""
-    modules, layers = dict(original.named_modules()), []
-    for name, module in answer.named_modules():
-        for kind in HOOKS:
-            before, now = (getattr(part, kind, {}) for part in (modules.get(name), module))
-            for key in list(now)[len(before) :]:
-                del now[key]
-                layers.append(name or "the model")
-    return layers
-
-
-def _check_architecture(original: nn.Module, answer: nn.Module) -> None:
-    """Raise an error if a weights file could rebuild the original, but not the result."""
-    if not isinstance(getattr(original, "architecture", None), dict):
-        return
-    plan = getattr(answer, "architecture", None)
-    try:
-        whole = build_model(**plan, seed=0).state_dict() if isinstance(plan, dict) else {}
-    except TypeError as error:
-        raise InputError(f"its architecture {plan!r} cannot be built ({error})") from error
-    shapes = [{name: tuple(v.shape) for name, v in state.items()} for state in (whole, answer.state_dict())]
-    if shapes[0] != shapes[1]:
-        raise InputError("its layers are not those of its architecture, so no weights file could rebuild it")
