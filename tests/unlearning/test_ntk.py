@@ -17,8 +17,7 @@ from residuum.core.samples import Samples, Splits
 from residuum.core.seeds import generator
 from residuum.models import build_model, forward
 from residuum.unlearning import NTK, Origin, make_method, unlearn
-from residuum.unlearning.linearized import Jacobian, RidgeDescent, Solution, inner
-from residuum.unlearning.ntk import predicted_scale
+from residuum.unlearning.ntk import Jacobian, RidgeDescent, Solution, inner, predicted_scale
 
 
 def drawn(n: int, shape: tuple[int, ...], classes: int, seed: int, dtype=torch.float64) -> Samples:

@@ -1,26 +1,38 @@
 """NTK: move from the solution of all data to the solution of the retained data, in the linearized network."""
 
+from __future__ import annotations
+
 import math
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
+from torch.func import jacrev, jvp, vjp
 
 from residuum.core.errors import InputError, warn
 from residuum.core.samples import Samples, Splits
-from residuum.models import forward
+from residuum.models import evaluating, forward
 from residuum.training import Positive, Progress
 from residuum.unlearning.base import Method, component
 from residuum.unlearning.context import Context
-from residuum.unlearning.gradients import MIB, Weights, samples_at_once
-from residuum.unlearning.linearized import Jacobian, RidgeDescent, Solution, difference, inner, solve_explicitly
+from residuum.unlearning.gradients import MIB, Weights, functional, of_each, samples_at_once
 
-State = Mapping[str, Tensor] | None
 DOUBLE = 8  # bytes of a float64
 HALVINGS = 40  # after these the step is below one part in 1e12
+Pull = tuple[Callable[[Tensor], tuple[Weights]], int]
+
+
+class Solution(NamedTuple):
+    """The step of a ridge solve, a bound on its distance from the exact one, and how it was reached."""
+
+    step: Weights
+    error: float
+    iterations: int
+    passes: int
 
 
 class Step(NamedTuple):
@@ -68,15 +80,20 @@ class NTK(Method):
         """Move the copy."""
         if not len(splits.forget):
             return model  # both solutions are the same
-        start = context.origin.initial
-        for name, value in model.state_dict().items():
-            if start is not None and (name not in start or start[name].shape != value.shape):
-                what = f"{name!r} of shape {tuple(value.shape)}"
-                raise InputError(f"ntk: the initial weights have no {what}; they are another model's")
-        if self.linearize_at == "init" and start is None:
+        initial, travelled = context.origin.initial, None  # w - w_init, which predicts the scale
+        if initial is not None:
+            for name, value in model.state_dict().items():
+                if name not in initial or initial[name].shape != value.shape:
+                    what = f"{name!r} of shape {tuple(value.shape)}"
+                    raise InputError(f"ntk: the initial weights have no {what}; they are another model's")
+        elif self.linearize_at == "init":
             raise InputError("ntk: linearize_at='init' needs initial weights; pass origin=Origin(initial=)")
-        travelled = self.travelled(model, start)
-        retained, full = self.solve(model, splits, start, travelled, context)
+        if self.scale == "predicted" and initial is None:
+            warn("the initial weights are not known, so the scale cannot be predicted and is 1")
+        elif self.scale == "predicted" and initial is not None:
+            weights = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+            travelled = {name: w.double() - initial[name] for name, w in weights.items()}
+        retained, full = self.solve(model, splits, travelled, context)
         delta, scale, error = self.step(retained, full, travelled)
         used = self.move(model, delta, scale, splits.retain)
         context.passes += retained.passes + full.passes
@@ -84,48 +101,40 @@ class NTK(Method):
         context.notes |= {"iterations": full.iterations, "step_error": error, "converged": error <= self.tolerance}
         return model
 
-    def travelled(self, model: nn.Module, start: State) -> Weights | None:
-        """Return w - w_init, which predicts the scale; None where the scale is given or these weights are not known."""
-        if isinstance(self.scale, float):
-            return None
-        if start is None:
-            warn("the initial weights are not known, so the scale cannot be predicted and is 1")
-            return None
-        return {name: p.detach().double() - start[name] for name, p in model.named_parameters() if p.requires_grad}
-
     def step(self, retained: Solution | RidgeDescent, full: Solution | RidgeDescent, travelled: Weights | None) -> Step:
         """Return the step of two solutions, and how far it can be from the step of the exact ones.
 
         With the predicted scale, scale * delta = delta +- 2 P m, m = w - w_init - d_retain, P the projection on delta.
         Two such projections differ by at most the sine of the angle between the deltas: at most E / |delta|.
         """
-        delta = difference(retained.step, full.step)
+        delta = {name: retained.step[name] - step for name, step in full.step.items()}
         size, total = math.sqrt(inner(delta, delta)), retained.error + full.error
         if not size:
             return Step(delta, 1.0, math.inf if total else 0.0)
         if travelled is None:
             return Step(delta, self.scale if isinstance(self.scale, float) else 1.0, total / size)
-        missing = difference(travelled, retained.step)
+        missing = {name: travelled[name] - step for name, step in retained.step.items()}
         scale = predicted_scale(delta, missing)
         error = total + 2 * (math.sqrt(inner(missing, missing)) * total / size + retained.error)
         return Step(delta, scale, error / (scale * size))
 
     def solve(
-        self, model: nn.Module, splits: Splits, start: State, travelled: Weights | None, context: Context
+        self, model: nn.Module, splits: Splits, travelled: Weights | None, context: Context
     ) -> tuple[Solution, Solution]:
         """Return the ridge solutions on the retain set and on all data."""
-        at = start if self.linearize_at == "init" else None
+        at = context.origin.initial if self.linearize_at == "init" else None
         parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
         fits = len(splits.train) * splits.classes * parameters * DOUBLE <= self.memory_mib * MIB
         batch, double = samples_at_once(model, splits.retain, self.memory_mib), fits or self.double
         parts = ([splits.retain], [splits.retain, splits.forget])
         retain, train = (Jacobian(model, part, at, batch, double=double) for part in parts)
         errors = self.errors(*train.outputs())
-        context.notes["explicit"] = fits
-        if not fits:
-            return self.by_products(retain, train, errors, travelled, context.progress)
         ridges = (len(retain) * self.weight_decay, len(train) * self.weight_decay)
-        return solve_explicitly(train, errors, len(retain) * splits.classes, ridges)
+        context.notes["explicit"] = fits
+        if fits:
+            return solve_explicitly(train, errors, len(retain) * splits.classes, ridges)
+        retained = RidgeDescent(retain, errors[: len(retain)], ridges[0])
+        return self.by_products(retained, RidgeDescent(train, errors, ridges[1]), travelled, context.progress)
 
     def errors(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the residuals e (n, classes) of the chosen loss."""
@@ -133,13 +142,9 @@ class NTK(Method):
         return F.softmax(logits, 1) - target if self.loss == "ce" else logits - (2 * target - 1)
 
     def by_products(
-        self, retain: Jacobian, train: Jacobian, errors: Tensor, travelled: Weights | None, progress: Progress | None
+        self, retained: RidgeDescent, full: RidgeDescent, travelled: Weights | None, progress: Progress | None
     ) -> tuple[Solution, Solution]:
-        """Solve both systems by conjugate gradients, side by side, until the step is known; say so if it is not."""
-        ridges = [len(jacobian) * self.weight_decay for jacobian in (retain, train)]
-        retained, full = (
-            RidgeDescent(J, errors[: len(J)], ridge) for J, ridge in zip((retain, train), ridges, strict=True)
-        )
+        """Advance both solves, side by side, until the step is known; say so if it is not."""
         while full.iterations < self.max_iterations and self.step(retained, full, travelled).error > self.tolerance:
             retained.advance()
             full.advance()
@@ -178,3 +183,158 @@ def predicted_scale(delta: Weights, missing: Weights) -> float:
 
 def _retain_loss(model: nn.Module, retain: Samples) -> float:
     return F.cross_entropy(forward(model, retain).double(), retain.y).item()
+
+
+class Jacobian:
+    """J, one row for each (sample, class): the gradient of that logit; batch-norm in eval mode.
+
+    Samples come in parts that are read batch by batch, so that neither J nor the inputs need be in memory. `double`
+    computes in float64.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        parts: Sequence[Samples],
+        state: Mapping[str, Tensor] | None,
+        batch_size: int,
+        *,
+        double: bool = False,
+    ) -> None:
+        self.model, self.parts, self.batch_size, self.double = model, parts, batch_size, double
+        whole = {**model.state_dict(), **(state or {})}
+        self.pulls: list[Pull] = []
+        self.logits, self.weights = functional(model, {name: self._cast(value) for name, value in whole.items()})
+
+    def __len__(self) -> int:
+        return sum(len(part) for part in self.parts)
+
+    def _cast(self, value: Tensor) -> Tensor:
+        return value.double() if self.double and value.is_floating_point() else value
+
+    def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for part in filter(len, self.parts):
+            for rows in torch.split(torch.arange(len(part)), self.batch_size):
+                x, y = part.batch(rows)
+                yield self._cast(x), y
+
+    def _at(self, x: Tensor) -> Callable[[Weights], Tensor]:
+        return lambda weights: self.logits(weights, x)
+
+    def outputs(self) -> tuple[Tensor, Tensor]:
+        """Return logits (n, classes) and labels (n,) at the point of linearization."""
+        with evaluating(self.model), torch.no_grad():
+            pairs = [(self.logits(self.weights, x), y) for x, y in self._batches()]
+        return torch.cat([h for h, _ in pairs]), torch.cat([y for _, y in pairs])
+
+    def transposed(self, rows: Tensor) -> Weights:
+        """Return J^T rows for rows (n, classes)."""
+        total = {name: torch.zeros_like(value) for name, value in self.weights.items()}
+        start = 0
+        with evaluating(self.model):
+            pulls: Iterable[Pull] = self.pulls or (
+                (vjp(self._at(x), self.weights)[1], len(x)) for x, _ in self._batches()
+            )
+            if len(self) <= self.batch_size:  # the products of a single batch are used again
+                pulls = self.pulls = list(pulls)
+            for pull, size in pulls:
+                for name, value in pull(rows[start : start + size])[0].items():
+                    total[name] += value
+                start += size
+        return total
+
+    def times(self, step: Weights) -> Tensor:
+        """Return J step, shape (n, classes)."""
+        with evaluating(self.model), torch.no_grad(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "`torch.jit.script`", DeprecationWarning)  # torch's own first jvp
+            return torch.cat([jvp(self._at(x), (self.weights,), (step,))[1] for x, _ in self._batches()])
+
+    def matrix(self) -> Tensor:
+        """Return J itself, shape (n * classes, parameters)."""
+
+        def single(weights: Weights, one: Tensor) -> Tensor:
+            return self.logits(weights, one[None])[0]
+
+        blocks = []
+        with evaluating(self.model):
+            for x, _ in self._batches():
+                parts = of_each(jacrev(single), self.weights, x)
+                blocks.append(torch.cat([part.flatten(2) for part in parts.values()], 2).flatten(0, 1))
+        return torch.cat(blocks)
+
+    def as_weights(self, flat: Tensor) -> Weights:
+        """Return a flat step in the shapes of the weights."""
+        pieces = torch.split(flat, [value.numel() for value in self.weights.values()])
+        return {n: p.view_as(value).to(value) for (n, value), p in zip(self.weights.items(), pieces, strict=True)}
+
+
+def solve_explicitly(
+    jacobian: Jacobian, errors: Tensor, retained_rows: int, ridges: tuple[float, float]
+) -> tuple[Solution, Solution]:
+    """Return -J^T (J J^T + ridge I)^{-1} e for the first `retained_rows` rows and for all.
+
+    Both come from one product of J with itself: of J J^T and J^T J, which are equivalent systems, the smaller one.
+    """
+    J, e = jacobian.matrix(), errors.flatten()
+    systems = list(zip((slice(retained_rows), slice(None)), ridges, strict=True))
+    if len(J) <= J.shape[1]:
+        gram = J @ J.T
+        flats = [-J[rows].T @ _ridge_solve(gram[rows, rows], e[rows], ridge) for rows, ridge in systems]
+    else:
+        first, rest = (part.T @ part for part in (J[:retained_rows], J[retained_rows:]))
+        projected = zip((first, first + rest), systems, strict=True)
+        flats = [-_ridge_solve(gram, J[rows].T @ e[rows], ridge) for gram, (rows, ridge) in projected]
+    left = [J[rows].T @ (e[rows] + J[rows] @ d) + ridge * d for d, (rows, ridge) in zip(flats, systems, strict=True)]
+    bounds = [g.norm().item() / ridge for g, ridge in zip(left, ridges, strict=True)]  # (J^T J + ridge I)^{-1} g
+    retained, full = (Solution(jacobian.as_weights(d), bound, 0, 0) for d, bound in zip(flats, bounds, strict=True))
+    return retained, full._replace(passes=len(J))
+
+
+def _ridge_solve(gram: Tensor, goal: Tensor, ridge: float) -> Tensor:
+    solved: Tensor = torch.linalg.solve(gram + ridge * torch.eye(len(gram)).to(gram), goal)
+    return solved
+
+
+class RidgeDescent:
+    """Conjugate gradients from zero for (J J^T + ridge I) a = e, with the step -J^T a kept beside a.
+
+    The step is at most |residual| / (2 sqrt(ridge)) away from the exact one: s / (s^2 + ridge), a singular value of
+    J^T (J J^T + ridge I)^{-1}, is largest at s^2 = ridge.
+    """
+
+    def __init__(self, jacobian: Jacobian, errors: Tensor, ridge: float) -> None:
+        self.jacobian, self.errors, self.ridge, self.iterations = jacobian, errors, ridge, 0
+        self.dual, self.left, self.direction = torch.zeros_like(errors), errors.clone(), errors.clone()
+        self.step = {name: torch.zeros_like(value) for name, value in jacobian.weights.items()}
+
+    @property
+    def error(self) -> float:
+        """A bound on the distance of the step from the exact one."""
+        return math.sqrt(_dot(self.left, self.left) / self.ridge) / 2
+
+    def advance(self) -> None:
+        """Make one iteration: a pass back and a pass forth over the samples."""
+        pulled, square = self.jacobian.transposed(self.direction), _dot(self.left, self.left)
+        image = self.jacobian.times(pulled) + self.ridge * self.direction
+        length = square / _dot(self.direction, image)
+        self.dual.add_(self.direction, alpha=length)
+        for name, value in pulled.items():
+            self.step[name].sub_(value, alpha=length)
+        self.left.sub_(image, alpha=length)
+        self.direction = self.left + (_dot(self.left, self.left) / square) * self.direction
+        self.iterations += 1
+
+    def verified(self) -> Solution:
+        """Return step and bound computed anew, whatever rounding has made of the recurrences."""
+        self.step = {name: -value for name, value in self.jacobian.transposed(self.dual).items()}
+        self.left = self.errors + self.jacobian.times(self.step) - self.ridge * self.dual
+        return Solution(self.step, self.error, self.iterations, 2 * (self.iterations + 1) * len(self.jacobian))
+
+
+def inner(a: Weights, b: Weights) -> float:
+    """Return the scalar product of two steps, in float64."""
+    return sum(_dot(a[name], b[name]) for name in a)
+
+
+def _dot(a: Tensor, b: Tensor) -> float:
+    return float(torch.dot(a.flatten().double(), b.flatten().double()))
