@@ -22,29 +22,29 @@ def same(one, other) -> bool:
 
 
 @pytest.fixture(scope="module")
-def found(original, splits):
+def errors(original, splits):
     return nearest_errors(original, splits.forget, 0.04, 12)
 
 
-def test_u13_the_original_misreads_every_input_found_within_its_radius(found, original, splits):
-    moved, y = found.x, splits.forget.y
+def test_u13_the_original_misreads_every_input_found_within_its_radius(errors, original, splits):
+    moved, y = errors.x, splits.forget.y
     exact = copy.deepcopy(original).double().eval()
-    assert found.eps.isfinite().all()
+    assert errors.eps.isfinite().all()
     assert not exact(moved.double()).argmax(1).eq(y).any()
     assert moved.min() >= 0
     assert moved.max() <= 1
     distance = (moved.double() - splits.forget.x.double()).flatten(1).norm(dim=1)
-    assert (distance <= found.eps * (1 + 1e-6)).all()
-    assert set((found.eps / 0.04).log2().round(decimals=6).tolist()) <= {float(k) for k in range(13)} | {-torch.inf}
+    assert (distance <= errors.eps * (1 + 1e-6)).all()
+    assert set((errors.eps / 0.04).log2().round(decimals=6).tolist()) <= {float(k) for k in range(13)} | {-torch.inf}
 
 
 @pytest.mark.long
-def test_u13_at_half_the_radius_the_attack_had_failed(found, original, splits):
-    for doublings in range(int((found.eps.max() / 0.04).log2().round())):
+def test_u13_at_half_the_radius_the_attack_had_failed(errors, original, splits):
+    for doublings in range(int((errors.eps.max() / 0.04).log2().round())):
         fewer = nearest_errors(original, splits.forget, 0.04, doublings)
-        larger = found.eps > 0.04 * 2**doublings * 1.01
+        larger = errors.eps > 0.04 * 2**doublings * 1.01
         assert torch.equal(fewer.eps.isinf(), larger)
-        assert torch.equal(fewer.x[~larger], found.x[~larger])
+        assert torch.equal(fewer.x[~larger], errors.x[~larger])
 
 
 def test_u14_without_copies_and_forget_samples_it_is_gd(original, splits):
@@ -74,11 +74,12 @@ def test_u15_labels_differ_and_failures_are_absent_and_counted(original, splits)
 
 def test_u15_samples_misread_as_they_are_count_as_such(original, splits):
     wrong = Samples(splits.forget.x, (splits.forget.y + 1) % 3, splits.forget.ids)
-    found = nearest_errors(original, wrong, 0.04, 0)
-    already = int(found.eps.eq(0).sum())
+    errors = nearest_errors(original, wrong, 0.04, 0)
+    already = int(errors.eps.eq(0).sum())
     assert already > 0
-    assert torch.equal(found.x[found.eps == 0], splits.forget.x[found.eps == 0])
-    assert found.notes(wrong)["already_misread"] == already
+    assert torch.equal(errors.x[errors.eps == 0], splits.forget.x[errors.eps == 0])
+    done = unlearn(original, replace(splits, forget=wrong), AMUN(**LOOP, max_doublings=0), seed=3)
+    assert done.notes["already_misread"] == already
 
 
 def test_a_label_that_fills_the_space_ends_the_search():
@@ -87,10 +88,10 @@ def test_a_label_that_fills_the_space_ends_the_search():
         model[1].weight.mul_(1e-6)
         model[1].bias.copy_(torch.tensor([100.0, 0.0]))
     samples = Samples(torch.rand(3, 1, 2, 2), torch.zeros(3, dtype=torch.long), ("a", "b", "c"))
-    found = nearest_errors(model, samples, 0.04, 3)
-    assert found.eps.isinf().all()
-    assert len(found.samples(samples)) == 0
-    assert found.passes == 3 * 4 * 50
+    errors = nearest_errors(model, samples, 0.04, 3)
+    assert errors.eps.isinf().all()
+    assert len(errors.samples(samples)) == 0
+    assert errors.passes == 3 * 4 * 50
 
 
 def test_the_model_is_left_as_it_was(original, splits):
@@ -102,10 +103,10 @@ def test_the_model_is_left_as_it_was(original, splits):
     assert all(p.grad is None for p in model.parameters())
 
 
-def test_neighbors_of_forgotten_samples_are_misread_afterwards(original, splits, found):
+def test_neighbors_of_forgotten_samples_are_misread_afterwards(original, splits, errors):
     after = unlearn(original, splits, AMUN(epochs=10, lr=0.03, batch_size=32), seed=3).model.eval()
-    given = after(found.x).argmax(1).eq(found.y).double().mean()
-    assert given > 0.5
+    misread_alike = after(errors.x).argmax(1).eq(errors.y).double().mean()
+    assert misread_alike > 0.5
 
 
 @pytest.mark.parametrize(("scale", "radius"), [(1.0, 1.28), (0.5, 2.56), (0.1, 10.24)])
@@ -113,17 +114,17 @@ def test_the_radius_is_in_the_units_of_the_features(scale, radius):
     net = nn.Linear(2, 2)
     net.weight.data, net.bias.data = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), torch.zeros(2)
     model = wrap(net, bounds=None, scale=scale)
-    found = nearest_errors(model, Samples(torch.tensor([[1.0, 0.0]]), torch.tensor([0]), ("a",)), 0.04, 12)
-    assert found.eps.item() == pytest.approx(radius)  # the first doubling of 0.04 beyond the boundary, at 1 / scale
-    assert -0.2 <= found.x[0, 0].item() < 0  # a step behind the boundary, not far beyond
+    errors = nearest_errors(model, Samples(torch.tensor([[1.0, 0.0]]), torch.tensor([0]), ("a",)), 0.04, 12)
+    assert errors.eps.item() == pytest.approx(radius)  # the first doubling of 0.04 beyond the boundary, at 1 / scale
+    assert -0.2 <= errors.x[0, 0].item() < 0  # a step behind the boundary, not far beyond
 
 
 def test_features_of_scale_0_are_left_alone():
     torch.manual_seed(0)
     model = wrap(nn.Linear(3, 2), bounds=None, scale=[1.0, 0.5, 2.0], categorical=[1])
     x = torch.rand(8, 3)
-    found = nearest_errors(model, Samples(x, model(x).argmax(1), tuple("abcdefgh")), 0.04, 12)
-    assert found.eps.isfinite().all()
-    assert torch.equal(found.x[:, 1], x[:, 1])
-    away = ((found.x - x) / torch.tensor([1.0, 1.0, 2.0])).norm(dim=1)
-    assert (away <= found.eps * (1 + 1e-5)).all()
+    errors = nearest_errors(model, Samples(x, model(x).argmax(1), tuple("abcdefgh")), 0.04, 12)
+    assert errors.eps.isfinite().all()
+    assert torch.equal(errors.x[:, 1], x[:, 1])
+    away = ((errors.x - x) / torch.tensor([1.0, 1.0, 2.0])).norm(dim=1)
+    assert (away <= errors.eps * (1 + 1e-5)).all()

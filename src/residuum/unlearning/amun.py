@@ -47,10 +47,12 @@ class AMUN(GradientMethod):
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Attack the copy, then train it on the merged samples."""
         errors = nearest_errors(model, splits.forget, self.eps, self.max_doublings)
+        adversarial = errors.samples(splits.forget)
         context.passes += errors.passes
-        context.notes |= errors.notes(splits.forget)
+        context.notes |= {"adversarial": len(adversarial), "failed": len(splits.forget) - len(adversarial)}
+        context.notes |= {"already_misread": int(errors.eps.eq(0).sum())}
         forget = (splits.forget,) if self.keep_forget else ()
-        merged = dataclasses.replace(splits, retain=joined(splits.retain, *forget, errors.samples(splits.forget)))
+        merged = dataclasses.replace(splits, retain=joined(splits.retain, *forget, adversarial))
         self.soften(model, splits, context)
         self.descend(model, merged, context)
         return model
@@ -65,15 +67,10 @@ class NearestErrors(NamedTuple):
     passes: int
 
     def samples(self, source: Samples) -> Samples:
-        """Return the inputs found, with the labels they are given."""
+        """Return the misread inputs with the labels that the model gives them."""
         rows = self.eps.isfinite().nonzero().flatten()
         ids = tuple(f"{source.ids[row]}/adversarial" for row in rows.tolist())
         return Samples(self.x[rows], self.y[rows], ids)
-
-    def notes(self, source: Samples) -> dict[str, int]:
-        """Return how many were found, how many not, and how many samples are misread as they are."""
-        failed = int(self.eps.isinf().sum())
-        return {"adversarial": len(source) - failed, "failed": failed, "already_misread": int(self.eps.eq(0).sum())}
 
 
 def nearest_errors(model: nn.Module, samples: Samples, eps: float, max_doublings: int) -> NearestErrors:
@@ -82,14 +79,12 @@ def nearest_errors(model: nn.Module, samples: Samples, eps: float, max_doublings
     An error counts if float64 agrees, because float32 may be wrong near the boundary.
     """
     exact, device = private_copy(model).double().eval(), device_of(model)
-    errors = []
     with evaluating(model):
-        for x, y, _ in samples.batches(torch.split(torch.arange(len(samples)), rows_at_once(samples.shape))):
-            errors.append(_attack(model, exact, x.to(device), y.to(device), eps, max_doublings))
-    x, y, radius = (
-        torch.cat(column).cpu() for column in zip(*((part.x, part.y, part.eps) for part in errors), strict=True)
-    )
-    return NearestErrors(x, y, radius, sum(part.passes for part in errors))
+        parts = samples.batches(torch.split(torch.arange(len(samples)), rows_at_once(samples.shape)))
+        errors = [_attack(model, exact, x.to(device), y.to(device), eps, max_doublings) for x, y, _ in parts]
+    *tensors, passes = zip(*errors, strict=True)
+    x, y, radius = (torch.cat(column).cpu() for column in tensors)
+    return NearestErrors(x, y, radius, sum(passes))
 
 
 def _attack(model: nn.Module, exact: nn.Module, x: Tensor, y: Tensor, eps: float, max_doublings: int) -> NearestErrors:

@@ -5,15 +5,16 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
+from torch.func import grad
 
 from residuum.core.samples import Samples, Splits
 from residuum.core.seeds import generator
-from residuum.models import forward, head_of
+from residuum.models import device_of, evaluating, forward, head_of
 from residuum.training import NonNegative, Positive, Progress
 from residuum.unlearning.base import Method, component
 from residuum.unlearning.context import Context
-from residuum.unlearning.gradients import Weights, chunks, squared_gradients
+from residuum.unlearning.gradients import Weights, functional, of_each, samples_at_once
 
 TINY, CAP, HEAD_CAP, BOOST = 1e-8, 1e3, 1e2, 10.0
 ROW_VARIANCE = 1e-4  # of the forgotten class in the head, before the boost
@@ -70,7 +71,7 @@ def fisher_information(
     total = {name: torch.zeros_like(p) for name, p in model.named_parameters() if p.requires_grad}
     shares = F.softmax(forward(model, samples), 1) / len(samples)
     done = 0
-    for rows in chunks(model, samples, memory_mib):
+    for rows in torch.split(torch.arange(len(samples)), samples_at_once(model, samples, memory_mib, weight_copies=2)):
         x, _ = samples.batch(rows)
         for label in range(shares.shape[1]):
             labels = torch.full((len(rows),), label)
@@ -80,6 +81,26 @@ def fisher_information(
         if progress:
             progress(done, len(samples))
     return total
+
+
+def squared_gradients(model: nn.Module, x: Tensor, y: Tensor, weight: Tensor) -> Weights:
+    """Return sum_i weight_i * (d CE(h_w(x_i), y_i) / dw)^2, elementwise, for every trainable parameter.
+
+    >>> model = nn.utils.skip_init(nn.Linear, 1, 2, bias=False)
+    >>> _ = nn.init.zeros_(model.weight)  # both classes at 1/2: gradients -x/2 and x/2
+    >>> x, y = torch.tensor([[2.0], [1.0]]), torch.tensor([0, 0])
+    >>> squared_gradients(model, x, y, torch.ones(2))["weight"].flatten().tolist()
+    [1.25, 1.25]
+    """
+    logits, weights = functional(model)
+
+    def single(weights: Weights, row: Tensor, label: Tensor) -> Tensor:
+        return F.cross_entropy(logits(weights, row[None]), label[None])
+
+    device = device_of(model)
+    with evaluating(model):
+        gradients = of_each(grad(single), weights, x.to(device), y.to(device))
+    return {name: torch.einsum("n...,n->...", g.square_(), weight.to(device)) for name, g in gradients.items()}
 
 
 def noise_variance(model: nn.Module, information: Weights, *, alpha: float, forgotten: int | None = None) -> Weights:

@@ -6,13 +6,15 @@ from contextlib import ExitStack, contextmanager
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import functional_call, vmap
 from torch.utils.hooks import RemovableHandle
 
 from residuum.core.samples import Samples
 from residuum.models import device_of, evaluating
 
-PerWeight = Mapping[Tensor, Tensor]
+Weights = dict[str, Tensor]
+Network = Callable[[Weights, Tensor], Tensor]
+MIB = 2**20
 
 
 def summed_gradient(model: nn.Module, samples: Samples, batch_size: int) -> dict[Tensor, Tensor]:
@@ -40,18 +42,13 @@ def first_by_rank(values: Tensor, count: int, *, largest: bool) -> Tensor:
 
 
 @contextmanager
-def scaled_gradients(factors: PerWeight) -> Iterator[None]:
+def scaled_gradients(factors: Mapping[Tensor, Tensor]) -> Iterator[None]:
     """Multiply the gradients of these weights by their factors as they arise, before clipping."""
     with ExitStack() as hooks:
         for p, factor in factors.items():
             register: Callable[..., RemovableHandle] = p.register_hook
-            hooks.enter_context(register(lambda g, factor=factor: g * factor))
+            hooks.enter_context(register(factor.mul))
         yield
-
-
-Weights = dict[str, Tensor]
-Network = Callable[[Weights, Tensor], Tensor]
-MIB = 2**20
 
 
 def functional(model: nn.Module, state: Mapping[str, Tensor] | None = None) -> tuple[Network, Weights]:
@@ -90,26 +87,6 @@ def of_each(derivative: Callable[..., Weights], weights: Weights, *batch: Tensor
     return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
 
 
-def squared_gradients(model: nn.Module, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Weights:
-    """Return sum_i weight_i * (d CE(h_w(x_i), y_i) / dw)^2, elementwise, for every trainable parameter.
-
-    >>> model = nn.utils.skip_init(nn.Linear, 1, 2, bias=False)
-    >>> _ = nn.init.zeros_(model.weight)  # both classes at 1/2: gradients -x/2 and x/2
-    >>> squared_gradients(model, torch.tensor([[2.0], [1.0]]), torch.tensor([0, 0]))["weight"].flatten().tolist()
-    [1.25, 1.25]
-    """
-    logits, weights = functional(model)
-
-    def single(weights: Weights, row: Tensor, label: Tensor) -> Tensor:
-        return F.cross_entropy(logits(weights, row[None]), label[None])
-
-    device = device_of(model)
-    with evaluating(model):
-        gradients = of_each(grad(single), weights, x.to(device), y.to(device))
-    scale = torch.ones(len(x), dtype=x.dtype, device=device) if weight is None else weight.to(device)
-    return {name: torch.einsum("n...,n->...", g.square_(), scale) for name, g in gradients.items()}
-
-
 def samples_at_once(model: nn.Module, samples: Samples, memory_mib: float, weight_copies: int = 0) -> int:
     """Return how many samples a derivative can take at once, at least 1.
 
@@ -127,8 +104,3 @@ def samples_at_once(model: nn.Module, samples: Samples, memory_mib: float, weigh
         model(samples.batch(torch.tensor([0]))[0].to(device_of(model)))
     weights = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
     return max(int(memory_mib * MIB // max(weight_copies * weights + 4 * sum(outputs), 1)), 1)
-
-
-def chunks(model: nn.Module, samples: Samples, memory_mib: float) -> tuple[Tensor, ...]:
-    """Return positions of the samples in pieces whose single gradients fit the budget."""
-    return torch.split(torch.arange(len(samples)), samples_at_once(model, samples, memory_mib, weight_copies=2))
