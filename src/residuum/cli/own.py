@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from residuum.cli import options
 from residuum.cli.options import option, split
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from residuum.request import Request
-    from residuum.request.study import RequestStudy
+    from residuum.studies import Study
     from residuum.studies.subjects import LiveSubject
     from residuum.training import Recipe
 
@@ -235,7 +235,7 @@ def audit_model(
 
 def audited_study(
     model: ModelOptions, data: DataOptions, comparison: ComparisonOptions, held_out: Path, seed: int, workers: int
-) -> RequestStudy:
+) -> Study:
     """Return the study that the options of `audit` mean; a worker process makes its own from the same options."""
     from residuum.request.study import AuditOptions, request_study
 
@@ -256,13 +256,13 @@ def audited_study(
     models = {label: network(path) for label, path in labeled(comparison.unlearned).items()}
     study = request_study(request, network(model.weights), models, audit, workers=workers)
     again = partial(subject_again, os.getcwd(), model, data, comparison, held_out, seed, workers)
-    return replace(study, live=replace(study.live, build=again))
+    return study.model_copy(update={"live": replace(cast("LiveSubject", study.live), build=again)})
 
 
 def subject_again(folder: str, *options: Any) -> LiveSubject:  # noqa: ANN401 (those of audited_study)
     """Return in a worker process what the command in `folder` works on."""
     with contextlib.chdir(folder):
-        return audited_study(*options).live
+        return cast("LiveSubject", audited_study(*options).live)
 
 
 def labeled(files: list[str]) -> dict[str, Path]:

@@ -377,7 +377,7 @@ class Request:
             accept_reference=accept_reference,
         )
         study = request_study(self, model, unlearned, options)
-        for text in study.returning:
+        for text in study.live.warnings if study.live else ():
             warnings.warn(text, ResiduumWarning, stacklevel=2)
         where: dict[str, Any] = {"store": Path(store), "resources": resources, "gallery": gallery}
         return audited(study, Path(out), **where, progress=progress)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 import torch
@@ -17,18 +17,14 @@ from torch import nn
 from residuum.auditing.measures import OWN_MEASURES
 from residuum.auditing.probes import PROBES, probe_kind
 from residuum.core.console import say
-from residuum.core.devices import Compute
-from residuum.core.errors import InputError, plural
+from residuum.core.errors import InputError
 from residuum.core.inputs import InputSpace, space_of
-from residuum.core.registry import described_plugins
-from residuum.core.roles import Role, refuse_reserved, retrained_label, retrained_role
+from residuum.core.roles import refuse_reserved, trained_roles
 from residuum.core.samples import Splits
 from residuum.data import Dataset
-from residuum.metrics import Relearning
-from residuum.models import private_copy, wrap_like
-from residuum.models.weights import state_hash
+from residuum.models import wrap_like
 from residuum.perturbations import PERTURBATIONS, Perturbation, make_perturbation
-from residuum.record import ScenarioRecord, refuse_no_file_name
+from residuum.record import refuse_no_file_name
 from residuum.record.folder import OWN_RUN, OWN_STORE, note_written
 from residuum.record.run import Run
 from residuum.request.identity import UnknownError, subject_identity, training_identity
@@ -36,12 +32,10 @@ from residuum.request.models import QUICK, Unlearned, refuse_other_arguments
 from residuum.studies.execution import STORE, Resources, run
 from residuum.studies.maintenance import remove_subject
 from residuum.studies.parsing import build_perturbation, check_measure
-from residuum.studies.pretrained import Pretrained
 from residuum.studies.results import claim_folder
-from residuum.studies.settings import AuditSettings, GivenSettings, RetrainSettings
-from residuum.studies.spec import Fields, RowFacts
-from residuum.studies.store import Stage
-from residuum.studies.subjects import LiveSubject, Made
+from residuum.studies.settings import AuditSettings, DataSettings, ForgetSettings, ModelSettings, Scenario
+from residuum.studies.study import Row, Study
+from residuum.studies.subjects import LiveSubject, Made, Training
 from residuum.training import Recipe
 from residuum.unlearning import first_problem
 
@@ -74,134 +68,11 @@ class AuditOptions:
     accept_reference: bool = False
 
 
-@dataclass(frozen=True)
-class RequestStudy:
-    """What `Request.audit` computes: a study whose subject is made of live objects.
-
-    `how` is the identity of the training of the rows that no model was given for.
-    """
-
-    request: Request
-    live: LiveSubject
-    rows: Mapping[str, RowFacts]
-    audit: AuditSettings
-    measures: tuple[str, ...]
-    how: str
-    surrogates: bool
-    accept_reference: bool
-    seeds: tuple[int, ...]
-    threads: int
-    compute: Compute = field(default_factory=Compute)
-    weaker: tuple[str, ...] = ()
-    returning: tuple[str, ...] = ()
-    failed: Mapping[str, str] = field(default_factory=dict)
-    pretrained: Pretrained | None = None
-
-    @property
-    def name(self) -> str:
-        """What reports call the data."""
-        return self.request.name
-
-    @property
-    def recipe(self) -> Recipe:
-        """How models are trained, as far as it is known."""
-        return self.request.recipe or QUICK
-
-    @property
-    def warnings(self) -> list[str]:
-        """What makes the audit weaker, and what the models have unlearned that this request retains."""
-        return [*self.weaker, *self.returning]
-
-    @property
-    def notes(self) -> list[str]:
-        """What was not measured, and who is not judged."""
-        notes = ["re-learn time was not measured"]
-        if earlier := len(self.request.earlier_ids):
-            number = plural(earlier, "sample")
-            notes.append(
-                f"{number} of earlier requests: no retrained model saw them, and this audit does not judge them"
-            )
-        return notes
-
-    def rows_by_label(self) -> dict[str, RowFacts]:
-        """Return what is known of every row before anything is computed."""
-        return dict(self.rows)
-
-    def without(self, label: str, reason: str) -> Self:
-        """Return the study without a row that failed."""
-        rows = {name: facts for name, facts in self.rows.items() if name != label}
-        return replace(self, rows=rows, failed={**self.failed, label: reason})
-
-    def computed_on(self, compute: Compute) -> Self:
-        """Return the study for these devices."""
-        return replace(self, compute=compute)
-
-    def check(self) -> None:
-        """Do nothing: the request was checked when the study was made."""
-
-    def subject(self) -> LiveSubject:
-        """Return the user's samples and models."""
-        return self.live
-
-    def splits(self, *, combined: bool = True) -> Splits:
-        """Return the splits as the user gave them."""
-        return self.live.splits()
-
-    def network(self, seed: int = 0) -> nn.Module:
-        """Return a copy of the original."""
-        return private_copy(self.live.given["original"].model)
-
-    def model_stages(self, shared: Fields) -> tuple[dict[str, Stage], tuple[Stage, ...]]:
-        """Return a stage for every model: taken as it is, or retrained."""
-        stages: dict[str, Stage] = {}
-        for label, facts in self.rows.items():
-            if label in self.live.given:
-                weights = state_hash(self.live.given[label].model.state_dict())
-                retrained = facts.role.retrained
-                stages[label] = Stage(GivenSettings(**shared, name=label, weights=weights, retrained=retrained))
-            else:
-                recipe = self.recipe if self.surrogates or self.request.retrain is None else None
-                stages[label] = Stage(RetrainSettings(**shared, name=label, how=self.how, recipe=recipe))
-        return stages, ()
-
-    def further_references(self, shared: Fields) -> dict[int, Stage]:
-        """Return nothing: a request compares with its reference and controls alone."""
-        return {}
-
-    def relearning(self, label: str) -> Relearning | None:
-        """Return nothing: re-learn time is not measured."""
-        return None
-
-    def facts(self) -> ScenarioRecord:
-        """Return what the record says of data, request and settings."""
-        splits = self.live.splits()
-        settings = {
-            "data": {"name": self.name},
-            "forget": {"listed": len(splits.forget)},
-            "model": {"name": type(self.live.given["original"].model).__name__},
-            "audit": self.audit.model_dump(mode="json"),
-            **({"measures": list(self.measures)} if self.measures else {}),
-            **({"surrogates": True} if self.surrogates else {}),
-            **({"accept_reference": True} if self.accept_reference else {}),
-        }
-        plugins = described_plugins([*self.measures, *self.audit.perturbations])
-        record = {
-            "name": self.name,
-            "form": splits.form,
-            "class_names": list(splits.class_names),
-            "sizes": {part: len(getattr(splits, part)) for part in ("retain", "forget", "validation", "test")},
-            "public_data": False,
-            **({"plugins": plugins} if plugins else {}),
-            "settings": settings,
-        }
-        return ScenarioRecord.model_validate(record)
-
-
 def request_study(
     request: Request, model: nn.Module, unlearned: Unlearning, options: AuditOptions, *, workers: int = 1
-) -> RequestStudy:
+) -> Study:
     """Return the study that `Request.audit` computes; everything is checked here."""
-    splits, controls, surrogates = request.fitted(model), options.controls, options.surrogates
+    splits, surrogates = request.fitted(model), options.surrogates
     if not len(splits.test):
         raise InputError(
             "expected held-out samples for an audit, which tell memory from knowledge of the class; give held_out="
@@ -211,51 +82,77 @@ def request_study(
     specs = _measures(options.measures, model, surrogates)
     audit = _audit_settings(specs, model, radii, options)
     models = _unlearned_models(model, unlearned)
-    retrained = _reference_models(model, options.reference, controls)
-    number = len(retrained) if not isinstance(controls, int) or (retrained and not request.trains) else 1 + controls
-    if number > len(retrained):
+    retrained = _reference_models(model, options.reference, options.controls)
+    labels = list(trained_roles(_control_number(request, options, len(retrained))))[1:]
+    if len(labels) > len(retrained):
         request.refuse_untrainable(surrogates)
         if request.retrain is not None and not surrogates:
             refuse_other_arguments(request.retrain)
-    labels = [retrained_label(k) for k in range(number)]
     given = {"original": Made(model, "original", _recipe_settings(request.recipe) or {"trained_by": "others"})}
     given |= dict(zip(labels, retrained, strict=False))
-    trained_by = _training_settings(request, surrogates)
-    rows = {"original": RowFacts(Role.ORIGINAL, "original", given["original"].settings)}
-    for k, label in enumerate(labels):
-        settings = given[label].settings if label in given else trained_by
-        rows[label] = RowFacts(retrained_role(k), label, settings)
-    rows |= {label: RowFacts(Role.METHOD, made.method, made.settings) for label, made in models.items()}
     identity, how, unnamed = uuid4().hex, "", ""
     try:
         identity = subject_identity(request, model, moved)
-        how = training_identity(request, model, surrogates=surrogates) if number > len(retrained) else ""
+        how = training_identity(request, model, surrogates=surrogates) if len(labels) > len(retrained) else ""
     except UnknownError as error:
         unnamed = str(error)
+    training = Training(
+        retrain=partial(_retrain, request, model, labels, options),
+        identity=how,
+        settings=_training_settings(request, surrogates),
+        by_function=request.retrain is not None and not surrogates,
+        surrogates=surrogates,
+    )
     live = LiveSubject(
         samples=Dataset(request.name, request.source.samples, splits.test, splits.class_names),
         parts=splits,
         perturbations=moved,
         given=given | models,
-        retrain=partial(_retrain, request, model, labels, options),
+        training=training,
         identity=identity,
         unnamed=unnamed,
+        warnings=tuple(request.returning(model, *(made.model for made in models.values()))),
     )
-    said = [f"no retrained model: {plural(number, 'briefly trained surrogate')} took its place; all of this is weaker"]
-    return RequestStudy(
-        request=request,
-        live=live,
-        rows=rows,
-        audit=audit,
-        measures=tuple(specs),
-        how=how,
-        surrogates=surrogates,
-        accept_reference=options.accept_reference,
-        seeds=(options.seed,),
-        threads=max(1, torch.get_num_threads() // workers),
-        weaker=tuple(said if surrogates else ()),
-        returning=tuple(request.returning(model, *(made.model for made in models.values()))),
-    )
+    scenario = _scenario(request, model, audit, specs, options, controls=len(labels) - 1, workers=workers)
+    rows = [Row(label=label, method=made.method, settings=dict(made.settings)) for label, made in models.items()]
+    return Study(scenario=scenario, rows=rows, live=live)
+
+
+def _control_number(request: Request, options: AuditOptions, retrained: int) -> int:
+    """Return how many controls there are beside the reference, those that the user brings among them."""
+    if isinstance(options.controls, int) and (request.trains or not retrained):
+        return options.controls
+    return max(0, retrained - 1)
+
+
+def _scenario(
+    request: Request,
+    model: nn.Module,
+    audit: AuditSettings,
+    measures: Sequence[str],
+    options: AuditOptions,
+    *,
+    controls: int,
+    workers: int,
+) -> Scenario:
+    """Return the settings of a request as those of a scenario."""
+    settings = {
+        "name": request.name,
+        "data": DataSettings(name=request.name),
+        "forget": ForgetSettings(),
+        "model": ModelSettings(name=type(model).__name__),
+        "train": request.recipe or QUICK,
+        "audit": audit,
+        "measures": measures,
+        "seeds": [options.seed],
+        "controls": controls,
+        "accept_reference": options.accept_reference,
+        "threads": min(256, max(1, torch.get_num_threads() // workers)),
+    }
+    try:
+        return Scenario.model_validate(settings)
+    except ValidationError as error:
+        raise InputError(first_problem(error)) from None
 
 
 def _retrain(request: Request, model: nn.Module, labels: Sequence[str], options: AuditOptions, label: str) -> Made:
@@ -263,7 +160,7 @@ def _retrain(request: Request, model: nn.Module, labels: Sequence[str], options:
 
 
 def audited(
-    study: RequestStudy,
+    study: Study,
     out: Path,
     *,
     store: Path = STORE,
@@ -272,16 +169,17 @@ def audited(
     progress: bool = False,
 ) -> Run:
     """Return the computed run; what no other process could use again is removed from the store."""
+    live = cast(LiveSubject, study.live)
     claim_folder(out)
     note_written(out, OWN_RUN)
     note_written(store, OWN_STORE)
-    if progress and study.live.unnamed:
-        say(f"if this audit is killed, the next one starts again: {study.live.unnamed}")
+    if progress and live.unnamed:
+        say(f"if this audit is killed, the next one starts again: {live.unnamed}")
     try:
         return run(study, store=store, out=out, resources=resources, gallery=gallery, progress=progress)
     finally:
-        if study.live.unnamed:
-            remove_subject(store, study.live.identity)
+        if live.unnamed:
+            remove_subject(store, live.identity)
 
 
 def _perturbations(asked: object, space: InputSpace, splits: Splits) -> Placed:

@@ -23,9 +23,9 @@ from residuum.studies.settings import (
     TrainSettings,
     UnlearnSettings,
 )
-from residuum.studies.spec import StudySpec
 from residuum.studies.stages import measured
 from residuum.studies.store import Stage, Store
+from residuum.studies.study import Study
 from residuum.training import Recipe, TrainingPhase, cross_entropy, fit
 from residuum.unlearning import GradientMethod, InheritedRecipe, make_method
 
@@ -74,7 +74,7 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} s"
 
 
-def work_left(studies: Sequence[StudySpec], store: Path | str, plans: Plans) -> WorkLeft:
+def work_left(studies: Sequence[Study], store: Path | str, plans: Plans) -> WorkLeft:
     """Return how long the stages that the store lacks will take."""
     finished, seconds, passes, untimed, seen = Store(Path(store)), Seconds(), 0, 0, set[str]()
     for study, seed_plans in zip(studies, plans, strict=True):
@@ -83,7 +83,7 @@ def work_left(studies: Sequence[StudySpec], store: Path | str, plans: Plans) -> 
         if not missing:
             continue
         estimate = _Estimate(study)
-        with measured(study.threads):
+        with measured(study.scenario.threads):
             for stage in missing:
                 seconds[stage.kind] = seconds.get(stage.kind, 0.0) + estimate.seconds(stage)
         passes += estimate.passes
@@ -115,7 +115,7 @@ def seconds_per_sample(model: nn.Module, samples: Samples, recipe: Recipe) -> fl
 class _Estimate:
     """Times of the stages of one study, from its network with fresh weights; no step is timed twice."""
 
-    def __init__(self, study: StudySpec) -> None:
+    def __init__(self, study: Study) -> None:
         self.study = study
         self.splits = study.splits()
         self.models: list[nn.Module] = [study.network(seed) for seed in range(3)]
@@ -136,7 +136,7 @@ class _Estimate:
             cost = self.audit(settings)
             self.passes += cost.passes
             return cost.seconds
-        one = self.per_sample(self.study.recipe)
+        one = self.per_sample(self.study.scenario.train)
         if isinstance(settings, ProbeSettings):
             sizes = len(splits.forget), len(splits.heldout), len(settings.radii)
             return len(settings.roles) * build_probe(settings.name).passes(*sizes) * one

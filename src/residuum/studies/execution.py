@@ -21,8 +21,8 @@ from residuum.studies.engines import end_with_the_leader, engine
 from residuum.studies.estimates import WorkLeft, work_left
 from residuum.studies.planning import Outline, SeedPlan, forget_lines, outline
 from residuum.studies.runner import Report
-from residuum.studies.spec import RowError, StudySpec
 from residuum.studies.store import Store
+from residuum.studies.study import RowError
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -32,7 +32,6 @@ RUNS = Path("runs")
 PLANNING = "planning: reading the data, building the network and timing a training step"
 MOST_DAYS = 30.0  # of one core, that nobody is asked about
 T = TypeVar("T")
-S = TypeVar("S", bound=StudySpec)
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class Resources:
 
 
 def run(
-    study: StudySpec,
+    study: Study,
     *,
     store: Path | str = STORE,
     out: Path | str | None = None,
@@ -150,19 +149,19 @@ def plan_lines(
     return [first, *todo.lines, *others]
 
 
-def _announced(steps: Sequence[StudySpec], todo: Outline, work: WorkLeft) -> list[str]:
+def _announced(steps: Sequence[Study], todo: Outline, work: WorkLeft) -> list[str]:
     warned = [f"warning: {text}" for text in steps[0].warnings]
     return [str(todo), *forget_lines(steps), *warned, *([f"work: {work}"] if work.seconds else [])]
 
 
 def _computed(
-    studies: Sequence[S],
+    studies: Sequence[Study],
     claim: Callable[[], None],
     store: Path | str = STORE,
     executor: Executor | None = None,
     resources: Resources | None = None,
     progress: bool = False,
-) -> tuple[list[S], list[list[Result]]]:
+) -> tuple[list[Study], list[list[Result]]]:
     """Return the studies as they were computed, and their results; only the leader of several processes does.
 
     `claim` makes the folder that the run goes to, or says why it cannot be.
@@ -186,13 +185,13 @@ def _computed(
 
 
 def _led(
-    steps: list[S],
+    steps: list[Study],
     claim: Callable[[], None],
     store: Path,
     executor: Executor | None,
     resources: Resources,
     progress: bool,
-) -> tuple[list[S], list[list[Result]]]:
+) -> tuple[list[Study], list[list[Result]]]:
     """Plan, announce and compute as the process that speaks to the user."""
     with said_if_slow(PLANNING) if progress else nullcontext():
         steps, plans = _surviving(steps, _plans)
@@ -211,18 +210,18 @@ def _led(
             say(line)
         with shown(progress, todo.total) as report:
 
-            def computed(left: list[S]) -> list[list[Result]]:
+            def computed(left: list[Study]) -> list[list[Result]]:
                 known = plans if left is steps else None
                 return run_all(left, store=store, executor=pool, report=report, plans=known)
 
             return _surviving(steps, computed)
 
 
-def _plans(steps: Sequence[StudySpec]) -> list[list[SeedPlan]]:
+def _plans(steps: Sequence[Study]) -> list[list[SeedPlan]]:
     return [plan(step) for step in steps]
 
 
-def _surviving(steps: list[S], carried_out: Callable[[list[S]], T]) -> tuple[list[S], T]:
+def _surviving(steps: list[Study], carried_out: Callable[[list[Study]], T]) -> tuple[list[Study], T]:
     """Return the studies without the rows whose methods failed, and what was carried out with them."""
     while True:
         try:

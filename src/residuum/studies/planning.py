@@ -18,9 +18,9 @@ from residuum.studies.settings import (
     MarginsSettings,
     ProbeSettings,
 )
-from residuum.studies.spec import Fields, StudySpec, probes_of
 from residuum.studies.stages import EARLIER
 from residuum.studies.store import Stage, Store
+from residuum.studies.study import Fields, Study, probes_of
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ Plans = Sequence[Sequence[SeedPlan]]
 Undecided = Mapping[str, tuple[Sequence[str], Sequence[float]]]  # by perturbation: rows and radii that go on
 
 
-def plan(study: StudySpec) -> list[SeedPlan]:
+def plan(study: Study) -> list[SeedPlan]:
     """Return the stages of every seed, after checking that data, splits and network fit together."""
     study.check()
-    shared = {"subject": study.subject(), "threads": study.threads, "compute": study.compute}
+    shared = {"subject": study.subject(), "threads": study.scenario.threads, "compute": study.compute}
     shared |= {"plugins": added_plugins()}
     return with_references(study, [_plan_seed(study, {**shared, "seed": seed}) for seed in study.seeds], shared)
 
@@ -67,7 +67,7 @@ def all_stages(plans: Plans) -> list[Stage]:
     return list({stage.key: stage for own in plans for seed_plan in own for stage in seed_plan.stages}.values())
 
 
-def _plan_seed(study: StudySpec, shared: Fields) -> SeedPlan:
+def _plan_seed(study: Study, shared: Fields) -> SeedPlan:
     models, before = study.model_stages(shared)
     evaluations = {}
     for label, stage in models.items():
@@ -83,11 +83,11 @@ def _plan_seed(study: StudySpec, shared: Fields) -> SeedPlan:
     return SeedPlan(shared["seed"], models, evaluations, audits, before, probes)
 
 
-def _roles(study: StudySpec) -> dict[str, Role]:
+def _roles(study: Study) -> dict[str, Role]:
     return {label: facts.role for label, facts in study.rows_by_label().items()}
 
 
-def _probe_stage(study: StudySpec, spec: str, shared: Fields, models: Mapping[str, Stage]) -> Stage:
+def _probe_stage(study: Study, spec: str, shared: Fields, models: Mapping[str, Stage]) -> Stage:
     """Return the stage of a probe that reads these models, of one seed."""
     audit = study.audit
     roles = {label: role for label, role in (_roles(study) | {FURTHER: Role.CONTROL}).items() if label in models}
@@ -95,7 +95,7 @@ def _probe_stage(study: StudySpec, spec: str, shared: Fields, models: Mapping[st
     return Stage(ProbeSettings(**shared, **fields, name=spec), models)
 
 
-def with_references(study: StudySpec, plans: Sequence[SeedPlan], shared: Fields) -> list[SeedPlan]:
+def with_references(study: Study, plans: Sequence[SeedPlan], shared: Fields) -> list[SeedPlan]:
     """Return the plans, the last with the margins of all models, what they are compared for, and further references.
 
     These are trained from seeds of their own: all rows and seeds, and other runs, share them.
@@ -175,13 +175,13 @@ def outline(plans: Plans, store: Path | str) -> Outline:
     return Outline(len(stages), sum(done for _, done in kinds.values()), kinds)
 
 
-def forget_lines(studies: Sequence[StudySpec]) -> list[str]:
+def forget_lines(studies: Sequence[Study]) -> list[str]:
     """Return for each request how many training samples it forgets, and of which class, by its name."""
     words = [f"forgets {_forget_words(study)}" for study in studies]
     return words if len(words) == 1 else [f"request {number} {text}" for number, text in enumerate(words, start=1)]
 
 
-def _forget_words(study: StudySpec) -> str:
+def _forget_words(study: Study) -> str:
     splits = study.splits(combined=False)
     if splits.forget_class is None:
         return f"{len(splits.forget)} of {len(splits.train)} training samples"

@@ -24,7 +24,7 @@ from residuum.record import Results, Row, ScenarioRecord, SeedResult
 from residuum.record.folder import hashes, refuse_foreign, request_folders, run_files
 from residuum.studies.maintenance import noted
 from residuum.studies.probes import with_probes
-from residuum.studies.spec import RowFacts, StudySpec, probes_of
+from residuum.studies.study import RowFacts, Study, probes_of
 
 Floors = dict[str, list[float]]  # by perturbation
 LIBRARIES = ("residuum", "torch", "numpy", "scipy", "scikit-learn")
@@ -53,7 +53,7 @@ class Result:
     ensembles: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def results_record(study: StudySpec, results: Sequence[Result]) -> Results:
+def results_record(study: Study, results: Sequence[Result]) -> Results:
     """Return the content of results.json; everything but `created` and `seconds` is a function of the settings."""
     more: dict[str, Any] = {} if study.compute == Compute() else {"compute": asdict(study.compute)}
     more |= {"failed": dict(study.failed)} if study.failed else {}
@@ -200,7 +200,7 @@ def claim_folder(out: Path, *, sequence: bool = False) -> None:
         raise InputError(f"cannot write to {out}: {error.strerror}; choose another folder with --out") from None
 
 
-def write_run(study: StudySpec, results: Sequence[Result], out: Path, *, gallery: bool | None = None) -> Results:
+def write_run(study: Study, results: Sequence[Result], out: Path, *, gallery: bool | None = None) -> Results:
     """Write results.json, counts and weights into `out` in place of the run that is there; return the record.
 
     `gallery` says whether pictures of forgotten samples are written; None means of data sets with a public name only.

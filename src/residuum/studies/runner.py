@@ -13,9 +13,9 @@ from residuum.data.loaders import loaded_dataset
 from residuum.judging import undecided
 from residuum.studies.planning import Plans, SeedPlan, all_stages, continued, plan
 from residuum.studies.results import Result, results_record
-from residuum.studies.spec import RowError, StudySpec, row_named
 from residuum.studies.stages import GALLERY, read_record
 from residuum.studies.store import Stage, Store
+from residuum.studies.study import RowError, Study, row_named
 from residuum.studies.subjects import MODEL
 
 Report = Callable[[Stage, int, int], None]
@@ -26,7 +26,7 @@ GUESSES = {"train": 4.0, "audit": 8.0}
 
 
 def run_all(
-    studies: Sequence[StudySpec],
+    studies: Sequence[Study],
     *,
     store: Path | str,
     executor: Executor | None = None,

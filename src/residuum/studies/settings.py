@@ -149,7 +149,7 @@ class Scenario(Strict):
     left_open: dict[str, list[str]] = {}
     rows: Texts = ()
     seeds: Annotated[list[Seed], BeforeValidator(_as_list)] = [131, 42, 7]
-    controls: Annotated[int, Field(ge=1, le=100)] = 1
+    controls: Annotated[int, Field(ge=0, le=100)] = 1  # a request may have none, a scenario must not
     measures: Texts = ()
     references: Annotated[int, Field(ge=0, le=10_000)] = 0
     accept_reference: bool = False

@@ -119,7 +119,7 @@ def retrain_stage(settings: RetrainSettings, parents: Folders, folder: Path) -> 
     """Retrain a model without the forget set, as the user says."""
     subject = _live(settings.subject)
     with measured(settings.threads) as record:
-        made = subject.retrain(settings.name)
+        made = subject.training.retrain(settings.name)
     subject.save(settings.name, made, folder)
     write_record(folder, record | _made_record(made, record["warnings"]), subject.splits().retain)
 

@@ -1,21 +1,22 @@
-"""A study: a named scenario with its profile and overrides, and the rows to compare."""
+"""A study: everything needed to compute a comparison, from a scenario or from the user's own model and data."""
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
-from pydantic import Field, ValidationError
+from pydantic import Field, InstanceOf, ValidationError
 from torch import nn
 
 from residuum.auditing.measures import OWN_MEASURES
-from residuum.auditing.probes import FURTHER
+from residuum.auditing.probes import FURTHER, probe_kind
 from residuum.core.components import SCENARIOS
 from residuum.core.devices import Compute
-from residuum.core.errors import InputError, unknown_name
+from residuum.core.errors import InputError, MethodError, plural, unknown_name
 from residuum.core.files import regular_file
 from residuum.core.registry import Registry, described_plugins, split_specs
 from residuum.core.roles import Role, is_reserved, refuse_reserved, trained_roles
@@ -23,7 +24,7 @@ from residuum.core.samples import Splits
 from residuum.data import DATASETS, Dataset
 from residuum.data.loaders import loaded_dataset
 from residuum.metrics import Relearning
-from residuum.models import MODELS, build_model, check_model, init_from
+from residuum.models import MODELS, build_model, check_model, init_from, private_copy
 from residuum.perturbations import PERTURBATIONS
 from residuum.record import ScenarioRecord, refuse_no_file_name
 from residuum.studies.parsing import build_perturbation, check_measure, override, parse_request, read_fields, split_spec
@@ -34,17 +35,44 @@ from residuum.studies.settings import (
     ForgetSettings,
     Scenario,
     Strict,
+    Subject,
     TrainSettings,
     UnlearnSettings,
     split_data,
 )
-from residuum.studies.spec import Fields, RowFacts, row_named
 from residuum.studies.store import Stage
-from residuum.studies.subjects import NamedSubject
-from residuum.training import Recipe
+from residuum.studies.subjects import LiveSubject, NamedSubject
 from residuum.unlearning import METHODS, Method, first_problem, make_method, why_refused
 
+Fields = dict[str, Any]  # of settings, that the stages of a study have in common
+
 MOST_REQUESTS = 100  # each is a retraining and a deeper graph; a stage 200 deep can no longer be sent to a worker
+
+
+class RowFacts(NamedTuple):
+    """What a row is, beside what was measured: role, method, hyper-parameters, and which of them were left open."""
+
+    role: Role
+    method: str
+    settings: Mapping[str, Any]
+    left_open: Sequence[str] = ()
+
+
+class RowError(MethodError):
+    """A row's method failed; the other rows can do without it."""
+
+    def __init__(self, label: str, reason: str) -> None:
+        super().__init__(f"row {label}: {reason}")
+        self.label, self.reason = label, reason
+
+
+@contextmanager
+def row_named(label: str) -> Iterator[None]:
+    """Say in a method's error which row it was."""
+    try:
+        yield
+    except MethodError as error:
+        raise RowError(label, str(error)) from error
 
 
 class Row(Strict):
@@ -61,7 +89,10 @@ class Row(Strict):
 
 
 class Study(Strict):
-    """A scenario with the rows to compare; the argument of `run`. `failed` says why rows that were asked for are gone.
+    """Everything needed to compute a comparison: a scenario and the rows of methods; the argument of `run`.
+
+    The scenario names data and network, unless `live` holds those of a request. `failed` says why rows that were asked
+    for are gone.
 
     >>> Study.create("digits", methods="rurk,ga_strong=ga:lr=0.1").labels
     ['original', 'retrain', 'control', 'rurk', 'ga_strong']
@@ -74,6 +105,7 @@ class Study(Strict):
     manifest: Path | None = None
     compute: Compute = Compute()
     failed: dict[str, str] = Field(default_factory=dict)
+    live: InstanceOf[LiveSubject] | None = None
 
     @classmethod
     def create(
@@ -142,19 +174,17 @@ class Study(Strict):
         return self.scenario.measures
 
     @property
-    def recipe(self) -> Recipe:
-        """How the original is trained."""
-        return self.scenario.train
-
-    @property
-    def threads(self) -> int:
-        """The torch threads of each stage."""
-        return self.scenario.threads
-
-    @property
     def notes(self) -> list[str]:
         """What the record says of every run."""
-        return ["original: re-learn time is null because the original has nothing to re-learn"]
+        if self.live is None:
+            return ["original: re-learn time is null because the original has nothing to re-learn"]
+        notes = ["re-learn time was not measured"]
+        if earlier := len(self.live.samples.train) - len(self.live.parts.train):
+            number = plural(earlier, "sample")
+            notes.append(
+                f"{number} of earlier requests: no retrained model saw them, and this audit does not judge them"
+            )
+        return notes
 
     @property
     def warnings(self) -> list[str]:
@@ -163,6 +193,10 @@ class Study(Strict):
         >>> Study.create("vgg11", profile="paper").warnings[0]
         'vgg11 is meant for weights pre-trained on CIFAR-10, and none were given (--init-from): all start at random'
         """
+        if self.live is not None:
+            number = plural(self.scenario.controls + 1, "briefly trained surrogate")
+            weaker = [f"no retrained model: {number} took its place; all of this is weaker"]
+            return [*(weaker if self.live.training.surrogates else []), *self.live.warnings]
         wanted = self.scenario.pretrained_on
         if wanted is None or self.init_from is not None:
             return []
@@ -203,17 +237,21 @@ class Study(Strict):
 
     def rows_by_label(self) -> dict[str, RowFacts]:
         """Return what is known of every row before anything is computed, the trained models first."""
-        scenario, roles = self.scenario, self.roles
-        trained = {
-            label: RowFacts(role, label, asdict(scenario.training(label)), scenario.left_open.get("train", []))
-            for label, role in roles.items()
-            if role is not Role.METHOD
-        }
+        scenario, left_open = self.scenario, self.scenario.left_open.get("train", [])
+        trained = {}
+        for label, role in trained_roles(scenario.controls).items():
+            settings = self.live.trained_settings(label) if self.live else asdict(scenario.training(label))
+            trained[label] = RowFacts(role, label, settings, left_open)
         rows = {row.label: RowFacts(Role.METHOD, row.method, row.settings, row.left_open) for row in self.rows}
         return trained | rows
 
     def check(self) -> None:
-        """Raise an error if data, splits, network, perturbations and rows do not fit together."""
+        """Raise an error if data, splits, network, perturbations and rows do not fit together.
+
+        Those of a request were checked when its study was made.
+        """
+        if self.live is not None:
+            return
         splits, model = self.splits(), self.network()
         if self.init_from is not None:
             model = init_from(model, self.init_from)
@@ -230,8 +268,10 @@ class Study(Strict):
                 if reason := why_refused(row.build(), splits):
                     raise InputError(reason)
 
-    def subject(self) -> NamedSubject:
-        """Return the data set by its fingerprint, and the requests."""
+    def subject(self) -> Subject:
+        """Return the data set by its fingerprint and the requests, or the user's samples and models."""
+        if self.live is not None:
+            return self.live
         return NamedSubject(
             data=self.scenario.data,
             fingerprint=self.dataset().fingerprint,
@@ -240,12 +280,17 @@ class Study(Strict):
         )
 
     def network(self, seed: int = 0) -> nn.Module:
-        """Return the scenario's network with fresh weights."""
+        """Return the scenario's network with fresh weights, or a copy of the user's original."""
+        if self.live is not None:
+            return private_copy(self.live.given["original"].model)
         splits, spec = self.splits(), self.scenario.model
         return build_model(spec.name, splits.train.shape, splits.classes, width=spec.width, seed=seed)
 
     def model_stages(self, shared: Fields) -> tuple[dict[str, Stage], tuple[Stage, ...]]:
         """Return the models of the last request by label, and those that earlier requests left on the way to them."""
+        if self.live is not None:
+            recipe, roles = self.scenario.train, self.roles
+            return {label: Stage(self.live.made_by(label, roles[label], recipe, shared)) for label in roles}, ()
         labels, start = {row.label for row in self.rows}, self._start()
         before: list[Stage] = []
         models: dict[str, Stage] = {}
@@ -278,23 +323,34 @@ class Study(Strict):
 
     def further_references(self, shared: Fields) -> dict[int, Stage]:
         """Return the stages that train further retrained models, each from a seed of its own."""
-        start = self._start()
+        start = self._start() if self.scenario.references else {}
         numbers = range(self.scenario.references)
         return {number: Stage(self.training(FURTHER, {**shared, **start, "seed": number})) for number in numbers}
 
     def relearning(self, label: str) -> Relearning | None:
         """Return how re-learn time is measured; the original has nothing to re-learn, CR has no trainable body."""
         without = {"original", *(row.label for row in self.rows if row.method == "cr")}
-        return None if label in without else self.scenario.relearn
+        return None if self.live is not None or label in without else self.scenario.relearn
 
     def facts(self) -> ScenarioRecord:
         """Return what the record says of data, request and settings."""
         scenario, splits, start = self.scenario, self.splits(), self.pretrained
-        used = {scenario.data.name, scenario.model.name, *scenario.measures, *(row.method for row in self.rows)}
-        plugins = described_plugins(used | {spec.partition(":")[0] for spec in scenario.audit.perturbations})
-        unused = {
-            field for field in ("earlier", "pretrained_on", "measures", "references") if not getattr(scenario, field)
-        }
+        used = {*scenario.measures, *(spec.partition(":")[0] for spec in scenario.audit.perturbations)}
+        optional = ("earlier", "pretrained_on", "measures", "references", "accept_reference")
+        if self.live is None:
+            used |= {scenario.data.name, scenario.model.name, *(row.method for row in self.rows)}
+            unused = {field for field in optional[:-1] if not getattr(scenario, field)}
+            settings = scenario.model_dump(mode="json", exclude={"name", "rows", *unused})
+        else:
+            settings = {
+                "data": {"name": scenario.name},
+                "forget": {"listed": len(splits.forget)},
+                "model": {"name": scenario.model.name},
+                **({"surrogates": True} if self.live.training.surrogates else {}),
+            }
+            used_fields = {"audit", *(field for field in optional if getattr(scenario, field))}
+            settings |= scenario.model_dump(mode="json", include=used_fields)
+        plugins = described_plugins(used)
         weights = {} if start is None else {"init_from": {what: file and file.named() for what, file in start}}
         return ScenarioRecord.model_validate(
             {
@@ -302,8 +358,8 @@ class Study(Strict):
                 "form": splits.form,
                 "class_names": list(splits.class_names),
                 "sizes": {part: len(getattr(splits, part)) for part in ("retain", "forget", "validation", "test")},
-                "public_data": scenario.data.name in DATASETS.ours,
-                "settings": scenario.model_dump(mode="json", exclude={"name", "rows", *unused}),
+                "public_data": self.live is None and scenario.data.name in DATASETS.ours,
+                "settings": settings,
                 **weights,
                 **({"plugins": plugins} if plugins else {}),
             }
@@ -323,7 +379,15 @@ class Study(Strict):
 
     def splits(self, dataset: Dataset | None = None, *, combined: bool = True) -> Splits:
         """Return the splits, the same for every seed: of all requests together, or of the last one alone."""
+        if self.live is not None:
+            return self.live.parts
         return split_data(dataset or self.dataset(), self.scenario.data, self.scenario.requests, combined=combined)
+
+
+def probes_of(study: Study, reads: str | None = None) -> list[str]:
+    """Return the probes among the measures, all or those that read "models" or "margins"."""
+    kinds = {spec: probe_kind(spec) for spec in study.measures}
+    return [spec for spec, kind in kinds.items() if kind is not None and reads in (None, kind.reads)]
 
 
 def load_scenario(
@@ -500,6 +564,8 @@ def _check_names(scenario: Scenario) -> None:
         make_method(name, values)
     if scenario.train.epochs < 1:
         raise InputError("train.epochs: expected 1 or more, got 0: what was never trained has nothing to forget")
+    if scenario.controls < 1:
+        raise InputError("controls: expected 1 or more, got 0: a control says how far retrained models are apart")
     _check_audit(scenario.audit)
     for spec in scenario.measures:
         check_measure(spec, scenario.audit)

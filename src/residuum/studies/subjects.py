@@ -18,13 +18,24 @@ from torch import nn
 from residuum.core.errors import InputError
 from residuum.core.files import read_arrays, write_arrays
 from residuum.core.inputs import InputSpace
+from residuum.core.roles import Role
 from residuum.core.samples import Samples, Splits
 from residuum.data import Dataset
 from residuum.data.loaders import current_dataset, loaded_dataset, states_when_loaded
 from residuum.models import forward, load_state, load_weights, private_copy, save_weights
+from residuum.models.weights import state_hash
 from residuum.perturbations import Perturbation
 from residuum.studies.parsing import build_perturbation
-from residuum.studies.settings import DataSettings, ForgetSettings, Strict, split_data
+from residuum.studies.settings import (
+    DataSettings,
+    ForgetSettings,
+    GivenSettings,
+    RetrainSettings,
+    StageSettings,
+    Strict,
+    split_data,
+)
+from residuum.training import Recipe
 
 MODEL = "model.safetensors"
 LOGITS = "logits.npz"  # of a few samples: they tell whether weights were read back into the network they belong to
@@ -85,12 +96,26 @@ class Made:
     unchanged: bool = False
 
 
+@dataclass(frozen=True)
+class Training:
+    """How the models of a request are retrained: `retrain` makes the model of a label.
+
+    `identity` is the hash of everything that decides them but their seed; `settings` is what the record says.
+    """
+
+    retrain: Callable[[str], Made]
+    identity: str
+    settings: Mapping[str, Any]
+    by_function: bool  # of the user's, so that nobody knows how long it takes
+    surrogates: bool
+
+
 @dataclass(frozen=True, eq=False)
 class LiveSubject:
     """The user's own samples and models as objects.
 
-    `given` are the models that the user brings, by label, the original among them; `retrain` makes the model of another
-    label. `identity` is a hash of samples, network and perturbations; where it means nothing in another process,
+    `given` are the models that the user brings, by label, the original among them; `training` makes the others.
+    `identity` is a hash of samples, network and perturbations; where it means nothing in another process,
     `unnamed` says why. `build` makes the subject again in a worker process.
     """
 
@@ -98,9 +123,10 @@ class LiveSubject:
     parts: Splits
     perturbations: Mapping[str, tuple[Perturbation, InputSpace]]
     given: Mapping[str, Made]
-    retrain: Callable[[str], Made]
+    training: Training
     identity: str
     unnamed: str = ""
+    warnings: tuple[str, ...] = ()
     build: Callable[[], LiveSubject] | None = None
     retrained: dict[str, nn.Module] = field(default_factory=dict)  # by label, in this process
     requests: tuple[ForgetSettings, ...] = ()
@@ -125,6 +151,18 @@ class LiveSubject:
         """Return the splits as the user gave them."""
         return self.parts
 
+    def trained_settings(self, label: str) -> Mapping[str, Any]:
+        """Return what the record says of how the original or a retrained model was trained."""
+        return self.given[label].settings if label in self.given else self.training.settings
+
+    def made_by(self, label: str, role: Role, recipe: Recipe, shared: Mapping[str, Any]) -> StageSettings:
+        """Return the settings of the stage that takes a model as it is, or retrains it."""
+        if label in self.given:
+            weights = state_hash(self.given[label].model.state_dict())
+            return GivenSettings(**shared, name=label, weights=weights, retrained=role.retrained)
+        how = {"how": self.training.identity, "recipe": None if self.training.by_function else recipe}
+        return RetrainSettings(**shared, **how, name=label)
+
     def save(self, label: str, made: Made, folder: Path) -> None:
         """Write the weights of a retrained model, and what it answers."""
         save_weights(made.model, folder / MODEL)
@@ -146,7 +184,7 @@ class LiveSubject:
                 alike = torch.allclose(self._answers(model), answers, rtol=1e-4, atol=1e-5)
             except InputError:
                 alike = False
-            self.retrained[label] = model.eval() if alike else self.retrain(label).model
+            self.retrained[label] = model.eval() if alike else self.training.retrain(label).model
         return self.retrained[label]
 
     def _answers(self, model: nn.Module) -> torch.Tensor:
