@@ -9,9 +9,7 @@ from residuum.cli.options import option
 from residuum.core.console import tell
 from residuum.core.errors import plural
 
-app = typer.Typer(
-    no_args_is_help=True, help="Write a model card, or log a run to TensorBoard, MLflow or Weights & Biases."
-)
+app = typer.Typer(no_args_is_help=True, help="Export a run: model card or experiment tracker.")
 Folder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
 
 

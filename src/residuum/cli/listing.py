@@ -34,7 +34,10 @@ def list_names(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """List methods, scenarios, data sets, models, perturbations and measures; of one kind with their settings."""
+    """List components and their settings.
+
+    Components are methods, scenarios, data sets, models, perturbations and measures. Name one kind to see settings.
+    """
     if kind is not None and kind not in options.REGISTRIES:
         raise unknown_name("list", kind, options.REGISTRIES)
     kinds = list(options.REGISTRIES) if kind is None else [kind]
@@ -134,7 +137,10 @@ def check_target(
     kind: Annotated[str | None, option("method, perturbation, dataset or model; needed for functions.")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Check that your plug-in behaves as built-in components do; exit with 1 if it breaks a promise."""
+    """Check your own plug-in.
+
+    Checks that it behaves as built-in components do; exits with 1 if it breaks a promise.
+    """
     from residuum.testing import check_plugin
 
     folder = str(Path.cwd())

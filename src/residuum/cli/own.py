@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".safetensors", ".pt", ".pth")
 MODEL = "FILE.py:NAME or PACKAGE.MODULE:NAME of your network's class, or of a function that returns it."
-RECIPE = "How it was trained, key=value comma-separated: optimizer=adamw,lr=0.001,epochs=20."
+RECIPE = "How the network was trained, key=value comma-separated: optimizer=adamw,lr=0.001,epochs=20."
 RETRAIN = (
     "FILE.py:NAME of your training function (samples, seed) -> network; soft_reset wants (samples, seed, model=...)."
 )
-BATCH = "Names of the arguments that parts of an input are given as, e.g. input_ids,attention_mask."
+BATCH = "Names of the arguments that take the parts of an input, comma-separated: input_ids,attention_mask."
 MEAN = "With --std, the normalization the network expects; comma-separated, one for each channel or feature."
 BOUNDS = "Lowest and highest value of the inputs, or none for standardized features."
-DATA = "What it was trained on: a folder of class folders of images, an .npz or a .csv file."
-FORGET = "Text file with one id a line: a path below the folder, a file's name or its stem, or an id of the table."
-EARLIER = "Ids of earlier requests, as --forget: forgotten as well, never retained, and not judged by the audit."
-VALIDATION = "Samples that methods may validate on, as --data; few methods need them."
+DATA = "Training data: a folder with one folder of images per class, an .npz or a .csv file."
+FORGET = "Text file with one id per line: a path below the folder, a file's name or its stem, or an id of the table."
+EARLIER = "File like --forget with the ids of earlier requests: forgotten too, but not judged by the audit."
+VALIDATION = "Validation data, in the format of --data; few methods need them."
 SURROGATES = "Use briefly trained surrogates instead of retrained models: cheaper, weaker."
 
 Text = str | None
 of_model, of_data, of_audit = (partial(option, group=g) for g in (options.MODEL, options.DATA, options.AUDIT))
-HELD_OUT = "Samples that no model was trained on, as --data."
+HELD_OUT = "Samples that no model was trained on, in the format of --data."
 Seed = Annotated[int, option("Seed of everything random.")]
 
 
@@ -56,13 +56,13 @@ class ModelOptions:
     """A network in a file, its weights, how it was trained, and which inputs it takes."""
 
     model: Annotated[str, of_model(MODEL)]
-    weights: Annotated[Path, of_model("Its state dict, .safetensors or .pt, as it was trained.")]
+    weights: Annotated[Path, of_model("Trained weights of the network: a state dict, .safetensors or .pt.")]
     recipe: Annotated[Text, of_model(RECIPE)] = None
     retrain: Annotated[Text, of_model(RETRAIN)] = None
-    logits: Annotated[Text, of_model("Attribute or key of the network's output that holds the logits.")] = None
+    logits: Annotated[Text, of_model("Attribute or key of the network's output with the logits.")] = None
     batch: Annotated[Text, of_model(BATCH)] = None
     tokens: Annotated[bool, of_model("Inputs are token ids.", "--tokens")] = False
-    at: Annotated[Text, of_model("Layer whose output noise moves where inputs are token ids.")] = None
+    at: Annotated[Text, of_model("Layer whose output is perturbed if inputs are token ids.")] = None
     mean: Annotated[Text, of_model(MEAN)] = None
     std: Annotated[Text, of_model("See --mean.")] = None
     bounds: Annotated[str, of_model(BOUNDS)] = "0,1"

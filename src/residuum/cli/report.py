@@ -12,9 +12,7 @@ from residuum.cli.options import option
 from residuum.core.console import tell
 from residuum.core.errors import plural
 
-OwnMeasures = Annotated[
-    str | None, option("Comma-separated FILE.py:FUNCTION: the measures of your own that the run has.")
-]
+OwnMeasures = Annotated[str | None, option("Comma-separated FILE.py:FUNCTION of your own measures that the run used.")]
 WithData = Annotated[bool, option("Load the run's data by name; --data-root says where they are.", "--with-data")]
 
 
@@ -44,14 +42,16 @@ def report_runs(
 def pack_run(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run, with its counts.")],
     output: Annotated[Path, option("The .zip file to write.")] = Path("evidence.zip"),
-    key: Annotated[Path | None, option("Your key; made if it does not exist. Default: beside the pack, .key.")] = None,
+    key: Annotated[
+        Path | None, option("File of your key, made if it does not exist. Default: beside the pack, ending in .key.")
+    ] = None,
     with_data: WithData = False,
     data_root: options.DataRoot = None,
-    received: Annotated[str | None, option("When the request was received.")] = None,
-    delete_by: Annotated[str | None, option("When the pack is to be deleted.")] = None,
+    received: Annotated[str | None, option("Date on which the request was received.")] = None,
+    delete_by: Annotated[str | None, option("Date by which the pack must be deleted.")] = None,
     measures: OwnMeasures = None,
     names: Annotated[
-        bool, option('Keep the names of classes of your own data; "class 0", ... otherwise.', "--names")
+        bool, option('Keep the class names of your own data; without it they become "class 0", ...', "--names")
     ] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -80,9 +80,10 @@ def verify_pack(
     with_data: WithData = False,
     data_root: options.DataRoot = None,
     key: Annotated[Path | None, option("The holder's key: compare ids with the data.")] = None,
-    cells: Annotated[int, option("How many cells are counted again, with models, data and key.", min=1)] = 20,
+    cells: Annotated[int, option("Number of cells to count again, with models, data and key.", min=1)] = 20,
     number: Annotated[
-        int | None, option("Picks the cells; default: drawn at random and printed, to repeat the check.", min=0)
+        int | None,
+        option("Number that picks the cells. Default: random; it is printed, so you can repeat the check.", min=0),
     ] = None,
     measures: OwnMeasures = None,
     accept_page: Annotated[

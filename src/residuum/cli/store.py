@@ -14,7 +14,7 @@ from residuum.core.errors import plural
 
 app = typer.Typer(help="List, verify and clean finished stages.", no_args_is_help=True)
 
-DryRun = Annotated[bool, option("Say what would be removed, remove nothing.", "--dry-run")]
+DryRun = Annotated[bool, option("Show what would be removed, and remove nothing.", "--dry-run")]
 
 
 @app.command("ls")
@@ -63,7 +63,7 @@ def clean_store(store: Store = DEFAULT_STORE, dry_run: DryRun = False, as_json: 
 
 def forget_ids(
     ids: Annotated[list[str] | None, typer.Argument(help="Sample ids.")] = None,
-    id_file: Annotated[Path | None, option("Text file with one id a line.", "--ids")] = None,
+    id_file: Annotated[Path | None, option("Text file with one id per line.", "--ids")] = None,
     request: Annotated[list[str] | None, option(options.FORGET)] = None,
     runs: Annotated[bool, option("Clean the folders of known runs too.", "--runs")] = False,
     store: Store = DEFAULT_STORE,
