@@ -8,17 +8,22 @@ import shlex
 import shutil
 import time
 from pathlib import Path
+from pkgutil import resolve_name
+from typing import get_type_hints
 
 import numpy as np
 import pytest
 from safetensors.torch import save_file
 
-from residuum.cli import run_command
+from residuum.cli import COMMANDS, run_command
+from residuum.cli.options import with_options
 from residuum.core.files import LOCK
 from residuum.models import build_model, save_weights
 from residuum.record import Results, sealed
 
 LONG = "n" * 300
+PROGRESS = "residuum: planning: "  # printed on a slow machine, before the error
+ALIASES = {"id_file": "ids"}
 RUN = json.loads((Path(__file__).parents[1] / "golden" / "tiny.json").read_text())
 
 
@@ -306,6 +311,8 @@ run tiny --store nested: remove the file
 run tiny --set references=1000000: references
 forget a --store marked: remove the file
 run tiny --out runs/requests: another kind of run
+run tiny --init-from '': expected the path of a file or folder, got an empty text
+run tiny --gallery --init-from=: expected the path of a file or folder, got an empty text
 run tiny --init-from folder: folder
 run tiny --init-from missing: missing
 run tiny --init-from empty: empty
@@ -437,10 +444,30 @@ def test_one_line_exit_code_2_nothing_left_behind(command, said, home, monkeypat
     for path in new:
         shutil.rmtree(path) if Path(path).is_dir() else Path(path).unlink(missing_ok=True)
     assert (code, new, captured.out) == (2, [], "")
-    assert captured.err.count("\n") == 1
-    assert captured.err.startswith("residuum: error: ")
-    assert said in captured.err
+    lines = [line for line in captured.err.split("\n")[:-1] if not line.startswith(PROGRESS)]
+    assert len(lines) == 1
+    assert lines[0].startswith("residuum: error: ")
+    assert said in lines[0]
     assert seconds < 10
+
+
+def path_options():
+    for words, function in COMMANDS.items():
+        hints = get_type_hints(with_options(resolve_name(function)))
+        for name, kind in hints.items():
+            if "Path" in str(kind):
+                yield words, name
+
+
+@pytest.mark.parametrize(("words", "name"), [*path_options()])
+def test_an_empty_path_is_refused(words, name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    path = [""] if name in ("run", "runs", "pack") else [f"--{ALIASES.get(name, name).replace('_', '-')}", ""]
+    assert run_command([*words.split(), *path]) == 2
+    said = capsys.readouterr().err
+    assert said.endswith("expected the path of a file or folder, got an empty text\n")
+    assert said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_list_of_ids_comes_through_a_pipe(home, monkeypatch):

@@ -11,7 +11,7 @@ import sys
 import pytest
 import typer.main
 
-from residuum.cli import COMMANDS, GROUPS, make_app, run_command
+from residuum.cli import make_app, run_command
 
 WIDTH = 80
 LOOKS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -79,11 +79,9 @@ def commands():
     """Yield every command with its path, those of groups included."""
     app = typer.main.get_command(make_app())
     yield "residuum", app
-    for name in COMMANDS:
-        yield name, app.commands[name]
-    for group in GROUPS:
-        yield group, app.commands[group]
-        yield from ((f"{group} {name}", each) for name, each in app.commands[group].commands.items())
+    for name, command in app.commands.items():
+        yield name, command
+        yield from ((f"{name} {inner}", part) for inner, part in getattr(command, "commands", {}).items())
 
 
 @pytest.mark.parametrize(("name", "command"), list(commands()), ids=[name for name, _ in commands()])

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from residuum.cli.boundary import Commands, GroupedCommand, debugging, exit_code, flushed
+from residuum.cli.options import with_options
 
 # none of these modules loads torch: a command does so when it runs, not to say what its options are
 COMMANDS = {
@@ -23,10 +24,20 @@ COMMANDS = {
     "pack": "residuum.cli.report:pack_run",
     "verify": "residuum.cli.report:verify_pack",
     "forget": "residuum.cli.store:forget_ids",
+    "store ls": "residuum.cli.store:list_store",
+    "store verify": "residuum.cli.store:verify_store",
+    "store gc": "residuum.cli.store:clean_store",
+    "export card": "residuum.cli.export:write_card",
+    "export tensorboard": "residuum.cli.export:log_to_tensorboard",
+    "export mlflow": "residuum.cli.export:log_to_mlflow",
+    "export wandb": "residuum.cli.export:log_to_wandb",
+}
+GROUPS = {
+    "store": "List, verify and clean finished stages.",
+    "export": "Export a run: model card or experiment tracker.",
 }
 DEBUG = "--debug"
 COMPLETION = "_RESIDUUM_COMPLETE"
-GROUPS = {"store": "residuum.cli.store:app", "export": "residuum.cli.export:app"}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -55,10 +66,12 @@ def make_app() -> typer.Typer:
         rich_markup_mode=None,
         callback=_about,
     )
-    for name, path in COMMANDS.items():
-        app.command(name, cls=GroupedCommand)(resolve_name(path))
-    for name, path in GROUPS.items():
-        app.add_typer(resolve_name(path), name=name)
+    groups = {"": app} | {name: typer.Typer(no_args_is_help=True, help=text) for name, text in GROUPS.items()}
+    for words, path in COMMANDS.items():
+        group, _, name = words.rpartition(" ")
+        groups[group].command(name, cls=GroupedCommand)(with_options(resolve_name(path)))
+    for name in GROUPS:
+        app.add_typer(groups[name], name=name)
     return app
 
 

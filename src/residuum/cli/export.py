@@ -9,11 +9,9 @@ from residuum.cli.options import option
 from residuum.core.console import tell
 from residuum.core.errors import plural
 
-app = typer.Typer(no_args_is_help=True, help="Export a run: model card or experiment tracker.")
 Folder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
 
 
-@app.command("card")
 def write_card(
     run: Folder,
     row: Annotated[str, typer.Argument(help="Row of the run, for instance rurk.")],
@@ -27,7 +25,6 @@ def write_card(
     tell("\n".join(map(str, write_model(Run.load(run), row, out, seed=seed))))
 
 
-@app.command("tensorboard")
 def log_to_tensorboard(
     run: Folder, out: Annotated[Path | None, option("Folder of the event files; default: TensorBoard's own.")] = None
 ) -> None:
@@ -35,7 +32,6 @@ def log_to_tensorboard(
     _log(run, "tensorboard", None if out is None else str(out))
 
 
-@app.command("mlflow")
 def log_to_mlflow(
     run: Folder, uri: Annotated[str | None, option("Tracking URI; default: MLflow's own.")] = None
 ) -> None:
@@ -43,7 +39,6 @@ def log_to_mlflow(
     _log(run, "mlflow", uri)
 
 
-@app.command("wandb")
 def log_to_wandb(
     run: Folder, out: Annotated[Path | None, option("Folder of the logs; default: that of wandb.")] = None
 ) -> None:

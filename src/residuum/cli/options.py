@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
@@ -34,11 +34,12 @@ REGISTRIES: dict[str, tuple[Registry[Any], ...]] = {
 }
 DEFAULT_STORE = Path(".residuum/store")
 RUNS = Path("runs")
+PATH_TYPES = (Path, Path | None, list[Path], list[Path] | None)
 AUDIT, MODEL, DATA, RESOURCES, OUTPUT = "Audit", "Your model", "Your data", "Resources", "Output"
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command as typer reads it; a parameter that is a dataclass becomes one option per field."""
+    """Return the command as typer reads it: one option per field of a dataclass, and no path that is empty."""
     kinds = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
     for group in groups.values():
@@ -54,9 +55,20 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         for name, parameter in inspect.signature(command).parameters.items()
         for option in (inspect.signature(groups[name]).parameters.values() if name in groups else [parameter])
     ]
+    for parameter in shown:
+        declared_type, declaration = get_args(parameter.annotation)
+        if declared_type in PATH_TYPES:
+            declaration.parser = path
     grouped.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     grouped.__annotations__ = {p.name: p.annotation for p in shown}
     return grouped
+
+
+def path(text: Path | str) -> Path:
+    """Return the path that a text names; an empty text would name the current folder."""
+    if text == "":
+        raise typer.BadParameter("expected the path of a file or folder, got an empty text")
+    return Path(text)
 
 
 def names(kind: str) -> list[str]:

@@ -144,7 +144,6 @@ class ComparisonOptions:
     accept_reference: options.AcceptReference = False
 
 
-@options.with_options
 def unlearn_model(
     model: ModelOptions,
     data: DataOptions,
@@ -199,7 +198,6 @@ def in_options(text: str) -> str:
     return re.sub(rf"\b({names})=(?![\w(])", lambda match: f"--{match[1].replace('_', '-')}", text)
 
 
-@options.with_options
 def audit_model(
     model: ModelOptions,
     data: DataOptions,

@@ -16,7 +16,6 @@ OwnMeasures = Annotated[str | None, option("Comma-separated FILE.py:FUNCTION of 
 WithData = Annotated[bool, option("Load the run's data by name; --data-root says where they are.", "--with-data")]
 
 
-@options.with_options
 def report_runs(
     output: options.ReportOptions,
     runs: Annotated[

@@ -22,7 +22,6 @@ GRID = "field=value,value,... of the one method in --methods; repeat for a produ
 REQUESTS = "File with one request per line; they are carried out in order, before --request."
 
 
-@options.with_options
 def run_scenario(
     common: options.RunOptions,
     output: options.ReportOptions,

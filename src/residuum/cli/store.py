@@ -12,12 +12,9 @@ from residuum.cli.options import DEFAULT_STORE, Json, Store, option
 from residuum.core.console import tell
 from residuum.core.errors import plural
 
-app = typer.Typer(help="List, verify and clean finished stages.", no_args_is_help=True)
-
 DryRun = Annotated[bool, option("Show what would be removed, and remove nothing.", "--dry-run")]
 
 
-@app.command("ls")
 def list_store(store: Store = DEFAULT_STORE, as_json: Json = False) -> None:
     """List finished stages, oldest first, and whether the installed code would still use them."""
     from residuum.reporting.terminal import console
@@ -36,7 +33,6 @@ def list_store(store: Store = DEFAULT_STORE, as_json: Json = False) -> None:
     console().print(table)
 
 
-@app.command("verify")
 def verify_store(store: Store = DEFAULT_STORE, as_json: Json = False) -> None:
     """Check every artefact against its hashes; exit with 1 if one is not what was written."""
     from residuum.studies import maintenance
@@ -53,7 +49,6 @@ def verify_store(store: Store = DEFAULT_STORE, as_json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-@app.command("gc")
 def clean_store(store: Store = DEFAULT_STORE, dry_run: DryRun = False, as_json: Json = False) -> None:
     """Remove half-written folders, checkpoints, and stages that the installed code would never use again."""
     from residuum.studies import maintenance

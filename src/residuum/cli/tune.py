@@ -29,7 +29,6 @@ GRIDS = {
 }
 
 
-@options.with_options
 def tune_method(
     common: options.StudyOptions,
     scenario: options.Scenario,
