@@ -14,8 +14,17 @@ from torch import nn
 
 from residuum.core.errors import InputError, ResiduumWarning
 from residuum.core.samples import Samples
-from residuum.metrics import Relearning, accuracies, accuracy, attack_failure, evaluate, mean_loss, relearn_time
-from residuum.metrics.membership import ATTACK_PARTS, membership_accuracy, softmax_feature
+from residuum.metrics import (
+    Relearning,
+    accuracies,
+    accuracy,
+    attack_failure,
+    evaluate,
+    logits_of_parts,
+    mean_loss,
+    relearn_time,
+)
+from residuum.metrics.membership import ATTACK_PARTS, MOST_TRAINED, membership_accuracy, softmax_feature
 
 
 def logits_as_samples(rows, labels):
@@ -29,7 +38,7 @@ def test_accuracy_counts_right_answers():
 
 
 def test_unlearn_accuracy_is_what_the_forget_accuracy_leaves(original, splits):
-    values = accuracies(original, splits)
+    values = accuracies(logits_of_parts(original, splits), splits)
     assert values["unlearn_accuracy"] == pytest.approx(100 - accuracy(original, splits.forget))
     assert values["retain_accuracy"] == accuracy(original, splits.retain)
     assert values["test_accuracy"] == accuracy(original, splits.test)
@@ -62,26 +71,6 @@ def test_the_attack_is_the_literatures_svm():
     expected = 100 * np.mean(machine.predict(asked.reshape(-1, 1)) == 0)
     assert 0 < expected < 100
     assert attack_failure(seen, unseen, asked) == pytest.approx(expected)
-
-
-def test_balancing_and_subsampling_are_seeded():
-    rng = np.random.default_rng(0)
-    seen, unseen, asked = rng.beta(6, 1, 300), rng.beta(1, 1, 200), rng.random(50)
-    for options in ({"balance": True}, {"max_train": 60}):
-        values = {attack_failure(seen, unseen, asked, **options, seed=seed) for seed in range(8)}
-        assert attack_failure(seen, unseen, asked, **options, seed=3) in values
-        assert len(values) > 1
-
-
-def test_a_small_attacker_is_fitted_on_as_many_samples_as_asked(monkeypatch):
-    sizes = []
-    fit = SVC.fit
-    monkeypatch.setattr(SVC, "fit", lambda self, x, y: sizes.append(len(x)) or fit(self, x, y))
-    values = np.linspace(0, 1, 100)
-    attack_failure(values, values[:50] / 2, values, max_train=30)
-    attack_failure(values, values[:50] / 2, values, balance=True)
-    attack_failure(values, values[:50] / 2, values)
-    assert sizes == [30, 100, 150]
 
 
 def test_an_attack_that_says_the_same_of_everyone_is_flagged():
@@ -127,7 +116,7 @@ def test_evaluate_gathers_everything_and_changes_nothing(original, splits, same_
     before = copy.deepcopy(original)
     values = evaluate(original, splits, original_loss=mean_loss(original, splits.forget), seed=1)
     assert values["relearn_epochs"]["value"] == 0
-    assert values["mia_accuracy"] == membership_accuracy(original, splits)
+    assert values["mia_accuracy"] == membership_accuracy(logits_of_parts(original, splits), splits)
     assert evaluate(original, splits)["relearn_epochs"] is None
     assert same_weights(original, before)
 
@@ -137,7 +126,9 @@ def test_evaluate_refuses_a_model_with_the_wrong_number_of_classes(splits):
         evaluate(nn.Sequential(nn.Flatten(), nn.Linear(36, 5)), splits)
 
 
-def test_the_attacker_is_fitted_on_10000_samples_at_most_chosen_by_seed_and_says_so(monkeypatch):
+def test_the_attacker_is_fitted_on_so_many_samples_at_most_chosen_by_seed_and_says_so(monkeypatch):
+    assert MOST_TRAINED == 10_000
+    monkeypatch.setattr("residuum.metrics.membership.MOST_TRAINED", 1_000)
     fitted = []
     fit = SVC.fit
 
@@ -147,12 +138,13 @@ def test_the_attacker_is_fitted_on_10000_samples_at_most_chosen_by_seed_and_says
 
     monkeypatch.setattr(SVC, "fit", counted)
     rng = np.random.default_rng(0)
-    seen, unseen, asked = rng.beta(6, 1, 16_001), rng.beta(1, 1, 4_000), rng.random(50)
-    text = "the membership attack is fitted on 10,000 of 20,001 samples, chosen by seed"
+    seen, unseen, asked = rng.beta(6, 1, 1_601), rng.beta(1, 1, 400), rng.random(50)
+    text = "the membership attack is fitted on 1,000 of 2,001 samples, chosen by seed"
     for seed in (1, 1, 2):
         with pytest.warns(ResiduumWarning, match=text):
             attack_failure(seen, unseen, asked, seed=seed)
-    assert [size[:2] for size in fitted] == [(10_000, 8_000)] * 3  # both kinds in proportion
+    attack_failure(seen[:700], unseen[:300], asked)
+    assert [size[:2] for size in fitted] == [(1_000, 800)] * 3 + [(1_000, 700)]  # both kinds in proportion
     assert fitted[0] == fitted[1] != fitted[2]
 
 

@@ -30,13 +30,12 @@ def evaluate(
     ['mia_accuracy', 'mia_entropy_accuracy']
     """
     check_model(model, splits.test, splits.classes)
-    time = None
-    if original_loss is not None:
-        time = relearn_time(model, original_loss, splits, relearning, seed=seed)
     logits, attack_seed = logits_of_parts(model, splits), child_seed(seed, "membership")
     return {
-        **accuracies(model, splits, logits=logits),
-        "mia_accuracy": membership_accuracy(model, splits, feature="true_prob", seed=attack_seed, logits=logits),
-        "mia_entropy_accuracy": membership_accuracy(model, splits, feature="entropy", seed=attack_seed, logits=logits),
-        "relearn_epochs": time,
+        **accuracies(logits, splits),
+        "mia_accuracy": membership_accuracy(logits, splits, seed=attack_seed),
+        "mia_entropy_accuracy": membership_accuracy(logits, splits, feature="entropy", seed=attack_seed),
+        "relearn_epochs": None
+        if original_loss is None
+        else relearn_time(model, original_loss, splits, relearning, seed=seed),
     }

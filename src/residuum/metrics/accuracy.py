@@ -10,10 +10,14 @@ from residuum.core.samples import Samples, Splits
 from residuum.models import forward
 
 PARTS = ("retain", "forget", "test", "forgotten_test")
+GAP_METRICS = ("retain_accuracy", "unlearn_accuracy", "test_accuracy", "mia_accuracy")
+METRICS = (*GAP_METRICS, "mia_entropy_accuracy")
+PartLogits = Mapping[str, Tensor]  # of everything that is measured, (n, classes) each
+Metrics = Mapping[str, Any]
 
 
-def logits_of_parts(model: nn.Module, splits: Splits) -> dict[str, Tensor]:
-    """Return the logits (n, classes) of everything that is measured, by part; parts without samples are left out."""
+def logits_of_parts(model: nn.Module, splits: Splits) -> PartLogits:
+    """Return the logits of everything that is measured, by part; parts without samples are left out."""
     parts = {name: getattr(splits, name) for name in PARTS}
     return {name: forward(model, part) for name, part in parts.items() if len(part)}
 
@@ -34,24 +38,16 @@ def share_right(logits: Tensor, samples: Samples) -> float:
     return 100.0 * logits.argmax(1).eq(samples.y).double().mean().item()
 
 
-def accuracies(model: nn.Module, splits: Splits, *, logits: Mapping[str, Tensor] | None = None) -> dict[str, float]:
+def accuracies(logits: PartLogits, splits: Splits) -> dict[str, float]:
     """Return retain and test accuracy, and unlearn accuracy = 100 - forget accuracy.
 
-    In class form the test set has no images of the forgotten class: a model that never predicts it is not
-    punished for that. `logits` are those of `logits_of_parts`, where they are known already.
+    In class form the test set has no images of the forgotten class: a model that never predicts it is not punished.
     """
-    part_logits = logits_of_parts(model, splits) if logits is None else logits
     return {
-        "retain_accuracy": share_right(part_logits["retain"], splits.retain),
-        "unlearn_accuracy": 100.0 - share_right(part_logits["forget"], splits.forget),
-        "test_accuracy": share_right(part_logits["test"], splits.test),
+        "retain_accuracy": share_right(logits["retain"], splits.retain),
+        "unlearn_accuracy": 100.0 - share_right(logits["forget"], splits.forget),
+        "test_accuracy": share_right(logits["test"], splits.test),
     }
-
-
-GAP_METRICS = ("retain_accuracy", "unlearn_accuracy", "test_accuracy", "mia_accuracy")
-METRICS = (*GAP_METRICS, "mia_entropy_accuracy")
-
-Metrics = Mapping[str, Any]
 
 
 def mean_std(values: Sequence[float]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from residuum.core.files import file_sha256
 from residuum.core.inputs import InputSpace
 from residuum.core.samples import Samples, Splits
 from residuum.core.seeds import child_seed
-from residuum.metrics import accuracies
+from residuum.metrics import accuracies, logits_of_parts
 from residuum.models import load_weights
 from residuum.pack.derivation import differences, model_probes
 from residuum.pack.hashing import Pseudonyms
@@ -120,7 +120,7 @@ def check_accuracies(cells: Cells) -> Iterator[str]:
     for label, row in cells.record.methods.items():
         for seed, result in row.per_seed.items():
             stated = result.metrics.model_dump(mode="json") if result.metrics else {}
-            again = accuracies(cells.model(label, seed), cells.splits)
+            again = accuracies(logits_of_parts(cells.model(label, seed), cells.splits), cells.splits)
             compared = {name: stated.get(name) for name in again}
             yield from differences(compared, again, f"{label}, seed {seed}", "its weights give")
 
