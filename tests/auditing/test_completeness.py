@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 
-from residuum.auditing.completeness import _distances, _resampled_differences, completeness, relative_distance_test
-from residuum.auditing.heldout import match_classes
+from residuum.auditing.memory import (
+    _distances,
+    _resampled_differences,
+    completeness,
+    match_classes,
+    relative_distance_test,
+)
 
 Z = 1.959963984540054
 PATTERNS = np.array([[pattern >> bit & 1 for bit in (2, 1, 0)] for pattern in range(8)])  # original, model, reference

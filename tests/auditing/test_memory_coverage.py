@@ -7,8 +7,7 @@ has samples of its own.
 import numpy as np
 import pytest
 
-from residuum.auditing.completeness import completeness, relative_distance_test
-from residuum.auditing.memory import measure_memory
+from residuum.auditing.memory import completeness, measure_memory, relative_distance_test
 
 REPEATS = 2000
 EASE = np.array([[0.55, 0.42], [0.5, 0.45], [0.45, 0.4]])  # of original, model, reference: p = first + second * ease

@@ -71,7 +71,7 @@ def test_share_variance_matches_simulated_repeats():
 
 
 def test_log_interval_is_symmetric_in_ratios_and_finite_at_zero():
-    low, high = ratio_interval(np.array([2.0, 0.0]), np.array([0.04, 0.04]), np.array([4.0, 4.0]), 1.96)
+    low, high = ratio_interval(np.array([2.0, 0.0]), np.array([0.04, 0.04]), 1.96, scale=4.0)
     assert low[0] * high[0] == pytest.approx(4)
     assert np.log(high[0] / low[0]) == pytest.approx(2 * 1.96 * (0.2 / 4) / 2)
     assert (low[1], high[1]) == (0, pytest.approx(1.96 * 0.05))

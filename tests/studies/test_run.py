@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from residuum.auditing import AuditResult, Counts
-from residuum.auditing.completeness import completeness_above
+from residuum.auditing.memory import completeness_above
 from residuum.core.errors import InputError, MethodError, ResiduumWarning
 from residuum.data import load_dataset
 from residuum.metrics import accuracies, logits_of_parts

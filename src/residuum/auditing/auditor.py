@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from residuum.auditing.budget import MOST_DRAWS, Draws, as_many, draws_needed, pilot_draws
-from residuum.auditing.completeness import completeness, relative_distance_test
 from residuum.auditing.counting import (
     Counting,
     PreparedModels,
@@ -23,7 +22,7 @@ from residuum.auditing.counting import (
 from residuum.auditing.crafting import BatchInvariance, Crafter
 from residuum.auditing.heldout import choose_heldout, chosen_from
 from residuum.auditing.measures import measure
-from residuum.auditing.memory import measure_memory
+from residuum.auditing.memory import completeness, measure_memory, relative_distance_test
 from residuum.auditing.predictor import Predictor, probe_batch
 from residuum.auditing.sanity import id_warnings, issue_warnings, model_warnings, result_warnings, samples_seen
 from residuum.core import devices

@@ -4,18 +4,12 @@ A model may recognize forgotten samples because it knows their class, or because
 held-out samples only the first is possible.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import NDArray
 
-from residuum.auditing.statistics import Floats
-from residuum.core.counts import Counts
 from residuum.core.errors import InputError
 from residuum.core.samples import Samples
 
 FEWEST_OF_CLASS = 10  # a class with fewer held-out samples leaves both sets
-FEWEST_FOR_SAMPLES = 30  # with fewer held-out samples there is no interval over samples
 AFFECTED = 0.1  # of its training samples: a class that lost more is not what it was
 LEAST, MOST = 100, 1000  # held-out samples shown: twice the forgotten ones, but within these
 
@@ -64,56 +58,3 @@ def chosen_from(pool: Samples, shown: Samples) -> dict[str, int]:
     """Return, where not all samples of these classes are shown, of how many the first by id were chosen."""
     available = int(np.isin(pool.y.numpy(), shown.y.numpy()).sum())
     return {"heldout_chosen_from": available} if available > len(shown) else {}
-
-
-@dataclass(frozen=True)
-class MatchedCounts:
-    """Counts on forgotten samples F and held-out samples H of the same classes, and which classes left both."""
-
-    forgotten: Counts
-    heldout: Counts
-    left_out: tuple[int, ...]
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """Number of held-out samples of each class, n_c."""
-        return np.bincount(self.heldout.labels)
-
-    @property
-    def mix(self) -> Floats:
-        """Share of each class among the forgotten samples, W_c."""
-        shares: Floats = np.bincount(self.forgotten.labels, minlength=len(self.sizes)) / len(self.forgotten)
-        return shares
-
-    @property
-    def weights(self) -> Floats:
-        """W_c / n_c of each held-out sample: weighted so, they have the forgotten class mix."""
-        shares: Floats = (self.mix / np.maximum(self.sizes, 1))[self.heldout.labels]
-        return shares
-
-    def class_means(self, values: Floats) -> Floats:
-        """Return the mean of `values` (|H|, T) over the held-out samples of each class, shape (classes, T)."""
-        sums = np.zeros((len(self.sizes), values.shape[1]))
-        np.add.at(sums, self.heldout.labels, values)
-        means: Floats = sums / np.maximum(self.sizes, 1)[:, None]
-        return means
-
-    def sample_variance(self, values: Floats) -> Floats:
-        """Return the variance over held-out samples of the weighted mean of `values`: sum_c W_c^2 var_c / n_c."""
-        residuals = values - self.class_means(values)[self.heldout.labels]
-        n = self.sizes[self.heldout.labels]
-        total: Floats = (self.weights**2 * n / (n - 1)) @ residuals**2
-        return total
-
-
-def match_classes(forgotten: Counts, heldout: Counts) -> MatchedCounts:
-    """Return both sets without the classes of which fewer than 10 samples were held out, in the order of their ids."""
-    labels, sizes = np.unique(heldout.labels, return_counts=True)
-    classes = set(forgotten.labels.tolist())
-    common = set(labels[sizes >= FEWEST_OF_CLASS].tolist()) & classes
-
-    def matched(counts: Counts) -> Counts:
-        order: NDArray[np.int64] = np.array(sorted(range(len(counts)), key=counts.ids.__getitem__), dtype=np.int64)
-        return counts.rows(order[np.isin(counts.labels[order], list(common))])
-
-    return MatchedCounts(matched(forgotten), matched(heldout), tuple(sorted(classes - common)))

@@ -75,7 +75,7 @@ def pooled_ratio(counts: Counts, *, confidence: float = 0.95, exact: bool = Fals
     with np.errstate(divide="ignore", invalid="ignore"):
         r = np.where(bottom > 0, top / bottom, np.nan)
     variance = paired_variance(counts, np.nan_to_num(r))
-    low, high = ratio_interval(r, variance, bottom, normal_quantile(confidence))
+    low, high = ratio_interval(r, variance, normal_quantile(confidence), bottom)
     certain = exact_radii(counts, exact)
     return r, np.where(certain, r, low), np.where(certain, r, high)
 

@@ -1,21 +1,94 @@
-"""Class knowledge and memory: r = G M, what a model knows of the class and what it remembers of the very samples.
+"""What a model remembers: class knowledge and memory, and how far it went from the original to the reference.
 
-G = p_m(H) / p_a(H) is residual knowledge on held-out samples H of the forgotten classes, M = r / G what is left for the
-forgotten samples F themselves. M > 1: the model favors these samples beyond what it knows of their class. Where the
-reference is (nearly) never right, as after forgetting a whole class, the differences take the place of the ratios:
-DD = [p_m(F) - p_m(H)] - [p_a(F) - p_a(H)].
+r = G M. G = p_m(H) / p_a(H) is residual knowledge on held-out samples H of the forgotten classes, and M = r / G is what
+remains for the forgotten samples F themselves. M > 1 means that the model favors these samples beyond what it knows of
+their class. Where the reference is (nearly) never right, as after forgetting a whole class, differences take the place
+of ratios: DD = [p_m(F) - p_m(H)] - [p_a(F) - p_a(H)].
+
+Completeness and the relative test compare with the original too, draw by draw (`Counts.joint`).
 """
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from residuum.auditing.heldout import FEWEST_FOR_SAMPLES, FEWEST_OF_CLASS, MatchedCounts, match_classes
+from residuum.auditing.heldout import FEWEST_OF_CLASS
 from residuum.auditing.measures import exact_radii, interval, json_numbers
-from residuum.auditing.statistics import Floats, normal_quantile, paired_variance, ratio_interval
-from residuum.core.counts import Counts
+from residuum.auditing.statistics import (
+    BOOTSTRAP_RESAMPLES,
+    PSEUDO_COUNT,
+    Floats,
+    bootstrap_tail,
+    fieller,
+    normal_quantile,
+    paired_variance,
+    ratio_interval,
+    total_over_draws,
+)
+from residuum.core.counts import METHOD, ORIGINAL, REFERENCE, Counts
 
+FEWEST_FOR_SAMPLES = 30  # with fewer held-out samples there is no interval over samples
+PAIRS = ((0, 0), (0, 1), (1, 1))  # whose covariances Fieller's interval needs
+NO_WAY_TO_GO = (
+    "completeness is null where the original's lead over re-train is not above what re-trained models differ by"
+)
 Intervals = tuple[Floats, tuple[Floats, Floats], tuple[Floats, Floats]]  # value, ends over draws, ends over samples
+
+
+@dataclass(frozen=True)
+class MatchedCounts:
+    """Counts on forgotten samples F and held-out samples H of the same classes, and which classes left both."""
+
+    forgotten: Counts
+    heldout: Counts
+    left_out: tuple[int, ...]
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Number of held-out samples of each class, n_c."""
+        return np.bincount(self.heldout.labels)
+
+    @property
+    def mix(self) -> Floats:
+        """Share of each class among the forgotten samples, W_c."""
+        shares: Floats = np.bincount(self.forgotten.labels, minlength=len(self.sizes)) / len(self.forgotten)
+        return shares
+
+    @property
+    def weights(self) -> Floats:
+        """W_c / n_c of each held-out sample: weighted so, they have the forgotten class mix."""
+        shares: Floats = (self.mix / np.maximum(self.sizes, 1))[self.heldout.labels]
+        return shares
+
+    def class_means(self, values: Floats) -> Floats:
+        """Return the mean of `values` (|H|, T) over the held-out samples of each class, shape (classes, T)."""
+        sums = np.zeros((len(self.sizes), values.shape[1]))
+        np.add.at(sums, self.heldout.labels, values)
+        means: Floats = sums / np.maximum(self.sizes, 1)[:, None]
+        return means
+
+    def sample_variance(self, values: Floats) -> Floats:
+        """Return the variance over held-out samples of the weighted mean of `values`: sum_c W_c^2 var_c / n_c."""
+        residuals = values - self.class_means(values)[self.heldout.labels]
+        n = self.sizes[self.heldout.labels]
+        total: Floats = (self.weights**2 * n / (n - 1)) @ residuals**2
+        return total
+
+
+def match_classes(forgotten: Counts, heldout: Counts) -> MatchedCounts:
+    """Return both sets without the classes of which fewer than 10 samples were held out, in the order of their ids."""
+    labels, sizes = np.unique(heldout.labels, return_counts=True)
+    classes = set(forgotten.labels.tolist())
+    common = set(labels[sizes >= FEWEST_OF_CLASS].tolist()) & classes
+
+    def matched(counts: Counts) -> Counts:
+        order: NDArray[np.int64] = np.array(sorted(range(len(counts)), key=counts.ids.__getitem__), dtype=np.int64)
+        return counts.rows(order[np.isin(counts.labels[order], list(common))])
+
+    return MatchedCounts(matched(forgotten), matched(heldout), tuple(sorted(classes - common)))
 
 
 class GroupRates(NamedTuple):
@@ -85,7 +158,11 @@ def class_knowledge(matched: MatchedCounts, rates: GroupRates, z: float) -> Inte
     with np.errstate(divide="ignore", invalid="ignore"):
         draws, samples = _heldout_variances(matched, rates)
         scale = rates.reference_right**2
-        return rates.ratio, _ratio_ends(rates.ratio, draws / scale, z), _ratio_ends(rates.ratio, samples / scale, z)
+        return (
+            rates.ratio,
+            ratio_interval(rates.ratio, draws / scale, z),
+            ratio_interval(rates.ratio, samples / scale, z),
+        )
 
 
 def memory(matched: MatchedCounts, forgotten: GroupRates, heldout: GroupRates, z: float) -> Intervals:
@@ -106,7 +183,7 @@ def memory(matched: MatchedCounts, forgotten: GroupRates, heldout: GroupRates, z
             forgotten.excess / scale - matched.class_means(heldout.excess)[matched.forgotten.labels] * M / heldout.right
         )
         samples = samples + _variance_of_mean(influence)
-        return M, _ratio_ends(M, draws, z), _ratio_ends(np.where(M > 0, M, np.nan), samples, z)
+        return M, ratio_interval(M, draws, z), ratio_interval(np.where(M > 0, M, np.nan), samples, z)
 
 
 def memory_difference(matched: MatchedCounts, forgotten: GroupRates, heldout: GroupRates, z: float) -> Intervals:
@@ -141,10 +218,6 @@ def _variance_of_mean(values: Floats) -> Floats:
     return values.var(0, ddof=1) / n if n > 1 else np.full(values.shape[1], np.nan)
 
 
-def _ratio_ends(value: Floats, variance: Floats, z: float) -> tuple[Floats, Floats]:
-    return ratio_interval(value, variance, np.ones_like(value), z)
-
-
 def _notes(matched: MatchedCounts) -> list[str]:
     if not len(matched.heldout):
         return [
@@ -161,3 +234,110 @@ def _notes(matched: MatchedCounts) -> list[str]:
             f"{len(matched.heldout)} held-out samples are fewer than {FEWEST_FOR_SAMPLES}: no interval over samples"
         )
     return notes
+
+
+def completeness(counts: Counts, *, confidence: float = 0.95, exact: bool = False) -> dict[str, list[float | None]]:
+    """Return kappa = (p_o - p_m) / (p_o - p_a): 0 as the original, 1 as the reference, above 1 beyond it.
+
+    `low` and `high` are Fieller's interval over samples, `draw_low` and `draw_high` over draws; None where they are
+    unbounded, because p_o - p_a can be 0. `gap_low` is the low end over draws of p_o - p_a: unless it lies above what
+    retrained models differ by, kappa means nothing.
+
+    >>> joint = [[[0, 0, 0, 1, 2, 0, 3, 4]], [[1, 0, 0, 0, 2, 1, 2, 4]]]
+    >>> counts = Counts.of_joint(["a", "b"], [0, 0], [0.1], joint, same_prediction=[[6]] * 2)
+    >>> [round(value, 3) for value in completeness(counts)["value"]]  # (0.9 - 0.7) / (0.9 - 0.5)
+    [0.5]
+    """
+    joint, z = counts.joint, normal_quantile(confidence)
+    p_o, p_m, p_a = (joint @ right / counts.draws for right in (ORIGINAL, METHOD, REFERENCE))
+    left, whole = (p_o - p_m).mean(0), (p_o - p_a).mean(0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = np.where(whole > 0, left / whole, np.nan)
+    n, residuals = len(counts), [step - step.mean(0) for step in (p_o - p_m, p_o - p_a)]
+    scale = n * (n - 1) if n > 1 else np.nan
+    over_samples = [(residuals[i] * residuals[j]).sum(0) / scale for i, j in PAIRS]
+    # each pattern + 1/40, so that the four cells of any two models get 1/20 as everywhere else
+    shares = (joint + PSEUDO_COUNT / 2) / (counts.draws + 4 * PSEUDO_COUNT)[..., None]
+    moves = (ORIGINAL - METHOD, ORIGINAL - REFERENCE)
+    over_draws = [
+        total_over_draws(shares @ (moves[i] * moves[j]) - (shares @ moves[i]) * (shares @ moves[j]), counts) / n**2
+        for i, j in PAIRS
+    ]
+    certain = exact_radii(counts, exact)
+    gap_low = np.where(certain, whole, whole - z * np.sqrt(over_draws[2]))
+    draw_ends = (np.where(certain, value, end) for end in fieller(left, whole, over_draws, z))
+    low, high, draw_low, draw_high = (
+        np.where(np.isnan(value), np.nan, end) for end in (*fieller(left, whole, over_samples, z), *draw_ends)
+    )
+    return interval(value, low, high) | {
+        "draw_low": json_numbers(draw_low),
+        "draw_high": json_numbers(draw_high),
+        "gap_low": json_numbers(gap_low),
+    }
+
+
+def difference_floor(differences: Sequence[Mapping[str, list[float]]]) -> list[float]:
+    """Return the largest end of |p_a' - p_a| at each radius: how much retrained models differ.
+
+    >>> difference_floor([{"low": [-0.03], "high": [0.01]}, {"low": [0.0], "high": [0.02]}])
+    [0.03]
+    """
+    ends = [difference[end] for difference in differences for end in ("low", "high")]
+    return [max(map(abs, column)) for column in zip(*ends, strict=True)]
+
+
+def completeness_above(measures: Mapping[str, Any], floor: Sequence[float]) -> dict[str, Any]:
+    """Return the measures of a model without its completeness where `gap_low` is not above the floor."""
+    if (curve := measures.get("completeness")) is None:
+        return dict(measures)
+    above = [low > end for low, end in zip(curve["gap_low"], floor, strict=True)]
+    cut = {
+        name: [value if meaningful else None for value, meaningful in zip(curve[name], above, strict=True)]
+        for name in ("value", "low", "high", "draw_low", "draw_high")
+    }
+    notes = [] if all(above) else [NO_WAY_TO_GO]
+    return {**measures, "completeness": {**curve, **cut, "floor": list(floor)}, "notes": notes}
+
+
+def relative_distance_test(
+    forgotten: Counts, heldout: Counts, *, confidence: float = 0.95, bootstrap_seed: int
+) -> dict[str, Any] | None:
+    """Return the relative test D(F) - D(H) with its percentile interval over samples, and both distances.
+
+    The original is the model's parent: on held-out samples, too, both are near. What remains is about the forgotten
+    samples. Resampled are the forgotten samples, and the held-out ones within each class, weighted to the mix drawn.
+    None without a class of 10 held-out samples.
+    """
+    matched = match_classes(forgotten, heldout)
+    if not len(matched.heldout):
+        return None
+    d_forgotten, d_heldout = (_distances(counts) for counts in (matched.forgotten, matched.heldout))
+    of_forgotten, of_heldout = d_forgotten.mean(0), matched.weights @ d_heldout
+    resampled = _resampled_differences(matched, d_forgotten, d_heldout, bootstrap_seed)
+    tail = bootstrap_tail(confidence)
+    low, high = np.quantile(resampled, [tail, 1 - tail], axis=0, method="inverted_cdf")
+    ends = {"forgotten": json_numbers(of_forgotten), "heldout": json_numbers(of_heldout)}
+    return interval(of_forgotten - of_heldout, low, high) | ends
+
+
+def _distances(counts: Counts) -> Floats:
+    """Return D_i = |p_m,i - p_a,i| - |p_m,i - p_o,i|: below 0 m is nearer to the reference, above 0 to the original."""
+    p_m, p_a, p_o = (counts.joint @ right / counts.draws for right in (METHOD, REFERENCE, ORIGINAL))
+    distances: Floats = np.abs(p_m - p_a) - np.abs(p_m - p_o)
+    return distances
+
+
+def _resampled_differences(matched: MatchedCounts, d_forgotten: Floats, d_heldout: Floats, seed: int) -> Floats:
+    rng = np.random.default_rng(seed)
+    times = _resampled(rng, len(d_forgotten))
+    differences = times @ d_forgotten
+    for label in np.unique(matched.forgotten.labels):
+        of_class = d_heldout[matched.heldout.labels == label]
+        mix = times[:, matched.forgotten.labels == label].sum(1, keepdims=True)
+        differences -= mix * (_resampled(rng, len(of_class)) @ of_class)
+    return differences
+
+
+def _resampled(rng: np.random.Generator, n: int) -> Floats:
+    """Return the share that each of n samples has of each resample, shape (resamples, n)."""
+    return rng.multinomial(n, np.full(n, 1 / n), size=BOOTSTRAP_RESAMPLES) / n

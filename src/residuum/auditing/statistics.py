@@ -58,10 +58,13 @@ def total_over_draws(v: Floats, counts: Counts) -> Floats:
     return total
 
 
-def ratio_interval(r: Floats, variance: Floats, reference_sum: Floats, z: float) -> tuple[Floats, Floats]:
-    """Return r exp(-+ z se(r) / r), the interval of a pooled ratio on the log scale; at r = 0 it is [0, z se]."""
+def ratio_interval(r: Floats, variance: Floats, z: float, scale: Floats | float = 1.0) -> tuple[Floats, Floats]:
+    """Return r exp(-+ z se / r), the interval of a ratio on the log scale; at r = 0 it is [0, z se].
+
+    `variance` is that of r times `scale`.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
-        se = np.sqrt(variance) / reference_sum
+        se = np.sqrt(variance) / scale
         low, high = r * np.exp(-z * se / r), r * np.exp(z * se / r)
     return np.where(r == 0, 0.0, low), np.where(r == 0, z * se, high)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from residuum.auditing import Counts
-from residuum.auditing.completeness import completeness_above, difference_floor
 from residuum.auditing.measures import OWN_MEASURES
+from residuum.auditing.memory import completeness_above, difference_floor
 from residuum.auditing.probes import probe_kind
 from residuum.core.devices import Compute
 from residuum.core.errors import InputError
