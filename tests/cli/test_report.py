@@ -5,18 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from residuum.cli.report import report_runs
+from residuum.cli import make_app
 from residuum.core.errors import InputError
 from residuum.core.roles import Role, trained_roles
 from residuum.judging import judged_record
 from residuum.record import Results
-
-app = typer.Typer()
-app.command("report")(report_runs)
-
 
 METRICS = {f"{name}_accuracy": 90.0 for name in ("retain", "unlearn", "test", "mia")}
 
@@ -50,7 +45,7 @@ def folder(tmp_path):
 
 
 def call(*arguments):
-    return CliRunner().invoke(app, list(map(str, arguments)))
+    return CliRunner().invoke(make_app(), ["report", *map(str, arguments)])
 
 
 def test_it_prints_the_written_files(folder):
