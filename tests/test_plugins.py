@@ -32,7 +32,7 @@ from residuum.studies import SCENARIOS, Study, load_scenario, plan
 from residuum.studies.store import Store
 from residuum.testing import check_plugin
 
-GUIDE = (Path(__file__).parents[1] / "docs" / "plug-ins.md").read_text(encoding="utf-8")
+GUIDE = (Path(__file__).parents[1] / "docs" / "guides" / "plug-ins.md").read_text(encoding="utf-8")
 LEAD = """
 
 def lead(counts, heldout):

@@ -45,7 +45,7 @@ BLOCKS = blocks("README.md")
 # other pages have tests of their own
 PYTHON = [
     block
-    for page in ("README.md", "docs/report.md", "docs/trackers.md")
+    for page in ("README.md", "docs/reference/verdict.md", "docs/guides/trackers.md")
     for name, block in blocks(page)
     if name == "python"
 ]
@@ -57,7 +57,7 @@ DOCUMENTED = [
     if command[0] == "residuum" and not {"...", "|", ">", "&&"} & set(command)
 ]
 
-STUDIES = [command[1:] for command in command_lines("docs/reproduction.md") if command[0] == "residuum"]
+STUDIES = [command[1:] for command in command_lines("docs/benchmarks/cifar10.md") if command[0] == "residuum"]
 
 
 def commands(program):
@@ -165,7 +165,7 @@ def test_the_first_example_has_at_most_fourteen_lines():
 
 def test_the_way_to_an_own_audit_is_read_in_five_minutes():
     """At 200 words a minute; installing, copying seven blocks and four trainings take the other five."""
-    ways = (("README.md", "## What comes out"), ("docs/quickstart.md", "## The same from the command line"))
+    ways = (("README.md", "## What comes out"), ("docs/get-started/quickstart.md", "## The same from the command line"))
     texts = [(ROOT / file).read_text(encoding="utf-8").partition(end) for file, end in ways]
     assert all(end for _, end, _ in texts)
     words = [word for text, _, _ in texts for word in re.sub(r"^```.*?^```", "", text, flags=re.M | re.S).split()]
@@ -205,7 +205,7 @@ def clean_methods(scenario):
 
 @pytest.mark.parametrize("method", METHODS.ours)
 def test_what_methods_leave_behind_is_what_was_measured(method):
-    section = re.search(rf"^## {method}\n(.*?)(?=^## |\Z)", text_of("docs/methods.md"), re.M | re.S)[1]
+    section = re.search(rf"^## {method}\n(.*?)(?=^## |\Z)", text_of("docs/methods/index.md"), re.M | re.S)[1]
     said = re.search(
         r"\*Left behind\* on digits: r ([\d.]+), M ([\d.]+); on digits-random: r ([\d.]+), M ([\d.]+)", section
     )
@@ -218,20 +218,20 @@ def test_what_methods_leave_behind_is_what_was_measured(method):
 def test_pages_name_the_methods_in_which_nothing_was_found():
     both = clean_methods("digits") & clean_methods("digits-random")
     named = re.search(
-        r"^In (\w+) methods nothing was found on either scenario: (.*?)\.", text_of("docs/results.md"), re.M
+        r"^In (\w+) methods nothing was found on either scenario: (.*?)\.", text_of("docs/benchmarks/digits.md"), re.M
     )
     assert set(re.findall(r"`(\w+)`", named[2])) == both
     assert named[1] == {4: "four"}[len(both)]
     newer = {"teacher", "salun", "amun", "msg", "ct", "falw", "regun"}
     assert newer & both == {"teacher"}
     assert newer & (clean_methods("digits") ^ clean_methods("digits-random")) == {"msg", "falw"}
-    assert "on both scenarios, MSG and FaLW on digits only" in text_of("docs/digits-settings.md")
+    assert "on both scenarios, MSG and FaLW on digits only" in text_of("docs/benchmarks/digits-settings.md")
 
 
 def test_soft_reset_costs_and_loses_what_the_results_page_says():
     lines = [(tables.measured()[name, "soft_reset"], tables.measured()[name, "retrain"]) for name in tables.SCENARIOS]
     cost, lost = re.search(
-        r"at (\d+) % of retraining's cost and within ([\d.]+) points", text_of("docs/results.md")
+        r"at (\d+) % of retraining's cost and within ([\d.]+) points", text_of("docs/benchmarks/digits.md")
     ).groups()
     assert {float(row["cost"]) for row, _ in lines} == {float(cost)}
     assert round(
@@ -245,13 +245,15 @@ def test_the_settings_of_soft_reset_in_the_readme_are_those_measured():
     for setting in text.split(":"):
         name, value = setting.split("=")
         assert row.settings[name] == float(value), setting
-    assert f"`soft_reset:{text}`" in text_of("docs/methods.md")
+    assert f"`soft_reset:{text}`" in text_of("docs/methods/index.md")
 
 
 def test_the_rate_of_false_alarms_is_the_largest_of_the_table():
-    table = re.search(r"^\| called anything but clean.*?\n\n", text_of("docs/audit.md"), re.M | re.S)[0]
+    table = re.search(r"^\| called anything but clean.*?\n\n", text_of("docs/reference/audit.md"), re.M | re.S)[0]
     rates = [float(cell) for line in table.splitlines()[2:] for cell in line.split("|")[3:-1]]
-    (said,) = re.findall(r"anything but clean or inconclusive in at most ([\d.]+) % of runs", text_of("docs/report.md"))
+    (said,) = re.findall(
+        r"anything but clean or inconclusive in at most ([\d.]+) % of runs", text_of("docs/reference/verdict.md")
+    )
     assert float(said) == max(rates)
 
 
@@ -271,18 +273,18 @@ def test_tests_that_a_page_names_exist(page):
 
 def test_what_the_first_request_forgets_is_what_the_command_prints(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    command = command_lines("docs/requests.md")[0]
+    command = command_lines("docs/guides/requests.md")[0]
     assert run_command([*command[1:], "--dry-run"]) == 0
-    (said,) = re.findall(r"^residuum: (request 1 forgets .*)$", text_of("docs/requests.md"), re.M)
+    (said,) = re.findall(r"^residuum: (request 1 forgets .*)$", text_of("docs/guides/requests.md"), re.M)
     assert said in capsys.readouterr().out.splitlines()
 
 
 def test_gates_are_linked_where_they_are_explained():
-    assert "([the gates](report.md#a-fair-reference))" in text_of("docs/ci-gate.md")
-    section = text_of("docs/report.md").partition("### A fair reference\n")[2].partition("\n## ")[0]
+    assert "([the gates](../reference/verdict.md#a-fair-reference))" in text_of("docs/guides/ci-gate.md")
+    section = text_of("docs/reference/verdict.md").partition("### A fair reference\n")[2].partition("\n## ")[0]
     assert "| gate | refused when |" in section
 
 
 def test_notebooks_standardize_with_constants_as_the_guide_asks():
-    assert "Standardize with constants that were fixed before training" in text_of("docs/tables.md")
+    assert "Standardize with constants that were fixed before training" in text_of("docs/guides/tables.md")
     assert not [path for path in (ROOT / "notebooks").glob("*.ipynb") if ".mean(0)" in path.read_text(encoding="utf-8")]

@@ -1,4 +1,4 @@
-"""The records beside docs/reproduction.md: each has its log and the counts that all its numbers come from."""
+"""The records beside docs/benchmarks/cifar10.md: each has its log and the counts that all its numbers come from."""
 
 import json
 import zipfile

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +28,27 @@ LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(#[^)\s]*)?\)")
 
 def on_config(config: Any) -> Any:
     """Put the pages that are made here, and those that nobody has placed, into the navigation."""
-    sections = {name: pages for entry in config.nav for name, pages in entry.items() if isinstance(pages, list)}
+    sections = {name: pages for name, pages in nav_entries(config.nav) if isinstance(pages, list)}
     sections["Methods"] += [{page.title: page.path} for page in method_pages.pages()]
     sections["Notebooks"] += [{page.title: page.path} for page in notebook_pages.pages()]
-    sections["Reference"] += [{page.title: page.path} for page in api_pages.pages()]
-    placed = set(re.findall(r"[\w./-]+\.md", str(config.nav)))
-    pages = sorted(Path(config.docs_dir).rglob("*.md"))
-    sections["Guides"] += [
-        path for each in pages if (path := each.relative_to(config.docs_dir).as_posix()) not in placed
-    ]
+    sections["Python API"] += [{page.title: page.path} for page in api_pages.pages()]
+    placed = {page for _, page in nav_entries(config.nav) if isinstance(page, str)}
+    pages = [path.relative_to(config.docs_dir).as_posix() for path in sorted(Path(config.docs_dir).rglob("*.md"))]
+    sections["Guides"] += [page for page in pages if page not in placed]
     return config
+
+
+def nav_entries(entries: list[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield title and page, or title and list of pages, of everything in the navigation.
+
+    >>> list(nav_entries([{"Home": "index.md"}, {"Guides": ["a.md", {"Text": "b.md"}]}]))
+    [('Home', 'index.md'), ('Guides', ['a.md', {'Text': 'b.md'}]), ('', 'a.md'), ('Text', 'b.md')]
+    """
+    for entry in entries:
+        title, page = next(iter(entry.items())) if isinstance(entry, dict) else ("", entry)
+        yield title, page
+        if isinstance(page, list):
+            yield from nav_entries(page)
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -53,7 +65,7 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Return the page with links that hold on the site, and the methods' page without what has pages of its own."""
     path = page.file.src_uri
-    if path == "methods.md":
+    if path == "methods/index.md":
         markdown = method_pages.overview(markdown)
     return LINK.sub(lambda found: f"]({site_link(path, found[1], found[2] or '')})", markdown)
 
@@ -61,28 +73,31 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 def site_link(page: str, target: str, anchor: str) -> str:
     """Return where a link of the repository leads on the site.
 
-    >>> site_link("index.md", "docs/audit.md", "#measures"), site_link("data.md", "../README.md", "")
-    ('audit.md#measures', 'index.md')
-    >>> site_link("audit.md", "methods.md", "#rurk"), site_link("methods.md", "", "#rurk")
-    ('methods/rurk.md', 'methods/rurk.md')
+    >>> site_link("index.md", "docs/reference/audit.md", "#noise"), site_link("guides/text.md", "../../README.md", "")
+    ('reference/audit.md#noise', '../index.md')
+    >>> site_link("reference/audit.md", "../methods/index.md", "#rurk"), site_link("methods/index.md", "", "#rurk")
+    ('../methods/rurk.md', 'rurk.md')
     """
-    up = "../" * page.count("/")
     path = repository_path(page, target)
-    if path == "docs/methods.md" and anchor.removeprefix("#") in method_pages.names():
-        return f"{up}methods/{anchor.removeprefix('#')}.md"
-    if not target:
+    if path.startswith("docs/methods/") and anchor.removeprefix("#") in method_pages.names():
+        goal, anchor = f"methods/{anchor.removeprefix('#')}.md", ""
+    elif not target:
         return anchor
-    if path in HOMES:
-        return f"{up}{HOMES[path]}{anchor}"
-    if path.startswith("docs/"):
-        return f"{up}{path.removeprefix('docs/')}{anchor}"
-    return f"{up}source/{source_file(path)}.txt"
+    elif path in HOMES:
+        goal = HOMES[path]
+    elif path.startswith("docs/"):
+        goal = path.removeprefix("docs/")
+    elif path.endswith(".ipynb"):
+        goal = path.replace(".ipynb", ".md")
+    else:
+        goal = f"source/{source_file(path)}.txt"
+    return os.path.relpath(goal, os.path.dirname(page) or ".") + anchor
 
 
 def repository_path(page: str, target: str) -> str:
     """Return the path from the repository's root that a link on a page means."""
-    made = {"methods": "docs/methods.md", "notebooks": page.replace(".md", ".ipynb")}  # what the page is made of
-    written = PROJECT_FILES.get(page) or made.get(page.partition("/")[0], f"docs/{page}")
+    made = page.replace(".md", ".ipynb") if page.startswith("notebooks/") else f"docs/{page}"
+    written = PROJECT_FILES.get(page, made)
     named = (ROOT / written).parent / target if target else ROOT / written
     return Path(os.path.normpath(named)).relative_to(ROOT).as_posix()
 

@@ -2,8 +2,8 @@
 
 python -m website.measure build/site-runs
 
-writes website/measured.csv, the tables of README.md and docs/results.md, and docs/concepts/*.svg. Finished stages are
-taken from the folder's store.
+writes website/measured.csv, the tables of README.md and docs/benchmarks/digits.md, and docs/concepts/*.svg. Finished
+stages are taken from the folder's store.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One page for each method: its text in docs/methods.md, cost and what it leaves behind as measured, its settings."""
+"""One page for each method: its text in docs/methods/index.md, cost and what it leaves behind, its settings."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ BASELINES = ("original", "retrain", "control")
 
 @cache
 def names() -> list[str]:
-    """Return the methods that have a section in docs/methods.md."""
+    """Return the methods that have a section in docs/methods/index.md."""
     return re.findall(r"^## (\w+)$", _guide(), re.M)
 
 
 @cache
 def pages() -> list[Page]:
-    """Return a page for each method, in the order of docs/methods.md."""
+    """Return a page for each method, in the order of docs/methods/index.md."""
     return [Page(f"methods/{name}.md", _title(name), _text(name)) for name in names()]
 
 
 def overview(guide: str) -> str:
-    """Return docs/methods.md without the sections that have pages of their own, with their results side by side."""
+    """Return docs/methods/index.md without the sections that have pages of their own, with all results."""
     tables = "\n\n".join(f"## On {scenario}\n\n{results(scenario)}" for scenario in SCENARIOS)
     return f"{guide.split(chr(10) + '## ', 1)[0]}\n\n{tables}\n\n{_reading()}\n"
 
 
 @cache
 def _guide() -> str:
-    return (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    return (ROOT / "docs" / "methods" / "index.md").read_text(encoding="utf-8")
 
 
 def _section(name: str) -> str:
@@ -71,11 +71,11 @@ def _text(name: str) -> str:
 
 
 def _cost(name: str) -> str:
-    """Return the method's line of the table in docs/methods.md, with the table's head."""
+    """Return the method's line of the table in docs/methods/index.md, with the table's head."""
     head = re.search(r"^\| name \|.*\n\|[-|]+\|$", _guide(), re.M)
     line = re.search(rf"^\| \[`{name}`\].*$", _guide(), re.M)
-    assert head, "expected a table of the methods in docs/methods.md"
-    assert line, f"expected a line for {name} in the table of docs/methods.md"
+    assert head, "expected a table of the methods in docs/methods/index.md"
+    assert line, f"expected a line for {name} in the table of docs/methods/index.md"
     return (
         f"{head[0]}\n{line[0]}\n\nA pass is one forward and backward through the network for one sample; P parameters."
     )
@@ -87,7 +87,7 @@ def _reading() -> str:
 the model gets wrong. Cost: passes, retraining is 100. r: how much more often than the reference the model recognizes
 noisy copies of forgotten samples; G: the same on samples of their classes that no model saw; M = r / G: memory of the
 samples themselves. A number inside *retraining explains* is no evidence. [How the settings were
-chosen](digits-settings.md); methods that the scenario does not tune have their defaults."""
+chosen](../benchmarks/digits-settings.md); methods that the scenario does not tune have their defaults."""
 
 
 def _settings(name: str) -> str:

@@ -71,7 +71,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{scenario: partial(results, scenario) for scenario in SCENARIOS},
     "class-or-samples": class_or_samples,
 }
-PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "reproduction.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks" / "digits.md", ROOT / "docs" / "benchmarks" / "cifar10.md")
 
 
 @cache

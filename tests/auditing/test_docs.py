@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "audit.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
 
 

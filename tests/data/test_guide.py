@@ -1,9 +1,9 @@
-"""The examples of docs/data.md run as they stand."""
+"""The examples of docs/guides/images.md run as they stand."""
 
 import doctest
 from pathlib import Path
 
-GUIDE = Path(__file__).parents[2] / "docs" / "data.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "images.md"
 
 
 def test_every_example_of_the_guide_runs(tmp_path, monkeypatch):

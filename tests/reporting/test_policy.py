@@ -13,7 +13,7 @@ from residuum.cli import run_command
 from residuum.core.errors import InputError
 from residuum.judging.conditions import POLICIES, QUANTITIES, gate_failures, parse_condition, values
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "ci-gate.md").read_text(encoding="utf-8")
+GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "ci-gate.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from residuum.cli import run_command
 from residuum.core.errors import InputError
 from residuum.reporting import to_frame
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results.md"
+RESULTS = Path(__file__).parents[2] / "docs" / "benchmarks" / "digits.md"
 
 
 @pytest.fixture(scope="module")

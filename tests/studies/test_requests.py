@@ -315,7 +315,7 @@ def test_a_file_has_one_request_a_line_and_names_lists_beside_it(tmp_path):
         parse_request("ids=empty.txt", tmp_path)
 
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "requests.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "guides" / "requests.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("block", re.findall(r"^```python\n(.*?)^```", DOCUMENT, re.M | re.S))

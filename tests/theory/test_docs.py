@@ -1,4 +1,4 @@
-"""Every example of docs/theory.md runs, and the package stays free of torch and scikit-learn."""
+"""Every example of docs/reference/theory.md runs, and the package stays free of torch and scikit-learn."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-DOCS = Path(__file__).parents[2] / "docs" / "theory.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "theory.md"
 
 
 def test_examples_of_the_theory_page_run():

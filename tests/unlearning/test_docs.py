@@ -1,4 +1,4 @@
-"""docs/methods.md names every method and every setting, and nothing that does not exist."""
+"""docs/methods/index.md names every method and every setting, and nothing that does not exist."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from residuum.unlearning import METHODS, GradientMethod
 
-TEXT = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
-HOW_TO = (Path(__file__).parents[2] / "docs" / "add-a-method.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "methods" / "index.md").read_text(encoding="utf-8")
+HOW_TO = (Path(__file__).parents[2] / "docs" / "guides" / "add-a-method.md").read_text(encoding="utf-8")
 SHARED = set(GradientMethod.setting_owners())
 
 

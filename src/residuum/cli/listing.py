@@ -52,7 +52,7 @@ def list_names(
         console.print(table)
         return
     entries = described(kind)
-    console.print(names_table(kind, entries) if entries else f"{kind}: none installed; see docs/plug-ins.md")
+    console.print(names_table(kind, entries) if entries else f"{kind}: none installed; see docs/guides/plug-ins.md")
 
 
 @dataclasses.dataclass(frozen=True)

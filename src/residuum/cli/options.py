@@ -107,7 +107,7 @@ UNTIL = "Give `verdict` to stop drawing once more draws could not change a verdi
 ACCEPT = "Judge by a reference that is not comparable; the report says so."
 FORGET = "What to forget: class=, fraction=, id= or ids=FILE, comma-separated; repeat for one more request."
 WORKERS = "Number of worker processes; results do not depend on it."
-DEVICES = "Processes that share each stage, one per GPU if any; see docs/scale.md."
+DEVICES = "Processes that share each stage, one per GPU if any; see docs/guides/long-runs.md."
 PICTURES = "Show pictures of forgotten samples. Default: only for public data sets."
 IDS = "List forgotten samples by id. Default: only for public data sets."
 FAIL_IF = "Exit with 1 if this holds: residual, unproven, ROW.residual, r>1.1, ROW.test_accuracy<90, ...; repeatable."
@@ -144,7 +144,7 @@ class StudyOptions:
     ] = None
     workers: Workers = CORES
     cluster: Annotated[
-        str | None, option("tcp://host:port of a dask scheduler; see docs/scale.md.", group=RESOURCES)
+        str | None, option("tcp://host:port of a dask scheduler; see docs/guides/long-runs.md.", group=RESOURCES)
     ] = None
     precision: Annotated[
         str, option("Precision of training and unlearning: 32-true or bf16-mixed.", group=RESOURCES)

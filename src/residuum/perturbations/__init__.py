@@ -2,7 +2,7 @@
 
 A perturbation is called as `(model, x, y, generator, radius, space) -> x`; `space` says where the inputs live. A new
 one is a frozen dataclass in its own file and a line in `components.py`; a user's own is that or a function
-(docs/plug-ins.md).
+(docs/guides/plug-ins.md).
 """
 
 from collections.abc import Callable

@@ -96,7 +96,7 @@ def objective_epsilon(residual: float, std: float, delta: float, *, printed: boo
     """Return eps of objective perturbation b ~ N(0, std^2 I) that hides the gradient residual of a Newton removal.
 
     Printed: c residual / std with c = sqrt(2 log(1.5 / delta)); its proof ends at eps = 2 log 3, and it is false at
-    eps = 10 for delta = 1e-5 (docs/theory.md).
+    eps = 10 for delta = 1e-5 (docs/reference/theory.md).
     Default: the exact value for two Gaussians residual / std apart.
 
     >>> objective_epsilon(1.0, 10.0, 1e-4).value < objective_epsilon(1.0, 10.0, 1e-4, printed=True).value

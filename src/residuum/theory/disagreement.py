@@ -72,7 +72,7 @@ def inevitable_disagreement(eps: float, delta: float, dimension: int, tau: float
     1.0
 
     Reference: Hsu et al., The Unseen Threat (2025), Proposition 2. Two identical models meet every (eps, delta) and
-    never disagree, so B is no lower bound (docs/theory.md).
+    never disagree, so B is no lower bound (docs/reference/theory.md).
     """
     _check_sphere(dimension, tau)
     check("constant", constant, low=0, ends="(]")

@@ -31,8 +31,8 @@ class CR(Method):
     The heads minimize J_k(w; S) = sum_i [log(1 + exp(-y_ik w.x_i)) + l2/2 |w|^2] + b_k.w, b_k ~ N(0, std^2 I), on the
     original's features x_i scaled to length one, without bias; they replace its head. What a Newton step leaves is
     bounded, |dJ(w_new; S_r)/dw| <= |dJ(w; S)/dw| + |X_r| |Delta| |X_r Delta| / 4, and the perturbation b hides it up to
-    (epsilon, delta), noted for `step_size=1` with what it assumes: the literature's way from
-    residual to epsilon is not proved (docs/theory.md). It covers the heads only: the features have seen the forget set.
+    (epsilon, delta), noted for `step_size=1` with what it assumes: the literature's way from residual to epsilon
+    is not proved (docs/reference/theory.md). It covers the heads only: the features have seen the forget set.
     Above `budget` the heads are fitted again on the retain set. The literature's lambda may be `l2` or `step_size`.
     Reference: Guo et al., "Certified Data Removal from Machine Learning Models", ICML 2020.
 
