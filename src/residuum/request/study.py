@@ -225,7 +225,7 @@ def _measures(asked: Sequence[str] | None, model: nn.Module, surrogates: bool) -
         if kind is not None and kind.reads == "margins":
             possible = ", ".join(name for name, kind in PROBES.items() if kind.reads == "models")
             raise InputError(f"{spec} compares many retrained models; expected one of {possible}")
-        if kind is not None and not searchable:
+        if kind is not None and kind.searches and not searchable:
             raise InputError(f"{spec} moves all inputs alike; expected pixels or features without a scale, got others")
     return specs
 
@@ -235,7 +235,7 @@ def _audit_settings(
 ) -> AuditSettings:
     """Return the audit's settings, with the radii of searches if there are any."""
     taus = {name: list(values) for name, values in radii.items()}
-    if any(map(probe_kind, specs)):
+    if any(kind is not None and kind.searches for kind in map(probe_kind, specs)):
         taus.setdefault("pgd", list(PIXEL_SEARCH if space_of(model).bounds == (0.0, 1.0) else UNIT_SEARCH))
     try:
         audit = AuditSettings.model_validate(

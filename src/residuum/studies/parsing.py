@@ -219,7 +219,7 @@ def check_measure(spec: str, audit: AuditSettings) -> None:
     if spec in OWN_MEASURES or spec in OWN_MEASURES.broken:
         OWN_MEASURES.find(spec)
         return
-    if build_probe(spec).reads == "models" and not audit.search_radii:
+    if build_probe(spec).searches and not audit.search_radii:
         raise InputError(f"expected radii above 0 for {spec}; give --set audit.taus.pgd=0.01,0.02,...")
 
 

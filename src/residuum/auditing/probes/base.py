@@ -140,7 +140,8 @@ class Probe(ABC):
     `reads` says what it is computed from. A probe measures each seed by itself (`per_seed`) or all seeds of a row
     together. Values of a `relative` probe are against the reference of the seed, so only controls make its noise floor;
     for others every retrained model does. `stepwise` values are shares of samples: retrained models that differ by less
-    than half a sample count as differing by half a sample.
+    than half a sample count as differing by half a sample. A probe that `searches` moves inputs within the radii of an
+    attack.
     """
 
     name: ClassVar[str]
@@ -149,6 +150,7 @@ class Probe(ABC):
     per_seed: ClassVar[bool] = True
     relative: ClassVar[bool] = False
     stepwise: ClassVar[bool] = True
+    searches: ClassVar[bool] = False
 
     @abstractmethod
     def measure(self, evidence: Evidence) -> dict[str, Value]:

@@ -29,6 +29,7 @@ class RecoveryRadius(Probe):
     name: ClassVar[str] = "recovery"
     meaning: ClassVar[str] = "AUC: forgotten samples need smaller perturbations to be recognized than held-out ones"
     reads: ClassVar[Literal["models", "margins"]] = "models"
+    searches: ClassVar[bool] = True
 
     def measure(self, evidence: Evidence) -> dict[str, Value]:
         """Return AUC with interval and, beside a reference, the difference from it with p, and p of fragility."""
@@ -73,6 +74,7 @@ class Depth(Probe):
     name: ClassVar[str] = "depth"
     meaning: ClassVar[str] = "forgotten samples lie deeper in their label's region; knowledge of the class included"
     reads: ClassVar[Literal["models", "margins"]] = "models"
+    searches: ClassVar[bool] = True
     stepwise: ClassVar[bool] = False
 
     def measure(self, evidence: Evidence) -> dict[str, Value]:

@@ -38,6 +38,7 @@ class WorstCase(Probe):
     name: ClassVar[str] = "worst_case"
     meaning: ClassVar[str] = "share of samples with a perturbation at which only the model is right, minus the reverse"
     reads: ClassVar[Literal["models", "margins"]] = "models"
+    searches: ClassVar[bool] = True
     relative: ClassVar[bool] = True
 
     def measure(self, evidence: Evidence) -> dict[str, Value]:
