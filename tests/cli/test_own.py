@@ -517,7 +517,7 @@ BAD = [
     ("audit", {"--out": "w.pt"}, "w.pt"),
     ("audit", {"--draws": str(2**40)}, "draws"),
     ("audit", {"--galery": True}, "No such option"),
-    ("unlearn", GRAY | {"--channels": None}, "--channels 1"),
+    ("unlearn", GRAY | {"--channels": None}, "data.channels = 1"),
     ("unlearn", GRAY | {"--channels": "2"}, "1 (gray) or 3 (RGB)"),
 ]  # fmt: skip
 

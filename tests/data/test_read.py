@@ -11,7 +11,7 @@ from residuum.core.errors import InputError
 from residuum.core.samples import Samples
 from residuum.data import Dataset, read_data
 from residuum.data.ids import matched_ids
-from residuum.data.read import Columns
+from residuum.data.read import Reading
 
 X = torch.tensor([[0.0, -1.5], [2.0, 3.25], [4.0, 5.0]])
 Y = [0, 1, 1]
@@ -65,7 +65,7 @@ def test_data_sets_of_tuples_and_of_dictionaries_are_read():
     found = read_data(texts, ids=IDS)
     assert found.samples.x[0].tolist() == [[7.0, 8.0], [1.0, 0.0]]
     assert found.inputs == ("input_ids", "attention_mask")
-    swapped = read_data(texts, columns=Columns(inputs=["attention_mask", "input_ids"]))
+    swapped = read_data(texts, reading=Reading(inputs=["attention_mask", "input_ids"]))
     assert swapped.samples.x[0].tolist() == [[1.0, 0.0], [7.0, 8.0]]
 
 
@@ -82,7 +82,7 @@ def test_folders_and_eight_bit_images_become_pixels(tmp_path):
 
 def test_names_of_classes_in_a_table_are_numbered(tmp_path):
     (tmp_path / "t.csv").write_text("who,age,risk\np1,3,low\np2,9,high\n")
-    found = read_data(tmp_path / "t.csv", columns=Columns(label="risk", ids="who"))
+    found = read_data(tmp_path / "t.csv", reading=Reading(label="risk", id_column="who"))
     assert found.class_names == ("high", "low")
     assert found.samples.y.tolist() == [1, 0]
     assert found.samples.ids == ("p1", "p2")

@@ -10,6 +10,7 @@ from tests.request.conftest import MEAN, STD, HerNet, case  # noqa: F401 (a fixt
 from residuum import wrap
 from residuum.pack import pack, verify
 from residuum.pack.verifying import STATED
+from residuum.request import AuditOptions
 
 
 def her_model(path):
@@ -21,7 +22,7 @@ def her_model(path):
 def test_a_request_on_an_own_network_is_packed_and_verified(case, tmp_path):  # noqa: F811
     request = case.request()
     done = request.unlearn(case.model, "gd:epochs=1", seed=1)
-    proof = request.audit(case.model, done, controls=2, draws=10, taus=[0, 0.1], out=tmp_path / "run")
+    proof = request.audit(case.model, done, AuditOptions(draws=10, taus=[0, 0.1]), controls=2, out=tmp_path / "run")
     packed = pack(proof, tmp_path / "evidence.zip", splits=request.splits)
     assert verify(packed.file).sound
     given = {"models": proof.folder, "splits": request.splits, "key": packed.key, "cells": 5, "number": 4}

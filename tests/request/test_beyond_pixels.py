@@ -10,6 +10,7 @@ from residuum.auditing import Counts
 from residuum.core.errors import InputError
 from residuum.core.seeds import child_seed
 from residuum.perturbations import Substitution, block_generator
+from residuum.request import AuditOptions
 from residuum.training import train
 from residuum.unlearning import METHODS, make_method, unlearn
 
@@ -121,7 +122,8 @@ def test_every_method_runs(kind, name, request):
 def test_an_audit_at_the_embedding_counts_what_an_independent_loop_counts(text, tmp_path):
     """Shares with the engine only the key of its noise stream."""
     request, model = text
-    run = request.audit(model, request.unlearn(model, "gd:epochs=1"), controls=2, draws=30, taus=[0, 0.5], out=tmp_path)
+    done, options = request.unlearn(model, "gd:epochs=1"), AuditOptions(draws=30, taus=[0, 0.5])
+    run = request.audit(model, done, options, controls=2, out=tmp_path)
     assert run.perturbations == ["gaussian"]
     audit = run.rows["original"].per_seed["1"].audits["gaussian"]
     assert audit.settings.at == "embeddings"
@@ -152,7 +154,8 @@ def test_an_audit_at_the_embedding_counts_what_an_independent_loop_counts(text, 
 @pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")
 def test_an_audit_on_features_counts_what_an_independent_loop_counts(features, tmp_path):
     request, model = features
-    run = request.audit(model, request.unlearn(model, "gd:epochs=1"), controls=2, draws=30, taus=[0, 0.5], out=tmp_path)
+    done, options = request.unlearn(model, "gd:epochs=1"), AuditOptions(draws=30, taus=[0, 0.5])
+    run = request.audit(model, done, options, controls=2, out=tmp_path)
     counts = Counts.load(tmp_path / "counts" / "1" / "original" / "gaussian.npz")
     forget, scale = request.splits.forget, torch.tensor([1.0, 1.0, 1.0, 2.0, 0.0])
     first, last = model[0], model[2]
@@ -173,7 +176,8 @@ def test_texts_are_audited_by_substitution_and_by_attacks_at_a_layer(text, tmp_p
     words = Substitution(vocabulary=WORDS, keep=(0,), mask=1)
     chosen = [words, "fgsm:target=true", "gaussian:at=encoder"]
     radii = {"substitution": [0, 0.2, 0.4], "fgsm:target=true": [0, 0.1], "gaussian:at=encoder": [0, 0.5]}
-    run = request.audit(model, model, controls=2, perturbations=chosen, taus=radii, draws=20, out=tmp_path)
+    options = AuditOptions(perturbations=chosen, taus=radii, draws=20)
+    run = request.audit(model, model, options, controls=2, out=tmp_path)
     assert run.perturbations == list(radii)
     audits = run.rows["original"].per_seed["1"].audits
     right = {name: audit.recognition_rates()[1] for name, audit in audits.items()}

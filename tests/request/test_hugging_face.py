@@ -8,6 +8,7 @@ from residuum import Recipe, Request, wrap
 from residuum.auditing import Counts
 from residuum.core.seeds import child_seed
 from residuum.perturbations import block_generator
+from residuum.request import AuditOptions
 from residuum.unlearning import METHODS, GradientMethod
 
 transformers = pytest.importorskip("transformers")
@@ -49,7 +50,8 @@ def audited(tmp_path_factory):
     ]
     noise = "gaussian:at=bert.embeddings:unit=std"
     out = tmp_path_factory.mktemp("bert")
-    return request, model, request.audit(model, done, controls=2, perturbations=noise, draws=25, taus=[0, 0.4], out=out)
+    options = AuditOptions(perturbations=noise, draws=25, taus=[0, 0.4])
+    return request, model, request.audit(model, done, options, controls=2, out=out)
 
 
 @pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")

@@ -25,12 +25,15 @@ from residuum.pack import pack
 from residuum.perturbations import block_generator
 from residuum.reporting import report, to_frame
 from residuum.reporting.wording import not_proved, verdict_sentence
-from residuum.request.study import AuditOptions, request_study
+from residuum.request import AuditOptions, Reading
+from residuum.request.study import References, request_study
 from residuum.studies import plan
 from residuum.studies.execution import Resources
 from residuum.studies.maintenance import artefacts
 
-QUICK = {"draws": 30, "taus": [0, 0.05, 0.1]}
+OPTIONS = AuditOptions(taus=[0, 0.05, 0.1])
+QUICK = {"draws": 30, "options": OPTIONS}
+NO_PROBES = {"draws": 30, "options": replace(OPTIONS, measures=[])}
 SURROGATES = ("retrain", "control", "control_2")
 
 
@@ -392,7 +395,7 @@ def test_each_model_has_references_of_its_own_architecture(case, surrogates, tmp
     request = case.request(retrain=None, recipe=Recipe(epochs=1, lr=0.05))
     for model in (network(4), network(16)):  # the second finds a store with models for the first
         options = {"controls": 1, "surrogates": surrogates, "store": tmp_path / "store", "out": tmp_path / "run"}
-        request.audit(model, model, measures=[], **options, **QUICK)
+        request.audit(model, model, **options, **NO_PROBES)
         for label in ("retrain", "control"):
             weights = load_file(tmp_path / "run" / "models" / "1" / f"{label}.safetensors")
             assert {name: value.shape for name, value in weights.items()} == {
@@ -403,7 +406,7 @@ def test_each_model_has_references_of_its_own_architecture(case, surrogates, tmp
 def test_a_surrogate_is_trained_again_for_a_model_whose_weights_changed(case, tmp_path):
     request = case.request(retrain=None, recipe=Recipe(epochs=20, lr=0.05))
     model = wrap(HerNet())
-    options = {"controls": 1, "surrogates": True, "measures": [], "store": tmp_path / "store", **QUICK}
+    options = {"controls": 1, "surrogates": True, "store": tmp_path / "store", **NO_PROBES}
     before = request.audit(model, model, out=tmp_path / "before", **options)
     model.load_state_dict(case.net.state_dict())
     after = request.audit(model, model, out=tmp_path / "after", **options)
@@ -428,7 +431,7 @@ def test_what_is_missing_is_said(case):
     with pytest.raises(InputError, match="nothing would be retained"):
         Request((torch.zeros(2, 3), [0, 1]), forget=["0", "1"])
     with pytest.raises(InputError, match="build it with 10 outputs"):
-        Request(case.train, forget=case.ids, class_names=list("abcdefghij")).unlearn(
+        Request(case.train, forget=case.ids, reading=Reading(class_names=list("abcdefghij"))).unlearn(
             nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
         )
 
@@ -474,7 +477,9 @@ def test_measures_are_taken_on_request_and_refused_where_they_do_not_exist(case,
     own = tmp_path / "mine.py"
     own.write_text("def highest_share(counts, heldout):\n    return (counts.method_right / counts.draws).max(axis=0)\n")
     request, given = case.request(), {"controls": 2, "out": tmp_path / "run", **QUICK}
-    run = request.audit(case.model, case.net, measures=[f"{own}:highest_share", "depth"], **given)
+    run = request.audit(
+        case.model, case.net, **given | {"options": replace(OPTIONS, measures=[f"{own}:highest_share", "depth"])}
+    )
     row = run.rows["original"].per_seed["1"]
     assert list(row.probes) == ["depth"]
     assert row.audits["gaussian"].measures["highest_share"].value[0] == 1.0
@@ -485,10 +490,10 @@ def test_measures_are_taken_on_request_and_refused_where_they_do_not_exist(case,
         ("recovery", "expected a list of measures"),
     ):
         with pytest.raises(InputError, match=message):
-            request.audit(case.model, case.net, measures=measures, **given)
+            request.audit(case.model, case.net, **given | {"options": replace(OPTIONS, measures=measures)})
     scaled = wrap(case.net, mean=MEAN, std=STD, scale=0.5)
     with pytest.raises(InputError, match="recovery moves all inputs alike"):
-        request.audit(scaled, scaled, measures=["recovery"], **given)
+        request.audit(scaled, scaled, **given | {"options": replace(OPTIONS, measures=["recovery"])})
 
 
 def test_finished_trainings_are_found_again_only_where_all_that_decides_them_is_the_same(case, tmp_path, monkeypatch):
@@ -496,8 +501,8 @@ def test_finished_trainings_are_found_again_only_where_all_that_decides_them_is_
     request = case.request(retrain=None, recipe=recipe)
 
     def keys(request=request, model=case.model, seed=1, surrogates=False):
-        options = AuditOptions(controls=1, seed=seed, surrogates=surrogates, **QUICK)
-        models = plan(request_study(request, model, case.net, options))[0].models
+        references, options = References(controls=1, surrogates=surrogates), replace(OPTIONS, seed=seed)
+        models = plan(request_study(request, model, case.net, references, options))[0].models
         return {models[label].key for label in ("retrain", "control")}
 
     same = keys()
@@ -558,7 +563,7 @@ def test_a_reference_that_is_not_comparable_can_be_accepted(case, tmp_path):
     given = {"reference": poor, "controls": others, "out": tmp_path, **QUICK}
     run = case.request().audit(case.model, case.net, **given)
     assert run.verdicts["unlearned"].verdict.label == "reference not comparable"
-    run = case.request().audit(case.model, case.net, accept_reference=True, **given)
+    run = case.request().audit(case.model, case.net, **given | {"options": replace(OPTIONS, accept_reference=True)})
     assert run.verdicts["unlearned"].verdict.label != "reference not comparable"
     assert verdict_sentence(run, run.verdicts["unlearned"]).startswith("Conditional on an accepted reference")
 

@@ -106,8 +106,9 @@ class DataOptions:
 
     def request(self, model: ModelOptions, held_out: Path | None) -> Request:
         """Return the request that these options mean."""
-        from residuum.request import Request
+        from residuum.request import Reading, Request
 
+        names, inputs = split(self.class_names), split(self.inputs)
         return Request(
             self.data,
             self.forget,
@@ -116,12 +117,7 @@ class DataOptions:
             validation=self.validation,
             retrain=None if model.retrain is None else loaded(model.retrain, "--retrain", "a function"),
             recipe=read_recipe(model.recipe),
-            class_names=split(self.class_names),
-            label=self.label,
-            id_column=self.id_column,
-            inputs=split(self.inputs),
-            size=self.size,
-            channels=self.channels,
+            reading=Reading(self.label, self.id_column, inputs, names, self.size, self.channels),
         )
 
 
@@ -235,14 +231,16 @@ def audited_study(
     model: ModelOptions, data: DataOptions, comparison: ComparisonOptions, held_out: Path, seed: int, workers: int
 ) -> Study:
     """Return the study that the options of `audit` mean; a worker process makes its own from the same options."""
-    from residuum.request.study import AuditOptions, request_study
+    from residuum.request.study import AuditOptions, References, request_study
 
     request = data.request(model, held_out)
     network = model.networks(request.splits.classes)
-    audit = AuditOptions(
+    references = References(
         reference=None if comparison.reference is None else network(comparison.reference),
         controls=[network(path) for path in comparison.control] if comparison.control else comparison.controls,
         surrogates=comparison.surrogates,
+    )
+    audit = AuditOptions(
         perturbations=None if comparison.perturbations is None else split_specs(comparison.perturbations),
         taus=numbers(comparison.taus, "--taus"),
         measures=None if comparison.measures is None else split_specs(comparison.measures),
@@ -252,7 +250,7 @@ def audited_study(
         accept_reference=comparison.accept_reference,
     )
     models = {label: network(path) for label, path in labeled(comparison.unlearned).items()}
-    study = request_study(request, network(model.weights), models, audit, workers=workers)
+    study = request_study(request, network(model.weights), models, references, audit, workers=workers)
     again = partial(subject_again, os.getcwd(), model, data, comparison, held_out, seed, workers)
     return study.model_copy(update={"live": replace(cast("LiveSubject", study.live), build=again)})
 

@@ -31,15 +31,24 @@ WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
-class Columns:
-    """The roles of a table's columns, or of the entries of a data set's items; None finds them by their usual names.
+class Reading:
+    """How data are read: the roles of a table's columns, the names of classes, and the format of images.
 
-    `label` is the class, `ids` names the samples, `inputs` are the features, or the parts of an input in this order.
+    Args:
+        label: Column of a table (or entry of a data set's items) that holds the class; default: by its usual name.
+        id_column: Column (or entry) with the ids of the samples; default: by its usual name.
+        inputs: Columns (or entries) that the model takes, in this order; default: all others.
+        class_names: Names of the classes in the order of the model's outputs, where the data do not have them.
+        size: Side in pixels that the images of a folder are scaled to.
+        channels: 1 to read the images of a folder as gray; default 3, RGB.
     """
 
     label: str | None = None
-    ids: str | None = None
+    id_column: str | None = None
     inputs: Sequence[str] | None = None
+    class_names: Sequence[str] | None = None
+    size: int | None = None
+    channels: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,10 +66,7 @@ def read_data(
     source: Any,  # noqa: ANN401 (see below)
     *,
     ids: Iterable[Any] | None = None,
-    columns: Columns | None = None,
-    class_names: Sequence[str] | None = None,
-    size: int | None = None,
-    channels: int | None = None,
+    reading: Reading | None = None,
     what: str = "data",
 ) -> Source:
     """Return the samples of anything that holds inputs and labels.
@@ -73,35 +79,29 @@ def read_data(
     >>> read_data((torch.zeros(3, 2), [0, 1, 1])).samples.ids
     ('0', '1', '2')
     """
-    columns = columns or Columns()
+    reading = reading or Reading()
     if isinstance(source, Samples):
         return Source(source, None, what)
     if isinstance(source, Dataset):
         return Source(source.train, source.class_names, source.name)
     if isinstance(source, str | Path):
-        return _from_path(Path(os.path.expanduser(source)), ids, columns, class_names, size, channels)
+        return _from_path(Path(os.path.expanduser(source)), ids, reading)
     if hasattr(source, "columns") and hasattr(source, "to_dict"):
         table = {str(name): list(values) for name, values in source.to_dict("list").items()}
-        return _from_table(table, ids, columns, class_names, what)
+        return _from_table(table, ids, reading, what)
     if isinstance(source, tuple | list) and len(source) in {2, 3}:
         x, y, sample_ids = source if len(source) == 3 else (*source, ids)
         return Source(checked_samples(x, y, sample_ids, bounded=False), None, what)
     if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, Mapping):
-        return _from_items(source, ids, columns, what)
+        return _from_items(source, ids, reading, what)
     kinds = "a folder, .npz or .csv file, (x, y), a data frame or a map-style torch data set"
     raise InputError(f"{what}: expected {kinds}, got {type(source).__name__}")
 
 
-def _from_path(
-    path: Path,
-    ids: Iterable[Any] | None,
-    columns: Columns,
-    class_names: Sequence[str] | None,
-    size: int | None,
-    channels: int | None,
-) -> Source:
+def _from_path(path: Path, ids: Iterable[Any] | None, reading: Reading) -> Source:
     if path.is_dir():
-        images = load_image_folder(path, size=size, channels=3 if channels is None else channels)
+        channels = 3 if reading.channels is None else reading.channels
+        images = load_image_folder(path, size=reading.size, channels=channels)
         return Source(images.train, images.class_names, path.resolve().name)
     if path.suffix == ".npz":
         arrays = read_npz(path)
@@ -112,7 +112,7 @@ def _from_path(
             raise InputError(f"{path}: {error}") from None
         return Source(samples, names, path.stem)
     if path.suffix == ".csv":
-        return _from_table(_read_table(path), ids, columns, class_names, path.stem)
+        return _from_table(_read_table(path), ids, reading, path.stem)
     raise InputError(f"expected a folder of class folders, an .npz or a .csv file, got {path}")
 
 
@@ -132,21 +132,15 @@ def _read_table(path: Path) -> dict[str, list[str]]:
     return {name: [line[k] for line in lines[1:]] for k, name in enumerate(head)}
 
 
-def _from_table(
-    table: Mapping[str, Sequence[Any]],
-    ids: Iterable[Any] | None,
-    columns: Columns,
-    class_names: Sequence[str] | None,
-    name: str,
-) -> Source:
-    label = _column(table, columns.label, LABELS, "label")
-    id_column = _column(table, columns.ids, IDS, "ids", needed=False)
-    inputs = list(columns.inputs or [column for column in table if column not in (label, id_column)])
+def _from_table(table: Mapping[str, Sequence[Any]], ids: Iterable[Any] | None, reading: Reading, name: str) -> Source:
+    label = _column(table, reading.label, LABELS, "label")
+    id_column = _column(table, reading.id_column, IDS, "id_column", needed=False)
+    inputs = list(reading.inputs or [column for column in table if column not in (label, id_column)])
     for column in inputs:
         if column not in table:
             raise unknown_name(f"column of {name}", column, table)
     features = np.array([_numbers(table[column], column) for column in inputs], np.float32).T
-    labels, names = _class_numbers(table[str(label)], class_names)
+    labels, names = _class_numbers(table[str(label)], reading.class_names)
     sample_ids = table[id_column] if id_column is not None else ids
     return Source(checked_samples(features, labels, sample_ids, bounded=False), names, name, inputs=tuple(inputs))
 
@@ -190,11 +184,11 @@ def _class_numbers(values: Sequence[Any], class_names: Sequence[str] | None) -> 
     return [position[text] for text in texts], names
 
 
-def _from_items(items: Any, ids: Iterable[Any] | None, columns: Columns, name: str) -> Source:  # noqa: ANN401 (a data set)
+def _from_items(items: Any, ids: Iterable[Any] | None, reading: Reading, name: str) -> Source:  # noqa: ANN401 (a data set)
     """Read a map-style data set; it is an error if it augments, that is, returns other inputs each time."""
     if not len(items):
         raise InputError(f"{name}: expected at least one sample, got an empty data set")
-    (first, label, parts), (again, _, _) = _item(items[0], columns, name), _item(items[0], columns, name)
+    (first, label, parts), (again, _, _) = _item(items[0], reading, name), _item(items[0], reading, name)
     if not torch.equal(first, again):
         raise InputError(f"{name}: item 0 is another input each time; give the data set without random augmentation")
     if first.ndim == 3 and first.shape[0] > 4 >= first.shape[2]:
@@ -205,7 +199,7 @@ def _from_items(items: Any, ids: Iterable[Any] | None, columns: Columns, name: s
         raise InputError(f"{name}: its inputs need {needed / 2**30:.3g} GiB of memory; give a folder of images instead")
     inputs, labels = [first], [label]
     for row in range(1, len(items)):
-        x, y, _ = _item(items[row], columns, name)
+        x, y, _ = _item(items[row], reading, name)
         if x.shape != first.shape:
             shapes = f"{tuple(x.shape)}, item 0 of {tuple(first.shape)}"
             raise InputError(f"{name}: item {row} has an input of shape {shapes}; bring all to one shape (pad texts)")
@@ -220,12 +214,12 @@ def _from_items(items: Any, ids: Iterable[Any] | None, columns: Columns, name: s
     return Source(samples, names, name, items, parts)
 
 
-def _item(item: object, columns: Columns, name: str) -> tuple[Tensor, Any, tuple[str, ...]]:
+def _item(item: object, reading: Reading, name: str) -> tuple[Tensor, Any, tuple[str, ...]]:
     """Return input, label and names of the parts of one item; equal parts are stacked (parts, ...)."""
     if isinstance(item, Mapping):
-        label = _column(item, columns.label, LABELS, "label")
-        id_column = _column(item, columns.ids, IDS, "ids", needed=False)
-        parts = tuple(columns.inputs or (key for key in item if key not in (label, id_column)))
+        label = _column(item, reading.label, LABELS, "label")
+        id_column = _column(item, reading.id_column, IDS, "id_column", needed=False)
+        parts = tuple(reading.inputs or (key for key in item if key not in (label, id_column)))
         if (unknown := next((part for part in parts if part not in item), None)) is not None:
             raise unknown_name("entry of an item", unknown, map(str, item))
         values, y = [item[part] for part in parts], item[label]

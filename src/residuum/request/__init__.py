@@ -1,4 +1,6 @@
 """A deletion request on the user's own model and data: check, unlearn, audit."""
 
+from residuum.data.read import Reading
 from residuum.request.models import Unlearned
 from residuum.request.request import Request
+from residuum.request.study import AuditOptions

@@ -19,7 +19,7 @@ from residuum.core.samples import Samples, Splits
 from residuum.core.seeds import child_seed
 from residuum.data.ids import Ids, matched_ids
 from residuum.data.images import ImageFiles
-from residuum.data.read import Columns, read_data
+from residuum.data.read import Reading, read_data
 from residuum.models import ShiftedAt, check_model, with_shift, wrap_like
 from residuum.models.weights import mark_unlearned, unlearned_ids
 from residuum.models.wrapping import no_network
@@ -52,6 +52,7 @@ from residuum.unlearning import Method, Origin, SoftReset, make_method, unlearn
 
 if TYPE_CHECKING:
     from residuum.record.run import Run
+    from residuum.request.study import AuditOptions
 
 
 class Request:
@@ -72,13 +73,8 @@ class Request:
             `soft_reset` gives it the softened network to train instead of a new one, where there is no recipe.
         recipe: How the model was trained, if there is no such function; retraining and methods follow it.
         ids: Ids of the samples of `data`, where it does not name them; else the row number.
-        class_names: Names of the classes in the order of the model's outputs, where the data do not have them.
-        label: Column (or entry of an item) that holds the class; `id_column` has the ids, `inputs` what the model
-            takes, in this order. Default: by their usual names.
-        id_column: See `label`.
-        inputs: See `label`.
-        size: Side in pixels that the images of a folder are scaled to.
-        channels: 1 to read the images of a folder as gray; default 3, RGB.
+        reading: How the data are read, such as `Reading(label="risk", class_names=["no", "yes"])` of a table or
+            `Reading(size=32, channels=1)` of a folder of images.
         name: What reports call the data.
 
     Nothing is cut out of the data: training, held-out and validation samples are what you say they are.
@@ -101,23 +97,17 @@ class Request:
         retrain: Retrain | None = None,
         recipe: Recipe | None = None,
         ids: Iterable[Any] | None = None,
-        class_names: Sequence[str] | None = None,
-        label: str | None = None,
-        id_column: str | None = None,
-        inputs: Sequence[str] | None = None,
-        size: int | None = None,
-        channels: int | None = None,
+        reading: Reading | None = None,
         name: str | None = None,
     ) -> None:
         if retrain is not None and not callable(retrain):
             raise InputError(f"expected retrain to be a function (samples, seed) -> model, got {retrain!r}")
-        columns = Columns(label, id_column, inputs)
-        options: dict[str, Any] = {"columns": columns, "class_names": class_names, "size": size, "channels": channels}
-        self.source = read_data(data, ids=ids, what="data", **options)
-        self.class_names = class_names_of(class_names, self.source)
-        options |= {"class_names": self.class_names or class_names}
-        self.held_out = self._other(held_out, "held_out", options)
-        self.validation = self._other(validation, "validation", options)
+        reading = reading or Reading()
+        self.source = read_data(data, ids=ids, reading=reading, what="data")
+        self.class_names = class_names_of(reading.class_names, self.source)
+        reading = replace(reading, class_names=self.class_names or reading.class_names)
+        self.held_out = self._other(held_out, "held_out", reading)
+        self.validation = self._other(validation, "validation", reading)
         self.forget_ids = matched_ids(forget, self.source.samples)
         self.earlier_ids = () if earlier is None else _earlier_ids(earlier, self.source.samples, self.forget_ids)
         self.retrain, self.recipe, self.name = retrain, recipe, name or self.source.name
@@ -125,11 +115,11 @@ class Request:
             asks = "the request asks" if not self.earlier_ids else "this and earlier requests ask"
             raise InputError(f"{asks} for all {len(self.source.samples)} training samples; nothing would be retained")
 
-    def _other(self, data: object, what: str, options: Mapping[str, Any]) -> Samples | None:
+    def _other(self, data: object, what: str, reading: Reading) -> Samples | None:
         """Return other samples than the training data, under ids of their own."""
         if data is None:
             return None
-        source = read_data(data, what=what, **options)
+        source = read_data(data, what=what, reading=reading)
         if source.class_names and self.class_names and source.class_names != self.class_names:
             return renumbered(source, self.class_names, what)
         if (shape := source.samples.shape) != (wanted := self.source.samples.shape):
@@ -199,7 +189,7 @@ class Request:
             text = (
                 f"the network takes images of {plural(wanted, 'channel')}, those of the folder were read with {shown}"
             )
-            raise InputError(f"{text}; give channels={wanted} (--channels {wanted})")
+            raise InputError(f"{text}; give Reading(channels={wanted}), in a request file data.channels = {wanted}")
         hint = "give wrap(..., bounds=) those of your data, None if they have none"
         first = samples.subset(range(min(512, len(samples))))
         space.check(first.batch(torch.arange(len(first)))[0], "expected inputs", hint, first.ids)
@@ -321,21 +311,15 @@ class Request:
         self,
         model: nn.Module,
         unlearned: Unlearned | nn.Module | Mapping[str, Any] | Sequence[Unlearned],
+        options: AuditOptions | None = None,
         *,
         reference: nn.Module | None = None,
         controls: int | Sequence[nn.Module] = 3,
         surrogates: bool = False,
-        perturbations: object = None,
-        taus: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
-        measures: Sequence[str] | None = None,
-        draws: int = 100,
-        until: str | None = None,
-        seed: int = 1,
-        accept_reference: bool = False,
+        draws: int | None = None,
         out: Path | str = "runs/request",
         store: Path | str = STORE,
         resources: Resources | None = None,
-        gallery: bool | None = None,
         progress: bool = False,
     ) -> Run:
         """Audit what unlearning left, beside the model as it was and models that never saw the samples; return the run.
@@ -343,43 +327,26 @@ class Request:
         Args:
             model: The model before unlearning.
             unlearned: What `unlearn` returned, a model unlearned elsewhere, or several by the names of their rows.
+            options: How to measure: perturbations, radii, probes, seed.
             reference: A model retrained without the forgotten samples; default: made by `retrain` or `recipe`.
             controls: Further ones: how many to make (two at least for a verdict), or the models themselves. Beside a
                 reference of yours none are made where there is neither `retrain` nor `recipe`.
             surrogates: Let cheap surrogates take their place: what is found is then weaker, and marked so everywhere.
-            perturbations: How samples are perturbed; default: Gaussian noise on inputs, or on the embedding of tokens.
-            taus: Radii, or radii by perturbation; the default fits pixels, or units of `scale`.
-            measures: Probes, such as `recovery`, or FILE.py:FUNCTION of your own; default: none, but beside
-                surrogates the recovery radius where inputs can be searched for.
-            draws: Perturbed copies of each sample at each radius.
-            until: "verdict" stops drawing once more draws could not change a verdict.
-            seed: Seed of everything random.
-            accept_reference: Judge by a reference that is not comparable; every verdict then says so.
+            draws: Perturbed copies of each sample at each radius, in place of those of `options`.
             out: Folder of the run: results.json, counts and weights.
             store: Folder of finished stages: the same audit again computes only what is missing.
             resources: How many days of one core the audit may take, as for `residuum.run`. Your objects exist in
                 this process only, which computes everything; `residuum audit` has --workers.
-            gallery: Write pictures of forgotten samples into the run's folder.
             progress: Say on standard error how long it takes and what is done.
         """
-        from residuum.request.study import AuditOptions, audited, request_study
+        from residuum.request.study import AuditOptions, References, audited, request_study
 
-        options = AuditOptions(
-            reference=reference,
-            controls=controls,
-            surrogates=surrogates,
-            perturbations=perturbations,
-            taus=taus,
-            measures=measures,
-            draws=draws,
-            until=until,
-            seed=seed,
-            accept_reference=accept_reference,
-        )
-        study = request_study(self, model, unlearned, options)
+        asked = options or AuditOptions()
+        asked = asked if draws is None else replace(asked, draws=draws)
+        study = request_study(self, model, unlearned, References(reference, controls, surrogates), asked)
         for text in study.live.warnings if study.live else ():
             warnings.warn(text, ResiduumWarning, stacklevel=2)
-        where: dict[str, Any] = {"store": Path(store), "resources": resources, "gallery": gallery}
+        where: dict[str, Any] = {"store": Path(store), "resources": resources, "gallery": asked.gallery}
         return audited(study, Path(out), **where, progress=progress)
 
 

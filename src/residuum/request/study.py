@@ -53,12 +53,53 @@ Unlearning = Unlearned | nn.Module | Mapping[str, Any] | Sequence[Unlearned]
 
 
 @dataclass(frozen=True)
-class AuditOptions:
-    """What `Request.audit` is asked for beside the models; it says what each means."""
+class References:
+    """The retrained models of an audit: those that the user brings, and how many to make.
+
+    Args:
+        reference: A model retrained without the forgotten samples; None to make it.
+        controls: How many further ones to make, or the models themselves.
+        surrogates: Make cheap surrogates instead of retrained models.
+    """
 
     reference: nn.Module | None = None
     controls: int | Sequence[nn.Module] = 3
     surrogates: bool = False
+
+    def brought(self, model: nn.Module) -> list[Made]:
+        """Return the models that the user brings, wrapped as the original is, the reference first."""
+        listed = [] if isinstance(self.controls, int) else list(self.controls)
+        if self.reference is None and listed:
+            raise InputError("expected a reference beside the controls; give reference=")
+        models = [*([] if self.reference is None else [self.reference]), *listed]
+        return [Made(wrap_like(one, model), "retrain", {"trained_by": "others"}) for one in models]
+
+    def control_number(self, request: Request) -> int:
+        """Return how many controls there are beside the reference, those that the user brings among them."""
+        if isinstance(self.controls, int):
+            return self.controls if request.trains or self.reference is None else 0
+        return len(self.controls)
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """How an audit measures.
+
+    Args:
+        perturbations: How samples are perturbed; default: Gaussian noise on inputs, or on the embedding of tokens.
+        taus: Radii, or radii by perturbation; the default fits pixels, or units of `scale`.
+        measures: Probes, such as `recovery`, or FILE.py:FUNCTION of your own; default: none, but beside surrogates the
+            recovery radius where inputs can be searched for.
+        draws: Perturbed copies of each sample at each radius.
+        until: "verdict" stops drawing once more draws could not change a verdict.
+        seed: Seed of everything random.
+        accept_reference: Judge by a reference that is not comparable; every verdict then says so.
+        gallery: Write pictures of forgotten samples into the run's folder.
+
+    >>> AuditOptions(draws=50, taus=[0, 0.1]).seed
+    1
+    """
+
     perturbations: object = None
     taus: Radii = None
     measures: Sequence[str] | None = None
@@ -66,13 +107,20 @@ class AuditOptions:
     until: str | None = None
     seed: int = 1
     accept_reference: bool = False
+    gallery: bool | None = None
 
 
 def request_study(
-    request: Request, model: nn.Module, unlearned: Unlearning, options: AuditOptions, *, workers: int = 1
+    request: Request,
+    model: nn.Module,
+    unlearned: Unlearning,
+    references: References,
+    options: AuditOptions,
+    *,
+    workers: int = 1,
 ) -> Study:
     """Return the study that `Request.audit` computes; everything is checked here."""
-    splits, surrogates = request.fitted(model), options.surrogates
+    splits, surrogates = request.fitted(model), references.surrogates
     if not len(splits.test):
         raise InputError(
             "expected held-out samples for an audit, which tell memory from knowledge of the class; give held_out="
@@ -82,8 +130,8 @@ def request_study(
     specs = _measures(options.measures, model, surrogates)
     audit = _audit_settings(specs, model, radii, options)
     models = _unlearned_models(model, unlearned)
-    retrained = _reference_models(model, options.reference, options.controls)
-    labels = list(trained_roles(_control_number(request, options, len(retrained))))[1:]
+    retrained = references.brought(model)
+    labels = list(trained_roles(references.control_number(request)))[1:]
     if len(labels) > len(retrained):
         request.refuse_untrainable(surrogates)
         if request.retrain is not None and not surrogates:
@@ -97,7 +145,7 @@ def request_study(
     except UnknownError as error:
         unnamed = str(error)
     training = Training(
-        retrain=partial(_retrain, request, model, labels, options),
+        retrain=partial(_retrain, request, model, labels, options.seed, surrogates),
         identity=how,
         settings=_training_settings(request, surrogates),
         by_function=request.retrain is not None and not surrogates,
@@ -116,13 +164,6 @@ def request_study(
     scenario = _scenario(request, model, audit, specs, options, controls=len(labels) - 1, workers=workers)
     rows = [Row(label=label, method=made.method, settings=dict(made.settings)) for label, made in models.items()]
     return Study(scenario=scenario, rows=rows, live=live)
-
-
-def _control_number(request: Request, options: AuditOptions, retrained: int) -> int:
-    """Return how many controls there are beside the reference, those that the user brings among them."""
-    if isinstance(options.controls, int) and (request.trains or not retrained):
-        return options.controls
-    return max(0, retrained - 1)
 
 
 def _scenario(
@@ -155,8 +196,10 @@ def _scenario(
         raise InputError(first_problem(error)) from None
 
 
-def _retrain(request: Request, model: nn.Module, labels: Sequence[str], options: AuditOptions, label: str) -> Made:
-    return request.retrained(model, labels.index(label), seed=options.seed, surrogates=options.surrogates)
+def _retrain(
+    request: Request, model: nn.Module, labels: Sequence[str], seed: int, surrogates: bool, label: str
+) -> Made:
+    return request.retrained(model, labels.index(label), seed=seed, surrogates=surrogates)
 
 
 def audited(
@@ -263,15 +306,6 @@ def _unlearned_models(model: nn.Module, unlearned: Unlearning) -> dict[str, Made
         label: one if isinstance(one, Unlearned) else Made(wrap_like(one, model), "unlearned elsewhere")
         for label, one in named.items()
     }
-
-
-def _reference_models(model: nn.Module, reference: nn.Module | None, controls: int | Sequence[nn.Module]) -> list[Made]:
-    """Return the reference and the controls that the user brings."""
-    listed = [] if isinstance(controls, int) else list(controls)
-    if reference is None and listed:
-        raise InputError("expected a reference beside the controls; give reference=")
-    models = [*([] if reference is None else [reference]), *listed]
-    return [Made(wrap_like(one, model), "retrain", {"trained_by": "others"}) for one in models]
 
 
 def _recipe_settings(recipe: Recipe | None) -> dict[str, Any]:
