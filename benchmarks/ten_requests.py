@@ -15,9 +15,9 @@ from statistics import fmean
 
 from residuum import Study
 from residuum.auditing import Counts
-from residuum.studies import plan
+from residuum.studies import Stage, plan
 from residuum.studies.runner import run_stages
-from residuum.studies.store import Stage, Store
+from residuum.studies.store import Store
 from residuum.tuning import with_parents
 
 REQUESTS = ["fraction=0.02"] * 10

@@ -76,7 +76,7 @@ def test_the_distances_are_those_of_a_slow_second_way(found, store):
     unaffected = splits.validation.subset(rows)
     far = []
     for own in planned(asked, 2, 6):
-        seed = child_seed(own["soft"].settings.seed, "score")
+        seed = child_seed(own["soft"].setup.seed, "score")
         names = ["original", ".surrogate 1", ".surrogate 2", "soft"]
         folders = {name: Store(store).folder(own[name].parents["model"]) for name in names}
         models = {name: load_weights(folder / "model.safetensors") for name, folder in folders.items()}

@@ -7,7 +7,7 @@ original is better than they are on held-out samples of classes that lost next t
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean as mean
 from typing import Any, Literal, NamedTuple
@@ -22,8 +22,7 @@ from residuum.studies import Stage, Study, plan
 from residuum.studies.engines import engine
 from residuum.studies.execution import STORE, Resources, shown
 from residuum.studies.runner import run_stages
-from residuum.studies.settings import ScoreSettings, StageSettings
-from residuum.studies.stages import read_record
+from residuum.studies.stages import ScoreStage, read_record
 from residuum.studies.store import Store
 from residuum.studies.study import Row
 from residuum.unlearning import SoftReset
@@ -216,13 +215,10 @@ def planned(study: Study, surrogates: int, epochs: int) -> list[dict[str, Stage]
     stages = []
     for seed_plan in plan(study.model_copy(update={"rows": [*study.rows, brief]})):
         seed, models = seed_plan.seed, seed_plan.models
-        bases, model = {"original": models["original"]}, models[brief.label]
-        for k in range(1, surrogates + 1):
-            update = {
-                "name": f"surrogate {k}",
-                "seed": child_seed(seed, f"innocent {k}"),
-            }  # the role decides the numbers
-            bases[f".surrogate {k}"] = Stage(model.settings.model_copy(update=update), model.parents)
+        bases: dict[str, Stage] = {"original": models["original"]}
+        for k in range(1, surrogates + 1):  # the role decides the numbers
+            setup = replace(models[brief.label].setup, seed=child_seed(seed, f"innocent {k}"))
+            bases[f".surrogate {k}"] = replace(models[brief.label], name=f"surrogate {k}", setup=setup)
         stages.append(
             {label: scored(stage, study, seed, level=True) for label, stage in bases.items()}
             | {row.label: scored(models[row.label], study, seed) for row in study.rows}
@@ -234,9 +230,15 @@ def scored(model: Stage, study: Study, seed: int, *, level: bool = False) -> Sta
     """Return the stage that scores a model; all of one seed see the same copies."""
     audit = study.scenario.audit
     spec = audit.perturbations[0]
-    common = {field: getattr(model.settings, field) for field in StageSettings.model_fields} | {"seed": seed}
-    settings = {"perturbation": spec, "taus": tuple(audit.radii(spec)), "draws": audit.draws or audit.max_draws}
-    return Stage(ScoreSettings(**common, **settings, level=level), {"model": model})
+    return ScoreStage(
+        setup=replace(model.setup, seed=seed),
+        name=model.name,
+        perturbation=spec,
+        taus=tuple(audit.radii(spec)),
+        draws=audit.draws or audit.max_draws,
+        level=level,
+        parents={"model": model},
+    )
 
 
 def with_parents(stage: Stage) -> Iterator[Stage]:

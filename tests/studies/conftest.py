@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-from pydantic import Field
+from dataclasses import dataclass, replace
 
+import pytest
+
+from residuum.core.devices import Compute
 from residuum.studies import Stage, Study, run_all, write_run
-from residuum.studies.settings import DataSettings, ForgetSettings, StageSettings
-from residuum.studies.stages import STAGES
+from residuum.studies.settings import DataSettings, ForgetSettings
+from residuum.studies.stages import Setup
 from residuum.studies.store import Store
 from residuum.studies.subjects import NamedSubject
 
@@ -38,41 +40,39 @@ def finished(quick, tmp_path_factory):
     return write_run(quick, results, folder / "out").as_dict(), folder, results
 
 
+SETUP = Setup(SUBJECT, seed=1, threads=1, compute=Compute())
+
+
 @pytest.fixture(scope="session")
 def stage():
     """A function that returns a stage of some kind, whose settings say little."""
 
     def make(kind, name, **parents):
-        own = type("Settings", (StageSettings,), {"kind": kind, "__module__": __name__})
-        return Stage(own(name=name, subject=SUBJECT, seed=1), parents)
+        return type("Small", (Toy,), {"kind": kind})(setup=SETUP, name=name, parents=parents)
 
     return make
 
 
-def counting_stage(settings, parents, folder):
-    """Leave a line in a log outside, so that tests can count how often it ran."""
-    with open(settings.log, "a", encoding="utf-8") as log:
-        log.write(f"{settings.seed}\n")
-    (folder / "value.txt").write_text(str(settings.seed))
-    (folder / "ids.txt").write_text("\n".join(settings.ids))
-
-
-class ToySettings(StageSettings):
-    """Settings of a stage that computes next to nothing."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Toy(Stage):
+    """A stage that computes next to nothing."""
 
     kind = "train"
-    name: str = "toy"
-    subject: NamedSubject = Field(default=SUBJECT, exclude=True)
-    log: str
+    log: str = ""
     ids: tuple[str, ...] = ()
     extra: int = 0
 
+    def compute(self, work):
+        """Leave a line in a log outside, so that tests can count how often it ran."""
+        with open(self.log, "a", encoding="utf-8") as log:
+            log.write(f"{self.setup.seed}\n")
+        (work.folder / "value.txt").write_text(str(self.setup.seed))
+        (work.folder / "ids.txt").write_text("\n".join(self.ids))
+
 
 @pytest.fixture
-def toy(tmp_path, monkeypatch):
-    monkeypatch.setitem(STAGES, "train", counting_stage)
-
-    def stage(seed=1, parents=None, **settings):
-        return Stage(ToySettings(seed=seed, log=str(tmp_path / "log"), **settings), parents or {})
+def toy(tmp_path):
+    def stage(seed=1, name="toy", **settings):
+        return Toy(setup=replace(SETUP, seed=seed), name=name, log=str(tmp_path / "log"), **settings)
 
     return stage, Store(tmp_path / "store"), tmp_path / "log"

@@ -77,7 +77,7 @@ def test_rmia_is_that_of_a_script_that_reads_the_stored_models(finished, asked):
         for label in ("gd", "retrain", "control")
         for seed in ("1", "2")
     }
-    trained = {stage.settings.seed: stage for stage in _references(asked)}
+    trained = {stage.setup.seed: stage for stage in _references(asked)}
     further = [
         probabilities(folder / "store" / "train" / stage.key / "model.safetensors") for stage in trained.values()
     ]

@@ -288,7 +288,7 @@ def test_requests_that_mean_nothing_are_refused(requests, message):
 def test_the_most_requests_can_be_planned_and_sent_to_a_worker():
     ids = chain(FIRST).splits().train.ids[:100]
     last = plan(chain(*(f"id={name}" for name in ids), rows="gd"))[0]
-    assert last.models["gd"].settings.subject.requests[98] == ForgetSettings(forget_ids=[ids[98]])
+    assert last.models["gd"].subject.requests[98] == ForgetSettings(forget_ids=[ids[98]])
     sent = pickle.loads(pickle.dumps(last.audits["gaussian"]))
     assert sent.key == last.audits["gaussian"].key
 

@@ -20,7 +20,7 @@ from residuum.core.errors import InputError, LostProcessError, ResiduumWarning
 from residuum.models import build_model, save_weights
 from residuum.studies import Study, artifacts, maintenance, plan, run_all
 from residuum.studies.artifacts import _module, broken_artefacts, code_fingerprint, import_closure
-from residuum.studies.stages import SCRATCH, STAGES
+from residuum.studies.stages import KINDS
 from residuum.studies.store import Store
 from residuum.training.checkpoint import Checkpoint
 
@@ -87,12 +87,12 @@ DECIDING = [
 
 def test_all_code_that_decides_results_is_part_of_every_key(stage, monkeypatch):
     original = artifacts._module
-    keys = {kind: stage(kind, "x").key for kind in STAGES}
+    keys = {kind: stage(kind, "x").key for kind in KINDS}
     for name in DECIDING:
         changed = {f"residuum.{name}": ("another", original(f"residuum.{name}")[1])}
         monkeypatch.setattr(artifacts, "_module", lambda asked, changed=changed: changed.get(asked) or original(asked))
         code_fingerprint.cache_clear()
-        assert [kind for kind in STAGES if stage(kind, "x").key == keys[kind]] == [], name
+        assert [kind for kind in KINDS if stage(kind, "x").key == keys[kind]] == [], name
 
 
 def test_what_only_shows_results_is_part_of_no_key():
@@ -161,11 +161,11 @@ def test_a_damaged_artefact_is_reported_and_computed_again(toy, damage, capsys):
 def test_a_stage_that_fails_leaves_nothing(toy, monkeypatch):
     stage, store, _ = toy
 
-    def failing(settings, parents, folder):
-        (folder / "half.txt").write_text("half")
+    def failing(self, work):
+        (work.folder / "half.txt").write_text("half")
         raise RuntimeError("stopped")
 
-    monkeypatch.setitem(STAGES, "train", failing)
+    monkeypatch.setattr(type(stage()), "compute", failing)
     with pytest.raises(RuntimeError, match="stopped"):
         store.compute(stage())
     assert list((store.root / "train").iterdir()) == []
@@ -242,7 +242,7 @@ def write_bytes(folder, scratch):
 @pytest.mark.parametrize("greed", [write_bytes, write_weights, write_checkpoint])
 def test_a_full_disk_gives_one_clear_line_and_leaves_the_store_sound(toy, greed, tmp_path, monkeypatch):
     stage, _, log = toy
-    counting_stage, mount = STAGES["train"], tmp_path / "small"
+    mount = tmp_path / "small"
     mount.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", mount], check=False).returncode:
         pytest.skip("this machine does not let root mount a tmpfs")
@@ -250,10 +250,10 @@ def test_a_full_disk_gives_one_clear_line_and_leaves_the_store_sound(toy, greed,
         store = Store(mount / "store")
         store.compute(stage())
 
-        monkeypatch.setitem(STAGES, "train", lambda settings, parents, folder: greed(folder, parents[SCRATCH]))
-        with pytest.raises(InputError, match="no space left for the store"):
-            store.compute(stage(seed=2))
-        monkeypatch.setitem(STAGES, "train", counting_stage)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(stage()), "compute", lambda self, work: greed(work.folder, work.scratch))
+            with pytest.raises(InputError, match="no space left for the store"):
+                store.compute(stage(seed=2))
         assert maintenance.verify(store.root) == {}
         assert maintenance.leftovers(store.root) == []
         store.compute(stage(seed=3))
@@ -280,13 +280,13 @@ def test_half_written_folders_of_dead_runs_are_garbage_and_those_of_living_runs_
 
 def test_a_finished_stage_is_kept_although_its_scratch_was_taken_away(toy, monkeypatch):
     stage, store, _ = toy
-    counting_stage = STAGES["train"]
+    compute = type(stage()).compute
 
-    def robbed(settings, parents, folder):
-        counting_stage(settings, parents, folder)
-        store.remove([parents[SCRATCH]])  # by somebody who listed it before this stage began
+    def robbed(self, work):
+        compute(self, work)
+        store.remove([work.scratch])  # by somebody who listed it before this stage began
 
-    monkeypatch.setitem(STAGES, "train", robbed)
+    monkeypatch.setattr(type(stage()), "compute", robbed)
     store.compute(stage())
     assert store.has(stage())
     assert broken_artefacts(store.folder(stage())) == []
@@ -326,11 +326,11 @@ def test_what_was_finished_since_it_was_listed_is_no_garbage(toy, monkeypatch):
 def test_a_store_that_is_removed_while_a_stage_writes_is_one_clear_line(toy, monkeypatch):
     stage, store, _ = toy
 
-    def writing(settings, parents, folder):
+    def writing(self, work):
         shutil.rmtree(store.root)
-        (folder / "value.txt").write_text("1")
+        (work.folder / "value.txt").write_text("1")
 
-    monkeypatch.setitem(STAGES, "train", writing)
+    monkeypatch.setattr(type(stage()), "compute", writing)
     with pytest.raises(InputError, match="was removed while it was in use; give the command again"):
         store.compute(stage())
 

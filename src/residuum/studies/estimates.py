@@ -15,16 +15,17 @@ from residuum.core.samples import Samples
 from residuum.models import private_copy
 from residuum.studies.parsing import build_probe
 from residuum.studies.planning import Plans, all_stages
-from residuum.studies.settings import (
-    AuditStageSettings,
-    EvaluateSettings,
-    ProbeSettings,
-    RetrainSettings,
-    TrainSettings,
-    UnlearnSettings,
+from residuum.studies.stages import (
+    AuditStage,
+    EvaluateStage,
+    ProbeStage,
+    RetrainStage,
+    Stage,
+    TrainStage,
+    UnlearnStage,
+    measured,
 )
-from residuum.studies.stages import measured
-from residuum.studies.store import Stage, Store
+from residuum.studies.store import Store
 from residuum.studies.study import Study
 from residuum.training import Recipe, TrainingPhase, cross_entropy, fit
 from residuum.unlearning import GradientMethod, InheritedRecipe, make_method
@@ -87,8 +88,7 @@ def work_left(studies: Sequence[Study], store: Path | str, plans: Plans) -> Work
             for stage in missing:
                 seconds[stage.kind] = seconds.get(stage.kind, 0.0) + estimate.seconds(stage)
         passes += estimate.passes
-        trained = (stage.settings for stage in missing if isinstance(stage.settings, RetrainSettings))
-        untimed += sum(settings.recipe is None for settings in trained)
+        untimed += sum(isinstance(stage, RetrainStage) and stage.recipe is None for stage in missing)
     audit = studies[0].audit
     return WorkLeft(seconds, passes, audit.draws is None or audit.until is not None, untimed)
 
@@ -125,23 +125,23 @@ class _Estimate:
 
     def seconds(self, stage: Stage) -> float:
         """Return how long a stage takes."""
-        settings, splits = stage.settings, self.splits
-        if isinstance(settings, TrainSettings | RetrainSettings):
-            samples = splits.train if settings.name == "original" else splits.retain
-            recipe = settings.recipe
+        splits = self.splits
+        if isinstance(stage, TrainStage | RetrainStage):
+            samples = splits.train if stage.name == "original" else splits.retain
+            recipe = stage.recipe
             return self.per_sample(recipe) * recipe.epochs * len(samples) if recipe else 0.0
-        if isinstance(settings, UnlearnSettings):
-            return self.unlearning(settings)
-        if isinstance(settings, AuditStageSettings):
-            cost = self.audit(settings)
+        if isinstance(stage, UnlearnStage):
+            return self.unlearning(stage)
+        if isinstance(stage, AuditStage):
+            cost = self.audit(stage)
             self.passes += cost.passes
             return cost.seconds
         one = self.per_sample(self.study.scenario.train)
-        if isinstance(settings, ProbeSettings):
-            sizes = len(splits.forget), len(splits.heldout), len(settings.radii)
-            return len(settings.roles) * build_probe(settings.name).passes(*sizes) * one
-        if isinstance(settings, EvaluateSettings):  # all samples are shown, and re-learning takes half of its epochs
-            relearning = 0.0 if settings.relearn is None else settings.relearn.epochs / 2 * len(splits.forget)
+        if isinstance(stage, ProbeStage):
+            sizes = len(splits.forget), len(splits.heldout), len(stage.radii)
+            return len(stage.roles) * build_probe(stage.name).passes(*sizes) * one
+        if isinstance(stage, EvaluateStage):  # all samples are shown, and re-learning takes half of its epochs
+            relearning = 0.0 if stage.relearn is None else stage.relearn.epochs / 2 * len(splits.forget)
             return one * (READINGS * (len(splits.retain) + len(splits.test)) / (1 + BACKWARD) + relearning)
         return 0.0
 
@@ -153,38 +153,38 @@ class _Estimate:
                 self.steps[recipe.batch_size] = seconds_per_sample(self.models[0], self.splits.train, recipe)
         return self.steps[recipe.batch_size]
 
-    def unlearning(self, settings: UnlearnSettings) -> float:
+    def unlearning(self, stage: UnlearnStage) -> float:
         """Return the time of a method's epochs over all samples; of one without a recipe, that of every label."""
-        method, everything = make_method(settings.method, settings.settings), len(self.splits.train)
+        method, everything = make_method(stage.method, stage.settings), len(self.splits.train)
         if not isinstance(method, GradientMethod):
-            return self.per_sample(settings.recipe) * everything * self.splits.classes
+            return self.per_sample(stage.recipe) * everything * self.splits.classes
         recipe = method.recipe
         if isinstance(recipe, InheritedRecipe):
-            recipe = recipe.resolved(settings.recipe)
+            recipe = recipe.resolved(stage.recipe)
         passes = recipe.epochs * everything
         if recipe.max_iters is not None:
             passes = min(passes, recipe.max_iters * recipe.batch_size)
         return self.per_sample(recipe) * passes
 
-    def audit(self, settings: AuditStageSettings) -> Cost:
+    def audit(self, stage: AuditStage) -> Cost:
         """Return the cost of one audit of all rows."""
-        if settings.name in self.costs:
-            return self.costs[settings.name]
-        (perturbation, space), audit = settings.subject.perturbation(settings.name), self.study.audit
+        if stage.name in self.costs:
+            return self.costs[stage.name]
+        (perturbation, space), audit = stage.subject.perturbation(stage.name), self.study.audit
         model, reference, original = self.models
         crafted_on_each = perturbation.crafted and audit.crafted_on == "unlearned"
         auditor = Auditor(
             {"model": model},
             reference,
             perturbation,
-            audit.radii(settings.name),
+            audit.radii(stage.name),
             seed=0,
             crafted_on=audit.crafted_on,
             original=original if crafted_on_each else None,  # else it is one of the rows
             space=space,
         )
         one = estimate_cost(auditor, self.splits.forget, audit.budget(), heldout=self.splits.heldout)
-        rows = len(settings.labels)
+        rows = len(stage.labels)
         times = rows if crafted_on_each else rows / 2  # the two models of the timed batch against all rows
-        self.costs[settings.name] = Cost(round(one.passes * times), one.seconds * times)
-        return self.costs[settings.name]
+        self.costs[stage.name] = Cost(round(one.passes * times), one.seconds * times)
+        return self.costs[stage.name]

@@ -31,7 +31,7 @@ from residuum.record.folder import (
 )
 from residuum.studies.artifacts import MANIFEST, SCRATCH_FOLDER, Manifest, broken_artefacts, noted_ids, unsealed_files
 from residuum.studies.settings import ForgetSettings
-from residuum.studies.stages import IDS, STAGES, code_of
+from residuum.studies.stages import IDS, KINDS, code_of
 from residuum.studies.store import WRITING, Store
 
 STRAY = "not written by residuum"
@@ -118,7 +118,7 @@ def _folders(root: Path) -> list[Path]:
 
 
 def _entries(root: Path) -> list[Path]:
-    return [path for kind in STAGES for path in sorted((root / kind).glob("*"))]
+    return [path for kind in KINDS for path in sorted((root / kind).glob("*"))]
 
 
 def _unfinished(root: Path) -> list[Path]:

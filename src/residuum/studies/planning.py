@@ -10,17 +10,25 @@ from residuum.core.devices import Compute
 from residuum.core.errors import plural
 from residuum.core.registry import added_plugins
 from residuum.core.roles import Role
+from residuum.models.weights import state_hash
 from residuum.studies.parsing import build_probe
-from residuum.studies.settings import (
-    AuditStageSettings,
-    EnsembleSettings,
-    EvaluateSettings,
-    MarginsSettings,
-    ProbeSettings,
+from residuum.studies.stages import (
+    EARLIER,
+    AuditStage,
+    EnsembleStage,
+    EvaluateStage,
+    GivenStage,
+    MarginsStage,
+    ProbeStage,
+    RetrainStage,
+    Setup,
+    Stage,
+    TrainStage,
+    UnlearnStage,
 )
-from residuum.studies.stages import EARLIER
-from residuum.studies.store import Stage, Store
-from residuum.studies.study import Fields, Study, probes_of
+from residuum.studies.store import Store
+from residuum.studies.study import Study, probes_of
+from residuum.studies.subjects import LiveSubject
 
 
 @dataclass(frozen=True)
@@ -57,9 +65,8 @@ Undecided = Mapping[str, tuple[Sequence[str], Sequence[float]]]  # by perturbati
 def plan(study: Study) -> list[SeedPlan]:
     """Return the stages of every seed, after checking that data, splits and network fit together."""
     study.check()
-    shared = {"subject": study.subject(), "threads": study.scenario.threads, "compute": study.compute}
-    shared |= {"plugins": added_plugins()}
-    return with_references(study, [_plan_seed(study, {**shared, "seed": seed}) for seed in study.seeds], shared)
+    setup = Setup(study.subject(), 0, study.scenario.threads, study.compute, added_plugins())
+    return with_references(study, [_plan_seed(study, replace(setup, seed=seed)) for seed in study.seeds], setup)
 
 
 def all_stages(plans: Plans) -> list[Stage]:
@@ -67,44 +74,107 @@ def all_stages(plans: Plans) -> list[Stage]:
     return list({stage.key: stage for own in plans for seed_plan in own for stage in seed_plan.stages}.values())
 
 
-def _plan_seed(study: Study, shared: Fields) -> SeedPlan:
-    models, before = study.model_stages(shared)
-    evaluations = {}
-    for label, stage in models.items():
-        settings = EvaluateSettings(**shared, name=label, relearn=study.relearning(label))
-        evaluations[label] = Stage(settings, {"model": stage, "original": models["original"]})
-    audits = {}
+def _plan_seed(study: Study, setup: Setup) -> SeedPlan:
+    models, before = _model_stages(study, setup)
+    evaluations: dict[str, Stage] = {
+        label: EvaluateStage(
+            setup=setup,
+            name=label,
+            relearn=study.relearning(label),
+            parents={"model": stage, "original": models["original"]},
+        )
+        for label, stage in models.items()
+    }
     # counts depend on the accelerator, but neither on the number of processes nor on the precision
-    compute = Compute(accelerator=study.compute.accelerator)
-    for spec in study.audit.perturbations:
-        fields = {**shared, "compute": compute, "name": spec, "audit": study.audit.of_one(spec)}
-        audits[spec] = Stage(AuditStageSettings(**fields, labels=tuple(models), pretrained=study.pretrained), models)
-    probes = {spec: _probe_stage(study, spec, shared, models) for spec in probes_of(study, "models")}
-    return SeedPlan(shared["seed"], models, evaluations, audits, before, probes)
+    counted = replace(setup, compute=Compute(accelerator=study.compute.accelerator))
+    audits: dict[str, Stage] = {
+        spec: AuditStage(
+            setup=counted,
+            name=spec,
+            labels=tuple(models),
+            audit=study.audit.of_one(spec),
+            pretrained=study.pretrained,
+            parents=models,
+        )
+        for spec in study.audit.perturbations
+    }
+    probes = {spec: _probe_stage(study, spec, setup, models) for spec in probes_of(study, "models")}
+    return SeedPlan(setup.seed, models, evaluations, audits, before, probes)
 
 
-def _roles(study: Study) -> dict[str, Role]:
-    return {label: facts.role for label, facts in study.rows_by_label().items()}
+def _model_stages(study: Study, setup: Setup) -> tuple[dict[str, Stage], tuple[Stage, ...]]:
+    """Return the models of the last request by label, and those that earlier requests left on the way to them."""
+    if isinstance(setup.subject, LiveSubject):
+        return {label: _own_model(study, label, setup, setup.subject) for label in study.roles}, ()
+    labels = {row.label for row in study.rows}
+    before: list[Stage] = []
+    models: dict[str, Stage] = {}
+    for step in study.steps:
+        of_step, previous = replace(setup, subject=setup.subject.after(step.scenario.requests)), models
+        models = {role: _training(step, role, of_step) for role in step.labels if role not in labels}
+        if previous:  # every step starts with the one model that saw everything
+            models["original"] = previous["original"]
+            before += [stage for label, stage in previous.items() if label in labels | {"original"}]
+        for row in step.rows:
+            last = {"previous": previous[row.label]} if previous else {}
+            models[row.label] = UnlearnStage(
+                setup=of_step,
+                name=row.label,
+                method=row.method,
+                settings=row.settings,
+                recipe=step.scenario.training("original"),
+                pretrained=study.pretrained,
+                parents={"original": models["original"], **last},
+            )
+    return models, tuple(before)
 
 
-def _probe_stage(study: Study, spec: str, shared: Fields, models: Mapping[str, Stage]) -> Stage:
+def _own_model(study: Study, label: str, setup: Setup, subject: LiveSubject) -> Stage:
+    """Return the stage that takes a model of the user's as it is, or retrains it."""
+    if label in subject.given:
+        weights = state_hash(subject.given[label].model.state_dict())
+        return GivenStage(setup=setup, name=label, weights=weights, retrained=study.roles[label].retrained)
+    recipe = None if subject.training.by_function else study.scenario.train
+    return RetrainStage(setup=setup, name=label, how=subject.training.identity, recipe=recipe)
+
+
+def _training(study: Study, role: str, setup: Setup) -> Stage:
+    """Return the stage that trains the model of a role."""
+    dataset, pretrained = study.dataset(), study.pretrained
+    return TrainStage(
+        setup=setup,
+        name=role,
+        model=study.scenario.model,
+        mean=dataset.mean,
+        std=dataset.std,
+        init_from=pretrained.weights if pretrained else None,
+        recipe=study.scenario.training(role),
+    )
+
+
+def _probe_stage(study: Study, spec: str, setup: Setup, models: Mapping[str, Stage]) -> Stage:
     """Return the stage of a probe that reads these models, of one seed."""
-    audit = study.audit
-    roles = {label: role for label, role in (_roles(study) | {FURTHER: Role.CONTROL}).items() if label in models}
-    fields = {"roles": roles, "perturbation": audit.perturbations[0], "radii": audit.search_radii}
-    return Stage(ProbeSettings(**shared, **fields, name=spec), models)
+    audit, roles = study.audit, study.roles | {FURTHER: Role.CONTROL}
+    return ProbeStage(
+        setup=setup,
+        name=spec,
+        roles={label: role for label, role in roles.items() if label in models},
+        radii=audit.search_radii,
+        perturbation=audit.perturbations[0],
+        parents=models,
+    )
 
 
-def with_references(study: Study, plans: Sequence[SeedPlan], shared: Fields) -> list[SeedPlan]:
+def with_references(study: Study, plans: Sequence[SeedPlan], setup: Setup) -> list[SeedPlan]:
     """Return the plans, the last with the margins of all models, what they are compared for, and further references.
 
     These are trained from seeds of their own: all rows and seeds, and other runs, share them.
     """
-    references = study.further_references(shared)
+    setups = {number: replace(setup, seed=number) for number in range(study.scenario.references)}
+    references = {number: _training(study, FURTHER, of_number) for number, of_number in setups.items()}
     of_references = {
         spec: {
-            number: _probe_stage(study, spec, {**shared, "seed": number}, {FURTHER: stage})
-            for number, stage in references.items()
+            number: _probe_stage(study, spec, setups[number], {FURTHER: stage}) for number, stage in references.items()
         }
         for spec in probes_of(study, "models")
         if not build_probe(spec).relative
@@ -115,30 +185,31 @@ def with_references(study: Study, plans: Sequence[SeedPlan], shared: Fields) -> 
         return [*plans[:-1], last]
     models = {f"{one.seed}/{label}": stage for one in plans for label, stage in one.models.items()}
     models |= {f"{number}/{FURTHER}": stage for number, stage in references.items()}
-    margins = {
-        name: Stage(MarginsSettings(**shared, seed=stage.settings.seed, name=stage.name), {"model": stage})
+    margins: dict[str, Stage] = {
+        name: MarginsStage(setup=replace(setup, seed=stage.setup.seed), name=stage.name, parents={"model": stage})
         for name, stage in models.items()
     }
-    fields = {**shared, "seed": study.seeds[0], "roles": _roles(study) | {FURTHER: Role.CONTROL}}
-    ensembles = {spec: Stage(EnsembleSettings(**fields, name=spec), margins) for spec in specs}
+    roles, first = study.roles | {FURTHER: Role.CONTROL}, replace(setup, seed=study.seeds[0])
+    ensembles: dict[str, Stage] = {
+        spec: EnsembleStage(setup=first, name=spec, roles=roles, parents=margins) for spec in specs
+    }
     return [*plans[:-1], replace(last, margins=margins, ensembles=ensembles)]
 
 
 def continued(seed_plan: SeedPlan, undecided: Undecided, draws: int) -> SeedPlan:
     """Return the plan in which the audits of undecided rows go on to so many draws, at the radii at stake."""
-    further = {spec: _next_round(seed_plan.audits[spec], rows, taus, draws) for spec, (rows, taus) in undecided.items()}
+    further: dict[str, Stage] = {}
+    for spec, (rows, taus) in undecided.items():
+        before = cast(AuditStage, seed_plan.audits[spec])
+        first = before.first_draw + (before.audit.draws or 0)
+        further[spec] = replace(
+            before,
+            audit=before.audit.model_copy(update={"taus": {spec: list(taus)}, "draws": draws - first}),
+            first_draw=first,
+            decided=tuple(label for label in before.labels if label not in rows),
+            parents={**before.parents, EARLIER: before},
+        )
     return replace(seed_plan, audits=seed_plan.audits | further)
-
-
-def _next_round(before: Stage, rows: Sequence[str], taus: Sequence[float], draws: int) -> Stage:
-    last = cast(AuditStageSettings, before.settings)
-    first = last.first_draw + (last.audit.draws or 0)
-    changes = {
-        "audit": last.audit.model_copy(update={"taus": {last.name: list(taus)}, "draws": draws - first}),
-        "first_draw": first,
-        "decided": tuple(label for label in last.labels if label not in rows),
-    }
-    return Stage(last.model_copy(update=changes), {**before.parents, EARLIER: before})
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from residuum.data.loaders import loaded_dataset
 from residuum.judging import undecided
 from residuum.studies.planning import Plans, SeedPlan, all_stages, continued, plan
 from residuum.studies.results import Result, results_record
-from residuum.studies.stages import GALLERY, read_record
-from residuum.studies.store import Stage, Store
+from residuum.studies.stages import GALLERY, Stage, read_record
+from residuum.studies.store import Store
 from residuum.studies.study import RowError, Study, row_named
 from residuum.studies.subjects import MODEL
 

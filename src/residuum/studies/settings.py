@@ -1,24 +1,17 @@
-"""The settings of a scenario and of its stages: every number that decides a run, with its type and its range."""
+"""The settings of a scenario: every number that decides a run, with its type and its range."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation, StrictInt
-from torch import nn
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt
 
 from residuum.auditing import Draws
-from residuum.core.devices import Compute
-from residuum.core.inputs import InputSpace
-from residuum.core.roles import Role
 from residuum.core.samples import Splits
 from residuum.core.settings import refused_booleans
 from residuum.data import Dataset, ids_of_ranks, make_splits
 from residuum.metrics import Relearning
-from residuum.perturbations import Perturbation
-from residuum.studies.pretrained import KnownFile, Pretrained
 from residuum.training import Recipe
 
 DEFAULT_PROFILE = "cpu"
@@ -169,153 +162,6 @@ class Scenario(Strict):
     def after(self, requests: Sequence[ForgetSettings]) -> Self:
         """Return the same scenario for these requests, the last of which is the one to unlearn."""
         return self.model_copy(update={"earlier": list(requests[:-1]), "forget": requests[-1]})
-
-
-class Subject(Protocol):
-    """What the stages of a study share: samples, networks and perturbations."""
-
-    @property
-    def requests(self) -> tuple[ForgetSettings, ...]:
-        """The deletion requests that cut the samples, in order; none where the user brings the parts."""
-
-    def content(self) -> dict[str, Any]:
-        """Return what decides samples and networks as plain values: a part of every stage's key."""
-
-    def dataset(self) -> Dataset:
-        """Return all samples as they are now."""
-
-    def splits(self, *, combined: bool = True) -> Splits:
-        """Return the splits of all requests together, or of the last one alone."""
-
-    def load(self, label: str, folder: Path) -> nn.Module:
-        """Return the model of a row from the folder of the stage that made it."""
-
-    def perturbation(self, spec: str) -> tuple[Perturbation, InputSpace]:
-        """Return a perturbation, and the space that it acts in."""
-
-
-class StageSettings(Strict):
-    """What every stage must know: the subject of the study, and what it is computed with.
-
-    `name` is what it works on, whatever the seed: a role, a row or a perturbation. `plugins` are what the process that
-    computes it must add to its tables.
-    """
-
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-
-    kind: ClassVar[str]
-    name: str
-    subject: SkipValidation[Subject] = Field(exclude=True)
-    seed: int
-    threads: int = 1
-    compute: Compute = Compute()
-    plugins: tuple[tuple[str, str], ...] = Field(default=(), exclude=True)
-
-    def content(self) -> dict[str, Any]:
-        """Return what a result depends on as plain values."""
-        return self.model_dump(mode="json") | self.subject.content()
-
-
-class TrainSettings(StageSettings):
-    """Train the model of one role from fresh weights, or from those of `init_from`."""
-
-    kind = "train"
-    model: ModelSettings
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    init_from: KnownFile | None
-    recipe: Recipe
-
-
-class UnlearnSettings(StageSettings):
-    """Unlearn the last request with one method; `recipe` is the original's."""
-
-    kind = "unlearn"
-    method: str
-    settings: dict[str, Any]
-    recipe: Recipe
-    pretrained: Pretrained | None
-
-
-class GivenSettings(StageSettings):
-    """Take a model that the user brings, by the hash of its weights; one `retrained` did not see the forget set."""
-
-    kind = "given"
-    weights: str
-    retrained: bool
-
-
-class RetrainSettings(StageSettings):
-    """Retrain a model of the user's without the forget set; `how` is the hash of everything that decides it.
-
-    `recipe` is None where a function of the user's trains.
-    """
-
-    kind = "retrain"
-    how: str
-    recipe: Recipe | None
-
-
-class EvaluateSettings(StageSettings):
-    """Measure one model; `relearn` is None where re-learn time is not defined."""
-
-    kind = "evaluate"
-    relearn: Relearning | None
-
-
-class AuditStageSettings(StageSettings):
-    """Audit all models of one seed under one perturbation, the stage's name.
-
-    A further round makes `audit.draws` more, from `first_draw` on, of all rows but those that are `decided`.
-    """
-
-    kind = "audit"
-    labels: tuple[str, ...]
-    audit: AuditSettings
-    first_draw: int = 0
-    decided: tuple[str, ...] = ()
-    pretrained: Pretrained | None
-
-
-class ScoreSettings(StageSettings):
-    """Show one model perturbed copies of the forgotten samples, without any reference.
-
-    With `level` it is shown held-out samples of unaffected classes, too.
-    """
-
-    kind = "score"
-    perturbation: str
-    taus: tuple[float, ...]
-    draws: int
-    level: bool
-
-
-class MarginsSettings(StageSettings):
-    """Take the margins of one model on forgotten, held-out, retained and validation samples."""
-
-    kind = "margins"
-
-
-class ProbeSettings(StageSettings):
-    """Measure the models of one seed with one probe, the stage's name; `roles` has the role of every label.
-
-    `perturbation` is the one whose bounds the data have.
-    """
-
-    kind = "probe"
-    roles: dict[str, Role]
-    radii: tuple[float, ...]
-    perturbation: str
-
-
-class EnsembleSettings(StageSettings):
-    """Measure all rows and seeds together with a probe that reads margins; the parents are SEED/LABEL.
-
-    `roles` has the role of every label.
-    """
-
-    kind = "ensemble"
-    roles: dict[str, Role]
 
 
 @lru_cache(maxsize=2)

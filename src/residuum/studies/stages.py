@@ -1,21 +1,26 @@
-"""The stages of a run: pure functions `stage(settings, parents, folder)` that leave artefacts in a folder.
+"""The stages of a run: values that know their settings and the stages before them, and how to fill a folder.
 
-`settings` are typed and decide the result, `parents` are the folders of earlier stages, `folder` is an empty one to
-write to. Of several processes, each runs the stage in a folder of its own; the leader's is kept.
+The settings decide the result, so they are part of the key by which a store finds it. Of several processes, each
+computes the stage in a folder of its own; the leader's is kept.
 """
+
+from __future__ import annotations
 
 import json
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
+from pydantic_core import to_jsonable_python
 from safetensors.torch import load_file, save
 from torch import nn
 
@@ -24,34 +29,24 @@ from residuum.auditing.heldout import choose_heldout
 from residuum.auditing.probes import Evidence, log_odds
 from residuum.core import devices
 from residuum.core.console import say
+from residuum.core.devices import Compute
 from residuum.core.errors import InputError, MethodError, ResiduumWarning
 from residuum.core.files import read_arrays, write_arrays
+from residuum.core.roles import Role
 from residuum.core.samples import Samples, Splits
 from residuum.core.seeds import child_seed, request_seed
 from residuum.metrics import Relearning, accuracy, evaluate, mean_loss
 from residuum.models import MODELS, build_model, forward, init_from, save_weights
 from residuum.perturbations import PERTURBATIONS
 from residuum.studies.artifacts import SealedCheckpoint as Checkpoint
-from residuum.studies.artifacts import code_fingerprint
+from residuum.studies.artifacts import code_fingerprint, key_of
 from residuum.studies.parsing import build_probe
-from residuum.studies.settings import (
-    AuditStageSettings,
-    EnsembleSettings,
-    EvaluateSettings,
-    GivenSettings,
-    MarginsSettings,
-    ProbeSettings,
-    RetrainSettings,
-    ScoreSettings,
-    Subject,
-    TrainSettings,
-    UnlearnSettings,
-)
-from residuum.studies.subjects import MODEL, LiveSubject, Made
-from residuum.training import Progress, TrainingPhase, cross_entropy, fit
+from residuum.studies.pretrained import KnownFile, Pretrained
+from residuum.studies.settings import AuditSettings, ModelSettings
+from residuum.studies.subjects import MODEL, LiveSubject, Made, Subject
+from residuum.training import Progress, Recipe, TrainingPhase, cross_entropy, fit
 from residuum.unlearning import METHODS, Origin, make_method, unlearn
 
-Folders = Mapping[str, Path]
 Record = dict[str, Any]
 
 INITIAL = "initial.safetensors"
@@ -59,75 +54,199 @@ GALLERY, MARGINS, RECORD = "gallery.npz", "margins.npz", "record.json"
 MARGIN_PARTS = ("forget", "heldout", "retain", "validation")
 IDS = "ids.txt"
 EARLIER = ".earlier"  # among the parents: the audit that this one continues; no row can be called so
-SCRATCH = ".scratch"  # among the parents, too: a folder that outlives an interrupted stage, where the store has one
 
 
-def train_stage(settings: TrainSettings, parents: Folders, folder: Path) -> None:
-    """Train the model of one role: original on the whole training set, the others on the retain set."""
-    splits, seed = settings.subject.splits(), child_seed(settings.seed, settings.name)
-    model = _fresh_model(settings, splits, seed)
-    weights = {name: value.contiguous() for name, value in model.state_dict().items()}
-    (folder / INITIAL).write_bytes(save(weights))  # so that a full disk is an OSError
-    model.to(devices.device())
-    samples = splits.train if settings.name == "original" else splits.retain
-    checkpoint = _checkpoint(parents, "training")
-    with measured(settings.threads, checkpoint) as record:
-        record["passes"] = fit(
-            model,
-            {"train": samples},
-            settings.recipe,
-            [TrainingPhase(cross_entropy, main_stream="train")],
-            seed=seed,
-            checkpoint=checkpoint,
-            progress=printed_progress(f"train {settings.name} (seed {settings.seed})"),
-        )
-    save_weights(model.cpu(), folder / MODEL)
-    write_record(folder, record, samples)
+@dataclass(frozen=True)
+class Setup:
+    """What the stages of one seed share: the subject of the study, and what they are computed with.
+
+    `plugins` are what the process that computes must add to its tables.
+    """
+
+    subject: Subject
+    seed: int
+    threads: int
+    compute: Compute
+    plugins: tuple[tuple[str, str], ...] = ()
+
+    def content(self) -> dict[str, Any]:
+        """Return what a result depends on as plain values."""
+        return {"seed": self.seed, "threads": self.threads, "compute": asdict(self.compute), **self.subject.content()}
 
 
-def unlearn_stage(settings: UnlearnSettings, parents: Folders, folder: Path) -> None:
-    """Unlearn one request with one method, from the original or from what the method made of it so far."""
-    splits = settings.subject.splits(combined=False)
-    start = settings.subject.load(settings.name, parents.get("previous", parents["original"]))
-    method = make_method(settings.method, settings.settings)
-    start.to(devices.device() if method.accelerated else "cpu")
-    seed = request_seed(settings.seed, len(settings.subject.requests))
-    origin = Origin(settings.recipe, load_file(parents["original"] / INITIAL))
-    if settings.pretrained:
-        origin = replace(origin, seen=settings.pretrained.ids_seen())
-    progress = printed_progress(f"unlearn {settings.name} (seed {settings.seed})")
-    with measured(settings.threads) as record:
-        try:
-            done = unlearn(start, splits, method, seed=seed, origin=origin, progress=progress)
-        except InputError as error:  # what the method does not like is its row's failure, not the run's
-            raise MethodError(str(error)) from error
-    record |= {"passes": done.passes, "notes": done.notes, "unchanged": done.unchanged}
-    save_weights(done.model.cpu(), folder / MODEL)
-    write_record(folder, record, *(getattr(splits, part) for part in method.parts_read))
+@dataclass(frozen=True)
+class Workspace:
+    """The folders of a stage under way: an empty one to fill, those of its parents, one that outlives an interrupt."""
+
+    folder: Path
+    parents: Mapping[str, Path]
+    scratch: Path
+
+    def checkpoint(self, name: str) -> Checkpoint:
+        """Return the file that says how far the stage is."""
+        return Checkpoint(self.scratch / f"{name}.pt")
+
+    def write(self, record: Mapping[str, Any], *read: Samples | Counts) -> None:
+        """Write the stage's record as JSON, which has no NaN or Infinity, and the ids of all samples that it read.
+
+        By the ids a store can find what was made with them.
+        """
+        text = json.dumps(record, indent=1, sort_keys=True, allow_nan=False)
+        (self.folder / RECORD).write_text(text + "\n", encoding="utf-8")
+        ids = sorted({sample_id for part in read for sample_id in part.ids})
+        (self.folder / IDS).write_text("".join(f"{sample_id}\n" for sample_id in ids), encoding="utf-8")
 
 
-def given_stage(settings: GivenSettings, parents: Folders, folder: Path) -> None:
-    """Take a model that the user brings as it is, with what is known of how it was made."""
-    subject = _live(settings.subject)
-    made, splits = subject.given[settings.name], subject.splits()
-    save_weights(made.model, folder / MODEL)
-    samples = splits.retain if settings.retrained else splits.train
-    write_record(folder, _made_record(made, made.warnings), samples)
+def read_record(folder: Path) -> Record:
+    """Return the record that a stage left in its folder."""
+    record: Record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    return record
 
 
-def retrain_stage(settings: RetrainSettings, parents: Folders, folder: Path) -> None:
-    """Retrain a model without the forget set, as the user says."""
-    subject = _live(settings.subject)
-    with measured(settings.threads) as record:
-        made = subject.training.retrain(settings.name)
-    subject.save(settings.name, made, folder)
-    write_record(folder, record | _made_record(made, record["warnings"]), subject.splits().retain)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stage(ABC):
+    """A node of the plan: what to compute, and the stages that come before it. Fields of a subclass are its settings.
+
+    `name` is what it works on, whatever the seed: a role, a row or a perturbation.
+    """
+
+    kind: ClassVar[str]
+    setup: Setup
+    name: str
+    parents: Mapping[str, Stage] = field(default_factory=dict)
+
+    @abstractmethod
+    def compute(self, work: Workspace) -> None:
+        """Fill the folder of the workspace."""
+
+    @property
+    def subject(self) -> Subject:
+        """Where samples, networks and perturbations come from."""
+        return self.setup.subject
+
+    @cached_property
+    def key(self) -> str:
+        """Hash of everything the result depends on: settings, data, parents, code and library versions."""
+        return key_of(self.content)
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """What the key is the hash of."""
+        names = [part.name for part in fields(self) if part.name not in ("setup", "parents")]
+        settings = to_jsonable_python({name: getattr(self, name) for name in names}) | self.setup.content()
+        parents = {name: parent.key for name, parent in self.parents.items()}
+        return {"kind": self.kind, "settings": settings, "parents": parents, "code": code_of(settings)}
+
+    @property
+    def title(self) -> str:
+        """What a person calls this stage."""
+        number = len(self.subject.requests)
+        which = f", request {number}" if number > 1 else ""
+        return f"{self.kind} {self.name} (seed {self.setup.seed}{which})"
+
+    def load(self, label: str, folder: Path) -> nn.Module:
+        """Return the model of a row from the folder of the stage that made it, on the device of the run."""
+        return self.subject.load(label, folder).to(devices.device())
+
+    def progress(self) -> Progress | None:
+        """Return a callback that says now and then how much is left."""
+        return printed_progress(f"{self.kind} {self.name} (seed {self.setup.seed})")
 
 
-def _live(subject: Subject) -> LiveSubject:
-    if not isinstance(subject, LiveSubject):
-        raise TypeError(f"expected the subject of a request, got {type(subject).__name__}")
-    return subject
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrainStage(Stage):
+    """Train the model of one role from fresh weights, or from those of `init_from`."""
+
+    kind = "train"
+    model: ModelSettings
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    init_from: KnownFile | None
+    recipe: Recipe
+
+    def compute(self, work: Workspace) -> None:
+        """Train the original on the whole training set, the others on the retain set."""
+        splits, seed = self.subject.splits(), child_seed(self.setup.seed, self.name)
+        shape, classes, width = splits.train.shape, splits.classes, self.model.width
+        model = build_model(self.model.name, shape, classes, width=width, seed=seed, mean=self.mean, std=self.std)
+        if self.init_from is not None:
+            model = init_from(model, self.init_from.checked_path())
+        weights = {name: value.contiguous() for name, value in model.state_dict().items()}
+        (work.folder / INITIAL).write_bytes(save(weights))  # so that a full disk is an OSError
+        model.to(devices.device())
+        samples = splits.train if self.name == "original" else splits.retain
+        phases, checkpoint = [TrainingPhase(cross_entropy, main_stream="train")], work.checkpoint("training")
+        with measured(self.setup.threads, checkpoint) as record:
+            options: dict[str, Any] = {"checkpoint": checkpoint, "progress": self.progress()}
+            record["passes"] = fit(model, {"train": samples}, self.recipe, phases, seed=seed, **options)
+        save_weights(model.cpu(), work.folder / MODEL)
+        work.write(record, samples)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UnlearnStage(Stage):
+    """Unlearn the last request with one method; `recipe` is the original's."""
+
+    kind = "unlearn"
+    method: str
+    settings: dict[str, Any]
+    recipe: Recipe
+    pretrained: Pretrained | None
+
+    def compute(self, work: Workspace) -> None:
+        """Unlearn from the original, or from what the method made of it so far."""
+        splits = self.subject.splits(combined=False)
+        method = make_method(self.method, self.settings)
+        start = self.subject.load(self.name, work.parents.get("previous", work.parents["original"]))
+        start.to(devices.device() if method.accelerated else "cpu")
+        seed = request_seed(self.setup.seed, len(self.subject.requests))
+        origin = Origin(self.recipe, load_file(work.parents["original"] / INITIAL))
+        if self.pretrained:
+            origin = replace(origin, seen=self.pretrained.ids_seen())
+        with measured(self.setup.threads) as record:
+            try:
+                done = unlearn(start, splits, method, seed=seed, origin=origin, progress=self.progress())
+            except InputError as error:  # what the method does not like is its row's failure, not the run's
+                raise MethodError(str(error)) from error
+        record |= {"passes": done.passes, "notes": done.notes, "unchanged": done.unchanged}
+        save_weights(done.model.cpu(), work.folder / MODEL)
+        work.write(record, *(getattr(splits, part) for part in method.parts_read))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GivenStage(Stage):
+    """Take a model that the user brings, by the hash of its weights; one `retrained` did not see the forget set."""
+
+    kind = "given"
+    weights: str
+    retrained: bool
+
+    def compute(self, work: Workspace) -> None:
+        """Take the model as it is, with what is known of how it was made."""
+        subject = cast(LiveSubject, self.subject)
+        made, splits = subject.given[self.name], subject.splits()
+        save_weights(made.model, work.folder / MODEL)
+        work.write(_made_record(made, made.warnings), splits.retain if self.retrained else splits.train)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RetrainStage(Stage):
+    """Retrain a model of the user's without the forget set; `how` is the hash of everything that decides it.
+
+    `recipe` is None where a function of the user's trains.
+    """
+
+    kind = "retrain"
+    how: str
+    recipe: Recipe | None
+
+    def compute(self, work: Workspace) -> None:
+        """Retrain as the user says."""
+        subject = cast(LiveSubject, self.subject)
+        with measured(self.setup.threads) as record:
+            made = subject.training.retrain(self.name)
+        subject.save(self.name, made, work.folder)
+        work.write(record | _made_record(made, record["warnings"]), subject.splits().retain)
 
 
 def _made_record(made: Made, warnings: Sequence[str]) -> Record:
@@ -136,76 +255,85 @@ def _made_record(made: Made, warnings: Sequence[str]) -> Record:
     return facts | {"warnings": list(warnings)}
 
 
-def evaluate_stage(settings: EvaluateSettings, parents: Folders, folder: Path) -> None:
-    """Measure accuracies, membership inference and, where it is defined, re-learn time of one model."""
-    splits, model = (
-        settings.subject.splits(),
-        settings.subject.load(settings.name, parents["model"]).to(devices.device()),
-    )
-    with measured(settings.threads) as record:
-        original_loss = None
-        if settings.relearn is not None:
-            original = settings.subject.load("original", parents["original"]).to(devices.device())
-            original_loss = mean_loss(original, splits.forget)
-        record["metrics"] = evaluate(
-            model,
-            splits,
-            original_loss=original_loss,
-            relearning=settings.relearn or Relearning(),
-            seed=child_seed(settings.seed, "relearn"),
-        )
-    write_record(folder, record, splits.retain, splits.forget, splits.test, splits.forgotten_test)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EvaluateStage(Stage):
+    """Measure one model; `relearn` is None where re-learn time is not defined."""
+
+    kind = "evaluate"
+    relearn: Relearning | None
+
+    def compute(self, work: Workspace) -> None:
+        """Measure accuracies, membership inference and, where it is defined, re-learn time."""
+        splits, model = self.subject.splits(), self.load(self.name, work.parents["model"])
+        seed = child_seed(self.setup.seed, "relearn")
+        with measured(self.setup.threads) as record:
+            loss = None
+            if self.relearn is not None:
+                loss = mean_loss(self.load("original", work.parents["original"]), splits.forget)
+            relearning = self.relearn or Relearning()
+            record["metrics"] = evaluate(model, splits, original_loss=loss, relearning=relearning, seed=seed)
+        work.write(record, splits.retain, splits.forget, splits.test, splits.forgotten_test)
 
 
-def audit_stage(settings: AuditStageSettings, parents: Folders, folder: Path) -> None:
-    """Audit the models of one seed under one perturbation against that seed's reference, in one pass.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AuditStage(Stage):
+    """Audit all models of one seed under one perturbation, the stage's name.
 
-    A further round adds its draws to those of the one before; what that says of decided rows stays as it is.
+    A further round makes `audit.draws` more, from `first_draw` on, of all rows but those that are `decided`.
     """
-    splits, taus = settings.subject.splits(), settings.audit.radii(settings.name)
-    models = {label: settings.subject.load(label, parents[label]).to(devices.device()) for label in settings.labels}
-    (perturbation, space), seed = settings.subject.perturbation(settings.name), child_seed(settings.seed, "audit")
-    checkpoint = _checkpoint(parents, f"audit-rank-{devices.rank()}-of-{devices.world_size()}")
-    with measured(settings.threads, checkpoint) as record:
-        result = audit(
-            {label: model for label, model in models.items() if label not in settings.decided},
-            models["retrain"],
-            splits.forget,
-            perturbation,
-            taus=taus,
-            draws=settings.audit.budget(settings.first_draw),
-            confidence=settings.audit.confidence,
-            crafted_on=settings.audit.crafted_on,
-            seed=seed,
-            heldout=splits.heldout,
-            original=models["original"],
-            progress=printed_progress(f"audit {settings.name} (seed {settings.seed})"),
-            checkpoint=checkpoint,
-            seen={
-                "the retain set": set(splits.retain.ids),
-                **(settings.pretrained.seen() if settings.pretrained else {}),
-            },
-            space=space,
-        )
-        if not devices.leads():
-            return
-        audits: Record = {}
-        if EARLIER in parents:
-            earlier, audits = _earlier_audit(parents[EARLIER], settings.labels)
-            result = earlier.followed_by(result)
-        if len(splits.forget.shape) == 3 and max(taus) > 0 and space.at is None:
-            pictures = make_gallery(
-                models, models["retrain"], splits.forget, perturbation, result.counts, seed=seed, space=space
+
+    kind = "audit"
+    labels: tuple[str, ...]
+    audit: AuditSettings
+    first_draw: int = 0
+    decided: tuple[str, ...] = ()
+    pretrained: Pretrained | None
+
+    def compute(self, work: Workspace) -> None:
+        """Audit the models against their seed's reference, in one pass.
+
+        A further round adds its draws to those of the one before; what that says of decided rows stays as it is.
+        """
+        splits, taus = self.subject.splits(), self.audit.radii(self.name)
+        models = {label: self.load(label, work.parents[label]) for label in self.labels}
+        (perturbation, space), seed = self.subject.perturbation(self.name), child_seed(self.setup.seed, "audit")
+        checkpoint = work.checkpoint(f"audit-rank-{devices.rank()}-of-{devices.world_size()}")
+        drawn = [label for label in self.labels if label not in self.decided]
+        with measured(self.setup.threads, checkpoint) as record:
+            seen = {"the retain set": set(splits.retain.ids)}
+            result = audit(
+                {label: models[label] for label in drawn},
+                models["retrain"],
+                splits.forget,
+                perturbation,
+                taus=taus,
+                draws=self.audit.budget(self.first_draw),
+                confidence=self.audit.confidence,
+                crafted_on=self.audit.crafted_on,
+                seed=seed,
+                heldout=splits.heldout,
+                original=models["original"],
+                progress=self.progress(),
+                checkpoint=checkpoint,
+                seen={**seen, **(self.pretrained.seen() if self.pretrained else {})},
+                space=space,
             )
-            pictures.save(folder / GALLERY)
-    for kind, by_label in (("counts", result.counts), ("heldout", result.heldout)):
-        (folder / kind).mkdir()
-        for label, counts in by_label.items():
-            counts.save(folder / kind / f"{label}.npz")
-    drawn = [label for label in settings.labels if label not in settings.decided]
-    record["audits"] = audits | {label: audit_record(result, label, splits) for label in drawn}
-    record["warnings"] = sorted({*record["warnings"], *result.warnings})
-    write_record(folder, record, splits.forget, next(iter(result.heldout.values())))
+            if not devices.leads():
+                return
+            audits: Record = {}
+            if EARLIER in work.parents:
+                earlier, audits = _earlier_audit(work.parents[EARLIER], self.labels)
+                result = earlier.followed_by(result)
+            if len(splits.forget.shape) == 3 and max(taus) > 0 and space.at is None:
+                shown = (models, models["retrain"], splits.forget, perturbation, result.counts)
+                make_gallery(*shown, seed=seed, space=space).save(work.folder / GALLERY)
+        for kind, by_label in (("counts", result.counts), ("heldout", result.heldout)):
+            (work.folder / kind).mkdir()
+            for label, counts in by_label.items():
+                counts.save(work.folder / kind / f"{label}.npz")
+        record["audits"] = audits | {label: _audit_record(result, label, splits) for label in drawn}
+        record["warnings"] = sorted({*record["warnings"], *result.warnings})
+        work.write(record, splits.forget, next(iter(result.heldout.values())))
 
 
 def _earlier_audit(folder: Path, labels: Sequence[str]) -> tuple[AuditResult, Record]:
@@ -218,95 +346,125 @@ def _earlier_audit(folder: Path, labels: Sequence[str]) -> tuple[AuditResult, Re
     return AuditResult(counts, settings, record["warnings"], settings["enumerated"], heldout), record["audits"]
 
 
-def audit_record(result: AuditResult, label: str, splits: Splits) -> Record:
+def _audit_record(result: AuditResult, label: str, splits: Splits) -> Record:
     """Return what results.json says of one row's audit."""
-    found = result.measures(label) | {"first_radius": first_radius(result.counts[label], exact=result.exact)}
-    left_out = [splits.class_names[int(number)] for number in found["heldout"]["left_out"]]
-    return found | {"heldout": found["heldout"] | {"left_out": left_out}}
+    measures = result.measures(label) | {"first_radius": first_radius(result.counts[label], exact=result.exact)}
+    left_out = [splits.class_names[int(number)] for number in measures["heldout"]["left_out"]]
+    return measures | {"heldout": measures["heldout"] | {"left_out": left_out}}
 
 
-def score_stage(settings: ScoreSettings, parents: Folders, folder: Path) -> None:
-    """Measure how often one model is right on perturbed copies, at each radius, and its validation accuracy."""
-    splits, model = (
-        settings.subject.splits(),
-        settings.subject.load(settings.name, parents["model"]).to(devices.device()),
-    )
-    unaffected = of_unaffected_classes(splits.validation, splits.train, splits.forget)
-    shown = {"forgotten": splits.forget} | ({"unaffected": unaffected} if settings.level and len(unaffected) else {})
-    options: Record = settings.model_dump(include={"taus", "draws"}) | {"seed": child_seed(settings.seed, "score")}
-    perturbation, options["space"] = settings.subject.perturbation(settings.perturbation)
-    with measured(settings.threads) as record:
-        record["validation_accuracy"] = accuracy(model, splits.validation)
-        for name, samples in shown.items():
-            alone = audit({"": model}, model, samples, perturbation, **options)
-            record[name] = (alone.counts[""].method_right / alone.counts[""].draws).mean(0).tolist()
-    write_record(folder, record, splits.forget, splits.validation)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ScoreStage(Stage):
+    """Show one model perturbed copies of the forgotten samples, without any reference.
+
+    With `level` it is shown held-out samples of unaffected classes, too.
+    """
+
+    kind = "score"
+    perturbation: str
+    taus: tuple[float, ...]
+    draws: int
+    level: bool
+
+    def compute(self, work: Workspace) -> None:
+        """Measure how often the model is right on perturbed copies, at each radius, and its validation accuracy."""
+        splits, model = self.subject.splits(), self.load(self.name, work.parents["model"])
+        unaffected = of_unaffected_classes(splits.validation, splits.train, splits.forget)
+        shown = {"forgotten": splits.forget} | ({"unaffected": unaffected} if self.level and len(unaffected) else {})
+        (perturbation, space), seed = self.subject.perturbation(self.perturbation), child_seed(self.setup.seed, "score")
+        with measured(self.setup.threads) as record:
+            record["validation_accuracy"] = accuracy(model, splits.validation)
+            for name, samples in shown.items():
+                counts = audit(
+                    *({"": model}, model, samples, perturbation),
+                    taus=self.taus,
+                    draws=self.draws,
+                    seed=seed,
+                    space=space,
+                ).counts[""]
+                record[name] = (counts.method_right / counts.draws).mean(0).tolist()
+        work.write(record, splits.forget, splits.validation)
 
 
-def margins_stage(settings: MarginsSettings, parents: Folders, folder: Path) -> None:
-    """Write the margins of one model on every part that probes read."""
-    splits = settings.subject.splits()
-    heldout = choose_heldout(splits.heldout, splits.forget)
-    with measured(settings.threads) as record:
-        model = settings.subject.load(settings.name, parents["model"])
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MarginsStage(Stage):
+    """Take the margins of one model on forgotten, held-out, retained and validation samples."""
+
+    kind = "margins"
+
+    def compute(self, work: Workspace) -> None:
+        """Write the margins on every part that probes read."""
+        splits = self.subject.splits()
+        heldout = choose_heldout(splits.heldout, splits.forget)
         parts = dict(zip(MARGIN_PARTS, (splits.forget, heldout, splits.retain, splits.validation), strict=True))
-        margins = {
-            name: log_odds(forward(model, part), part.y).numpy() if len(part) else np.empty(0)
-            for name, part in parts.items()
-        }
-        write_arrays(folder / MARGINS, margins)
-    write_record(folder, record, splits.forget, splits.heldout, splits.retain, splits.validation)
+        with measured(self.setup.threads) as record:
+            model = self.subject.load(self.name, work.parents["model"])
+            margins = {
+                name: log_odds(forward(model, part), part.y).numpy() if len(part) else np.empty(0)
+                for name, part in parts.items()
+            }
+            write_arrays(work.folder / MARGINS, margins)
+        work.write(record, splits.forget, splits.heldout, splits.retain, splits.validation)
 
 
-def probe_stage(settings: ProbeSettings, parents: Folders, folder: Path) -> None:
-    """Measure the models of one seed with one probe; the record has the values by label."""
-    splits = settings.subject.splits()
-    with measured(settings.threads) as record:
-        models = {label: settings.subject.load(label, parents[label]) for label in settings.roles}
-        _, space = settings.subject.perturbation(settings.perturbation)
-        of_probe = child_seed(settings.seed, "witness")
-        evidence = Evidence(splits, of_probe, settings.roles, models, settings.radii, space)
-        values = build_probe(settings.name).measure(evidence)
-        record["values"] = {label: value.record() for label, value in values.items()}
-    write_record(folder, record, splits.forget, splits.heldout, splits.test)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ProbeStage(Stage):
+    """Measure the models of one seed with one probe, the stage's name; `roles` has the role of every label.
+
+    `perturbation` is the one whose bounds the data have.
+    """
+
+    kind = "probe"
+    roles: dict[str, Role]
+    radii: tuple[float, ...]
+    perturbation: str
+
+    def compute(self, work: Workspace) -> None:
+        """Measure; the record has the values by label."""
+        splits = self.subject.splits()
+        with measured(self.setup.threads) as record:
+            models = {label: self.subject.load(label, work.parents[label]) for label in self.roles}
+            _, space = self.subject.perturbation(self.perturbation)
+            seed = child_seed(self.setup.seed, "witness")
+            values = build_probe(self.name).measure(Evidence(splits, seed, self.roles, models, self.radii, space))
+            record["values"] = {label: value.record() for label, value in values.items()}
+        work.write(record, splits.forget, splits.heldout, splits.test)
 
 
-def ensemble_stage(settings: EnsembleSettings, parents: Folders, folder: Path) -> None:
-    """Measure the models of all seeds by their margins; the record has "models" by label and seed, or "rows"."""
-    splits, probe = settings.subject.splits(), build_probe(settings.name)
-    with measured(settings.threads) as record:
-        margins: dict[tuple[str, str], dict[str, Any]] = {}
-        for name in (name for name in parents if name != SCRATCH):
-            seed, _, label = name.partition("/")
-            margins[label, seed] = read_arrays(parents[name] / MARGINS, MARGIN_PARTS, "margins")
-        evidence = Evidence(splits, child_seed(settings.seed, "witness"), settings.roles, margins=margins)
-        if probe.per_seed:
-            record["models"] = {}
-            for seed, of_seed in evidence.seeds().items():
-                for label, value in probe.measure(of_seed).items():
-                    record["models"].setdefault(label, {})[seed] = value.record()
-        else:
-            record["rows"] = {label: value.record() for label, value in probe.measure(evidence).items()}
-    write_record(folder, record, splits.forget, splits.heldout, splits.test, splits.retain, splits.validation)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EnsembleStage(Stage):
+    """Measure all rows and seeds together with a probe that reads margins; the parents are SEED/LABEL.
+
+    `roles` has the role of every label.
+    """
+
+    kind = "ensemble"
+    roles: dict[str, Role]
+
+    def compute(self, work: Workspace) -> None:
+        """Measure; the record has "models" by label and seed, or "rows"."""
+        splits, probe = self.subject.splits(), build_probe(self.name)
+        with measured(self.setup.threads) as record:
+            margins: dict[tuple[str, str], dict[str, Any]] = {}
+            for name, folder in work.parents.items():
+                seed, _, label = name.partition("/")
+                margins[label, seed] = read_arrays(folder / MARGINS, MARGIN_PARTS, "margins")
+            evidence = Evidence(splits, child_seed(self.setup.seed, "witness"), self.roles, margins=margins)
+            if probe.per_seed:
+                record["models"] = {}
+                for seed, of_seed in evidence.seeds().items():
+                    for label, value in probe.measure(of_seed).items():
+                        record["models"].setdefault(label, {})[seed] = value.record()
+            else:
+                record["rows"] = {label: value.record() for label, value in probe.measure(evidence).items()}
+        work.write(record, splits.forget, splits.heldout, splits.test, splits.retain, splits.validation)
 
 
-STAGES: dict[str, Callable[..., None]] = {
-    "train": train_stage,
-    "unlearn": unlearn_stage,
-    "given": given_stage,
-    "retrain": retrain_stage,
-    "evaluate": evaluate_stage,
-    "audit": audit_stage,
-    "score": score_stage,
-    "margins": margins_stage,
-    "probe": probe_stage,
-    "ensemble": ensemble_stage,
-}
-_ONE_AT_A_TIME = threading.Lock()  # torch's thread count and the warnings filter belong to the whole process
+KINDS = tuple(stage.kind for stage in Stage.__subclasses__())  # the folders of a store
 
 
 def code_of(settings: Mapping[str, Any]) -> str:
-    """Return the fingerprint of the code that decides a stage's result, given what its settings say (`content`).
+    """Return the fingerprint of the code that decides a stage's result, given what its settings say.
 
     It is all code that any stage imports: a stage that is computed again in vain costs less than an old number. The
     file of its method, network or perturbation counts too, which may be a plug-in's.
@@ -322,6 +480,9 @@ def code_of(settings: Mapping[str, Any]) -> str:
     if perturbation is not None:
         own.append(PERTURBATIONS.find(perturbation.partition(":")[0]))
     return code_fingerprint((__name__, *(thing.__module__ for thing in own)))
+
+
+_ONE_AT_A_TIME = threading.Lock()  # torch's thread count and the warnings filter belong to the whole process
 
 
 @contextmanager
@@ -360,37 +521,3 @@ def printed_progress(what: str, every: float = 30.0) -> Progress | None:
             say(f"{what}: {100 * done // total} %, about {left:.0f} s left")
 
     return print_line
-
-
-def write_record(folder: Path, record: Mapping[str, Any], *read: Samples | Counts) -> None:
-    """Write the stage's record as JSON, which has no NaN or Infinity, and the ids of all samples that it read.
-
-    By the ids a store can find what was made with them.
-    """
-    text = json.dumps(record, indent=1, sort_keys=True, allow_nan=False)
-    (folder / RECORD).write_text(text + "\n", encoding="utf-8")
-    ids = sorted({sample_id for part in read for sample_id in part.ids})
-    (folder / IDS).write_text("".join(f"{sample_id}\n" for sample_id in ids), encoding="utf-8")
-
-
-def read_record(folder: Path) -> Record:
-    """Return the record that a stage left in its folder."""
-    record: Record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-    return record
-
-
-def _checkpoint(parents: Folders, name: str) -> Checkpoint | None:
-    return Checkpoint(parents[SCRATCH] / f"{name}.pt") if SCRATCH in parents else None
-
-
-def _fresh_model(settings: TrainSettings, splits: Splits, seed: int) -> nn.Module:
-    model = build_model(
-        settings.model.name,
-        splits.train.shape,
-        splits.classes,
-        width=settings.model.width,
-        seed=seed,
-        mean=settings.mean,
-        std=settings.std,
-    )
-    return model if settings.init_from is None else init_from(model, settings.init_from.checked_path())

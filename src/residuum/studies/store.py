@@ -5,13 +5,11 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from filelock import FileLock, Timeout
@@ -22,17 +20,8 @@ from residuum.core.errors import InputError, warn
 from residuum.core.files import ASIDE, acquired, clear_aside, remove, write_whole
 from residuum.core.registry import add_plugins
 from residuum.data.loaders import all_ids, refuse_changed_files
-from residuum.studies.artifacts import (
-    MANIFEST,
-    SCRATCH_FOLDER,
-    Manifest,
-    broken_artefacts,
-    has_checkpoint,
-    key_of,
-    note_ids,
-)
-from residuum.studies.settings import StageSettings
-from residuum.studies.stages import SCRATCH, STAGES, code_of, read_record
+from residuum.studies.artifacts import MANIFEST, SCRATCH_FOLDER, Manifest, broken_artefacts, has_checkpoint, note_ids
+from residuum.studies.stages import KINDS, Stage, Workspace, read_record
 
 VERSION = 1
 WRITING = ".writing-"
@@ -42,46 +31,6 @@ EXCLUSIVE = "alone"  # the lock of whoever removes what is finished
 RUN = "run-"  # begins the names of the locks of runs under way
 UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG)
 FINISHED, TO_DO = "finished", "to do"
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A node of the plan: settings, whose class says which function, and the stages that come before it."""
-
-    settings: StageSettings
-    parents: Mapping[str, "Stage"] = field(default_factory=dict)
-
-    @property
-    def kind(self) -> str:
-        """What is done: train, unlearn, evaluate, audit and so on."""
-        return self.settings.kind
-
-    @property
-    def name(self) -> str:
-        """What it works on, whatever the seed: a role, a row or a perturbation."""
-        return self.settings.name
-
-    @cached_property
-    def key(self) -> str:
-        """Hash of everything the result depends on: settings, data, parents, code and library versions."""
-        return key_of(self.content)
-
-    @cached_property
-    def content(self) -> dict[str, Any]:
-        """What the key is the hash of."""
-        return {
-            "kind": self.kind,
-            "settings": (settings := self.settings.content()),
-            "parents": {name: parent.key for name, parent in self.parents.items()},
-            "code": code_of(settings),
-        }
-
-    @property
-    def title(self) -> str:
-        """What a person calls this stage."""
-        number = len(self.settings.subject.requests)
-        which = f", request {number}" if number > 1 else ""
-        return f"{self.kind} {self.name} (seed {self.settings.seed}{which})"
 
 
 @dataclass(frozen=True)
@@ -105,7 +54,7 @@ class Store:
         artefacts, and a killed run leaves no lock behind. Of several processes, the leader looks and writes,
         the others follow; each saves how far its own share is.
         """
-        add_plugins(stage.settings.plugins)  # a worker process knows only its own
+        add_plugins(stage.setup.plugins)  # a worker process knows only its own
         target = self.folder(stage)
         if not devices.leads():
             if devices.broadcast(FINISHED) == TO_DO:
@@ -130,9 +79,9 @@ class Store:
             self._log("shared", stage, f": rank {devices.rank()} of {devices.world_size()} has {share}")
 
         parents = {name: self.folder(parent) for name, parent in stage.parents.items()}
-        dataset = stage.settings.subject.dataset()
+        dataset = stage.subject.dataset()
         with devices.shares_reported(report) if devices.world_size() > 1 else nullcontext():
-            STAGES[stage.kind](stage.settings, {SCRATCH: self._scratch(stage), **parents}, folder)
+            stage.compute(Workspace(folder, parents, self._scratch(stage)))
         refuse_changed_files(dataset)
 
     def _scratch(self, stage: Stage) -> Path:
@@ -140,7 +89,7 @@ class Store:
 
     def known_seconds(self) -> dict[tuple[str, str], float]:
         """Return how long the newest finished stage of each kind and name took."""
-        manifests = [path for kind in STAGES for path in (self.root / kind).glob(f"[!.]*/{MANIFEST}")]
+        manifests = [path for kind in KINDS for path in (self.root / kind).glob(f"[!.]*/{MANIFEST}")]
         newest_last = sorted(manifests, key=lambda path: path.stat().st_mtime if path.exists() else 0.0)
         return dict(found for path in newest_last if (found := _seconds_of(path.parent)))
 
@@ -152,7 +101,7 @@ class Store:
         unfinished.mkdir(parents=True, exist_ok=True)
         self._log("started", stage)
         try:
-            note_ids(unfinished, all_ids(stage.settings.subject.dataset()))
+            note_ids(unfinished, all_ids(stage.subject.dataset()))
             self._call(stage, aside)
             Manifest.describe(aside, stage.content, title=stage.title, name=stage.name).write(aside)
             if target.exists():  # without a manifest: nothing that was finished
@@ -204,7 +153,7 @@ class Store:
 
         With `stages`, single stages that are computed now are none.
         """
-        if not any((self.root / name).exists() for name in (MARK, *STAGES)):
+        if not any((self.root / name).exists() for name in (MARK, *KINDS)):
             raise InputError(f"expected a store, got {self.root}, which holds no stages; name it with --store")
         with _clear_errors(self.root):
             self.prepare()

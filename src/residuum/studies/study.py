@@ -13,7 +13,7 @@ from pydantic import Field, InstanceOf, ValidationError
 from torch import nn
 
 from residuum.auditing.measures import OWN_MEASURES
-from residuum.auditing.probes import FURTHER, probe_kind
+from residuum.auditing.probes import probe_kind
 from residuum.core.components import SCENARIOS
 from residuum.core.devices import Compute
 from residuum.core.errors import InputError, MethodError, plural, unknown_name
@@ -29,22 +29,9 @@ from residuum.perturbations import PERTURBATIONS
 from residuum.record import ScenarioRecord, refuse_no_file_name
 from residuum.studies.parsing import build_perturbation, check_measure, override, parse_request, read_fields, split_spec
 from residuum.studies.pretrained import KnownFile, Pretrained, find_manifest
-from residuum.studies.settings import (
-    DEFAULT_PROFILE,
-    AuditSettings,
-    ForgetSettings,
-    Scenario,
-    Strict,
-    Subject,
-    TrainSettings,
-    UnlearnSettings,
-    split_data,
-)
-from residuum.studies.store import Stage
-from residuum.studies.subjects import LiveSubject, NamedSubject
+from residuum.studies.settings import DEFAULT_PROFILE, AuditSettings, ForgetSettings, Scenario, Strict, split_data
+from residuum.studies.subjects import LiveSubject, NamedSubject, Subject
 from residuum.unlearning import METHODS, Method, first_problem, make_method, why_refused
-
-Fields = dict[str, Any]  # of settings, that the stages of a study have in common
 
 MOST_REQUESTS = 100  # each is a retraining and a deeper graph; a stage 200 deep can no longer be sent to a worker
 
@@ -285,47 +272,6 @@ class Study(Strict):
             return private_copy(self.live.given["original"].model)
         splits, spec = self.splits(), self.scenario.model
         return build_model(spec.name, splits.train.shape, splits.classes, width=spec.width, seed=seed)
-
-    def model_stages(self, shared: Fields) -> tuple[dict[str, Stage], tuple[Stage, ...]]:
-        """Return the models of the last request by label, and those that earlier requests left on the way to them."""
-        if self.live is not None:
-            recipe, roles = self.scenario.train, self.roles
-            return {label: Stage(self.live.made_by(label, roles[label], recipe, shared)) for label in roles}, ()
-        labels, start = {row.label for row in self.rows}, self._start()
-        before: list[Stage] = []
-        models: dict[str, Stage] = {}
-        pretrained = self.pretrained
-        for step in self.steps:
-            subject = shared["subject"].model_copy(update={"requests": step.scenario.requests})
-            of_step, previous = {**shared, "subject": subject}, models
-            models = {role: Stage(step.training(role, of_step | start)) for role in step.labels if role not in labels}
-            if previous:  # every step starts with the one model that saw everything
-                models["original"] = previous["original"]
-                before += [stage for label, stage in previous.items() if label in labels | {"original"}]
-            origin = {"recipe": step.scenario.training("original"), "pretrained": pretrained}
-            for row in step.rows:
-                settings = UnlearnSettings(
-                    **of_step, **origin, name=row.label, method=row.method, settings=row.settings
-                )
-                last = {"previous": previous[row.label]} if previous else {}
-                models[row.label] = Stage(settings, {"original": models["original"], **last})
-        return models, tuple(before)
-
-    def training(self, role: str, shared: Fields) -> TrainSettings:
-        """Return the settings of the stage that trains the model of a role."""
-        return TrainSettings(**shared, name=role, recipe=self.scenario.training(role))
-
-    def _start(self) -> Fields:
-        """Return what all training begins with."""
-        dataset, pretrained = self.dataset(), self.pretrained
-        weights = pretrained.weights if pretrained else None
-        return {"model": self.scenario.model, "mean": dataset.mean, "std": dataset.std, "init_from": weights}
-
-    def further_references(self, shared: Fields) -> dict[int, Stage]:
-        """Return the stages that train further retrained models, each from a seed of its own."""
-        start = self._start() if self.scenario.references else {}
-        numbers = range(self.scenario.references)
-        return {number: Stage(self.training(FURTHER, {**shared, **start, "seed": number})) for number in numbers}
 
     def relearning(self, label: str) -> Relearning | None:
         """Return how re-learn time is measured; the original has nothing to re-learn, CR has no trainable body."""

@@ -18,24 +18,13 @@ from torch import nn
 from residuum.core.errors import InputError
 from residuum.core.files import read_arrays, write_arrays
 from residuum.core.inputs import InputSpace
-from residuum.core.roles import Role
 from residuum.core.samples import Samples, Splits
 from residuum.data import Dataset
 from residuum.data.loaders import current_dataset, loaded_dataset, states_when_loaded
 from residuum.models import forward, load_state, load_weights, private_copy, save_weights
-from residuum.models.weights import state_hash
 from residuum.perturbations import Perturbation
 from residuum.studies.parsing import build_perturbation
-from residuum.studies.settings import (
-    DataSettings,
-    ForgetSettings,
-    GivenSettings,
-    RetrainSettings,
-    StageSettings,
-    Strict,
-    split_data,
-)
-from residuum.training import Recipe
+from residuum.studies.settings import DataSettings, ForgetSettings, Strict, split_data
 
 MODEL = "model.safetensors"
 LOGITS = "logits.npz"  # of a few samples: they tell whether weights were read back into the network they belong to
@@ -49,6 +38,10 @@ class NamedSubject(Strict):
     fingerprint: str
     root: Path | None = Field(default=None, exclude=True)
     requests: tuple[ForgetSettings, ...]
+
+    def after(self, requests: tuple[ForgetSettings, ...]) -> NamedSubject:
+        """Return the same data set, cut by these requests."""
+        return self.model_copy(update={"requests": requests})
 
     def content(self) -> dict[str, Any]:
         """Return everything but where files lie, for which their hashes stand.
@@ -155,14 +148,6 @@ class LiveSubject:
         """Return what the record says of how the original or a retrained model was trained."""
         return self.given[label].settings if label in self.given else self.training.settings
 
-    def made_by(self, label: str, role: Role, recipe: Recipe, shared: Mapping[str, Any]) -> StageSettings:
-        """Return the settings of the stage that takes a model as it is, or retrains it."""
-        if label in self.given:
-            weights = state_hash(self.given[label].model.state_dict())
-            return GivenSettings(**shared, name=label, weights=weights, retrained=role.retrained)
-        how = {"how": self.training.identity, "recipe": None if self.training.by_function else recipe}
-        return RetrainSettings(**shared, **how, name=label)
-
     def save(self, label: str, made: Made, folder: Path) -> None:
         """Write the weights of a retrained model, and what it answers."""
         save_weights(made.model, folder / MODEL)
@@ -196,6 +181,7 @@ class LiveSubject:
         return self.perturbations[spec]
 
 
+Subject = NamedSubject | LiveSubject
 _subjects: dict[str, LiveSubject] = {}  # of a worker process, by identity
 
 
