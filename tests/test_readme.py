@@ -203,18 +203,6 @@ def clean_methods(scenario):
     return {row for row, line in lines.items() if line["verdict"] == CLEAN}
 
 
-@pytest.mark.parametrize("method", METHODS.ours)
-def test_what_methods_leave_behind_is_what_was_measured(method):
-    section = re.search(rf"^## {method}\n(.*?)(?=^## |\Z)", text_of("docs/methods/index.md"), re.M | re.S)[1]
-    said = re.search(
-        r"\*Left behind\* on digits: r ([\d.]+), M ([\d.]+); on digits-random: r ([\d.]+), M ([\d.]+)", section
-    )
-    measured = [tables.measured()[scenario, method] for scenario in tables.SCENARIOS]
-    assert [float(number) for number in said.groups()] == [first_number(line[key]) for line in measured for key in "rM"]
-    (cost,) = re.findall(r"; cost (under 1|\d+) % of retraining", section)
-    assert cost == ("under 1" if 0 < float(measured[0]["cost"]) < 1 else f"{float(measured[0]['cost']):.0f}")
-
-
 def test_pages_name_the_methods_in_which_nothing_was_found():
     both = clean_methods("digits") & clean_methods("digits-random")
     named = re.search(
@@ -245,7 +233,6 @@ def test_the_settings_of_soft_reset_in_the_readme_are_those_measured():
     for setting in text.split(":"):
         name, value = setting.split("=")
         assert row.settings[name] == float(value), setting
-    assert f"`soft_reset:{text}`" in text_of("docs/methods/index.md")
 
 
 def test_the_rate_of_false_alarms_is_the_largest_of_the_table():

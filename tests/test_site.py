@@ -12,6 +12,7 @@ import pytest
 from website import check
 
 import residuum
+from residuum.cli import COMMANDS
 from residuum.unlearning import METHODS
 
 pytest.importorskip("mkdocs", reason="the site is built with the extra docs")
@@ -52,17 +53,27 @@ def test_the_check_finds_what_is_wrong(tmp_path):
     ]
 
 
-def test_every_method_has_a_page_with_equation_cost_and_figures(site):
+def test_every_method_has_a_page_with_all_sections(site):
     for method in map(METHODS.find, METHODS.ours):
         text = (site / "methods" / f"{method.name}.html").read_text(encoding="utf-8")
         for part in (
-            "What it costs and reads",
+            "What it does",
+            "When to use it",
+            "Example",
+            "Settings",
+            "Cost",
             "What it leaves behind",
-            "Settings and defaults",
-            "retraining explains",
+            "Reference",
         ):
-            assert part in text, (method.name, part)
+            assert f">{part}<" in text, (method.name, part)
         assert text.count(f"<td>{method.name}</td>") == 2, method.name  # measured on both scenarios
+
+
+def test_every_command_is_in_the_reference(site):
+    text = (site / "reference" / "cli.html").read_text(encoding="utf-8")
+    for words in COMMANDS:
+        assert f'id="residuum-{words.replace(" ", "-")}"' in text, words
+    assert text.count("--fail-if") >= 3
 
 
 def test_every_public_name_has_its_documentation(site):

@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from website import api_pages, method_pages, notebook_pages  # noqa: E402 (mkdocs runs hooks from anywhere)
+from website import api_pages, cli_page, method_pages, notebook_pages  # noqa: E402 (mkdocs runs hooks from anywhere)
 
 PROJECT_FILES = {
     "index.md": "README.md",
@@ -23,6 +23,7 @@ PROJECT_FILES = {
     "security.md": "SECURITY.md",
 }
 HOMES = {original: page for page, original in PROJECT_FILES.items()}
+METHOD = re.compile(r"src/residuum/unlearning/(\w+)\.py")
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(#[^)\s]*)?\)")
 
 
@@ -31,6 +32,7 @@ def on_config(config: Any) -> Any:
     sections = {name: pages for name, pages in nav_entries(config.nav) if isinstance(pages, list)}
     sections["Methods"] += [{page.title: page.path} for page in method_pages.pages()]
     sections["Notebooks"] += [{page.title: page.path} for page in notebook_pages.pages()]
+    sections["Reference"].insert(0, {cli_page.page().title: cli_page.page().path})
     sections["Python API"] += [{page.title: page.path} for page in api_pages.pages()]
     placed = {page for _, page in nav_entries(config.nav) if isinstance(page, str)}
     pages = [path.relative_to(config.docs_dir).as_posix() for path in sorted(Path(config.docs_dir).rglob("*.md"))]
@@ -54,7 +56,8 @@ def nav_entries(entries: list[Any]) -> Iterator[tuple[str, Any]]:
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are made here, and the source files that pages link to."""
     made = {page: (ROOT / original).read_text(encoding="utf-8") for page, original in PROJECT_FILES.items()}
-    made |= {page.path: page.text for page in (*method_pages.pages(), *notebook_pages.pages(), *api_pages.pages())}
+    generated = (cli_page.page(), *method_pages.pages(), *notebook_pages.pages(), *api_pages.pages())
+    made |= {page.path: page.text for page in generated}
     for path, text in made.items():
         files.append(File.generated(config, path, content=text))
     for path in linked_sources(files, made):
@@ -63,10 +66,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Return the page with links that hold on the site, and the methods' page without what has pages of its own."""
+    """Return the page with links that hold on the site."""
     path = page.file.src_uri
-    if path == "methods/index.md":
-        markdown = method_pages.overview(markdown)
     return LINK.sub(lambda found: f"]({site_link(path, found[1], found[2] or '')})", markdown)
 
 
@@ -75,14 +76,14 @@ def site_link(page: str, target: str, anchor: str) -> str:
 
     >>> site_link("index.md", "docs/reference/audit.md", "#noise"), site_link("guides/text.md", "../../README.md", "")
     ('reference/audit.md#noise', '../index.md')
-    >>> site_link("reference/audit.md", "../methods/index.md", "#rurk"), site_link("methods/index.md", "", "#rurk")
-    ('../methods/rurk.md', 'rurk.md')
+    >>> site_link("methods/index.md", "../../src/residuum/unlearning/rurk.py", "")
+    'rurk.md'
     """
     path = repository_path(page, target)
-    if path.startswith("docs/methods/") and anchor.removeprefix("#") in method_pages.names():
-        goal, anchor = f"methods/{anchor.removeprefix('#')}.md", ""
-    elif not target:
+    if not target:
         return anchor
+    if (method := METHOD.fullmatch(path)) and method[1] in method_pages.names() and page not in made_of_source():
+        goal = f"methods/{method[1]}.md"
     elif path in HOMES:
         goal = HOMES[path]
     elif path.startswith("docs/"):
@@ -92,6 +93,11 @@ def site_link(page: str, target: str, anchor: str) -> str:
     else:
         goal = f"source/{source_file(path)}.txt"
     return os.path.relpath(goal, os.path.dirname(page) or ".") + anchor
+
+
+def made_of_source() -> set[str]:
+    """Return the pages that are made of a source file; their links to it lead to the source itself."""
+    return {page.path for page in method_pages.pages()}
 
 
 def repository_path(page: str, target: str) -> str:

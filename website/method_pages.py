@@ -1,105 +1,188 @@
-"""One page for each method: its text in docs/methods/index.md, cost and what it leaves behind, its settings."""
+"""One page for each method, made from its docstring, its settings, and what was measured of it."""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import re
 from functools import cache
 from pathlib import Path
 
-from residuum.cli.listing import SHARING, described, written
+from residuum.cli.listing import written
 from residuum.core.components import METHODS
+from residuum.studies import Study
+from residuum.unlearning import Method
 from website.pages import Page
-from website.tables import SCENARIOS, measured, results
+from website.tables import BASELINES, SCENARIOS, measured, results
 
 ROOT = Path(__file__).parents[1]
-BASELINES = ("original", "retrain", "control")
+GUIDE = ROOT / "docs" / "methods" / "index.md"
+NOTATION = """!!! note "Notation"
+    `w` are the weights, `w_o` those of the original, and `h_w(x)` the logits. `S` is the training set, `S_f` the forget
+    set, `S_r` the retain set. `CE` is the cross-entropy and `L(w, D)` its mean over a set `D`. `C` is the number of
+    classes, `P` the number of weights."""
 
 
 @cache
 def names() -> list[str]:
-    """Return the methods that have a section in docs/methods/index.md."""
-    return re.findall(r"^## (\w+)$", _guide(), re.M)
+    """Return the methods that ship with Residuum, in the order of the table in the guide."""
+    return list(METHODS.ours)
 
 
 @cache
 def pages() -> list[Page]:
-    """Return a page for each method, in the order of docs/methods/index.md."""
-    return [Page(f"methods/{name}.md", _title(name), _text(name)) for name in names()]
+    """Return a page for each method."""
+    return [Page(f"methods/{name}.md", METHODS.find(name).title, text_of(METHODS.find(name))) for name in names()]
 
 
-def overview(guide: str) -> str:
-    """Return docs/methods/index.md without the sections that have pages of their own, with all results."""
-    tables = "\n\n".join(f"## On {scenario}\n\n{results(scenario)}" for scenario in SCENARIOS)
-    return f"{guide.split(chr(10) + '## ', 1)[0]}\n\n{tables}\n\n{_reading()}\n"
-
-
-@cache
-def _guide() -> str:
-    return (ROOT / "docs" / "methods" / "index.md").read_text(encoding="utf-8")
-
-
-def _section(name: str) -> str:
-    """Return the text on a method, with a paragraph each for what to use it for and what the literature says."""
-    text = _guide().split(f"\n## {name}\n", 1)[1].split("\n## ", 1)[0].strip()
-    return re.sub(r"\s+(\*(?:Use it\*|Literature:\*))", r"\n\n\1", text)
-
-
-def _title(name: str) -> str:
-    found = re.match(r"\*\*([^*]+)\*\*", _section(name))
-    return f"{found[1]}" if found else name
-
-
-def _text(name: str) -> str:
-    module, definition = _source(name)
+def text_of(method: type[Method]) -> str:
+    """Return the page of a method: what it does, when to use it, example, settings, cost, what it leaves, reference."""
+    about = Docstring.read(method)
+    source = inspect.getsourcefile(method)
+    assert source, f"expected a file that defines {method.name}"
     parts = [
-        f"# {_title(name)}: `{name}`",
-        _section(name),
-        "## What it costs and reads",
-        _cost(name),
+        f"# {method.title} (`{method.name}`)",
+        f"**{about.summary}**",
+        "## What it does",
+        about.body,
+        "## When to use it",
+        about.use,
+        "## Example",
+        _example(method),
+        "## Settings",
+        _settings(method),
+        "## Cost",
+        _cost(method.name),
         "## What it leaves behind",
-        *(
-            f"**{scenario}**: {SCENARIOS[scenario]}.\n\n{results(scenario, [*BASELINES, name])}"
-            for scenario in SCENARIOS
-        ),
+        *_left_behind(method.name),
         _reading(),
-        "## Settings and defaults",
-        _settings(name),
-        "## In the source",
-        f"::: {module}.{definition}\n    options:\n      heading_level: 3\n      members: false",
+        *(["## Notes on the literature", about.literature] if about.literature else []),
+        "## Reference",
+        about.reference,
+        f"Source: [`unlearning/{Path(source).name}`](../../{Path(source).relative_to(ROOT).as_posix()}).",
+        NOTATION,
     ]
     return "\n\n".join(parts) + "\n"
 
 
+@dataclasses.dataclass(frozen=True)
+class Docstring:
+    """The parts of a method's docstring."""
+
+    summary: str
+    body: str
+    use: str
+    literature: str
+    reference: str
+
+    @classmethod
+    def read(cls, method: type[Method]) -> Docstring:
+        """Return the parts of a docstring, told apart by how their paragraphs begin."""
+        summary, *paragraphs = (inspect.getdoc(method) or "").split("\n\n")
+        parts = {"": [], "Use it": [], "Literature: ": [], "Reference: ": [], "Attributes:": [], ">>> ": []}  # type: ignore[var-annotated]
+        for paragraph in paragraphs:
+            start = next((start for start in parts if start and paragraph.startswith(start)), "")
+            parts[start].append(paragraph)
+        assert parts["Use it"], f"expected a paragraph 'Use it ...' in the docstring of {method.name}"
+        assert parts["Reference: "], f"expected a line 'Reference: ...' in the docstring of {method.name}"
+        literature = "\n\n".join(text.removeprefix("Literature: ") for text in parts["Literature: "])
+        reference = " ".join(parts["Reference: "][0].removeprefix("Reference: ").split())
+        return cls(
+            summary,
+            "\n\n".join(parts[""]),
+            "\n\n".join(parts["Use it"]),
+            literature.replace("(docs/reference/theory.md)", "([theory](../reference/theory.md#newton-removal-cr))"),
+            re.sub(r"(https://\S+)", r"[\1](\1)", reference),
+        )
+
+
+def descriptions(owner: type) -> dict[str, str]:
+    """Return what the docstrings of a class and of its bases say of each attribute."""
+    texts: dict[str, str] = {}
+    for kind in reversed(owner.__mro__):
+        section = (inspect.getdoc(kind) or "").partition("Attributes:\n")[2].partition("\n\n")[0]
+        items = re.split(r"\n(?=    \w+: )", section) if kind is not object else []
+        for item in filter(None, items):
+            name, _, text = item.strip().partition(": ")
+            texts[name] = " ".join(text.split())
+    return texts
+
+
+def _example(method: type[Method]) -> str:
+    return f"""With your own model, in a [request](../get-started/quickstart.md):
+
+```python
+done = request.unlearn(model, "{method.name}", seed=1)
+```
+
+On the digits demo, with the settings that were measured below:
+
+```sh
+residuum run digits --methods {method.name}
+```"""
+
+
+@cache
+def measured_settings(scenario: str, name: str) -> dict[str, object]:
+    """Return the settings that a scenario gives a method, without those that have their default."""
+    (row,) = Study.create(scenario, methods=name).rows
+    defaults = METHODS.find(name)().settings
+    return {key: value for key, value in row.settings.items() if defaults[key] != value}
+
+
+def _settings(method: type[Method]) -> str:
+    """Return a table of the method's own settings, and a folded one of those that come with its recipe and start."""
+    owners, defaults = method.setting_owners(), method().settings
+    own = [name for name, owner in owners.items() if not _shared(owner)]
+    shared = [name for name in owners if name not in own]
+    table = _settings_table(own, owners, defaults) if own else "This method has no settings of its own."
+    if not shared:
+        return table
+    rest = _settings_table(shared, owners, defaults).replace("\n", "\n    ")
+    return f'{table}\n\n??? note "Settings of every gradient method, with the defaults of this one"\n    {rest}'
+
+
+def _shared(owner: type) -> bool:
+    return any(kind.__name__ in ("Recipe", "Start") for kind in owner.__mro__)
+
+
+def _settings_table(settings: list[str], owners: dict[str, type], defaults: dict[str, object]) -> str:
+    lines = []
+    for name in settings:
+        default = written({name: defaults[name]}).partition("=")[2]
+        shown = "the original's" if default == "none" and owners[name].__name__ == "InheritedRecipe" else f"`{default}`"
+        lines.append(f"| `{name}` | {shown} | {descriptions(owners[name])[name]} |")
+    return "\n".join(["| setting | default | description |", "|---|---|---|", *lines])
+
+
 def _cost(name: str) -> str:
-    """Return the method's line of the table in docs/methods/index.md, with the table's head."""
-    head = re.search(r"^\| name \|.*\n\|[-|]+\|$", _guide(), re.M)
-    line = re.search(rf"^\| \[`{name}`\].*$", _guide(), re.M)
-    assert head, "expected a table of the methods in docs/methods/index.md"
-    assert line, f"expected a line for {name} in the table of docs/methods/index.md"
+    """Return the method's line of the table in the guide, and its measured cost."""
+    guide = GUIDE.read_text(encoding="utf-8")
+    line = re.search(rf"^\| \[`{name}`\][^|]*\|([^|]+)\|([^|]+)\|([^|]+)\|([^|]+)\|$", guide, re.M)
+    assert line, f"expected a line for {name} in the table of {GUIDE}"
+    head = "| reads | changes | passes | extra memory | measured on digits |\n|---|---|---|---|---|"
+    cost = f"{float(measured()['digits', name]['cost']):.0f} % of retraining"
     return (
-        f"{head[0]}\n{line[0]}\n\nA pass is one forward and backward through the network for one sample; P parameters."
+        f"{head}\n|{line[1]}|{line[2]}|{line[3]}|{line[4]}| {cost} |\n\n"
+        "A pass is one forward and backward pass of one sample. Forward passes alone are not counted."
     )
+
+
+def _left_behind(name: str) -> list[str]:
+    chosen = {scenario: written(measured_settings(scenario, name)).replace(" ", ":") for scenario in SCENARIOS}
+    assert len(set(chosen.values())) == 1, f"expected the same settings of {name} on all of {list(SCENARIOS)}"
+    settings = next(iter(chosen.values()))
+    first = f"Measured with `{name}:{settings}`." if settings else "Measured with its defaults."
+    tables = [
+        f"**{scenario}**: {meaning}.\n\n{results(scenario, [*BASELINES, name])}"
+        for scenario, meaning in SCENARIOS.items()
+    ]
+    return [first, *tables]
 
 
 def _reading() -> str:
     seeds = next(iter(measured().values()))["seeds"]
-    return f"""Means over {seeds} seeds with 95 % intervals, Gaussian noise. Unlearn accuracy: forgotten samples that
-the model gets wrong. Cost: passes, retraining is 100. r: how much more often than the reference the model recognizes
-noisy copies of forgotten samples; G: the same on samples of their classes that no model saw; M = r / G: memory of the
-samples themselves. A number inside *retraining explains* is no evidence. [How the settings were
-chosen](../benchmarks/digits-settings.md); methods that the scenario does not tune have their defaults."""
-
-
-def _settings(name: str) -> str:
-    entries = described("methods")
-    settings, of_gd = entries[name].settings, entries[SHARING].settings
-    shared = {key: value for key, value in settings.items() if key in of_gd and of_gd[key] == value}
-    lines = [f"`{written({key: value})}`" for key, value in settings.items() if key not in shared]
-    text = "- " + "\n- ".join(lines) if lines else "None of its own."
-    return f"{text}\n\nAs in every gradient method: `{written(shared)}`" if shared else text
-
-
-def _source(name: str) -> tuple[str, str]:
-    """Return module and class of a method."""
-    method = METHODS.find(name)
-    return method.__module__, method.__name__
+    return f"""Means over {seeds} seeds with 95 % intervals, under Gaussian noise. **r** says how much more often than
+the reference the model recognizes noisy copies of the forgotten samples. **G** is the same on samples of their classes
+that no model saw, and **M = r / G** is memory of the samples themselves. The last row is the noise floor.
+[How the settings were chosen](../benchmarks/digits-settings.md)."""

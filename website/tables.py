@@ -19,6 +19,7 @@ from residuum import Run
 
 ROOT = Path(__file__).parents[1]
 MEASURED = Path(__file__).with_name("measured.csv")
+BASELINES = ("original", "retrain", "control")
 SCENARIOS = {
     "digits": "half of the eights forgotten: most of what stays is knowledge of the class",
     "digits-random": "5 % of all digits forgotten: what stays is memory of the samples",

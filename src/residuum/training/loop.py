@@ -64,20 +64,29 @@ class TrainingPhase(NamedTuple):
 class Recipe:
     """How to descend: w <- w - lr * (clipped gradient + weight_decay * w), with momentum, for some epochs.
 
-    `optimizer="nesterov"` looks ahead by the momentum; "adamw" takes AdamW's steps instead, with its decoupled weight
-    decay, and `momentum` is its beta_1.
-    `schedule="cosine"` gives lr * (1 + cos(pi * epoch / schedule_epochs)) / 2, changed once per epoch
-    (`schedule_epochs=None`: over the whole training). `schedule="triangle"` changes the rate in every step: it rises
-    from 0 to lr in the first fifth of the training and falls back to 0.
-    `augment=True` shifts images by up to an eighth of their side with zero padding, "reflect" by up to a sixteenth with
-    reflected padding; both mirror half of them. `label_smoothing` is the share of every label that is spread evenly
-    over the classes, where the loss is the plain mean cross-entropy. The share `clean` of the epochs, the last ones,
-    rounded up, does without both.
-    `bn_mode="eval"` freezes batch-norm statistics.
-    `drop_last` leaves an incomplete last batch out: of a few samples, it spoils statistics and steps of batch-norm.
-    `sigma` adds noise xi ~ N(0, I) to every step: `noise="grad"` moves the weights by lr * sigma * xi,
-    `noise="langevin"` by sqrt(2 * lr) * sigma * xi, after momentum, which would amplify it up to
-    1 / (1 - momentum) times.
+    Attributes:
+        epochs: Passes over the samples.
+        lr: Learning rate.
+        momentum: Momentum of SGD, or beta_1 of AdamW.
+        weight_decay: Shrinks the weights in every step; AdamW decouples it from the gradient.
+        batch_size: Samples in a step.
+        drop_last: Leave out an incomplete last batch. With batch-norm, a last batch of a few samples spoils statistics
+            and steps.
+        schedule: constant; cosine, lr * (1 + cos(pi * epoch / schedule_epochs)) / 2, changed once per epoch; triangle,
+            which rises from 0 in the first fifth of the training and falls back to 0, changed in every step.
+        schedule_epochs: Epochs over which the rate falls; none means the whole training.
+        clip: Largest norm of the gradient; none means no clipping.
+        bn_mode: train updates batch-norm statistics, eval freezes them. In train mode every batch moves them, even at
+            lr = 0, so batches of forgotten samples alone are an unlearning mechanism of their own.
+        max_iters: Largest number of steps in all; none means no limit.
+        augment: true shifts images by up to an eighth of their side with zero padding, reflect by up to a sixteenth
+            with reflected padding; both mirror half of them.
+        label_smoothing: Share of every label that is spread evenly over the classes, where the loss is the plain
+            cross-entropy.
+        clean: Share of the epochs, the last ones, without augmentation and label smoothing.
+        sigma: Standard deviation of noise xi ~ N(0, I) that is added to every step, after momentum.
+        noise: grad moves the weights by lr * sigma * xi, langevin by sqrt(2 * lr) * sigma * xi.
+        optimizer: sgd; nesterov, which looks ahead by the momentum; adamw.
 
     >>> Recipe(lr=0.1, epochs=4, schedule="cosine").rate(2)
     0.05

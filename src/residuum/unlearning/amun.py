@@ -23,13 +23,23 @@ STEP = 0.1  # of the radius
 
 @component
 class AMUN(GradientMethod):
-    """Adversarial unlearning: descend L on S_r, S_f with its *true* labels, and {(x_adv, o's label of it)}, shuffled.
+    """Fine-tune on adversarial neighbors of the forgotten samples, with the original's own labels.
 
-    x_adv is the first input that the original o misreads on the way of an untargeted l2 attack from x: 50 steps of a
-    tenth of the radius `eps`, which doubles, up to `max_doublings` times, while o is right; the attack goes on from
-    where it is. Samples it does not find are left out and counted. `keep_forget=False` leaves S_f out. S_f is
-    trained on, so forgetting comes from its neighbors only: expect r < 1 near the radius of x_adv.
-    Reference: Ebrahimpour-Boroojeny et al., "AMUN: Adversarial Machine UNlearning", 2025.
+    For each forgotten sample AMUN finds the nearest input that the original misreads, by an l2 attack whose radius
+    `eps` doubles while the original is right. It then fine-tunes on the retain set, on the forget set with its true
+    labels, and on the inputs that it found with the labels the original gives them. Samples without such an input are
+    left out and counted. Forgetting comes from the neighbors only, so expect r below 1 near their radius.
+
+    Use it to see the difference between forgetting a sample and moving a boundary past it. Its unlearn accuracy stays
+    the original's.
+
+    Attributes:
+        eps: First radius of the attack, in l2; each attack makes 50 steps of a tenth of it.
+        max_doublings: How often the radius may double.
+        keep_forget: Train on the forget set with its true labels, as published.
+
+    Reference: Ebrahimpour-Boroojeny, Sundaram, Chandrasekaran, "AMUN: Adversarial Machine UNlearning", 2025,
+    https://arxiv.org/abs/2503.00917
 
     >>> AMUN().eps
     0.04

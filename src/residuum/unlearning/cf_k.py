@@ -13,13 +13,21 @@ from residuum.unlearning.layers import Layers, train_tail
 
 @component
 class CFk(GradientMethod):
-    """Catastrophic forgetting of the last k layers: freeze the rest, descend L(w, S_r) from the original.
+    """Fine-tune only the last layers on the retain set.
 
-    `layers` says which they are (`blocks`, `k` or `share`, see `Layers`). `freeze_bn_stats` keeps the batch-norm
-    statistics of the frozen part; without it they still follow the retain batches. `keep` mixes the tail only.
-    With every layer in the tail (`share=1`) it is GD. The literature's k = 5 means "the last two residual blocks and
-    the head"; counted as the reference code counts, that needs k = 6, because the shortcut is a layer too.
-    Reference: Goel et al., "Towards Adversarial Evaluations for Inexact Machine Unlearning", 2022.
+    CF-k freezes all layers but the last ones and descends `L(w, S_r)` from the original. With every layer in the tail
+    (`share=1`) it is GD, bit for bit. `keep` mixes the last layers only.
+
+    Use it when fine-tuning would be enough and backward passes are expensive.
+
+    Literature: In print, k = 5 means the last two residual blocks and the head; counted as the reference code counts,
+    with the shortcut as a layer, this is k = 6. Another repository trains `layer4` and leaves the head frozen.
+
+    Attributes:
+        freeze_bn_stats: Keep the batch-norm statistics of the frozen layers; otherwise they follow the retain batches.
+
+    Reference: Goel et al., "Towards Adversarial Evaluations for Inexact Machine Unlearning", 2022,
+    https://arxiv.org/abs/2201.06640
 
     >>> CFk(blocks="layer4+fc").layers.blocks
     ('layer4', 'fc')

@@ -26,15 +26,31 @@ USELESS = 10.0  # an observer may be 22,000 times as sure after seeing the model
 
 @component
 class CR(Method):
-    """Certified removal: w_k <- w_k + step_size * H_r^{-1} sum_{S_f} (dloss/dw + l2 w), one-vs-rest heads.
+    """Replace the head and take the forget set out of it with one Newton step.
 
-    The heads minimize J_k(w; S) = sum_i [log(1 + exp(-y_ik w.x_i)) + l2/2 |w|^2] + b_k.w, b_k ~ N(0, std^2 I), on the
-    original's features x_i scaled to length one, without bias; they replace its head. What a Newton step leaves is
-    bounded, |dJ(w_new; S_r)/dw| <= |dJ(w; S)/dw| + |X_r| |Delta| |X_r Delta| / 4, and the perturbation b hides it up to
-    (epsilon, delta), noted for `step_size=1` with what it assumes: the literature's way from residual to epsilon
-    is not proved (docs/reference/theory.md). It covers the heads only: the features have seen the forget set.
-    Above `budget` the heads are fitted again on the retain set. The literature's lambda may be `l2` or `step_size`.
-    Reference: Guo et al., "Certified Data Removal from Machine Learning Models", ICML 2020.
+    CR (certified removal) fits one-vs-rest heads on the original's features x_i, scaled to length one, without bias.
+    They minimize `sum_i [log(1 + exp(-y_ik w.x_i)) + l2/2 |w|^2] + b_k.w` with `b_k ~ N(0, std^2 I)`. Then `w <- w +
+    step_size * H_r^{-1} g_f` takes the forget set out. What the step leaves is at most `|dJ(w; S)| + |X_r| |Delta| |X_r
+    Delta| / 4`, and the perturbation hides it up to (epsilon, delta). The record has the bound, the measured residual
+    and two epsilons: the exact one, and the one in print, which is false beyond about 2.
+
+    Use it to study certified removal. It covers the head only: the features have seen the forget set, and on random
+    samples they still remember it.
+
+    Literature: Both epsilons rest on a step that nobody has proved and whose sharp form has a counter-example
+    (docs/reference/theory.md), so neither is a guarantee. Lambda = 0.1 is called a step size in one paper and is the l2
+    strength in the code it follows; with `step_size=0.1` nine tenths of the influence stay. A whole class cannot be
+    removed, because its head would have no positive sample.
+
+    Attributes:
+        l2: Strength of the regularization.
+        step_size: Share of the Newton step that is taken.
+        std: Standard deviation of the perturbation b in the objective.
+        delta: The delta of (epsilon, delta).
+        budget: Bound above which the heads are fitted again on the retain set; none means never.
+
+    Reference: Guo et al., "Certified Data Removal from Machine Learning Models", ICML 2020,
+    https://arxiv.org/abs/1911.03030
 
     >>> CR(l2=0.01).step_size
     1.0

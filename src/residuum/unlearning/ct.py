@@ -14,14 +14,17 @@ from residuum.unlearning.context import Context
 
 @component
 class CT(GradientMethod):
-    """Convolution transpose: swap the two spatial axes of every kernel, then descend L(w, S_r).
+    """Transpose every convolution kernel, then fine-tune on the retain set.
 
-    With square kernels, symmetric padding and global pooling the turned network does to transposed images exactly what
-    the original does to images: before training the knowledge is moved behind a transposition, not removed, so audit
-    transposed forget images too. Other than square kernels are refused; a network without spatial kernels is
-    fine-tuned only, with a warning.
+    CT (convolution transpose) swaps the two spatial axes of every kernel and trains on the retain set. With square
+    kernels, symmetric padding and global pooling, the turned network treats transposed images exactly as the original
+    treats images. Before training wears it off, the knowledge is moved behind a transposition, not removed. Kernels
+    that are not square are refused, and a network without spatial kernels is only fine-tuned, with a warning.
+
+    Use it for comparison, and audit transposed forget images too.
+
     Reference: "kgltop5" of the NeurIPS 2023 unlearning challenge, in Cadet et al., "Deep Unlearn: Benchmarking Machine
-    Unlearning", 2024.
+    Unlearning", 2024, https://arxiv.org/abs/2410.01276
 
     >>> CT().recipe.epochs
     3

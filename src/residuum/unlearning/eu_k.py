@@ -14,12 +14,22 @@ from residuum.unlearning.start import Start
 
 @component
 class EUk(GradientMethod):
-    """Exact unlearning of the last k layers: re-initialize them, freeze the rest, descend L(w, S_r).
+    """Draw the last layers again and train only them on the retain set.
 
-    "Exact" is meant of the tail alone: the frozen part has seen the forget set. The tail starts as a fresh network
-    would, weights, batch-norm and its statistics; the reference code leaves batch-norm as it was, and with it what
-    it knows of the forget set. It is CF-k with keep = 0, and `layers` and `freeze_bn_stats` are as there.
-    Reference: Goel et al., "Towards Adversarial Evaluations for Inexact Machine Unlearning", 2022.
+    EU-k gives the last layers fresh weights, freezes all layers before them, and descends `L(w, S_r)`. It is CF-k with
+    `keep=0`. The fresh layers start as in a new network, batch-norm and its statistics included.
+
+    Use it when the late layers hold most of what must go, and the frozen layers may keep what they know.
+
+    Literature: "Exact" holds for the last layers only, because the frozen ones have seen the forget set. The reference
+    code leaves batch-norm of the last layers as it was. In print, k = 5 means the last two residual blocks and the
+    head; counted as that code counts, with the shortcut as a layer, this is k = 6.
+
+    Attributes:
+        freeze_bn_stats: Keep the batch-norm statistics of the frozen layers as they are.
+
+    Reference: Goel et al., "Towards Adversarial Evaluations for Inexact Machine Unlearning", 2022,
+    https://arxiv.org/abs/2201.06640
 
     >>> EUk(k=2).layers.share
     0.5

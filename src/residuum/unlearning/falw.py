@@ -22,17 +22,30 @@ from residuum.unlearning.streams import class_means, held_out_alike, lacks_held_
 
 @component
 class FaLW(GradientMethod):
-    """Forgetting-aware loss reweighting: one mean over a joint batch of CE(x_r, y) and w_i CE(x_i, random label).
+    """Teach random labels, more strongly to samples that the model still knows too well.
 
-    w_i = 1 + sign(z) tanh(|z|)^(1 / B_c), between 0 and 2, with z = (p_i - mu_c) / sigma_c for sample i of class c: p_i
-    is the current p(y|x_i), mu_c and sigma_c are its mean and standard deviation over validation samples of the class,
-    B_c = (N_f / (C N_fc))^gate_power; everything in eval mode. `gate_every` says how often mu and sigma are estimated:
-    once an "epoch", or every so many steps (1 in the publication). `gate_tau` > 0 looks at noisy copies, one radius of
-    [0, gate_tau] each, instead of the samples. The mean over validation samples is the current model's own
-    generalization, which still profits from the forget samples: too high where they are a large share of their class.
-    Validation samples used here cannot serve as held-out ones of an audit.
-    Reference: Yu et al., "FaLW: A Forgetting-aware Loss Reweighting for Long-tailed Unlearning", ICLR 2026 (defaults:
-    a port's, not the authors').
+    FaLW trains on the retain set and on the forget set with random labels. The loss of forgotten sample i of class c is
+    multiplied by `1 + sign(z) tanh(|z|)^(1 / B_c)`, between 0 and 2. Here `z = (p_i - mu_c) / sigma_c` compares the
+    model's p(y|x_i) with its mean and standard deviation on validation samples of the class, in eval mode, and `B_c =
+    (N_f / (C N_fc))^gate_power` is larger for classes with few samples to forget.
+
+    Use it when the forget set has many samples of some classes and few of others, and you have validation samples of
+    all of them. An audit cannot use the same samples as held-out ones.
+
+    Literature: The defaults are those of a port, not the authors'. It estimates in every step and reads p_i from batch
+    statistics. The mean over validation samples still profits from the forget set, so it is too high where the forget
+    set is a large share of its class.
+
+    Attributes:
+        labels: uniform draws from all classes, the true one included; wrong draws from the others.
+        order: joint shuffles both sets together; alternate makes a pass over the forget set, then the retain set.
+        gate_power: Exponent of B_c.
+        gate_tau: Compare noisy copies, with a radius from [0, gate_tau] each, instead of the samples; 0 means the
+            samples.
+        gate_every: How often the validation samples are measured: epoch, or a number of steps (published: 1).
+
+    Reference: Yu et al., "FaLW: A Forgetting-aware Loss Reweighting for Long-tailed Unlearning", ICLR 2026,
+    https://arxiv.org/abs/2601.18650
 
     >>> FaLW().order
     'joint'

@@ -22,14 +22,24 @@ ROW_VARIANCE = 1e-4  # of the forgotten class in the head, before the boost
 
 @component
 class Fisher(Method):
-    """Fisher forgetting: w <- w + N(0, Sigma), Sigma = alpha / F, F the Fisher information of the retain set.
+    """Add noise to every weight, more where the retain set does not need it.
 
-    F[i] = mean_{x in S_r} sum_y p_w(y|x) (d CE(h_w(x), y) / dw_i)^2: an expectation over the model's own labels, exact,
-    from gradients of single samples. 1/F is capped at 1e3 (head: 1e2) and averaged over the inputs of each unit;
-    variances of the head and of vectors (biases, batch-norm) count tenfold. In class form the forgotten class's row of
-    the head starts at 0 with variance 1e-3. The forget set is never read: in sample form nothing aims at it, the method
-    is noise. `alpha` near 1e-6 in the literature; `memory_mib` bounds a chunk of gradients.
-    Reference: Golatkar, Achille, Soatto, "Eternal Sunshine of the Spotless Net", CVPR 2020.
+    Fisher forgetting sets `w <- w + N(0, alpha / F)` with the exact Fisher information of the retain set, `F[i] =
+    mean_{x in S_r} sum_y p_w(y|x) (d CE(h_w(x), y) / dw_i)^2`, from gradients of single samples. `1 / F` is capped at
+    1e3 (head: 1e2) and averaged over the inputs of each unit. Head, biases and batch-norm get ten times the variance.
+    When a whole class is forgotten, its row of the head starts at 0 with variance 1e-3.
+
+    Use it as the baseline of pure noise: when samples are forgotten, nothing aims at them, and S_f is never read.
+
+    Literature: Code that squares batch-mean gradients, or takes true labels, computes something else. Through the cap,
+    weights that do nothing get the largest noise.
+
+    Attributes:
+        alpha: Scale of the variance; the literature uses values near 1e-6.
+        memory_mib: Memory for the gradients that are held at once, in MiB.
+
+    Reference: Golatkar, Achille, Soatto, "Eternal Sunshine of the Spotless Net", CVPR 2020,
+    https://arxiv.org/abs/1911.04933
 
     >>> Fisher(alpha=1e-8).reads
     frozenset({'retain'})

@@ -26,12 +26,19 @@ class WholeStart(Start):
 
 @component
 class GA(GradientMethod):
-    """Gradient ascent on the forget set: w <- w + lr * grad L(w, S_f), by descending -L(w, S_f).
+    """Climb the loss of the forget set.
 
-    Negating the loss, not the step, lets weight decay still shrink the weights. With `bn_mode="train"` every
-    forget batch also moves the batch-norm statistics, which is an unlearning mechanism of its own: at the
-    published lr = 1e-5 with clip 1 it is the larger one.
-    Reference: Jang et al., "Knowledge Unlearning for Mitigating Privacy Risks in Language Models", ACL 2023.
+    GA descends `-L(w, S_f)`, that is `w <- w + lr * grad L(w, S_f)`. The loss is negated, not the step, so weight decay
+    still shrinks the weights. It never reads the retain set.
+
+    Use it when you have the forget set and nothing else, and stop early.
+
+    Literature: With the published rate of 1e-5 and clipping at 1, each step moves the weights by at most 1e-5. The
+    published effect can hardly come from the weights. With `bn_mode=train` every forget batch also moves the batch-norm
+    statistics, which has the larger effect, so try both modes.
+
+    Reference: Jang et al., "Knowledge Unlearning for Mitigating Privacy Risks in Language Models", ACL 2023,
+    https://arxiv.org/abs/2210.01504
 
     >>> GA(lr=1e-3).recipe.clip
     1.0

@@ -8,10 +8,17 @@ from residuum.unlearning.base import GradientMethod, component
 
 @component
 class GD(GradientMethod):
-    """Gradient descent on the retain set: w <- w - lr * grad L(w, S_r), started at the original.
+    """Fine-tune the original on the retain set.
 
-    The forget set is never read. Without projection and publishing noise there is no certificate.
-    Reference: Neel, Roth, Sharifi-Malvajerdi, "Descent-to-Delete", ALT 2021 (there for convex models).
+    GD goes on training where the original stopped: `w <- w - lr * grad L(w, S_r)`. It never reads the forget set, so
+    the forgotten samples are no longer repeated, but nothing pushes them out.
+
+    Use it as the baseline that every other method must beat.
+
+    Literature: "Descent to delete" proves a certificate for convex models that project their weights and publish them
+    with noise. GD does neither, so it has no certificate.
+
+    Reference: Neel, Roth, Sharifi-Malvajerdi, "Descent-to-Delete", ALT 2021, https://arxiv.org/abs/2007.02923
 
     >>> GD(epochs=3).recipe.lr
     0.01

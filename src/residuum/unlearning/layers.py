@@ -25,10 +25,14 @@ STAGE = "layer4"  # last residual stage in torchvision's names, which ours share
 class Layers:
     """Which last layers of a network a method trains.
 
-    `blocks` are module names (on the command line joined by "+": `layer4+fc`), `k` the last k convolutional and linear
-    layers in reverse order of definition, shortcuts included, with every batch-norm met on the way. With neither it
-    is the last residual stage and the head, or, in a network without stages, the last layers that together hold at
-    least `share` of the parameters.
+    By default, these are the last residual stage and the head, or, in a network without stages, the last layers that
+    together hold at least `share` of the parameters.
+
+    Attributes:
+        blocks: Names of the modules to train, joined by "+", such as layer4+fc.
+        k: Number of convolutional and linear layers to train, counted from the end, shortcuts included, with every
+            batch-norm between them.
+        share: Smallest share of the parameters in the layers to train, in a network without stages.
 
     >>> Layers(blocks="layer4+fc").blocks
     ('layer4', 'fc')

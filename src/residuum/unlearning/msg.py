@@ -19,15 +19,23 @@ from residuum.unlearning.start import reinitialize
 
 @component
 class MSG(GradientMethod):
-    """Mask small gradients: re-draw the weights with the smallest |g|, g = sum_b grad CE(R') - sum_b grad CE(S_f).
+    """Draw again the weights whose gradients hardly tell the forget set from the retain set.
 
-    R' are as many retain samples as there are to forget; g is taken in eval mode. In each convolution
-    (`layers="conv"`; "all": linear layers too) the round(share * size) weights with the smallest |g| are drawn again as
-    in a fresh network, and the gradients of its other weights are multiplied by `damp`; biases, batch-norm and the
-    other layers train as usual, and frozen layers stay as they are. Then `epochs` on S_r, the rate rising linearly to
-    the middle and falling again.
+    MSG (mask small gradients) compares the gradients of the forget set and of as many retain samples, `g = grad L(R') -
+    grad L(S_f)`. In each selected layer it draws again the `share` of the weights with the smallest |g| and multiplies
+    the gradients of the others by `damp`. It then trains on the retain set, with a rate that rises to the middle and
+    falls again. Frozen layers stay as they are.
+
+    Use it when you can read the forget set once but may not train on it.
+
+    Attributes:
+        share: Share of each layer's weights that are drawn again.
+        damp: Factor of the gradients of the other weights.
+        layers: conv selects convolutions; all selects linear layers as well.
+        gradient_batch_size: Samples in a batch whose gradients are summed.
+
     Reference: "kgltop2" (Kookmin) of the NeurIPS 2023 unlearning challenge, in Cadet et al., "Deep Unlearn:
-    Benchmarking Machine Unlearning", 2024.
+    Benchmarking Machine Unlearning", 2024, https://arxiv.org/abs/2410.01276
 
     >>> [round(MSG().rate(epoch) / MSG().recipe.lr, 2) for epoch in range(5)]
     [0.33, 0.67, 1.0, 0.67, 0.33]

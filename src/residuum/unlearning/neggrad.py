@@ -12,12 +12,22 @@ from residuum.unlearning.base import GradientMethod, component
 
 @component
 class NegGrad(GradientMethod):
-    """NegGrad+: minimize L(w, S_r) - beta * min(L(w, S_f), cap), one forget batch beside each retain batch.
+    """Descend on the retain set and climb on the forget set at the same time.
 
-    The literature's alpha form, alpha * L_r - (1 - alpha) * L_f, is beta = (1 - alpha) / alpha with the rate
-    scaled by alpha. Cross-entropy has no upper bound, so a large beta diverges; `cap` (off) bounds the batch's
-    forget loss. With beta = 0 the forget set is not read and the method is GD.
-    Reference: Kurmanji et al., "Towards Unbounded Machine Unlearning", NeurIPS 2023.
+    NegGrad+ minimizes `L(w, S_r) - beta * min(L(w, S_f), cap)`, with one forget batch for each retain batch. With
+    `beta=0` it does not read the forget set and is GD.
+
+    Use it as the simplest method that reads both sets.
+
+    Literature: The other form in print, `alpha * L_r - (1 - alpha) * L_f`, is `beta = (1 - alpha) / alpha` with the
+    rate scaled by alpha. Cross-entropy has no upper bound, so a large `beta` diverges unless `cap` stops it. Reference
+    code shuffles the forget set once and then repeats it in that order; here every pass is shuffled.
+
+    Attributes:
+        beta: Weight of the forget term.
+        cap: Largest forget loss of a batch that counts; none means no limit.
+
+    Reference: Kurmanji et al., "Towards Unbounded Machine Unlearning", NeurIPS 2023, https://arxiv.org/abs/2302.09880
 
     >>> NegGrad(beta=0.0).paired_stream is None
     True

@@ -45,19 +45,33 @@ class Step(NamedTuple):
 
 @component
 class NTK(Method):
-    """NTK forgetting: w <- w + scale * (d_retain - d_full), d = -J^T (J J^T + n * weight_decay * I)^{-1} e.
+    """Linearize the network and jump to the solution without the forget set.
 
-    J has one row per (sample, class), the gradient of that logit; e = softmax(h) - onehot(y), or h - (2 onehot(y) - 1)
-    for `loss="mse"`; d_full solves on S, d_retain on S_r with n_r in place of n. J is formed only while it fits
-    `memory_mib`; beyond that conjugate gradients use products with J alone, until the step (scale and all) is known to
-    the share `tolerance` of its length: the two solutions nearly cancel, so their residuals alone say little. For a
-    small ridge float32 is too coarse for that, which is then said; `double` takes float64.
-    The raw step is far too short for a deep network; `scale="predicted"` lengthens it by
-    (|delta| + 2 |cos(delta, err)| |err|) / |delta|, err = w - w_init - d_retain, which needs the initial weights
-    (without them: 1, and a warning). `linearize_at="init"` takes J and e there, as derived; the reference code, and the
-    default, take them at the original. `guard` halves the scale until the retain loss is at most that many times the
-    original's: without it the method can collapse.
-    Reference: Golatkar, Achille, Soatto, "Forgetting Outside the Box", ECCV 2020.
+    NTK moves the weights by the difference of two ridge solutions, `w <- w + scale * (d_retain - d_full)` with `d =
+    -J^T (J J^T + n * weight_decay * I)^{-1} e`. J has a row for each sample and class, the gradient of that logit, and
+    e holds the errors of the answers. J is formed only while it fits `memory_mib`. Beyond that, conjugate gradients use
+    products with J until the step is known to the share `tolerance` of its length. The two solutions nearly cancel, so
+    a small ridge needs `double`. `scale=predicted` takes (|delta| + 2 |cos(delta, err)| |err|) / |delta| with err = w -
+    w_init - d_retain, and needs the initial weights.
+
+    Use it for small networks and few samples. It is exact for a linear model with squared loss at `linearize_at=init`.
+
+    Literature: The closed form in print has a wrong sign and a wrong block of the kernel. The derivation linearizes at
+    the initial weights, the reference code at the original. The raw step is far too short, and without a guard the
+    method can collapse: one published row shows 25.00 +- 0.00, which is one class of four.
+
+    Attributes:
+        weight_decay: Strength of the ridge.
+        scale: Factor of the step, or predicted.
+        linearize_at: Weights at which J and e are taken: original or init.
+        loss: Errors e: ce takes softmax(h) - onehot(y), mse takes h - (2 onehot(y) - 1).
+        guard: Halve the scale until the retain loss is at most this many times the original's; none means no guard.
+        tolerance: Error of the step that is allowed, as a share of its length.
+        max_iterations: Limit of the conjugate gradients; a warning says when it is reached.
+        double: Compute the products in float64.
+        memory_mib: Memory for J, in MiB.
+
+    Reference: Golatkar, Achille, Soatto, "Forgetting Outside the Box", ECCV 2020, https://arxiv.org/abs/2003.02960
 
     >>> NTK(scale=1).scale
     1.0

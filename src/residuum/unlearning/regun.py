@@ -16,12 +16,24 @@ from residuum.unlearning.streams import class_means, held_out_alike, lacks_held_
 
 @component
 class ReGUn(GradientMethod):
-    """Held-out matching: minimize lambda_r L(w, S_r) + lambda_f mean_i KL(q_i || p_w(.|x_i)) over S_f.
+    """Answer on the forget set as the original answers on unseen samples of the class.
 
-    q_i is the original's mean softmax(logits / temperature) on validation samples of the sample's own class. The
-    retain set makes an epoch. (The reference code takes one q for the whole forget batch, which pulls every sample
-    towards the mixture of classes.) The original's answers on unseen samples still profit from the forget set.
-    Reference: Mirlach, Laguna, Vogt, "Reference-Guided Machine Unlearning", 2026.
+    ReGUn minimizes `lambda_r L(w, S_r) + lambda_f KL(q_i || p_w(.|x_i))` over the forget set. q_i is the original's
+    mean softmax on validation samples of the sample's own class.
+
+    Use it when many classes are to be forgotten and you have validation data to spare. The original's answers on unseen
+    samples still profit from the forget set.
+
+    Literature: The reference code takes one q for the whole batch, which pulls every sample towards the mixture of
+    classes, and makes epochs over the forget set. Here each sample has the q of its class, and the retain set makes an
+    epoch.
+
+    Attributes:
+        lambda_r: Weight of the retain term.
+        lambda_f: Weight of the forget term.
+        temperature: Divides the logits of the original before its softmax.
+
+    Reference: Mirlach, Laguna, Vogt, "Reference-Guided Machine Unlearning", 2026, https://arxiv.org/abs/2603.11210
 
     >>> ReGUn(lambda_f=0).paired_stream is None
     True

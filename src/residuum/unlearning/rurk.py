@@ -23,23 +23,39 @@ from residuum.unlearning.streams import class_means, held_out_alike, lacks_held_
 
 @component
 class RURK(GradientMethod):
-    """Robust unlearning against residual knowledge: forget perturbed copies of the forgotten samples as well.
+    """Forget perturbed copies of the forgotten samples as well.
 
-    Minimize L(w, S_r) - lambda_f * L(w, S_f) - lambda_a * (1/v) sum_j L(w, S_f + perturbation_j), with v fresh
-    perturbed copies of the forget batch in every step: `attack="gaussian"`, x' = clamp(x + tau * N(0, I)), or
-    searched within the l-infinity ball by `fgsm` or `pgd` (`attack_steps` steps of `attack_rate`) in eval mode.
-    `aim="min_loss"` searches x' that lowers the loss of the true label y, the paper's definition of vulnerable;
-    "random_wrong_label" is what its text does: draw y' != y, search x' that raises the loss of y', and *add*
-    lambda_a * CE(h(x'), y'); "untargeted" searches x' that raises the loss of y, a negative control.
-    `spread="uniform"` draws the Gaussian's radius from [0, tau] for each copy.
-    Cross-entropy has no upper bound, but what is subtracted can be bounded in both terms: `penalty="capped"` subtracts
-    min(CE, cap) of each sample. `cap` is a number, "classes" (log C, as sure as guessing) or "validation" (the
-    original's mean loss on validation samples of the class); None: no cap.
-    `bounds` are those of the data (None: none), unless the model is wrapped and has its own.
-    lambda_a = 0 is NegGrad+ with beta = lambda_f; both zero is GD. The paper's algorithm box ascends this loss,
-    which would unlearn the retain set; its objective, and this file, descend. `sigma` and `noise` give
-    noisy steps; no epsilon follows from them.
-    Reference: "The Unseen Threat: Residual Knowledge in Machine Unlearning under Perturbed Samples", NeurIPS 2025.
+    RURK minimizes `L(w, S_r) - lambda_f * L(w, S_f) - lambda_a * (1/v) sum_j L(w, S_f + perturbation_j)` with v fresh
+    perturbed copies of the forget batch in every step. Both weights at 0 give GD, and lambda_a = 0 gives NegGrad+. The
+    copies are noisy (`attack=gaussian`) or searched within the l-infinity ball (`fgsm`, `pgd`). The cross-entropy that
+    is subtracted has no upper bound: the published form (`penalty=ce`) forgets nothing on eight seeds of digits and
+    everything on the ninth. `penalty=capped` subtracts at most `cap` of each sample. The defaults are the published
+    form; the digits scenario has the capped form from a softened start.
+
+    Use it when somebody may probe the model near the forgotten samples and you still have them.
+
+    Literature: The algorithm box ascends the loss above, which would unlearn the retain set. The objective has one
+    lambda, the box two. The text maximizes the loss of a random wrong label, a weak substitute for `aim=min_loss`. The
+    paper does not say whether batch-norm is in training mode, which decides the result on CIFAR-10.
+
+    Attributes:
+        tau: Radius of the perturbed copies.
+        lambda_f: Weight of the forget term.
+        lambda_a: Weight of the term on perturbed copies.
+        v: Perturbed copies of each forget sample in a step.
+        attack: How copies are made: gaussian noise, or a search by fgsm or pgd.
+        aim: What a search looks for: min_loss, the copies recognized best; random_wrong_label, the paper's text;
+            untargeted, the copies recognized worst, a negative control.
+        attack_steps: Steps of pgd.
+        attack_rate: Length of a step of pgd.
+        spread: fixed takes the radius tau; uniform draws the radius of each noisy copy from [0, tau].
+        penalty: ce subtracts the plain cross-entropy; capped subtracts at most `cap` of each sample.
+        cap: A number; classes for log C, as sure as guessing; validation for the original's mean loss on validation
+            samples of the class; none for no cap.
+        bounds: Range of the inputs, for models that were not wrapped; none for standardized features.
+
+    Reference: Hsu et al., "The Unseen Threat: Residual Knowledge in Machine Unlearning under Perturbed Samples",
+    NeurIPS 2025, https://arxiv.org/abs/2601.22359
 
     >>> RURK(lambda_f=0, lambda_a=0).paired_stream is None
     True

@@ -15,17 +15,25 @@ from residuum.unlearning.relabeling import Labels, Order, relabeling_phases, rel
 
 @component
 class SalUn(GradientMethod):
-    """Saliency unlearning: random labels on the weights with the largest |g|, g = sum_b grad CE(S_f batch b) at w_o.
+    """Teach random labels to the weights that matter most for the forget set.
 
-    Minimize CE(h(x), y') over S_f, y' drawn anew in every epoch, and L(w, S_r). `order="alternate"`: in each epoch one
-    pass over S_f, then one over S_r. "joint": both sets shuffled together. `labels="uniform"` draws from all classes,
-    the true one included, as the literature does; "wrong" from the others.
-    The round(share * P) largest of all P coordinates are selected, of equal ones the first; the others stay at w_o bit
-    for bit: their gradients are masked before clipping, and they are put back after every step, because weight decay
-    and momentum would move them. `share=1` is plain random labeling. `keep` mixes the selected weights only.
-    Batch-norm statistics are never masked.
+    SalUn selects the `share` of all weights with the largest absolute gradient of the forget set's loss. These weights
+    learn random labels on the forget set, drawn anew in every epoch, and the true labels on the retain set. The other
+    weights stay as they are, bit for bit. `share=1` is plain random labeling, and `keep` mixes the selected weights
+    only.
+
+    Use it for comparison. On digits it forgets the class, not the samples.
+
+    Literature: Masking only the gradients lets weight decay and momentum move the other weights, which copies of the
+    code do. Selecting by a quantile selects everything where most gradients are zero.
+
+    Attributes:
+        labels: uniform draws from all classes, the true one included, as published; wrong draws from the others.
+        order: alternate makes a pass over the forget set, then one over the retain set; joint shuffles them together.
+        share: Share of the weights that may change.
+
     Reference: Fan et al., "SalUn: Empowering Machine Unlearning via Gradient-based Weight Saliency in Both Image
-    Classification and Generation", ICLR 2024.
+    Classification and Generation", ICLR 2024, https://arxiv.org/abs/2310.12508
 
     >>> SalUn(share=0.3).labels
     'uniform'

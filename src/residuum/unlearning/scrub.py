@@ -20,14 +20,29 @@ Teacher = Callable[[str, Batch], Tensor]
 
 @component
 class SCRUB(GradientMethod):
-    """SCRUB: in each of the first `msteps` epochs climb KL_T(t||s) on S_f, in every epoch descend on S_r.
+    """Move away from the original on the forget set and stay with it on the retain set.
 
-    The descent is on gamma * CE(s, y) + alpha * KL_T(t||s), KL_T = T^2/B * sum_i KL(softmax(t_i/T) || softmax(s_i/T)),
-    teacher t = the original in eval mode; both phases share one optimizer. The rate is multiplied by `decay_rate` after
-    each of `decay_epochs`. At s = t the KL has zero gradient: with `bn_mode="eval"` and no weight decay the first climb
-    does nothing, and the method leaves that point only because batch statistics make s differ from t.
-    `forget_batch_size=None`: as the retain batches.
-    Reference: Kurmanji et al., "Towards Unbounded Machine Unlearning", NeurIPS 2023.
+    The original is the teacher t, and a copy of it the student s. In each of the first `msteps` epochs the student
+    climbs `KL_T(t || s)` on the forget set. In every epoch it descends `gamma * CE(s, y) + alpha * KL_T(t || s)` on the
+    retain set, with the same optimizer. Here `KL_T = T^2 / B * sum_i KL(softmax(t_i / T) || softmax(s_i / T))` with the
+    temperature T. The teacher's answers are computed once, unless augmentation changes the inputs.
+
+    Use it for strong forgetting that keeps accuracy, and tune `msteps`, `lr` and `forget_batch_size` first.
+
+    Literature: At the start student and teacher agree, and the KL has zero gradient. With `bn_mode=eval` and without
+    weight decay the first climb does nothing at all; the method leaves that point only because batch statistics disturb
+    the student. The paper does not give temperature, epochs and `msteps`; the defaults are those of the reference code.
+
+    Attributes:
+        alpha: Weight of the KL term on the retain set.
+        gamma: Weight of the cross-entropy on the retain set.
+        temperature: T, which softens the answers that are compared.
+        msteps: Number of first epochs that also climb on the forget set.
+        decay_epochs: Epochs after which the rate is multiplied by `decay_rate`.
+        decay_rate: Factor of the rate at each of these epochs.
+        forget_batch_size: Size of forget batches, which sets the number of climbing steps; none means `batch_size`.
+
+    Reference: Kurmanji et al., "Towards Unbounded Machine Unlearning", NeurIPS 2023, https://arxiv.org/abs/2302.09880
 
     >>> SCRUB(epochs=5, lr=0.1, decay_epochs=(3,)).rate(2), round(SCRUB(lr=0.1, decay_epochs=(3,)).rate(3), 9)
     (0.1, 0.01)

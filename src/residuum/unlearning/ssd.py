@@ -21,17 +21,28 @@ from residuum.unlearning.gradients import Weights
 
 @component
 class SSD(Method):
-    """Selective synaptic dampening: where F_f[i] > alpha * F_D[i], w[i] <- w[i] * min(dampening * F_D[i] / F_f[i], 1).
+    """Shrink the weights that matter more for the forget set than for the rest.
 
-    F_f and F_D are diagonal importances on S_f and on the reference D: the whole training set (`reference="full"`, as
-    published, which may be computed long before a deletion request) or the retain set. As published, an importance is
-    the squared gradient of the batch-mean loss, averaged over batches: it depends on the batch size, so with
-    `batching="equal"` both sets use batches of the same size, min(batch_size, |S_f|), equal up to one sample. With
-    "reference", as in the reference code, both are cut into batches of `batch_size` and a smaller last one: published
-    alphas are meant for that, and weights count for more on a set smaller than a batch. No training;
-    `dampening` is the literature's lambda.
+    SSD (selective synaptic dampening) does not train. Where `F_f[i] > alpha * F_D[i]`, it sets `w[i] <- w[i] *
+    min(dampening * F_D[i] / F_f[i], 1)`. `F_f` and `F_D` are the importances of a weight on the forget set and on a
+    reference set: the squared gradient of the batch-mean loss, averaged over batches. Importances therefore depend on
+    the size of the batches. If no weight is shrunk, the run warns and the row's notes say `unchanged`.
+
+    Use it when there is no time to train, and check the retain accuracy: it can fall suddenly as `alpha` falls.
+
+    Literature: The minimum "over i" in print is meant for each weight. The text compares with the retain set, the code
+    with the whole training set. Published alphas belong to `batching=reference`, whose ratios F_f / F_D are five to
+    twenty times as large on the digits demo.
+
+    Attributes:
+        alpha: How many times more important a weight must be for the forget set to be shrunk.
+        dampening: Strength of the shrinking; the paper calls it lambda.
+        reference: Set that the forget set is compared with: full (the training set, as published) or retain.
+        batching: equal cuts both sets into batches of one size, at most |S_f|; reference cuts them as the paper's code.
+        batch_size: Samples in a batch whose gradient is squared.
+
     Reference: Foster, Schoepf, Brintrup, "Fast Machine Unlearning without Retraining through Selective Synaptic
-    Dampening", AAAI 2024.
+    Dampening", AAAI 2024, https://arxiv.org/abs/2308.07707
 
     >>> SSD(alpha=100).settings["dampening"]
     1.0

@@ -27,7 +27,10 @@ Parts = Mapping[str, nn.Module]
 class Start:
     """The weights that training starts from: w <- keep * w_o + (1 - keep) * fresh, batch-norm statistics alike.
 
-    Fresh values come from the network's own initialization. `keep=1` is the original, which is then left alone.
+    Fresh values come from the network's own initialization.
+
+    Attributes:
+        keep: Share of the original's weights in the start. 1 is the original, which is then left alone.
 
     >>> Start(keep=0.25).keep
     0.25
@@ -67,10 +70,14 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class KnownStart(Start):
-    """A start whose fresh values are drawn (`fresh="draw"`) or those that the original started from ("initial").
+    """A start whose fresh values are drawn, or are those that the original started from.
 
-    The latter must not have seen the forget samples: always so for a random start, for loaded weights only with a
-    manifest that says so.
+    Initial weights must not have seen the forget set. A random start never has; loaded weights need a manifest that
+    says so.
+
+    Attributes:
+        fresh: draw takes a new draw of the network's own initialization, initial the weights that the original started
+            from.
     """
 
     fresh: Literal["draw", "initial"] = "draw"

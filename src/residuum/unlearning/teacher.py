@@ -25,12 +25,22 @@ MUCH_WORSE = 0.03  # of validation samples
 
 @component
 class Teacher(GradientMethod):
-    """Teaching: minimize L(w, S_r) + weight * CE(softmax t(x'), s(x')), x' = clamp(x + u N(0, I)), x in S_f.
+    """Learn the answers of a briefly retrained model near the forgotten samples.
 
-    The teacher t is trained from fresh weights on S_r with the original's recipe for `share` of its epochs, at least
-    one, then frozen in eval mode; the student s starts at the original. u ~ U[0, tau] for each sample and step. Images
-    of S_f are read, their labels never. A teacher much worse than the original makes the student forget too much, with
-    a warning; the validation set serves for that warning only.
+    A teacher t is trained from fresh weights on the retain set for `share` of the original's epochs. The student s
+    starts at the original and minimizes `L(w, S_r) + weight * CE(softmax t(x'), s(x'))` on noisy copies x' of the
+    forget set, with a radius drawn from [0, tau] for each copy and step. It never reads the labels of the forget set.
+    The validation set serves only for a warning: a teacher much worse than the original makes the student forget too
+    much.
+
+    Use it when the labels of the forget set are gone.
+
+    Attributes:
+        share: Length of the teacher's training as a share of the original's epochs, at least one epoch.
+        weight: Weight of the teacher's answers.
+        tau: Largest radius of the noisy copies.
+
+    Reference: none; Residuum's own.
 
     >>> Teacher().share
     0.25

@@ -1,0 +1,66 @@
+"""The command-line reference: one section for each command, from the commands themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from typer.main import get_command
+
+from residuum.cli import COMMANDS, make_app
+from website.pages import Page
+
+INTRODUCTION = """# Command line
+
+Exit codes: 0 done, 1 a gate failed or a check found a difference, 2 bad input, 130 interrupted. `residuum COMMAND
+--help` prints the same text as this page. `residuum --install-completion` lets your shell complete names and options.
+"""
+
+
+@cache
+def page() -> Page:
+    """Return the reference of all commands."""
+    top = get_command(make_app())
+    overview = ["| command | what it does |", "|---|---|"]
+    sections = []
+    for words in COMMANDS:
+        command: Any = top
+        for word in words.split():
+            command = command.commands[word]
+        first, _, rest = (command.help or "").strip().partition("\n\n")
+        overview.append(f"| [`residuum {words}`](#residuum-{words.replace(' ', '-')}) | {first.rstrip('.')} |")
+        sections.append("\n\n".join([f"## residuum {words}", first, rest, *_tables(words, command)]))
+    return Page("reference/cli.md", "Command line", "\n\n".join([INTRODUCTION, "\n".join(overview), *sections]) + "\n")
+
+
+def _tables(words: str, command: Any) -> Iterator[str]:
+    """Yield how a command is called, and a table for each group of its options."""
+    context = command.make_context(words, [], resilient_parsing=True)
+    yield f"```text\nresiduum {' '.join([words, *command.collect_usage_pieces(context)])}\n```"
+    groups: dict[str, list[str]] = {"Arguments": [], "Options": []}
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is None or parameter.name == "help":
+            continue
+        group = (getattr(parameter, "rich_help_panel", None) or "Options") if _is_option(parameter) else "Arguments"
+        name, text = (" ".join(part.split()).replace("|", "\\|") for part in record)
+        groups.setdefault(group, []).append(f"| `{name}` | {_shown(text)} |")
+    for group, lines in groups.items():
+        if lines:
+            yield "\n".join([f"| {group.lower()} | meaning |", "|---|---|", *lines])
+
+
+def _is_option(parameter: Any) -> bool:
+    return bool(parameter.param_type_name == "option")
+
+
+def _shown(text: str) -> str:
+    """Return a help text as Markdown: the default and the range as code.
+
+    >>> _shown("Folder.  [default: .residuum/store]")
+    'Folder. Default: `.residuum/store`.'
+    """
+    text = re.sub(r"\s*\[default: ([^\];]+)(?:; ([^\]]+))?\]", r" Default: `\1`.", text)
+    return re.sub(r"\s*\[([\dx<>=]+)\]", r" Range: `\1`.", text).strip()
