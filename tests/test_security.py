@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import os
 import pickle
@@ -28,7 +29,7 @@ from residuum.auditing import Counts, audit
 from residuum.cli import run_command
 from residuum.core.console import traceback_kept
 from residuum.core.errors import InputError
-from residuum.core.files import file_sha256, read_arrays, write_arrays
+from residuum.core.files import file_sha256, read_arrays, write_arrays, write_sealed
 from residuum.core.samples import Samples
 from residuum.data import load_dataset
 from residuum.models import build_model, load_weights, save_weights
@@ -100,7 +101,9 @@ def test_a_pickle_runs_nowhere(read, tmp_path):
 
 
 def test_a_checkpoint_runs_nothing(tmp_path):
-    torch.save(Malicious(), tmp_path / "training.pt")
+    content = io.BytesIO()
+    torch.save(Malicious(), content)
+    write_sealed(tmp_path / "training.pt", content.getvalue(), "")
     with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
         Checkpoint(tmp_path / "training.pt").restore()
     assert RAN == []

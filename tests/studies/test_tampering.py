@@ -15,7 +15,7 @@ from PIL import Image
 from residuum.cli import run_command
 from residuum.core.errors import InputError, ResiduumWarning
 from residuum.studies import Study, maintenance, run_all
-from residuum.studies.artifacts import Manifest, SealedCheckpoint, digest
+from residuum.studies.artifacts import Manifest, digest
 from residuum.studies.maintenance import made_with
 from residuum.training import PlainSGD, fit
 from residuum.training.checkpoint import Checkpoint, Position, resume_training, training_state
@@ -79,13 +79,13 @@ def saved(folder, *epochs):
     folder.mkdir(parents=True, exist_ok=True)
     for epoch in epochs:
         kept = partial(training_state, Position(epoch, epoch, epoch), *state(epoch))
-        SealedCheckpoint(folder / "training.pt", every=0).save(kept)
-    return next(folder.glob("training-*.pt"))
+        Checkpoint(folder / "training.pt", every=0, key=folder.name).save(kept)
+    return folder / "training.pt"
 
 
 def restored(folder):
     model, optimizer, generators = state(0)
-    kept = SealedCheckpoint(folder / "training.pt").restore()
+    kept = Checkpoint(folder / "training.pt", key=folder.name).restore()
     position = resume_training(kept, model, optimizer, generators)
     return position.epoch, model.weight.detach()
 
@@ -123,11 +123,11 @@ def test_the_checkpoint_of_another_stage_is_left_out(tmp_path):
     assert moved
 
 
-def test_a_save_that_was_killed_leaves_the_one_before(tmp_path, capsys):
-    saved(tmp_path / "key", 1)
-    (tmp_path / "key" / "training.pt").write_bytes(b"half")  # written, but not yet sealed
-    assert restored(tmp_path / "key")[0] == 1
-    assert "is left out" in capsys.readouterr().err
+def test_a_save_that_was_killed_leaves_the_one_before(tmp_path):
+    saved(tmp_path / "scratch" / "key", 1)
+    (tmp_path / "scratch" / "key" / ".training.pt.0").write_bytes(b"half")  # written, but not yet renamed
+    assert restored(tmp_path / "scratch" / "key")[0] == 1
+    assert maintenance.verify(tmp_path) == {}
 
 
 class Stopped(Exception):
@@ -137,7 +137,7 @@ class Stopped(Exception):
 def test_a_stage_starts_again_from_a_damaged_checkpoint_and_gives_the_same_model(
     quick, finished, tmp_path, monkeypatch, capsys
 ):
-    save = SealedCheckpoint.save
+    save = Checkpoint.save
 
     def stopping(self, state):
         self.every = 0
@@ -147,10 +147,10 @@ def test_a_stage_starts_again_from_a_damaged_checkpoint_and_gives_the_same_model
 
     undisturbed = finished[2]
     with monkeypatch.context() as patch:
-        patch.setattr(SealedCheckpoint, "save", stopping)
+        patch.setattr(Checkpoint, "save", stopping)
         with pytest.raises(Stopped):
             run_all([quick], store=tmp_path / "b")
-    found = next((tmp_path / "b" / "scratch").glob("*/training-*.pt"))
+    found = next((tmp_path / "b" / "scratch").glob("*/training.pt"))
     sample_id = quick.splits().forget.ids[0]
     assert made_with(tmp_path / "b", [sample_id]).half == [found.parent]
     assert made_with(tmp_path / "b", ["of other data"]).half == []
@@ -206,7 +206,7 @@ def test_a_folder_overwritten_during_a_stage_and_put_back_leaves_nothing(images,
 
 
 def test_a_stopped_audit_leaves_what_it_has_counted_and_goes_on(quick, finished, tmp_path, monkeypatch):
-    save, undisturbed, groups = SealedCheckpoint.save, finished[2], []
+    save, undisturbed, groups = Checkpoint.save, finished[2], []
 
     def noting(self, state):
         self.every = 0
@@ -216,7 +216,7 @@ def test_a_stopped_audit_leaves_what_it_has_counted_and_goes_on(quick, finished,
             if len(groups) == 3:
                 raise Stopped
 
-    monkeypatch.setattr(SealedCheckpoint, "save", noting)
+    monkeypatch.setattr(Checkpoint, "save", noting)
     with pytest.raises(Stopped):
         run_all([quick], store=tmp_path)
     (folder,) = (tmp_path / "scratch").iterdir()
@@ -232,22 +232,12 @@ def test_a_stopped_audit_leaves_what_it_has_counted_and_goes_on(quick, finished,
 
 
 def test_a_row_may_be_called_as_the_folder_of_checkpoints(tmp_path, monkeypatch):
-    save = SealedCheckpoint.save
-    monkeypatch.setattr(SealedCheckpoint, "save", lambda self, state: save(replace(self, every=0), state))
+    save = Checkpoint.save
+    monkeypatch.setattr(Checkpoint, "save", lambda self, state: save(replace(self, every=0), state))
     few = {"train.epochs": 1, "audit.draws": 2}
     study = Study.create("tiny", methods="scratch=gd", seeds=[1], overrides=few)
     run_all([study], store=tmp_path)
     assert maintenance.verify(tmp_path) == {}
-
-
-def test_what_a_killed_save_left_is_never_sealed_later(tmp_path, capsys):
-    saved(tmp_path / "key", 1)
-    (tmp_path / "key" / "training.pt").write_bytes(b"half")
-    SealedCheckpoint(tmp_path / "key" / "training.pt").save(dict)  # not due
-    assert restored(tmp_path / "key")[0] == 1
-    saved(tmp_path / "key", 2)
-    assert restored(tmp_path / "key")[0] == 2
-    assert len(list((tmp_path / "key").iterdir())) == 1
 
 
 def test_a_checkpoint_knows_the_seconds_of_all_sessions(tmp_path):

@@ -53,6 +53,30 @@ def write_whole(path: str | Path, content: str | bytes | memoryview) -> None:
         aside.unlink(missing_ok=True)
 
 
+def write_sealed(path: Path, content: bytes | memoryview, key: str) -> None:
+    """Write a file whole, after a line with the hash of the content and of a key that says what it belongs to."""
+    write_whole(path, b"".join([_seal(content, key), b"\n", content]))
+
+
+def read_sealed(path: Path, key: str) -> bytes | None:
+    """Return the content that `write_sealed` wrote for this key; None if the file holds anything else.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_sealed(Path(folder) / "a", b"half done", "one")
+    ...     read_sealed(Path(folder) / "a", "one"), read_sealed(Path(folder) / "a", "two")
+    (b'half done', None)
+    """
+    seal, _, content = path.read_bytes().partition(b"\n")
+    return content if seal == _seal(content, key) else None
+
+
+def _seal(content: bytes | memoryview, key: str) -> bytes:
+    digest = hashlib.sha256(key.encode() + b"\0")
+    digest.update(content)
+    return digest.hexdigest().encode()
+
+
 def regular_file(path: str | Path) -> Path:
     """Return the path; an OSError for what is no regular file, because reading a named pipe would never end."""
     if not stat.S_ISREG(os.stat(path).st_mode):

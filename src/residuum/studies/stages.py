@@ -38,13 +38,13 @@ from residuum.core.seeds import child_seed, request_seed
 from residuum.metrics import Relearning, accuracy, evaluate, mean_loss
 from residuum.models import MODELS, build_model, forward, init_from, save_weights
 from residuum.perturbations import PERTURBATIONS
-from residuum.studies.artifacts import SealedCheckpoint as Checkpoint
 from residuum.studies.artifacts import code_fingerprint, key_of
 from residuum.studies.parsing import build_probe
 from residuum.studies.pretrained import KnownFile, Pretrained
 from residuum.studies.settings import AuditSettings, ModelSettings
 from residuum.studies.subjects import MODEL, LiveSubject, Made, Subject
 from residuum.training import Progress, Recipe, TrainingPhase, cross_entropy, fit
+from residuum.training.checkpoint import Checkpoint
 from residuum.unlearning import METHODS, Origin, make_method, unlearn
 
 Record = dict[str, Any]
@@ -84,7 +84,7 @@ class Workspace:
 
     def checkpoint(self, name: str) -> Checkpoint:
         """Return the file that says how far the stage is."""
-        return Checkpoint(self.scratch / f"{name}.pt")
+        return Checkpoint(self.scratch / f"{name}.pt", key=self.scratch.name)
 
     def write(self, record: Mapping[str, Any], *read: Samples | Counts) -> None:
         """Write the stage's record as JSON, which has no NaN or Infinity, and the ids of all samples that it read.

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from residuum.core.files import write_whole
+from residuum.core.console import say
+from residuum.core.files import read_sealed, write_sealed
 from residuum.models.weights import refuse_unsafe_torch
 
 Generators = Mapping[str, torch.Generator]
@@ -22,11 +23,13 @@ State = dict[str, Any]  # of tensors, numbers, names, and lists and dicts of the
 class Checkpoint:
     """A file with the state of a computation, written at most once in `every` seconds.
 
-    `before` are the seconds that the computation had taken when the restored state was saved.
+    `key` says which computation it is: a file that another one wrote, or that has changed since, is left out. `before`
+    are the seconds that the computation had taken when the restored state was saved.
     """
 
     path: Path
     every: float = 60.0
+    key: str = ""
     before: float = field(default=0.0, init=False)
     _begun: float = field(default_factory=time.monotonic, init=False)
     _saved: float = field(default_factory=time.monotonic, init=False)
@@ -38,23 +41,20 @@ class Checkpoint:
             return
         content = io.BytesIO()
         torch.save(state() | {"seconds": self.before + now - self._begun}, content)
-        self._write(content.getbuffer())  # torch's own writer does not say that a disk is full
+        write_sealed(self.path, content.getbuffer(), self.key)  # torch's own writer does not say that a disk is full
         self._saved = time.monotonic()
 
     def restore(self) -> State | None:
         """Return the state that was saved last; None without one."""
-        if (path := self._newest()) is None:
+        if not self.path.is_file():
             return None
-        refuse_unsafe_torch(path)
-        state: State = torch.load(path, weights_only=True)
+        refuse_unsafe_torch(self.path)
+        if (content := read_sealed(self.path, self.key)) is None:
+            say(f"{self.path} is not the checkpoint that was written and is left out; its work starts again")
+            return None
+        state: State = torch.load(io.BytesIO(content), weights_only=True)
         self.before = state.pop("seconds")
         return state
-
-    def _write(self, content: memoryview) -> None:
-        write_whole(self.path, content)
-
-    def _newest(self) -> Path | None:
-        return self.path if self.path.is_file() else None
 
 
 class Position(NamedTuple):
