@@ -10,12 +10,12 @@ from pathlib import Path
 
 import torch
 
-from residuum.auditing import Draws, audit
+from residuum.auditing import Auditor, Draws
 from residuum.core import devices
 from residuum.data import Dataset, make_splits
 from residuum.metrics import evaluate
 from residuum.models import build_model, forward
-from residuum.perturbations import PGD
+from residuum.perturbations import PGD, make_perturbation
 from residuum.training import Recipe, TrainingPhase, cross_entropy, fit
 from residuum.training.checkpoint import Checkpoint
 from residuum.unlearning import METHODS, Origin, make_method, unlearn
@@ -120,15 +120,17 @@ def audited(splits, models, folder):
     """Return the counts under each perturbation, plain tensors; every audit is stopped once and goes on."""
     asked = [("gaussian", {"draws": 13}), ("fgsm", {"draws": 1}), (PGD(steps=2), {"draws": 6})]
     asked.append(("gaussian", {"draws": Draws(half_width=0.03, maximum=400)}))
-    found, twin = [], {"heldout": splits.test, "original": models["a"]}
+    found = []
     for number, (perturbation, how) in enumerate(asked):
-        how |= {"taus": [0, 0.05, 0.2], "seed": 11, **twin}
+        attack = make_perturbation(perturbation)
+        auditor = Auditor(models, models["b"], attack, [0, 0.05, 0.2], seed=11, original=models["a"])
+        how |= {"samples": splits.forget, "heldout": splits.test}
         file = folder / f"audit-{number}-rank-{devices.rank()}-of-{devices.world_size()}.pt"
         try:
-            audit(models, models["b"], splits.forget, perturbation, checkpoint=StoppingCheckpoint(file, every=0), **how)
+            auditor.count(checkpoint=StoppingCheckpoint(file, every=0), **how)
         except StopIteration:
             assert file.is_file()
-        result = audit(models, models["b"], splits.forget, perturbation, checkpoint=Checkpoint(file), **how)
+        result = auditor.count(checkpoint=Checkpoint(file), **how)
         assert len(result.heldout["a"]) > 10  # else this would compare nothing
         for label, counts in [*result.counts.items(), *result.heldout.items()]:
             fields = {field: torch.from_numpy(value) for field, value in vars(counts).items() if field != "ids"}

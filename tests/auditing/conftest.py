@@ -3,10 +3,18 @@ import pytest
 import torch
 from torch import nn
 
-from residuum.auditing import Counts
+from residuum.auditing import Auditor, Counts
 from residuum.core.samples import Samples
+from residuum.perturbations import make_perturbation
 
 PATTERNS = np.array([[pattern >> bit & 1 for bit in (2, 1, 0)] for pattern in range(8)])  # original, model, reference
+
+
+def counted(models, reference, samples, perturbation, *, draws, **options):
+    """Return what `audit` does, with the further options of `Auditor.count`."""
+    further = ("heldout", "seen", "batch_size", "progress", "checkpoint")
+    how = {name: options.pop(name) for name in further if name in options}
+    return Auditor(models, reference, make_perturbation(perturbation), **options).count(samples, draws, **how)
 
 
 def make_samples(n=9, shape=(1, 6, 6), classes=4, seed=0):

@@ -8,10 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.auditing.conftest import counted
 from torch import nn
 
 import residuum.auditing.crafting as crafting
-from residuum.auditing import Draws, audit
+from residuum.auditing import Draws
 from residuum.auditing.predictor import Predictor
 from residuum.core.errors import InputError
 from residuum.perturbations import FGSM, PGD, InputSpace, Randomness, UserPerturbation, block_generator
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWa
 
 
 def run(models, reference, samples, attack, draws=26, **more):
-    return audit(models, reference, samples, attack, taus=TAUS, draws=draws, seed=5, **more)
+    return counted(models, reference, samples, attack, taus=TAUS, draws=draws, seed=5, **more)
 
 
 def straightforward(model, reference, samples, attack, attacked, draws):

@@ -9,16 +9,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
+from tests.auditing.conftest import counted
 from torch import nn
 
-from residuum.auditing import Auditor, Draws, audit, estimate_cost
+from residuum.auditing import Draws, audit
 from residuum.auditing.counting import SavedCounts
 from residuum.auditing.crafting import Crafter
 from residuum.core.errors import InputError
 from residuum.core.inputs import space_of
 from residuum.core.samples import Samples
 from residuum.models import wrap
-from residuum.perturbations import FGSM, PGD, Gaussian, InputSpace, block_generator, make_perturbation
+from residuum.perturbations import FGSM, PGD, Gaussian, InputSpace, block_generator
 from residuum.training.checkpoint import Checkpoint
 
 TAUS = (0.0, 0.1, 0.3)
@@ -77,7 +78,7 @@ def test_any_batch_size_order_subset_and_split_gives_the_same_counts(
 ):
     parts = [samples.subset(order[:cut]), samples.subset(order[cut:])]
     found = [
-        audit(networks, reference, part, "gaussian", taus=TAUS, draws=30, seed=5, batch_size=batch_size)
+        counted(networks, reference, part, "gaussian", taus=TAUS, draws=30, seed=5, batch_size=batch_size)
         for part in parts
         if len(part)
     ]
@@ -134,7 +135,7 @@ def test_twins_change_no_other_count_and_no_batch_size_changes_theirs(
     alone = audit(networks, reference, samples, perturbation, **asked)
     asked |= {"heldout": heldout, "original": networks["n"]}
     first, *others = (
-        audit(networks, reference, samples, perturbation, batch_size=size, **asked) for size in (7, 64, 400)
+        counted(networks, reference, samples, perturbation, batch_size=size, **asked) for size in (7, 64, 400)
     )
     for other in others:
         assert other.counts == first.counts
@@ -150,7 +151,7 @@ def test_twins_change_no_other_count_and_no_batch_size_changes_theirs(
 def test_a_pilot_lets_the_twins_be_shown_as_many_inputs_as_the_samples(networks, reference, samples, heldout):
     asked = {"taus": TAUS, "seed": 5, "heldout": heldout, "original": networks["n"]}
     calls = []
-    chosen = audit(
+    chosen = counted(
         networks, reference, samples, "gaussian", draws=Draws(half_width=0.3, maximum=200), **asked,
         progress=lambda done, total: calls.append((done, total)),
     )  # fmt: skip
@@ -181,7 +182,7 @@ def test_a_stopped_audit_goes_on_as_if_it_had_not(
 ):
     options = how | {"taus": TAUS, "seed": 5, "heldout": heldout, "original": networks["n"], "batch_size": 50}
     asked, made, stopped, resumed = (networks, reference, samples, perturbation), [], [], []
-    whole = audit(*asked, **options, progress=lambda done, total: made.append(done))
+    whole = counted(*asked, **options, progress=lambda done, total: made.append(done))
 
     def stop(done, total):
         stopped.append(done)
@@ -190,8 +191,8 @@ def test_a_stopped_audit_goes_on_as_if_it_had_not(
 
     options["checkpoint"] = Checkpoint(tmp_path / "audit.pt", every=0)
     with pytest.raises(Stopped):
-        audit(*asked, **options, progress=stop)
-    again = audit(*asked, **options, progress=lambda done, total: resumed.append(done))
+        counted(*asked, **options, progress=stop)
+    again = counted(*asked, **options, progress=lambda done, total: resumed.append(done))
     assert again.counts == whole.counts
     assert again.heldout == whole.heldout
     assert stopped + resumed == made
@@ -200,8 +201,8 @@ def test_a_stopped_audit_goes_on_as_if_it_had_not(
 def test_an_audit_does_not_go_on_from_another_one(networks, reference, samples, tmp_path):
     kept = {"checkpoint": Checkpoint(tmp_path / "audit.pt", every=0), "taus": TAUS, "draws": 2, "seed": 5}
     brighter = replace(samples, x=samples.x.clamp(min=0.5))
-    first = audit(networks, reference, samples, PGD(steps=2), **kept)
-    assert audit(networks, reference, samples, PGD(steps=2), **kept).counts == first.counts
+    first = counted(networks, reference, samples, PGD(steps=2), **kept)
+    assert counted(networks, reference, samples, PGD(steps=2), **kept).counts == first.counts
     for asked, changed in [
         ((networks, reference, samples, PGD(steps=2)), {"seed": 6}),
         ((networks, reference, samples, PGD(steps=2)), {"draws": 3}),
@@ -214,14 +215,14 @@ def test_an_audit_does_not_go_on_from_another_one(networks, reference, samples, 
         ((networks, reference, brighter, PGD(steps=2)), {}),
     ]:
         with pytest.raises(InputError, match=r"expected the checkpoint of the same audit, got another's: .*audit\.pt"):
-            audit(*asked, **kept | changed)
+            counted(*asked, **kept | changed)
 
 
 def test_an_audit_at_a_layer_does_not_go_on_from_one_at_another(networks, reference, samples, tmp_path):
     kept = {"checkpoint": Checkpoint(tmp_path / "audit.pt", every=0), "taus": [0.1], "draws": 2, "seed": 5}
-    audit(networks, reference, samples, "gaussian", space=InputSpace(at="1"), **kept)
+    counted(networks, reference, samples, "gaussian", space=InputSpace(at="1"), **kept)
     with pytest.raises(InputError, match="expected the checkpoint of the same audit"):
-        audit(networks, reference, samples, "gaussian", space=InputSpace(at="2"), **kept)
+        counted(networks, reference, samples, "gaussian", space=InputSpace(at="2"), **kept)
 
 
 @pytest.mark.parametrize("attack", ["gaussian", FGSM(), PGD(steps=3)], ids=str)
@@ -257,48 +258,16 @@ def test_counts_of_draws_that_another_pilot_asked_for_are_not_gone_on_from(tmp_p
         assert SavedCounts("x", Checkpoint(path)).resumed({"spans": spans, "batches": 0})["batches"] == batches
 
 
-def cost_of(models, reference, samples, perturbation, *, taus, draws, heldout=None, original=None):
-    auditor = Auditor(models, reference, make_perturbation(perturbation), taus, seed=0, original=original)
-    return estimate_cost(auditor, samples, draws, heldout=heldout)
-
-
-def test_cost_and_progress_count_the_twins(networks, reference, samples, heldout):
+def test_progress_counts_the_twins(networks, reference, samples, heldout):
     calls = []
     asked = {"taus": TAUS, "draws": 6, "heldout": heldout, "original": copy.deepcopy(reference)}
-    audit(
+    counted(
         networks, reference, samples, FGSM(target="untargeted"), seed=5, **asked,
         progress=lambda done, total: calls.append((done, total)),
     )  # fmt: skip
     shown = len(samples) + len(heldout)
     assert calls[-1] == (shown * (4 + 2 * 6), shown * (4 + 2 * 6))  # clean: 4 models; each radius: 2 x (m, a, o)
     assert calls == sorted(calls)
-    assert cost_of(networks, reference, samples, FGSM(target="untargeted"), **asked).passes == calls[-1][1]
-
-
-@pytest.mark.parametrize("perturbation", ["gaussian", FGSM(target="random")], ids=str)
-def test_the_cost_of_a_half_width_is_that_of_the_most_draws(networks, reference, samples, heldout, perturbation):
-    calls = []
-    most = Draws(half_width=1e-6, maximum=300)
-    asked = {"taus": TAUS, "draws": most, "heldout": heldout, "original": networks["n"]}
-    audit(
-        networks, reference, samples, perturbation, seed=5, **asked,
-        progress=lambda done, total: calls.append((done, total)),
-    )  # fmt: skip
-    assert cost_of(networks, reference, samples, perturbation, **asked).passes == calls[-1][1]
-
-
-def test_the_measured_batch_is_aimed_once_for_all_radii(networks, reference, samples, monkeypatch):
-    aims, moves = [], []
-    aim, apply = Crafter.aim, Crafter.apply
-    monkeypatch.setattr(Crafter, "aim", lambda *given: aims.append(1) or aim(*given))
-    monkeypatch.setattr(Crafter, "apply", lambda *given: moves.append(given[1]) or apply(*given))
-    cost_of({"m": networks["m"]}, reference, samples, FGSM(), taus=[0, 0.1, 0.2, 0.3], draws=1)
-    assert len(moves) == 3 * len(aims)
-    assert set(moves) == {0.1, 0.2, 0.3}
-    moves.clear()
-    clean = cost_of({"m": networks["m"]}, reference, samples, FGSM(), taus=[0], draws=1)
-    assert clean.seconds > 0
-    assert moves == []
 
 
 def test_held_out_samples_are_checked(networks, reference, samples, heldout):
@@ -309,7 +278,7 @@ def test_held_out_samples_are_checked(networks, reference, samples, heldout):
         audit(networks, reference, samples, "gaussian", taus=TAUS, draws=3, seed=5, heldout=flat)
     few = audit(networks, reference, samples, "gaussian", taus=TAUS, draws=3, seed=5, heldout=heldout.subset([0, 1]))
     assert few.measures("m")["heldout"]["samples"] == 0
-    seen = audit(
+    seen = counted(
         networks,
         reference,
         samples,
@@ -349,7 +318,7 @@ def test_an_equal_copy_of_the_reference_agrees_with_it(reference, samples):
 
 def test_each_distinct_model_sees_a_batch_once(networks, reference, samples):
     calls = []
-    result = audit(
+    result = counted(
         networks | {"again": networks["m"], "reference": reference},
         reference,
         samples,
@@ -421,7 +390,7 @@ def test_settings_tell_how_to_repeat_the_audit(whole):
 
 
 def run(models, reference, samples, perturbation="gaussian", taus=TAUS, draws=3, **more):
-    return audit(models, reference, samples, perturbation, taus=taus, draws=draws, seed=5, **more)
+    return counted(models, reference, samples, perturbation, taus=taus, draws=draws, seed=5, **more)
 
 
 def test_bad_requests_are_refused(networks, reference, samples):

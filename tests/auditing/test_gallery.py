@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from residuum.auditing import Auditor, Gallery, audit, estimate_cost, make_gallery
+from residuum.auditing import Gallery, audit, make_gallery
 from residuum.core.errors import InputError
-from residuum.perturbations import FGSM, PGD, Gaussian, block_generator, make_perturbation
+from residuum.perturbations import FGSM, PGD, Gaussian, block_generator
 
 pytestmark = pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")
 
@@ -49,15 +49,3 @@ def test_attacks_have_galleries_too(networks, reference, samples, audited):
         assert gallery.images.max() > 0
     with pytest.raises(InputError, match="crafted on the reference"):
         make_gallery(networks, reference, samples, FGSM(), audited.counts, seed=5, crafted_on="unlearned")
-
-
-@pytest.mark.parametrize("attack", ["gaussian", FGSM(target="random"), PGD(steps=2)], ids=str)
-def test_the_estimate_counts_the_passes_of_the_audit(networks, reference, samples, attack):
-    calls = []
-    audit(
-        networks, reference, samples, attack, taus=[0, 0.1, 0.2], draws=30, seed=5, progress=lambda *a: calls.append(a)
-    )
-    auditor = Auditor(networks, reference, make_perturbation(attack), [0, 0.1, 0.2], seed=0)
-    cost = estimate_cost(auditor, samples, 30)
-    assert calls[-1] == (cost.passes, cost.passes)
-    assert cost.seconds > 0

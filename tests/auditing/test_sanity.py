@@ -4,16 +4,17 @@ import warnings
 
 import pytest
 import torch
+from tests.auditing.conftest import counted
 from torch import nn
 
-from residuum.auditing import Counts, Manifest, audit, read_manifest
+from residuum.auditing import Counts, Manifest, read_manifest
 from residuum.auditing.sanity import result_warnings
 from residuum.core.errors import InputError, ResiduumWarning
 from residuum.perturbations import FGSM, InputSpace
 
 
 def run(model, reference, samples, perturbation="gaussian", draws=400, **more):
-    return audit({"m": model}, reference, samples, perturbation, taus=[0, 0.02], draws=draws, seed=5, **more)
+    return counted({"m": model}, reference, samples, perturbation, taus=[0, 0.02], draws=draws, seed=5, **more)
 
 
 def doubts(model, reference, samples, *rest, **more):

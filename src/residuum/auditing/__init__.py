@@ -2,7 +2,6 @@
 
 from residuum.auditing.auditor import Auditor, AuditResult, audit
 from residuum.auditing.budget import Draws
-from residuum.auditing.cost import Cost, estimate_cost
 from residuum.auditing.gallery import Gallery, make_gallery
 from residuum.auditing.heldout import of_unaffected_classes
 from residuum.auditing.measures import first_radius, measure

@@ -2,23 +2,14 @@
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite, prod
+from math import isfinite
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from residuum.auditing.budget import MOST_DRAWS, Draws, as_many, draws_needed, pilot_draws
-from residuum.auditing.counting import (
-    Counting,
-    PreparedModels,
-    Progress,
-    SavedCounts,
-    Schedule,
-    Span,
-    identity,
-    rows_for,
-)
+from residuum.auditing.counting import Counting, PreparedModels, Progress, SavedCounts, Schedule, identity, rows_for
 from residuum.auditing.crafting import BatchInvariance, Crafter
 from residuum.auditing.heldout import choose_heldout, chosen_from
 from residuum.auditing.measures import measure
@@ -90,17 +81,13 @@ def audit(
     crafted_on: CraftedOn = "unlearned",
     heldout: Samples | None = None,
     original: nn.Module | None = None,
-    seen: Mapping[str, Container[str]] | None = None,
-    batch_size: int | None = None,
-    progress: Progress | None = None,
-    checkpoint: Checkpoint | None = None,
     space: InputSpace | None = None,
 ) -> AuditResult:
     """Count how often each model and the reference recognize perturbed samples.
 
     For each sample and radius all models are shown the same perturbed inputs. The models stay as they are.
-    Processes that were launched together (`core.devices`) count samples rank, rank + world size, ... each; the counts
-    are those of one process.
+    `Auditor.count` does the same and can also report its progress, resume after an interrupt, and warn of samples that
+    the reference has seen.
 
     Args:
         models: Models to audit, by the names that the result gives them.
@@ -119,12 +106,6 @@ def audit(
             class.
         original: The model before unlearning: its answers to the same inputs say how far the others have gone from it
             to the reference.
-        seen: Maps a source ("the retain set", "pre-training") to the ids that the reference was trained on: a set (not
-            a list: it is searched for every sample) or a `Manifest`.
-        batch_size: Inputs at once (default: by their size); the counts do not depend on it.
-        progress: Called with predictions made and predictions to make.
-        checkpoint: A file that says how far the audit is (see `training.checkpoint`): the same call goes on from
-            there. Each of several processes needs its own.
         space: Where inputs live (default: as the reference was wrapped, else pixels in [0, 1]). Samples outside its
             bounds are refused. A space with a layer (`at`) has that layer's output moved in every model.
 
@@ -139,9 +120,7 @@ def audit(
     auditor = Auditor(
         models, reference, make_perturbation(perturbation), taus, seed, confidence, crafted_on, original, space
     )
-    return auditor.count(
-        samples, draws, heldout=heldout, seen=seen, batch_size=batch_size, progress=progress, checkpoint=checkpoint
-    )
+    return auditor.count(samples, draws, heldout=heldout)
 
 
 @dataclass
@@ -173,11 +152,10 @@ class Auditor:
         if len(self.models) == 0:
             raise InputError("expected at least one model to audit, got none")
 
-    def prepare(self, samples: Samples, invariance: BatchInvariance | None = None) -> PreparedModels:
+    def prepare(self, samples: Samples) -> PreparedModels:
         """Return private copies of all models, ready to predict; the first call makes them, with its samples.
 
         At a layer, the copies take their input followed by a shift of the layer's output, which is perturbed instead.
-        `invariance` is taken to hold for every model; without it, every architecture is tried.
         """
         if self.prepared is not None:
             return self.prepared
@@ -197,26 +175,12 @@ class Auditor:
         invariances: dict[str, BatchInvariance] = {}  # models of the same architecture share one trial
         for key in plans:
             architecture = str(predictors[key].fast)
-            shared = invariance or invariances.get(architecture)
+            shared = invariances.get(architecture)
             crafters[key] = Crafter(predictors[key], self.perturbation, space, probe, shared)
             invariances[architecture] = crafters[key].invariance
         audited, original = {key: predictors[key] for key in distinct}, id(self.original) if self.original else None
         self.prepared = PreparedModels(audited, crafters, plans, id(self.reference), original, probe, layer)
         return self.prepared
-
-    def schedule(self, shown: Samples, draws: Span, rows: int | None = None) -> Schedule:
-        """Return the schedule of these draws, once models are prepared; `shown` are inputs as these take them."""
-        prepared = self.prepare(shown)
-        return Schedule.of(
-            shown,
-            self.perturbation,
-            self.radii,
-            draws,
-            seed=self.seed,
-            classes=prepared.classes,
-            rows=rows,
-            untouched=prod(prepared.layer.shape) if prepared.layer else 0,
-        )
 
     def count(
         self,
@@ -229,7 +193,22 @@ class Auditor:
         progress: Progress | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> AuditResult:
-        """Return the counts of every model on these samples; the arguments are those of `audit`."""
+        """Return the counts of every model on these samples.
+
+        Processes that were launched together (`core.devices`) count samples rank, rank + world size, ... each; the
+        counts are those of one process.
+
+        Args:
+            samples: The forget set.
+            draws: As for `audit`.
+            heldout: As for `audit`.
+            seen: Maps a source ("the retain set", "pre-training") to the ids that the reference was trained on: a set
+                (not a list: it is searched for every sample) or a `Manifest`.
+            batch_size: Inputs at once (default: by their size); the counts do not depend on it.
+            progress: Called with predictions made and predictions to make.
+            checkpoint: A file that says how far the audit is (see `training.checkpoint`): the same call goes on from
+                there. Each of several processes needs its own.
+        """
         budget, seen = draws if isinstance(draws, Draws) else Draws(draws), seen or {}
         if len(samples) == 0:
             raise InputError("expected at least one sample to audit, got none")
@@ -256,7 +235,16 @@ class Auditor:
         devices.report_share(f"{len(range(rank, len(samples), world_size))} of {len(samples)} samples")
         shares = sets if world_size == 1 else [part.subset(range(rank, len(part), world_size)) for part in sets]
         span = (budget.first, budget.first + (budget.number or pilot_draws(len(samples))))
-        schedules = [self.schedule(part, span, batch_size) for part in shares]
+        schedules = [
+            Schedule.of(
+                *(part, self.perturbation, self.radii, span),
+                seed=self.seed,
+                classes=prepared.classes,
+                rows=batch_size,
+                untouched=prepared.untouched,
+            )
+            for part in shares
+        ]
         exact = schedules[0].enumerated is not None
         settings = self.settings(samples, budget, exact=exact)
         settings |= {} if heldout is None else chosen_from(heldout, sets[1])

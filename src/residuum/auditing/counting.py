@@ -157,6 +157,11 @@ class PreparedModels:
         """Number of classes of the reference."""
         return self.predictors[self.reference].classes
 
+    @property
+    def untouched(self) -> int:
+        """How many numbers of each flat input are the model's own input: at a layer, these are never moved."""
+        return math.prod(self.layer.shape) if self.layer else 0
+
     def inputs(self, samples: Samples) -> Samples:
         """Return the samples as the models take them: at a layer, each is followed by a shift of 0."""
         return samples if self.layer is None else with_shift(samples, self.layer.size)

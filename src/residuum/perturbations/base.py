@@ -72,6 +72,11 @@ class Perturbation(ABC):
     rowwise: ClassVar[bool] = False
     moves_in_units: ClassVar[bool] = True
 
+    @property
+    def gradients(self) -> int:
+        """How many gradients of the model one perturbed input takes."""
+        return int(self.crafted)
+
     @abstractmethod
     def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:
         """Return the randomness of `rows` draws for inputs of this shape."""

@@ -105,6 +105,11 @@ class PGD(GradientAttack):
             expected = f"expected steps >= 1, at most {MOST_STEPS}, and a finite alpha > 0"
             raise InputError(f"pgd: {expected}, got {self.steps} and {self.alpha}")
 
+    @property
+    def gradients(self) -> int:
+        """One for each step."""
+        return self.steps
+
     def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:
         """Return random starts in the unit cube and what picks the random targets."""
         start = symmetric_uniform(rng, (rows, prod(shape))) if self.random_start else None

@@ -1,4 +1,4 @@
-"""Say before a run how long it will take: passes times one timed step of training, or one timed batch of an audit."""
+"""Say before a run how long it will take: passes times one timed step of training."""
 
 import time
 from collections.abc import Sequence
@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from residuum.auditing import Auditor, Cost, estimate_cost
+from residuum.auditing.budget import as_many
+from residuum.auditing.heldout import choose_heldout
 from residuum.core.errors import plural
 from residuum.core.samples import Samples
 from residuum.models import private_copy
@@ -118,9 +119,8 @@ class _Estimate:
     def __init__(self, study: Study) -> None:
         self.study = study
         self.splits = study.splits()
-        self.models: list[nn.Module] = [study.network(seed) for seed in range(3)]
+        self.model = study.network()
         self.steps: dict[int, float] = {}  # seconds per sample by batch size
-        self.costs: dict[str, Cost] = {}  # of audits by perturbation
         self.passes = 0  # of the audits asked for
 
     def seconds(self, stage: Stage) -> float:
@@ -133,9 +133,7 @@ class _Estimate:
         if isinstance(stage, UnlearnStage):
             return self.unlearning(stage)
         if isinstance(stage, AuditStage):
-            cost = self.audit(stage)
-            self.passes += cost.passes
-            return cost.seconds
+            return self.audit(stage)
         one = self.per_sample(self.study.scenario.train)
         if isinstance(stage, ProbeStage):
             sizes = len(splits.forget), len(splits.heldout), len(stage.radii)
@@ -150,7 +148,7 @@ class _Estimate:
         if recipe.batch_size not in self.steps:
             compute = self.study.compute
             with torch.autocast(compute.accelerator, torch.bfloat16, enabled=compute.precision == "bf16-mixed"):
-                self.steps[recipe.batch_size] = seconds_per_sample(self.models[0], self.splits.train, recipe)
+                self.steps[recipe.batch_size] = seconds_per_sample(self.model, self.splits.train, recipe)
         return self.steps[recipe.batch_size]
 
     def unlearning(self, stage: UnlearnStage) -> float:
@@ -166,25 +164,19 @@ class _Estimate:
             passes = min(passes, recipe.max_iters * recipe.batch_size)
         return self.per_sample(recipe) * passes
 
-    def audit(self, stage: AuditStage) -> Cost:
-        """Return the cost of one audit of all rows."""
-        if stage.name in self.costs:
-            return self.costs[stage.name]
-        (perturbation, space), audit = stage.subject.perturbation(stage.name), self.study.audit
-        model, reference, original = self.models
+    def audit(self, stage: AuditStage) -> float:
+        """Return the time of an audit of all rows that makes the most draws it may, and count its predictions."""
+        (perturbation, _), audit, splits = stage.subject.perturbation(stage.name), self.study.audit, self.splits
+        radii, most = audit.radii(stage.name), audit.budget().most
+        outcomes = perturbation.outcomes(splits.classes)
+        if outcomes is not None:
+            most = max(len(part) for part in outcomes if part is not None)
+        n, heldout = len(splits.forget), len(choose_heldout(splits.heldout, splits.forget))
+        fewer = most if audit.draws or outcomes else as_many([most], n, heldout)[0][1]
+        moved = sum(tau > 0 for tau in radii) * (n * most + heldout * fewer)
+        clean, rows = (n + heldout) * radii.count(0), len(stage.labels)
         crafted_on_each = perturbation.crafted and audit.crafted_on == "unlearned"
-        auditor = Auditor(
-            {"model": model},
-            reference,
-            perturbation,
-            audit.radii(stage.name),
-            seed=0,
-            crafted_on=audit.crafted_on,
-            original=original if crafted_on_each else None,  # else it is one of the rows
-            space=space,
-        )
-        one = estimate_cost(auditor, self.splits.forget, audit.budget(), heldout=self.splits.heldout)
-        rows = len(stage.labels)
-        times = rows if crafted_on_each else rows / 2  # the two models of the timed batch against all rows
-        self.costs[stage.name] = Cost(round(one.passes * times), one.seconds * times)
-        return self.costs[stage.name]
+        passes = rows * (clean + (3 if crafted_on_each else 1) * moved)  # reference and original see what is crafted
+        self.passes += passes
+        gradients = perturbation.gradients * moved * (rows if crafted_on_each else 1)
+        return self.per_sample(self.study.scenario.train) * (passes / (1 + BACKWARD) + gradients)

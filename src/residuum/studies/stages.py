@@ -24,7 +24,7 @@ from pydantic_core import to_jsonable_python
 from safetensors.torch import load_file, save
 from torch import nn
 
-from residuum.auditing import AuditResult, Counts, audit, first_radius, make_gallery, of_unaffected_classes
+from residuum.auditing import Auditor, AuditResult, Counts, audit, first_radius, make_gallery, of_unaffected_classes
 from residuum.auditing.heldout import choose_heldout
 from residuum.auditing.probes import Evidence, log_odds
 from residuum.core import devices
@@ -300,23 +300,25 @@ class AuditStage(Stage):
         checkpoint = work.checkpoint(f"audit-rank-{devices.rank()}-of-{devices.world_size()}")
         drawn = [label for label in self.labels if label not in self.decided]
         with measured(self.setup.threads, checkpoint) as record:
-            seen = {"the retain set": set(splits.retain.ids)}
-            result = audit(
+            auditor = Auditor(
                 {label: models[label] for label in drawn},
                 models["retrain"],
-                splits.forget,
                 perturbation,
-                taus=taus,
-                draws=self.audit.budget(self.first_draw),
+                taus,
+                seed,
                 confidence=self.audit.confidence,
                 crafted_on=self.audit.crafted_on,
-                seed=seed,
-                heldout=splits.heldout,
                 original=models["original"],
+                space=space,
+            )
+            before = self.pretrained.seen() if self.pretrained else {}
+            result = auditor.count(
+                splits.forget,
+                self.audit.budget(self.first_draw),
+                heldout=splits.heldout,
+                seen={"the retain set": set(splits.retain.ids), **before},
                 progress=self.progress(),
                 checkpoint=checkpoint,
-                seen={**seen, **(self.pretrained.seen() if self.pretrained else {})},
-                space=space,
             )
             if not devices.leads():
                 return

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from residuum.auditing import audit
+from residuum.auditing import Auditor
 from residuum.core.errors import ResiduumWarning
 from residuum.core.inputs import PIXELS
 from residuum.core.samples import Samples
@@ -85,10 +85,10 @@ def counts_do_not_depend_on_the_batch(kind: type[Perturbation]) -> None:
     """An audit counts the same, however many inputs are perturbed at once."""
     trial, samples = Trial.of(GD), _black_and_white()
     model, start = trial.original.eval(), build_model("cnn", (1, 8, 8), 3, width=2, seed=1)
-    options: Any = {"taus": [0, RADIUS], "draws": 10, "seed": SEED}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResiduumWarning)
-        counts = [audit({"m": model}, start, samples, kind(), **options, batch_size=n).counts["m"] for n in (1, 64)]
+        auditors = {size: Auditor({"m": model}, start, kind(), [0, RADIUS], SEED) for size in (1, 64)}
+        counts = [auditor.count(samples, 10, batch_size=size).counts["m"] for size, auditor in auditors.items()]
     expect(counts[0] == counts[1], "the counts of a batch of 1 and of 64 inputs differ")
 
 
