@@ -195,7 +195,7 @@ def demo_counts() -> tuple[dict[str, Counts], dict[str, nn.Module], Samples, lis
     study = Study.create("digits", seeds=[131])
     with tempfile.TemporaryDirectory() as store:
         results = run_all([study], store=store)[0]
-        counts = {result.label: Counts.load(result.counts["gaussian"]) for result in results}
+        counts = {result.label: Counts.load(result.audits["gaussian"].counts) for result in results}
         models = {result.label: load_weights(result.model) for result in results}
     forget = study.splits(study.dataset()).forget
     taus = [float(tau) for tau in counts["original"].taus]

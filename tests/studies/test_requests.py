@@ -131,7 +131,7 @@ def test_all_requests_so_far_are_audited(everything, done):
     for request, found in zip(requested(everything), results, strict=True):
         so_far |= request
         for result in found:
-            assert set(Counts.load(result.counts["gaussian"]).ids) == so_far
+            assert set(Counts.load(result.audits["gaussian"].counts).ids) == so_far
         assert [result.label for result in found] == everything.labels
 
 
@@ -222,7 +222,7 @@ def test_the_record_has_a_run_for_each_request_and_follows_the_first(everything,
         assert first["difference"] == audit["difference"], label
         assert first["residual_knowledge"] == {name: so_far[name] for name in ("pooled", "low", "high")}, label
     later = records[2]["methods"]["ga"]["per_seed"][str(SEED)]["audits"]["gaussian"]["first_request"]
-    counts = next(r for r in results[2] if r.label == "ga").counts["gaussian"]
+    counts = next(r for r in results[2] if r.label == "ga").audits["gaussian"].counts
     own = Counts.load(counts).subset(sorted(requested(everything)[0]))
     by_hand = ((own.method_right - own.reference_right) / own.draws).mean(0)
     assert later["difference"]["value"] == pytest.approx(by_hand.tolist())

@@ -19,7 +19,7 @@ from residuum.models import load_weights
 from residuum.studies import Study, claim_folder, plan, run_all, write_run
 from residuum.studies.estimates import work_left
 from residuum.studies.planning import outline
-from residuum.studies.results import Result, merged_warnings, results_record
+from residuum.studies.results import AuditOutcome, Result, merged_warnings, results_record
 from residuum.studies.stages import measured
 from residuum.studies.store import Store
 
@@ -210,10 +210,10 @@ def test_an_output_folder_that_cannot_be_written_is_refused(finished, quick, tmp
 
 
 def result(label, seed, warnings=(), audit=()):
+    audits = {"gaussian": AuditOutcome({}, counts=Path(), warnings=audit)}
     return Result(
-        label, seed, metrics={}, audits={}, seconds=0.0, passes=0, warnings=list(warnings),
-        audit_warnings={"gaussian": list(audit)}, unchanged=False, model=Path(), counts={}, heldout={}, gallery=None,
-        notes={},
+        label, seed, metrics={}, audits=audits, seconds=0.0, passes=0, warnings=list(warnings),
+        unchanged=False, model=Path(), notes={},
     )  # fmt: skip
 
 

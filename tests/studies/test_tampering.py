@@ -225,8 +225,8 @@ def test_a_stopped_audit_leaves_what_it_has_counted_and_goes_on(quick, finished,
     assert made_with(tmp_path, [quick.splits().forget.ids[0]]).half == [folder]
     results = run_all([quick], store=tmp_path)[0]
     assert groups[:4] == [[1], [2], [2, 1], [2, 2]]  # of the forgotten samples, then of the held-out ones
-    assert [r.counts["gaussian"].read_bytes() for r in results] == [
-        r.counts["gaussian"].read_bytes() for r in undisturbed
+    assert [r.audits["gaussian"].counts.read_bytes() for r in results] == [
+        r.audits["gaussian"].counts.read_bytes() for r in undisturbed
     ]
     assert not any((tmp_path / "scratch").iterdir())
 

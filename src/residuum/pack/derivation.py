@@ -14,7 +14,7 @@ from residuum.core.registry import described_plugins
 from residuum.judging import judged_record
 from residuum.record import Audit, Results, Row
 from residuum.studies.probes import with_probes
-from residuum.studies.results import Result, RowFacts, assembled_record
+from residuum.studies.results import AuditOutcome, Result, RowFacts, assembled_record
 
 # counts of forgotten and of held-out samples, by label, seed and perturbation
 Tables = dict[tuple[str, str, str], tuple[Counts, Counts | None]]
@@ -59,20 +59,21 @@ def model_probes(record: Results) -> list[str]:
 
 def _result(record: Results, label: str, seed: str, tables: Tables, folder: Path) -> Result:
     stated = record.methods[label].per_seed[seed]
+    audits = {}
+    for name, audit in stated.audits.items():
+        measures = _measured(audit, *tables[label, seed, name])
+        heldout = folder / audit.heldout.counts if audit.heldout else None
+        audits[name] = AuditOutcome(measures, folder / audit.counts, heldout)
     return Result(
         label=label,
         seed=int(seed),
         metrics=_plain(stated.metrics) if stated.metrics else {},
-        audits={name: _measured(audit, *tables[label, seed, name]) for name, audit in stated.audits.items()},
+        audits=audits,
         seconds=stated.seconds,
         passes=stated.passes,
         warnings=stated.warnings,
-        audit_warnings={},
         unchanged=stated.unchanged,
         model=folder,
-        counts={name: folder / audit.counts for name, audit in stated.audits.items()},
-        heldout={name: folder / audit.heldout.counts for name, audit in stated.audits.items() if audit.heldout},
-        gallery=None,
         notes=stated.notes,
         probes={spec: _plain(values) for spec, values in stated.probes.items()},
     )

@@ -22,20 +22,20 @@ def write_requests(
     They take the place of the sequence that is there: what it has beyond them goes.
     """
     claim_folder(out, sequence=True)
-    first_ids = sorted(Counts.load(next(iter(results[0][0].counts.values()))).ids)
+    first_ids = sorted(Counts.load(next(iter(results[0][0].audits.values())).counts).ids)
     remove_sequence_pages(out)
     runs = []
     for number, (step, step_results) in enumerate(zip(steps, results, strict=True), start=1):
         record = results_record(step, step_results)
-        counts = {(result.label, str(result.seed)): result.counts for result in step_results}
+        outcomes = {(result.label, str(result.seed)): result.audits for result in step_results}
         rows = {}
         for label, row in record.methods.items():
             per_seed = {}
             for seed, result in row.per_seed.items():
-                audits = {
-                    name: audit.model_copy(update={"first_request": _on(first_ids, counts[label, seed][name], audit)})
-                    for name, audit in result.audits.items()
-                }
+                audits = {}
+                for name, audit in result.audits.items():
+                    first_request = _on(first_ids, outcomes[label, seed][name].counts, audit)
+                    audits[name] = audit.model_copy(update={"first_request": first_request})
                 per_seed[seed] = result.model_copy(update={"audits": audits})
             rows[label] = row.model_copy(update={"per_seed": per_seed})
         more: dict[str, Any] = {"methods": rows, "sequence": RequestPlace(number=number, of=len(steps))}

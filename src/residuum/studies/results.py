@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from residuum.auditing import Counts
 from residuum.auditing.measures import OWN_MEASURES
@@ -30,6 +30,15 @@ Floors = dict[str, list[float]]  # by perturbation
 LIBRARIES = ("residuum", "torch", "numpy", "scipy", "scikit-learn")
 
 
+class AuditOutcome(NamedTuple):
+    """The audit of one row, seed and perturbation: its measures and warnings, and the files of its counts."""
+
+    measures: dict[str, Any]
+    counts: Path
+    heldout: Path | None = None
+    warnings: Sequence[str] = ()
+
+
 @dataclass(frozen=True)
 class Result:
     """What is known of one row and one seed; `artefacts` are the folders in the store that it came from."""
@@ -37,17 +46,14 @@ class Result:
     label: str
     seed: int
     metrics: dict[str, Any]
-    audits: dict[str, dict[str, Any]]
+    audits: dict[str, AuditOutcome]
     seconds: float
     passes: int
     warnings: list[str]
-    audit_warnings: dict[str, list[str]]
     unchanged: bool
     model: Path
-    counts: dict[str, Path]
-    heldout: dict[str, Path]
-    gallery: Path | None
     notes: dict[str, Any]
+    gallery: Path | None = None
     artefacts: tuple[Path, ...] = ()
     probes: dict[str, dict[str, Any]] = field(default_factory=dict)
     ensembles: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -85,8 +91,8 @@ def assembled_record(
     by_label = {label: [r for r in results if r.label == label] for label in rows}
     controls = [result for label, facts in rows.items() if facts.role is Role.CONTROL for result in by_label[label]]
     reference = [result for label, facts in rows.items() if facts.role is Role.REFERENCE for result in by_label[label]]
-    differences = {name: [control.audits[name]["difference"] for control in controls] for name in perturbations}
-    floors = {name: difference_floor(found) for name, found in differences.items() if found}
+    differences = {name: [one.audits[name].measures["difference"] for one in controls] for name in perturbations}
+    floors = {name: difference_floor(of_controls) for name, of_controls in differences.items() if of_controls}
     own = [spec for spec in scenario.settings.measures if probe_kind(spec) is None]
     made = {label: _row(facts, by_label[label], reference, floors, own) for label, facts in rows.items()}
     return Results.model_validate(
@@ -123,12 +129,12 @@ def _row(
 def _seed_result(result: Result, floors: Floors, own: Sequence[str]) -> SeedResult:
     audits = {
         name: {
-            **_with_completeness(measures, floors.get(name)),
-            **({"measures": _own_measures(own, result, name)} if own else {}),
+            **_with_completeness(audit.measures, floors.get(name)),
+            **({"measures": _own_measures(own, audit)} if own else {}),
             "counts": counts_path(result, name),
-            "heldout": measures["heldout"] | {"counts": counts_path(result, f"{name}.heldout")},
+            "heldout": audit.measures["heldout"] | {"counts": counts_path(result, f"{name}.heldout")},
         }
-        for name, measures in sorted(result.audits.items())
+        for name, audit in sorted(result.audits.items())
     }
     more = {name: getattr(result, name) for name in ("notes", "warnings", "unchanged")}
     return SeedResult.model_validate(
@@ -144,16 +150,17 @@ def _with_completeness(measures: Mapping[str, Any], floor: Sequence[float] | Non
     return completeness_above(measures, floor)
 
 
-def _own_measures(names: Sequence[str], result: Result, perturbation: str) -> dict[str, Any]:
-    counts, heldout = (Counts.load(paths[perturbation]) for paths in (result.counts, result.heldout))
-    return {name: OWN_MEASURES.find(name).of(counts, heldout if len(heldout) else None) for name in names}
+def _own_measures(names: Sequence[str], audit: AuditOutcome) -> dict[str, Any]:
+    counts = Counts.load(audit.counts)
+    heldout = Counts.load(audit.heldout) if audit.heldout else ()
+    return {name: OWN_MEASURES.find(name).of(counts, heldout or None) for name in names}
 
 
 def merged_warnings(results: Sequence[Result]) -> Iterator[str]:
     """Yield each warning once, after the rows or audits that raised it and, unless it was all of them, their seeds."""
     raised: dict[str, dict[str, list[str]]] = {}
     for result in results:
-        audits = [(f"audit {name}", text) for name, texts in result.audit_warnings.items() for text in texts]
+        audits = [(f"audit {name}", text) for name, audit in result.audits.items() for text in audit.warnings]
         for source, text in [*((result.label, text) for text in result.warnings), *audits]:
             seeds = raised.setdefault(text, {}).setdefault(source, [])
             seeds += [str(result.seed)] if str(result.seed) not in seeds else []
@@ -214,8 +221,10 @@ def write_files(record: Results, results: Sequence[Result], out: Path, *, galler
     artefacts = {artefact for result in results for artefact in result.artefacts}
     sources: dict[str, Path] = {}  # by path below the run's folder
     for result in results:
-        sources |= {counts_path(result, name): source for name, source in result.counts.items()}
-        sources |= {counts_path(result, f"{name}.heldout"): source for name, source in result.heldout.items()}
+        for name, audit in result.audits.items():
+            sources[counts_path(result, name)] = audit.counts
+            if audit.heldout:
+                sources[counts_path(result, f"{name}.heldout")] = audit.heldout
         sources[f"models/{result.seed}/{result.label}.safetensors"] = result.model
         if result.gallery and (record.scenario.public_data if gallery is None else gallery):
             sources[f"gallery/{result.seed}.npz"] = result.gallery

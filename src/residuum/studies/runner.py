@@ -12,7 +12,7 @@ from residuum.core.errors import InputError
 from residuum.data.loaders import loaded_dataset
 from residuum.judging import undecided
 from residuum.studies.planning import Plans, SeedPlan, all_stages, continued, plan
-from residuum.studies.results import Result, results_record
+from residuum.studies.results import AuditOutcome, Result, results_record
 from residuum.studies.stages import GALLERY, Stage, read_record
 from residuum.studies.store import Store
 from residuum.studies.study import RowError, Study, row_named
@@ -170,35 +170,38 @@ def longest_path_first(stages: Iterable[Stage], seconds: Mapping[str, float | No
 
 
 def _gather(seed_plan: SeedPlan, store: Store) -> Iterable[Result]:
-    audits = {name: read_record(store.folder(stage)) for name, stage in seed_plan.audits.items()}
-    gallery = store.folder(next(iter(seed_plan.audits.values()))) / GALLERY
-    shared = tuple(store.folder(stage) for stage in seed_plan.audits.values())
+    audits = {name: store.folder(stage) for name, stage in seed_plan.audits.items()}
+    audit_records = {name: read_record(folder) for name, folder in audits.items()}
+    gallery = next(iter(audits.values())) / GALLERY
     probes = {spec: read_record(store.folder(stage))["values"] for spec, stage in seed_plan.probes.items()}
     ensembles = {spec: read_record(store.folder(stage)) for spec, stage in seed_plan.ensembles.items()}
     for spec, stages in seed_plan.of_references.items():
         values = {str(number): read_record(store.folder(stage))["values"] for number, stage in stages.items()}
-        ensembles[spec] = {"models": {FURTHER: {number: found[FURTHER] for number, found in values.items()}}}
+        ensembles[spec] = {"models": {FURTHER: {number: of_model[FURTHER] for number, of_model in values.items()}}}
     for label, stage in seed_plan.models.items():
-        made = read_record(store.folder(stage))
-        evaluated = read_record(store.folder(seed_plan.evaluations[label]))
+        model, evaluation = store.folder(stage), store.folder(seed_plan.evaluations[label])
+        made, evaluated = read_record(model), read_record(evaluation)
         yield Result(
             label=label,
             seed=seed_plan.seed,
             metrics=evaluated["metrics"],
-            audits={name: record["audits"][label] for name, record in audits.items()},
+            audits={
+                name: AuditOutcome(
+                    measures=record["audits"][label],
+                    counts=audits[name] / "counts" / f"{label}.npz",
+                    heldout=audits[name] / "heldout" / f"{label}.npz",
+                    warnings=record["warnings"],
+                )
+                for name, record in audit_records.items()
+            },
             seconds=made["seconds"],
             passes=made["passes"],
             warnings=[*made["warnings"], *evaluated["warnings"]],
-            audit_warnings={name: record["warnings"] for name, record in audits.items()},
             unchanged=made.get("unchanged", False),
-            model=store.folder(stage) / MODEL,
-            counts={name: store.folder(stage) / "counts" / f"{label}.npz" for name, stage in seed_plan.audits.items()},
-            heldout={
-                name: store.folder(stage) / "heldout" / f"{label}.npz" for name, stage in seed_plan.audits.items()
-            },
-            gallery=gallery if gallery.is_file() else None,
+            model=model / MODEL,
             notes=made.get("notes", {}),
-            artefacts=(store.folder(stage), store.folder(seed_plan.evaluations[label]), *shared),
-            probes={spec: found[label] for spec, found in probes.items() if label in found},
+            gallery=gallery if gallery.is_file() else None,
+            artefacts=(model, evaluation, *audits.values()),
+            probes={spec: by_label[label] for spec, by_label in probes.items() if label in by_label},
             ensembles=ensembles,
         )
