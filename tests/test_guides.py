@@ -15,7 +15,7 @@ SMALLER = {
     "TRAIN, HELD_OUT = 1500, 600": "TRAIN, HELD_OUT = 200, 200",
     "epochs=12": "epochs=3",
     "draws=50": "draws=10",
-    "--draws 20": "--draws 5",
+    "audit.draws=20": "audit.draws=5",
 }
 
 
@@ -40,7 +40,7 @@ def run_block(kind, block, space):
 
 @pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")
 @pytest.mark.parametrize(("name", "made"), [
-    ("get-started/quickstart", ["evidence.zip", "unlearned.safetensors", "runs/her/report.html", "runs/weaker"]),
+    ("get-started/quickstart", ["evidence.zip", "unlearned.safetensors", "runs/deletion/report.html", "runs/weaker"]),
     ("guides/text", ["runs/request/results.json"]),
     ("guides/tables", ["runs/request/results.json", "runs/customers/report.html"]),
 ])  # fmt: skip

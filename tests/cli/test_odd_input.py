@@ -26,6 +26,7 @@ from safetensors.torch import save_file
 from residuum.cli import make_app, run_command
 from residuum.core.errors import InputError
 from residuum.core.files import LOCK
+from residuum.request.file import sections
 
 FEW, MANY = 12, 150
 SECONDS = 60
@@ -193,7 +194,7 @@ def npz(rng, home):
             archive.writestr(f"{name}.npy", whole if rng.random() < 0.9 else whole[: rng.randrange(len(whole))])
     if rng.random() < 0.4:
         return ["run", "tiny", "--set", "data.name=odd.npz", "--set", "data.classes=none"]
-    return own(rng, data="odd.npz")
+    return own(rng, train="odd.npz")
 
 
 def csv(rng, home):
@@ -207,7 +208,7 @@ def csv(rng, home):
         rng.choice(rows).pop()
     text = rng.choice(["\n", "\r\n", "\r"]).join(rng.choice([",", ",", ",", ";"]).join(row) for row in rows)
     (home / "odd.csv").write_bytes(text.encode("utf-8", "surrogatepass"))
-    return own(rng, data="odd.csv")
+    return own(rng, train="odd.csv")
 
 
 def as_toml(value):
@@ -275,7 +276,7 @@ def ids(rng, home):
     ]
     (home / "odd.txt").write_bytes(rng.choice(["\n", "\r\n", "\u2028"]).join(lines).encode("utf-8", "surrogatepass"))
     if rng.random() < 0.5:
-        return own(rng, forget="odd.txt")
+        return own(rng, ids="odd.txt")
     keys = ["class", "fraction", "id", "ids", "Class", ""]
     asked = [",".join(f"{rng.choice(keys)}={word(rng)}" for _ in range(rng.randrange(1, 3))) for _ in range(2)]
     (home / "asked.txt").write_bytes("\n".join(asked).encode("utf-8", "surrogatepass"))
@@ -309,23 +310,15 @@ def pack(rng, home):
 
 
 def own(rng, **files):
-    """The command line of an own model, with some more options of any word."""
-    given = {"data": "data.npz", "weights": "w.pt", "forget": "ids.txt"} | files
-    line = ["unlearn", "--model", "net.py:net", "--output", "new.pt", "--method", "gd"]
-    line += [part for key, value in given.items() for part in (f"--{key}", value)]
+    """A request file of an own model, with a setting of any word."""
+    places = {"train": "data.npz", "weights": "w.pt", "ids": "ids.txt"} | files
+    given = {"data.train": places["train"], "model.weights": places["weights"], "forget.ids": places["ids"]}
+    given |= {"model.source": "net.py:net", "unlearn.weights": "new.pt", "unlearn.method": "gd"}
+    line = ["unlearn", "own.toml"]
+    Path("own.toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in given.items()))
     if rng.random() < 0.5:
-        known = ["--mean", "--std", "--bounds", "--scale", "--categorical", "--logits", "--batch", "--at", "--label"]
-        known += [
-            "--id-column",
-            "--inputs",
-            "--class-names",
-            "--recipe",
-            "--held-out",
-            "--validation",
-            "--seed",
-            "--size",
-        ]
-        line += [rng.choice(known), word(rng)]
+        known = [f"{section}.{key}" for section, kind in sections().items() for key in kind.model_fields]
+        line += ["--set", f"{rng.choice(known)}={word(rng)}"]
     return line
 
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -183,25 +184,35 @@ def write_bad_files(home, x, y):
 
 
 GOOD = {
-    "--model": "net.py:HerNet", "--weights": "w.pt", "--data": "train.npz", "--forget": "ids.txt", "--bounds": "none",
+    "model.source": "net.py:HerNet", "model.weights": "w.pt", "model.bounds": "none",
+    "data.train": "train.npz", "forget.ids": "ids.txt",
 }  # fmt: skip
-UNLEARN = GOOD | {"--output": "new.safetensors", "--method": "gd:epochs=1"}
+UNLEARN = GOOD | {"unlearn.weights": "new.safetensors", "unlearn.method": "gd:epochs=1"}
 AUDIT = GOOD | {
-    "--held-out": "held.npz", "--unlearned": "w.pt", "--reference": "retrained0.pt",
-    "--control": ["retrained1.pt", "retrained2.pt"],
-    "--draws": "20", "--taus": "0,0.5", "--out": "run",
+    "data.held_out": "held.npz", "audit.unlearned": ["w.pt"], "retrain.reference": "retrained0.pt",
+    "retrain.controls": ["retrained1.pt", "retrained2.pt"],
+    "audit.draws": 20, "audit.taus": [0, 0.5], "output.folder": "run",
 }  # fmt: skip
+TRAINED = {key: value for key, value in AUDIT.items() if key not in ("retrain.reference", "retrain.controls")}
 
 
 GRAY = {
-    "--data": "gray", "--model": "net.py:Gray", "--weights": "gray.pt", "--forget": "one.txt", "--bounds": "0,1",
-    "--channels": "1",
+    "data.train": "gray", "model.source": "net.py:Gray", "model.weights": "gray.pt", "forget.ids": "one.txt",
+    "model.bounds": [0, 1], "data.channels": 1,
 }  # fmt: skip
 
 
-def arguments(command, options):
-    listed = [(key, each) for key, value in options.items() for each in (value if isinstance(value, list) else [value])]
-    return [command, *(text for pair in listed for text in pair if text is not True)]
+def written(value):
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {written(part)}" for key, part in value.items()) + "}"
+    return json.dumps(value)
+
+
+def arguments(command, settings, folder="."):
+    """Write a request file and return the command that reads it."""
+    file = Path(folder) / f"{command}.toml"
+    file.write_text("".join(f"{key} = {written(value)}\n" for key, value in settings.items() if value is not None))
+    return [command, str(file)]
 
 
 def test_weights_are_unlearned_under_her_own_keys(folder, monkeypatch, capsys):
@@ -209,18 +220,21 @@ def test_weights_are_unlearned_under_her_own_keys(folder, monkeypatch, capsys):
     assert run_command(arguments("unlearn", UNLEARN)) == 0
     assert "accuracy on training data" in capsys.readouterr().out
     assert list(load_file("new.safetensors")) == sorted(torch.load("w.pt", weights_only=True))
-    assert run_command([*arguments("unlearn", UNLEARN | {"--output": "new.pt"}), "--json"]) == 0
+    assert run_command([*arguments("unlearn", UNLEARN | {"unlearn.weights": "new.pt"}), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["method"] == "gd"
     assert torch.equal(torch.load("new.pt", weights_only=True)["fc.bias"], load_file("new.safetensors")["fc.bias"])
 
 
 def test_accuracy_is_printed_before_and_after_with_what_to_try_where_it_is_lost(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    assert run_command(arguments("unlearn", UNLEARN | {"--held-out": "held.npz"})) == 0
+    assert run_command(arguments("unlearn", UNLEARN | {"data.held_out": "held.npz"})) == 0
     out = capsys.readouterr().out
     assert re.search(r"gd:epochs=1: retain accuracy [\d.]+ % before, [\d.]+ % after; held-out accuracy [\d.]+ %", out)
     assert "warning" not in out
-    harsh = UNLEARN | {"--method": "soft_reset:keep=0:epochs=0", "--recipe": "optimizer=adamw,epochs=30,lr=0.02"}
+    harsh = UNLEARN | {
+        "unlearn.method": "soft_reset:keep=0:epochs=0",
+        "retrain.recipe": {"optimizer": "adamw", "epochs": 30, "lr": 0.02},
+    }
     assert run_command(arguments("unlearn", harsh)) == 0
     said = capsys.readouterr()
     assert re.search(r"warning: soft_reset lost [\d.]+ points of retain accuracy .*; try soft_reset:epochs=2", said.out)
@@ -234,7 +248,7 @@ def test_accuracy_is_printed_before_and_after_with_what_to_try_where_it_is_lost(
 
 def test_a_soft_reset_is_trained_by_her_own_function(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    given = UNLEARN | {"--method": "soft_reset", "--retrain": "net.py:train_on"}
+    given = UNLEARN | {"unlearn.method": "soft_reset", "retrain.function": "net.py:train_on"}
     assert run_command(arguments("unlearn", given)) == 0
     out = capsys.readouterr().out
     assert "trained by your function" in out
@@ -243,25 +257,25 @@ def test_a_soft_reset_is_trained_by_her_own_function(folder, monkeypatch, capsys
 
 def test_earlier_requests_are_given_by_a_file_and_missed_where_they_are_not(folder, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(folder)
-    assert run_command(arguments("unlearn", UNLEARN | {"--output": "first.pt"})) == 0
+    assert run_command(arguments("unlearn", UNLEARN | {"unlearn.weights": "first.pt"})) == 0
     assert "train-3" not in (folder / "first.pt.unlearned.json").read_text()
-    second = UNLEARN | {"--weights": "first.pt", "--forget": "later.txt", "--output": "second.pt"}
+    second = UNLEARN | {"model.weights": "first.pt", "forget.ids": "later.txt", "unlearn.weights": "second.pt"}
     capsys.readouterr()
     assert run_command(arguments("unlearn", second)) == 0
     assert "warning: the model has unlearned 2 samples that this request retains" in capsys.readouterr().out
-    assert run_command(arguments("unlearn", second | {"--earlier": "ids.txt"})) == 0
+    assert run_command(arguments("unlearn", second | {"forget.earlier": "ids.txt"})) == 0
     out = capsys.readouterr().out
     assert "forget 1 of 90 training samples, 2 forgotten earlier" in out
     assert "warning" not in out
-    audit = AUDIT | {"--forget": "later.txt", "--earlier": "ids.txt", "--unlearned": "second.pt"}
-    assert run_command(arguments("audit", audit | {"--out": str(tmp_path / "run")})) == 0
+    audit = AUDIT | {"forget.ids": "later.txt", "forget.earlier": "ids.txt", "audit.unlearned": "second.pt"}
+    assert run_command(arguments("audit", audit | {"output.folder": str(tmp_path / "run")})) == 0
     record = json.loads((tmp_path / "run" / "results.json").read_text())
     assert record["scenario"]["sizes"] == {"retain": 87, "forget": 1, "validation": 0, "test": 60}
 
 
 def test_models_made_elsewhere_are_audited_without_training(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    assert run_command(arguments("audit", AUDIT | {"--unlearned": "same=w.pt"})) == 0
+    assert run_command(arguments("audit", AUDIT | {"audit.unlearned": {"same": "w.pt"}})) == 0
     record = json.loads((folder / "run" / "results.json").read_text())
     assert list(record["methods"]) == ["original", "retrain", "control", "control_2", "same"]
     assert record["scenario"]["settings"]["model"]["name"] == "HerNet"
@@ -276,7 +290,7 @@ def test_an_audit_into_a_folder_of_others_leaves_it_as_it_is(folder, monkeypatch
     monkeypatch.chdir(folder)
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "best.pt").write_text("mine")
-    assert run_command(arguments("audit", AUDIT | {"--out": str(tmp_path)})) == 2
+    assert run_command(arguments("audit", AUDIT | {"output.folder": str(tmp_path)})) == 2
     said = capsys.readouterr().err
     assert "has models that no run of residuum wrote; choose another folder with --out" in said
     assert len(said.splitlines()) == 1
@@ -290,7 +304,7 @@ def die(*arguments, **options):
 def killed_audit(out):
     """Audit until all stages are finished, but for the run, and be killed."""
     execution.write_run = die
-    run_command(arguments("audit", AUDIT | {"--out": str(out)}))
+    run_command(arguments("audit", AUDIT | {"output.folder": str(out)}))
 
 
 def killed(out):
@@ -307,7 +321,7 @@ def test_what_a_killed_audit_left_is_used_by_the_next_and_removed_by_forget(fold
     monkeypatch.chdir(tmp_path)
     killed(tmp_path / "run")
     assert list((tmp_path / "run").iterdir()) == []  # what is half-finished is in the store alone
-    assert run_command(arguments("audit", AUDIT | {"--out": "run"})) == 0
+    assert run_command(arguments("audit", AUDIT | {"output.folder": "run"})) == 0
     known = {"counts", "models", "results.json", "report.html", "table.tex", "table.csv", ".lock"}
     assert {path.name for path in (tmp_path / "run").iterdir()} <= known
     killed(tmp_path / "killed")
@@ -332,8 +346,8 @@ def test_what_a_killed_audit_left_is_used_by_the_next_and_removed_by_forget(fold
 
 def test_weights_that_were_unlearned_are_named_when_their_samples_are_forgotten(folder, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(folder)
-    assert run_command(arguments("unlearn", UNLEARN | {"--output": str(tmp_path / "new.pt")})) == 0
-    assert run_command(arguments("audit", AUDIT | {"--out": str(tmp_path / "run")})) == 0
+    assert run_command(arguments("unlearn", UNLEARN | {"unlearn.weights": str(tmp_path / "new.pt")})) == 0
+    assert run_command(arguments("audit", AUDIT | {"output.folder": str(tmp_path / "run")})) == 0
     capsys.readouterr()
     assert run_command(["forget", "train-3", "--runs", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -344,9 +358,13 @@ def test_weights_that_were_unlearned_are_named_when_their_samples_are_forgotten(
 
 def test_an_audit_fails_on_what_it_was_told_not_to_accept(folder, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(folder)
-    audit = AUDIT | {"--unlearned": "same=w.pt", "--out": str(tmp_path / "run")}
+    audit = AUDIT | {"audit.unlearned": {"same": "w.pt"}, "output.folder": str(tmp_path / "run")}
     assert run_command([*arguments("audit", audit), "--fail-if", "same.test_accuracy<0"]) == 0
-    again = [*arguments("audit", audit | {"--out": str(tmp_path / "again")}), "--fail-if", "same.test_accuracy>0"]
+    again = [
+        *arguments("audit", audit | {"output.folder": str(tmp_path / "again")}),
+        "--fail-if",
+        "same.test_accuracy>0",
+    ]
     capsys.readouterr()
     assert run_command(again) == 1
     assert "gate failed: same.test_accuracy>0: same has test_accuracy" in capsys.readouterr().err
@@ -358,30 +376,34 @@ def test_an_audit_fails_on_what_it_was_told_not_to_accept(folder, monkeypatch, c
 @pytest.mark.parametrize(
     "how",
     [
-        {"--retrain": "net.py:train"},
-        {"--recipe": "optimizer=adamw,lr=0.01,epochs=15,batch_size=32"},
-        {"--surrogates": True},
+        {"retrain.function": "net.py:train"},
+        {"retrain.recipe": {"optimizer": "adamw", "lr": 0.01, "epochs": 15, "batch_size": 32}},
+        {"retrain.surrogates": True},
     ],
 )
 def test_references_are_made_where_none_is_given(folder, how, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(folder)
-    given = {key: value for key, value in AUDIT.items() if key not in ("--reference", "--control")}
-    given |= {"--data": "train.csv", "--held-out": "held.csv", "--controls": "2", "--out": str(tmp_path / "run"), **how}
+    given = TRAINED | {
+        "data.train": "train.csv",
+        "data.held_out": "held.csv",
+        "retrain.controls": 2,
+        "output.folder": str(tmp_path / "run"),
+        **how,
+    }
     assert run_command([*arguments("audit", given), "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)["methods"])[:4] == ["original", "retrain", "control", "control_2"]
 
 
 def test_gray_images_reach_a_network_of_one_channel(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    assert run_command(arguments("unlearn", UNLEARN | GRAY | {"--output": "gray-new.pt"})) == 0
+    assert run_command(arguments("unlearn", UNLEARN | GRAY | {"unlearn.weights": "gray-new.pt"})) == 0
     assert "forget 1 of 20" in capsys.readouterr().out
 
 
 def test_an_audit_that_was_killed_trains_only_what_is_missing(folder, tmp_path, monkeypatch):
     for name in ("net.py", "w.pt", "train.npz", "held.npz", "ids.txt"):
         shutil.copy(folder / name, tmp_path)
-    given = {key: value for key, value in AUDIT.items() if key not in ("--reference", "--control")}
-    command = arguments("audit", given | {"--retrain": "net.py:killed", "--controls": "3"})
+    command = arguments("audit", TRAINED | {"retrain.function": "net.py:killed", "retrain.controls": 3}, tmp_path)
     process = {"args": [sys.executable, "-m", "residuum", *command], "cwd": tmp_path, "capture_output": True}
     assert subprocess.run(**process, env=os.environ | {"KILL": "1"}, check=False).returncode != 0
     assert not (tmp_path / "run" / "results.json").exists()
@@ -402,12 +424,11 @@ def test_an_audit_that_was_killed_trains_only_what_is_missing(folder, tmp_path, 
 def test_two_workers_audit_an_own_network_and_forget_finds_its_run(folder, tmp_path, monkeypatch, capsys):
     for name in ("net.py", "w.pt", "train.npz", "held.npz", "ids.txt"):
         shutil.copy(folder / name, tmp_path)
-    given = {key: value for key, value in AUDIT.items() if key not in ("--reference", "--control")}
-    given |= {"--retrain": "net.py:train", "--controls": "2"}
+    given = TRAINED | {"retrain.function": "net.py:train", "retrain.controls": 2}
     records = {}
     for workers in ("1", "2"):
-        asked = given | {"--workers": workers, "--out": f"run-{workers}", "--store": f"store-{workers}"}
-        command = [sys.executable, "-m", "residuum", *arguments("audit", asked)]
+        asked = given | {"output.folder": f"run-{workers}", "output.store": f"store-{workers}"}
+        command = [sys.executable, "-m", "residuum", *arguments("audit", asked, tmp_path), "--workers", workers]
         one_thread = os.environ | {"OMP_NUM_THREADS": workers}  # one for each worker
         done = subprocess.run(command, cwd=tmp_path, env=one_thread, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -428,97 +449,97 @@ def test_two_workers_audit_an_own_network_and_forget_finds_its_run(folder, tmp_p
     assert not (tmp_path / "run-2").exists()
 
 
+MADE = {"retrain.reference": None, "retrain.controls": 3}
 BAD = [
-    ("unlearn", {"--model": "net.py"}, "expected FILE.py:NAME"),
-    ("unlearn", {"--model": "nowhere.py:HerNet"}, "cannot load"),
-    ("unlearn", {"--model": "broken.py:HerNet"}, "SyntaxError"),
-    ("unlearn", {"--model": "raising.py:HerNet"}, "SystemExit"),
-    ("unlearn", {"--model": "net.py:HisNet"}, "did you mean HerNet"),
-    ("unlearn", {"--model": "net.py:NUMBER"}, "a class or a function"),
-    ("unlearn", {"--model": "net.py:two"}, "needs 2 arguments"),
-    ("unlearn", {"--model": "net.py:text"}, "returned str"),
-    ("unlearn", {"--model": "net.py:failing"}, "no weights today"),
-    ("unlearn", {"--weights": "nowhere.pt"}, "does not exist"),
-    ("unlearn", {"--weights": "w.txt"}, "not a safetensors file"),
-    ("unlearn", {"--weights": "evil.pt"}, "could run code"),
-    ("unlearn", {"--weights": "raw.pt"}, "could run code"),
-    ("unlearn", {"--weights": "cut.pt"}, "damaged"),
-    ("unlearn", {"--weights": "cut.safetensors"}, "truncated or not a safetensors"),
-    ("unlearn", {"--weights": "other.safetensors"}, "another architecture"),
-    ("unlearn", {"--weights": "sparse.pt"}, "expected plain weights, got a sparse, quantized or empty tensor"),
-    ("unlearn", {"--weights": "meta.pt"}, "expected plain weights"),
-    ("unlearn", {"--weights": "keys.pt"}, "expected names of weights, got 3"),
-    ("unlearn", {"--data": "column.npz"}, "give y.squeeze(1)"),
-    ("unlearn", {"--data": "floats.npz"}, "give y.long()"),
-    ("unlearn", {"--data": "huge.npz"}, "labels must be below 1048576"),
-    ("unlearn", {"--data": "square.csv", "--forget": "p.txt"}, "fc.weight has shape (3, 16), the model needs (2, 16)"),
-    ("unlearn", {"--categorical": "1.5"}, "--categorical: expected comma-separated whole numbers, got '1.5'"),
-    ("unlearn", {"--categorical": "nan"}, "--categorical: expected comma-separated whole numbers, got 'nan'"),
-    ("unlearn", {"--class-names": "a,b,b"}, "class_names: 'b' occurs 2 times"),
-    ("audit", {"--perturbations": "substitution"}, "expected token ids"),
-    ("audit", {"--unlearned": "runs/lr=0.1/no.pt"}, "runs/lr=0.1/no.pt does not exist"),
-    ("audit", {"--reference": None, "--control": [], "--retrain": "net.py:no_seed"}, "retrain(samples, seed) -> model"),
-    ("unlearn", {"--data": "nowhere"}, "expected a folder of class folders"),
-    ("unlearn", {"--data": "multi.npz"}, "single label"),
-    ("unlearn", {"--data": "real.csv"}, "single label"),
-    ("unlearn", {"--data": "nan.npz"}, "nan"),
-    ("unlearn", {"--data": "objects.npz"}, "Python objects"),
-    ("unlearn", {"--data": "wide.npz"}, "cannot take inputs of shape"),
-    ("unlearn", {"--data": "empty.csv"}, "0 lines"),
-    ("unlearn", {"--data": "words.csv"}, "expected a number, got 'red'"),
-    ("unlearn", {"--data": "ragged.csv"}, "line 2"),
-    ("unlearn", {"--data": "train.csv", "--label": "risk"}, "unknown column 'risk'"),
-    ("unlearn", {"--data": "train.csv", "--inputs": "a,z"}, "'z'"),
-    ("unlearn", {"--data": "no_classes"}, "no sub-folders"),
-    ("unlearn", {"--data": "photos"}, "not an image"),
-    ("unlearn", {"--forget": "nowhere.txt"}, "cannot read nowhere.txt"),
-    ("unlearn", {"--forget": "none.txt"}, "nothing to forget"),
-    ("unlearn", {"--forget": "stranger.txt"}, "not among the 90"),
-    ("unlearn", {"--forget": "twice.txt"}, "occurs 2 times"),
-    ("unlearn", {"--forget": "latin.txt"}, "not a UTF-8"),
-    ("unlearn", {"--forget": "all.txt"}, "nothing would be retained"),
-    ("unlearn", {"--forget": "held.txt", "--held-out": "held.npz"}, "not among the 90"),
-    ("unlearn", {"--method": "rukr"}, "did you mean rurk"),
-    ("unlearn", {"--method": "gd:lr=-1"}, "lr"),
-    ("unlearn", {"--method": "falw"}, "validation"),
-    ("unlearn", {"--method": "soft_reset"}, "give --recipe, or a --retrain function that takes model= to start from"),
-    ("unlearn", {"--method": "soft_reset", "--retrain": "net.py:train"}, "give --recipe, or a --retrain function"),
-    ("unlearn", {"--method": "teacher"}, "which is not known: give --recipe"),
-    ("unlearn", {"--earlier": "ids.txt"}, "earlier: 'train-3' is among the ids of this request as well"),
-    ("unlearn", {"--earlier": "stranger.txt"}, "earlier: 'nobody' is not among the 90"),
-    ("unlearn", {"--output": "new.zip"}, ".safetensors or .pt"),
-    ("unlearn", {"--output": "nowhere/new.pt"}, "folder that exists"),
-    ("unlearn", {"--bounds": "0,1"}, "give wrap(..., bounds=)"),
-    ("unlearn", {"--bounds": "low"}, "comma-separated numbers"),
-    ("unlearn", {"--bounds": "1,0"}, "low < high"),
-    ("unlearn", {"--mean": "0.5"}, "mean and std together"),
-    ("unlearn", {"--mean": "0.5", "--std": "0"}, "above 0"),
-    ("unlearn", {"--scale": "1,x"}, "--scale"),
-    ("unlearn", {"--tokens": True}, "no nn.Embedding"),
-    ("unlearn", {"--logits": "scores"}, "logits="),
-    ("unlearn", {"--recipe": "lr"}, "expected key=value"),
-    ("unlearn", {"--recipe": "rate=1"}, "unknown setting of --recipe 'rate'"),
-    ("unlearn", {"--recipe": "optimizer=adam"}, "optimizer"),
-    ("unlearn", {"--class-names": "a,b"}, "class names"),
-    ("audit", {"--held-out": "wide.npz"}, "inputs of shape"),
-    ("audit", {"--reference": "nowhere.pt"}, "does not exist"),
-    ("audit", {"--reference": "evil.pt"}, "could run code"),
-    ("audit", {"--unlearned": ["w.pt", "w.pt"]}, "two rows are called 'w'"),
-    ("audit", {"--unlearned": "original=w.pt"}, "other than original"),
-    ("audit", {"--unlearned": "control_9=w.pt"}, "other than original, retrain, control and control_"),
-    ("audit", {"--unlearned": "../x=w.pt"}, "can name a file"),
-    ("audit", {"--perturbations": "gausian"}, "did you mean gaussian"),
-    ("audit", {"--perturbations": "gaussian:at=conv9"}, "unknown layer 'conv9'"),
-    ("audit", {"--perturbations": "gaussian:unit=std"}, "std with a layer"),
-    ("audit", {"--taus": "0,-1"}, "radii"),
-    ("audit", {"--taus": "near"}, "--taus"),
-    ("audit", {"--reference": None, "--control": []}, "a way to retrain"),
-    ("audit", {"--reference": None, "--control": [], "--retrain": "net.py:NUMBER"}, "expected a function"),
-    ("audit", {"--out": "w.pt"}, "w.pt"),
-    ("audit", {"--draws": str(2**40)}, "draws"),
-    ("audit", {"--galery": True}, "No such option"),
-    ("unlearn", GRAY | {"--channels": None}, "data.channels = 1"),
-    ("unlearn", GRAY | {"--channels": "2"}, "1 (gray) or 3 (RGB)"),
+    ("unlearn", {"model.source": "net.py"}, "expected FILE.py:NAME"),
+    ("unlearn", {"model.source": "nowhere.py:HerNet"}, "cannot load"),
+    ("unlearn", {"model.source": "broken.py:HerNet"}, "SyntaxError"),
+    ("unlearn", {"model.source": "raising.py:HerNet"}, "SystemExit"),
+    ("unlearn", {"model.source": "net.py:HisNet"}, "did you mean HerNet"),
+    ("unlearn", {"model.source": "net.py:NUMBER"}, "a class or a function"),
+    ("unlearn", {"model.source": "net.py:two"}, "needs 2 arguments"),
+    ("unlearn", {"model.source": "net.py:text"}, "returned str"),
+    ("unlearn", {"model.source": "net.py:failing"}, "no weights today"),
+    ("unlearn", {"model.weights": "nowhere.pt"}, "does not exist"),
+    ("unlearn", {"model.weights": "w.txt"}, "not a safetensors file"),
+    ("unlearn", {"model.weights": "evil.pt"}, "could run code"),
+    ("unlearn", {"model.weights": "raw.pt"}, "could run code"),
+    ("unlearn", {"model.weights": "cut.pt"}, "damaged"),
+    ("unlearn", {"model.weights": "cut.safetensors"}, "truncated or not a safetensors"),
+    ("unlearn", {"model.weights": "other.safetensors"}, "another architecture"),
+    ("unlearn", {"model.weights": "sparse.pt"}, "expected plain weights, got a sparse, quantized or empty tensor"),
+    ("unlearn", {"model.weights": "meta.pt"}, "expected plain weights"),
+    ("unlearn", {"model.weights": "keys.pt"}, "expected names of weights, got 3"),
+    ("unlearn", {"data.train": "column.npz"}, "give y.squeeze(1)"),
+    ("unlearn", {"data.train": "floats.npz"}, "give y.long()"),
+    ("unlearn", {"data.train": "huge.npz"}, "labels must be below 1048576"),
+    ("unlearn", {"data.train": "square.csv", "forget.ids": "p.txt"}, "the model needs (2, 16)"),
+    ("unlearn", {"model.categorical": [1.5]}, "model.categorical: Input should be a valid integer"),
+    ("unlearn", {"data.class_names": ["a", "b", "b"]}, "class_names: 'b' occurs 2 times"),
+    ("audit", {"audit.perturbations": "substitution"}, "expected token ids"),
+    ("audit", {"audit.unlearned": "runs/lr=0.1/no.pt"}, "runs/lr=0.1/no.pt does not exist"),
+    ("audit", MADE | {"retrain.function": "net.py:no_seed"}, "retrain(samples, seed) -> model"),
+    ("unlearn", {"data.train": "nowhere"}, "expected a folder of class folders"),
+    ("unlearn", {"data.train": "multi.npz"}, "single label"),
+    ("unlearn", {"data.train": "real.csv"}, "single label"),
+    ("unlearn", {"data.train": "nan.npz"}, "nan"),
+    ("unlearn", {"data.train": "objects.npz"}, "Python objects"),
+    ("unlearn", {"data.train": "wide.npz"}, "cannot take inputs of shape"),
+    ("unlearn", {"data.train": "empty.csv"}, "0 lines"),
+    ("unlearn", {"data.train": "words.csv"}, "expected a number, got 'red'"),
+    ("unlearn", {"data.train": "ragged.csv"}, "line 2"),
+    ("unlearn", {"data.train": "train.csv", "data.label": "risk"}, "unknown column 'risk'"),
+    ("unlearn", {"data.train": "train.csv", "data.inputs": ["a", "z"]}, "'z'"),
+    ("unlearn", {"data.train": "no_classes"}, "no sub-folders"),
+    ("unlearn", {"data.train": "photos"}, "not an image"),
+    ("unlearn", {"forget.ids": "nowhere.txt"}, "nowhere.txt: No such file"),
+    ("unlearn", {"forget.ids": "none.txt"}, "nothing to forget"),
+    ("unlearn", {"forget.ids": "stranger.txt"}, "not among the 90"),
+    ("unlearn", {"forget.ids": "twice.txt"}, "occurs 2 times"),
+    ("unlearn", {"forget.ids": "latin.txt"}, "not a UTF-8"),
+    ("unlearn", {"forget.ids": "all.txt"}, "nothing would be retained"),
+    ("unlearn", {"forget.ids": "held.txt", "data.held_out": "held.npz"}, "not among the 90"),
+    ("unlearn", {"unlearn.method": "rukr"}, "did you mean rurk"),
+    ("unlearn", {"unlearn.method": "gd:lr=-1"}, "lr"),
+    ("unlearn", {"unlearn.method": "falw"}, "validation"),
+    ("unlearn", {"unlearn.method": "soft_reset"}, "a retrain.function that takes model= to start from"),
+    ("unlearn", {"unlearn.method": "soft_reset", "retrain.function": "net.py:train"}, "or a retrain.function"),
+    ("unlearn", {"unlearn.method": "teacher"}, "which is not known: give retrain.recipe"),
+    ("unlearn", {"forget.earlier": "ids.txt"}, "earlier: 'train-3' is among the ids of this request as well"),
+    ("unlearn", {"forget.earlier": "stranger.txt"}, "earlier: 'nobody' is not among the 90"),
+    ("unlearn", {"unlearn.weights": "new.zip"}, ".safetensors or .pt"),
+    ("unlearn", {"unlearn.weights": "nowhere/new.pt"}, "folder that exists"),
+    ("unlearn", {"model.bounds": [0, 1]}, "give model.bounds"),
+    ("unlearn", {"model.bounds": "low"}, "model.bounds"),
+    ("unlearn", {"model.bounds": [1, 0]}, "low < high"),
+    ("unlearn", {"model.mean": 0.5}, "mean and std together"),
+    ("unlearn", {"model.mean": 0.5, "model.std": 0}, "above 0"),
+    ("unlearn", {"model.scale": [1, "x"]}, "model.scale"),
+    ("unlearn", {"model.tokens": True}, "no nn.Embedding"),
+    ("unlearn", {"model.logits": "scores"}, "model.logits"),
+    ("unlearn", {"retrain.recipe": "lr"}, "retrain.recipe"),
+    ("unlearn", {"retrain.recipe": {"rate": 1}}, "unknown setting of [retrain.recipe] 'rate'"),
+    ("unlearn", {"retrain.recipe": {"optimizer": "adam"}}, "retrain.recipe.optimizer: Input should be 'sgd'"),
+    ("unlearn", {"data.class_names": ["a", "b"]}, "class names"),
+    ("audit", {"data.held_out": "wide.npz"}, "inputs of shape"),
+    ("audit", {"retrain.reference": "nowhere.pt"}, "does not exist"),
+    ("audit", {"retrain.reference": "evil.pt"}, "could run code"),
+    ("audit", {"audit.unlearned": ["w.pt", "w.pt"]}, "two rows are called 'w'"),
+    ("audit", {"audit.unlearned": {"original": "w.pt"}}, "other than original"),
+    ("audit", {"audit.unlearned": {"control_9": "w.pt"}}, "other than original, retrain, control and control_"),
+    ("audit", {"audit.unlearned": {"../x": "w.pt"}}, "can name a file"),
+    ("audit", {"audit.perturbations": "gausian"}, "did you mean gaussian"),
+    ("audit", {"audit.perturbations": "gaussian:at=conv9"}, "unknown layer 'conv9'"),
+    ("audit", {"audit.perturbations": "gaussian:unit=std"}, "std with a layer"),
+    ("audit", {"audit.taus": [0, -1]}, "audit.taus"),
+    ("audit", {"audit.taus": "near"}, "audit.taus"),
+    ("audit", MADE, "a way to retrain"),
+    ("audit", MADE | {"retrain.function": "net.py:NUMBER"}, "expected a function"),
+    ("audit", {"output.folder": "w.pt"}, "w.pt"),
+    ("audit", {"audit.draws": 2**40}, "draws"),
+    ("audit", {"audit.galery": True}, "did you mean gallery"),
+    ("unlearn", GRAY | {"data.channels": None}, "data.channels = 1"),
+    ("unlearn", GRAY | {"data.channels": 2}, "1 (gray) or 3 (RGB)"),
 ]  # fmt: skip
 
 
@@ -529,12 +550,12 @@ def test_bad_input_is_one_line_exit_code_2_and_nothing_half_written(
     monkeypatch.chdir(folder)
     given = (
         {"unlearn": UNLEARN, "audit": AUDIT}[command]
-        | ({"--output": "fresh.safetensors"} if command == "unlearn" else {"--out": "fresh"})
+        | ({"unlearn.weights": "fresh.safetensors"} if command == "unlearn" else {"output.folder": "fresh"})
         | changes
     )
-    given = {key: value for key, value in given.items() if value is not None}
+    asked = arguments(command, given)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if "__pycache__" not in path.parts}
-    assert run_command(arguments(command, given)) == 2
+    assert run_command(asked) == 2
     error = capsys.readouterr().err.strip()
     assert words in error
     assert len(error.splitlines()) == 1
@@ -546,7 +567,9 @@ def test_bad_input_is_one_line_exit_code_2_and_nothing_half_written(
 def test_an_audit_that_takes_too_long_is_not_begun(folder, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(folder)
     monkeypatch.setattr("residuum.studies.execution.MOST_DAYS", 1e-9)
-    asked = arguments("audit", AUDIT | {"--out": str(tmp_path / "run"), "--store": str(tmp_path / "store")})
+    asked = arguments(
+        "audit", AUDIT | {"output.folder": str(tmp_path / "run"), "output.store": str(tmp_path / "store")}
+    )
     assert run_command(asked) == 2
     (error,) = capsys.readouterr().err.splitlines()
     assert "expected work of at most 1e-09 days, got about 0 s on one core" in error
@@ -557,27 +580,18 @@ def test_an_audit_that_takes_too_long_is_not_begun(folder, monkeypatch, capsys, 
 
 def test_a_training_function_that_returns_nothing_ends_the_audit(folder, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(folder)
-    given = {key: value for key, value in AUDIT.items() if key not in ("--reference", "--control")}
-    given |= {"--retrain": "net.py:forgetful", "--out": str(tmp_path / "run"), "--store": str(tmp_path / "store")}
+    given = TRAINED | {
+        "retrain.function": "net.py:forgetful",
+        "output.folder": str(tmp_path / "run"),
+        "output.store": str(tmp_path / "store"),
+    }
     assert run_command(arguments("audit", given)) == 2
     assert "must return its model" in capsys.readouterr().err.splitlines()[-1]
     assert list((tmp_path / "run").iterdir()) == []
 
 
-def test_a_path_with_an_equals_sign_is_no_label(folder, monkeypatch):
-    from residuum.cli.own import labeled
-
-    monkeypatch.chdir(folder)
-    (folder / "lr=0.1").mkdir()
-    (folder / "lr=0.1" / "model.pt").touch()
-    assert {label: str(path) for label, path in labeled(["lr=0.1/model.pt", "b=w.pt"]).items()} == {
-        "model": "lr=0.1/model.pt",
-        "b": "w.pt",
-    }
-
-
 def test_boolean_features_are_zeros_and_ones(folder, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(folder)
     np.savez(tmp_path / "bool.npz", x=table(90, 1)[0] > 0, y=table(90, 1)[1], ids=[f"train-{k}" for k in range(90)])
-    given = UNLEARN | {"--data": str(tmp_path / "bool.npz"), "--output": str(tmp_path / "new.pt")}
+    given = UNLEARN | {"data.train": str(tmp_path / "bool.npz"), "unlearn.weights": str(tmp_path / "new.pt")}
     assert run_command(arguments("unlearn", given)) == 0

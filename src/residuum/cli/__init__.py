@@ -15,6 +15,7 @@ from residuum.cli.options import with_options
 # none of these modules loads torch: a command does so when it runs, not to say what its options are
 COMMANDS = {
     "run": "residuum.cli.run:run_scenario",
+    "init": "residuum.cli.own:init_file",
     "unlearn": "residuum.cli.own:unlearn_model",
     "audit": "residuum.cli.own:audit_model",
     "report": "residuum.cli.report:report_runs",

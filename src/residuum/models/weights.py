@@ -278,25 +278,37 @@ def unlearned_ids(model: nn.Module) -> UnlearnedIds | None:
     return getattr(model, UNLEARNED, None)
 
 
-def write_note(model: nn.Module, weights: Path | str) -> None:
-    """Write WEIGHTS.unlearned.json, if the model has unlearned anything."""
+def write_note(model: nn.Module, weights: Path | str, made: Mapping[str, Any] | None = None) -> None:
+    """Write WEIGHTS.unlearned.json, if the model has unlearned anything; `made` says how it did."""
     if (ids := unlearned_ids(model)) is not None:
-        note = {"schema": UNLEARNED_SCHEMA, "salt": ids.salt, "hashes": sorted(ids.hashes)}
+        note = {"schema": UNLEARNED_SCHEMA, "salt": ids.salt, "hashes": sorted(ids.hashes), "made": made}
         write_whole(f"{weights}.unlearned.json", json.dumps(note, indent=1) + "\n")
 
 
 def read_note(model: nn.Module, weights: Path | str) -> None:
     """Put the note beside a weights file, if there is one, on the model that has these weights."""
+    if (note := _note(weights)) is not None:
+        setattr(model, UNLEARNED, UnlearnedIds(note["salt"], frozenset(map(str, note["hashes"]))))
+
+
+def read_making(weights: Path | str) -> dict[str, Any] | None:
+    """Return what the note beside a weights file says of how the model was made; None if it does not."""
+    note = _note(weights)
+    return note["made"] if note is not None and isinstance(note.get("made"), dict) else None
+
+
+def _note(weights: Path | str) -> dict[str, Any] | None:
+    """Return the note beside a weights file; None without one."""
     path = Path(f"{weights}.unlearned.json")
     if not path.exists():
-        return
+        return None
     try:
         note = json.loads(regular_file(path).read_text(encoding="utf-8"))
         sound = note["schema"] == UNLEARNED_SCHEMA and 0 < len(note["salt"].encode()) <= hashlib.blake2b.MAX_KEY_SIZE
-        ids = UnlearnedIds(note["salt"], frozenset(map(str, note["hashes"])))
+        sound = sound and isinstance(note["hashes"], list)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         sound = False
     if not sound:
         text = f"{path}: expected the note of an unlearning ({UNLEARNED_SCHEMA}), got another file"
         raise InputError(f"{text}; move it away")
-    setattr(model, UNLEARNED, ids)
+    return dict(note)

@@ -8,20 +8,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from residuum.core.errors import InputError, first_line
+from residuum.core.files import file_sha256
 from residuum.core.samples import Samples, Splits
 from residuum.core.seeds import child_seed
 from residuum.metrics import accuracy
 from residuum.models import check_model, private_copy, save_state, wrap_like
-from residuum.models.weights import write_note
+from residuum.models.weights import read_making, write_note
+from residuum.record.audits import Part
 from residuum.record.folder import WEIGHTS, note_written
 from residuum.studies.subjects import Made
 from residuum.training import Recipe, TrainingPhase, cross_entropy, fit
-from residuum.unlearning import Context, SoftReset, Unlearning
+from residuum.unlearning import Context, SoftReset, Unlearning, first_problem
 from residuum.unlearning.start import reinitialize, trainable_parts
 
 Retrain = Callable[..., nn.Module]
@@ -38,6 +42,7 @@ class Unlearned(Made):
 
     label: str = ""
     seed: int = 0
+    identity: str = ""  # hash of everything that decided it, if that can be told
     before: Mapping[str, float] = field(default_factory=dict)
     after: Mapping[str, float] = field(default_factory=dict)
 
@@ -57,13 +62,44 @@ class Unlearned(Made):
     def save(self, path: Path | str) -> Path:
         """Write the weights under the keys of your own state dict: .safetensors, or .pt; return the path.
 
-        A note beside them, PATH.unlearned.json, holds hashes of the forgotten ids. `wrap(..., weights=PATH)` reads it,
-        so that a later request that retains these samples again gets a warning.
+        A note beside them, PATH.unlearned.json, holds hashes of the forgotten ids and how the model was made.
+        `wrap(..., weights=PATH)` reads it, so that a later request that retains these samples again gets a warning.
         """
         save_state(self.model, path)
-        write_note(self.model, path)
+        made = {name: getattr(self, name) for name in SavedNote.model_fields if name != "sha256"}
+        write_note(self.model, path, SavedNote(**made, sha256=file_sha256(Path(path))).model_dump(mode="json"))
         note_written(Path(path), WEIGHTS)
         return Path(path)
+
+
+class SavedNote(Part):
+    """How an unlearned model was made, in the note beside its weights, whose hash is `sha256`."""
+
+    sha256: str
+    method: str
+    label: str
+    seed: int
+    identity: str
+    settings: dict[str, Any]
+    seconds: float
+    passes: int
+    notes: dict[str, Any]
+    warnings: tuple[str, ...]
+    unchanged: bool
+    before: dict[str, float]
+    after: dict[str, float]
+
+
+def saved_unlearned(model: nn.Module, path: Path) -> Unlearned | nn.Module:
+    """Return how the model of a weights file was unlearned, if the note beside the file says so, or the model alone."""
+    content = read_making(path)
+    if content is None or content.get("sha256") != file_sha256(path):
+        return model
+    try:
+        note = SavedNote.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{path}.unlearned.json: {first_problem(error)}; move it away") from None
+    return Unlearned(model, **{name: getattr(note, name) for name in SavedNote.model_fields if name != "sha256"})
 
 
 def retrained(retrain: Retrain, samples: object, seed: int) -> Made:

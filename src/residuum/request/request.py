@@ -52,6 +52,7 @@ from residuum.unlearning import Method, Origin, SoftReset, make_method, unlearn
 
 if TYPE_CHECKING:
     from residuum.record.run import Run
+    from residuum.request.file import Network, RequestFile
     from residuum.request.study import AuditOptions
 
 
@@ -78,6 +79,7 @@ class Request:
         name: What reports call the data.
 
     Nothing is cut out of the data: training, held-out and validation samples are what you say they are.
+    `Request.load("deletion.toml")` takes all of this, the model, the method and the audit from a request file.
 
     >>> import torch
     >>> x, y = torch.rand(60, 4), torch.arange(60) % 3
@@ -85,6 +87,8 @@ class Request:
     >>> request.splits.forget.ids, len(request.splits.retain), request
     (('3', '17'), 38, Request(forget 2 of 40 training samples, 20 held out, 3 classes))
     """
+
+    file: RequestFile | None = None  # that it was loaded from
 
     def __init__(
         self,
@@ -114,6 +118,29 @@ class Request:
         if len(self.forget_ids) + len(self.earlier_ids) == len(self.source.samples):
             asks = "the request asks" if not self.earlier_ids else "this and earlier requests ask"
             raise InputError(f"{asks} for all {len(self.source.samples)} training samples; nothing would be retained")
+
+    @classmethod
+    def load(cls, path: Path | str, changes: Mapping[str, Any] | None = None) -> Request:
+        """Return the request of a file such as deletion.toml, with settings of it changed by their dotted keys.
+
+        Its `model` is the network of the file; `unlearn` and `audit` follow the file where their arguments do not say
+        otherwise. Code that the file names is imported: load only files that you trust.
+        """
+        from residuum.request.file import RequestFile
+
+        return RequestFile.read(path, changes).request()
+
+    @cached_property
+    def network(self) -> Network:
+        """Makes the network of the request file with the weights of a file."""
+        if self.file is None:
+            raise InputError("expected a model: this request was not loaded from a file that names one; give it")
+        return self.file.networks(self.splits.classes)
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The model before unlearning, where a request file names it."""
+        return self.network(self.file.model.weights if self.file else None)
 
     def _other(self, data: object, what: str, reading: Reading) -> Samples | None:
         """Return other samples than the training data, under ids of their own."""
@@ -160,11 +187,12 @@ class Request:
         total = len(self.source.samples)
         return f"Request(forget {len(s.forget)} of {total} training samples{before}{held}, {s.classes} classes)"
 
-    def check(self, model: nn.Module) -> Check:
+    def check(self, model: nn.Module | None = None) -> Check:
         """Return what was found of the model on the data, and what does not fit: print it, or ask `.problems`.
 
         Accuracy on training and held-out samples, order of the classes, normalization, modes of layers.
         """
+        model = self.model if model is None else model
         return checked(model, self.fitted(model))
 
     def fitted(self, model: nn.Module) -> Splits:
@@ -194,13 +222,19 @@ class Request:
         first = samples.subset(range(min(512, len(samples))))
         space.check(first.batch(torch.arange(len(first)))[0], "expected inputs", hint, first.ids)
 
-    def unlearn(self, model: nn.Module, method: str | Method = "soft_reset", *, seed: int = 1) -> Unlearned:
+    def unlearn(
+        self, model: nn.Module | None = None, method: str | Method | None = None, *, seed: int | None = None
+    ) -> Unlearned:
         """Return what a method makes of the model, which stays as it is, with its accuracy before and after.
 
-        `method` is a name, NAME:key=value..., or a configured method such as `RURK(tau=0.02)`. Samples of earlier
+        `method` is a name, NAME:key=value..., or a configured method such as `RURK(tau=0.02)`; the default is that of
+        the request file, or soft_reset with seed 1. Samples of earlier
         requests are forgotten as well. What the method warns of, and a loss of more than three points of accuracy,
         are Python warnings and in the result's `warnings`.
         """
+        model = self.model if model is None else model
+        method = method or (self.file.unlearn.method if self.file else "soft_reset")
+        seed = (self.file.unlearn.seed if self.file else 1) if seed is None else seed
         judged = self.fitted(model)
         everything = self._splits(frozenset({*self.forget_ids, *self.earlier_ids}))
         splits = replace(everything, class_names=judged.class_names)
@@ -314,26 +348,28 @@ class Request:
         options: AuditOptions | None = None,
         *,
         reference: nn.Module | None = None,
-        controls: int | Sequence[nn.Module] = 3,
+        controls: int | Sequence[nn.Module] | None = None,
         surrogates: bool = False,
         draws: int | None = None,
-        out: Path | str = "runs/request",
-        store: Path | str = STORE,
+        out: Path | str | None = None,
+        store: Path | str | None = None,
         resources: Resources | None = None,
         progress: bool = False,
     ) -> Run:
         """Audit what unlearning left, beside the model as it was and models that never saw the samples; return the run.
+
+        What is not given is as the request file says, if there is one.
 
         Args:
             model: The model before unlearning.
             unlearned: What `unlearn` returned, a model unlearned elsewhere, or several by the names of their rows.
             options: How to measure: perturbations, radii, probes, seed.
             reference: A model retrained without the forgotten samples; default: made by `retrain` or `recipe`.
-            controls: Further ones: how many to make (two at least for a verdict), or the models themselves. Beside a
-                reference of yours none are made where there is neither `retrain` nor `recipe`.
+            controls: Further ones: how many to make (two at least for a verdict, three by default), or the models
+                themselves. Beside a reference of yours none are made where there is neither `retrain` nor `recipe`.
             surrogates: Let cheap surrogates take their place: what is found is then weaker, and marked so everywhere.
             draws: Perturbed copies of each sample at each radius, in place of those of `options`.
-            out: Folder of the run: results.json, counts and weights.
+            out: Folder of the run: results.json, counts and weights; default runs/request.
             store: Folder of finished stages: the same audit again computes only what is missing.
             resources: How many days of one core the audit may take, as for `residuum.run`. Your objects exist in
                 this process only, which computes everything; `residuum audit` has --workers.
@@ -341,13 +377,18 @@ class Request:
         """
         from residuum.request.study import AuditOptions, References, audited, request_study
 
-        asked = options or AuditOptions()
-        asked = asked if draws is None else replace(asked, draws=draws)
-        study = request_study(self, model, unlearned, References(reference, controls, surrogates), asked)
+        file = self.file
+        options = options or (file.audit.options if file else AuditOptions())
+        options = options if draws is None else replace(options, draws=draws)
+        references = References(reference, 3 if controls is None else controls, surrogates)
+        if file and reference is None and controls is None and not surrogates:
+            references = file.references(self.network)
+        study = request_study(self, model, unlearned, references, options)
         for text in study.live.warnings if study.live else ():
             warnings.warn(text, ResiduumWarning, stacklevel=2)
-        where: dict[str, Any] = {"store": Path(store), "resources": resources, "gallery": asked.gallery}
-        return audited(study, Path(out), **where, progress=progress)
+        folder = Path(out or (file.output.folder if file else "runs/request"))
+        where: dict[str, Any] = {"store": Path(store or (file.output.store if file else STORE)), "resources": resources}
+        return audited(study, folder, **where, gallery=options.gallery, progress=progress)
 
 
 def _earlier_ids(earlier: Ids, samples: Samples, forget: tuple[str, ...]) -> tuple[str, ...]:

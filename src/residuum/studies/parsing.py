@@ -86,9 +86,11 @@ def read_as(kind: Any, value: Any) -> Any:  # noqa: ANN401 (types, texts and pla
     choices = _choices(kind)
     if not isinstance(value, str):
         return value
-    if str in choices or any(get_origin(choice) is Literal and value in get_args(choice) for choice in choices):
+    named = any(get_origin(choice) is Literal and value in get_args(choice) for choice in choices)
+    if str in choices or Path in choices or named:
         return None if value == "" and NoneType in choices else value
-    texts = any(str in get_args(choice) for choice in choices if get_origin(choice) in (list, tuple))
+    lists = [get_args(choice) for choice in choices if get_origin(choice) in (list, tuple)]
+    texts = int not in choices and any(str in parts or Path in parts for parts in lists)
     if texts and value.lower() not in NOTHING:
         return [part.strip() for part in value.split(",") if part.strip()] if "," in value else value
     single = any(get_origin(choice) is None and isinstance(choice, type) for choice in {*choices} - {NoneType})
