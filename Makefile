@@ -8,8 +8,8 @@ export OMP_NUM_THREADS ?= 1
 
 .PHONY: demo test test-long test-oldest lint format docs site-figures notebooks release-check screenshots clean
 
-demo: $(READY)  ## train, unlearn and audit the bundled digits
-	$(BIN)/residuum run digits
+demo: $(READY)  ## train, unlearn and audit: forget 5 % of the bundled digits
+	$(BIN)/residuum run digits-random
 
 test: $(READY) lint  ## what every change must pass
 	$(BIN)/pytest -q -n 2 --dist worksteal -m "not long"
@@ -53,7 +53,7 @@ release-check: $(READY)  ## build wheel and sdist, try each in an empty environm
 	.ci/release_check.sh $(BIN)/python
 
 screenshots: demo  ## pictures of the demo's page for the docs; needs chromium
-	$(BIN)/python benchmarks/screenshots.py runs/digits docs/images
+	$(BIN)/python benchmarks/screenshots.py runs/digits-random docs/images
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -215,7 +215,7 @@ def test_an_interrupt_gives_130(monkeypatch, capsys):
 
 def test_a_method_that_diverges_is_a_failed_row(folder, capsys):
     diverging = [*QUICK, "--methods", "ga:lr=1e30:clip=none:epochs=9"]
-    assert run_command(["run", *diverging]) == 1
+    assert run_command(["run", "digits", *diverging]) == 1
     assert "finite loss" in capsys.readouterr().err
     failed = json.loads((folder / "runs/digits/results.json").read_text())["failed"]
     assert list(failed) == ["ga:clip=none:epochs=9:lr=1e30"]

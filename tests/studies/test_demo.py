@@ -17,7 +17,7 @@ pytestmark = pytest.mark.long
 @pytest.fixture(scope="module")
 def demo_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
-    assert run_command(["run", "digits", "--out", str(folder / "run"), "--store", str(folder / "store")]) == 0
+    assert run_command(["run", "digits-random", "--out", str(folder / "run"), "--store", str(folder / "store")]) == 0
     return folder / "run"
 
 
@@ -77,7 +77,21 @@ def test_soft_reset_costs_less_than_a_third_of_re_training(demo):
 
 def test_every_gate_of_comparability_is_passed(demo_folder):
     gates = {gate.name: gate.passed for gate in Run.load(demo_folder).record.gates}
-    assert gates == dict.fromkeys(("recipe", "seen", "retain fit", "utility", "original", "controls"), True)
+    assert set(gates) >= {"recipe", "seen", "retain fit", "utility", "original", "controls"}
+    assert set(gates.values()) == {True}, gates
+
+
+HELPING = {"eu_k", "soft_reset", "rurk"}
+
+
+def test_the_original_remembers_and_three_methods_help(demo_folder):
+    run = Run.load(demo_folder)
+    assert run.verdicts["original"].verdict is Verdict.FOUND
+    memory = run.verdicts["original"].memory
+    assert memory.value() > memory.floor()[1]
+    found = {label for label, judgment in run.verdicts.items() if judgment.verdict is Verdict.FOUND}
+    assert found == set(run.verdicts) - HELPING
+    assert all(run.verdicts[label].verdict is Verdict.NONE_FOUND for label in HELPING)
 
 
 @pytest.mark.parametrize("accepted", [False, True])
@@ -85,7 +99,7 @@ def test_a_re_train_with_a_tenth_of_the_epochs_is_not_comparable_unless_accepted
     short = ["--set", "retrain_epochs=4", "--methods", "gd", "--draws", "13"]
     short += ["--accept-reference"] if accepted else []
     folders = ["--out", str(tmp_path), "--store", str(demo_folder.parent / "store")]
-    assert run_command(["run", "digits", *short, *folders]) == 0
+    assert run_command(["run", "digits-random", *short, *folders]) == 0
     run = Run.load(tmp_path)
     assert {"retain fit", "utility"} & {gate.name for gate in run.record.gates if not gate.passed}
     assert (run.verdicts["gd"].verdict is Verdict.NOT_COMPARABLE) is not accepted

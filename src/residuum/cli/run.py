@@ -25,7 +25,7 @@ REQUESTS = "File with one request per line; they are carried out in order, befor
 def run_scenario(
     common: options.RunOptions,
     output: options.ReportOptions,
-    scenario: options.Scenario = "digits",
+    scenario: options.Scenario = "digits-random",
     methods: Annotated[str | None, option(METHODS, autocompletion=options.names_like("methods"))] = None,
     grid: Annotated[list[str] | None, option(GRID)] = None,
     out: Annotated[Path | None, option("Folder of the run; default runs/SCENARIO.", group=options.OUTPUT)] = None,
