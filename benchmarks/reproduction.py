@@ -291,7 +291,7 @@ def published_lines(known: Known) -> Iterator[str]:
     found: dict[str, dict[str, Comparison]] = {}
     for entry in compare(known.run, load_published()):
         found.setdefault(entry.label, {})[entry.metric] = entry
-    yield "| model | " + " | ".join(f"{metric.replace('_', ' ')} %" for metric in METRICS.values()) + " | |"
+    yield "| model | " + " | ".join(f"{metric.replace('_', ' ')} %" for metric in METRICS.values()) + " | note |"
     yield "|---" * (len(METRICS) + 2) + "|"
     for label, entries in found.items():
         cells = [_beside(entries[metric]) if metric in entries else "–" for metric in METRICS.values()]
@@ -332,7 +332,7 @@ def radius_lines(known: Known) -> Iterator[str]:
 
 def finding_lines(known: Known) -> Iterator[str]:
     """Yield each finding with our number."""
-    yield "| finding | ours [95 %]; what retraining explains | |\n|---|---|---|"
+    yield "| finding | ours [95 %]; what retraining explains | result |\n|---|---|---|"
     words = {True: "agrees", False: "does not", None: "cannot tell"}
     for text, check in FINDINGS.items():
         answer = check(known)

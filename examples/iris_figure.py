@@ -4,7 +4,7 @@
 
 Seven irises are forgotten by fine-tuning (GD). The unlearned model and a retrained one mostly agree at these flowers
 and differ on noisy copies of them. The script writes OUT/iris-figure.svg, .png and .txt (the counts over 20 seeds) and
-prints the counts. docs/concepts/iris-figure.md explains the picture, and what it does not show.
+prints the counts. docs/concepts/residual-knowledge.md explains the picture, and what it does not show.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def test_a_class_leads_by_its_distance_to_the_next(answers):
 
 
 def test_the_page_quotes_the_counts_of_the_picture():
-    text = " ".join((ROOT / "docs" / "concepts" / "iris-figure.md").read_text(encoding="utf-8").split())
+    text = " ".join((ROOT / "docs" / "concepts" / "residual-knowledge.md").read_text(encoding="utf-8").split())
     assert COUNTS.strip() in text
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+import residuum
 from website.pages import Page
 
 SOURCE = Path(__file__).parents[1] / "src" / "residuum"
@@ -18,13 +20,44 @@ PACKAGES = (
 )
 
 
+GROUPS = {
+    "Your own model": ("Request", "wrap", "report", "to_frame"),
+    "Data": ("load_dataset", "Dataset", "make_splits", "Samples", "Splits"),
+    "Train and unlearn": ("Recipe", "build_model", "train", "unlearn", "tune"),
+    "Audit and measure": ("audit", "evaluate", "ResidualKnowledge"),
+    "Studies and runs": ("Study", "run", "run_requests", "Run"),
+    "Errors": ("InputError",),
+}
+
+
 @cache
 def pages() -> list[Page]:
     """Return the page of public names and one page for each package."""
-    first = "# Public names\n\n`import residuum` loads nothing; each name loads on first use.\n\n"
-    links = "\n".join(f"- [`residuum.{name}`][residuum.{home}.{name}]" for name, home in sorted(public_names().items()))
-    listed = [Page("api/index.md", "Public names", f"{first}{links}\n")]
+    listed = [Page("api/index.md", "Public names", _index())]
     return listed + [Page(f"api/{package}.md", package, _text(package)) for package in PACKAGES]
+
+
+def _index() -> str:
+    """Return the public names in groups, and the packages, each with the first line of its docstring."""
+    grouped = [name for group in GROUPS.values() for name in group]
+    assert sorted(grouped) == sorted(public_names()), "expected every public name once in GROUPS"
+    parts = ["# Python API", "`import residuum` loads nothing; each name loads on first use."]
+    for title, group in GROUPS.items():
+        lines = [
+            f"| [`residuum.{name}`][residuum.{public_names()[name]}.{name}] | {_first_line(getattr(residuum, name))} |"
+            for name in group
+        ]
+        parts += [f"## {title}", "\n".join(["| name | what it is |", "|---|---|", *lines])]
+    lines = [
+        f"| [`residuum.{package}`]({package}.md) | {_first_line(import_module(f'residuum.{package}'))} |"
+        for package in PACKAGES
+    ]
+    parts += ["## Packages", "\n".join(["| package | what it has |", "|---|---|", *lines])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _first_line(documented: object) -> str:
+    return (inspect.getdoc(documented) or "").partition("\n")[0].replace("|", "\\|")
 
 
 @cache

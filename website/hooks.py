@@ -1,4 +1,4 @@
-"""What mkdocs does beside building docs/: pages made of README, source and records, and links that leave docs/."""
+"""What mkdocs does beside building docs/: pages made of source and records, and links that leave docs/."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from website import api_pages, cli_page, method_pages, notebook_pages  # noqa: E402 (mkdocs runs hooks from anywhere)
 
-PROJECT_FILES = {
-    "index.md": "README.md",
-    "changelog.md": "CHANGELOG.md",
-    "contributing.md": "CONTRIBUTING.md",
-    "security.md": "SECURITY.md",
-}
-HOMES = {original: page for page, original in PROJECT_FILES.items()}
+PROJECT_FILES = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md", "security.md": "SECURITY.md"}
+HOMES = {"README.md": "index.md"} | {original: page for page, original in PROJECT_FILES.items()}
 METHOD = re.compile(r"src/residuum/unlearning/(\w+)\.py")
+EDIT = "edit/main/docs/"
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(#[^)\s]*)?\)")
 
 
@@ -37,6 +34,8 @@ def on_config(config: Any) -> Any:
     placed = {page for _, page in nav_entries(config.nav) if isinstance(page, str)}
     pages = [path.relative_to(config.docs_dir).as_posix() for path in sorted(Path(config.docs_dir).rglob("*.md"))]
     sections["Guides"] += [page for page in pages if page not in placed]
+    config.copyright = f"Residuum {version('residuum')}, {config.copyright}"
+    config.edit_uri = EDIT if config.repo_url else None  # without an address there is nothing to edit
     return config
 
 
@@ -74,8 +73,8 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 def site_link(page: str, target: str, anchor: str) -> str:
     """Return where a link of the repository leads on the site.
 
-    >>> site_link("index.md", "docs/reference/audit.md", "#noise"), site_link("guides/text.md", "../../README.md", "")
-    ('reference/audit.md#noise', '../index.md')
+    >>> site_link("changelog.md", "docs/reference/audit.md", "#x"), site_link("guides/text.md", "../../README.md", "")
+    ('reference/audit.md#x', '../index.md')
     >>> site_link("methods/index.md", "../../src/residuum/unlearning/rurk.py", "")
     'rurk.md'
     """
