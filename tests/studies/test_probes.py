@@ -30,7 +30,7 @@ SMALL = {
     "gd.epochs": 1,
     "references": 2,
 }
-MEASURES = "recovery,depth,worst_case:restarts=1,rmia,klom,ulira"
+MEASURES = "recovery,depth,worst_case:restarts=1,features,durability:draws=3,rmia,klom,ulira"
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,11 @@ def test_every_row_has_every_probe_and_the_record_reads_back(finished, asked):
     assert said["recovery"].retrained == 6  # re-train and control of both seeds, and both further references
     assert said["depth"].retrained == 6
     assert said["worst_case:restarts=1"].retrained == 2  # controls alone: their values are against re-train
-    assert said["rmia"].retrained == 6
+    assert said["features"].retrained == said["durability:draws=3"].retrained == said["rmia"].retrained == 6
+    treated = said["durability:draws=3"].model_extra
+    assert "finetune_recognition_retrained_after" in treated
+    assert treated["distance"] > 0
+    assert "average_recognition_p" not in treated
     assert said["klom"].note == "expected at least 50 unlearned and 50 retrained models, got 2 and 6"
     assert record.methods["control"].probes["ulira"].note.endswith("got 2 and 4")
     assert record.methods["retrain"].probes["worst_case:restarts=1"].value is None
@@ -114,7 +118,9 @@ def test_table_csv_and_page_show_them(finished):
     done, folder = finished
     page = (folder / "out" / "report.html").read_text(encoding="utf-8")
     assert "Other probes" in page
-    assert "6 further probes" in page
+    assert "8 further probes" in page
+    assert "averaging with the original" in page
+    assert "Whether it stays forgotten" in page or "recognition goes from" in page
     with (folder / "out" / "table.csv").open(encoding="utf-8") as file:
         lines = {line["model"]: line for line in csv.DictReader(file)}
     assert float(lines["gd"]["depth"]) == done.record.methods["gd"].probes["depth"].value

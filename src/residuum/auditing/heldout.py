@@ -14,6 +14,15 @@ AFFECTED = 0.1  # of its training samples: a class that lost more is not what it
 LEAST, MOST = 100, 1000  # held-out samples shown: twice the forgotten ones, but within these
 
 
+def shown_at_most(forgotten: int) -> int:
+    """Return how many held-out samples are shown beside so many forgotten ones, where every class has enough.
+
+    >>> shown_at_most(45), shown_at_most(80)
+    (100, 160)
+    """
+    return min(max(2 * forgotten, LEAST), MOST)
+
+
 def choose_heldout(pool: Samples, forgotten: Samples) -> Samples:
     """Return the samples of the pool to show: those of the forgotten classes, in their mix, the first by id.
 
@@ -29,7 +38,7 @@ def choose_heldout(pool: Samples, forgotten: Samples) -> Samples:
         raise InputError(f"expected held-out inputs of shape {forgotten.shape}, got {pool.shape}")
     if shared := sorted(set(pool.ids) & set(forgotten.ids)):
         raise InputError(f"expected held-out samples that were not forgotten, got {shared[0]!r} in both")
-    wanted = min(max(2 * len(forgotten), LEAST), MOST)
+    wanted = shown_at_most(len(forgotten))
     order = np.array(sorted(range(len(pool)), key=pool.ids.__getitem__), dtype=np.int64)
     labels, rows = pool.y.numpy()[order], []
     for label, many in zip(*np.unique(forgotten.y.numpy(), return_counts=True), strict=True):

@@ -87,6 +87,7 @@ PROBES: Registry[Any] = Registry(
         "recovery": "residuum.auditing.probes:RecoveryRadius",
         "depth": "residuum.auditing.probes:Depth",
         "worst_case": "residuum.auditing.probes:WorstCase",
+        "durability": "residuum.auditing.probes:Durability",
         "features": "residuum.auditing.probes:Features",
         "rmia": "residuum.auditing.probes:RMIA",
         "klom": "residuum.auditing.probes:KLoM",

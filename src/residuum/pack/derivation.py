@@ -57,6 +57,11 @@ def model_probes(record: Results) -> list[str]:
     return [name for name in names if (kind := probe_kind(name)) and kind.reads == "models"]
 
 
+def repeated_probes(record: Results) -> list[str]:
+    """Return the probes that are measured again from the models; those that treat models are not."""
+    return [name for name in model_probes(record) if (kind := probe_kind(name)) and not kind.columns]
+
+
 def _result(record: Results, label: str, seed: str, tables: Tables, folder: Path) -> Result:
     stated = record.methods[label].per_seed[seed]
     audits = {}

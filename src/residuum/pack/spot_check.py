@@ -18,7 +18,7 @@ from residuum.core.samples import Samples, Splits
 from residuum.core.seeds import child_seed
 from residuum.metrics import accuracies, logits_of_parts
 from residuum.models import load_weights
-from residuum.pack.derivation import differences, model_probes
+from residuum.pack.derivation import differences, repeated_probes
 from residuum.pack.hashing import Pseudonyms
 from residuum.pack.manifest import Manifest, architecture, data_facts, training_facts, weights_file
 from residuum.perturbations import PERTURBATIONS
@@ -133,7 +133,7 @@ def check_probes(cells: Cells, number: int) -> Iterator[str]:
     record = cells.record
     seed = str(record.seeds[number % len(record.seeds)])
     rows = {label: row.per_seed[seed] for label, row in record.methods.items() if seed in row.per_seed}
-    specs = model_probes(record)
+    specs = repeated_probes(record)
     if not specs:
         return
     audit = AuditSettings.model_validate(record.scenario.settings.audit.model_dump(mode="json", exclude_unset=True))

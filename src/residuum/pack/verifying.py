@@ -12,7 +12,7 @@ from residuum.core.errors import InputError, first_line
 from residuum.core.inputs import SPACE_SETTINGS
 from residuum.core.samples import Splits
 from residuum.models import load_weights
-from residuum.pack.derivation import add_measures, derived_record, differences, model_probes
+from residuum.pack.derivation import add_measures, derived_record, differences, repeated_probes
 from residuum.pack.hashing import Pseudonyms, canonical, code_sha256, listed, read_key, root_of, seal_of
 from residuum.pack.manifest import Manifest, expected_manifest
 from residuum.pack.reading import parsed_record, read_manifest, read_pack, unpacked
@@ -128,7 +128,7 @@ def verify(
                 wrong += check_accuracies(at_hand)
                 wrong += [*check_cells(at_hand, cells, picked), *check_probes(at_hand, picked)]
                 checked.append(f"all accuracies, and {cells} cells of the counts, picked by {picked}")
-                checked += [f"{spec}, of one seed picked by {picked}" for spec in model_probes(record)]
+                checked += [f"{spec}, of one seed picked by {picked}" for spec in repeated_probes(record)]
                 skipped.append(f"the other cells of the counts: the pack has {counted_cells(at_hand)}")
         skipped += [*STATED, *(_open_probes(record, picked) if record else ())]
     return Verification(list(dict.fromkeys(wrong)), checked, skipped, picked, page is True or accept_page)
@@ -151,6 +151,8 @@ def _open_probes(record: Results, picked: int | None) -> Iterator[str]:
         kind = probe_kind(name)
         if kind is not None and kind.reads == "margins":
             yield f"{name}: it rests on models that no pack has"
+        elif kind is not None and kind.columns:
+            yield f"{name}: models are not treated again"
         elif kind is not None:
             yield name if picked is None else f"{name}, of the other seeds"
 

@@ -16,6 +16,7 @@ from residuum.judging import gates, rule, verdict
 from residuum.record import RowJudgment, Verdict
 from residuum.record.run import Run
 from residuum.reporting import wording
+from residuum.reporting.durability import durability_chip, durability_table
 from residuum.reporting.gallery import GalleryPage
 from residuum.reporting.glossary import COLUMNS
 from residuum.reporting.plots import picture_of, plot_data, taken_measures
@@ -69,6 +70,8 @@ def page_text(runs: Sequence[Run], galleries: Sequence[GalleryPage] = (), sample
         probes=[(run, probes) for run in runs if (probes := probes_of(run))],
         value_text=value_text,
         mark_meaning=mark_meaning,
+        durability_chip=durability_chip,
+        durability_table=durability_table,
         limits_p=ALPHA,
         styles=row_styles(runs),
         picture_of=picture_of,

@@ -11,6 +11,7 @@ from residuum.core.console import fitted
 from residuum.core.errors import plural
 from residuum.record.run import Run
 from residuum.reporting import wording
+from residuum.reporting.durability import durability_chip
 from residuum.reporting.glossary import COST, GAP, METRICS, RELEARN
 from residuum.reporting.summary import Cell, summary_of
 
@@ -94,6 +95,8 @@ def verdict_table(run: Run) -> Table:
     table.add_column("Verdict", overflow="fold")
     for label, judgment in run.verdicts.items():
         notes = [f"Note: {note}." for note in wording.unchanged_note(run, label)]
+        durability = durability_chip(run.rows[label])
+        notes += [durability.sentence] if durability else []
         lines = [str(judgment.verdict), wording.verdict_sentence(run, judgment), *notes]
         table.add_row(Text(label), Text("\n".join(lines)))
     for label, reason in run.record.failed.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from residuum.auditing.probes.base import Further
+from residuum.auditing.probes.durability import trained_further
 from residuum.core.errors import InputError, ResiduumWarning, plural
 from residuum.core.inputs import space_of
 from residuum.core.samples import Samples, Splits
@@ -42,6 +44,7 @@ from residuum.request.models import (
     surrogate,
     takes_model,
     trained_by,
+    unwrapped,
 )
 from residuum.studies.execution import STORE, Resources
 from residuum.studies.stages import measured
@@ -332,14 +335,33 @@ class Request:
         check_model(made.model, self.splits.retain, self.fitted(model).classes)
         return made
 
-    def _retained_items(self) -> object:
+    def further_training(self, model: nn.Module) -> Further | None:
+        """Return what trains a model of this kind on the retained samples and some forgotten ones, given their ids.
+
+        The recipe does for a tenth of its epochs, or else the user's function, if it takes a model to start from and
+        decides how long; None without either.
+        """
+        splits, recipe, retrain = self.splits, self.recipe, self.retrain
+        if recipe is not None:
+            return lambda start, ids, seed: trained_further(start, splits, recipe, ids, seed)
+        if retrain is None or not takes_model(retrain):
+            return None
+
+        def by_function(start: nn.Module, ids: Sequence[str], seed: int) -> nn.Module:
+            function = partial(retrain, model=unwrapped(start).train())
+            return wrap_like(retrained(function, self._retained_items(ids), seed).model, model).eval()
+
+        return by_function
+
+    def _retained_items(self, also: Sequence[str] = ()) -> object:
         """Return the retained samples as the training function expects them: a part of her own data set, if any."""
+        apart = {*self.forget_ids, *self.earlier_ids} - {*also}
+        rows = [row for row, name in enumerate(self.source.samples.ids) if name not in apart]
         if self.source.items is None:
-            return self.splits.retain
+            return self.source.samples.subset(rows) if also else self.splits.retain
         from torch.utils.data import Subset
 
-        apart = {*self.forget_ids, *self.earlier_ids}
-        return Subset(self.source.items, [row for row, name in enumerate(self.source.samples.ids) if name not in apart])
+        return Subset(self.source.items, rows)
 
     def audit(
         self,

@@ -146,6 +146,7 @@ def request_study(
         unnamed = str(error)
     training = Training(
         retrain=partial(_retrain, request, model, labels, options.seed, surrogates),
+        further=request.further_training(model),
         identity=how,
         settings=_training_settings(request, surrogates),
         by_function=request.retrain is not None and not surrogates,

@@ -89,9 +89,22 @@ def work_left(studies: Sequence[Study], store: Path | str, plans: Plans) -> Work
             for stage in missing:
                 seconds[stage.kind] = seconds.get(stage.kind, 0.0) + estimate.seconds(stage)
         passes += estimate.passes
-        untimed += sum(isinstance(stage, RetrainStage) and stage.recipe is None for stage in missing)
+        if by_function(study):
+            untimed += sum(map(trainings, missing))
     audit = studies[0].audit
     return WorkLeft(seconds, passes, audit.draws is None or audit.until is not None, untimed)
+
+
+def by_function(study: Study) -> bool:
+    """Tell whether a function of the user's trains, so that nobody knows how long it takes."""
+    return study.live is not None and study.live.training.by_function
+
+
+def trainings(stage: Stage) -> int:
+    """Return how many models a stage trains, those that a probe trains further included."""
+    if isinstance(stage, ProbeStage):
+        return len(stage.roles) * build_probe(stage.name).epochs(1)
+    return int(isinstance(stage, RetrainStage))
 
 
 def seconds_per_sample(model: nn.Module, samples: Samples, recipe: Recipe) -> float:
@@ -136,8 +149,11 @@ class _Estimate:
             return self.audit(stage)
         one = self.per_sample(self.study.scenario.train)
         if isinstance(stage, ProbeStage):
-            sizes = len(splits.forget), len(splits.heldout), len(stage.radii)
-            return len(stage.roles) * build_probe(stage.name).passes(*sizes) * one
+            probe, radii = build_probe(stage.name), max(len(stage.radii), len(stage.taus))
+            passes = probe.passes(len(splits.forget), len(splits.heldout), radii)
+            if not by_function(self.study):
+                passes += probe.epochs(stage.recipe.epochs) * len(splits.retain)
+            return len(stage.roles) * passes * one
         if isinstance(stage, EvaluateStage):  # all samples are shown, and re-learning takes half of its epochs
             relearning = 0.0 if stage.relearn is None else stage.relearn.epochs / 2 * len(splits.forget)
             return one * (READINGS * (len(splits.retain) + len(splits.test)) / (1 + BACKWARD) + relearning)

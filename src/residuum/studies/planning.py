@@ -161,6 +161,8 @@ def _probe_stage(study: Study, spec: str, setup: Setup, models: Mapping[str, Sta
         roles={label: role for label, role in roles.items() if label in models},
         radii=audit.search_radii,
         perturbation=audit.perturbations[0],
+        taus=tuple(audit.radii(audit.perturbations[0])),
+        recipe=study.scenario.train,
         parents=models,
     )
 

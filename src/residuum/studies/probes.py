@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from residuum.auditing.probes import FURTHER
-from residuum.auditing.statistics import compare_with_retrained
+from residuum.auditing.probes.durability import after_minus_before
+from residuum.auditing.statistics import SIGNIFICANCE, compare_with_retrained
 from residuum.core.roles import Role
 from residuum.record import ProbeRow, ProbeValues, Results
 from residuum.studies.parsing import build_probe
@@ -56,9 +57,44 @@ def probe_rows(
         others = [value for name in retrained if name != label for value in per_seed[name].values()]
         others += models.get(FURTHER, {}).values()
         summary = ensemble.get("rows", {}).get(label) or _summary(list(values.values()), others, least)
+        if probe.columns and summary["value"] is not None:
+            summary |= _of_columns(probe.columns, list(values.values()), others, least)
+            for hint in probe.hints:
+                numbers = [value[hint] for value in values.values() if hint in value]
+                summary |= {hint: float(np.mean(numbers))} if numbers else {}
         recorded = {seed: ProbeValues.model_validate(value) for seed, value in values.items()}
         rows[label] = recorded, ProbeRow.model_validate({"meaning": probe.meaning, **summary})
     return rows
+
+
+def _of_columns(
+    shares: Mapping[str, float], values: Sequence[RecordedValue], retrained: Sequence[RecordedValue], least: float
+) -> dict[str, Any]:
+    """Return of each column the means before and after, of the retrained models too, and p; the smallest p of all.
+
+    p of a column is the larger one of its change and of its end, over the column's share of the error. A column without
+    a share is shown, not judged.
+    """
+    summary: dict[str, Any] = {"p": None, "found": None, "column": None}
+    for column, share in shares.items():
+        for who, of in (("", values), ("_retrained", retrained)):
+            for when in ("before", "after"):
+                numbers = [v[f"{column}_{when}"] for v in of if f"{column}_{when}" in v]
+                if numbers:
+                    summary[f"{column}{who}_{when}"] = float(np.mean(numbers))
+        if share == 0:
+            continue
+        changes, other_changes = ([after_minus_before(v, column) for v in of] for of in (values, retrained))
+        ends, other_ends = ([v.get(f"{column}_after") for v in of] for of in (values, retrained))
+        of_change = compare_with_retrained(changes, other_changes, least=least).p
+        of_end = compare_with_retrained(ends, other_ends, least=least).p
+        if of_change is None or of_end is None:
+            continue
+        p = min(1.0, max(of_change, of_end) / share)
+        summary |= {f"{column}_p": p, f"{column}_end_p": min(1.0, of_end / share)}
+        if summary["p"] is None or p < summary["p"]:
+            summary |= {"p": p, "found": p <= SIGNIFICANCE, "column": column}
+    return summary
 
 
 def _summary(values: Sequence[RecordedValue], retrained: Sequence[RecordedValue], least: float) -> dict[str, Any]:

@@ -413,22 +413,35 @@ class MarginsStage(Stage):
 class ProbeStage(Stage):
     """Measure the models of one seed with one probe, the stage's name; `roles` has the role of every label.
 
-    `perturbation` is the one whose bounds the data have.
+    `perturbation` is the one whose bounds the data have, `taus` are its radii, and `radii` those of searches. `recipe`
+    is the original's.
     """
 
     kind = "probe"
     roles: dict[str, Role]
     radii: tuple[float, ...]
     perturbation: str
+    taus: tuple[float, ...]
+    recipe: Recipe
 
     def compute(self, work: Workspace) -> None:
         """Measure; the record has the values by label."""
         splits = self.subject.splits()
         with measured(self.setup.threads) as record:
             models = {label: self.subject.load(label, work.parents[label]) for label in self.roles}
-            _, space = self.subject.perturbation(self.perturbation)
-            seed = child_seed(self.setup.seed, "witness")
-            values = build_probe(self.name).measure(Evidence(splits, seed, self.roles, models, self.radii, space))
+            perturbation, space = self.subject.perturbation(self.perturbation)
+            evidence = Evidence(
+                splits,
+                child_seed(self.setup.seed, "witness"),
+                self.roles,
+                models,
+                self.radii,
+                space,
+                perturbation=perturbation,
+                taus=self.taus,
+                further_training=self.subject.further_training(self.recipe),
+            )
+            values = build_probe(self.name).measure(evidence)
             record["values"] = {label: value.record() for label, value in values.items()}
         work.write(record, splits.forget, splits.heldout, splits.test)
 

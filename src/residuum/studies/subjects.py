@@ -15,6 +15,8 @@ import torch
 from pydantic import Field
 from torch import nn
 
+from residuum.auditing.probes.base import Further
+from residuum.auditing.probes.durability import trained_further
 from residuum.core.errors import InputError
 from residuum.core.files import read_arrays, write_arrays
 from residuum.core.inputs import InputSpace
@@ -25,6 +27,7 @@ from residuum.models import forward, load_state, load_weights, private_copy, sav
 from residuum.perturbations import Perturbation
 from residuum.studies.parsing import build_perturbation
 from residuum.studies.settings import DataSettings, ForgetSettings, Strict, split_data
+from residuum.training import Recipe
 
 MODEL = "model.safetensors"
 LOGITS = "logits.npz"  # of a few samples: they tell whether weights were read back into the network they belong to
@@ -74,6 +77,11 @@ class NamedSubject(Strict):
         """Return the perturbation of `NAME[:key=value...]`, and the space that it acts in."""
         return build_perturbation(spec)
 
+    def further_training(self, recipe: Recipe) -> Further:
+        """Return what trains a model further, by the original's recipe."""
+        splits = self.splits()
+        return lambda model, ids, seed: trained_further(model, splits, recipe, ids, seed)
+
 
 @dataclass(frozen=True)
 class Made:
@@ -94,9 +102,11 @@ class Training:
     """How the models of a request are retrained: `retrain` makes the model of a label.
 
     `identity` is the hash of everything that decides them but their seed; `settings` is what the record says.
+    `further` trains any model further, with some forgotten samples; None where nobody knows how.
     """
 
     retrain: Callable[[str], Made]
+    further: Further | None
     identity: str
     settings: Mapping[str, Any]
     by_function: bool  # of the user's, so that nobody knows how long it takes
@@ -175,6 +185,10 @@ class LiveSubject:
     def _answers(self, model: nn.Module) -> torch.Tensor:
         few: Samples = self.parts.retain.subset(range(min(ASKED, len(self.parts.retain))))
         return forward(model, few)
+
+    def further_training(self, recipe: Recipe) -> Further | None:
+        """Return what trains a model further, as the user trains; None where nobody knows how."""
+        return self.training.further
 
     def perturbation(self, spec: str) -> tuple[Perturbation, InputSpace]:
         """Return the perturbation of this name, and the space that it acts in."""

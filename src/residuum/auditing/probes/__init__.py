@@ -5,6 +5,7 @@ Each is a frozen dataclass with one method, `measure(evidence) -> {row: Value}`.
 
 from residuum.auditing.probes.base import FURTHER, Evidence, Probe, Value, log_odds
 from residuum.auditing.probes.boundary import Depth, RecoveryRadius
+from residuum.auditing.probes.durability import Durability
 from residuum.auditing.probes.features import Features
 from residuum.auditing.probes.klom import KLoM
 from residuum.auditing.probes.rmia import RMIA

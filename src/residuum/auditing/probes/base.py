@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -18,9 +18,11 @@ from residuum.auditing.statistics import Classes, Floats, Ranking, rank
 from residuum.core.inputs import PIXELS, InputSpace
 from residuum.core.roles import Role
 from residuum.core.samples import Samples, Splits
+from residuum.perturbations import Gaussian, Perturbation
 
 FURTHER = "reference"  # the label of retrained models that are no rows of the run
 Model = tuple[str, str]  # label and seed
+Further = Callable[[nn.Module, Sequence[str], int], nn.Module]  # of a model, ids of forgotten samples, and a seed
 Margins = Mapping[str, Floats]  # by part: forget, heldout, retain, validation
 
 
@@ -60,6 +62,10 @@ class Evidence:
     that read models get `models` of one seed by label, the radii above 0 and the space of the inputs. Probes that read
     margins get `margins` of all models of a run; `of_seed` is then the seed whose rows are measured, None for all seeds
     together. `seed` is that of the probe's own random numbers.
+
+    Probes that treat models show them `perturbation` at the radii `taus`. `further_training(model, ids, seed)` returns
+    a copy that was trained on the retain set and these forgotten samples, as the original was for a tenth of its
+    epochs; it is None where nobody knows how the original was trained.
     """
 
     splits: Splits
@@ -70,6 +76,9 @@ class Evidence:
     space: InputSpace = PIXELS
     margins: Mapping[Model, Margins] = field(default_factory=dict)
     of_seed: str | None = None
+    perturbation: Perturbation = field(default_factory=Gaussian)
+    taus: Sequence[float] = ()
+    further_training: Further | None = None
 
     @cached_property
     def heldout(self) -> Samples:
@@ -85,6 +94,11 @@ class Evidence:
     def reference(self) -> str | None:
         """The label of the reference, if there is one."""
         return next((label for label, role in self.roles.items() if role is Role.REFERENCE), None)
+
+    @property
+    def original(self) -> nn.Module | None:
+        """The original, if it is among the models."""
+        return next((self.models[label] for label, role in self.roles.items() if role is Role.ORIGINAL), None)
 
     @property
     def controls(self) -> list[str]:
@@ -142,6 +156,10 @@ class Probe(ABC):
     for others every retrained model does. `stepwise` values are shares of samples: retrained models that differ by less
     than half a sample count as differing by half a sample. A probe that `searches` moves inputs within the radii of an
     attack.
+
+    A probe may judge several `columns` instead of its value, each with its share of the error of 5 %. The details then
+    have `COLUMN_before` and `COLUMN_after`; a row is found where both the change and the end of a column are above
+    those of the retrained models. A column with a share of 0 and the `hints` among the details are shown, not judged.
     """
 
     name: ClassVar[str]
@@ -151,6 +169,8 @@ class Probe(ABC):
     relative: ClassVar[bool] = False
     stepwise: ClassVar[bool] = True
     searches: ClassVar[bool] = False
+    columns: ClassVar[Mapping[str, float]] = {}
+    hints: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def measure(self, evidence: Evidence) -> dict[str, Value]:
@@ -158,6 +178,10 @@ class Probe(ABC):
 
     def passes(self, forgotten: int, heldout: int, radii: int) -> int:
         """Return how many gradients and predictions of single inputs one model takes at most; 0 without a search."""
+        return 0
+
+    def epochs(self, original: int) -> int:
+        """Return for how many epochs one model is trained on about the retain set, of an original's so many."""
         return 0
 
 

@@ -1,0 +1,263 @@
+"""Does it stay forgotten? What a model recognizes after fine-tuning, re-learning, rounding, pruning and averaging."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import nn
+
+from residuum.auditing.auditor import audit
+from residuum.auditing.heldout import shown_at_most
+from residuum.auditing.probes.base import Evidence, Probe, Value
+from residuum.auditing.statistics import Floats
+from residuum.core.errors import InputError, ResiduumWarning
+from residuum.core.samples import Samples, Splits
+from residuum.core.seeds import child_seed
+from residuum.models import forward, private_copy
+from residuum.training import Recipe, train
+
+FINETUNE, RELEARN, PRUNE, AVERAGE = "finetune", "relearn", "prune", "average"
+BITS = {"round8": 8, "round4": 4}
+MEASURES = ("recognition", "memory")
+FURTHER_EPOCHS = 0.1  # share of the original's epochs that fine-tuning takes
+RELEARNED = 0.1  # share of the forget set that is shown again
+PRUNED = 0.5  # share of the weights of each layer that become 0
+POINTS = 11  # of the straight line to the original at which the loss is measured
+MOST = 1000  # retained samples that the loss is measured on
+# of the error, 5 %, that each treatment may spend; averaging is a reminder to delete the original, and not judged
+SHARES = {FINETUNE: 0.5, RELEARN: 0.2, "round8": 0.1, "round4": 0.1, PRUNE: 0.1, AVERAGE: 0.0}
+
+
+@dataclass(frozen=True)
+class Durability(Probe):
+    """How much of the forget set a model recognizes again after a treatment; see `treat` for the treatments.
+
+    Models are treated alike: every row, the original and every retrained model, of one seed with the same random
+    numbers. Two measures are taken before and after: the recognition rate p(F), its mean over the radii, and log M up
+    to a constant, log p(F) / p(H) with held-out samples H in the class mix of F. The value is the change of recognition
+    by fine-tuning.
+
+    A row comes back (`found`) if, under some treatment, a measure changes by more than in retrained models *and* ends
+    above theirs, both by Student's t; a model that was trained for too short a time changes, too, but ends where they
+    do. Treatments share the error of 5 % (`SHARES`). `distance`, that of the weights to the original's in norms of
+    these, and `barrier`, how far the loss on retained samples rises on the straight line between both, are hints.
+
+    References: Siddiqui et al., "From dormant to deleted: tamper-resistant unlearning through weight-space
+    regularization", 2025; Zhang et al., "Catastrophic failure of LLM unlearning via quantization", 2024.
+    """
+
+    draws: Annotated[int, Field(ge=1, le=1000)] = 20
+    name: ClassVar[str] = "durability"
+    meaning: ClassVar[str] = "change of recognition by fine-tuning on the retain set; marked if the samples come back"
+    reads: ClassVar[Literal["models", "margins"]] = "models"
+    columns: ClassVar[Mapping[str, float]] = {
+        f"{treatment}_{measure}": share / len(MEASURES) for treatment, share in SHARES.items() for measure in MEASURES
+    }
+    hints: ClassVar[tuple[str, ...]] = ("distance", "barrier")
+
+    def measure(self, evidence: Evidence) -> dict[str, Value]:
+        """Return the change by fine-tuning of every model; the details have all measures before and after."""
+        if evidence.further_training is None:
+            how = "give recipe=, or a retrain= function that takes model= to start from"
+            note = f"expected a way to train a model further, as the original was trained; {how}"
+            return dict.fromkeys(evidence.models, Value(None, note=note))
+        everything = np.arange(len(evidence.splits.forget))
+        rest = np.delete(everything, relearned_rows(evidence))
+        before = {rows.size: self._measures(evidence.models, evidence, rows) for rows in (everything, rest)}
+        details: dict[str, dict[str, float | str | None]] = {label: {} for label in evidence.models}
+        for treatment in SHARES:
+            rows, treated = rest if treatment == RELEARN else everything, {}
+            for label, model in evidence.models.items():
+                try:
+                    treated[label] = treat(treatment, model, evidence)
+                except NotTreatableError as error:
+                    details[label][f"{treatment}_note"] = str(error)
+            after = self._measures(treated, evidence, rows) if treated else {}
+            for label in treated:
+                for name, value in after[label].items():
+                    details[label] |= {f"{treatment}_{name}_before": before[rows.size][label][name]}
+                    details[label] |= {f"{treatment}_{name}_after": value}
+        values = {}
+        for label, model in evidence.models.items():
+            numbers = details[label]
+            change = after_minus_before(numbers, f"{FINETUNE}_recognition")
+            values[label] = Value(change, details=numbers | way_to_original(model, evidence))
+        return values
+
+    def _measures(
+        self, models: Mapping[str, nn.Module], evidence: Evidence, rows: NDArray[np.int64]
+    ) -> dict[str, dict[str, float]]:
+        """Return recognition and memory of each model on the forgotten samples of these rows."""
+        half = 0.5 / len(rows)
+        measures = {}
+        for label, rates in recognition_rates(models, evidence, self.draws, rows).items():
+            forgotten = float(rates.forgotten.mean())
+            measures[label] = {"recognition": forgotten}
+            if rates.heldout is not None and evidence.splits.form == "sample":  # else nothing is left to divide by
+                ratio = (forgotten + half) / (float(rates.heldout.mean()) + half)
+                measures[label]["memory"] = float(np.log(ratio))
+        return measures
+
+    def passes(self, forgotten: int, heldout: int, radii: int) -> int:
+        """Return the predictions before and after every treatment, a third of the time of gradients each."""
+        return (len(SHARES) + 2) * self.draws * radii * (forgotten + min(heldout, shown_at_most(forgotten))) // 3
+
+    def epochs(self, original: int) -> int:
+        """Return the epochs of fine-tuning and of re-learning."""
+        return 2 * further_epochs(original)
+
+
+class NotTreatableError(InputError):
+    """A treatment does not exist for a model."""
+
+
+def after_minus_before(details: Mapping[str, float | str | None], column: str) -> float | None:
+    """Return the change of a measure by a treatment, None where it was not measured.
+
+    >>> after_minus_before({"prune_memory_before": 0.25, "prune_memory_after": 0.5}, "prune_memory")
+    0.25
+    """
+    before, after = (details.get(f"{column}_{when}") for when in ("before", "after"))
+    return after - before if isinstance(before, float) and isinstance(after, float) else None
+
+
+class Rates(NamedTuple):
+    """Recognition rates of one model at each radius, (T,): of forgotten samples, and of held-out ones in their mix."""
+
+    forgotten: Floats
+    heldout: Floats | None
+
+
+def treat(name: str, model: nn.Module, evidence: Evidence) -> nn.Module:
+    """Return what a treatment makes of a model, which stays as it is; a `NotTreatableError` says why there is nothing.
+
+    `finetune` trains on the retain set, `relearn` on the retain set and a tenth of the forget set, both as the original
+    was trained for a tenth of its epochs. `round8` and `round4` round the weights of each layer to so many bits,
+    `prune` sets the half of them nearest to 0 to 0, and `average` takes the mean with the original's weights.
+    """
+    if name in (FINETUNE, RELEARN):
+        if evidence.further_training is None:
+            raise NotTreatableError("nobody knows how the original was trained")
+        again = relearned_rows(evidence).tolist() if name == RELEARN else []
+        ids = [evidence.splits.forget.ids[row] for row in again]
+        return evidence.further_training(model, ids, child_seed(evidence.seed, name))
+    if name == AVERAGE:
+        return mixed(model, evidence.original)
+    treated = private_copy(model)
+    with torch.no_grad():
+        for weights in (parameter for parameter in treated.parameters() if parameter.ndim > 1):
+            if name == PRUNE:
+                limit = weights.abs().flatten().kthvalue(max(1, int(PRUNED * weights.numel()))).values
+                weights[weights.abs() <= limit] = 0
+            elif (largest := weights.abs().max()) > 0:
+                step = largest / (2 ** (BITS[name] - 1) - 1)
+                weights.copy_((weights / step).round() * step)
+    return treated
+
+
+def trained_further(model: nn.Module, splits: Splits, recipe: Recipe, ids: Sequence[str], seed: int) -> nn.Module:
+    """Return a copy trained on the retain set and these forgotten samples, by the recipe for a tenth of its epochs."""
+    shown = {*splits.retain.ids, *ids}
+    rows = [row for row, name in enumerate(splits.train.ids) if name in shown]
+    short = replace(recipe, epochs=further_epochs(recipe.epochs), schedule_epochs=None)
+    return train(model, splits.train.subset(rows), short, seed=seed)
+
+
+def further_epochs(original: int) -> int:
+    """Return a tenth of the original's epochs, at least one.
+
+    >>> further_epochs(40), further_epochs(3)
+    (4, 1)
+    """
+    return max(1, round(FURTHER_EPOCHS * original))
+
+
+def mixed(model: nn.Module, original: nn.Module | None, share: float = 0.5) -> nn.Module:
+    """Return a copy of the model whose weights are share * original + (1 - share) * model.
+
+    >>> one, other = nn.Linear(1, 1), nn.Linear(1, 1)
+    >>> one.weight.data, other.weight.data = torch.tensor([[1.0]]), torch.tensor([[3.0]])
+    >>> mixed(one, other, 0.25).weight.item()
+    1.5
+    """
+    if original is None:
+        raise NotTreatableError("the original is not among the models")
+    mean, weights, theirs = private_copy(model), model.state_dict(), original.state_dict()
+    if {key: value.shape for key, value in weights.items()} != {key: value.shape for key, value in theirs.items()}:
+        raise NotTreatableError("its network is not the original's")
+    mean.load_state_dict(
+        {
+            key: torch.lerp(value, theirs[key].to(value), share) if value.is_floating_point() else value
+            for key, value in weights.items()
+        }
+    )
+    return mean
+
+
+def way_to_original(model: nn.Module, evidence: Evidence) -> dict[str, float]:
+    """Return distance and barrier between the model and the original; nothing where networks differ."""
+    if evidence.original is None or evidence.original is model:
+        return {}
+    samples = evidence.splits.retain
+    few = samples.subset(np.unique(np.linspace(0, len(samples) - 1, min(MOST, len(samples))).astype(int)))
+    shares = np.linspace(0, 1, POINTS)
+    try:
+        line = [mixed(model, evidence.original, share) for share in shares]
+    except NotTreatableError:
+        return {}
+    losses = np.array([F.cross_entropy(forward(between, few), few.y).item() for between in line])
+    barrier = float((losses - np.linspace(losses[0], losses[-1], POINTS)).max())
+    weights = [torch.cat([part.detach().flatten() for part in end.parameters()]) for end in (line[0], line[-1])]
+    distance = float((weights[0] - weights[1]).norm() / weights[1].norm())
+    return {"distance": distance, "barrier": barrier} if np.isfinite([distance, barrier]).all() else {}
+
+
+def relearned_rows(evidence: Evidence) -> NDArray[np.int64]:
+    """Return the positions of the forgotten samples that are shown again, the same for every model of the seed."""
+    number = len(evidence.splits.forget)
+    rng = np.random.default_rng(child_seed(evidence.seed, "relearned"))
+    many = min(max(1, round(RELEARNED * number)), number - 1)
+    return np.sort(rng.permutation(number)[:many])
+
+
+def recognition_rates(
+    models: Mapping[str, nn.Module], evidence: Evidence, draws: int, rows: NDArray[np.int64]
+) -> dict[str, Rates]:
+    """Return the recognition rates of the models on the same perturbed inputs, of the forgotten samples of these rows.
+
+    Where there are held-out samples, forgotten samples of other classes than theirs do not count.
+    """
+    heldout: Samples | None = evidence.heldout if len(evidence.heldout) else None
+    with warnings.catch_warnings():  # they are about the verdict of an audit, and this is none
+        warnings.simplefilter("ignore", ResiduumWarning)
+        result = audit(
+            models,
+            next(iter(models.values())),
+            evidence.splits.forget,
+            evidence.perturbation,
+            taus=evidence.taus,
+            draws=draws,
+            seed=evidence.seed,
+            heldout=heldout,
+            space=evidence.space,
+        )
+    rates = {}
+    for label, counts in result.counts.items():
+        p, labels = (counts.method_right / counts.draws)[rows], counts.labels[rows]
+        if heldout is None:
+            rates[label] = Rates(p.mean(0), None)
+            continue
+        beside = result.heldout[label]
+        inside = np.isin(labels, beside.labels)
+        mix = np.bincount(labels[inside], minlength=beside.labels.max() + 1) / max(inside.sum(), 1)
+        weights = (mix / np.maximum(np.bincount(beside.labels), 1))[beside.labels]
+        rates[label] = Rates(p[inside].mean(0), weights @ (beside.method_right / beside.draws))
+    return rates
