@@ -62,7 +62,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 def test_the_guides_commands(folder, capsys):
-    commands = [line for line in GUIDE.splitlines() if line.startswith("residuum ")]
+    commands = [line for line in GUIDE.replace("\\\n", " ").splitlines() if line.startswith("residuum ")]
     assert len(commands) == 5
     for line in commands:
         quick = ["--store", "store", "--workers", "1"] if " run " in line else []

@@ -60,12 +60,17 @@ def test_the_table_says_what_each_method_reads(name):
     assert METHODS[name].reads == expected
 
 
+def squeezed(text: str) -> str:
+    """Return a text without its spaces: the guide has shorter lines."""
+    return "".join(text.split())
+
+
 def test_the_guide_shows_the_example_as_it_is():
     example = (DOCS.parent / "examples" / "random_labels" / "residuum_random_labels.py").read_text()
     for line in (
         "wrong = (paired.y + torch.randint(1,",
         "return F.cross_entropy(model(batch.x), batch.y) + self.weight",
     ):
-        assert line in example
-        assert line in HOW_TO
+        assert squeezed(line) in squeezed(example)
+        assert squeezed(line) in squeezed(HOW_TO)
     assert f"{len(example.splitlines())} lines" in HOW_TO
