@@ -15,6 +15,7 @@ from rich.text import Text
 
 from residuum.cli import options
 from residuum.cli.options import option
+from residuum.cli.own import SET, RequestOptions, check_request
 from residuum.core.console import tell
 from residuum.core.errors import unknown_name
 
@@ -132,15 +133,28 @@ def as_short(value: float) -> str:
     return short if float(short := f"{value:g}") == value else repr(value)
 
 
+TARGET = "Request file (.toml); or a plug-in: FILE.py:NAME, PACKAGE.MODULE:NAME or a known name."
+
+
 def check_target(
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="FILE.py:NAME, PACKAGE.MODULE:NAME or a known name.")],
-    kind: Annotated[str | None, option("method, perturbation, dataset or model; needed for functions.")] = None,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help=TARGET)] = "deletion.toml",
+    settings: Annotated[list[str] | None, option(SET, "--set")] = None,
+    kind: Annotated[str | None, option("Kind of a plug-in that is a function: perturbation or dataset.")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Check your own plug-in.
+    """Check a request file or your own plug-in.
 
-    Checks that it behaves as built-in components do; exits with 1 if it breaks a promise.
+    Says before anything is computed whether model and data fit and what an audit costs, or whether a plug-in behaves as
+    built-in components do. Exits with 1 if something is wrong.
     """
+    if target.endswith(".toml"):
+        check_request(RequestOptions(file=options.path(target), settings=settings), as_json)
+    else:
+        check_plug_in(target, kind, as_json)
+
+
+def check_plug_in(target: str, kind: str | None, as_json: bool) -> None:
+    """Print which promises a plug-in keeps; exit with 1 if it breaks one."""
     from residuum.testing import check_plugin
 
     folder = str(Path.cwd())

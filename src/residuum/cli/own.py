@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +19,7 @@ from residuum.cli import options
 from residuum.cli.options import option, parse_setting
 from residuum.cli.run import print_run
 from residuum.core.console import tell
-from residuum.core.errors import InputError
+from residuum.core.errors import InputError, plural
 
 if TYPE_CHECKING:
     from residuum.request.file import RequestFile
@@ -103,6 +103,26 @@ def read_settings(texts: list[str] | None) -> dict[str, str]:
     if twice := next((key for key in keys if keys.count(key) > 1), None):
         raise InputError(f"expected --set {twice} once, got it twice; leave one out")
     return dict(pairs)
+
+
+def check_request(request: RequestOptions, as_json: bool) -> None:
+    """Print what a request will meet; exit with 1 if something does not fit."""
+    from residuum.request.file import is_scenario_file
+    from residuum.request.preflight import preflight
+
+    if is_scenario_file(request.file):
+        raise InputError(f"{request.file} is a scenario; `residuum run {request.file} --dry-run` checks it")
+    file = request.read()
+    with file_words():
+        answer = preflight(file)
+    if as_json:
+        options.print_json({**asdict(answer), "fits": answer.fits})
+    else:
+        tell(str(answer))
+    if not answer.fits:
+        tell(f"{request.file}: {plural(len(answer.problems), 'thing')} to look at before you go on", err=True)
+        raise typer.Exit(1)
+    tell(f"{request.file}: now `residuum run {request.file}`", err=True)
 
 
 def unlearn_model(request: RequestOptions, as_json: options.Json = False) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import select
 import stat
 from collections import Counter
@@ -19,6 +20,7 @@ from residuum.core.samples import Samples
 
 Ids = Sequence[str] | Path | str
 Positions = NDArray[np.int64]
+PLAIN = re.compile(r"[!\"$-~]([ -~]*[!-~])?")  # what nearly all ids are: tells millions of them quickly
 ONE_LINE = "one line of Unicode, not empty, without NUL and without spaces around it"
 MOST_BYTES = 2**26  # of a list of ids or requests
 SILENCE = 60.0  # seconds to wait for the content of a pipe
@@ -88,7 +90,7 @@ def is_utf8(text: str) -> bool:
 def refuse_unusable_ids(names: Sequence[str], what: str) -> None:
     """Raise an InputError for an id that a text file with one id a line could not carry."""
     for position, text in enumerate(names):
-        if text.startswith("#") or not is_one_line(text):
+        if not PLAIN.fullmatch(text) and (text.startswith("#") or not is_one_line(text)):
             raise InputError(f"{what}[{position}] is {text!r}; an id is {ONE_LINE}, and does not start with '#'")
 
 

@@ -74,13 +74,17 @@ class ImageFiles:
         """Return what changes when a file is written, for every file."""
         return [file_state(self.root / name) for name in self.names]
 
+    @property
+    def hashes(self) -> list[bytes]:
+        """SHA-256 of every file."""
+        return list(_threads().map(_sha256, [self.root / name for name in self.names], self.states()))
+
     @cached_property
     def fingerprint(self) -> bytes:
         """SHA-256 over the bytes of every file and the version of the decoder."""
         from PIL import __version__ as decoder
 
-        files = [self.root / name for name in self.names]
-        contents = hashlib.sha256(b"".join(_threads().map(_sha256, files, self.states())))
+        contents = hashlib.sha256(b"".join(self.hashes))
         return hashlib.sha256(decoder.encode() + b"\0" + contents.digest()).digest()
 
 

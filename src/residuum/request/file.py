@@ -300,11 +300,14 @@ class RequestFile(Strict):
     def study(self, *, workers: int = 1) -> Study:
         """Return the study of the audit; a worker process makes its own from this value."""
         request = self.request()
-        original, network = request.model, request.network
-        models, references = self.unlearned(network), self.references(network)
-        study = request_study(request, original, models, references, self.audit.options, workers=workers)
+        study = self.study_of(request, self.unlearned(request.network), workers=workers)
         live = replace(cast(LiveSubject, study.live), build=partial(_subject, self, workers))
         return study.model_copy(update={"live": live})
+
+    def study_of(self, request: Request, models: Mapping[str, Unlearned | nn.Module], *, workers: int = 1) -> Study:
+        """Return the study of these unlearned models of the file's request."""
+        references = self.references(request.network)
+        return request_study(request, request.model, models, references, self.audit.options, workers=workers)
 
 
 def _subject(file: RequestFile, workers: int) -> LiveSubject:
@@ -325,14 +328,23 @@ def in_file_words(text: str) -> str:
 
 def is_request_file(path: Path | str) -> bool:
     """Tell whether a .toml file is a request, rather than a scenario or something that cannot be read."""
-    if not str(path).endswith(".toml"):
-        return False
+    tree = _sections_in(path)
+    return "source" in tree.get("model", {}) or "train" in tree.get("data", {}) or "retrain" in tree
+
+
+def is_scenario_file(path: Path | str) -> bool:
+    """Tell whether a .toml file has what only a scenario has."""
+    tree = _sections_in(path)
+    return not is_request_file(path) and ("name" in tree.get("data", {}) or "train" in tree or "based_on" in tree)
+
+
+def _sections_in(path: Path | str) -> dict[str, Any]:
+    """Return the tables of a .toml file, and its texts as empty tables; nothing where it cannot be read."""
     try:
-        tree = tomllib.loads(regular_file(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, InputError):
-        return False
-    sections = {name: tree[name] for name in ("model", "data") if isinstance(tree.get(name), dict)}
-    return "source" in sections.get("model", {}) or "train" in sections.get("data", {}) or "retrain" in tree
+        tree = tomllib.loads(regular_file(path).read_text(encoding="utf-8")) if str(path).endswith(".toml") else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return {name: value if isinstance(value, dict) else {} for name, value in tree.items()}
 
 
 HEAD = """# A request file of Residuum. First `residuum check {name}`, then `residuum run {name}`.

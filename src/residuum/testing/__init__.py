@@ -57,8 +57,6 @@ def check_plugin(target: str, kind: str | None = None) -> dict[Promise, str | No
 
 
 def _kind_of(target: str) -> str:
-    if target.endswith(".toml"):
-        raise InputError(f"{target} is a scenario, which has no promises; residuum run {target} --dry-run checks it")
     if ":" not in target:
         for kind, registry in REGISTRIES.items():
             if target in registry or target in registry.broken:

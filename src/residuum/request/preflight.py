@@ -1,0 +1,154 @@
+"""What a request will meet, before anything is computed: a model that fits, copies of samples, the cost of an audit."""
+
+from __future__ import annotations
+
+import hashlib
+import resource
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import nn
+
+from residuum.core.errors import InputError, plural
+from residuum.core.samples import Samples, Splits
+from residuum.data.images import ImageFiles
+from residuum.request.checking import Check
+from residuum.request.file import RequestFile, in_file_words
+from residuum.request.request import Request
+from residuum.studies.estimates import WorkLeft, work_left
+from residuum.studies.planning import plan
+from residuum.studies.study import Study
+
+ROWS = 4096  # inputs that are hashed at a time
+FEW = 5  # samples to forget below which an audit rarely tells anything
+LARGE = 20.0  # per cent of the training data above which retraining is likely to be the better way
+COPIES = 3  # of a model's weights that an audit holds: as they are, in float64 to decide near-ties, and to predict
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What `residuum check` found: facts, and problems to solve before an audit means anything, in sentences."""
+
+    request: str
+    check: Check
+    copied: tuple[str, ...]
+    leaked: tuple[str, ...]
+    audit: str
+    problems: tuple[str, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether nothing looks wrong."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        """Say all of it, one line each."""
+        lines = [
+            f"request: {self.request}",
+            f"model: {str(self.check).splitlines()[0]}",
+            f"copies: {_number(self.copied, 'sample to forget', 'samples to forget')} among the retained samples",
+            f"leaks: {_number(self.leaked, 'held-out sample', 'held-out samples')} among the training data",
+            *([f"audit: {self.audit}"] if self.audit else []),
+        ]
+        return "\n".join([*lines, *(f"does not fit: {text}" for text in self.problems)] + ["fits"] * self.fits)
+
+
+def preflight(file: RequestFile) -> Preflight:
+    """Return what a request file will meet; data and models are read, nothing is trained and nothing written."""
+    request = file.request()
+    model = request.model
+    check, splits = request.check(model), request.splits
+    copied, leaked = equal_inputs([splits.forget, splits.test], splits.retain)
+    leaked += equal_inputs([splits.test], splits.forget)[0]
+    try:
+        study = file.study_of(request, {"unlearned": model})
+        audit, refused = audit_words(study, file, model), []
+    except InputError as error:
+        audit, refused = "", [f"an audit is not possible: {in_file_words(str(error))}"]
+    problems = [in_file_words(text) for text in (*check.problems, *_copies(copied, leaked), *_size(request), *refused)]
+    return Preflight(_size_words(splits, request), check, copied, leaked, audit, tuple(problems))
+
+
+def equal_inputs(parts: Sequence[Samples], many: Samples) -> list[tuple[str, ...]]:
+    """Return for each part the ids of samples whose input is equal to one among many, which are read once.
+
+    Images in files are compared as files.
+
+    >>> points = Samples(torch.tensor([[0.0, 1.0], [0.5, 0.5]]), torch.tensor([0, 1]), ("a", "b"))
+    >>> equal_inputs([points], Samples(torch.tensor([[0.5, 0.5]]), torch.tensor([0]), ("c",)))
+    [('b',)]
+    """
+    if all(isinstance(part.x, ImageFiles) for part in (*parts, many)):
+        files = [cast(ImageFiles, part.x) for part in (*parts, many)]
+        sizes = {state[0] for part in files[:-1] for state in part.states()}
+        alike = [row for row, state in enumerate(files[-1].states()) if state[0] in sizes]
+        hashes = [part.hashes for part in files[:-1]]
+        known = set(files[-1].subset(torch.tensor(alike, dtype=torch.int64)).hashes)
+    else:
+        hashes = [list(_input_hashes(part)) for part in parts]
+        wanted = {digest for part in hashes for digest in part}
+        known = {digest for digest in _input_hashes(many) if digest in wanted}
+    return [
+        tuple(name for name, digest in zip(part.ids, digests, strict=True) if digest in known)
+        for part, digests in zip(parts, hashes, strict=True)
+    ]
+
+
+def _input_hashes(samples: Samples) -> Iterator[bytes]:
+    for x, _, _ in samples.batches(torch.split(torch.arange(len(samples)), ROWS)):
+        content = (x.flatten(1).float() + 0.0).contiguous().numpy()  # -0 is 0
+        yield from (hashlib.blake2b(row.data, digest_size=16).digest() for row in content)
+
+
+def audit_words(study: Study, file: RequestFile, model: nn.Module) -> str:
+    """Return what an audit costs: retrained models, time, and memory as far as reading and timing have shown it."""
+    plans = [plan(study)]
+    work: WorkLeft = work_left([study], file.output.store, plans)
+    models = len(study.rows_by_label())
+    weights = sum(value.numel() * value.element_size() for value in model.state_dict().values())
+    needed = peak_memory() + COPIES * models * weights
+    time = str(work) if work.seconds else "everything is in the store"
+    return f"{plural(models, 'model')}, {time}; memory about {needed / 2**20:,.0f} MiB"
+
+
+def peak_memory() -> int:
+    """Return how many bytes of memory this process has held at most."""
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return held if sys.platform == "darwin" else held * 1024
+
+
+def _size_words(splits: Splits, request: Request) -> str:
+    forgotten, total = len(splits.forget), len(request.source.samples)
+    classes = len(torch.unique(splits.forget.y))
+    earlier = f", {len(request.earlier_ids):,} forgotten earlier" if request.earlier_ids else ""
+    share = f"forget {forgotten:,} of {total:,} training samples ({100 * forgotten / total:.2g} %)"
+    return f"{share} in {classes} of {splits.classes} classes{earlier}, {len(splits.test):,} held out"
+
+
+def _size(request: Request) -> Iterator[str]:
+    forgotten, total = len(request.splits.forget), len(request.source.samples)
+    if forgotten < FEW:
+        yield f"{plural(forgotten, 'sample')} to forget: an audit of fewer than {FEW} rarely tells anything"
+    if 100 * forgotten > LARGE * total:
+        share = f"{100 * forgotten / total:.0f} % of the training data"
+        yield f"the request asks for {share}: above {LARGE:.0f} %, retraining is likely to be better than unlearning"
+
+
+def _copies(copied: tuple[str, ...], leaked: tuple[str, ...]) -> Iterator[str]:
+    if copied:
+        yield (
+            f"{_number(copied, 'sample to forget has', 'samples to forget have')} equal copies among the retained "
+            f"samples, which keep what is to be forgotten, the first is {copied[0]!r}: add the copies to the request"
+        )
+    if leaked:
+        yield (
+            f"{_number(leaked, 'held-out sample is', 'held-out samples are')} training data as well, the first is "
+            f"{leaked[0]!r}: leave them out of data.held_out"
+        )
+
+
+def _number(names: tuple[str, ...], one: str, several: str) -> str:
+    return f"{len(names) or 'no'} {one if len(names) == 1 else several}"
