@@ -16,7 +16,7 @@ from residuum.core.errors import InputError
 from residuum.core.samples import Samples
 from residuum.core.seeds import child_seed, generator
 from residuum.models import build_model
-from residuum.training import Recipe, TrainingPhase, counting_passes, cross_entropy, fit, generators_kept, train
+from residuum.training import Hooks, Recipe, TrainingPhase, counting_passes, cross_entropy, fit, generators_kept, train
 from residuum.training.checkpoint import Checkpoint
 from residuum.training.minibatches import cropped, draw_crops
 from residuum.unlearning.start import reinitialize
@@ -272,11 +272,13 @@ def test_a_training_stopped_at_an_epoch_goes_on_as_if_it_had_not(splits, same_we
     whole, parts = copy.deepcopy(start), copy.deepcopy(start)
     passes = fit(whole, streams, recipe, phases, seed=4)
     options = {"seed": 4, "checkpoint": Checkpoint(tmp_path / "training.pt", every=0)}
-    fit(parts, streams, recipe, phases, **options, stop_after_epoch=lambda epoch: epoch == 2)
+    fit(parts, streams, recipe, phases, **options, hooks=Hooks(stop_after_epoch=lambda epoch: epoch == 2))
     assert not same_weights(parts, whole)
     resumed = copy.deepcopy(start)
     epochs = []
-    total = fit(resumed, streams, recipe, phases, **options, stop_after_epoch=lambda e: bool(epochs.append(e)))
+    total = fit(
+        resumed, streams, recipe, phases, **options, hooks=Hooks(stop_after_epoch=lambda e: bool(epochs.append(e)))
+    )
     assert same_weights(resumed, whole)
     assert total == passes
     assert epochs == [3, 4, 5]

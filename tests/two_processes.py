@@ -16,7 +16,7 @@ from residuum.data import Dataset, make_splits
 from residuum.metrics import evaluate
 from residuum.models import build_model, forward
 from residuum.perturbations import PGD, make_perturbation
-from residuum.training import Recipe, TrainingPhase, cross_entropy, fit
+from residuum.training import Hooks, Recipe, TrainingPhase, cross_entropy, fit
 from residuum.training.checkpoint import Checkpoint
 from residuum.unlearning import METHODS, Origin, make_method, unlearn
 
@@ -88,7 +88,7 @@ def resumed(splits, folder):
         phases,
         seed=3,
         checkpoint=Checkpoint(file, every=0),
-        stop_after_epoch=lambda epoch: epoch == 1,
+        hooks=Hooks(stop_after_epoch=lambda epoch: epoch == 1),
     )
     devices.broadcast(None)  # in a real run, the processes that go on start after the file was written
     model = build_model("mlp", splits.train.shape, splits.classes, seed=9)

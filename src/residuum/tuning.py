@@ -24,7 +24,7 @@ from residuum.studies.execution import STORE, Resources, shown
 from residuum.studies.runner import run_stages
 from residuum.studies.stages import ScoreStage, read_record
 from residuum.studies.store import Store
-from residuum.studies.study import Row
+from residuum.studies.study import RowSpec
 from residuum.unlearning import SoftReset
 
 MUCH_WORSE = 5.0  # points of validation accuracy
@@ -211,7 +211,7 @@ def planned(study: Study, surrogates: int, epochs: int) -> list[dict[str, Stage]
     """
     fresh: Literal["draw", "initial"] = "draw" if study.init_from is None else "initial"
     method = SoftReset(keep=0, epochs=epochs, batch_share=None, fresh=fresh)
-    brief = Row(label=".surrogate", method=method.name, settings=method.settings)
+    brief = RowSpec(label=".surrogate", method=method.name, settings=method.settings)
     stages = []
     for seed_plan in plan(study.model_copy(update={"rows": [*study.rows, brief]})):
         seed, models = seed_plan.seed, seed_plan.models
@@ -281,7 +281,7 @@ def distance(rates: Floats, surrogates: Floats, differences: bool = False) -> fl
 
 
 def trials(
-    rows: Sequence[Row],
+    rows: Sequence[RowSpec],
     scores: Callable[[str], list[Scores]],
     levels: Sequence[Floats],
     plain: bool,

@@ -11,7 +11,7 @@ from residuum.metrics import Relearning
 from residuum.models import MODELS
 from residuum.perturbations import PGD
 from residuum.studies import SCENARIOS, Study, execution, load_scenario, run_all, write_run
-from residuum.studies.study import merged, scenario_tree
+from residuum.studies.scenario_files import merged, scenario_tree
 from residuum.training import Recipe
 from residuum.unlearning import METHODS
 
@@ -191,6 +191,6 @@ def test_tiny_takes_seconds_and_records_what_was_left_open(tmp_path):
 def test_a_method_table_with_a_wrong_field_is_refused(monkeypatch):
     tree = scenario_tree("tiny")
     tree["methods"]["gd"]["leraning_rate"] = 1
-    monkeypatch.setattr("residuum.studies.study.scenario_tree", lambda name, profile: tree)
+    monkeypatch.setattr("residuum.studies.scenario_files.scenario_tree", lambda name, profile: tree)
     with pytest.raises(InputError, match="unknown setting of gd 'leraning_rate'"):
         load_scenario("tiny")

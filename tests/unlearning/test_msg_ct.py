@@ -13,6 +13,7 @@ from residuum.core.errors import InputError, ResiduumWarning
 from residuum.core.samples import Samples
 from residuum.core.seeds import child_seed
 from residuum.models import build_model, forward
+from residuum.training import Hooks
 from residuum.unlearning import CT, GD, MSG, Context, unlearn
 from residuum.unlearning.msg import a_sample_of
 
@@ -28,7 +29,7 @@ class Triangular(GD):
 
     def edit(self, model, splits, context):
         rates = (1 / 3, 2 / 3, 3 / 3, 2 / 3, 1 / 3)
-        self.descend(model, splits, context, rate=lambda epoch: self.recipe.lr * rates[epoch])
+        self.descend(model, splits, context, hooks=Hooks(rate=lambda epoch: self.recipe.lr * rates[epoch]))
         return model
 
 

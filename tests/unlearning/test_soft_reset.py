@@ -14,7 +14,7 @@ from residuum.core.samples import Samples
 from residuum.core.seeds import generator
 from residuum.models import build_model, forward
 from residuum.models.weights import state_hash
-from residuum.training import Batch, Recipe, TrainingPhase, cross_entropy, fit
+from residuum.training import Batch, Hooks, Recipe, TrainingPhase, cross_entropy, fit
 from residuum.unlearning import GA, GD, RURK, SCRUB, CFk, Context, EUk, NegGrad, Origin, SalUn, SoftReset, unlearn
 from residuum.unlearning.inherited import DECIDED, InheritedRecipe
 from residuum.unlearning.scrub import teacher_of
@@ -265,7 +265,7 @@ def test_after_step_is_called_with_the_model_after_every_step(original, splits):
         recipe,
         [TrainingPhase(cross_entropy)],
         seed=1,
-        after_step=lambda m: seen.append(m.fc.bias.tolist()),
+        hooks=Hooks(after_step=lambda m: seen.append(m.fc.bias.tolist())),
     )
     assert len(seen) == 2 * -(-len(splits.retain) // 50)
     assert len({tuple(bias) for bias in seen}) == len(seen)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from residuum.core.errors import DivergedError, warn
 from residuum.core.samples import Samples, Splits
 from residuum.models import forward, private_copy
-from residuum.training import STRICT, Epochs, NonNegative, Recipe, TrainingPhase, cross_entropy, fit
+from residuum.training import STRICT, Epochs, Hooks, NonNegative, Recipe, TrainingPhase, cross_entropy, fit
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -56,7 +56,7 @@ def relearn_time(
     if not relearned(-1):
         phases = [TrainingPhase(cross_entropy, "data")]
         try:
-            fit(learner, {"data": data}, recipe, phases, seed=seed, stop_after_epoch=relearned)
+            fit(learner, {"data": data}, recipe, phases, seed=seed, hooks=Hooks(stop_after_epoch=relearned))
         except DivergedError as error:  # a model that was destroyed cannot always be trained again
             warn(f"re-learning ended early and counts as beyond the cap: {error}")
     value = len(losses) - 1 if losses[-1] <= threshold else None

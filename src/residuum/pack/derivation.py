@@ -14,7 +14,8 @@ from residuum.core.registry import described_plugins
 from residuum.judging import judged_record
 from residuum.record import Audit, Results, Row
 from residuum.studies.probes import with_probes
-from residuum.studies.results import AuditOutcome, Result, RowFacts, assembled_record
+from residuum.studies.results import AuditOutcome, Result, assembled_record
+from residuum.studies.study import RowSpec
 
 # counts of forgotten and of held-out samples, by label, seed and perturbation
 Tables = dict[tuple[str, str, str], tuple[Counts, Counts | None]]
@@ -40,10 +41,13 @@ def derived_record(record: Results, folder: Path) -> Results:
     """
     tables = load_tables(record, folder)
     rows = record.methods
-    facts = {k: RowFacts(row.role, row.method, row.settings, row.fields_left_open) for k, row in rows.items()}
+    specs = [
+        RowSpec(label=k, method=row.method, settings=row.settings, left_open=row.fields_left_open, role=row.role)
+        for k, row in rows.items()
+    ]
     results = [_result(record, label, seed, tables, folder) for label, row in rows.items() for seed in row.per_seed]
     derived = assembled_record(
-        results, scenario=record.scenario, rows=facts, seeds=record.seeds, perturbations=record.perturbations
+        results, scenario=record.scenario, rows=specs, seeds=record.seeds, perturbations=record.perturbations
     )
     derived = with_probes(derived, model_probes(record), results)
     stated = record.model_dump(include={"created", "versions", "warnings", "notes"}) | (record.model_extra or {})

@@ -24,7 +24,7 @@ from residuum.models.weights import read_making, write_note
 from residuum.record.audits import Part
 from residuum.record.folder import WEIGHTS, note_written
 from residuum.studies.subjects import Made
-from residuum.training import Recipe, TrainingPhase, cross_entropy, fit
+from residuum.training import Hooks, Recipe, TrainingPhase, cross_entropy, fit
 from residuum.unlearning import Context, SoftReset, Unlearning, first_problem
 from residuum.unlearning.start import reinitialize, trainable_parts
 
@@ -225,5 +225,5 @@ def _fitted(
 ) -> Made:
     start = time.perf_counter()
     phases, orders = [TrainingPhase(cross_entropy, "train")], child_seed(seed, "order")
-    passes = fit(model, {"train": samples}, recipe, phases, seed=orders, stop_after_epoch=stop)
+    passes = fit(model, {"train": samples}, recipe, phases, seed=orders, hooks=Hooks(stop_after_epoch=stop))
     return Made(model.eval(), "retrain", seconds=time.perf_counter() - start, passes=passes)

@@ -34,7 +34,7 @@ from residuum.studies.maintenance import remove_subject
 from residuum.studies.parsing import build_perturbation, check_measure
 from residuum.studies.results import claim_folder
 from residuum.studies.settings import AuditSettings, DataSettings, ForgetSettings, ModelSettings, Scenario
-from residuum.studies.study import Row, Study
+from residuum.studies.study import RowSpec, Study
 from residuum.studies.subjects import LiveSubject, Made, Training
 from residuum.training import Recipe
 from residuum.unlearning import first_problem
@@ -163,7 +163,7 @@ def request_study(
         warnings=tuple(request.returning(model, *(made.model for made in models.values()))),
     )
     scenario = _scenario(request, model, audit, specs, options, controls=len(labels) - 1, workers=workers)
-    rows = [Row(label=label, method=made.method, settings=dict(made.settings)) for label, made in models.items()]
+    rows = [RowSpec(label=label, method=made.method, settings=dict(made.settings)) for label, made in models.items()]
     return Study(scenario=scenario, rows=rows, live=live)
 
 

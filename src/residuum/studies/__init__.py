@@ -5,5 +5,6 @@ from residuum.studies.planning import plan
 from residuum.studies.request_results import write_requests
 from residuum.studies.results import Result, claim_folder, write_run
 from residuum.studies.runner import run_all
+from residuum.studies.scenario_files import load_scenario
 from residuum.studies.stages import Stage
-from residuum.studies.study import Study, load_scenario
+from residuum.studies.study import Study

@@ -61,26 +61,26 @@ def meaning(source: str) -> tuple[str, set[str]]:
 
 def import_closure(modules: Iterable[str]) -> set[str]:
     """Return these modules and all Residuum modules that they import, directly or not."""
-    found = waiting = set(modules)
-    while waiting := {imported for name in waiting for imported in _module(name)[1]} - found:
-        found = found | waiting
-    return found
+    closure = waiting = set(modules)
+    while waiting := {imported for name in waiting for imported in _module(name)[1]} - closure:
+        closure = closure | waiting
+    return closure
 
 
 @cache
 def _module(name: str) -> tuple[str, tuple[str, ...]]:
     """Return the hash of a module's meaning, and the Residuum modules that its import statements name."""
     text, imported = meaning(_source(name).read_text(encoding="utf-8"))
-    known = hashlib.sha256(text.encode()).hexdigest()
-    return known, tuple(sorted(target for target in imported if target.startswith("residuum.") and find_spec(target)))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return digest, tuple(sorted(target for target in imported if target.startswith("residuum.") and find_spec(target)))
 
 
 def _source(name: str) -> Path:
     module = sys.modules.get(name)
-    found = inspect.getsourcefile(module) if module else getattr(find_spec(name), "origin", None)
-    if found is None:
+    file = inspect.getsourcefile(module) if module else getattr(find_spec(name), "origin", None)
+    if file is None:
         raise ImportError(f"expected a module with a source file, got {name}")
-    return Path(found)
+    return Path(file)
 
 
 MANIFEST = "manifest.json"
@@ -121,11 +121,11 @@ class Manifest(BaseModel):
     def read(cls, folder: Path) -> Self | None:
         """Return the manifest of a folder if it is whole and belongs there; None if its word cannot be taken."""
         try:
-            found = cls.model_validate(json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
+            manifest = cls.model_validate(json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
         except (OSError, ValueError, RecursionError):
             return None
-        in_place = (found.kind, found.key) == (folder.parent.name, folder.name)
-        return found if in_place and found.seal == found.expected_seal else None
+        in_place = (manifest.kind, manifest.key) == (folder.parent.name, folder.name)
+        return manifest if in_place and manifest.seal == manifest.expected_seal else None
 
     def write(self, folder: Path) -> None:
         """Write manifest.json, and see that all files of the folder are on the disk."""
@@ -147,9 +147,9 @@ class Manifest(BaseModel):
     def broken(self, folder: Path) -> list[str]:
         """Return the files that are missing, unknown, or not what was written."""
         there = file_names(folder) - {MANIFEST}
-        known = self.files.keys()
-        changed = {name for name in there & known if file_sha256(folder / name) != self.files[name]}
-        return sorted(changed | (there ^ known))
+        written = self.files.keys()
+        changed = {name for name in there & written if file_sha256(folder / name) != self.files[name]}
+        return sorted(changed | (there ^ written))
 
 
 def file_names(folder: Path) -> set[str]:

@@ -211,8 +211,8 @@ def _led(
         with shown(progress, todo.total) as report:
 
             def computed(left: list[Study]) -> list[list[Result]]:
-                known = plans if left is steps else None
-                return run_all(left, store=store, executor=pool, report=report, plans=known)
+                ready = plans if left is steps else None
+                return run_all(left, store=store, executor=pool, report=report, plans=ready)
 
             return _surviving(steps, computed)
 

@@ -96,8 +96,8 @@ class Artefact:
 
 def artefacts(root: Path) -> list[Artefact]:
     """Return what a store holds, oldest first; folders without a manifest are left to `leftovers`."""
-    found = [Artefact(folder) for folder in _folders(root) if _is_whole(folder)]
-    return sorted(found, key=lambda artefact: (artefact.made, artefact.key))
+    finished = [Artefact(folder) for folder in _folders(root) if _is_whole(folder)]
+    return sorted(finished, key=lambda artefact: (artefact.made, artefact.key))
 
 
 def leftovers(root: Path) -> list[Path]:
@@ -348,7 +348,7 @@ def made_with(root: Path, ids: Collection[str]) -> Doomed:
     wanted, everything = frozenset(ids), {artefact.key: artefact for artefact in artefacts(root)}
     parents = {key: set(one.manifest.parents.values()) if one.manifest else set() for key, one in everything.items()}
     tainted = {key for key, one in everything.items() if _holds(one, wanted) or not parents[key] <= everything.keys()}
-    while more := {key for key, own in parents.items() if own & tainted} - tainted:
+    while more := {key for key, sources in parents.items() if sources & tainted} - tainted:
         tainted |= more
     order = TopologicalSorter({key: parents[key] & tainted for key in sorted(tainted)}).static_order()
     half = [folder for folder in leftovers(root) if _may_hold(root, folder, wanted)]
@@ -363,8 +363,8 @@ def _holds(artefact: Artefact, wanted: frozenset[str]) -> bool:
 
 
 def _may_hold(root: Path, folder: Path, wanted: frozenset[str]) -> bool:
-    known = noted_ids(root / SCRATCH_FOLDER / key_in(folder))
-    return known is None or not wanted.isdisjoint(known)
+    noted = noted_ids(root / SCRATCH_FOLDER / key_in(folder))
+    return noted is None or not wanted.isdisjoint(noted)
 
 
 def requested_ids(root: Path, request: Mapping[str, Any]) -> frozenset[str]:
@@ -375,8 +375,8 @@ def requested_ids(root: Path, request: Mapping[str, Any]) -> frozenset[str]:
     everything = {artefact.key: artefact for artefact in artefacts(root)}
     audits = [one for one in everything.values() if one.requests and _same(one.requests[-1], asked)]
     pairs = [(one.manifest.parents.get(role) for role in ("original", "retrain")) for one in audits if one.manifest]
-    found = [[everything[key].ids if key in everything else None for key in pair] for pair in pairs]
-    ids = frozenset[str]().union(*(train - retain for train, retain in found if train and retain))
+    trained_on = [[everything[key].ids if key in everything else None for key in pair] for pair in pairs]
+    ids = frozenset[str]().union(*(train - retain for train, retain in trained_on if train and retain))
     if not ids and not (root / BEGUN).is_file():
         raise InputError(f"no run of the store {root} carried out this request; give the samples with --ids FILE")
     return ids
@@ -498,11 +498,11 @@ def _held_by_note(root: Path | None, note: Note, wanted: frozenset[str]) -> Held
 
 
 def _described(root: Path | None, ids: Collection[str], doomed: Doomed, runs: Sequence[HeldRun]) -> Forgotten:
-    known = frozenset[str]().union(*(artefact.ids or () for artefact in doomed.artefacts))
+    read = frozenset[str]().union(*(artefact.ids or () for artefact in doomed.artefacts))
     named = (request.get("forget_ids") or () for artefact in doomed.artefacts for request in artefact.requests)
     noted = (noted_ids(root / SCRATCH_FOLDER / key_in(half)) or () for half in doomed.half if root)
     counted = (run.named for run in runs)
-    unknown = sorted(set(ids) - known.union(*named, *noted, *counted))
+    unknown = sorted(set(ids) - read.union(*named, *noted, *counted))
     starts = (one.manifest.settings.get("init_from") for one in doomed.artefacts if one.manifest)
     out_of_reach = [
         *(f"{path}, which is not written by residuum" for path in (strays(root) if root else ())),

@@ -31,9 +31,9 @@ def override(tree: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN40
     """
     parts = key.split(".")
     if parts[0] in METHODS:
-        given = read_fields(METHODS[parts[0]], {".".join(parts[1:]): value})
-        make_method(parts[0], given)
-        parts, (value,) = ["methods", *parts], given.values()
+        settings = read_fields(METHODS[parts[0]], {".".join(parts[1:]): value})
+        make_method(parts[0], settings)
+        parts, (value,) = ["methods", *parts], settings.values()
     else:
         value = read_as(field_type(Scenario, parts), value)
     node: Any = tree
@@ -66,10 +66,10 @@ def field_type(kind: Any, path: Sequence[str]) -> Any:  # noqa: ANN401 (types)
     return kind
 
 
-def read_fields(kind: Any, given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 (types)
+def read_fields(kind: Any, texts: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 (types)
     """Return what texts mean for the fields of a dataclass, or for the settings of a method."""
     owners = kind.setting_owners() if isinstance(kind, type) and issubclass(kind, Method) else {}
-    return {key: read_as(field_type(owners.get(key, kind), [key]), value) for key, value in given.items()}
+    return {key: read_as(field_type(owners.get(key, kind), [key]), value) for key, value in texts.items()}
 
 
 def read_as(kind: Any, value: Any) -> Any:  # noqa: ANN401 (types, texts and plain values)
@@ -95,10 +95,10 @@ def read_as(kind: Any, value: Any) -> Any:  # noqa: ANN401 (types, texts and pla
         return [part.strip() for part in value.split(",") if part.strip()] if "," in value else value
     single = any(get_origin(choice) is None and isinstance(choice, type) for choice in {*choices} - {NoneType})
     if not single and any(get_origin(choice) in (list, tuple) for choice in choices):
-        found = parse_value(value) if value else []
-        return found if isinstance(found, list | str | None) else [found]
-    found = parse_value(value)
-    return value if isinstance(found, bool) and choices != [Any] and bool not in choices else found
+        parsed = parse_value(value) if value else []
+        return parsed if isinstance(parsed, list | str | None) else [parsed]
+    parsed = parse_value(value)
+    return value if isinstance(parsed, bool) and choices != [Any] and bool not in choices else parsed
 
 
 def _choices(kind: Any) -> list[Any]:  # noqa: ANN401 (types)
@@ -120,10 +120,10 @@ def parse_value(value: Any) -> Any:  # noqa: ANN401 (texts and plain values)
     if value.lower() in NOTHING:
         return None
     try:
-        found = json.loads(value)
+        parsed = json.loads(value)
     except (ValueError, RecursionError):  # no JSON, more digits than Python reads, or nested without end
         return value
-    return value if isinstance(found, int) and abs(found) >= 2**63 else found  # which no field takes
+    return value if isinstance(parsed, int) and abs(parsed) >= 2**63 else parsed  # which no field takes
 
 
 def as_text(value: object) -> str:
@@ -193,13 +193,13 @@ def perturbation_defaults(kind: type[Perturbation]) -> dict[str, Any]:
     return settings | {key: getattr(PIXELS, key) for key in SPACE_SETTINGS if kind.moves_in_units}
 
 
-def _with_fields(kind: type[Any], name: str, given: Mapping[str, str], others: Sequence[str] = ()) -> Any:  # noqa: ANN401 (an object of the kind)
+def _with_fields(kind: type[Any], name: str, texts: Mapping[str, str], others: Sequence[str] = ()) -> Any:  # noqa: ANN401 (an object of the kind)
     fields = [field.name for field in dataclasses.fields(kind)]
-    for key in given:
+    for key in texts:
         if key not in fields:
             raise unknown_name(f"setting of {name}", key, [*fields, *others])
     try:
-        return TypeAdapter(kind).validate_python(read_fields(kind, given))
+        return TypeAdapter(kind).validate_python(read_fields(kind, texts))
     except ValidationError as error:
         raise InputError(f"{name}: {first_problem(error)}") from None
 
@@ -210,10 +210,10 @@ def build_probe(spec: str) -> Probe:
     >>> build_probe("rmia:c=0.2").c
     0.2
     """
-    name, given = split_spec(spec)
+    name, texts = split_spec(spec)
     if name not in PROBES:
         raise unknown_name("measure", name, [*PROBES, *OWN_MEASURES])
-    return cast(Probe, _with_fields(PROBES[name], name, given))
+    return cast(Probe, _with_fields(PROBES[name], name, texts))
 
 
 def check_measure(spec: str, audit: AuditSettings) -> None:
@@ -247,14 +247,14 @@ def parse_request(text: str, folder: Path | str = ".") -> dict[str, Any]:
             raise InputError(f"expected a request such as class=8,fraction=0.5 or ids=FILE, got {text!r}")
         if key not in REQUEST_KEYS:
             raise unknown_name("key of a request", key, REQUEST_KEYS)
-    given: dict[str, list[str]] = {key: [v for k, _, v in pairs if k == key] for key in REQUEST_KEYS}
+    values: dict[str, list[str]] = {key: [v for k, _, v in pairs if k == key] for key in REQUEST_KEYS}
     for key in ("class", "fraction", "ids"):
-        if len(given[key]) > 1:
+        if len(values[key]) > 1:
             raise InputError(f"expected {key}= once in a request, got {text!r}; write two requests")
-    ids = [name for file in given["ids"] for name in read_ids(Path(folder) / file)] + given["id"]
-    if given["ids"] and not ids:
-        raise InputError(f"{given['ids'][0]} has no ids; expected one a line")
-    label, fraction = (next(iter(given[key]), None) for key in ("class", "fraction"))
+    ids = [name for file in values["ids"] for name in read_ids(Path(folder) / file)] + values["id"]
+    if values["ids"] and not ids:
+        raise InputError(f"{values['ids'][0]} has no ids; expected one a line")
+    label, fraction = (next(iter(values[key]), None) for key in ("class", "fraction"))
     try:
         share = None if fraction is None else float(fraction)
     except ValueError:

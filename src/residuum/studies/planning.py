@@ -71,7 +71,8 @@ def plan(study: Study) -> list[SeedPlan]:
 
 def all_stages(plans: Plans) -> list[Stage]:
     """Return every stage of several plans once, parents before children."""
-    return list({stage.key: stage for own in plans for seed_plan in own for stage in seed_plan.stages}.values())
+    stages = [stage for of_study in plans for of_seed in of_study for stage in of_seed.stages]
+    return list({stage.key: stage for stage in stages}.values())
 
 
 def _plan_seed(study: Study, setup: Setup) -> SeedPlan:
@@ -242,10 +243,11 @@ class Outline:
 
 def outline(plans: Plans, store: Path | str) -> Outline:
     """Return what `run_all` would find in the store and what it would still have to do."""
-    found, stages = Store(Path(store)), all_stages(plans)
-    has = {kind: [found.has(each) for each in stages if each.kind == kind] for kind in (s.kind for s in stages)}
-    kinds = {kind: (len(known), sum(known)) for kind, known in has.items()}
-    return Outline(len(stages), sum(done for _, done in kinds.values()), kinds)
+    kinds: dict[str, list[bool]] = {}  # of every stage whether it is finished
+    for stage in all_stages(plans):
+        kinds.setdefault(stage.kind, []).append(Store(Path(store)).has(stage))
+    counts = {kind: (len(finished), sum(finished)) for kind, finished in kinds.items()}
+    return Outline(sum(n for n, _ in counts.values()), sum(done for _, done in counts.values()), counts)
 
 
 def forget_lines(studies: Sequence[Study]) -> list[str]:

@@ -59,14 +59,14 @@ class Pretrained(BaseModel):
         return {}
 
 
-def find_manifest(weights: Path | None, given: Path | None) -> Path | None:
+def find_manifest(weights: Path | None, manifest: Path | None) -> Path | None:
     """Return the manifest that was given, or else the one beside the weights: the same name with .json."""
-    if given is not None:
+    if manifest is not None:
         if weights is None:
-            raise InputError(f"a manifest says what weights have seen; give them with --init-from beside {given}")
-        KnownFile.read(given)
-        read_manifest(given)
-        return given
+            raise InputError(f"a manifest says what weights have seen; give them with --init-from beside {manifest}")
+        KnownFile.read(manifest)
+        read_manifest(manifest)
+        return manifest
     if weights is None or not (beside := weights.with_suffix(".json")).is_file():
         return None
     try:

@@ -24,7 +24,7 @@ from residuum.record import Results, Row, ScenarioRecord, SeedResult
 from residuum.record.folder import hashes, refuse_foreign, request_folders, run_files
 from residuum.studies.maintenance import noted
 from residuum.studies.probes import with_probes
-from residuum.studies.study import RowFacts, Study, probes_of
+from residuum.studies.study import RowSpec, Study, probes_of
 
 Floors = dict[str, list[float]]  # by perturbation
 LIBRARIES = ("residuum", "torch", "numpy", "scipy", "scikit-learn")
@@ -66,7 +66,7 @@ def results_record(study: Study, results: Sequence[Result]) -> Results:
     record = assembled_record(
         results,
         scenario=study.facts(),
-        rows=study.rows_by_label(),
+        rows=study.all_rows(),
         seeds=study.seeds,
         perturbations=study.audit.perturbations,
         warnings=study.warnings,
@@ -80,7 +80,7 @@ def assembled_record(
     results: Sequence[Result],
     *,
     scenario: ScenarioRecord,
-    rows: Mapping[str, RowFacts],
+    rows: Sequence[RowSpec],
     seeds: Sequence[int],
     perturbations: Sequence[str],
     warnings: Sequence[str] = (),
@@ -88,13 +88,13 @@ def assembled_record(
     **more: Any,  # noqa: ANN401 (further fields of the record)
 ) -> Results:
     """Return the record of what was measured, by the rows it is about, in their order; nothing is judged yet."""
-    by_label = {label: [r for r in results if r.label == label] for label in rows}
-    controls = [result for label, facts in rows.items() if facts.role is Role.CONTROL for result in by_label[label]]
-    reference = [result for label, facts in rows.items() if facts.role is Role.REFERENCE for result in by_label[label]]
+    by_label = {row.label: [result for result in results if result.label == row.label] for row in rows}
+    of_role = {role: [result for row in rows if row.role is role for result in by_label[row.label]] for role in Role}
+    controls, reference = of_role[Role.CONTROL], of_role[Role.REFERENCE]
     differences = {name: [one.audits[name].measures["difference"] for one in controls] for name in perturbations}
     floors = {name: difference_floor(of_controls) for name, of_controls in differences.items() if of_controls}
-    own = [spec for spec in scenario.settings.measures if probe_kind(spec) is None]
-    made = {label: _row(facts, by_label[label], reference, floors, own) for label, facts in rows.items()}
+    measures = [spec for spec in scenario.settings.measures if probe_kind(spec) is None]  # of the user's own
+    made = {row.label: _row(row, by_label[row.label], reference, floors, measures) for row in rows}
     return Results.model_validate(
         {
             "schema": Results.SCHEMA,
@@ -111,26 +111,26 @@ def assembled_record(
 
 
 def _row(
-    facts: RowFacts, results: Sequence[Result], reference: Sequence[Result], floors: Floors, own: Sequence[str]
+    spec: RowSpec, results: Sequence[Result], reference: Sequence[Result], floors: Floors, own_measures: Sequence[str]
 ) -> Row:
     metrics, reference_metrics = ({str(r.seed): r.metrics for r in models} for models in (results, reference))
     return Row.model_validate(
         {
-            "role": facts.role,
-            "method": facts.method,
-            "settings": dict(facts.settings),
-            "fields_left_open": list(facts.left_open),
+            "role": spec.role,
+            "method": spec.method,
+            "settings": spec.settings,
+            "fields_left_open": spec.left_open,
             "summary": summarize(metrics, reference_metrics),
-            "per_seed": {str(r.seed): _seed_result(r, floors, own) for r in results},
+            "per_seed": {str(result.seed): _seed_result(result, floors, own_measures) for result in results},
         }
     )
 
 
-def _seed_result(result: Result, floors: Floors, own: Sequence[str]) -> SeedResult:
+def _seed_result(result: Result, floors: Floors, own_measures: Sequence[str]) -> SeedResult:
     audits = {
         name: {
             **_with_completeness(audit.measures, floors.get(name)),
-            **({"measures": _own_measures(own, audit)} if own else {}),
+            **({"measures": _own_measures(own_measures, audit)} if own_measures else {}),
             "counts": counts_path(result, name),
             "heldout": audit.measures["heldout"] | {"counts": counts_path(result, f"{name}.heldout")},
         }

@@ -48,26 +48,26 @@ def run_all(
         raise InputError(f"expected a study for {compute}, got one for {other}")
     if executor is not None and devices.world_size() > 1:
         raise InputError("expected an executor or several devices, got both: devices run one stage after the other")
-    rounds = studies[0].audit.rounds
     if plans is None:
         loaded_dataset.cache_clear()  # the data as they are now
         plans = [plan(study) for study in studies]
-    known, finished = Store(Path(store)), set[str]()
+    shared, finished = Store(Path(store)), set[str]()
 
     def computed(plans: Plans) -> list[list[Result]]:
         stages = [stage for stage in all_stages(plans) if stage.key not in finished]
         finished.update(stage.key for stage in stages)
-        run_stages(stages, known, executor=executor, report=report)
-        return [[result for seed_plan in own for result in _gather(seed_plan, known)] for own in plans]
+        run_stages(stages, shared, executor=executor, report=report)
+        return [[result for of_seed in of_study for result in _gather(of_seed, shared)] for of_study in plans]
 
-    with known.in_use() if devices.leads() else nullcontext():
+    with shared.in_use() if devices.leads() else nullcontext():
         results = computed(plans)
-        for draws in rounds[1:]:
+        for draws in studies[0].audit.rounds[1:]:
             pairs = zip(studies, results, strict=True)
             unfinished = [undecided(results_record(*pair), pair[0].audit.draws or 0) for pair in pairs]
             if not draws or not any(unfinished):
                 break
-            plans = [[continued(one, left, draws) for one in own] for own, left in zip(plans, unfinished, strict=True)]
+            pending = zip(plans, unfinished, strict=True)
+            plans = [[continued(of_seed, left, draws) for of_seed in of_study] for of_study, left in pending]
             results = computed(plans)
     return results
 
@@ -111,9 +111,10 @@ def _run_on(executor: Executor, stages: Sequence[Stage], store: Store) -> Genera
     left = {stage.key: 0.0 if store.has(stage) else seconds.get((stage.kind, stage.name)) for stage in stages}
     ordered = {stage.key: stage for stage in longest_path_first(stages, left)}
     parents = {key: {parent.key: parent for parent in stage.parents.values()} for key, stage in ordered.items()}
-    for key in (key for own in parents.values() for key in own.keys() - ordered.keys() if not store.has(own[key])):
-        raise KeyError(key)  # neither planned nor computed in an earlier round: it would be waited for for ever
-    graph = TopologicalSorter({key: own.keys() & ordered.keys() for key, own in parents.items()})
+    before = {key: parent for of_stage in parents.values() for key, parent in of_stage.items() if key not in ordered}
+    if missing := next((key for key, parent in before.items() if not store.has(parent)), None):
+        raise KeyError(missing)  # neither planned nor computed in an earlier round: it would be waited for for ever
+    graph = TopologicalSorter({key: of_stage.keys() & ordered.keys() for key, of_stage in parents.items()})
     graph.prepare()
     ready: set[str] = set()
     running: dict[Future[Path], Stage] = {}
@@ -162,8 +163,8 @@ def longest_path_first(stages: Iterable[Stage], seconds: Mapping[str, float | No
     after = dict.fromkeys(unique, 0.0)
     path = {}
     for key, stage in reversed(unique.items()):
-        known = seconds[key]
-        path[key] = after[key] + (GUESSES.get(stage.kind, 1.0) if known is None else known)
+        duration = seconds[key]
+        path[key] = after[key] + (GUESSES.get(stage.kind, 1.0) if duration is None else duration)
         for parent in stage.parents.values():
             after[parent.key] = max(after.get(parent.key, 0.0), path[key])
     return sorted(unique.values(), key=lambda stage: -path[stage.key])

@@ -100,8 +100,8 @@ class AuditSettings(Strict):
     @property
     def search_radii(self) -> tuple[float, ...]:
         """The radii above 0 of searches in the l-infinity ball: PGD's, or else FGSM's."""
-        known = self.radii("pgd") or self.radii("fgsm")
-        return tuple(tau for tau in known if tau > 0)
+        radii = self.radii("pgd") or self.radii("fgsm")
+        return tuple(tau for tau in radii if tau > 0)
 
     @property
     def rounds(self) -> list[int | None]:

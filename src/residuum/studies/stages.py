@@ -486,15 +486,15 @@ def code_of(settings: Mapping[str, Any]) -> str:
     """
     if "identity" in settings:  # which covers code of the user's
         return code_fingerprint((__name__,))
-    own: list[object] = []
+    components: list[object] = []
     if "method" in settings:
-        own.append(METHODS.find(settings["method"]))
+        components.append(METHODS.find(settings["method"]))
     if "model" in settings:
-        own.append(MODELS.find(settings["model"]["name"]))
+        components.append(MODELS.find(settings["model"]["name"]))
     perturbation = settings.get("perturbation", settings["name"] if "audit" in settings else None)
     if perturbation is not None:
-        own.append(PERTURBATIONS.find(perturbation.partition(":")[0]))
-    return code_fingerprint((__name__, *(thing.__module__ for thing in own)))
+        components.append(PERTURBATIONS.find(perturbation.partition(":")[0]))
+    return code_fingerprint((__name__, *(thing.__module__ for thing in components)))
 
 
 _ONE_AT_A_TIME = threading.Lock()  # torch's thread count and the warnings filter belong to the whole process

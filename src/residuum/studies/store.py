@@ -91,7 +91,7 @@ class Store:
         """Return how long the newest finished stage of each kind and name took."""
         manifests = [path for kind in KINDS for path in (self.root / kind).glob(f"[!.]*/{MANIFEST}")]
         newest_last = sorted(manifests, key=lambda path: path.stat().st_mtime if path.exists() else 0.0)
-        return dict(found for path in newest_last if (found := _seconds_of(path.parent)))
+        return dict(filter(None, (_seconds_of(path.parent) for path in newest_last)))
 
     def _run(self, stage: Stage, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -188,18 +188,18 @@ class Store:
             place = next(path for path in (self.root.absolute(), *self.root.absolute().parents) if path.exists())
             if not place.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, f"{place} is no folder")
-            found = _version(self.root / MARK) if (self.root / MARK).exists() else VERSION
-        if found > VERSION:
-            text = f"the store {self.root} has version {found}, this Residuum knows {VERSION}"
+            version = _version(self.root / MARK) if (self.root / MARK).exists() else VERSION
+        if version > VERSION:
+            text = f"the store {self.root} has version {version}, this Residuum knows {VERSION}"
             raise InputError(f"{text}; update Residuum or choose another folder with --store")
 
 
 def _version(mark: Path) -> int:
     try:
-        found = json.loads(mark.read_text(encoding="utf-8")) if mark.is_file() else None
+        content = json.loads(mark.read_text(encoding="utf-8")) if mark.is_file() else None
     except (ValueError, RecursionError):
-        found = None
-    version = found.get("version") if isinstance(found, dict) else None
+        content = None
+    version = content.get("version") if isinstance(content, dict) else None
     if isinstance(version, int) and not isinstance(version, bool):
         return version
     text = f'{mark}: expected {{"version": {VERSION}}}, got something else'

@@ -1,48 +1,34 @@
 """A study: everything needed to compute a comparison, from a scenario or from the user's own model and data."""
 
-import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 from pydantic import Field, InstanceOf, ValidationError
 from torch import nn
 
-from residuum.auditing.measures import OWN_MEASURES
 from residuum.auditing.probes import probe_kind
-from residuum.core.components import SCENARIOS
 from residuum.core.devices import Compute
 from residuum.core.errors import InputError, MethodError, plural, unknown_name
-from residuum.core.files import regular_file
-from residuum.core.registry import Registry, described_plugins, split_specs
+from residuum.core.registry import described_plugins, split_specs
 from residuum.core.roles import Role, is_reserved, refuse_reserved, trained_roles
 from residuum.core.samples import Splits
 from residuum.data import DATASETS, Dataset
 from residuum.data.loaders import loaded_dataset
 from residuum.metrics import Relearning
-from residuum.models import MODELS, build_model, check_model, init_from, private_copy
-from residuum.perturbations import PERTURBATIONS
+from residuum.models import build_model, check_model, init_from, private_copy
 from residuum.record import ScenarioRecord, refuse_no_file_name
-from residuum.studies.parsing import build_perturbation, check_measure, override, parse_request, read_fields, split_spec
+from residuum.studies.parsing import build_perturbation, parse_request, read_fields, split_spec
 from residuum.studies.pretrained import KnownFile, Pretrained, find_manifest
+from residuum.studies.scenario_files import load_scenario, refuse_code
 from residuum.studies.settings import DEFAULT_PROFILE, AuditSettings, ForgetSettings, Scenario, Strict, split_data
 from residuum.studies.subjects import LiveSubject, NamedSubject, Subject
 from residuum.unlearning import METHODS, Method, first_problem, make_method, why_refused
 
 MOST_REQUESTS = 100  # each is a retraining and a deeper graph; a stage 200 deep can no longer be sent to a worker
-
-
-class RowFacts(NamedTuple):
-    """What a row is, beside what was measured: role, method, hyper-parameters, and which of them were left open."""
-
-    role: Role
-    method: str
-    settings: Mapping[str, Any]
-    left_open: Sequence[str] = ()
 
 
 class RowError(MethodError):
@@ -62,13 +48,14 @@ def row_named(label: str) -> Iterator[None]:
         raise RowError(label, str(error)) from error
 
 
-class Row(Strict):
-    """One line of the results: a label, the method's name, its complete hyper-parameters, and which were left open."""
+class RowSpec(Strict):
+    """One line of the results: label, role, the method's name, its hyper-parameters, and which were left open."""
 
     label: str
     method: str
     settings: dict[str, Any]
     left_open: list[str] = Field(default_factory=list)
+    role: Role = Role.METHOD
 
     def build(self) -> Method:
         """Return the configured method."""
@@ -86,7 +73,7 @@ class Study(Strict):
     """
 
     scenario: Scenario
-    rows: list[Row]
+    rows: list[RowSpec]
     data_root: Path | None = None
     init_from: Path | None = None
     manifest: Path | None = None
@@ -117,18 +104,23 @@ class Study(Strict):
         `manifest` says which samples these weights have seen (default: the .json beside them, if it is one).
         `import_code=False` refuses a scenario file that names code; what the other arguments name is imported.
         """
-        given = {**(overrides or {}), **({"seeds": list(seeds)} if seeds is not None else {})}
-        chosen = load_scenario(scenario, given, profile=profile, import_code=import_code)
+        changes = {**(overrides or {}), **({"seeds": list(seeds)} if seeds is not None else {})}
+        settings = load_scenario(scenario, changes, profile=profile, import_code=import_code)
         if requests is not None:
-            chosen = chosen.after(_checked_requests(requests, given))
+            settings = settings.after(_checked_requests(requests, changes))
         specs = split_specs(methods) if isinstance(methods, str) else methods
-        if specs is None and not import_code and "rows" not in given:
-            _refuse_code(scenario, {"rows": [_labeled(spec)[1] for spec in chosen.rows]})
-        rows = [parse_row(spec, chosen.methods, chosen.left_open) for spec in (chosen.rows if specs is None else specs)]
+        if specs is None:
+            specs = settings.rows
+            if not import_code and "rows" not in changes:
+                refuse_code(scenario, {"rows": [_labeled(spec)[1] for spec in specs]})
+        rows = [parse_row(spec, settings.methods, settings.left_open) for spec in specs]
         root, weights, seen = (Path(path) if path else None for path in (data_root, init_from, manifest))
-        created = cls(scenario=chosen, rows=rows, data_root=root, init_from=weights)
-        _check_labels(created.labels)
-        return created.model_copy(update={"manifest": find_manifest(weights, seen)})
+        study = cls(scenario=settings, rows=rows, data_root=root, init_from=weights)
+        for label in (labels := study.labels):
+            if labels.count(label) > 1:
+                raise InputError(f"two rows are called {label!r}; put LABEL= before one of them")
+            refuse_no_file_name(label, "a row label")
+        return study.model_copy(update={"manifest": find_manifest(weights, seen)})
 
     @property
     def labels(self) -> list[str]:
@@ -138,7 +130,7 @@ class Study(Strict):
     @property
     def roles(self) -> dict[str, Role]:
         """The role of every row, by its label."""
-        return trained_roles(self.scenario.controls) | {row.label: Role.METHOD for row in self.rows}
+        return trained_roles(self.scenario.controls) | {row.label: row.role for row in self.rows}
 
     @property
     def name(self) -> str:
@@ -154,11 +146,6 @@ class Study(Strict):
     def audit(self) -> AuditSettings:
         """How models are audited."""
         return self.scenario.audit
-
-    @property
-    def measures(self) -> tuple[str, ...]:
-        """Probes and measures of the user's own."""
-        return self.scenario.measures
 
     @property
     def notes(self) -> list[str]:
@@ -222,15 +209,13 @@ class Study(Strict):
         """Return the study for these devices."""
         return self.model_copy(update={"compute": compute})
 
-    def rows_by_label(self) -> dict[str, RowFacts]:
+    def all_rows(self) -> list[RowSpec]:
         """Return what is known of every row before anything is computed, the trained models first."""
-        scenario, left_open = self.scenario, self.scenario.left_open.get("train", [])
-        trained = {}
-        for label, role in trained_roles(scenario.controls).items():
-            settings = self.live.trained_settings(label) if self.live else asdict(scenario.training(label))
-            trained[label] = RowFacts(role, label, settings, left_open)
-        rows = {row.label: RowFacts(Role.METHOD, row.method, row.settings, row.left_open) for row in self.rows}
-        return trained | rows
+        left_open, trained = self.scenario.left_open.get("train", []), []
+        for label, role in trained_roles(self.scenario.controls).items():
+            settings = self.live.trained_settings(label) if self.live else asdict(self.scenario.training(label))
+            trained.append(RowSpec(label=label, method=label, settings=dict(settings), left_open=left_open, role=role))
+        return [*trained, *self.rows]
 
     def check(self) -> None:
         """Raise an error if data, splits, network, perturbations and rows do not fit together.
@@ -332,115 +317,8 @@ class Study(Strict):
 
 def probes_of(study: Study, reads: str | None = None) -> list[str]:
     """Return the probes among the measures, all or those that read "models" or "margins"."""
-    kinds = {spec: probe_kind(spec) for spec in study.measures}
+    kinds = {spec: probe_kind(spec) for spec in study.scenario.measures}
     return [spec for spec, kind in kinds.items() if kind is not None and reads in (None, kind.reads)]
-
-
-def load_scenario(
-    name: str, overrides: Mapping[str, Any] | None = None, *, profile: str = DEFAULT_PROFILE, import_code: bool = True
-) -> Scenario:
-    """Return a named scenario in one of its profiles, with overrides such as {"train.epochs": 5, "rurk.tau": 0.02}.
-
-    With `import_code=False`, code that the file names is refused, and code that the overrides name is imported.
-    """
-    complete = _validated(scenario_tree(name, profile)).model_dump()
-    usual = complete["data"]["name"]
-    for key, value in (overrides or {}).items():
-        override(complete, key, value)
-    scenario = _validated(complete)
-    if not import_code:
-        named = {key: specs for key, specs in _specs(scenario).items() if key not in (overrides or {})}
-        _refuse_code(name, named)
-    scenario = _with_plugins(scenario)
-    _check_names(scenario)
-    return scenario if complete["data"]["name"] == usual else _named_by_data(scenario)
-
-
-def _named_by_data(scenario: Scenario) -> Scenario:
-    """Return the scenario under a name that says that its data are not the usual ones."""
-    data = scenario.data.name
-    name = f"{scenario.name}-on-{re.sub(r'[^A-Za-z0-9._-]+', '_', Path(data).stem)}"
-    return scenario.model_copy(update={"name": name, "description": f"settings of {scenario.name} on {data}"})
-
-
-def _specs(scenario: Scenario) -> dict[str, Sequence[str]]:
-    """Return by setting the texts of a scenario that `_with_plugins` may import."""
-    data, model, audit = scenario.data, scenario.model, scenario.audit
-    of_data = [data.name] if ".py:" in data.name else []
-    names = {"data.name": of_data, "model.name": [model.name], "audit.perturbations": audit.perturbations}
-    return {**names, "measures": scenario.measures}
-
-
-def _refuse_code(file: str, named: Mapping[str, Sequence[str]]) -> None:
-    """Refuse a scenario file of the user's own that names code; an installed one may, as its package may."""
-    if file in SCENARIOS:
-        return
-    registries: dict[str, Registry[Any]] = {"data.name": DATASETS, "model.name": MODELS, "rows": METHODS}
-    registries |= {"audit.perturbations": PERTURBATIONS, "measures": OWN_MEASURES}
-    for key, specs in named.items():
-        if source := next(filter(None, map(registries[key].source_in, specs)), None):
-            how = f"--methods {source}" if key == "rows" else f"--set {key}={source}"
-            text = f"{file}: {key} names code, {source}, which a dry run does not import from a file"
-            raise InputError(f"{text}; if you trust it, leave --dry-run out or add {how}")
-
-
-def _with_plugins(scenario: Scenario) -> Scenario:
-    """Return the scenario with everything that it has by its source, FILE.py:NAME, by its name in the tables."""
-    data, model, audit = scenario.data, scenario.model, scenario.audit
-    names: dict[str, Any] = {
-        "data": data.model_copy(update={"name": DATASETS.add(data.name)}) if ".py:" in data.name else data,
-        "model": model.model_copy(update={"name": MODELS.named(model.name)}),
-        "audit": audit.model_copy(update={"perturbations": tuple(map(PERTURBATIONS.named, audit.perturbations))}),
-        "measures": tuple(map(OWN_MEASURES.named, scenario.measures)),
-    }
-    return scenario.model_copy(update=names)
-
-
-def scenario_tree(name: str, profile: str = DEFAULT_PROFILE) -> dict[str, Any]:
-    """Return the values of a scenario's file with those of one of its profiles; every file has the profile `cpu`.
-
-    `name` is one of `SCENARIOS`, or the path of a .toml file, which is called by its stem.
-    """
-    tree = _file_tree(name)
-    name = name if name in SCENARIOS else Path(name).stem
-    own = tree.pop("profiles", {})
-    if not isinstance(own, dict) or not all(isinstance(values, dict) for values in own.values()):
-        raise InputError(f"{name}: profiles: expected tables such as [profiles.paper], got {own!r}")
-    profiles = {DEFAULT_PROFILE: {}, **own}
-    if profile not in profiles:
-        raise unknown_name(f"profile of {name}", profile, profiles)
-    return {"name": name, "profile": profile, **merged(tree, profiles[profile])}
-
-
-def _file_tree(name: str, after: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return a file's values; `based_on` takes those of another scenario first, but for what that one forgets."""
-    own = name.endswith(".toml") and name not in SCENARIOS
-    try:
-        file = regular_file(name) if own else SCENARIOS.find(name)
-        tree = tomllib.loads(file.read_text(encoding="utf-8"))
-    except InputError:
-        raise
-    except OSError as error:
-        raise InputError(f"cannot read {name}: {error.strerror}; expected a scenario's .toml file") from None
-    except (ValueError, RecursionError) as error:  # neither TOML nor UTF-8
-        raise InputError(f"{name}: expected a scenario in TOML, got {error}") from None
-    base = tree.pop("based_on", None)
-    if base is None:
-        return tree
-    if not isinstance(base, str) or base in (name, *after):
-        raise InputError(f"{name}: based_on: expected the name of another scenario, got {base!r}")
-    return merged(_file_tree(base, (name, *after)) | {"forget": {}}, tree)
-
-
-def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the base with the changes: tables are merged, other values replaced, dotted keys reach inside."""
-    tree = dict(base)
-    for key, value in changes.items():
-        head, _, rest = key.partition(".")
-        new = {rest: value} if rest else value
-        old = tree.get(head)
-        tree[head] = merged(old if isinstance(old, Mapping) else {}, new) if isinstance(new, Mapping) else new
-    return tree
 
 
 def _checked_requests(
@@ -453,82 +331,37 @@ def _checked_requests(
         raise InputError(f"{many}; each needs a retrained model: gather several in one list of ids")
     if clash := next((key for key in overrides if key.partition(".")[0] in ("forget", "earlier")), None):
         raise InputError(f"expected requests or the setting {clash}, got both; put it into the requests")
-    fields, known = [parse_request(r) if isinstance(r, str) else r for r in requests], ForgetSettings.model_fields
-    for number, given in enumerate(fields, start=1):
-        if (unknown := next((field for field in given if field not in known), None)) is not None:
-            raise unknown_name(f"field of request {number}", unknown, known)
+    fields = [parse_request(request) if isinstance(request, str) else request for request in requests]
+    for number, request in enumerate(fields, start=1):
+        if (unknown := next((name for name in request if name not in ForgetSettings.model_fields), None)) is not None:
+            raise unknown_name(f"field of request {number}", unknown, ForgetSettings.model_fields)
     try:
-        return [ForgetSettings.model_validate(given) for given in fields]
+        return [ForgetSettings.model_validate(request) for request in fields]
     except ValidationError as error:
         raise InputError(f"request: {first_problem(error)}") from None
-
-
-def _validated(tree: Mapping[str, Any]) -> Scenario:
-    try:
-        return Scenario.model_validate(tree)
-    except ValidationError as error:
-        raise InputError(first_problem(error)) from None
 
 
 def parse_row(
     spec: str,
     defaults: Mapping[str, Mapping[str, Any]] | None = None,
     left_open: Mapping[str, Sequence[str]] | None = None,
-) -> Row:
+) -> RowSpec:
     """Return the row of `[LABEL=]NAME[:key=value...]`; without a label the text itself with keys sorted.
 
     >>> parse_row("rurk:v=2:tau=0.1").label
     'rurk:tau=0.1:v=2'
     """
     label, text = _labeled(spec)
-    name, given = split_spec(METHODS.named(text))
+    name, texts = split_spec(METHODS.named(text))
     if is_reserved(name):
         raise InputError(f"{name} always runs; remove it from --methods. Known: {', '.join(sorted(METHODS))}")
-    method = make_method(name, {**(defaults or {}).get(name, {}), **read_fields(METHODS.get(name), given)})
-    own_label = ":".join([name, *(f"{key}={value}" for key, value in given.items())])
+    method = make_method(name, {**(defaults or {}).get(name, {}), **read_fields(METHODS.get(name), texts)})
+    label = refuse_reserved(label or ":".join([name, *(f"{key}={value}" for key, value in texts.items())]))
     unpublished = list((left_open or {}).get(name, []))
-    return Row(label=refuse_reserved(label or own_label), method=name, settings=method.settings, left_open=unpublished)
+    return RowSpec(label=label, method=name, settings=method.settings, left_open=unpublished)
 
 
 def _labeled(spec: str) -> tuple[str | None, str]:
     """Return the label, if there is one, and the rest of `[LABEL=]NAME[:key=value...]`."""
     head, equals, tail = spec.strip().partition("=")
     return (head, tail) if equals and ":" not in head else (None, spec.strip())
-
-
-def _check_labels(labels: Sequence[str]) -> None:
-    for label in labels:
-        if labels.count(label) > 1:
-            raise InputError(f"two rows are called {label!r}; put LABEL= before one of them")
-        refuse_no_file_name(label, "a row label")
-
-
-def _check_names(scenario: Scenario) -> None:
-    refuse_no_file_name(scenario.name, "a scenario's name")
-    MODELS.find(scenario.model.name)
-    for name, values in scenario.methods.items():
-        make_method(name, values)
-    if scenario.train.epochs < 1:
-        raise InputError("train.epochs: expected 1 or more, got 0: what was never trained has nothing to forget")
-    if scenario.controls < 1:
-        raise InputError("controls: expected 1 or more, got 0: a control says how far retrained models are apart")
-    _check_audit(scenario.audit)
-    for spec in scenario.measures:
-        check_measure(spec, scenario.audit)
-    if not scenario.seeds or len(set(scenario.seeds)) != len(scenario.seeds):
-        raise InputError(f"expected at least one seed and none twice, got {scenario.seeds}")
-
-
-def _check_audit(audit: AuditSettings) -> None:
-    if len(set(audit.perturbations)) < len(audit.perturbations):
-        raise InputError(f"expected each perturbation once, got {', '.join(audit.perturbations)}")
-    for spec in {**audit.taus, **dict.fromkeys(audit.perturbations)}:
-        build_perturbation(spec)
-    for spec in audit.perturbations:
-        if not audit.radii(spec):
-            name = spec.partition(":")[0]
-            raise InputError(f"expected radii for {name}; give --set audit.taus.{name}=0,0.01,...")
-    if (audit.draws is None) == (audit.half_width is None):
-        raise InputError("expected either draws or a half-width for the audit; set the other to none")
-    if audit.until is not None and audit.draws is None:
-        raise InputError("expected draws with audit.until=verdict, got a half-width; the draws are the most it makes")

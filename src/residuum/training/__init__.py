@@ -1,9 +1,11 @@
 """The one training loop: the original, retrained models and every gradient method go through `fit`."""
 
 from residuum.training.loop import (
+    NO_HOOKS,
     STRICT,
     Epochs,
     Fraction,
+    Hooks,
     Loss,
     NonNegative,
     PlainSGD,

@@ -60,6 +60,22 @@ class TrainingPhase(NamedTuple):
     paired_stream: str | None = None
 
 
+class Hooks(NamedTuple):
+    """What a caller of `fit` decides during a training.
+
+    `rate` gives the learning rate of an epoch, counted from 0 (default: the recipe's). `after_step` is called with the
+    model after each step, for instance to put weights back that must not move. `stop_after_epoch` is called with each
+    finished epoch, counted from 0; True ends the training.
+    """
+
+    rate: Callable[[int], float] | None = None
+    after_step: Callable[[nn.Module], None] = lambda model: None
+    stop_after_epoch: Callable[[int], bool] | None = None
+
+
+NO_HOOKS = Hooks()
+
+
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Recipe:
     """How to descend: w <- w - lr * (clipped gradient + weight_decay * w), with momentum, for some epochs.
@@ -170,10 +186,8 @@ def fit(
     batch_sizes: Mapping[str, int] | None = None,
     frozen: Iterable[nn.Module] = (),
     progress: Progress | None = None,
-    after_step: Callable[[nn.Module], None] = lambda model: None,
-    stop_after_epoch: Callable[[int], bool] | None = None,
     checkpoint: Checkpoint | None = None,
-    rate: Callable[[int], float] | None = None,
+    hooks: Hooks = NO_HOOKS,
 ) -> int:
     """Train `model` in place and return the number of single-sample forward-backward passes.
 
@@ -193,10 +207,8 @@ def fit(
         batch_sizes: Batch sizes of streams that do not have the recipe's.
         frozen: Modules that keep their batch-norm statistics.
         progress: Called with steps done and steps to do.
-        after_step: Called with the model after each step, for instance to put weights back that must not move.
-        stop_after_epoch: Called with each finished epoch, counted from 0; True ends the training.
         checkpoint: Saves the training after epochs and resumes it; for phases with one stream each.
-        rate: The learning rate of an epoch, counted from 0 (default: the recipe's).
+        hooks: What the caller decides during the training.
     """
     phases_of = phases if callable(phases) else lambda epoch: phases
     sizes = dict.fromkeys(streams, recipe.batch_size) | dict(batch_sizes or {})
@@ -234,11 +246,11 @@ def fit(
                     for module in frozen:
                         module.eval()
                     epochs_done = epoch + (done - before) / steps[epoch]
-                    lr = rate(epoch) if rate else recipe.rate(epochs_done)
+                    lr = hooks.rate(epoch) if hooks.rate else recipe.rate(epochs_done)
                     with _batch_norm_advised():
                         loss = shared.loss(partial(phase.loss, model, batch, paired, loss_noise))
                     _step(optimizer, loss, recipe, lr, noise, shared, where=f"epoch {epoch + 1}")
-                    after_step(model)
+                    hooks.after_step(model)
                     done += 1
                     if progress:
                         progress(done, total)
@@ -246,7 +258,7 @@ def fit(
             if checkpoint and shared.rank == 0:
                 position = Position(epoch + 1, done, passes[0])
                 checkpoint.save(partial(training_state, position, model, optimizer, generators))
-            if stop_after_epoch and stop_after_epoch(epoch):
+            if hooks.stop_after_epoch and hooks.stop_after_epoch(epoch):
                 break
     optimizer.zero_grad(set_to_none=True)
     _lay_out(model, torch.contiguous_format)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from residuum.core.errors import InputError, unknown_name
 from residuum.core.samples import Samples, Splits
 from residuum.core.settings import refused_booleans
-from residuum.training import STRICT, Batch, Recipe, TrainingPhase, cross_entropy, fit
+from residuum.training import NO_HOOKS, STRICT, Batch, Hooks, Recipe, TrainingPhase, cross_entropy, fit
 from residuum.unlearning.context import Context
 from residuum.unlearning.inherited import InheritedRecipe
 from residuum.unlearning.start import Parts, Start, keeps_statistics, trainable_parts
@@ -228,11 +228,10 @@ class GradientMethod(Method):
         context: Context,
         phases: Phases | None = None,
         *,
-        rate: Callable[[int], float] | None = None,
         streams: Mapping[str, Samples] | None = None,
         batch_sizes: Mapping[str, int] | None = None,
         frozen: Iterable[nn.Module] = (),
-        after_step: Callable[[nn.Module], None] = lambda model: None,
+        hooks: Hooks = NO_HOOKS,
     ) -> None:
         """Train the copy in place and count the passes; the phases default to the method's.
 
@@ -245,9 +244,8 @@ class GradientMethod(Method):
             self.phases(model, splits, context) if phases is None else phases,
             seed=context.batch_seed,
             noise_seed=context.noise_seed,
-            rate=rate,
             batch_sizes=batch_sizes,
             frozen=frozen,
-            after_step=after_step,
             progress=context.progress,
+            hooks=hooks,
         )

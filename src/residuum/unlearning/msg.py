@@ -10,7 +10,7 @@ from torch import nn
 from residuum.core.errors import InputError
 from residuum.core.samples import Samples, Splits
 from residuum.core.seeds import child_seed, generator
-from residuum.training import Fraction, NonNegative, Recipe
+from residuum.training import Fraction, Hooks, NonNegative, Recipe
 from residuum.unlearning.base import GradientMethod, component
 from residuum.unlearning.context import Context
 from residuum.unlearning.gradients import first_by_rank, scaled_gradients, summed_gradient
@@ -73,7 +73,7 @@ class MSG(GradientMethod):
             for layer, new in zip(layers, fresh, strict=True):
                 layer.weight.copy_(torch.where(small[layer.weight], new.weight, layer.weight))
         with scaled_gradients({p: torch.where(mask, 1.0, self.damp).to(p) for p, mask in small.items()}):
-            self.descend(model, splits, context, rate=self.rate)
+            self.descend(model, splits, context, hooks=Hooks(rate=self.rate))
         return model
 
     def layers_of(self, model: nn.Module) -> list[nn.Conv2d | nn.Linear]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from residuum.core.samples import Splits
-from residuum.training import Fraction, Recipe
+from residuum.training import Fraction, Hooks, Recipe
 from residuum.unlearning.base import GradientMethod, component
 from residuum.unlearning.context import Context
 from residuum.unlearning.gradients import first_by_rank, scaled_gradients, summed_gradient
@@ -67,7 +67,7 @@ class SalUn(GradientMethod):
         with scaled_gradients({p: mask.to(p) for p, mask in selected.items()}):
             self.soften(model, splits, context)
             put_back(model)
-            self.descend(model, splits, context, phases, streams=streams, after_step=put_back)
+            self.descend(model, splits, context, phases, streams=streams, hooks=Hooks(after_step=put_back))
         return model
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from residuum.core.samples import Samples, Splits
 from residuum.models import forward
-from residuum.training import Batch, NonNegative, Positive, Recipe, TrainingPhase
+from residuum.training import Batch, Hooks, NonNegative, Positive, Recipe, TrainingPhase
 from residuum.unlearning.base import GradientMethod, Phases, component
 from residuum.unlearning.context import Context
 
@@ -71,7 +71,7 @@ class SCRUB(GradientMethod):
         phases = self.alternation(teacher_of(model, streams, copied=bool(self.recipe.augment)))
         sizes = {} if self.forget_batch_size is None else {"forget": self.forget_batch_size}
         self.soften(model, splits, context)
-        self.descend(model, splits, context, phases, rate=self.rate, batch_sizes=sizes)
+        self.descend(model, splits, context, phases, batch_sizes=sizes, hooks=Hooks(rate=self.rate))
         return model
 
     def alternation(self, teacher: Teacher) -> Phases:
