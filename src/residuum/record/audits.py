@@ -161,17 +161,21 @@ class AuditSettings(Part):
     seen: dict[str, int] = {}  # how many of the forgotten samples the reference has seen, by where it did
 
 
-class Audit(Part):
-    """What one model shows under one perturbation, and where the counts behind it stand.
-
-    In a sequence of requests all samples forgotten so far are audited, and `first_request` is about those of the first
-    request alone: it says whether what was forgotten stays forgotten.
-    """
+class Shown(Part):
+    """What an audit showed to the models: which perturbation, at which radii, how often."""
 
     settings: AuditSettings = AuditSettings()
     taus: list[float]
     draws: list[int]
     samples: int = 0
+
+
+class Knowledge(Shown):
+    """r and the difference; where there are held-out samples, class knowledge G and memory M (r = G M).
+
+    Completeness and the relative test (`nearer`) say where the model is between the original and the reference.
+    """
+
     residual_knowledge: ResidualKnowledge
     difference: Curve
     heldout: HeldOut | None = None
@@ -180,6 +184,15 @@ class Audit(Part):
     memory_difference: SampledCurve | None = None
     completeness: Completeness | None = None
     nearer: Nearer | None = None
+
+
+class Audit(Knowledge):
+    """What one model shows under one perturbation, and where the counts behind it stand.
+
+    In a sequence of requests all samples forgotten so far are audited, and `first_request` is about those of the first
+    request alone: it says whether what was forgotten stays forgotten.
+    """
+
     notes: list[str] = []
     disagreement: Curve | None = None
     unlearn_accuracy: Curve | None = None

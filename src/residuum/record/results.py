@@ -200,11 +200,10 @@ class RequestPlace(Part):
     of: int
 
 
-class Results(Part):
-    """results.json: everything known of a run, under a schema and with its own hash."""
+class RunFacts(Part):
+    """What was run: when, with which versions, data, request and seeds, and what to know before reading the rows."""
 
     SCHEMA: ClassVar[str] = "residuum.results/3"
-    FILE: ClassVar[str] = "results.json"
 
     schema_: str = Field(SCHEMA, alias="schema")
     created: str = ""
@@ -213,6 +212,13 @@ class Results(Part):
     seeds: list[int]
     warnings: list[str] = []
     notes: list[str] = []
+
+
+class Results(RunFacts):
+    """results.json: everything known of a run, under a schema and with its own hash."""
+
+    FILE: ClassVar[str] = "results.json"
+
     noise_floor: dict[str, NoiseFloor] = {}
     methods: dict[FileName, Row]
     failed: dict[str, str] = {}  # rows without results, and why

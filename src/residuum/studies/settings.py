@@ -115,15 +115,12 @@ class AuditSettings(Strict):
         return list(dict.fromkeys(-(-self.draws // part) for part in (8, 4, 2, 1)))
 
 
-class Scenario(Strict):
-    """A data set, a deletion request, a network, and how everything is trained, unlearned and audited.
+class ForgettingTask(Strict):
+    """What is to be forgotten, and by which model: data, deletion requests, network and training.
 
     `earlier` are requests that were unlearned before `forget`, in order; each method goes on from its own last result.
     `retrain_epochs` are those of retrained models if they differ from the original's. `pretrained_on` names the
-    data of the weights that every model should start from, where the settings are meant for such weights. `left_open`
-    lists, by method ("train" for the models trained, "relearn" and "audit" for these measurements), the fields for
-    which the publication a profile follows gives no value. `measures` are probes and the user's own;
-    `references` are further retrained models that all rows and seeds are compared with.
+    data of the weights that every model should start from, where the settings are meant for such weights.
     """
 
     name: str
@@ -136,17 +133,6 @@ class Scenario(Strict):
     train: Recipe
     retrain_epochs: Annotated[int, Field(ge=1)] | None = None
     pretrained_on: str | None = None
-    relearn: Relearning = Relearning()
-    audit: AuditSettings = AuditSettings()
-    methods: dict[str, dict[str, Any]] = {}
-    left_open: dict[str, list[str]] = {}
-    rows: Texts = ()
-    seeds: Annotated[list[Seed], BeforeValidator(_as_list)] = [131, 42, 7]
-    controls: Annotated[int, Field(ge=0, le=100)] = 1  # a request may have none, a scenario must not
-    measures: Texts = ()
-    references: Annotated[int, Field(ge=0, le=10_000)] = 0
-    accept_reference: bool = False
-    threads: Annotated[int, Field(ge=1, le=256)] = 1
 
     @property
     def requests(self) -> tuple[ForgetSettings, ...]:
@@ -160,8 +146,29 @@ class Scenario(Strict):
         return replace(self.train, epochs=self.retrain_epochs)
 
     def after(self, requests: Sequence[ForgetSettings]) -> Self:
-        """Return the same scenario for these requests, the last of which is the one to unlearn."""
+        """Return the same task for these requests, the last of which is the one to unlearn."""
         return self.model_copy(update={"earlier": list(requests[:-1]), "forget": requests[-1]})
+
+
+class Scenario(ForgettingTask):
+    """A task, and how it is unlearned, measured and compared.
+
+    `left_open` lists, by method ("train" for the models trained, "relearn" and "audit" for these measurements), the
+    fields for which the publication a profile follows gives no value. `measures` are probes and the user's own;
+    `references` are further retrained models that all rows and seeds are compared with.
+    """
+
+    relearn: Relearning = Relearning()
+    audit: AuditSettings = AuditSettings()
+    methods: dict[str, dict[str, Any]] = {}
+    left_open: dict[str, list[str]] = {}
+    rows: Texts = ()
+    seeds: Annotated[list[Seed], BeforeValidator(_as_list)] = [131, 42, 7]
+    controls: Annotated[int, Field(ge=0, le=100)] = 1  # a request may have none, a scenario must not
+    measures: Texts = ()
+    references: Annotated[int, Field(ge=0, le=10_000)] = 0
+    accept_reference: bool = False
+    threads: Annotated[int, Field(ge=1, le=256)] = 1
 
 
 @lru_cache(maxsize=2)
