@@ -6,8 +6,10 @@ keys of its weights stay hers.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -58,6 +60,7 @@ def wrap(
         categorical: Positions of features that noise leaves alone.
         at: The layer whose output noise moves where inputs are token ids; default: the first nn.Embedding.
         fresh: Returns a new network with new weights; needed to retrain networks whose layers cannot reset themselves.
+            Default: layers reset themselves, and a network of transformers is made again from its configuration.
 
     >>> net = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
     >>> model = wrap(net, mean=0.5, std=0.25)
@@ -87,7 +90,21 @@ def wrap(
     if weights is not None:
         load_state(model, weights)
         read_note(model, weights)
-    return _adapted(model, Adapter(*_constants(mean, std), names, integers, logits), space, fresh)
+    return _adapted(
+        model, Adapter(*_constants(mean, std), names, integers, logits), space, fresh or _configured(module)
+    )
+
+
+def _configured(module: nn.Module) -> Callable[[], nn.Module] | None:
+    """Return what makes a network of transformers anew from its configuration; None for other networks."""
+    config: Any = getattr(module, "config", None)
+    if not hasattr(module, "base_model_prefix") or not hasattr(config, "to_json_string"):
+        return None
+    return partial(_from_configuration, type(module), type(config), config.to_json_string())
+
+
+def _from_configuration(network: type[nn.Module], kind: Any, text: str) -> nn.Module:  # noqa: ANN401 (of transformers)
+    return network(kind.from_dict(json.loads(text)))
 
 
 def wrap_like(module: nn.Module, model: nn.Module) -> nn.Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,11 +17,11 @@ from residuum.data.dataset import checked_class_names
 from residuum.data.read import Source
 from residuum.metrics import accuracy
 from residuum.models import are_probabilities, evaluating, forward
-from residuum.unlearning import Method, SoftReset
+from residuum.unlearning import Method
 
 MOST = 2000  # samples that are looked at
 GAIN = 10.0  # points of accuracy that another reading of the inputs must add to be worth a word
-LOST = 3.0  # points of accuracy that unlearning may cost without a warning
+LOST = 1.0  # points of accuracy that unlearning may cost without further training or a warning
 LOW = 50.0  # per cent right on training data below which a model does not look trained on them, for two classes or more
 
 
@@ -64,36 +65,42 @@ def checked(model: nn.Module, splits: Splits) -> Check:
 
 
 def accuracies(model: nn.Module, splits: Splits) -> dict[str, float]:
-    """Return accuracy in per cent on retained samples and, if there are any, on held-out samples of their classes.
+    """Return accuracy in per cent on retained samples and, if any, on validation and held-out samples of their classes.
 
-    Where a whole class is forgotten, its held-out samples do not count: a retrained model is wrong on them as well.
+    Where a whole class is forgotten, its other samples do not count: a retrained model is wrong on them as well.
     """
-    rows = np.flatnonzero(np.isin(splits.test.y.numpy(), splits.retain.y.numpy()))
-    parts = {"retain": splits.retain, "held_out": splits.test.subset(rows)}
-    return {name: accuracy(model, part) for name, part in parts.items() if len(part)}
+    return {name: accuracy(model, part) for name, part in _compared(splits).items() if len(part)}
 
 
-def loss_warnings(
-    method: Method, before: Mapping[str, float], after: Mapping[str, float], *, by_function: bool
-) -> list[str]:
-    """Return what to say where unlearning cost more accuracy than it should, with what to try."""
-    lost = {name: before[name] - after[name] for name in before if before[name] - after[name] > LOST}
-    if not lost:
-        return []
+def _compared(splits: Splits) -> dict[str, Samples]:
+    parts = {"validation": splits.validation, "held_out": splits.test}
+    classes = torch.unique(splits.retain.y)
+    alike = {name: part.subset(torch.isin(part.y, classes).nonzero().flatten().numpy()) for name, part in parts.items()}
+    return {"retain": splits.retain} | alike
+
+
+def lost_accuracy(before: Mapping[str, float], after: Mapping[str, float], splits: Splits) -> dict[str, float]:
+    """Return the points of accuracy that were lost, by part, where they are more than one.
+
+    On samples that no model was trained on they must be more than a standard error, too.
+    """
+    limits = {
+        name: LOST if name == "retain" else max(LOST, math.sqrt(before[name] * (100 - before[name]) / len(part)))
+        for name, part in _compared(splits).items()
+        if name in before
+    }
+    return {name: before[name] - after[name] for name in before if before[name] - after[name] > limits[name]}
+
+
+def loss_warning(
+    method: Method, before: Mapping[str, float], after: Mapping[str, float], lost: Mapping[str, float], advice: str
+) -> str:
+    """Return the warning that unlearning cost more accuracy than it should, with what to try."""
     points = " and ".join(
         f"{points:.1f} points of {name.replace('_', '-')} accuracy ({before[name]:.1f} to {after[name]:.1f} %)"
         for name, points in lost.items()
     )
-    if isinstance(method, SoftReset):
-        keep = min(1.0, method.start.keep + 0.3)
-        epochs = 2 * max(1, method.recipe.epochs)
-        longer = f"share={min(1.0, 2 * method.share):g}" if method.share else f"epochs={epochs}"
-        advice = f"{method.name}:{longer}, or {method.name}:keep={keep:g}"
-        if by_function:
-            advice = f"more epochs in your training function where it gets a model, or {method.name}:keep={keep:g}"
-    else:
-        advice = "gentler settings (a smaller lr, fewer epochs), or soft_reset"
-    return [f"{method.name} lost {points}; try {advice}"]
+    return f"{method.name} lost {points}; try {advice}"
 
 
 def _first(samples: Samples) -> Samples:

@@ -24,6 +24,7 @@ from residuum.data.read import Reading
 from residuum.models import wrap
 from residuum.request.models import Unlearned, saved_unlearned
 from residuum.request.request import Request
+from residuum.request.soft_reset import BUDGET
 from residuum.request.study import AuditOptions, References, request_study
 from residuum.studies.execution import RUNS, STORE
 from residuum.studies.parsing import field_type, read_as
@@ -102,7 +103,10 @@ class RetrainSection(Strict):
     """How models are retrained without the forget set, or which retrained models there are."""
 
     function: str | None = setting(
-        "your training function (samples, seed, model=None) -> network", None, "net.py:my_train"
+        "your training function (samples, seed, model=None, epochs=30) -> network", None, "net.py:my_train"
+    )
+    epochs: Annotated[int, Field(ge=1)] | None = setting(
+        "epochs of the original's training, where the function has no default for them", None, 30
     )
     recipe: Recipe | None = setting(
         "how the network was trained, if there is no function", None, {"optimizer": "adamw", "lr": 0.001, "epochs": 20}
@@ -118,6 +122,9 @@ class UnlearnSection(Strict):
     """How the samples are unlearned, and where the weights go."""
 
     method: str = setting("NAME[:key=value...] of `residuum list methods`", "soft_reset")
+    budget: Annotated[float, Field(gt=0, le=1)] = setting(
+        "most that soft_reset may train, as a share of the original's epochs", BUDGET
+    )
     seed: Seed = setting("seed of everything random", 1)
     weights: Path | None = setting("the unlearned weights; default: in the folder of results", None, UNLEARNED)
 
@@ -183,6 +190,8 @@ WORDS = {
     "held_out=": "data.held_out",
     "validation=": "data.validation",
     "earlier=": "forget.earlier",
+    "Request(epochs=)": "retrain.epochs",
+    "try budget": "try unlearn.budget",
     "inputs=": "data.inputs",
     "label=": "data.label",
     "id_column=": "data.id_column",
@@ -257,6 +266,7 @@ class RequestFile(Strict):
             validation=_data(self.data.validation),
             retrain=None if section.function is None else _loaded(section.function, "retrain.function", "a function"),
             recipe=section.recipe,
+            epochs=section.epochs,
             reading=self.data.reading,
         )
         request.file = self

@@ -6,7 +6,6 @@ import inspect
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,16 @@ from torch import Tensor, nn
 
 from residuum.core.errors import InputError, first_line
 from residuum.core.files import file_sha256
-from residuum.core.samples import Samples, Splits
+from residuum.core.samples import Samples
 from residuum.core.seeds import child_seed
 from residuum.metrics import accuracy
-from residuum.models import check_model, private_copy, save_state, wrap_like
+from residuum.models import Classifier, private_copy, save_state
 from residuum.models.weights import read_making, write_note
 from residuum.record.audits import Part
 from residuum.record.folder import WEIGHTS, note_written
 from residuum.studies.subjects import Made
 from residuum.training import Hooks, Recipe, TrainingPhase, cross_entropy, fit
-from residuum.unlearning import Context, SoftReset, Unlearning, first_problem
+from residuum.unlearning import first_problem
 from residuum.unlearning.start import reinitialize, trainable_parts
 
 Retrain = Callable[..., nn.Module]
@@ -37,7 +36,8 @@ NEAR = 1.0  # points of accuracy on the retained samples below the original's at
 class Unlearned(Made):
     """An unlearned model, wrapped as the original was, and how it was made; calling it asks the model.
 
-    `before` and `after` hold accuracy in per cent on the `retain` set and on `held_out` samples of its classes.
+    `before` and `after` hold accuracy in per cent on the `retain` set and, where there are any, on `validation` and
+    `held_out` samples of its classes.
     """
 
     label: str = ""
@@ -118,38 +118,6 @@ def retrained(retrain: Retrain, samples: object, seed: int) -> Made:
     return Made(made, "retrain", seconds=time.perf_counter() - start)
 
 
-def takes_model(retrain: Retrain | None) -> bool:
-    """Tell whether a training function has a parameter `model`, for a network to start from.
-
-    >>> takes_model(lambda samples, seed: None), takes_model(lambda samples, seed, model=None: None)
-    (False, True)
-    """
-    try:
-        parameter = inspect.signature(retrain).parameters.get("model") if retrain else None
-    except (TypeError, ValueError):  # a function without a signature
-        return False
-    return parameter is not None and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-
-
-def soft_reset_by(
-    retrain: Retrain, method: SoftReset, model: nn.Module, splits: Splits, samples: object, seed: int
-) -> Unlearning:
-    """Return a copy of the model, softened and then trained on the retained samples by the user's function.
-
-    The function decides how it trains, so that settings of training are refused.
-    """
-    plain = SoftReset(start=method.start, bn_stats=method.bn_stats).settings
-    changed = [key for key, value in method.settings.items() if value != plain[key]]
-    if changed:
-        raise InputError(f"soft_reset: your training function decides {changed[0]}; leave it out, or give recipe=")
-    start, context = private_copy(model), Context(seed)
-    method.soften(start, splits, context)
-    made = retrained(partial(retrain, model=unwrapped(start).train()), samples, context.batch_seed)
-    result = wrap_like(made.model, model)
-    check_model(result, splits.retain, splits.classes)
-    return Unlearning(result, context.passes, context.notes, unchanged=False)
-
-
 def unwrapped(model: nn.Module) -> nn.Module:
     """Return a copy of the network without what `wrap` put before and after it, as its training function expects it."""
     network = private_copy(model)
@@ -201,7 +169,7 @@ def fresh_network(model: nn.Module, seed: int) -> nn.Module:
     new, make = private_copy(model), getattr(model, "fresh_network", None)
     if make is None:
         try:
-            reinitialize(trainable_parts(new).values(), seed)
+            reinitialize(trainable_parts(new).values(), seed, by_layer=not isinstance(model, Classifier))
         except InputError as error:
             raise InputError(f"{error}; or give wrap(..., fresh=) or retrain=") from None
         return new

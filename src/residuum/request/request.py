@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from residuum.auditing.probes.base import Further
-from residuum.auditing.probes.durability import trained_further
+from residuum.auditing.probes.durability import further_epochs, trained_further
 from residuum.core.errors import InputError, ResiduumWarning, plural
 from residuum.core.inputs import space_of
 from residuum.core.samples import Samples, Splits
@@ -31,7 +31,8 @@ from residuum.request.checking import (
     as_many_names,
     checked,
     class_names_of,
-    loss_warnings,
+    loss_warning,
+    lost_accuracy,
     prefixed,
     renumbered,
 )
@@ -39,13 +40,13 @@ from residuum.request.models import (
     Retrain,
     Unlearned,
     first_channels,
+    fresh_network,
     retrained,
-    soft_reset_by,
     surrogate,
-    takes_model,
     trained_by,
     unwrapped,
 )
+from residuum.request.soft_reset import BUDGET, ByFunction, ByRecipe, Reset, Way, parameter, soft_reset, training_epochs
 from residuum.studies.execution import STORE, Resources
 from residuum.studies.stages import measured
 from residuum.studies.study import parse_row
@@ -74,8 +75,11 @@ class Request:
         validation: Held-out samples that methods may read; only some methods need them.
         retrain: Your training function, `retrain(samples, seed) -> model`: trains a new network on the samples it is
             given, map-style and as in `data`, the way the model was trained. If it has a parameter `model` as well,
-            `soft_reset` gives it the softened network to train instead of a new one, where there is no recipe.
+            `soft_reset` gives it the softened network to train instead of a new one, where there is no recipe; if it
+            has a parameter `epochs`, it is told how long.
         recipe: How the model was trained, if there is no such function; retraining and methods follow it.
+        epochs: How many epochs the model was trained for, if neither a recipe nor the default of the parameter `epochs`
+            of `retrain` says so; `soft_reset` trains for a share of them.
         ids: Ids of the samples of `data`, where it does not name them; else the row number.
         reading: How the data are read, such as `Reading(label="risk", class_names=["no", "yes"])` of a table or
             `Reading(size=32, channels=1)` of a folder of images.
@@ -103,6 +107,7 @@ class Request:
         validation: object = None,
         retrain: Retrain | None = None,
         recipe: Recipe | None = None,
+        epochs: int | None = None,
         ids: Iterable[Any] | None = None,
         reading: Reading | None = None,
         name: str | None = None,
@@ -118,6 +123,9 @@ class Request:
         self.forget_ids = matched_ids(forget, self.source.samples)
         self.earlier_ids = () if earlier is None else _earlier_ids(earlier, self.source.samples, self.forget_ids)
         self.retrain, self.recipe, self.name = retrain, recipe, name or self.source.name
+        if epochs is not None and (type(epochs) is not int or epochs < 1):
+            raise InputError(f"epochs: expected a whole number of 1 or more, got {epochs!r}")
+        self.epochs = training_epochs(retrain, epochs, recipe)
         if len(self.forget_ids) + len(self.earlier_ids) == len(self.source.samples):
             asks = "the request asks" if not self.earlier_ids else "this and earlier requests ask"
             raise InputError(f"{asks} for all {len(self.source.samples)} training samples; nothing would be retained")
@@ -226,18 +234,27 @@ class Request:
         space.check(first.batch(torch.arange(len(first)))[0], "expected inputs", hint, first.ids)
 
     def unlearn(
-        self, model: nn.Module | None = None, method: str | Method | None = None, *, seed: int | None = None
+        self,
+        model: nn.Module | None = None,
+        method: str | Method | None = None,
+        *,
+        seed: int | None = None,
+        budget: float | None = None,
     ) -> Unlearned:
         """Return what a method makes of the model, which stays as it is, with its accuracy before and after.
 
         `method` is a name, NAME:key=value..., or a configured method such as `RURK(tau=0.02)`; the default is that of
-        the request file, or soft_reset with seed 1. Samples of earlier
-        requests are forgotten as well. What the method warns of, and a loss of more than three points of accuracy,
-        are Python warnings and in the result's `warnings`.
+        the request file, or soft_reset with seed 1. Samples of earlier requests are forgotten as well. Where
+        `soft_reset` loses more than a point of accuracy on retained or validation samples, it trains on, until it has
+        taken the `budget`, a share of the original's epochs (default: that of the file, or 0.5). What the method warns
+        of, and a loss that is left, are Python warnings and in the result's `warnings`.
         """
         model = self.model if model is None else model
         method = method or (self.file.unlearn.method if self.file else "soft_reset")
         seed = (self.file.unlearn.seed if self.file else 1) if seed is None else seed
+        budget = (self.file.unlearn.budget if self.file else BUDGET) if budget is None else budget
+        if not 0 < budget <= 1:
+            raise InputError(f"budget: expected a share of the original's epochs, above 0 and at most 1, got {budget}")
         judged = self.fitted(model)
         everything = self._splits(frozenset({*self.forget_ids, *self.earlier_ids}))
         splits = replace(everything, class_names=judged.class_names)
@@ -245,18 +262,30 @@ class Request:
         chosen = make_method(row.method, row.settings) if row else method
         if not isinstance(chosen, Method):
             raise InputError(f"expected a method or its name, got {method!r}")
-        function = self._training_function(chosen)
+        before = accuracies(model, judged)
+
+        def lost(made: nn.Module) -> dict[str, float]:
+            points = lost_accuracy(before, accuracies(made, judged), judged)
+            return {name: points[name] for name in points if name != "held_out"}  # which must decide nothing
+
+        reset: Reset | None = None
         with measured(1) as record:
-            if function is not None and isinstance(chosen, SoftReset):
-                done = soft_reset_by(function, chosen, model, splits, self._retained_items(), seed)
+            if isinstance(chosen, SoftReset):
+                way = self._way(model, splits, chosen)
+                reset = soft_reset(way, model, chosen, seed=seed, budget=budget, lost=lost)
+                done = reset.done
             else:
-                movable = self._movable(model, splits, chosen)
-                done = unlearn(*movable, chosen, seed=seed, origin=Origin(self.recipe))
+                self._refuse_unknown_recipe(chosen)
+                movable, parts = self._movable(model, splits, chosen)
+                done = unlearn(movable, parts, chosen, seed=seed, origin=self._origin(movable, chosen))
         made = (done.model.plain() if isinstance(done.model, ShiftedAt) else done.model).eval()
         mark_unlearned(made, model, splits.forget.ids)
-        before, after = accuracies(model, judged), accuracies(made, judged)
+        after = accuracies(made, judged)
         texts = [*self.returning(model), *record["warnings"]]
-        texts += loss_warnings(chosen, before, after, by_function=function is not None)
+        if points := lost_accuracy(before, after, judged):
+            gentler = "gentler settings (a smaller lr, fewer epochs), or soft_reset"
+            advice = reset.advice(chosen, points) if reset and isinstance(chosen, SoftReset) else gentler
+            texts.append(loss_warning(chosen, before, after, points, advice))
         for text in texts:
             warnings.warn(text, ResiduumWarning, stacklevel=2)
         return Unlearned(
@@ -285,15 +314,32 @@ class Request:
             f"the model has unlearned {which} that this request retains, to be learned again; give them as earlier="
         ]
 
-    def _training_function(self, method: Method) -> Retrain | None:
-        """Return the user's function where it must train a soft reset; refuse a method that lacks the recipe."""
-        if self.recipe is not None or not method.needs_recipe:
-            return None
-        softened = isinstance(method, SoftReset)
-        if softened and takes_model(self.retrain):
-            return self.retrain
-        other = ", or a retrain= function that takes model= to start from" if softened else ""
-        raise InputError(f"{method.name} trains as the model was trained, which is not known: give recipe={other}")
+    def _way(self, model: nn.Module, splits: Splits, method: SoftReset) -> Way:
+        """Return how a soft reset trains: by the user's function where it takes a model, or by the recipe."""
+        origin = self._origin(model, method)
+        by_function = self.retrain is not None and self.recipe is None and method.needs_recipe
+        if by_function and self.retrain is not None and parameter(self.retrain, "model") is not None:
+            return ByFunction(splits, self.epochs, self.retrain, self._retained_items(), origin)
+        self._refuse_unknown_recipe(method)
+        return ByRecipe(splits, self.recipe.epochs if self.recipe else None, origin)
+
+    def _refuse_unknown_recipe(self, method: Method) -> None:
+        """Refuse a method that trains as the model was trained where nobody says how."""
+        if self.recipe is None and method.needs_recipe:
+            softened = isinstance(method, SoftReset)
+            other = ", or a retrain= function that takes model= to start from" if softened else ""
+            raise InputError(f"{method.name} trains as the model was trained, which is not known: give recipe={other}")
+
+    def _origin(self, model: nn.Module, method: Method) -> Origin:
+        """Return what is known of the model beside its weights: its recipe, and how a new one starts."""
+        network, prefix = (model.model, "model.") if isinstance(model, ShiftedAt) else (model, "")
+        if getattr(network, "fresh_network", None) is None and not isinstance(method, SoftReset):
+            return Origin(self.recipe)  # methods that renew some layers need no others that can be renewed
+
+        def fresh(seed: int) -> dict[str, Tensor]:
+            return {f"{prefix}{name}": value for name, value in fresh_network(network, seed).state_dict().items()}
+
+        return Origin(self.recipe, fresh=fresh)
 
     def _movable(self, model: nn.Module, splits: Splits, method: Method) -> tuple[nn.Module, Splits]:
         """Return model and splits such that the method can move inputs: token ids cannot be, their embedding can."""
@@ -328,6 +374,7 @@ class Request:
             made = surrogate(model, self.splits.retain, self.recipe, child)
         elif self.retrain is not None:
             made = retrained(self.retrain, self._retained_items(), child)
+            made = replace(made, passes=(self.epochs or 0) * len(self.splits.retain))
         else:
             assert self.recipe is not None
             made = trained_by(self.recipe, model, self.splits.retain, child)
@@ -338,17 +385,19 @@ class Request:
     def further_training(self, model: nn.Module) -> Further | None:
         """Return what trains a model of this kind on the retained samples and some forgotten ones, given their ids.
 
-        The recipe does for a tenth of its epochs, or else the user's function, if it takes a model to start from and
-        decides how long; None without either.
+        The recipe does for a tenth of its epochs, or else the user's function, if it takes a model to start from; it
+        decides how long if it cannot be told. None without either.
         """
         splits, recipe, retrain = self.splits, self.recipe, self.retrain
         if recipe is not None:
             return lambda start, ids, seed: trained_further(start, splits, recipe, ids, seed)
-        if retrain is None or not takes_model(retrain):
+        if retrain is None or parameter(retrain, "model") is None:
             return None
+        takes_epochs = parameter(retrain, "epochs") is not None
+        length = {"epochs": further_epochs(self.epochs)} if takes_epochs and self.epochs else {}
 
         def by_function(start: nn.Module, ids: Sequence[str], seed: int) -> nn.Module:
-            function = partial(retrain, model=unwrapped(start).train())
+            function = partial(retrain, model=unwrapped(start).train(), **length)
             return wrap_like(retrained(function, self._retained_items(ids), seed).model, model).eval()
 
         return by_function

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,12 +18,14 @@ class Origin:
     """What is known of the original beside its weights.
 
     `recipe` is how it was trained, `initial` the weights it started from, and `seen` the ids of the samples that these
-    were trained on: none for a random start, None where nobody says.
+    were trained on: none for a random start, None where nobody says. `fresh` returns the weights of a new network for a
+    seed; without it, layers initialize themselves.
     """
 
     recipe: Recipe | None = None
     initial: Mapping[str, Tensor] | None = None
     seen: Container[str] | None = frozenset()
+    fresh: Callable[[int], Mapping[str, Tensor]] | None = None
 
 
 @dataclass

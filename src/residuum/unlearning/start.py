@@ -65,7 +65,10 @@ class Start:
 
     def renew(self, parts: Parts, splits: Splits, context: Context) -> None:
         """Write fresh values over those of the modules."""
-        reinitialize(parts.values(), context.reset_seed)
+        if context.origin.fresh is None:
+            reinitialize(parts.values(), context.reset_seed)
+        else:
+            write_values(parts, context.origin.fresh(context.reset_seed), "new network has")
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -95,23 +98,30 @@ class KnownStart(Start):
                 "the weights that the original started from have seen samples to forget, or nobody says that they "
                 "have not; give a manifest, or set fresh=draw"
             )
-        with torch.no_grad():
-            for name, part in parts.items():
-                for tensor, value in mixable(part):
-                    key = f"{name}.{tensor}" if name else tensor
-                    if key not in initial or initial[key].shape != value.shape:
-                        shape = tuple(value.shape)
-                        raise InputError(f"the initial weights have no {key!r} of shape {shape}; another model's")
-                    value.copy_(initial[key])
+        write_values(parts, initial, "initial weights have")
 
 
-def reinitialize(parts: Iterable[nn.Module], seed: int) -> None:
-    """Draw the weights of these modules again as a fresh network would, statistics of batch-norm included."""
+@torch.no_grad()
+def write_values(parts: Parts, state: Mapping[str, Tensor], which: str) -> None:
+    """Write the values of a state dict over those of the modules."""
+    for name, part in parts.items():
+        for tensor, value in mixable(part):
+            key = f"{name}.{tensor}" if name else tensor
+            if key not in state or state[key].shape != value.shape:
+                raise InputError(f"the {which} no {key!r} of shape {tuple(value.shape)}; another model's")
+            value.copy_(state[key])
+
+
+def reinitialize(parts: Iterable[nn.Module], seed: int, *, by_layer: bool = False) -> None:
+    """Draw the weights of these modules again as a fresh network would, statistics of batch-norm included.
+
+    Convolutions and linear layers are initialized as those of our networks, or `by_layer`, as torch's layers are.
+    """
     ours = generator(seed)
     for module in parts:
         device = device_of(module)
         module.cpu()  # the same weights whatever the device
-        if isinstance(module, nn.Conv2d | nn.Linear | nn.BatchNorm2d | Normalize):
+        if isinstance(module, nn.Conv2d | nn.Linear | nn.BatchNorm2d | Normalize) and not by_layer:
             initialize(module, ours)
         elif callable(reset := getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))):
             with torch.random.fork_rng(devices=[]):  # foreign layers draw from the global generator

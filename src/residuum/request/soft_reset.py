@@ -1,0 +1,190 @@
+"""Soft reset of the user's own network: by her training function or by a recipe, and on where accuracy was lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from math import floor
+
+from torch import nn
+
+from residuum.core.errors import InputError
+from residuum.core.samples import Splits
+from residuum.core.seeds import child_seed
+from residuum.models import check_model, private_copy, wrap_like
+from residuum.request.models import Retrain, retrained, unwrapped
+from residuum.training import Recipe
+from residuum.unlearning import Context, Origin, SoftReset, Unlearning, unlearn
+
+BUDGET = 0.5  # of the original's epochs
+BY_FUNCTION = ("keep", "fresh", "bn_stats", "share", "epochs")  # settings that do not say how to descend
+Accuracies = Mapping[str, float]
+
+
+def parameter(function: Callable[..., object], name: str) -> inspect.Parameter | None:
+    """Return the parameter of this name that a function takes, if any.
+
+    >>> parameter(lambda samples, seed: None, "model") is None
+    True
+    >>> parameter(lambda samples, seed, epochs=30: None, "epochs").default
+    30
+    """
+    try:
+        one = inspect.signature(function).parameters.get(name)
+    except (TypeError, ValueError):  # a function without a signature
+        return None
+    return one if one is not None and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) else None
+
+
+def training_epochs(retrain: Retrain | None, epochs: int | None, recipe: Recipe | None) -> int | None:
+    """Return how many epochs a whole training has: as said, the recipe's, or the default of the user's function."""
+    if epochs is None and recipe is not None:
+        return recipe.epochs
+    if epochs is None and retrain is not None and (one := parameter(retrain, "epochs")) is not None:
+        return one.default if type(one.default) is int and one.default > 0 else None
+    return epochs
+
+
+@dataclass(frozen=True)
+class Way(ABC):
+    """How the softened network is trained; `whole` is the number of epochs of the original's training, if known."""
+
+    splits: Splits
+    whole: int | None
+
+    @abstractmethod
+    def begin(self, model: nn.Module, method: SoftReset, seed: int) -> Unlearning:
+        """Return a softened copy of the model, trained for the first time."""
+
+    @abstractmethod
+    def go_on(self, model: nn.Module, method: SoftReset, epochs: int, seed: int) -> Unlearning:
+        """Return a copy of the model, trained for so many epochs more."""
+
+    @property
+    def takes_epochs(self) -> bool:
+        """Whether it can be told how long to train."""
+        return True
+
+    def first_epochs(self, method: SoftReset) -> int | None:
+        """Return how long the first training is; None where nobody says."""
+        if method.share is None:
+            return method.recipe.epochs
+        return None if self.whole is None else max(1, floor(method.share * self.whole))
+
+
+@dataclass(frozen=True)
+class ByRecipe(Way):
+    """By the original's recipe."""
+
+    origin: Origin
+
+    def begin(self, model: nn.Module, method: SoftReset, seed: int) -> Unlearning:
+        """Return what the method makes of the model."""
+        return unlearn(model, self.splits, method, seed=seed, origin=self.origin)
+
+    def go_on(self, model: nn.Module, method: SoftReset, epochs: int, seed: int) -> Unlearning:
+        """Return what the same training makes of the model from where it is."""
+        longer = SoftReset(**method.settings | {"keep": 1.0, "fresh": "draw", "share": None, "epochs": epochs})
+        return unlearn(model, self.splits, longer, seed=seed, origin=self.origin)
+
+
+@dataclass(frozen=True)
+class ByFunction(Way):
+    """By the user's function `retrain(samples, seed, model=...)`, with `epochs=...` if it takes them."""
+
+    retrain: Retrain
+    samples: object
+    origin: Origin
+
+    @property
+    def takes_epochs(self) -> bool:
+        """Whether the function does."""
+        return parameter(self.retrain, "epochs") is not None
+
+    def first_epochs(self, method: SoftReset) -> int | None:
+        """Return how long the first training is; None where the function alone decides."""
+        return super().first_epochs(method) if self.takes_epochs else None
+
+    def begin(self, model: nn.Module, method: SoftReset, seed: int) -> Unlearning:
+        """Return a softened copy of the model, trained by the function."""
+        self._refuse_settings(method)
+        start, context = private_copy(model), Context(seed, self.origin)
+        method.soften(start, self.splits, context)
+        done = self._trained(start, model, self.first_epochs(method), context.batch_seed)
+        return dataclasses.replace(done, notes=context.notes)
+
+    def go_on(self, model: nn.Module, method: SoftReset, epochs: int, seed: int) -> Unlearning:
+        """Return what the function makes of the model from where it is."""
+        return self._trained(model, model, epochs, Context(seed).batch_seed)
+
+    def _trained(self, start: nn.Module, model: nn.Module, epochs: int | None, seed: int) -> Unlearning:
+        """Return what the function makes of the start, wrapped as the model is; passes are epochs times samples."""
+        length = {} if epochs is None else {"epochs": epochs}
+        made = retrained(partial(self.retrain, model=unwrapped(start).train(), **length), self.samples, seed)
+        result = wrap_like(made.model, model)
+        check_model(result, self.splits.retain, self.splits.classes)
+        return Unlearning(result, (epochs or 0) * len(self.splits.retain), {}, unchanged=False)
+
+    def _refuse_settings(self, method: SoftReset) -> None:
+        """Refuse what the function decides, and a length that nobody says."""
+        plain = SoftReset().settings
+        changed = [name for name, value in method.settings.items() if value != plain[name] and name not in BY_FUNCTION]
+        if not self.takes_epochs and method.share != plain["share"]:
+            changed.append("epochs" if method.share is None else "share")
+        if changed:
+            raise InputError(f"soft_reset: your training function decides {changed[0]}; leave it out, or give recipe=")
+        if self.takes_epochs and self.first_epochs(method) is None:
+            name = getattr(self.retrain, "__name__", "retrain")
+            how = f"{name}(samples, seed, model=None, epochs=30)"
+            raise InputError(
+                f"soft_reset trains for a share of your training's epochs, which are not known: give Request(epochs=), "
+                f"a default in {how}, or soft_reset:epochs="
+            )
+
+
+@dataclass(frozen=True)
+class Reset:
+    """What a soft reset made, and why it ended; `gained` is the retain accuracy that further training added, if any."""
+
+    done: Unlearning
+    way: Way
+    budget: float
+    gained: float | None = None
+
+    def advice(self, method: SoftReset, lost: Accuracies) -> str:
+        """Return which of two changes to try: longer training, or more of the original's weights."""
+        keep = f"{method.name}:keep={min(1.0, method.start.keep + 0.3):g}"
+        slow = self.gained is not None and 3 * self.gained < lost.get("retain", 0.0)
+        if "retain" not in lost or slow:
+            return keep
+        if not self.way.takes_epochs:
+            return "a training function that takes epochs= as well, so that it can train longer"
+        if method.share is None:
+            return f"{method.name}:epochs={2 * max(1, method.recipe.epochs)}"
+        return keep if self.budget == 1 else f"budget={min(1.0, self.budget + 0.25):g}"
+
+
+def soft_reset(
+    way: Way, model: nn.Module, method: SoftReset, *, seed: int, budget: float, lost: Callable[[nn.Module], Accuracies]
+) -> Reset:
+    """Return the softened and trained network; train it on, up to the budget, where `lost` says that accuracy is lost.
+
+    `lost` returns the points that a model lost, by part of the data. The budget is a share of the original's epochs. A
+    method with a number of `epochs` of its own trains for so many.
+    """
+    if method.share is not None and method.share > budget:
+        method = SoftReset(**method.settings | {"share": budget})
+    done, spent = way.begin(model, method, seed), way.first_epochs(method)
+    left = floor(budget * way.whole) - spent if way.whole and spent and method.share is not None else 0
+    missing = lost(done.model) if left > 0 else {}
+    if not missing:
+        return Reset(done, way, budget)
+    more = way.go_on(done.model, method, left, child_seed(seed, "further"))
+    gained = missing.get("retain", 0.0) - lost(more.model).get("retain", 0.0)
+    notes = {**done.notes, "further_epochs": left}
+    both = Unlearning(more.model, done.passes + more.passes, notes, unchanged=False)
+    return Reset(both, way, budget, gained)
