@@ -107,7 +107,7 @@ def audit_words(study: Study, file: RequestFile, model: nn.Module) -> str:
     """Return what an audit costs: retrained models, time, and memory as far as reading and timing have shown it."""
     plans = [plan(study)]
     work: WorkLeft = work_left([study], file.output.store, plans)
-    models = len(study.rows_by_label())
+    models = len(study.all_rows())
     weights = sum(value.numel() * value.element_size() for value in model.state_dict().values())
     needed = peak_memory() + COPIES * models * weights
     time = str(work) if work.seconds else "everything is in the store"
