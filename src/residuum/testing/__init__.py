@@ -57,6 +57,9 @@ def check_plugin(target: str, kind: str | None = None) -> dict[Promise, str | No
 
 
 def _kind_of(target: str) -> str:
+    if target.endswith(".toml"):
+        text = f"{target} has no promises: residuum run {target} --dry-run checks it if it is a scenario"
+        raise InputError(f"{text}, residuum check {target} if it is a request")
     if ":" not in target:
         for kind, registry in REGISTRIES.items():
             if target in registry or target in registry.broken:
