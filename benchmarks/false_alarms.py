@@ -1,6 +1,6 @@
 """How often a verdict speaks against re-trained models that pose as unlearned, and how often it finds originals.
 
-    python benchmarks/false_alarms.py --pool FOLDER [--trials 300] [--only gaussian,pgd] [--measures r,G,M]
+    python benchmarks/false_alarms.py --pool FOLDER [--trials 300] [--only gaussian,pgd] [--measures r,M]
 
 The pool (see retrain_pool.py) is made on the first call, which takes about half an hour on one core, and resumed if
 interrupted. A trial is a run of digits (see pool_runs.py) judged as a whole, with gates and limits of utility, as the
@@ -69,10 +69,10 @@ class Judged:
 
 
 def verdict_on(judgment: RowJudgment, measure: str) -> Verdict:
-    """Return the verdict, or what the rule says of memory (M) or class knowledge (G)."""
-    finding = judgment.memory if measure == "M" else judgment.class_knowledge
-    verdict = judgment.verdict if measure == "r" else finding and finding.verdict
-    return verdict or Verdict.INCONCLUSIVE
+    """Return the verdict, or what the rule says of memory (M)."""
+    if measure == "r" or judgment.memory is None:
+        return judgment.verdict or Verdict.INCONCLUSIVE
+    return Verdict.FOUND if judgment.memory.above else Verdict.NONE_FOUND
 
 
 def cell(words: Counter[Verdict], counted: tuple[Verdict, ...]) -> str:

@@ -102,8 +102,8 @@ def audit_of(pool: Pool, perturbation: str, shares: Shares, draws: list[int], he
     ratio = (shares.own / np.maximum(shares.reference, 1e-12)).tolist()
     aside = heldout and {
         "samples": len(pool.samples["heldout"]),
-        "right": heldout.own.tolist(),
-        "reference_right": heldout.reference.tolist(),
+        "rate": heldout.own.tolist(),
+        "reference_rate": heldout.reference.tolist(),
     }
     return {
         "taus": pool.taus(perturbation),

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from benchmarks.published import METRICS, Comparison, compare, load_published
 
 from residuum.core.roles import Role
-from residuum.judging.findings import compare as beside
-from residuum.record import Finding, Quantity, Spread, Verdict
+from residuum.judging.findings import comparisons
+from residuum.record import Finding, Quantity, Spread
 from residuum.record.run import Run
 from residuum.reporting.glossary import GAP
 from residuum.reporting.summary import RowSummary, summary_of
@@ -68,8 +68,9 @@ Check = Callable[[Known], Answer]
 
 
 def shown(label: str, finding: Finding, column: int = 0) -> str:
-    """Return r in words, at a radius (column 1 is the smallest above 0) or over all."""
-    at = f" at {finding.taus[column - 1]:.3g}" if column else ""
+    """Return r in words, at a radius or over all."""
+    tau = finding.columns[column].tau
+    at = "" if tau is None else f" at {tau:.3g}"
     return f"{label}{at} {known_part(estimate_words(finding.value(column), *finding.interval(column), finding.form))}"
 
 
@@ -80,12 +81,12 @@ def known_part(words: str) -> str:
 
 def told_above(label: str) -> Check:
     """Return whether r of the row is above what retraining explains."""
-    return lambda known: _side(known, label, lambda finding: finding.verdict is Verdict.FOUND)
+    return lambda known: _side(known, label, lambda finding: finding.above and not finding.below)
 
 
 def told_below(label: str) -> Check:
     """Return whether r of the row is below what retraining explains."""
-    return lambda known: _side(known, label, lambda finding: finding.verdict is Verdict.OVER_FORGOTTEN)
+    return lambda known: _side(known, label, lambda finding: finding.below and not finding.above)
 
 
 def not_above_at_the_largest(label: str) -> Check:
@@ -95,19 +96,28 @@ def not_above_at_the_largest(label: str) -> Check:
 
 def explained_at_the_smallest(label: str) -> Check:
     """Return whether r of the row at the smallest radius is what retraining explains."""
-    return lambda known: _side(known, label, lambda f: f.floor(1)[0] <= f.value(1) <= f.floor(1)[1], column=1)
+    return lambda known: _side(known, label, lambda f: f.columns[_smallest(f)].side is None, column=None)
 
 
-def _side(known: Known, label: str, holds: Callable[[Finding], bool], column: int = 0) -> Answer:
-    """Return the answer on one row; None where retraining explains it, and even the original's r."""
+def _smallest(finding: Finding) -> int:
+    """Return the column of the smallest radius above 0."""
+    return next(k for k, column in enumerate(finding.columns) if column.tau)
+
+
+def _side(known: Known, label: str, holds: Callable[[Finding], bool], column: int | None = 0) -> Answer:
+    """Return the answer on one row; None where retraining explains it, and even the original's r.
+
+    `column` None is the smallest radius above 0.
+    """
     finding, original = known.r(label), known.r("original")
     if finding is None or original is None:
         return Answer(NOT_RUN, None)
+    column = _smallest(finding) if column is None else column
     low, high = finding.floor(column)
-    words = shown(label, finding, column % len(finding.values))
+    words = shown(label, finding, column)
     if math.isnan(low):  # one seed with one control
         return Answer(words, None)
-    told = column == 0 and finding.verdict in (Verdict.FOUND, Verdict.OVER_FORGOTTEN)
+    told = column == 0 and finding.above != finding.below
     blind = low <= original.value(column) <= high and not told
     return Answer(f"{words}; {low:.2f} to {high:.2f}", None if blind else holds(finding))
 
@@ -216,7 +226,7 @@ FINDINGS: dict[str, Check] = {
     "GA over-forgets": told_below("ga"),
     "SSD over-forgets": told_below("ssd"),
     "soft_reset explained by retraining": lambda known: _side(
-        known, "soft_reset", lambda f: f.verdict is Verdict.NONE_FOUND
+        known, "soft_reset", lambda f: not f.above and not f.below
     ),
     "soft_reset's average gap at most 1.0": lambda known: _at_most(known, "soft_reset", 1.0),
 }
@@ -279,10 +289,11 @@ def _moved(known: Known, row: RowSummary, base: RowSummary) -> Iterator[str]:
         if abs((row.cells[key].value or 0.0) - (base.cells[key].value or 0.0)) > _range(known, key):
             yield key.removesuffix("_accuracy")
     for quantity in RATIOS:
-        own, other = (beside(known.run.record, r.row, known.perturbation, quantity) for r in (row, base))
-        if own and other:
-            judged, step = own.judgment, own.judgment.value[0] - other.judgment.value[0]
-            if step < judged.low[0] or step > judged.high[0]:
+        part = comparisons(known.run.record).of(known.perturbation, quantity)
+        own, other = (part and part.values(r.row) for r in (row, base))
+        if part and own is not None and other is not None:
+            step = float(own[:, 0].mean() - other[:, 0].mean() - part.columns.mean[0])
+            if abs(step) > part.columns.half_floor[0]:
                 yield quantity
 
 
@@ -316,9 +327,9 @@ def radius_lines(known: Known) -> Iterator[str]:
     found = {label: known.r(label) for label in known.rows}
     rows = {label: finding for label, finding in found.items() if finding is not None}
     first = next(iter(rows.values()))
-    columns = range(1, len(first.taus) + 1)
-    yield "| model | " + " | ".join(f"{255 * tau:.2g}/255" for tau in first.taus) + " |"
-    yield "|---" * (len(first.taus) + 1) + "|"
+    columns = {k: column.tau for k, column in enumerate(first.columns) if column.tau}
+    yield "| model | " + " | ".join(f"{255 * tau:.2g}/255" for tau in columns.values()) + " |"
+    yield "|---" * (len(columns) + 1) + "|"
     for label, finding in rows.items():
         cells = [f"{finding.value(k):.2f}" for k in columns]
         if finding.crafted_on == "unlearned":

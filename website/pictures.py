@@ -101,7 +101,7 @@ def power(run: Run) -> Figure:
     figure, (axes,) = _axes()
     counts = list(range(2, len(run.seeds) + 1))
     smallest = [
-        finding.smallest if (finding := part.record.finding("original", NOISE)) else float("nan")
+        finding.columns[0].smallest if (finding := part.record.finding("original", NOISE)) else float("nan")
         for part in (first_seeds(run, k) for k in counts)
     ]
     axes.plot(counts, smallest, marker="o", color=INK, label="smallest r found with 80 % power")

@@ -31,7 +31,7 @@ def folder(tmp_path):
     row = {"per_seed": {"1": {"audits": {"gaussian": audit}, "passes": 1, "metrics": METRICS}}}
     floor = {"taus": [0.0, 0.1], "low": [1.0, 0.9], "high": [1.0, 1.1], "pairs": 1}
     record = {
-        "schema": "residuum.results/3",
+        "schema": "residuum.results/4",
         "scenario": {"name": "small", "form": "sample", "settings": {}},
         "seeds": [1],
         "noise_floor": {"gaussian": floor},

@@ -5,17 +5,28 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from residuum.judging.rule import half_sample, judge_scores, scores
-from residuum.judging.stopping import at_stake, draw_error, draw_reach, undecided, value_error
-from residuum.record import Audit, Verdict
+from residuum.judging.findings import Comparison
+from residuum.judging.rule import Columns, error_shares, half_sample, scores
+from residuum.judging.stopping import Reach, draw_error, draw_reach, edges, undecided, value_error
+from residuum.record import Audit
 
 N, T, DONE, MOST = 44, 3, 20, 100
+TAUS = (0.1, 0.2, 0.3)
+SHARES = error_shares(T, 1, memory=False, radius_0=False)
+
+
+def comparison(columns, **more):
+    settings = {"quantity": "r", "crafted_on": None, "form": "sample", "taus": TAUS, "attacked": None, **more}
+    return Comparison(perturbation="gaussian", samples=N, base=np.zeros(4), columns=columns, **settings)
 
 
 def judged(row, reference, controls):
-    known = scores(reference, N)
-    value, against = scores(row, N) - known, scores(controls, N) - known[:, None]
-    return judge_scores(value, against, reference=known, least_spread=half_sample(controls, N))
+    """Columns of the retrained models, and the shift of the row, from rates."""
+    models = scores(np.concatenate([reference[:, None], controls], axis=1), TAUS, N)
+    spread = np.maximum(models.reshape(-1, T + 1).std(axis=0, ddof=1), half_sample(controls, TAUS, N))
+    shares = np.array([SHARES.level, *[SHARES.radius] * T])
+    columns = Columns(len(row), np.full(T + 1, models.shape[1]), models.mean((0, 1)), spread, shares)
+    return columns, columns.judge(scores(row, TAUS, N).mean(0)).shift
 
 
 @pytest.mark.parametrize(("seeds", "controls"), [(3, 1), (1, 4), (3, 3)])
@@ -32,8 +43,8 @@ def test_the_reach_bounds_what_further_draws_move_and_not_by_far(seeds, controls
 
     def edges(right):
         mean = right.mean(2)
-        j = judged(mean[0], mean[1], mean[2:].swapaxes(0, 1))
-        return np.stack([j.value - j.high, j.low - j.value])
+        columns, shift = judged(mean[0], mean[1], mean[2:].swapaxes(0, 1))
+        return np.stack([shift - columns.half_floor, -shift - columns.half_floor])
 
     moved = []
     for _ in range(400):
@@ -44,50 +55,58 @@ def test_the_reach_bounds_what_further_draws_move_and_not_by_far(seeds, controls
     variance = (truth * (1 - truth)).sum(2) / DONE / N**2 * (1 - DONE / MOST)
     mean = truth.mean(2)
     errors = np.sqrt(variance + variance[1])
-    bound = value_error(errors, np.minimum(mean, mean[1]), N)
-    reach = draw_reach(bound[0], bound[2:].swapaxes(0, 1), judged(mean[0], mean[1], mean[2:].swapaxes(0, 1)), 0.05)
+    columns, _ = judged(mean[0], mean[1], mean[2:].swapaxes(0, 1))
+    bound = value_error(comparison(columns), errors, np.minimum(mean, mean[1]))
+    reach = draw_reach(bound[0], bound[2:].swapaxes(0, 1), columns)
     assert (reach > 0.95 * seen).all()
     assert (reach < 3 * seen).all()
 
 
-CONTROLS = np.array([[[0.02, 0.03, 0.01], [-0.01, 0.0, 0.02], [0.01, -0.02, -0.01]]])
-REFERENCE = [[-0.1, -0.1, -0.1]]
+COLUMNS = Columns(1, np.full(4, 4), np.zeros(4), np.full(4, 0.02), np.array([SHARES.level, *[SHARES.radius] * T]))
+HALF = COLUMNS.half_floor
 
 
-def columns(value, reach, wanted=None):
-    judgment = judge_scores([value], CONTROLS, reference=REFERENCE, must_detect=wanted)
-    return judgment.verdict.name, at_stake(judgment, np.full(3, reach), wanted).tolist()
+def near(shift, reach, half=HALF):
+    """The radii at which a shift may cross the upper edge."""
+    part = comparison(COLUMNS)
+    return edges([(part, np.array(shift) - half, np.full(4, reach))]).get("gaussian", [])
 
 
 def test_a_row_far_beyond_an_edge_is_decided_whatever_its_other_columns_do():
-    edge = judge_scores([[0.0, 0.0, 0.0]], CONTROLS, reference=REFERENCE).high
-    assert columns([edge[0] + 0.05, edge[1], 0.0], 0.01) == ("FOUND", [False, False, False])
-    assert columns([0.005, 0.0, edge[2] - 0.005], 0.01) == ("NONE_FOUND", [False, False, True])
-    assert columns([0.005, 0.0, edge[2] + 0.005], 0.01) == ("FOUND", [False, False, True])
-    assert columns([0.005, 0.0, edge[2] + 0.005], 0.001) == ("FOUND", [False, False, False])
+    assert near([HALF[0] + 0.05, HALF[1], 0, 0], 0.01) == []
+    assert near([0.005, 0, HALF[2] - 0.005, 0], 0.01) == [0.2]
+    assert near([0.005, 0, HALF[2] + 0.005, 0], 0.01) == [0.2]
+    assert near([0.005, 0, HALF[2] + 0.005, 0], 0.001) == []
+    assert near([HALF[0] - 0.005, 0, 0, 0], 0.01) == list(TAUS)  # the level needs all radii
 
 
-def test_a_row_found_above_may_still_turn_out_mixed():
-    j = judge_scores([[0.0, 0.0, 0.0]], CONTROLS, reference=REFERENCE)
-    assert columns([j.high[0] + 0.05, j.low[1] + 0.005, 0.0], 0.01) == ("FOUND", [False, True, False])
+def test_radius_0_never_waits_for_draws():
+    columns = Columns(1, np.full(2, 4), np.zeros(2), np.full(2, 0.02), np.array([0.0, 0.35]))
+    part = comparison(columns, taus=(0.0,))
+    for shift in (0.0, columns.half_floor[1], columns.half_floor[1] + 1e-6):
+        assert (
+            edges([(part, np.array([-np.inf, shift - columns.half_floor[1]]), np.zeros(2))]).get("gaussian", []) == []
+        )
 
 
-def test_nothing_found_is_at_stake_where_the_original_is_only_just_detectable():
-    j = judge_scores([[0.0, 0.0, 0.0]], CONTROLS, reference=REFERENCE)
-    just = float(j.detectable[0])
-    assert columns([0.005, 0.0, 0.0], 0.01, just + 0.005) == ("NONE_FOUND", [True, False, False])
-    assert columns([0.005, 0.0, 0.0], 0.01, just - 0.005) == ("INCONCLUSIVE", [True, False, False])
-    assert columns([0.005, 0.0, 0.0], 0.01, just + 0.05) == ("NONE_FOUND", [False, False, False])
+def test_memory_is_near_an_edge_upwards_only():
+    columns = Columns(1, np.full(1, 4), np.zeros(1), np.full(1, 0.02), np.array([0.15]), upwards=True)
+    part = comparison(columns, quantity="M")
+    half = columns.half_floor
+    up, down = Reach(part, half - 0.001, np.full(1, 0.01)).beyond()
+    assert edges([(part, up, np.full(1, 0.01))])["gaussian"] == list(TAUS)
+    assert edges([(part, down, np.full(1, 0.01))]).get("gaussian", []) == []
+    assert np.isneginf(Reach(part, -half + 0.001, np.full(1, 0.01)).beyond()[1]).all()
 
 
-def test_too_few_retrained_models_are_not_mended_by_draws():
-    judgment = judge_scores([[0.3, 0.3]], np.zeros((1, 1, 2)), reference=[[0.0, 0.0]])
-    assert judgment.verdict is Verdict.INCONCLUSIVE
-    assert not at_stake(judgment, np.full(2, 10.0)).any()
+def test_too_few_retrained_models_are_not_mended_by_draws(make_run):
+    record = make_run(seeds=(1,)).record
+    assert undecided(with_width(record, 0.2), 10_000) == {}
 
 
 def test_an_exact_attack_has_nothing_left_to_draw():
-    assert value_error(np.zeros((2, 3)), np.full((2, 3), 0.5), N).tolist() == np.zeros((2, 4)).tolist()
+    part = comparison(COLUMNS)
+    assert value_error(part, np.zeros((2, 3)), np.full((2, 3), 0.5)).tolist() == np.zeros((2, 4)).tolist()
 
 
 def attacked_audit(share, error, draws=20):
@@ -101,14 +120,28 @@ def attacked_audit(share, error, draws=20):
     )  # fmt: skip
 
 
+class OneRow:
+    def __init__(self, audit):
+        self.audit = audit
+
+    def audits(self, perturbation):
+        return [self.audit]
+
+
 def test_models_that_are_attacked_themselves_are_moved_by_draws_of_their_own():
     """Each meets inputs of its own, and an angle moves by e / (2 sqrt(p(1-p))) times sqrt(1 - d/D)."""
     row, reference = attacked_audit(0.6, 0.02), attacked_audit(0.4, 0.03)
+    columns = Columns(1, np.full(3, 4), np.zeros(3), np.full(3, 0.02), np.full(3, 0.3))
+    part = comparison(columns, attacked=[reference], taus=(0.0, 0.1), crafted_on="unlearned")
     expected = np.hypot(0.02, 0.03) / (2 * np.sqrt(0.24)) * np.sqrt(1 - 20 / MOST)
-    assert draw_error([row], [reference], "sample", MOST) == pytest.approx(np.full((1, 2), expected), rel=1e-4)
+    assert draw_error(part, OneRow(row), MOST) == pytest.approx(np.array([[expected, 0.0, expected]]), rel=1e-4)
     in_class_form = np.hypot(0.02, 0.03) * np.sqrt(1 - 20 / MOST)
-    assert draw_error([row], [reference], "class", MOST) == pytest.approx(np.full((1, 2), in_class_form), rel=1e-4)
-    assert (draw_error([attacked_audit(0.6, 0.02, MOST)], [attacked_audit(0.4, 0.03, MOST)], "sample", MOST) == 0).all()
+    by_class = comparison(columns, attacked=[reference], taus=(0.0, 0.1), crafted_on="unlearned", form="class")
+    assert draw_error(by_class, OneRow(row), MOST) == pytest.approx(
+        np.array([[in_class_form, 0.0, in_class_form]]), rel=1e-4
+    )
+    done = comparison(columns, attacked=[attacked_audit(0.4, 0.03, MOST)], taus=(0.0, 0.1), crafted_on="unlearned")
+    assert (draw_error(done, OneRow(attacked_audit(0.6, 0.02, MOST)), MOST) == 0).all()
 
 
 def with_width(record, half):

@@ -303,7 +303,7 @@ def test_a_planted_note_removes_nothing(copied, with_record, tmp_path_factory, c
         (victim / name).parent.mkdir(parents=True, exist_ok=True)
         (victim / name).write_text("mine")
     if with_record:
-        record = {"schema": "residuum.results/3", "files": {"models/1/best.safetensors": "0" * 64}}
+        record = {"schema": "residuum.results/4", "files": {"models/1/best.safetensors": "0" * 64}}
         (victim / "results.json").write_text(json.dumps(record))
     before = hashes(victim)
     note = next((folder / "store" / "runs").iterdir())

@@ -37,7 +37,7 @@ def without_times(value):
 def test_results_json_has_the_documented_shape(finished):
     record, folder, _ = finished
     assert record == json.loads((folder / "out" / "results.json").read_text())
-    assert record["schema"] == "residuum.results/3"
+    assert record["schema"] == "residuum.results/4"
     assert list(record["methods"]) == LABELS
     assert record["seeds"] == [1, 2]
     assert record["scenario"]["form"] == "sample"

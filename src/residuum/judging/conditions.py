@@ -105,7 +105,7 @@ def values(record: Results, label: str, name: str) -> Iterator[tuple[str, float 
             finding = judgment.found(perturbation, quantity)
             yield f" under {perturbation}", None if finding is None else finding.value()
     elif name == "smallest":
-        yield "", judgment.finding.smallest if judgment.verdict and judgment.finding else None
+        yield "", judgment.smallest if judgment.verdict else None
     elif name == "cost":
         yield "", record.cost(list(row.per_seed.values()))
     elif name == "average_gap":

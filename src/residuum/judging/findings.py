@@ -1,7 +1,8 @@
 """A row beside the retrained models of its run: the numbers that the rule judges, and what it says of them.
 
 Three quantities, each under one perturbation: r on the forgotten samples, G on held-out samples of the same classes
-(knowledge of the class), and M = r / G (memory of these very samples). In class form they are differences.
+(knowledge of the class), and M = r / G (memory of these very samples). In class form they are differences. G is shown
+with the noise floor that a level has, and makes no verdict.
 
 Inputs that are crafted on a model fool that model more often than any other, by construction. So where every model is
 attacked, row and reference are compared on the inputs crafted on themselves: the recognition rate of the row on its
@@ -11,15 +12,29 @@ inputs over that of the reference on the reference's. This ratio is 1 for a retr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from residuum.core.roles import Role
-from residuum.judging.rule import ERROR, Floats, Judgment, Scale, half_sample, judge_scores, ratio_of, scores
-from residuum.record import Audit, Curve, Finding, NoiseFloor, Quantity, Results, Row, SampleSet, over_seeds
+from residuum.judging.rule import Columns, Floats, Judgment, Scale, error_shares, half_sample, ratio_of, scores
+from residuum.record import (
+    Audit,
+    Bounds,
+    Column,
+    Curve,
+    Finding,
+    NoiseFloor,
+    Place,
+    Quantity,
+    Results,
+    Row,
+    SampleSet,
+    over_seeds,
+)
 
 LARGEST = 700.0  # a logarithm whose exponential is still a number
 PARTS: dict[Quantity, tuple[SampleSet, ...]] = {"r": ("forgotten",), "G": ("heldout",), "M": ("kept", "heldout")}
@@ -27,9 +42,9 @@ PARTS: dict[Quantity, tuple[SampleSet, ...]] = {"r": ("forgotten",), "G": ("held
 
 @dataclass(frozen=True)
 class Comparison:
-    """One quantity of one row beside the retrained models, as the rule sees it; column 0 is the level over all radii.
+    """What retrained models show of one quantity under one perturbation: the level first, then every radius of `taus`.
 
-    `base` has the mean score of the references, from which values are counted.
+    G and M have the level alone. `base` has the mean score of the references, from which values are counted.
     """
 
     quantity: Quantity
@@ -39,55 +54,283 @@ class Comparison:
     taus: tuple[float, ...]
     samples: int
     base: Floats
-    seed_values: Floats
-    judgment: Judgment
+    columns: Columns
+    attacked: Sequence[Audit] | None
 
     @property
-    def shift(self) -> float:
-        """How far the level lies from what retrained models show in the mean, on the scale of the rule."""
-        j = self.judgment
-        return float(j.value[0] - (j.low[0] + j.high[0]) / 2)
+    def column_taus(self) -> list[float | None]:
+        """The radius of each column; None is the level."""
+        return [None, *self.taus] if self.quantity == "r" else [None]
 
-    @property
-    def plain_at_a_radius(self) -> bool:
-        """Whether one radius alone shows a shift that at least 80 % of such runs would find."""
-        j = self.judgment
-        return bool((j.value - (j.low + j.high) / 2 >= j.detectable)[1:].any())
+    def values(self, row: Row) -> Floats | None:
+        """Return the values of a row against the reference of each seed, (S, C); None where something is missing."""
+        audits = row.audits(self.perturbation)
+        if len(audits) != self.columns.seeds:
+            return None
+        parts = [_rates(audits, self.attacked, part) for part in PARTS[self.quantity]]
+        if any(part is None for part in parts) or parts[0] is None or parts[0].samples != self.samples:
+            return None
+        scale = scale_of(self.quantity, self.form)
+        first, *others = (part.values(self.taus, scale, self.samples) for part in parts if part)
+        value = first - others[0] if others else first
+        return value[:, : len(self.base)]
 
-    def finding(self) -> Finding:
-        """Return what the record says of it: ratios, or in class form differences."""
-        j = self.judgment
-        beyond = (j.value > j.high) | (j.value < j.low)
-        middle = (j.low[0] + j.high[0]) / 2
+    def judge(self, row: Row) -> Judgment | None:
+        """Return what the rule says of a row, column by column."""
+        values = self.values(row)
+        return None if values is None else self.columns.judge(values.mean(0))
+
+    def finding(self, row: Row) -> Finding | None:
+        """Return what the record says of a row: ratios, or in class form differences."""
+        values = self.values(row)
+        if values is None:
+            return None
+        value, of = values.mean(0), self.columns
+        judgment = of.judge(value)
+        natural = self.natural(value)
+        low, high = self.natural(value - of.half_interval), self.natural(value + of.half_interval)
+        columns = [
+            Column(
+                tau=tau,
+                share=float(of.shares[k]),
+                retrained=int(of.retrained[k]),
+                value=natural[k],
+                statistic=_known(judgment.statistic[k]),
+                floor=self.floors[k],
+                interval=(low[k], high[k]) if math.isfinite(of.half_interval[k]) else None,
+                smallest=self.smallest[k],
+                side="above" if judgment.above[k] else "below" if judgment.below[k] else None,
+            )
+            for k, tau in enumerate(self.column_taus)
+        ]
+        middle = of.mean if self.crafted_on == "reference" and math.isfinite(of.mean[0]) else np.zeros(1)
         return Finding(
             quantity=self.quantity,
             perturbation=self.perturbation,
             form=self.form,
             crafted_on=self.crafted_on,
-            verdict=j.verdict,
-            retrained=j.retrained,
-            taus=list(self.taus),
-            column=0 if beyond[0] or not beyond.any() else j.radius + 1,
-            values=[self._natural(value, k) for k, value in enumerate(j.value)],
-            floor_low=self._stored(j.low),
-            floor_high=self._stored(j.high),
-            interval_low=self._stored(j.value - j.half_interval),
-            interval_high=self._stored(j.value + j.half_interval),
-            seeds=[self._natural(value) for value in self.seed_values],
-            neutral=self._natural(middle if self.crafted_on == "reference" and not math.isnan(middle) else 0.0),
-            smallest=self._stored([middle + j.detectable[0]])[0],
-            p_value=j.p_value,
+            columns=columns,
+            seeds=self.natural(values[:, 0], column=0),
+            neutral=self.natural(middle[:1], column=0)[0],
         )
 
-    def _stored(self, values: Iterable[float]) -> list[float | None]:
-        return [None if math.isnan(value) else self._natural(value, k) for k, value in enumerate(values)]
+    @cached_property
+    def floors(self) -> list[Bounds | None]:
+        """The noise floor of each column; None where it is not judged."""
+        half = self.columns.half_floor
+        low, high = self.natural(self.columns.mean - half), self.natural(self.columns.mean + half)
+        return [(low[k], high[k]) if math.isfinite(width) else None for k, width in enumerate(half)]
 
-    def _natural(self, value: float, column: int = 0) -> float:
-        """Return a difference of scores as a ratio, or in class form as it is."""
-        scale = scale_of(self.quantity, self.form)
+    @cached_property
+    def smallest(self) -> list[float | None]:
+        """The smallest value found with 80 % power; None where a model that is always right would be missed."""
+        excess = self.columns.mean + self.columns.detectable
+        most = {"angle": math.pi / 2, "share": 1.0, "log": math.inf}[scale_of(self.quantity, self.form)]
+        within = np.isfinite(excess) & ((self.base + excess <= most) | (self.quantity == "M"))
+        return [value if reachable else None for value, reachable in zip(self.natural(excess), within, strict=True)]
+
+    def natural(self, values: Floats, column: int | None = None) -> list[float]:
+        """Return differences of scores, one for each column or all of one, as ratios, or in class form as they are."""
+        scale, base = scale_of(self.quantity, self.form), self.base if column is None else self.base[column]
         if scale == "angle":
-            return float(ratio_of(self.base[column] + value, self.base[column], self.samples))
-        return float(value) if scale == "share" else math.exp(min(value, LARGEST))
+            return list(ratio_of(base + values, base, self.samples).tolist())
+        return list((values if scale == "share" else np.exp(np.minimum(values, LARGEST))).tolist())
+
+
+def _known(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+class _Rates(NamedTuple):
+    """Recognition rates of row and reference, (S, T) each, on so many samples."""
+
+    samples: int
+    row: Floats
+    reference: Floats
+
+    def scores(self, taus: Sequence[float], scale: Scale, added: int) -> tuple[Floats, Floats]:
+        """Return the scores of row and reference; on the log scale, half of one of `added` samples is added."""
+        return scores(self.row, taus, added, scale=scale), scores(self.reference, taus, added, scale=scale)
+
+    def values(self, taus: Sequence[float], scale: Scale, added: int) -> Floats:
+        """Return the scores of the row against those of the reference."""
+        row, reference = self.scores(taus, scale, added)
+        return row - reference
+
+
+def _rates(audits: Sequence[Audit], attacked: Sequence[Audit] | None, part: SampleSet) -> _Rates | None:
+    """Return the rates on the row's inputs or, if `attacked`, on inputs of each; None without samples."""
+    recognized = [audit.recognition_rates(part) for audit in (*audits, *(attacked or ()))]
+    sizes = {samples for samples, _, _ in recognized}
+    if len(sizes) != 1 or 0 in sizes or any(None in rates for _, *both in recognized for rates in both):
+        return None
+    row, reference = (np.clip(np.array([one[i] for one in recognized], np.float64), 0.0, 1.0) for i in (1, 2))
+    seeds = len(audits)
+    return _Rates(sizes.pop(), row[:seeds], reference[:seeds] if attacked is None else row[seeds:])
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """All comparisons of a record, with the shares of the error; `blind` perturbations have none but at radius 0.
+
+    A perturbation is blind if the original is not above what retraining explains in any of its columns. If the original
+    is seen nowhere, radius 0 included, nothing is left out.
+    """
+
+    record: Results
+    parts: dict[tuple[str, Quantity], Comparison]
+    blind: tuple[str, ...] = ()
+
+    def of(self, perturbation: str, quantity: Quantity = "r") -> Comparison | None:
+        """Return one comparison, if there is one."""
+        return self.parts.get((perturbation, quantity))
+
+    @property
+    def judged(self) -> list[Comparison]:
+        """The comparisons that make verdicts: r and M."""
+        return [part for (_, quantity), part in self.parts.items() if quantity != "G"]
+
+    @cached_property
+    def original_shifts(self) -> dict[tuple[str, Quantity], Floats]:
+        """How far the original lies from the retrained models in each column."""
+        if self.record.original is None:
+            return {}
+        judged = {(part.perturbation, part.quantity): part.judge(self.record.original) for part in self.judged}
+        return {place: judgment.shift for place, judgment in judged.items() if judgment}
+
+    @cached_property
+    def detects_original(self) -> bool:
+        """Whether the original's shift would be found with 80 % power in at least one column."""
+        return self._reached({place: self.parts[place].columns for place in self.original_shifts})
+
+    def _reached(self, columns: dict[tuple[str, Quantity], Columns]) -> bool:
+        return any(bool(of.reached(self.original_shifts[place]).any()) for place, of in columns.items())
+
+    def more_until_detected(self, most: int) -> tuple[int | None, int | None]:
+        """Return how many more controls per seed, or seeds, would detect the original at this spread; None: more."""
+
+        def enough(**more: int) -> bool:
+            return self._reached({place: self.parts[place].columns.with_more(**more) for place in self.original_shifts})
+
+        numbers = range(1, most + 1)
+        controls = next((n for n in numbers if enough(controls=n)), None)
+        return controls, next((n for n in numbers if enough(seeds=n)), None)
+
+    def telling_column(self) -> Place | None:
+        """Return the level or radius 0, of r, that would show the smallest excess."""
+        places = {}
+        for part in self.judged:
+            for k, tau in enumerate(part.column_taus):
+                if part.quantity == "r" and not tau and (value := part.smallest[k]) is not None:
+                    places[part.perturbation, k] = value
+        if not places:
+            return next((Place(perturbation=name) for name, quantity in self.parts if quantity == "r"), None)
+        perturbation, column = min(places, key=lambda place: places[place])
+        return Place(perturbation=perturbation, column=column)
+
+
+def comparisons(record: Results) -> Comparisons:
+    """Return what the rows of a record are judged by; empty where audits or controls are missing."""
+    parts = {
+        (name, quantity): part
+        for name in record.perturbations
+        for quantity in PARTS
+        if (part := _comparison(record, name, quantity))
+    }
+    every = shared_by_all(Comparisons(record, parts))
+    if record.original is None:
+        return every
+    seeing: set[str] = set()
+    at_radius_0 = False
+    for part in every.judged:
+        judgment = part.judge(record.original)
+        if judgment is None:
+            continue
+        above = {tau for tau, flag in zip(part.column_taus, judgment.above, strict=True) if flag}
+        at_radius_0 = at_radius_0 or 0 in above
+        seeing |= {part.perturbation} if above - {0} else set()
+    if not seeing and not at_radius_0:
+        return every
+    return _with_shares(record, parts, [name for name, quantity in parts if quantity == "r" and name in seeing])
+
+
+def shared_by_all(beside: Comparisons) -> Comparisons:
+    """Return the comparisons with shares of the error for every perturbation, as if none were blind."""
+    return _with_shares(beside.record, beside.parts, [name for name, quantity in beside.parts if quantity == "r"])
+
+
+def _with_shares(record: Results, parts: dict[tuple[str, Quantity], Comparison], seeing: Sequence[str]) -> Comparisons:
+    """Return the comparisons with the shares of the error; perturbations that are not among `seeing` have none."""
+    shared = {}
+    for (name, quantity), part in parts.items():
+        radii = sum(tau > 0 for tau in part.taus)
+        shares = error_shares(radii, len(seeing), memory=(name, "M") in parts, radius_0=0 in part.taus)
+        sees = name in seeing
+        by_tau = [
+            shares.level * sees if tau is None else shares.radius * sees if tau > 0 else shares.radius_0
+            for tau in part.column_taus
+        ]
+        by_quantity = {"r": by_tau, "G": [shares.level * sees], "M": [shares.memory * sees]}
+        columns = replace(part.columns, shares=np.array(by_quantity[quantity]))
+        shared[name, quantity] = replace(part, columns=columns)
+    blind = dict.fromkeys(name for name, _ in parts if name not in seeing)
+    return Comparisons(record, shared, tuple(blind))
+
+
+def _comparison(record: Results, perturbation: str, quantity: Quantity) -> Comparison | None:
+    """Return what retrained models show, without shares of the error; None where audits, controls or samples miss."""
+    controls = [control.audits(perturbation) for control in record.controls]
+    attacked = attacked_references(record, perturbation)
+    beside = [*controls, *([] if attacked is None else [attacked])]
+    seeds = len(controls[0]) if controls else 0
+    if not seeds or any(len(audits) != seeds for audits in beside):
+        return None
+    first = controls[0][0]
+    taus, form, crafted_on = tuple(first.taus), record.scenario.form, first.settings.crafted_on
+    if max(taus) <= 0:
+        return None
+    scale = scale_of(quantity, form)
+    values, reference, least_spread, samples = [], [], [], 0
+    for part in PARTS[quantity]:
+        rates = [_rates(audits, attacked, part) for audits in controls]
+        measured = [one for one in rates if one is not None]
+        if len(measured) < len(rates) or len({one.samples for one in measured}) != 1:
+            return None
+        n = measured[0].samples
+        samples = samples or n
+        values.append(np.stack([one.values(taus, scale, samples) for one in measured], axis=1))  # (S, k, T + 1)
+        # the references where the controls met them: the row may have fewer draws
+        reference.append(measured[0].scores(taus, scale, samples)[1])
+        control_rates = np.stack([one.row for one in measured], axis=1)
+        least_spread.append(half_sample(control_rates, taus, n, scale=scale, forgotten=samples))
+    base = reference[0].mean(0)
+    if len(values) > 1:  # M: forgotten minus held-out samples
+        values[0], reference[0] = values[0] - values[1], reference[0] - reference[1]
+        least_spread[0] = np.hypot(*least_spread)
+    wanted = 1 + len(taus) if quantity == "r" else 1
+    control_values, reference_scores = values[0][..., :wanted], reference[0][:, :wanted]
+    exchangeable = np.array([crafted_on != "reference"] * wanted)
+    if quantity == "r":
+        exchangeable[1:] |= np.array(taus) == 0  # nothing is crafted at radius 0
+    number = control_values.shape[1]
+    everything = np.concatenate([reference_scores[:, None], reference_scores[:, None] + control_values], axis=1)
+    spread = np.where(exchangeable, _deviation(everything), _deviation(control_values))
+    total = control_values.sum(1).mean(0)  # a reference's value against itself is 0
+    columns = Columns(
+        seeds=seeds,
+        per_seed=np.where(exchangeable, number + 1, number),
+        mean=np.where(exchangeable, total / (number + 1), total / number),
+        spread=np.maximum(spread, least_spread[0][:wanted]),
+        shares=np.zeros(wanted),
+        upwards=quantity == "M",
+    )
+    return Comparison(quantity, perturbation, crafted_on, form, taus, samples, base[:wanted], columns, attacked)
+
+
+def _deviation(values: Floats) -> Floats:
+    """Return the standard deviation over models, (C,), of values (S, k, C); 0 for a single model."""
+    models = values.reshape(-1, values.shape[-1])
+    return models.std(axis=0, ddof=1) if len(models) > 1 else np.zeros(values.shape[-1])
 
 
 def scale_of(quantity: Quantity, form: str) -> Scale:
@@ -110,95 +353,26 @@ def judged_measure(form: str) -> tuple[str, float]:
     return ("difference", 0.0) if form == "class" else ("pooled", 1.0)
 
 
-def compare(
-    record: Results, row: Row, perturbation: str, quantity: Quantity = "r", *, must_detect: float | None = None
-) -> Comparison | None:
-    """Return one quantity of a row beside the retrained models; None where audits, controls or samples are missing.
-
-    The error of the rule is shared by the perturbations of the run.
-    """
-    audits, form = row.audits(perturbation), record.scenario.form
-    controls = [control.audits(perturbation) for control in record.controls]
-    attacked = attacked_references(record, perturbation)
-    beside = [*controls, *([] if attacked is None else [attacked])]
-    if not audits or not controls or any(len(others) != len(audits) for others in beside):
-        return None
-    taus = tuple(tau for tau in audits[0].taus if tau > 0)
-    scale = scale_of(quantity, form)
-    parts = [_values(audits, controls, attacked, scale, part) for part in PARTS[quantity]] if taus else [None]
-    measured = [part for part in parts if part is not None]
-    if len(measured) < len(parts):
-        return None
-    values, control_values, reference, least_spread = measured[0]
-    base = reference.mean(0)
-    if len(measured) > 1:  # M: forgotten minus held-out samples
-        values, control_values, reference = (a - b for a, b in zip(measured[0][:3], measured[1][:3], strict=True))
-        least_spread = np.hypot(least_spread, measured[1][3])
-    crafted_on = audits[0].settings.crafted_on
-    judgment = judge_scores(
-        values,
-        control_values,
-        reference=None if crafted_on == "reference" else reference,
-        least_spread=least_spread,
-        error=ERROR / len(record.perturbations),
-        must_detect=must_detect,
-    )
-    samples = audits[0].recognition_rates(PARTS[quantity][0])[0]
-    return Comparison(quantity, perturbation, crafted_on, form, taus, samples, base, values[:, 0], judgment)
-
-
 def attacked_references(record: Results, perturbation: str) -> list[Audit] | None:
     """Return the audits of the references on inputs crafted on themselves; None where all models share their inputs."""
     audits = record.reference.audits(perturbation) if record.reference else []
     return audits if audits and audits[0].settings.crafted_on == "unlearned" else None
 
 
-def _values(
-    audits: Sequence[Audit],
-    controls: Sequence[Sequence[Audit]],
-    attacked: Sequence[Audit] | None,
-    scale: Scale,
-    part: SampleSet,
-) -> tuple[Floats, Floats, Floats, Floats] | None:
-    """Return values of row and controls, scores of the references, and the least spread; None without samples."""
-    all_audits = [*audits, *(audit for control in controls for audit in control), *(attacked or ())]
-    recognized = [audit.recognition_rates(part) for audit in all_audits]
-    sizes = {n for n, _, _ in recognized}
-    if len(sizes) != 1 or 0 in sizes or any(None in rates for _, *both in recognized for rates in both):
-        return None
-    (n,) = sizes
-    row_rates, row_reference_rates = compared_rates(audits, attacked, part)
-    pairs = [compared_rates(control, attacked, part) for control in controls]
-    control_rates, reference_rates = (np.stack(rates, axis=1) for rates in zip(*pairs, strict=True))
-    # the references where the controls met them: the row may have fewer draws
-    reference = scores(reference_rates, n, scale=scale)
-    value = scores(row_rates, n, scale=scale) - scores(row_reference_rates, n, scale=scale)
-    control_values = scores(control_rates, n, scale=scale) - reference
-    return value, control_values, reference[:, 0], half_sample(control_rates, n, scale=scale)
-
-
-def compared_rates(
-    audits: Sequence[Audit], attacked: Sequence[Audit] | None, part: SampleSet = "forgotten"
-) -> tuple[Floats, Floats]:
-    """Return the recognition rates of row and reference, on the row's inputs or, if `attacked`, on inputs of each."""
-    row_rates, reference_rates = recognition_rates(audits, part)
-    return row_rates, reference_rates if attacked is None else recognition_rates(attacked, part)[0]
-
-
 def recognition_rates(audits: Sequence[Audit], part: SampleSet = "forgotten") -> tuple[Floats, Floats]:
-    """Return the recognition rates of the row and of the reference at the radii above 0, (S, T) for each."""
-    above = [k for k, tau in enumerate(audits[0].taus) if tau > 0]
+    """Return the recognition rates of the row and of the reference on the row's inputs, (S, T) for each."""
     pairs = [audit.recognition_rates(part)[1:] for audit in audits]
-    row, reference = (np.clip(np.array([pair[i] for pair in pairs], np.float64)[:, above], 0.0, 1.0) for i in (0, 1))
+    row, reference = (np.clip(np.array([pair[i] for pair in pairs], np.float64), 0.0, 1.0) for i in (0, 1))
     return row, reference
 
 
 def noise_floor(record: Results, perturbation: str, measure: str) -> Curve | None:
     """Return low and high of a measure between retrained models, for each radius; None without a control.
 
-    At radii above 0, the judged measure has the noise floor of the rule. Everything else (radius 0, other measures, r
-    where every model meets inputs crafted on itself) has the range over the controls. For r, this range also has the
-    reference against each control, because the two are exchangeable unless inputs were crafted on one of them.
+    The judged measure has the noise floor of the rule where its columns are judged. Everything else (other measures, r
+    where every model meets inputs crafted on itself, blind perturbations) has the range over the controls. For r, this
+    range also has the reference against each control, because the two are exchangeable unless inputs were crafted on
+    one of them.
     """
 
     def inverse(values: Sequence[float | None]) -> list[float | None]:
@@ -214,13 +388,10 @@ def noise_floor(record: Results, perturbation: str, measure: str) -> Curve | Non
     judged = measure == judged_measure(record.scenario.form)[0] and attacked_references(record, perturbation) is None
     reference = next(iter(record.rows_of(Role.REFERENCE)), None) if judged else None
     finding = record.finding(reference, perturbation) if reference else None
-    if finding is None or not finding.has_floor:
+    floors = {column.tau: column.floor for column in finding.columns if column.floor} if finding else {}
+    if not floors:
         return shown
-    floors = iter([finding.floor(column) for column in range(1, len(finding.taus) + 1)])
-    ends = [
-        (low, high) if tau == 0 else next(floors)
-        for tau, low, high in zip(audits[0].taus, shown.low, shown.high, strict=True)
-    ]
+    ends = [floors.get(tau, ends) for tau, *ends in zip(audits[0].taus, shown.low, shown.high, strict=True)]
     return Curve(value=[], low=[low for low, _ in ends], high=[high for _, high in ends])
 
 
@@ -241,8 +412,8 @@ def seed_levels(record: Results, row: Row, perturbation: str) -> list[float | No
         return [None] * len(audits)
     by_class = record.scenario.form == "class"
     scale: Scale = "share" if by_class else "log"
-    row_scores, reference_scores = (
-        scores(rates, audits[0].samples, scale=scale)[:, 0] for rates in compared_rates(audits, attacked)
-    )
-    levels = row_scores - reference_scores
+    rates = _rates(audits, attacked, "forgotten")
+    if rates is None:
+        return [None] * len(audits)
+    levels = rates.values(audits[0].taus, scale, rates.samples)[:, 0]
     return list((levels if by_class else np.exp(levels)).tolist())

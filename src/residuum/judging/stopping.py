@@ -3,7 +3,8 @@
 A verdict changes when a value crosses an edge of its noise floor. After d of D draws the difference p_m - p_a of one
 model at one radius will move by a standard error of e sqrt(1 - d/D), with e as the audit measured it. From there:
 
-- the radii share their draws, so the level moves by at most the mean of theirs;
+- the radii share their draws, so the level moves by at most the mean of theirs, and the level of M by at most the
+  largest of theirs; radius 0 does not move at all;
 - an angle arcsin sqrt p moves by the error of p over 2 sqrt(p (1 - p)), where p is that of the two rates which is
   nearer to 0 or 1 (in class form the value is the difference);
   where row and reference are attacked themselves, both rates move, each by its error;
@@ -17,18 +18,18 @@ when its verdict rests on such columns alone. Every row is judged once, with the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from residuum.core.roles import Role
-from residuum.judging.findings import attacked_references, compare, recognition_rates
-from residuum.judging.rule import ERROR, Design, Floats, Judgment, error_shares, scores
-from residuum.judging.verdict import must_detect
-from residuum.record import Audit, Results, Row, Verdict
+from residuum.judging.findings import Comparison, Comparisons, comparisons, recognition_rates, shared_by_all
+from residuum.judging.rule import Columns, Flags, Floats, with_level
+from residuum.record import Audit, Results, Row
 
-Flags = NDArray[np.bool_]
+AtStake = dict[str, list[float]]  # radii by perturbation
 
 
 def undecided(record: Results, most: int) -> dict[str, tuple[list[str], list[float]]]:
@@ -36,114 +37,152 @@ def undecided(record: Results, most: int) -> dict[str, tuple[list[str], list[flo
 
     The models that rows are judged by (original, reference, controls) go on with them. A row that stopped stays so.
     """
-    left = {name: _undecided(record, name, most) for name in record.perturbations}
-    return {name: (rows, taus) for name, (rows, taus) in left.items() if taus}
+    beside = comparisons(record)
+    if record.reference is None or not beside.parts:
+        return {}
+    stakes = {label: at_stake(beside, row, most) for label, row in record.methods.items() if row.judged}
+    going = {}
+    for name in record.perturbations:
+        reference = record.reference.audits(name)[0]
+        done = max(reference.draws)
+        drawn = [tau for tau, draws in zip(reference.taus, reference.draws, strict=True) if draws == done]
+        radii = {
+            label: stake.get(name, [])
+            for label, stake in stakes.items()
+            if max(record.methods[label].audits(name)[0].draws) == done
+        }
+        rows = [label for label, row in record.methods.items() if row.role is not Role.METHOD or radii.get(label)]
+        taus = [tau for tau in drawn if any(tau in stake for stake in radii.values())]
+        if taus:
+            going[name] = rows, taus
+    return going
 
 
-def _undecided(record: Results, perturbation: str, most: int) -> tuple[list[str], list[float]]:
-    if record.reference is None:
-        return [], []
-    reference = record.reference.audits(perturbation)[0]
-    done = max(reference.draws)
-    drawn = [tau for tau, draws in zip(reference.taus, reference.draws, strict=True) if draws == done]
-    stakes = {
-        label: radii_at_stake(record, row, perturbation, most)
-        for label, row in record.methods.items()
-        if row.judged and max(row.audits(perturbation)[0].draws) == done
-    }
-    rows = [label for label, row in record.methods.items() if row.role is not Role.METHOD or stakes.get(label)]
-    return rows, [tau for tau in drawn if any(tau in stake for stake in stakes.values())]
+@dataclass(frozen=True)
+class Reach:
+    """The columns of one comparison for one row: its shift, and how far shift and noise floor may still move apart."""
+
+    part: Comparison
+    shift: Floats
+    reach: Floats
+
+    def beyond(self) -> tuple[Floats, Floats]:
+        """Return how far the shift lies above the upper and below the lower edge; negative within the noise floor."""
+        half = self.part.columns.half_floor
+        return self.shift - half, np.full_like(half, -np.inf) if self.part.columns.upwards else -self.shift - half
 
 
-def radii_at_stake(record: Results, row: Row, perturbation: str, most: int) -> list[float]:
-    """Return the radii at which more draws could change a row's verdict; all of them if its level is near an edge."""
-    wanted = must_detect(record, row, perturbation)
-    comparison = compare(record, row, perturbation, must_detect=wanted)
-    if comparison is None:
-        return []
-    attacked, form = attacked_references(record, perturbation), record.scenario.form
-    row_error, *control_errors = (
-        draw_error(model.audits(perturbation), attacked, form, most) for model in (row, *record.controls)
-    )
-    error = ERROR / len(record.perturbations)
-    reach = draw_reach(row_error, np.stack(control_errors, axis=1), comparison.judgment, error)
-    stake = at_stake(comparison.judgment, reach, wanted)
-    return [tau for tau, radius in zip(comparison.taus, stake[1:], strict=True) if radius or stake[0]]
+def at_stake(beside: Comparisons, row: Row, most: int) -> AtStake:
+    """Return the radii at which more draws could change a row's verdict; all of them if a level is near an edge."""
+    parts = [reach for part in beside.judged if (reach := reach_of(part, row, beside.record, most))]
+    stake = _merged(edges([(part.part, part.beyond()[k], part.reach) for part in parts]) for k in (0, 1))
+    if row.role is Role.ORIGINAL:  # is a perturbation blind?
+        every = [reach_of(part, row, beside.record, most) for part in shared_by_all(beside).judged]
+        return _merged([stake, edges([(r.part, r.beyond()[0], r.reach) for r in every if r])])
+    if any(bool(np.any(beyond > 0)) for part in parts for beyond in part.beyond()) or beside.record.original is None:
+        return stake
+    originals = [reach_of(part, beside.record.original, beside.record, most) for part in beside.judged]
+    missing = [(r.part, r.shift - r.part.columns.detectable, r.reach) for r in originals if r]
+    return _merged([stake, edges(missing)])  # "not detected" or inconclusive
 
 
-def draw_error(audits: Sequence[Audit], attacked: Sequence[Audit] | None, form: str, most: int) -> Floats:
-    """Return by how much the draws still to come will move the values of each seed, (S, T + 1): one standard error.
+def edges(columns: Sequence[tuple[Comparison, Floats, Floats]]) -> AtStake:
+    """Return the radii of columns that could cross an edge; none where one column is surely beyond."""
+    if any(bool(np.any(beyond > reach)) for _, beyond, reach in columns):
+        return {}
+    near = [(part, beyond > -reach) for part, beyond, reach in columns]
+    return _merged({part.perturbation: list(_radii(part, flags))} for part, flags in near)
 
-    Row and reference share their draws, unless they are `attacked` themselves.
+
+def _radii(part: Comparison, flags: Flags) -> Iterable[float]:
+    above = [tau for tau in part.taus if tau > 0]
+    near = [tau for tau, flag in zip(part.column_taus, flags, strict=True) if flag]
+    return above if None in near else [tau for tau in above if tau in near]
+
+
+def _merged(stakes: Iterable[AtStake]) -> AtStake:
+    merged: AtStake = {}
+    for stake in stakes:
+        for name, taus in stake.items():
+            merged[name] = sorted({*merged.get(name, []), *taus})
+    return merged
+
+
+def reach_of(part: Comparison, row: Row, record: Results, most: int) -> Reach | None:
+    """Return where a row lies, and how far draws may still move it; None where a value is missing."""
+    judgment = part.judge(row)
+    if judgment is None or not part.columns.enough.any():
+        return None
+    row_error, *control_errors = (draw_error(part, model, most) for model in (row, *record.controls))
+    return Reach(part, judgment.shift, draw_reach(row_error, np.stack(control_errors, axis=1), part.columns))
+
+
+def draw_error(part: Comparison, row: Row, most: int) -> Floats:
+    """Return by how much the draws still to come will move the values of each seed, (S, C): one standard error.
+
+    Row and reference share their draws, unless they are attacked themselves.
     """
-    n = audits[0].samples
-    if attacked is None:
-        row, reference = recognition_rates(audits)
-        nearer_the_ends = np.where(row * (1 - row) < reference * (1 - reference), row, reference)  # moves an angle most
-        return value_error(_errors(audits, "difference", most), nearer_the_ends, n, form=form)
+    audits = row.audits(part.perturbation)
+    if part.quantity == "M":
+        largest: Floats = _memory_errors(audits, part.form, most).max(1, keepdims=True)
+        return largest if part.attacked is None else math.sqrt(2) * largest
+    if part.attacked is None:
+        mine, reference = recognition_rates(audits)
+        nearer_the_ends = np.where(mine * (1 - mine) < reference * (1 - reference), mine, reference)  # moves most
+        return value_error(part, _errors(audits, "difference", most), nearer_the_ends)
     row_error, reference_error = (
-        value_error(_errors(side, "unlearn_accuracy", most), recognition_rates(side)[0], n, form=form)
-        for side in (audits, attacked)
+        value_error(part, _errors(side, "unlearn_accuracy", most), recognition_rates(side)[0])
+        for side in (audits, part.attacked)
     )
     return np.hypot(row_error, reference_error)
 
 
 def _errors(audits: Sequence[Audit], measure: str, most: int) -> Floats:
-    """Return the standard error, (S, T), by which a measure will move at each radius above 0."""
+    """Return the standard error, (S, T), by which a measure will move at each radius."""
+    ends = (np.array([getattr(a.curve(measure), end) for a in audits], np.float64) for end in ("high", "low"))
+    return np.subtract(*ends) / 2 * _left(audits, most)
+
+
+def _memory_errors(audits: Sequence[Audit], form: str, most: int) -> Floats:
+    """Return the standard error, (S, T), of M at each radius on the scale of the rule; infinite where M is missing."""
+    curves = [audit.curve("memory_difference" if form == "class" else "memory") for audit in audits]
+    low, high = (np.array([getattr(curve, end) for curve in curves], np.float64) for end in ("low", "high"))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        width = high - low if form == "class" else np.log(high / low)
+    above = np.array(audits[0].taus) > 0
+    width = np.where(np.isfinite(width), width, np.where(above, np.inf, 0.0))
+    left = _left(audits, most)
+    return np.where(left > 0, width / 2 * np.where(left > 0, left, 1.0), 0.0)
+
+
+def _left(audits: Sequence[Audit], most: int) -> Floats:
+    """Return sqrt(1 - d/D) over the quantile of the audit's intervals, (S, T)."""
     from scipy.special import ndtri
 
     z = float(ndtri((1 + audits[0].settings.confidence) / 2))
-    above = [k for k, tau in enumerate(audits[0].taus) if tau > 0]
-    ends = (np.array([getattr(a.curve(measure), end) for a in audits], np.float64)[:, above] for end in ("high", "low"))
-    left = 1 - np.array([audit.draws for audit in audits])[:, above] / most
-    return np.subtract(*ends) / (2 * z) * np.sqrt(np.maximum(left, 0))
+    left = 1 - np.array([audit.draws for audit in audits], np.float64) / most
+    return np.sqrt(np.maximum(left, 0)) / z
 
 
-def value_error(errors: Floats, rates: Floats, samples: int, *, form: str = "sample") -> Floats:
-    """Return the errors of level and values, (..., T + 1), from those of p_m - p_a or of p at each radius, (..., T).
+def value_error(part: Comparison, errors: Floats, rates: Floats) -> Floats:
+    """Return the errors of level and values, (S, T + 1), from those of p_m - p_a or of p at each radius, (S, T).
 
     `rates` are p, or those of p_m and p_a that are nearer to 0 or 1.
-
-    >>> value_error(np.array([0.01, 0.03]), np.array([0.9, 0.5]), 50).round(4).tolist()
-    [0.0218, 0.0167, 0.03]
     """
-    rate_errors = scores(errors, samples, scale="share")
-    if form == "class":
+    rate_errors, half = with_level(errors, part.taus), 1 / (2 * part.samples)
+    if part.form == "class":
         return rate_errors
-    p = np.clip(scores(rates, samples, scale="share"), 1 / (2 * samples), 1 - 1 / (2 * samples))
+    p = np.clip(with_level(rates, part.taus), half, 1 - half)
     return np.asarray(rate_errors / (2 * np.sqrt(p * (1 - p))), np.float64)
 
 
-def draw_reach(row: Floats, controls: Floats, judgment: Judgment, error: float) -> Floats:
-    """Return how far value and edge of the noise floor may still move apart, (T + 1,), from the errors of the values.
+def draw_reach(row: Floats, controls: Floats, columns: Columns) -> Floats:
+    """Return how far shift and edge of the noise floor may still move apart, (C,), from the errors of the values.
 
-    `row` has shape (S, T + 1), `controls` (S, k, T + 1); `error` is that of the rule.
+    `row` has shape (S, C), `controls` (S, k, C).
     """
-    design = Design(len(row), judgment.retrained // len(row))
-    value_reach: Floats = np.sqrt(np.square(row).sum(0)) / len(row)
-    if design.freedom < 1:
-        return value_reach
-    spread: Floats = np.sqrt(np.square(controls).mean((0, 1)) / design.freedom)
-    reach: Floats = np.hypot(value_reach, design.half_floor(spread, error * error_shares(len(value_reach))))
+    of_value: Floats = np.sqrt(np.square(row).sum(0)) / len(row)
+    freedom = np.maximum(columns.retrained - 1, 1)
+    of_floor = replace(columns, spread=np.sqrt(np.square(controls).mean((0, 1)) / freedom)).half_floor
+    reach: Floats = np.hypot(of_value, np.where(columns.shares > 0, of_floor, 0.0))
     return reach
-
-
-def at_stake(judgment: Judgment, reach: Floats, wanted: float | None = None) -> Flags:
-    """Return the columns, (T + 1,), that could change the verdict within `reach`; none where it is decided.
-
-    `wanted` is the level that an audit must be able to detect before it says "none found".
-
-    >>> from residuum.judging.rule import judge_scores
-    >>> controls = np.array([[[0.02], [-0.01], [0.01]]]).repeat(2, axis=2)
-    >>> near = judge_scores([[0.06, 0.06]], controls, reference=[[-0.1, -0.1]])
-    >>> at_stake(near, np.full(2, 0.01)).tolist(), at_stake(near, np.full(2, 0.001)).tolist()
-    ([True, True], [False, False])
-    """
-    j = judgment
-    stake = np.zeros(len(j.value), np.bool_)
-    for beyond in (j.value - j.high, j.low - j.value):
-        if not (beyond > reach).any():
-            stake |= beyond > -reach
-    if wanted is not None and j.verdict in (Verdict.NONE_FOUND, Verdict.INCONCLUSIVE):
-        stake[0] |= abs(j.detectable[0] - abs(wanted)) < reach[0]
-    return stake

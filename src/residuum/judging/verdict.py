@@ -1,20 +1,23 @@
 """The verdict on each row of a record."""
 
-from collections.abc import Iterator, Sequence
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
 
 from residuum.core.errors import plural
 from residuum.core.roles import Role
-from residuum.judging.findings import Comparison, compare, floor_of_r
-from residuum.judging.gates import TEST_POINTS, gates
-from residuum.judging.rule import FEWEST_RETRAINED, RULE_VERSION, verdict_of
-from residuum.record import Quantity, Results, Row, RowJudgment, Verdict
+from residuum.judging.findings import PARTS, Comparisons, comparisons, floor_of_r
+from residuum.judging.gates import gates
+from residuum.judging.rule import FEWEST_RETRAINED, MOST_MORE, RULE_VERSION, Columns, half_sample, scores, verdict_of
+from residuum.record import Place, Results, Row, RowJudgment, Verdict
 
+LARGE = 10**9  # test samples where their number is not known
 CANNOT_SEE = (
     "it was trained on the forgotten samples, and this audit does not tell it from a retrained model: there are too "
     "few samples or retrained models, or every model recognizes these samples"
 )
-UNLEARN_POINTS = 10.0  # above the reference's unlearn accuracy
-QUANTITIES: tuple[Quantity, ...] = ("r", "G", "M")
 
 
 def judged_record(record: Results) -> Results:
@@ -22,7 +25,8 @@ def judged_record(record: Results) -> Results:
 
     A record is judged once, when it is assembled; readers do not judge again.
     """
-    judgments = {label: judge(record, label) for label in record.methods}
+    beside = comparisons(record)
+    judgments = {label: judge(record, label, beside) for label in record.methods}
     originals = [judgments[label].verdict for label in record.rows_of(Role.ORIGINAL)]
     over_forgotten = any(verdict in (Verdict.OVER_FORGOTTEN, Verdict.MIXED) for verdict in originals)
     conditions, settings = gates(record, over_forgotten), record.scenario.settings
@@ -31,49 +35,84 @@ def judged_record(record: Results) -> Results:
     for label, judgment in judgments.items():
         verdict = Verdict.NOT_COMPARABLE if refused else judgment.verdict
         judgments[label] = judgment.model_copy(update={"verdict": verdict if record.methods[label].judged else None})
-    update = {"rule_version": RULE_VERSION, "gates": conditions, "judgments": judgments}
+    update = {"rule_version": RULE_VERSION, "gates": conditions, "blind": list(beside.blind), "judgments": judgments}
     judged = record.model_copy(update=update)
     floors = {name: floor for name in record.perturbations if (floor := floor_of_r(judged, name))}
     return judged.model_copy(update={"noise_floor": floors})
 
 
-def judge(record: Results, label: str) -> RowJudgment:
+def judge(record: Results, label: str, beside: Comparisons | None = None) -> RowJudgment:
     """Return the verdict on one row over all perturbations of the run, whether or not its reference is comparable.
 
-    Every perturbation is judged alone, with its share of the error. Evidence under one of them stands even if another
-    is inconclusive.
+    `beside` are the comparisons of the record, which all rows share.
     """
-    row = record.methods[label]
-    original = row.role is Role.ORIGINAL
-    losses = [] if original else list(_utility_losses(record, row))  # the original has not unlearned anything
-    compared = {
-        name: compare(record, row, name, must_detect=must_detect(record, row, name)) for name in record.perturbations
-    }
-    parts = {name: _verdict(comparison, losses) for name, comparison in compared.items()}
-    verdict = _overall(list(parts.values()))
-    blind = original and verdict is Verdict.NONE_FOUND  # the audit misses samples that the original does know
-    verdict = Verdict.INCONCLUSIVE if blind else verdict
-    complete = {name: comparison for name, comparison in compared.items() if comparison}
-    agreeing = [name for name in complete if parts[name] is verdict]
-    telling = min(agreeing or complete, key=lambda name: complete[name].judgment.p_value, default=None)
-    doubts = list(dict.fromkeys(_doubt(c) for name, c in compared.items() if parts[name] is Verdict.INCONCLUSIVE))
-    if blind:
-        doubts += [CANNOT_SEE, *_recognized(record, row)]
+    row, beside = record.methods[label], beside or comparisons(record)
+    above: dict[tuple[str, str, int], float] = {}  # p by column
+    below: dict[tuple[str, str, int], float] = {}
+    p_value, complete, retrained = 1.0, False, 0
+    for part in beside.judged:
+        judgment = part.judge(row)
+        if judgment is None:
+            continue
+        complete = complete or part.quantity == "r"
+        retrained = max(retrained, int(part.columns.retrained.max()))
+        p_value = min(p_value, float(judgment.p_values.min()))
+        for k, p in enumerate(judgment.p_values):
+            for flags, evidence in ((judgment.above, above), (judgment.below, below)):
+                if flags[k]:
+                    evidence[part.perturbation, part.quantity, k] = float(p)
+    verdict = verdict_of(bool(above), bool(below))
+    doubts: list[str] = []
+    if verdict is Verdict.NONE_FOUND and not (complete and beside.detects_original):
+        verdict = Verdict.INCONCLUSIVE
+        doubts = list(_doubts(record, row, beside, retrained if complete else None))
+    evidence = above or below
+    place = min(evidence, key=lambda column: evidence[column], default=None)
+    rests_on = beside.telling_column() if place is None else Place(**dict(zip(Place.model_fields, place, strict=True)))
     return RowJudgment(
         verdict=verdict,
-        perturbation=telling,
-        by_perturbation=parts,
-        reasons=losses,
+        rests_on=rests_on if complete else None,
+        p_value=p_value if complete else None,
+        reasons=[] if row.role is Role.ORIGINAL else list(_utility_losses(record, row)),
         doubts=doubts,
         findings={
             name: {
-                quantity: comparison.finding()
-                for quantity in QUANTITIES
-                if (comparison := compare(record, row, name, quantity))
+                quantity: finding
+                for quantity in PARTS
+                if (other := beside.of(name, quantity)) and (finding := other.finding(row))
             }
-            for name in complete
+            for name in record.perturbations
+            if complete
         },
     )
+
+
+def _doubts(record: Results, row: Row, beside: Comparisons, retrained: int | None) -> Iterator[str]:
+    """Yield why nothing can be concluded, and what would help."""
+    if retrained is None:
+        yield "no control (second retrained model) was audited at a radius above 0; give --set controls=2"
+        return
+    models = plural(retrained, "retrained model")
+    if retrained < FEWEST_RETRAINED:
+        per_seed = max(int(part.columns.per_seed.max()) for part in beside.judged)
+        controls = -(-FEWEST_RETRAINED // beside.judged[0].columns.seeds) - per_seed
+        seeds = -(-FEWEST_RETRAINED // per_seed) - beside.judged[0].columns.seeds
+        yield f"with {models} there is no spread to judge by{_advice(controls, seeds)}"
+        return
+    if record.original is None:
+        yield "no original was audited, so nothing shows that this audit could have found anything"
+        return
+    advice = _advice(*beside.more_until_detected(MOST_MORE))
+    if row.role is Role.ORIGINAL:
+        yield CANNOT_SEE + advice
+        yield from _recognized(record, row)
+    else:
+        yield f"{models} cannot tell even the original from a retrained model{advice}"
+
+
+def _advice(controls: int | None, seeds: int | None) -> str:
+    ways = [f"{n} more {noun}" for n, noun in ((controls, "controls per seed"), (seeds, "seeds")) if n]
+    return f"; {' or '.join(ways)} would do" if ways else f"; not even {MOST_MORE} more controls or seeds would do"
 
 
 def _recognized(record: Results, row: Row) -> Iterator[str]:
@@ -84,59 +123,25 @@ def _recognized(record: Results, row: Row) -> Iterator[str]:
         yield f"on the unperturbed samples, it is right on {mine:.0f} % and the retrained model on {theirs:.0f} %"
 
 
-def must_detect(record: Results, row: Row, perturbation: str) -> float | None:
-    """Return the original's shift: "none found" says nothing if the audit could not have detected the original.
-
-    None if one radius alone shows the original plainly: then the audit detects it, whatever the level is.
-    """
-    if record.original is None or row.role is Role.ORIGINAL:
-        return None
-    comparison = compare(record, record.original, perturbation)
-    if comparison is None or comparison.judgment.retrained < FEWEST_RETRAINED or comparison.plain_at_a_radius:
-        return None
-    return max(comparison.shift, 0.0)
-
-
-def _verdict(comparison: Comparison | None, losses: Sequence[str]) -> Verdict:
-    verdict = Verdict.INCONCLUSIVE if comparison is None else comparison.judgment.verdict
-    if not losses or verdict in (Verdict.OVER_FORGOTTEN, Verdict.MIXED, Verdict.INCONCLUSIVE):
-        return verdict
-    return Verdict.MIXED if verdict is Verdict.FOUND else Verdict.OVER_FORGOTTEN
-
-
-def _overall(verdicts: Sequence[Verdict]) -> Verdict:
-    residual, over_forgotten = (
-        any(verdict in (plain, Verdict.MIXED) for verdict in verdicts)
-        for plain in (Verdict.FOUND, Verdict.OVER_FORGOTTEN)
-    )
-    if not residual and not over_forgotten and (not verdicts or Verdict.INCONCLUSIVE in verdicts):
-        return Verdict.INCONCLUSIVE
-    return verdict_of(residual, over_forgotten)
-
-
-def _doubt(comparison: Comparison | None) -> str:
-    """Return why nothing can be concluded, and what would help."""
-    if comparison is None:
-        return "no control (second retrained model) was audited at a radius above 0; give --set controls=2"
-    j = comparison.judgment
-    models = plural(j.retrained, "retrained model")
-    ways = [f"{n} more {noun}" for n, noun in ((j.more_controls, "controls per seed"), (j.more_seeds, "seeds")) if n]
-    advice = f"; {' or '.join(ways)} would do" if ways else "; not even 50 more controls or seeds would do"
-    if j.retrained < FEWEST_RETRAINED:
-        return f"{comparison.perturbation}: with {models} there is no spread to judge by{advice}"
-    return f"{comparison.perturbation}: {models} cannot tell even the original from a retrained model{advice}"
-
-
 def _utility_losses(record: Results, row: Row) -> Iterator[str]:
-    """Yield where the row lies further from the reference than a useful model that is not over-forgotten would."""
-    if record.reference is None:
+    """Yield the test accuracy that the row has lost, if it lies further below than retrained models lie apart."""
+    mine, *retrained = (
+        [result.metrics.test_accuracy / 100 for result in one.per_seed.values() if result.metrics]
+        for one in (row, *(one for one in record.methods.values() if one.role.retrained))
+    )
+    others = [accuracy for of_row in retrained for accuracy in of_row]
+    if not mine or len(others) < FEWEST_RETRAINED or len(others) % len(mine):
         return
-    mine, reference = row.summary, record.reference.summary
-    if mine.unlearn_accuracy and reference.unlearn_accuracy:
-        excess = mine.unlearn_accuracy.mean - reference.unlearn_accuracy.mean
-        if excess > UNLEARN_POINTS:
-            yield f"unlearn accuracy is {excess:.1f} points above the retrained model's (limit {UNLEARN_POINTS:g})"
-    if mine.test_accuracy and reference.test_accuracy:
-        loss = reference.test_accuracy.mean - mine.test_accuracy.mean
-        if loss > TEST_POINTS:
-            yield f"test accuracy is {loss:.1f} points below the retrained model's (limit {TEST_POINTS:g})"
+    tested = record.scenario.sizes.get("test", 0) or LARGE
+    mine_scores, other_scores = (scores(np.reshape(part, (-1, 1)), [1.0], tested)[:, 0] for part in (mine, others))
+    least = half_sample(np.reshape(others, (-1, 1)), [1.0], tested)[0]
+    columns = Columns(
+        seeds=len(mine),
+        per_seed=np.array([len(others) // len(mine)]),
+        mean=np.array([other_scores.mean()]),
+        spread=np.array([max(other_scores.std(ddof=1), least)]),
+        shares=np.ones(1),
+    )
+    if columns.judge([mine_scores.mean()]).below[0]:
+        loss = 100 * float(np.mean(others) - np.mean(mine))
+        yield f"test accuracy is {loss:.1f} points below the retrained models'"

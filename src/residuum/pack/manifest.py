@@ -13,7 +13,7 @@ from residuum.core.files import file_sha256
 from residuum.core.roles import Role
 from residuum.core.samples import Samples, Splits
 from residuum.data.dataset import Dataset
-from residuum.judging import gates, rule, verdict
+from residuum.judging import gates, rule
 from residuum.pack.hashing import Pseudonyms, code_sha256, ids_root, root_of, seal_of
 from residuum.record import Results
 from residuum.record.audits import Part
@@ -202,9 +202,11 @@ def conclusions(record: Results) -> dict[str, Any]:
         "thresholds": {  # every number that the rule and the gates compare with
             "error": rule.ERROR,
             "level_share": rule.LEVEL_SHARE,
+            "radius_0_share": rule.RADIUS_0_SHARE,
+            "radii_share": rule.RADII_SHARE,
+            "memory_share": rule.MEMORY_SHARE,
             "power": rule.POWER,
             "fewest_retrained": rule.FEWEST_RETRAINED,
-            "unlearn_points": verdict.UNLEARN_POINTS,
             "test_points": gates.TEST_POINTS,
             "retain_points": gates.RETAIN_POINTS,
             "control_points": gates.CONTROL_POINTS,
@@ -212,7 +214,7 @@ def conclusions(record: Results) -> dict[str, Any]:
         },
         "rule_version": record.rule_version,
         "verdict": {label: judgment.verdict.name for label, judgment in record.verdicts.items() if judgment.verdict},
-        "power": {label: j.finding.smallest if j.finding else None for label, j in record.verdicts.items()},
+        "power": {label: j.smallest for label, j in record.verdicts.items()},
         "floor": {name: floor.model_dump(mode="json") for name, floor in record.noise_floor.items()},
         "left_out": LEFT_OUT,
         "non_claims": NON_CLAIMS,

@@ -26,4 +26,4 @@ from residuum.record.results import (
     Summary,
     sealed,
 )
-from residuum.record.verdicts import Bounds, Finding, Gate, Quantity, RowJudgment, Verdict
+from residuum.record.verdicts import Bounds, Column, Finding, Gate, Place, Quantity, RowJudgment, Verdict

@@ -203,7 +203,7 @@ class RequestPlace(Part):
 class RunFacts(Part):
     """What was run: when, with which versions, data, request and seeds, and what to know before reading the rows."""
 
-    SCHEMA: ClassVar[str] = "residuum.results/3"
+    SCHEMA: ClassVar[str] = "residuum.results/4"
 
     schema_: str = Field(SCHEMA, alias="schema")
     created: str = ""
@@ -224,6 +224,7 @@ class Results(RunFacts):
     failed: dict[str, str] = {}  # rows without results, and why
     rule_version: int | None = None  # of the rule by which the rows were judged; None before they are
     gates: list[Gate] = []
+    blind: list[str] = []  # perturbations that do not tell even the original from a retrained model: not judged
     judgments: dict[FileName, RowJudgment] = {}
     files: dict[Below, str] = {}  # SHA-256 of everything else that the run wrote, by path below its folder
     sequence: RequestPlace | None = None  # of a run that is one of several requests, carried out one after the other

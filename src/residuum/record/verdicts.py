@@ -9,7 +9,7 @@ import math
 from enum import Enum
 from typing import Literal
 
-from residuum.record.audits import Below, Part, Values
+from residuum.record.audits import Below, Part
 
 Quantity = Literal["r", "G", "M"]
 Bounds = tuple[float, float]
@@ -37,8 +37,7 @@ class Verdict(Enum):
     OVER_FORGOTTEN = (
         "OVER_FORGOTTEN",
         "over-forgotten",
-        "the model recognizes them less often than retraining explains, or has lost utility: that, too, gives the "
-        "deletion away.",
+        "the model recognizes them less often than retraining explains: that, too, gives the deletion away.",
     )
     INCONCLUSIVE = (
         "INCONCLUSIVE",
@@ -77,66 +76,93 @@ class Gate(Part):
     text: str
 
 
-class Finding(Part):
-    """What the rule says of one quantity of one row under one perturbation.
+class Column(Part):
+    """One column of the rule for one row: the level over all radii above 0 (`tau` is None), or one radius.
 
-    Lists have T + 1 columns: the level over all radii above 0, then each of these radii (`taus`). `values` are means
-    over seeds: ratios, or differences in class form. `floor_low` and `floor_high` are the noise floor, and
-    `interval_low` and `interval_high` the row's own 95 % interval; None where too few models were `retrained`.
-    `column` is what the verdict of the rule rests on, and `smallest` the power statement: a level below it could well
-    have been missed. `neutral` is what a retrained model shows.
+    `value` is the mean over seeds: a ratio, or in class form a difference. `share` is the part of the error that the
+    column has; 0 means that it is not judged. G has the share of a level, for its noise floor, and makes no verdict.
+    `statistic` is Student's T against so many `retrained` models, `floor` the noise floor, `side` where the value lies
+    outside it, and `interval` the row's own 95 % interval.
+    `smallest` is the power statement: a value below it could well have been missed. None with too few retrained models.
+    """
+
+    tau: float | None
+    share: float
+    retrained: int
+    value: float
+    statistic: float | None = None
+    floor: Bounds | None = None
+    interval: Bounds | None = None
+    smallest: float | None = None
+    side: Literal["above", "below"] | None = None
+
+
+class Finding(Part):
+    """What the rule says of one quantity of one row under one perturbation: the level first, then each radius.
+
+    G and M have the level alone. `seeds` are the levels of each seed, `neutral` is what a retrained model shows.
     """
 
     quantity: Quantity
     perturbation: str
     form: Literal["sample", "class"]
     crafted_on: str | None = None
-    verdict: Verdict
-    retrained: int
-    taus: list[float]
-    column: int
-    values: list[float]
-    floor_low: Values
-    floor_high: Values
-    interval_low: Values
-    interval_high: Values
+    columns: list[Column]
     seeds: list[float]
     neutral: float
-    smallest: float | None
-    p_value: float
 
     def value(self, column: int = 0) -> float:
         """Return the mean over seeds: a ratio, or in class form a difference."""
-        return self.values[column]
+        return self.columns[column].value
 
     def floor(self, column: int = 0) -> Bounds:
-        """Return the noise floor, what retrained models explain; not a number where too few were trained."""
-        return _number(self.floor_low[column]), _number(self.floor_high[column])
+        """Return the noise floor, what retrained models explain; not a number where it does not exist."""
+        return self.columns[column].floor or (math.nan, math.nan)
 
     def interval(self, column: int = 0) -> Bounds:
         """Return the 95 % interval of the mean, if the row varies from seed to seed as retrained models do."""
-        return _number(self.interval_low[column]), _number(self.interval_high[column])
+        return self.columns[column].interval or (math.nan, math.nan)
+
+    @property
+    def above(self) -> bool:
+        """Whether any column lies above what retraining explains."""
+        return any(column.side == "above" for column in self.columns)
+
+    @property
+    def below(self) -> bool:
+        """Whether any column lies below what retraining explains."""
+        return any(column.side == "below" for column in self.columns)
+
+    @property
+    def retrained(self) -> int:
+        """How many retrained models the level was compared with."""
+        return self.columns[0].retrained
 
     @property
     def has_floor(self) -> bool:
-        """Whether there were retrained models enough to judge by."""
-        return self.floor_low[0] is not None
+        """Whether the level has a noise floor."""
+        return self.columns[0].floor is not None
 
 
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
+class Place(Part):
+    """Where a column stands: 0 is the level."""
+
+    perturbation: str
+    quantity: Quantity = "r"
+    column: int = 0
 
 
 class RowJudgment(Part):
     """What was concluded of one row; retrained models, by which the others are judged, have findings alone.
 
-    `perturbation` is the one whose findings the verdict rests on, `by_perturbation` has the verdict of each alone.
-    `reasons` are losses of utility, and `doubts` say why nothing can be concluded, and what would help.
+    `rests_on` is the column with the smallest p among those that make the verdict, and where none does, the one that
+    would have shown the smallest excess. `p_value` covers all columns and both directions. `reasons` are losses of
+    utility, and `doubts` say why nothing can be concluded, and what would help.
     """
 
     verdict: Verdict | None = None
-    perturbation: str | None = None
-    by_perturbation: dict[Below, Verdict] = {}
+    rests_on: Place | None = None
+    p_value: float | None = None
     reasons: list[str] = []
     doubts: list[str] = []
     findings: dict[Below, dict[Quantity, Finding]] = {}
@@ -146,16 +172,33 @@ class RowJudgment(Part):
         return self.findings.get(perturbation or "", {}).get(quantity)
 
     @property
+    def perturbation(self) -> str | None:
+        """The perturbation whose findings the verdict rests on."""
+        return self.rests_on.perturbation if self.rests_on else None
+
+    @property
     def finding(self) -> Finding | None:
-        """The finding of r that the verdict rests on."""
+        """The finding of r under that perturbation."""
         return self.found(self.perturbation)
 
     @property
     def memory(self) -> Finding | None:
-        """Memory M beside it: it qualifies a finding, and never makes one."""
+        """Memory M beside it."""
         return self.found(self.perturbation, "M")
 
     @property
     def class_knowledge(self) -> Finding | None:
-        """Class knowledge G beside it."""
+        """Class knowledge G beside it: shown, and no part of the verdict."""
         return self.found(self.perturbation, "G")
+
+    @property
+    def column(self) -> Column | None:
+        """The column that the verdict rests on."""
+        place = self.rests_on
+        finding = self.found(place.perturbation, place.quantity) if place else None
+        return finding.columns[place.column] if finding and place else None
+
+    @property
+    def smallest(self) -> float | None:
+        """The smallest value that the audit would have found in that column, or at its level, with 80 % power."""
+        return self.column.smallest if self.column else None

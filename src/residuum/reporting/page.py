@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from residuum.core.errors import InputError
 from residuum.core.files import file_sha256
-from residuum.judging import gates, rule, verdict
+from residuum.judging import gates, rule
 from residuum.record import RowJudgment, Verdict
 from residuum.record.run import Run
 from residuum.reporting import wording
@@ -31,14 +31,18 @@ SCRIPTS = ("plot.js", "charts.js", "page.js")
 LIMITS = {
     "error": rule.ERROR,
     "power": rule.POWER,
+    "level_share": rule.LEVEL_SHARE,
+    "radius_0_share": rule.RADIUS_0_SHARE,
+    "radii_share": rule.RADII_SHARE,
+    "memory_share": rule.MEMORY_SHARE,
     "retrained": rule.FEWEST_RETRAINED,
     "retain_points": gates.RETAIN_POINTS,
     "test_points": gates.TEST_POINTS,
     "control_points": gates.CONTROL_POINTS,
-    "unlearn_points": verdict.UNLEARN_POINTS,
 }  # what the page says of thresholds
 WORDS: dict[str, Any] = {
     "SYMBOLS": wording.SYMBOLS,
+    "blind": wording.blind,
     "TONES": wording.TONES,
     "figure_words": wording.figure_words,
     "forgotten": wording.forgotten,

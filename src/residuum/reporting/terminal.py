@@ -89,7 +89,7 @@ def run_tables(run: Run, width: int) -> Iterator[Table]:
 
 def verdict_table(run: Run) -> Table:
     """Return the page's verdicts, in the same words."""
-    caption = Text(" ".join(filter(None, [wording.headline(run), wording.nothing_to_forget(run)])))
+    caption = Text(" ".join(filter(None, [wording.headline(run), wording.nothing_to_forget(run), wording.blind(run)])))
     table = Table(title=Text(f"{run.name}: verdicts"), caption=caption, show_lines=True)
     table.add_column("Model", overflow="fold")
     table.add_column("Verdict", overflow="fold")

@@ -70,7 +70,7 @@ def verdict_sentence(run: Run, judgment: RowJudgment) -> str:
     accepted = f"Conditional on an accepted reference: {failed}. " if failed else ""
     if judgment.verdict is Verdict.INCONCLUSIVE:
         return f"{accepted}Nothing can be concluded: {'; '.join((*judgment.doubts, *judgment.reasons))}."
-    parts = [_finding_sentence(judgment.finding), *_heldout_sentences(judgment)] if judgment.finding else []
+    parts = [*_finding_sentence(judgment), *_heldout_sentences(judgment)]
     parts += [f"Its {reason}." for reason in judgment.reasons]
     return accepted + " ".join(parts)
 
@@ -97,22 +97,27 @@ _INPUTS = {
 }
 
 
-def _finding_sentence(finding: Finding) -> str:
+def _finding_sentence(judgment: RowJudgment) -> Iterator[str]:
     """Say how far the row is from the retrained model, under what, and what retraining explains."""
-    column, form = finding.column, finding.form
-    where = f"radius {finding.taus[column - 1]:g}" if column else "all radii"
-    value, (low, high) = finding.value(column), finding.floor(column)
-    more = _digits_apart(value, (low, high), form)
-    unit = " points" if form == "class" else ""
-    inputs = _INPUTS.get(finding.crafted_on, _INPUTS[None])
-    text = (
-        f"Right {_often(value, form, more)} the retrained model{inputs} ({finding.perturbation}, {where}); "
-        f"retraining explains {amount(low, form, more)} to {amount(high, form, more)}{unit}"
-    )
-    if low <= value <= high and finding.smallest is not None:
-        smallest = amount(finding.smallest, form)
-        return f"{text}, so this is no evidence; this audit can miss less than {smallest}{unit}."
-    return f"{text} (p = {finding.p_value:.2g})."
+    finding, column, place = judgment.finding, judgment.column, judgment.rests_on
+    if finding is None or column is None or place is None or column.floor is None:
+        return
+    form, (low, high) = finding.form, column.floor
+    more, unit = _digits_apart(column.value, column.floor, form), " points" if form == "class" else ""
+    where = f"{finding.perturbation}, {'all radii' if column.tau is None else f'radius {column.tau:g}'}"
+    if place.quantity == "M":
+        text = f"Memory M of the forgotten samples is {amount(column.value, form, more)}{unit} ({where})"
+    elif column.tau == 0:
+        text = f"Right {_often(column.value, form, more)} the retrained model on the forgotten samples themselves"
+    else:
+        inputs = _INPUTS.get(finding.crafted_on, _INPUTS[None])
+        text = f"Right {_often(column.value, form, more)} the retrained model{inputs} ({where})"
+    text += f"; retraining explains {amount(low, form, more)} to {amount(high, form, more)}{unit}"
+    if column.side is None and column.smallest is not None:
+        smallest = amount(column.smallest, form)
+        yield f"{text}, so this is no evidence; this audit can miss less than {smallest}{unit}."
+    else:
+        yield f"{text} (p = {judgment.p_value:.2g})."
 
 
 def _heldout_sentences(judgment: RowJudgment) -> Iterator[str]:
@@ -122,15 +127,13 @@ def _heldout_sentences(judgment: RowJudgment) -> Iterator[str]:
         return
     M, G = (f"{f.quantity} = {estimate_words(f.value(), *f.interval(), f.form)}" for f in (memory, knowledge))
     explained = f"retraining explains {' to '.join(amount(end, memory.form) for end in memory.floor())}"
-    if memory.verdict is Verdict.FOUND:
+    if memory.above and judgment.rests_on and judgment.rests_on.quantity != "M":
         yield f"It remembers these very samples: {M}, {explained}."
-    elif judgment.verdict in (Verdict.FOUND, Verdict.MIXED) and knowledge.verdict is Verdict.FOUND:
+    elif judgment.verdict in (Verdict.FOUND, Verdict.MIXED) and memory.has_floor and not memory.above:
         yield (
-            f"It knows the class better than the retrained model, on held-out samples too: {G}. Memory of these very "
-            f"samples was not found ({M}, {explained})."
+            f"It knows the class better than the retrained model ({G}); memory of these very samples was not found "
+            f"({M}, {explained})."
         )
-    elif judgment.verdict in (Verdict.FOUND, Verdict.MIXED):
-        yield f"The audit cannot tell whether it knows these samples or their class ({M}, {G})."
 
 
 def _digits_apart(value: float, floor: tuple[float, float], form: str) -> int:
@@ -162,14 +165,15 @@ def row_notes(run: Run, label: str, perturbation: str) -> Iterator[str]:
     judgment = run.verdicts[label]
     if judgment.verdict in (Verdict.NOT_COMPARABLE, Verdict.INCONCLUSIVE):
         return
-    finding, memory = judgment.finding, judgment.memory
+    finding = judgment.finding
     if finding and finding.perturbation != perturbation:
         yield f"rests on {finding.perturbation}"
-    if finding and finding.column:
-        yield f"outside at radius {finding.taus[finding.column - 1]:g} alone"
-    if judgment.verdict is Verdict.NONE_FOUND and memory and memory.verdict is Verdict.FOUND:
-        yield "but M is larger than retraining explains"
-    yield from judgment.reasons
+    column, place = judgment.column, judgment.rests_on
+    if column and column.side and place and place.quantity == "M":
+        yield "outside by memory M"
+    elif column and column.side and column.tau is not None and finding and not finding.columns[0].side:
+        yield f"outside at radius {column.tau:g}"
+    yield from (reason.removesuffix(" the retrained models'") for reason in judgment.reasons)
 
 
 def unchanged_note(run: Run, label: str) -> Iterator[str]:
@@ -225,9 +229,9 @@ def _nothing_found(judgment: RowJudgment | None) -> bool:
         return False
     memory = judgment.memory
     if memory is None:
-        return True
+        return not judgment.reasons
     (low, high), value = memory.floor(), memory.value()
-    return memory.verdict in (Verdict.NONE_FOUND, Verdict.INCONCLUSIVE) and not (value < low or value > high)
+    return not judgment.reasons and not (value < low or value > high)
 
 
 def method_warnings(run: Run, label: str) -> list[str]:
@@ -273,7 +277,7 @@ def nothing_to_forget(run: Run) -> str:
     if original is None:
         return ""
     memory = original.judgment.memory if original.judgment and run.form == "sample" else None
-    if memory is not None and memory.verdict is Verdict.FOUND:
+    if memory is not None and memory.above:
         return ""  # it remembers these very samples, however well it fits the others
     fit = original.cells["retain_accuracy"].value
     if fit is not None and fit < FITTED:
@@ -287,6 +291,15 @@ def nothing_to_forget(run: Run) -> str:
         "There was nothing to forget: beyond what it knows of their class, the original recognizes copies of the "
         f"forgotten samples no better than the retrained model does (M = {memory.value():.2f})."
     )
+
+
+def blind(run: Run) -> str:
+    """Return which perturbations say nothing of this run; empty if all do."""
+    names = run.record.blind
+    if not names:
+        return ""
+    what = "These perturbations do" if names[1:] else "This perturbation does"
+    return f"Not judged: {', '.join(names)}. {what} not tell even the original from a retrained model."
 
 
 def headline(run: Run) -> str:
