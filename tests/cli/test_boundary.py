@@ -150,7 +150,7 @@ def test_what_the_system_refuses_is_one_line_without_a_traceback(number, logs, m
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinity")
 def test_as_many_workers_as_the_process_may_use():
     one = sorted(os.sched_getaffinity(0))[:1]
-    asked = "from residuum.cli.options import StudyOptions; print(StudyOptions().workers)"
+    asked = "from residuum.cli.options import StudyOptions; print(StudyOptions().resources().workers)"
     code = f"import os; os.sched_setaffinity(0, {one}); {asked}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout == "1\n"

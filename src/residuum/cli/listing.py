@@ -17,7 +17,7 @@ from residuum.cli import options
 from residuum.cli.options import option
 from residuum.cli.own import SET, RequestOptions, check_request
 from residuum.core.console import tell
-from residuum.core.errors import unknown_name
+from residuum.core.errors import InputError, unknown_name
 
 NOTE = "Settings with their defaults, for --set NAME.key=value and --methods NAME:key=value."
 SHARED = "All but ssd, fisher, ntk and cr also have the settings of gd; the table lists only what differs."
@@ -148,7 +148,11 @@ def check_target(
     built-in components do. Exits with 1 if something is wrong.
     """
     if target.endswith(".toml"):
-        check_request(RequestOptions(file=options.path(target), settings=settings), as_json)
+        from residuum.request.file import is_scenario_file
+
+        if is_scenario_file(target):
+            raise InputError(f"{target} is a scenario; `residuum run {target} --dry-run` checks it")
+        check_request(target, RequestOptions(file=Path(target), settings=settings).read(), as_json)
     else:
         check_plug_in(target, kind, as_json)
 

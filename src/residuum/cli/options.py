@@ -107,6 +107,7 @@ UNTIL = "Give `verdict` to stop drawing once more draws could not change a verdi
 ACCEPT = "Judge by a reference that is not comparable; the report says so."
 FORGET = "What to forget: class=, fraction=, id= or ids=FILE, comma-separated; repeat for one more request."
 WORKERS = "Number of worker processes; results do not depend on it."
+ALL_CORES = f"{WORKERS} Default: all cores, for a request file 1."
 DEVICES = "Processes that share each stage, one per GPU if any; see docs/guides/long-runs.md."
 PICTURES = "Show pictures of forgotten samples. Default: only for public data sets."
 IDS = "List forgotten samples by id. Default: only for public data sets."
@@ -142,7 +143,7 @@ class StudyOptions:
     settings: Annotated[
         list[str] | None, option("key=value with a dotted key, e.g. rurk.tau=0.02; repeatable.", "--set")
     ] = None
-    workers: Workers = CORES
+    workers: Annotated[int | None, option(ALL_CORES, group=RESOURCES, min=1, max=1024)] = None
     cluster: Annotated[
         str | None, option("tcp://host:port of a dask scheduler; see docs/guides/long-runs.md.", group=RESOURCES)
     ] = None
@@ -184,11 +185,11 @@ class StudyOptions:
         """Return what stages are computed with."""
         from residuum.studies.execution import Resources
 
-        return Resources(self.workers, self.cluster, precision=self.precision)
+        return Resources(self.workers or CORES, self.cluster, precision=self.precision)
 
     def start_workers(self, *, wanted: bool = True) -> None:
         """Start the server of local workers early, so that it loads the libraries while this process does."""
-        if wanted and self.workers > 1 and self.cluster is None:
+        if wanted and (self.workers or CORES) > 1 and self.cluster is None:
             from residuum.studies.engines import worker_context
 
             worker_context()
@@ -242,12 +243,33 @@ class RunOptions(StudyOptions):
         }
         return super().changed() | without_none(options)
 
+    def request_changes(self, out: Path | None) -> dict[str, Any]:
+        """Return the settings of a request file that these options change; options of scenarios are refused."""
+        shared = {
+            "settings",
+            "perturbations",
+            "draws",
+            "until",
+            "measures",
+            "accept_reference",
+            "store",
+            "workers",
+            "yes",
+        }
+        for field in fields(self):
+            if field.name not in shared and getattr(self, field.name) != field.default:
+                name = f"--{field.name.replace('_', '-')}"
+                raise InputError(f"{name} is an option of scenarios; a request file takes --set section.key=value")
+        changes = {key if "." in key else f"audit.{key}": value for key, value in self.overrides().items()}
+        places = {"output.folder": out, "output.store": None if self.store == DEFAULT_STORE else self.store}
+        return changes | {key: str(place) for key, place in places.items() if place is not None}
+
     def resources(self) -> Resources:
         """Return what stages are computed with, and how many days they may be estimated to take."""
         from residuum.studies.execution import MOST_DAYS, Resources
 
         days = math.inf if self.yes else MOST_DAYS
-        return Resources(self.workers, self.cluster, self.devices, self.nodes, self.precision, days)
+        return Resources(self.workers or CORES, self.cluster, self.devices, self.nodes, self.precision, days)
 
 
 @dataclass(frozen=True, kw_only=True)

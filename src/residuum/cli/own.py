@@ -17,13 +17,17 @@ import typer
 
 from residuum.cli import options
 from residuum.cli.options import option, parse_setting
-from residuum.cli.run import print_run
-from residuum.core.console import tell
+from residuum.cli.printing import print_run
+from residuum.core.console import say, tell
 from residuum.core.errors import InputError, plural
 
 if TYPE_CHECKING:
+    from residuum.record.run import Run
+    from residuum.request import Request, Unlearned
     from residuum.request.file import RequestFile
 
+EVIDENCE = "evidence.zip"  # in the folder of the run
+WARNING = "warning: "
 FILE = "Request file, which `residuum init` writes."
 SET = "section.key=value instead of the file's, e.g. unlearn.method=rurk; repeatable."
 
@@ -105,14 +109,10 @@ def read_settings(texts: list[str] | None) -> dict[str, str]:
     return dict(pairs)
 
 
-def check_request(request: RequestOptions, as_json: bool) -> None:
+def check_request(name: str, file: RequestFile, as_json: bool) -> None:
     """Print what a request will meet; exit with 1 if something does not fit."""
-    from residuum.request.file import is_scenario_file
     from residuum.request.preflight import preflight
 
-    if is_scenario_file(request.file):
-        raise InputError(f"{request.file} is a scenario; `residuum run {request.file} --dry-run` checks it")
-    file = request.read()
     with file_words():
         answer = preflight(file)
     if as_json:
@@ -120,9 +120,9 @@ def check_request(request: RequestOptions, as_json: bool) -> None:
     else:
         tell(str(answer))
     if not answer.fits:
-        tell(f"{request.file}: {plural(len(answer.problems), 'thing')} to look at before you go on", err=True)
+        tell(f"{name}: {plural(len(answer.problems), 'thing')} to look at before you go on", err=True)
         raise typer.Exit(1)
-    tell(f"{request.file}: now `residuum run {request.file}`", err=True)
+    tell(f"{name}: now `residuum run {name}`", err=True)
 
 
 def unlearn_model(request: RequestOptions, as_json: options.Json = False) -> None:
@@ -130,35 +130,37 @@ def unlearn_model(request: RequestOptions, as_json: options.Json = False) -> Non
 
     Writes the weights and prints accuracy before and after.
     """
+    file = request.read()
+    _, done, lines = unlearned(file)
+    if as_json:
+        facts: dict[str, object] = {"weights": str(file.weights), "method": done.method}
+        facts |= {"settings": dict(done.settings), "seed": done.seed}
+        facts |= {"seconds": done.seconds, "passes": done.passes, "unchanged": done.unchanged}
+        facts |= {"accuracy": {name: [done.before[name], done.after[name]] for name in done.before}}
+        options.print_json(facts | {"warnings": [line.removeprefix(WARNING) for line in lines if WARNING in line]})
+        return
+    tell("\n".join([*lines, f"now `residuum audit {request.file}`"]))
+
+
+def unlearned(file: RequestFile) -> tuple[Request, Unlearned, list[str]]:
+    """Return the request of a file, its unlearned model, which is saved, and what to print about both."""
     from residuum.core.errors import ResiduumWarning
     from residuum.request.file import in_file_words
+    from residuum.request.steps import unlearned_once
 
-    file = request.read()
     file.refuse_unusable_place()
     with file_words():
-        asked = file.request()
+        asked = file.load()
         check = asked.check()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResiduumWarning)  # printed below
-            done = asked.unlearn()
-    file.weights.parent.mkdir(parents=True, exist_ok=True)
-    done.save(file.weights)
+            done = unlearned_once(file, asked)
     texts = [in_file_words(text) for text in (*check.problems, *done.warnings)]
-    if as_json:
-        facts: dict[str, object] = {
-            "weights": str(file.weights),
-            "method": done.method,
-            "settings": dict(done.settings),
-        }
-        facts |= {"seed": done.seed, "seconds": done.seconds, "passes": done.passes, "unchanged": done.unchanged}
-        facts |= {"accuracy": {name: [done.before[name], done.after[name]] for name in done.before}}
-        options.print_json(facts | {"warnings": texts})
-        return
     passes = f"{done.passes} passes over single samples" if done.passes else "trained by your function"
     changed = "no weight was changed" if done.unchanged else passes
-    made = f"{file.weights}: {done.label} in {done.seconds:.0f} s, {changed}; now `residuum audit {request.file}`"
-    lines = [f"{asked}: {str(check).splitlines()[0]}", str(done), *(f"warning: {text}" for text in texts), made]
-    tell("\n".join(lines))
+    made = f"{file.weights}: {done.label} in {done.seconds:.0f} s, {changed}"
+    warned = [f"{WARNING}{text}" for text in texts]
+    return asked, done, [f"{asked}: {str(check).splitlines()[0]}", str(done), *warned, made]
 
 
 def audit_model(
@@ -169,7 +171,18 @@ def audit_model(
     Compares it with the original and with retrained models; writes the run and its report.
     """
     start = time.perf_counter()
-    file = request.read()
+    run = audited_run(request.read(), output, workers, yes)
+    if output.as_json:
+        options.print_json(run.record.as_dict())
+    else:
+        print_run(run, time.perf_counter() - start)
+    output.exit_if_failed([run])
+
+
+def audited_run(
+    file: RequestFile, output: options.ReportOptions, workers: int, yes: bool, request: Request | None = None
+) -> Run:
+    """Return the computed audit of a file, with its report."""
     from residuum.reporting import report
     from residuum.request.study import audited
     from residuum.studies.execution import MOST_DAYS, Resources
@@ -177,16 +190,38 @@ def audit_model(
     resources = Resources(workers, most_days=math.inf if yes else MOST_DAYS)
     gallery = file.audit.gallery if output.gallery is None else output.gallery
     with file_words():
-        study = file.study(workers=workers)
+        study = file.study(request, workers=workers)
         output.check_conditions(["original", *(row.label for row in study.rows)])
         folder, store = file.output.folder, file.output.store
         run = audited(study, folder, store=store, resources=resources, gallery=gallery, progress=True)
     report(run, samples=output.samples)
+    return run
+
+
+def run_request(name: str, file: RequestFile, output: options.ReportOptions, workers: int, yes: bool) -> None:
+    """Carry out a request: unlearn, audit, report, pack; exit with 1 and what to try if the audit does not pass."""
+    from residuum.pack import pack
+    from residuum.request.steps import failures, next_steps
+
+    start = time.perf_counter()
+    asked, _, lines = unlearned(file)
+    for line in lines:
+        say(line)
+    run = audited_run(file, output, workers, yes, asked)
     if output.as_json:
         options.print_json(run.record.as_dict())
     else:
         print_run(run, time.perf_counter() - start)
+    if reasons := failures(run):
+        steps = [f"try: {text}" for text in next_steps(file, run, name)]
+        tell("\n".join([*(f"residuum: not passed: {reason}" for reason in reasons), *steps]), err=True)
+        raise typer.Exit(1)
     output.exit_if_failed([run])
+    received = None if file.request.received is None else str(file.request.received)
+    packed = pack(run, file.output.folder / EVIDENCE, splits=asked.fitted(asked.model), received=received)
+    if not output.as_json:
+        tell(f"{packed.file}: evidence that others can check with `residuum verify`; seal {packed.seal}")
+        tell(f"{packed.key}: your key; keep it, and never hand it over with the evidence")
 
 
 @contextmanager

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from residuum.cli import options
 from residuum.cli.grid import grid_points, row_text, write_grid
 from residuum.cli.options import option
+from residuum.cli.own import check_request, run_request
+from residuum.cli.printing import print_requests, print_run
 from residuum.core.console import tell
-from residuum.core.errors import InputError, plural
+from residuum.core.errors import InputError
 
 if TYPE_CHECKING:
-    from residuum.record.run import Run
+    from residuum.request.file import RequestFile
 
 METHODS = "Comma-separated [LABEL=]NAME[:key=value...]; default: the scenario's."
 GRID = "field=value,value,... of the one method in --methods; repeat for a product of fields."
@@ -34,10 +35,20 @@ def run_scenario(
     requests: Annotated[Path | None, option(REQUESTS)] = None,
     dry_run: Annotated[bool, option("Print the plan and its cost, and stop.", "--dry-run")] = False,
 ) -> None:
-    """Run a scenario: train, unlearn, audit, report.
+    """Run a request file or a scenario.
 
+    A request is unlearned, audited, reported and packed as evidence. A scenario trains, unlearns, audits and reports.
     The folder of the run gets results.json with its counts and models, and report.html.
     """
+    if scenario.endswith(".toml") and (file := request_file(scenario, common, out)) is not None:
+        asked = {"--methods": methods, "--grid": grid, "--download": download, "--request": request}
+        if other := next((name for name, value in asked.items() if value), None):
+            raise InputError(f"{other} is an option of scenarios; a request file takes --set section.key=value")
+        if dry_run:
+            check_request(scenario, file, output.as_json)
+        else:
+            run_request(scenario, file, output, common.workers or 1, common.yes)
+        return
     start = time.perf_counter()
     common.start_workers(wanted=common.devices is None and not dry_run)
     from residuum.reporting import report
@@ -77,6 +88,13 @@ def run_scenario(
     output.exit_if_failed(runs, failed)
 
 
+def request_file(name: str, common: options.RunOptions, out: Path | None) -> RequestFile | None:
+    """Return the request that a .toml file and the options describe; None if the file is no request."""
+    from residuum.request.file import RequestFile, is_request_file
+
+    return RequestFile.read(name, common.request_changes(out)) if is_request_file(name) else None
+
+
 def asked_requests(request: list[str] | None, file: Path | None) -> list[dict[str, Any]] | None:
     """Return the deletion requests of the file, then those of --request; None without any."""
     from residuum.studies.parsing import parse_request, read_requests
@@ -84,28 +102,6 @@ def asked_requests(request: list[str] | None, file: Path | None) -> list[dict[st
     if request is None and file is None:
         return None
     return [*([] if file is None else read_requests(file)), *(parse_request(text) for text in request or [])]
-
-
-def print_run(run: Run, seconds: float) -> None:
-    """Print verdicts, tables, warnings, and where the files are."""
-    from residuum.reporting.terminal import print_lines, print_tables, run_tables
-
-    print_tables(partial(run_tables, run))
-    print_lines(f"warning: {text}" for text in run.record.warnings)
-    print_lines([f"{run.folder}: results.json, report.html, table.tex and table.csv after {seconds:.0f} s"])
-
-
-def print_requests(runs: list[Run], folder: Path, seconds: float) -> None:
-    """Print the table over all requests, the warnings, and where the files are."""
-    from residuum.reporting.request_report import requests_tables
-    from residuum.reporting.terminal import print_lines, print_tables
-
-    print_tables(partial(requests_tables, runs))
-    for number, run in enumerate(runs, start=1):
-        print_lines(f"warning: request {number}: {text}" for text in run.record.warnings)
-    print_lines(f"failed: row {label}: {reason}" for label, reason in runs[-1].record.failed.items())
-    files = f"index.html, requests.csv and a run for each of {plural(len(runs), 'request')}"
-    print_lines([f"{folder}: {files} after {seconds:.0f} s"])
 
 
 def fetch_cifar10(data_root: Path | None, *, one_process: bool) -> None:

@@ -9,6 +9,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast, get_args
@@ -53,6 +54,15 @@ def setting(about: str, default: Any = ..., example: Any = None) -> Any:  # noqa
 
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class TicketSection(Strict):
+    """What the letter about the request says of it."""
+
+    number: str | None = setting("number of the request", None, "2026-117")
+    received: date | None = setting("day on which it was received", None, date(2026, 11, 2))
+    answered_by: str | None = setting("who carries it out", None, "Example Ltd, data protection")
+    checked_by: str | None = setting("who may check the evidence; default: whoever has it", None, "the regulator")
 
 
 class ModelSection(Strict):
@@ -210,9 +220,10 @@ class RequestFile(Strict):
     """Everything that a request file says; all paths are absolute.
 
     `RequestFile.read("deletion.toml")` reads it; `changes` has settings by dotted keys that replace those of the file,
-    as `--set` does. Code that the file names is imported by `request` and `networks`, never by `read`.
+    as `--set` does. Code that the file names is imported by `load` and `networks`, never by `read`.
     """
 
+    request: TicketSection = TicketSection()
     model: ModelSection
     data: DataSection
     forget: ForgetSection
@@ -254,7 +265,7 @@ class RequestFile(Strict):
         if not folder.is_dir() or self.weights.is_dir():
             raise InputError(f"unlearn.weights: expected a file in a folder that exists, got {self.weights}")
 
-    def request(self) -> Request:
+    def load(self) -> Request:
         """Return the request, which remembers this file; this reads the data and imports the training function."""
         section = self.retrain
         earlier = [name for file in self.forget.earlier for name in read_ids(file)]
@@ -307,9 +318,9 @@ class RequestFile(Strict):
             models[label] = made
         return models
 
-    def study(self, *, workers: int = 1) -> Study:
+    def study(self, request: Request | None = None, *, workers: int = 1) -> Study:
         """Return the study of the audit; a worker process makes its own from this value."""
-        request = self.request()
+        request = request or self.load()
         study = self.study_of(request, self.unlearned(request.network), workers=workers)
         live = replace(cast(LiveSubject, study.live), build=partial(_subject, self, workers))
         return study.model_copy(update={"live": live})
@@ -425,6 +436,8 @@ def _written(value: Any) -> str:  # noqa: ANN401 (plain values)
         return "{" + ", ".join(f"{json.dumps(key)} = {_written(part)}" for key, part in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_written, value)) + "]"
+    if isinstance(value, date):
+        return value.isoformat()
     return json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)
 
 

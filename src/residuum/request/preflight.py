@@ -58,7 +58,7 @@ class Preflight:
 
 def preflight(file: RequestFile) -> Preflight:
     """Return what a request file will meet; data and models are read, nothing is trained and nothing written."""
-    request = file.request()
+    request = file.load()
     model = request.model
     check, splits = request.check(model), request.splits
     copied, leaked = equal_inputs([splits.forget, splits.test], splits.retain)
@@ -107,7 +107,7 @@ def audit_words(study: Study, file: RequestFile, model: nn.Module) -> str:
     """Return what an audit costs: retrained models, time, and memory as far as reading and timing have shown it."""
     plans = [plan(study)]
     work: WorkLeft = work_left([study], file.output.store, plans)
-    models = len(study.all_rows())
+    models = len(study.labels)
     weights = sum(value.numel() * value.element_size() for value in model.state_dict().values())
     needed = peak_memory() + COPIES * models * weights
     time = str(work) if work.seconds else "everything is in the store"

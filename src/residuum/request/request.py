@@ -139,7 +139,7 @@ class Request:
         """
         from residuum.request.file import RequestFile
 
-        return RequestFile.read(path, changes).request()
+        return RequestFile.read(path, changes).load()
 
     @cached_property
     def network(self) -> Network:

@@ -1,0 +1,34 @@
+"""What commands print about finished runs."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from residuum.core.errors import plural
+
+if TYPE_CHECKING:
+    from residuum.record.run import Run
+
+
+def print_run(run: Run, seconds: float) -> None:
+    """Print verdicts, tables, warnings, and where the files are."""
+    from residuum.reporting.terminal import print_lines, print_tables, run_tables
+
+    print_tables(partial(run_tables, run))
+    print_lines(f"warning: {text}" for text in run.record.warnings)
+    print_lines([f"{run.folder}: results.json, report.html, table.tex and table.csv after {seconds:.0f} s"])
+
+
+def print_requests(runs: list[Run], folder: Path, seconds: float) -> None:
+    """Print the table over all requests, the warnings, and where the files are."""
+    from residuum.reporting.request_report import requests_tables
+    from residuum.reporting.terminal import print_lines, print_tables
+
+    print_tables(partial(requests_tables, runs))
+    for number, run in enumerate(runs, start=1):
+        print_lines(f"warning: request {number}: {text}" for text in run.record.warnings)
+    print_lines(f"failed: row {label}: {reason}" for label, reason in runs[-1].record.failed.items())
+    files = f"index.html, requests.csv and a run for each of {plural(len(runs), 'request')}"
+    print_lines([f"{folder}: {files} after {seconds:.0f} s"])

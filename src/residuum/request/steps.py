@@ -1,0 +1,93 @@
+"""A request file carried out: unlearn once, and what to try where the audit does not pass."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from residuum.judging import gate_failures
+from residuum.record import Results, RowJudgment, Verdict
+from residuum.record.run import Run
+from residuum.request.file import RequestFile
+from residuum.request.identity import UnknownError, subject_identity, training_identity
+from residuum.request.models import Unlearned, saved_unlearned
+from residuum.request.request import Request
+from residuum.studies.artifacts import code_fingerprint
+from residuum.studies.study import parse_row
+from residuum.unlearning import METHODS
+
+PASSED = "unproven"  # the condition under which a request fails: anything but "no residual knowledge found"
+
+
+def unlearned_once(file: RequestFile, request: Request) -> Unlearned:
+    """Return the unlearned model of a file: the saved one where nothing changed since, or a new one, saved now."""
+    identity = unlearning_identity(file, request)
+    if identity and file.weights.is_file():
+        saved = saved_unlearned(request.network(file.weights), file.weights)
+        if isinstance(saved, Unlearned) and saved.identity == identity:
+            return saved
+    done = replace(request.unlearn(), identity=identity)
+    file.weights.parent.mkdir(parents=True, exist_ok=True)
+    done.save(file.weights)
+    return done
+
+
+def unlearning_identity(file: RequestFile, request: Request) -> str:
+    """Return the hash of everything that decides the unlearned model; empty where that cannot be told."""
+    row, model = parse_row(file.unlearn.method), request.model
+    try:
+        inputs = [subject_identity(request, model, {}), training_identity(request, model, surrogates=False)]
+    except UnknownError:
+        return ""
+    code = code_fingerprint(("residuum.request.request", METHODS.find(row.method).__module__))
+    content = [*inputs, code, row.model_dump(mode="json"), file.unlearn.seed]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def failures(run: Run) -> list[str]:
+    """Return why the audit of a request did not pass; nothing if it did."""
+    lost = [f"{label}: {text}" for label, judgment in _judged(run.record) for text in judgment.reasons]
+    return [*(reason.partition(": ")[2] for reason in gate_failures([run], [PASSED])), *lost]
+
+
+def next_steps(file: RequestFile, run: Run, name: str) -> Iterator[str]:
+    """Yield what to try where the audit did not pass, as commands on the file of this name."""
+    record, again = run.record, f"residuum run {name} --set"
+    verdicts = {judgment.verdict for _, judgment in _judged(record)}
+    lost = any(judgment.reasons for _, judgment in _judged(record))
+    if Verdict.NOT_COMPARABLE in verdicts:
+        yield from (f"first: {gate.text}" for gate in record.gates if gate.passed is False)
+        yield "retrained models must be trained as your model was: check retrain.function or retrain.recipe"
+        return
+    if Verdict.INCONCLUSIVE in verdicts:
+        yield from dict.fromkeys(text for _, judgment in _judged(record) for text in judgment.doubts)
+        if isinstance(file.retrain.controls, int):
+            yield f"more retrained models: {again} retrain.controls={2 * max(2, file.retrain.controls)}"
+    for label, judgment in _judged(record):
+        yield from _other_methods(record, label, judgment, again, lost=lost)
+    if record.reference is not None and not record.scenario.settings.surrogates:
+        place = next((path for path in record.files if Path(path).name == "retrain.safetensors"), None)
+        if place is not None:
+            yield f"or use the reference, which never saw the samples: {run.folder / place}"
+
+
+def _other_methods(record: Results, label: str, judgment: RowJudgment, again: str, *, lost: bool) -> Iterator[str]:
+    """Yield settings of soft reset to try: less of the original where it remembers, more where accuracy was lost."""
+    row = record.methods[label]
+    if row.method != "soft_reset":
+        yield f"another method: {again} unlearn.method=soft_reset"
+        return
+    keep = float(row.settings.get("keep", 0.0))
+    if judgment.verdict in (Verdict.FOUND, Verdict.MIXED):
+        yield f"keep less of the original: {again} unlearn.method=soft_reset:keep={keep / 2:g}"
+    elif lost or judgment.verdict is Verdict.OVER_FORGOTTEN:
+        yield f"keep more of the original: {again} unlearn.method=soft_reset:keep={min(1.0, keep + 0.3):g}"
+        yield "or train the softened network for longer: more epochs in your training function where it gets a model"
+
+
+def _judged(record: Results) -> list[tuple[str, RowJudgment]]:
+    """Return the judgments of the unlearned models."""
+    return [(label, judgment) for label, judgment in record.verdicts.items() if record.methods[label].role == "method"]
