@@ -17,7 +17,7 @@ from torch import nn
 from residuum.auditing.measures import OWN_MEASURES
 from residuum.auditing.probes import PROBES, probe_kind
 from residuum.core.console import say
-from residuum.core.errors import InputError
+from residuum.core.errors import InputError, unknown_name
 from residuum.core.inputs import InputSpace, space_of
 from residuum.core.roles import refuse_reserved, trained_roles
 from residuum.core.samples import Splits
@@ -125,7 +125,7 @@ def request_study(
         raise InputError(
             "expected held-out samples for an audit, which tell memory from knowledge of the class; give held_out="
         )
-    moved = _perturbations(options.perturbations, space_of(model), splits)
+    moved = _perturbations(options.perturbations, model, splits)
     radii = {name: _radii(name, space, options.taus) for name, (_, space) in moved.items()}
     specs = _measures(options.measures, model, surrogates)
     audit = _audit_settings(specs, model, radii, options)
@@ -226,10 +226,11 @@ def audited(
             remove_subject(store, live.identity)
 
 
-def _perturbations(asked: object, space: InputSpace, splits: Splits) -> Placed:
+def _perturbations(asked: object, model: nn.Module, splits: Splits) -> Placed:
     """Return the perturbations by the names that the record gives them, each with the space that it acts in."""
     listed = asked if isinstance(asked, list | tuple) else ["gaussian" if asked is None else asked]
     placed: Placed = {}
+    space = space_of(model)
     for one in listed:
         if isinstance(one, str):
             placed[one] = build_perturbation(PERTURBATIONS.named(one), space)
@@ -242,6 +243,8 @@ def _perturbations(asked: object, space: InputSpace, splits: Splits) -> Placed:
     for perturbation, home in placed.values():
         if home.at is None:
             perturbation.check(few.batch(torch.arange(len(few)))[0], home, few.ids)
+        elif home.at not in (layers := [name for name, _ in model.named_modules() if name]):
+            raise unknown_name("layer", home.at, layers)
     return placed
 
 
@@ -249,8 +252,8 @@ def _radii(name: str, space: InputSpace, taus: Radii) -> list[float]:
     radii = taus.get(name) if isinstance(taus, Mapping) else taus
     if radii is None:
         radii = PIXEL_RADII if space.at is None and space.bounds == (0.0, 1.0) else UNIT_RADII
-    if any(not 0 <= tau < math.inf for tau in radii):
-        raise InputError(f"expected radii of 0 or more, got {', '.join(f'{tau:g}' for tau in radii)}")
+    if any(not 0 <= tau < math.inf for tau in radii) or len(set(radii)) < len(radii) or not radii:
+        raise InputError(f"expected different radii of 0 or more, got {', '.join(f'{tau:g}' for tau in radii)}")
     return [float(tau) for tau in radii]
 
 

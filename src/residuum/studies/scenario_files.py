@@ -151,6 +151,8 @@ def _check_audit(audit: AuditSettings) -> None:
         if not audit.radii(spec):
             name = spec.partition(":")[0]
             raise InputError(f"expected radii for {name}; give --set audit.taus.{name}=0,0.01,...")
+        if len(set(radii := audit.radii(spec))) < len(radii):
+            raise InputError(f"expected one or more different finite radii >= 0 for {spec}, got {radii}")
     if (audit.draws is None) == (audit.half_width is None):
         raise InputError("expected either draws or a half-width for the audit; set the other to none")
     if audit.until is not None and audit.draws is None:
