@@ -238,12 +238,12 @@ def _at_most(known: Known, label: str, limit: float) -> Answer:
 
 
 def row_lines(known: Known) -> Iterator[str]:
-    """Yield r, G, M, gap, cost and verdict of every row."""
-    yield "| model | unlearn acc. % | retain acc. % | test acc. % | average gap | cost % | r | G | M | verdict |"
+    """Yield verdict, r, G, M, accuracies, gap and cost of every row."""
+    yield "| model | verdict | r | G | M | unlearn acc. % | retain acc. % | test acc. % | average gap | cost % |"
     yield "|---" * 10 + "|"
     for label, row in known.rows.items():
-        cells = _figures(known, row, (*ACCURACIES, GAP.key, "cost"), ("r", "G", "M"))
-        yield f"| {label} | {' | '.join(cells)} | {row.judgment.verdict if row.judgment else ''} |"
+        cells = _figures(known, row, (), ("r", "G", "M")) + _figures(known, row, (*ACCURACIES, GAP.key, "cost"), ())
+        yield f"| {label} | {row.judgment.verdict if row.judgment else ''} | {' | '.join(cells)} |"
 
 
 def _figures(known: Known, row: RowSummary, keys: Sequence[str], quantities: Sequence[Quantity]) -> list[str]:

@@ -24,14 +24,19 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted(ROOT.glob("docs/**/*.md"))
 
 
+def text_of(file):
+    return (ROOT / file).read_text(encoding="utf-8")
+
+
 def blocks(file):
     return re.findall(r"^```([^\n]*)\n(.*?)^```", (ROOT / file).read_text(encoding="utf-8"), re.M | re.S)
 
 
 def command_lines(file, languages=("sh",)):
-    """Return the words of each command; shell variables are those that the page has set before."""
+    """Return the words of each command; shell variables are those that the page, or the script, has set before."""
     found, known = [], {}
-    shown = [block for language, block in blocks(file) if language in languages]
+    script = Path(file).suffix == ".sh"
+    shown = [text_of(file)] if script else [block for language, block in blocks(file) if language in languages]
     for line in "\n".join(shown).replace("\\\n", " ").splitlines():
         words = shlex.split(Template(line).safe_substitute(known), comments=True)
         if words and (setting := re.fullmatch(r"([A-Z]+)=(.*)", words[0])):
@@ -57,7 +62,7 @@ DOCUMENTED = [
     if command[0] == "residuum" and not {"...", "|", ">", "&&"} & set(command)
 ]
 
-STUDIES = [command[1:] for command in command_lines("docs/benchmarks/cifar10.md") if command[0] == "residuum"]
+STUDIES = [command[1:] for command in command_lines("benchmarks/cifar10.sh") if command[0] == "residuum"]
 
 
 def commands(program):
@@ -185,10 +190,6 @@ def test_tables_show_what_was_measured(page):
     text = page.read_text(encoding="utf-8")
     assert len(re.findall(r"^\| ", text, re.M)) > 20
     assert text == tables.with_tables(text)
-
-
-def text_of(file):
-    return (ROOT / file).read_text(encoding="utf-8")
 
 
 def first_number(cell):

@@ -24,8 +24,8 @@ SCENARIOS = {
     "digits": "half of the eights forgotten: most of what stays is knowledge of the class",
     "digits-random": "5 % of all digits forgotten: what stays is memory of the samples",
 }
-HEAD = "| model | unlearn acc. % | test acc. % | cost % | r | G | M | verdict |\n|---|---|---|---|---|---|---|---|"
-COLUMNS = ("row", "unlearn_accuracy", "test_accuracy", "cost", "r", "G", "M", "verdict")
+HEAD = "| model | verdict | r | G | M | unlearn acc. % | test acc. % | cost % |\n|---|---|---|---|---|---|---|---|"
+COLUMNS = ("row", "verdict", "r", "G", "M", "unlearn_accuracy", "test_accuracy", "cost")
 PARTS = ("G", "M")
 PARTS_HEAD = "| model | digits: G | digits: M | digits-random: G | digits-random: M |\n|---|---|---|---|---|"
 
@@ -47,7 +47,7 @@ def results(scenario: str, rows: list[str] | None = None) -> str:
     """Return accuracies, cost, r, G, M and verdict of these rows, or of all."""
     found = [measured()[scenario, row] for row in labels(scenario) if rows is None or row in rows]
     lines = [_line(line[column] for column in COLUMNS) for line in found]
-    return "\n".join([HEAD, *lines, _line(["*retraining explains*", "", "", "", *_explained(scenario, "rGM"), ""])])
+    return "\n".join([HEAD, *lines, _line(["*retraining explains*", "", *_explained(scenario, "rGM"), "", "", ""])])
 
 
 def class_or_samples() -> str:
@@ -72,7 +72,11 @@ TABLES: dict[str, Callable[[], str]] = {
     **{scenario: partial(results, scenario) for scenario in SCENARIOS},
     "class-or-samples": class_or_samples,
 }
-PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks" / "digits.md", ROOT / "docs" / "benchmarks" / "cifar10.md")
+PAGES = (
+    ROOT / "README.md",
+    *(ROOT / "docs" / "benchmarks" / name for name in ("digits.md", "cifar10.md", "cifar10-details.md")),
+)
+INTERVAL = re.compile(r"[+-]?[\d.]+ (?:\[[^]|]*\]|to [\d.]+|\([\d.]+\)|± [\d.]+)")
 
 
 @cache
@@ -87,17 +91,20 @@ def reproduced(folder: str, part: str, perturbation: str = "gaussian") -> str:
 
 
 def table(name: str) -> str:
-    """Return the table of this name, or FOLDER PART [PERTURBATION] of docs/reproduction."""
-    return TABLES[name]() if name in TABLES else reproduced(*name.split())
+    """Return the table of this name, or FOLDER PART [PERTURBATION] of docs/reproduction; intervals do not break."""
+    text = TABLES[name]() if name in TABLES else reproduced(*name.split())
+    return INTERVAL.sub(lambda found: found[0].replace(" ", "\u00a0"), text)
 
 
 def with_tables(page: str) -> str:
-    """Return a page's text with every table as measured."""
+    """Return a page's text with every table as measured, indented as its mark is."""
     return re.sub(
-        r"(<!-- table ([^>]+) -->\n).*?(\n<!-- end -->)",
-        lambda found: f"{found[1]}\n{table(found[2])}\n{found[3]}",
+        r"^( *)(<!-- table ([^>]+) -->)\n.*?\n *(<!-- end -->)$",
+        lambda found: "\n".join(
+            (found[1] + line).rstrip() for line in [found[2], "", *table(found[3]).split("\n"), "", found[4]]
+        ),
         page,
-        flags=re.S,
+        flags=re.S | re.M,
     )
 
 
