@@ -69,8 +69,8 @@ def error_shares(radii: int, perturbations: int, *, memory: bool = True, radius_
     share of M goes to the level, and so does that of radius 0 where it was not audited. A single radius and the level
     are the same test, so both have the sum of their shares. Without any perturbation radius 0 has all.
 
-    >>> error_shares(6, 1)
-    Shares(level=0.35, radius_0=0.35, radius=0.025, memory=0.15)
+    >>> error_shares(5, 1)
+    Shares(level=0.35, radius_0=0.35, radius=0.03, memory=0.15)
     >>> error_shares(1, 2, memory=False)
     Shares(level=0.325, radius_0=0.35, radius=0.325, memory=0.0)
     >>> error_shares(6, 0).radius_0
@@ -105,7 +105,7 @@ class Columns:
 
     >>> columns = Columns(seeds=3, per_seed=[2], mean=[0.0], spread=[0.03], shares=[0.35])
     >>> columns.half_floor.round(4).tolist(), columns.detectable.round(4).tolist()
-    ([0.0853], [0.1048])
+    ([0.0812], [0.1007])
     >>> columns.judge([0.1]).above.tolist()
     [True]
     """

@@ -377,8 +377,9 @@ HEAD = """# A request file of Residuum. First `residuum check {name}`, then `res
 def file_text(tree: Mapping[str, Mapping[str, Any]], file: str = "deletion.toml") -> str:
     """Return a request file with these settings by section and key, and all others as comments.
 
-    >>> print(file_text({"model": {"source": "net.py:Net"}}).splitlines()[6].partition("  ")[0])
-    source = "net.py:Net"
+    >>> text = file_text({"model": {"source": "net.py:Net"}})
+    >>> next(line.partition("  ")[0] for line in text.splitlines() if line.startswith("source"))
+    'source = "net.py:Net"'
     """
     lines = [HEAD.format(name=file)]
     for section, kind in sections().items():
