@@ -43,6 +43,7 @@ def run_block(kind, block, space):
     ("get-started/quickstart", ["evidence.zip", "unlearned.safetensors", "runs/deletion/report.html", "runs/weaker"]),
     ("guides/text", ["runs/request/results.json"]),
     ("guides/tables", ["runs/request/results.json", "runs/customers/report.html"]),
+    ("guides/classifiers", ["runs/request/results.json"]),
 ])  # fmt: skip
 def test_every_block_of_a_guide_runs(name, made, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -7,11 +7,11 @@ keys of its weights stay hers.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,14 +20,14 @@ from residuum.core.errors import InputError, unknown_name
 from residuum.core.inputs import UNIT, Bounds, InputSpace, space_of
 from residuum.models.inference import private_copy
 from residuum.models.layers import normalized
+from residuum.models.probabilities import Predict, Probabilities
 from residuum.models.weights import load_state, read_note
 
-Model = TypeVar("Model", bound=nn.Module)
 Logits = Callable[[Any], Tensor] | str | None
 
 
 def wrap(
-    module: Model,
+    module: nn.Module | Predict,
     weights: Path | str | None = None,
     *,
     mean: Sequence[float] | float | None = None,
@@ -40,11 +40,13 @@ def wrap(
     categorical: Sequence[int] = (),
     at: str | None = None,
     fresh: Callable[[], nn.Module] | None = None,
-) -> Model:
+) -> nn.Module:
     """Return a copy of your network that takes inputs as your data have them and returns logits (n, classes).
 
     Args:
-        module: Your network; it stays as it is. Layers and weights keep their names.
+        module: Your network; it stays as it is. Layers and weights keep their names. Or a fitted classifier with
+            `predict_proba`, or a function from an array of inputs to probabilities (n, classes): these can be audited,
+            by everything that needs neither gradients nor weights.
         weights: A state dict to load, .safetensors or .pt; the latter is read without running anything it contains.
         mean: With `std`, the normalization your network expects, (x - mean) / std, one constant for each channel or
             feature or one for all: inputs are then given as they were *before* it, images in [0, 1].
@@ -68,13 +70,15 @@ def wrap(
     True
     >>> list(model.state_dict()) == list(net.state_dict())
     True
+    >>> wrap(lambda x: [[0.25, 0.75]] * len(x))(torch.zeros(1, 4)).exp().tolist()
+    [[0.25, 0.75]]
     """
     if not isinstance(module, nn.Module):
-        raise no_network(module, "to wrap")
+        module = _asked(module, {"weights": weights, "logits": logits, "batch": batch, "at": at, "fresh": fresh})
     model = private_copy(module).eval()
     names = tuple(batch or ())
     integers = tokens or bool(names)
-    layer = _embedding_of(model, at) if integers else at
+    layer = _embedding_of(model, at) if integers and not isinstance(model, Probabilities) else at
     try:
         space = InputSpace(
             bounds=None if integers else bounds,
@@ -107,8 +111,25 @@ def _from_configuration(network: type[nn.Module], kind: Any, text: str) -> nn.Mo
     return network(kind.from_dict(json.loads(text)))
 
 
+def _asked(classifier: object, options: Mapping[str, object]) -> Probabilities:
+    """Return the module of a classifier or function; refuse what is none, and options of networks."""
+    if isinstance(classifier, type) or not (callable(classifier) or hasattr(classifier, "predict_proba")):
+        raise no_network(classifier, "to wrap")
+    module = Probabilities(classifier)
+    if wrong := [name for name, value in options.items() if value is not None]:
+        raise InputError(
+            f"wrap: {wrong[0]}= is for networks, and {module.title} gives probabilities only; leave it out"
+        )
+    return module
+
+
 def wrap_like(module: nn.Module, model: nn.Module) -> nn.Module:
-    """Return a network with what stands before and after the wrapped `model`; one that is wrapped stays as it is."""
+    """Return a network with what stands before and after the wrapped `model`; one that is wrapped stays as it is.
+
+    A classifier with `predict_proba` becomes a module that has a column for each class of the model.
+    """
+    if hasattr(module, "predict_proba") or (isinstance(model, Probabilities) and callable(module)):
+        module = module if isinstance(module, nn.Module) else Probabilities(module, getattr(model, "classes", None))
     if not isinstance(module, nn.Module):
         raise no_network(module, "from retrain")
     adapter = getattr(model, "adapter", None)
@@ -117,7 +138,7 @@ def wrap_like(module: nn.Module, model: nn.Module) -> nn.Module:
     return _adapted(private_copy(module).eval(), adapter, space_of(model), None)
 
 
-def _adapted(model: Model, adapter: Adapter, space: InputSpace, fresh: Callable[[], nn.Module] | None) -> Model:
+def _adapted(model: nn.Module, adapter: Adapter, space: InputSpace, fresh: Callable[[], nn.Module] | None) -> nn.Module:
     """Return the model itself, with what stands before and after it."""
     model.register_forward_pre_hook(adapter.before, with_kwargs=True)
     model.register_forward_hook(adapter.after)
@@ -130,13 +151,16 @@ def no_network(thing: object, what: str) -> InputError:
     got = thing.__name__ if isinstance(thing, type) else type(thing).__name__
     if isinstance(thing, type) and issubclass(thing, nn.Module):
         hint = f"build it first: {got}()"
-    elif hasattr(thing, "predict_proba"):
-        forward = "torch.log(torch.from_numpy(m.predict_proba(x.numpy())).float())"
-        hint = f"to audit a model m with predict_proba, give an nn.Module whose forward(x) returns {forward}"
+    elif hasattr(thing, "predict_proba") and not isinstance(thing, type):
+        hint = f"wrap it first: wrap({got.lower()})"
+    elif isinstance(thing, type):
+        hint = (
+            f"fit it first: wrap({got}().fit(x, y))" if hasattr(thing, "predict_proba") else "give one of its objects"
+        )
     elif thing is None:
         hint = "the function must return its model"
     else:
-        hint = "give a torch.nn.Module that returns logits"
+        hint = "give a torch.nn.Module that returns logits, or a classifier with predict_proba"
     return InputError(f"expected a network (nn.Module) {what}, got {got}; {hint}")
 
 

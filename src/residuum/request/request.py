@@ -23,6 +23,7 @@ from residuum.data.ids import Ids, matched_ids
 from residuum.data.images import ImageFiles
 from residuum.data.read import Reading, read_data
 from residuum.models import ShiftedAt, check_model, with_shift, wrap_like
+from residuum.models.probabilities import refuse_probabilities
 from residuum.models.weights import mark_unlearned, unlearned_ids
 from residuum.models.wrapping import no_network
 from residuum.request.checking import (
@@ -255,6 +256,8 @@ class Request:
         budget = (self.file.unlearn.budget if self.file else BUDGET) if budget is None else budget
         if not 0 < budget <= 1:
             raise InputError(f"budget: expected a share of the original's epochs, above 0 and at most 1, got {budget}")
+        refit = "fit it again without the samples and audit the result"
+        refuse_probabilities(model, "methods change the weights of a network", refit)
         judged = self.fitted(model)
         everything = self._splits(frozenset({*self.forget_ids, *self.earlier_ids}))
         splits = replace(everything, class_names=judged.class_names)
@@ -356,8 +359,10 @@ class Request:
         """Whether models can be retrained: by the user's function or by a recipe."""
         return self.retrain is not None or self.recipe is not None
 
-    def refuse_untrainable(self, surrogates: bool) -> None:
-        """Refuse a request that has no way to retrain."""
+    def refuse_untrainable(self, model: nn.Module, surrogates: bool) -> None:
+        """Refuse a request that has no way to retrain models like this one."""
+        if surrogates or self.retrain is None:
+            refuse_probabilities(model, "recipes and surrogates train a network", "give a function as retrain=")
         if not self.trains and not surrogates:
             ways = "retrain=, recipe= or audit(reference=...)"
             raise InputError(f"expected a way to retrain: give {ways}, or surrogates=True for cheap, weaker ones")
@@ -368,7 +373,7 @@ class Request:
         The user's function does not see the model. A recipe and a surrogate copy its architecture and its frozen
         weights, and a surrogate stops at its accuracy.
         """
-        self.refuse_untrainable(surrogates)
+        self.refuse_untrainable(model, surrogates)
         child = child_seed(seed, "retrain" if number == 0 else f"control_{number}")
         if surrogates:
             made = surrogate(model, self.splits.retain, self.recipe, child)

@@ -23,6 +23,7 @@ from residuum.core.roles import refuse_reserved, trained_roles
 from residuum.core.samples import Splits
 from residuum.data import Dataset
 from residuum.models import wrap_like
+from residuum.models.probabilities import network_name, refuse_probabilities
 from residuum.perturbations import PERTURBATIONS, Perturbation, make_perturbation
 from residuum.record import refuse_no_file_name
 from residuum.record.folder import OWN_RUN, OWN_STORE, note_written
@@ -133,7 +134,7 @@ def request_study(
     retrained = references.brought(model)
     labels = list(trained_roles(references.control_number(request)))[1:]
     if len(labels) > len(retrained):
-        request.refuse_untrainable(surrogates)
+        request.refuse_untrainable(model, surrogates)
         if request.retrain is not None and not surrogates:
             refuse_other_arguments(request.retrain)
     given = {"original": Made(model, "original", _recipe_settings(request.recipe) or {"trained_by": "others"})}
@@ -182,7 +183,7 @@ def _scenario(
         "name": request.name,
         "data": DataSettings(name=request.name),
         "forget": ForgetSettings(),
-        "model": ModelSettings(name=type(model).__name__),
+        "model": ModelSettings(name=network_name(model)),
         "train": request.recipe or QUICK,
         "audit": audit,
         "measures": measures,
@@ -228,6 +229,7 @@ def audited(
 
 def _perturbations(asked: object, model: nn.Module, splits: Splits) -> Placed:
     """Return the perturbations by the names that the record gives them, each with the space that it acts in."""
+    space = space_of(model)
     listed = asked if isinstance(asked, list | tuple) else ["gaussian" if asked is None else asked]
     placed: Placed = {}
     space = space_of(model)
@@ -240,7 +242,10 @@ def _perturbations(asked: object, model: nn.Module, splits: Splits) -> Placed:
     if len(placed) < len(listed):
         raise InputError("expected perturbations of different names, got one twice; audit them in two runs")
     few = splits.forget.subset(range(min(64, len(splits.forget))))
-    for perturbation, home in placed.values():
+    for name, (perturbation, home) in placed.items():
+        if perturbation.crafted:
+            noise = "expected noise such as gaussian, uniform_linf or uniform_l2, or substitution of tokens"
+            refuse_probabilities(model, f"{name} follows the gradients of a network", noise)
         if home.at is None:
             perturbation.check(few.batch(torch.arange(len(few)))[0], home, few.ids)
         elif home.at not in (layers := [name for name, _ in model.named_modules() if name]):
@@ -269,6 +274,8 @@ def _measures(asked: Sequence[str] | None, model: nn.Module, surrogates: bool) -
     specs = [OWN_MEASURES.named(spec) for spec in asked]
     for spec in specs:
         kind = probe_kind(spec)
+        if kind is not None:
+            refuse_probabilities(model, f"{spec} reads weights, gradients or layers of a network", "leave it out")
         if kind is not None and kind.reads == "margins":
             possible = ", ".join(name for name, kind in PROBES.items() if kind.reads == "models")
             raise InputError(f"{spec} compares many retrained models; expected one of {possible}")

@@ -13,7 +13,7 @@ from residuum.auditing.budget import as_many
 from residuum.auditing.heldout import choose_heldout
 from residuum.core.errors import plural
 from residuum.core.samples import Samples
-from residuum.models import private_copy
+from residuum.models import forward, private_copy
 from residuum.studies.parsing import build_probe
 from residuum.studies.planning import Plans, all_stages
 from residuum.studies.stages import (
@@ -110,8 +110,14 @@ def trainings(stage: Stage) -> int:
 def seconds_per_sample(model: nn.Module, samples: Samples, recipe: Recipe) -> float:
     """Return the time of one sample's forward and backward pass in training: that of one step over its batch size.
 
-    A few samples say how large a batch can be that takes half a second; that one is timed, at most of usual size.
+    A few samples say how large a batch can be that takes half a second; that one is timed, at most of usual size. Where
+    nothing can be trained, a forward pass is timed and the backward pass is added to it, as for a network.
     """
+    if not any(weights.requires_grad for weights in model.parameters()):
+        few = samples.subset(range(min(recipe.batch_size, len(samples))))
+        start = time.perf_counter()
+        forward(model, few)
+        return (1 + BACKWARD) * (time.perf_counter() - start) / len(few)
     probe, phases = private_copy(model), [TrainingPhase(cross_entropy, "train")]
 
     def timed(size: int) -> float:
