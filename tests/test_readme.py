@@ -237,7 +237,7 @@ def test_the_settings_of_soft_reset_in_the_readme_are_those_measured():
 
 
 def test_the_rate_of_false_alarms_is_the_largest_of_the_table():
-    table = re.search(r"^\| called anything but clean.*?\n\n", text_of("docs/reference/audit.md"), re.M | re.S)[0]
+    table = re.search(r"^\| called anything but clean.*?\n\n", text_of("docs/reference/calibration.md"), re.M | re.S)[0]
     rates = [float(cell) for line in table.splitlines()[2:] for cell in line.split("|")[3:-1]]
     (said,) = re.findall(
         r"anything but clean or inconclusive in at most ([\d.]+) % of runs", text_of("docs/reference/verdict.md")
