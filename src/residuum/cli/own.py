@@ -17,7 +17,7 @@ import typer
 
 from residuum.cli import options
 from residuum.cli.options import option, parse_setting
-from residuum.cli.printing import print_run
+from residuum.cli.printing import print_requests, print_run
 from residuum.core.console import say, tell
 from residuum.core.errors import InputError, plural
 
@@ -222,6 +222,37 @@ def run_request(name: str, file: RequestFile, output: options.ReportOptions, wor
     if not output.as_json:
         tell(f"{packed.file}: evidence that others can check with `residuum verify`; seal {packed.seal}")
         tell(f"{packed.key}: your key; keep it, and never hand it over with the evidence")
+
+
+def run_in_a_row(file: RequestFile, folder: Path, output: options.ReportOptions, workers: int, yes: bool) -> None:
+    """Carry out a request for each list of ids in a folder; exit with 1 if the audit of the last does not pass."""
+    from residuum.core.errors import ResiduumWarning
+    from residuum.reporting import report
+    from residuum.reporting.request_chart import retraining
+    from residuum.request.sequence import audited_sequence, file_studies, ticket_files
+    from residuum.request.steps import failures
+    from residuum.studies.execution import MOST_DAYS, Resources
+
+    start = time.perf_counter()
+    resources = Resources(workers, most_days=math.inf if yes else MOST_DAYS)
+    gallery = file.audit.gallery if output.gallery is None else output.gallery
+    lists = [path.resolve() for path in ticket_files(folder)]
+    with file_words(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResiduumWarning)  # they are in the record
+        studies = file_studies(file, lists, workers=workers)
+        output.check_conditions(studies[0].labels)
+        out, store = file.output.folder, file.output.store
+        runs = audited_sequence(studies, out, store, resources, gallery, progress=True)
+    report(out, gallery=gallery, samples=output.samples)
+    if output.as_json:
+        options.print_json([run.record.as_dict() for run in runs])
+    else:
+        print_requests(runs, out, time.perf_counter() - start)
+        tell("\n".join(str(answer) for answer in retraining(runs).values()))
+    output.exit_if_failed(runs)
+    if reasons := failures(runs[-1]):
+        tell("\n".join(f"residuum: the last request did not pass: {reason}" for reason in reasons), err=True)
+        raise typer.Exit(1)
 
 
 @contextmanager

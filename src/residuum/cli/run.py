@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from residuum.cli import options
 from residuum.cli.grid import grid_points, row_text, write_grid
 from residuum.cli.options import option
-from residuum.cli.own import check_request, run_request
+from residuum.cli.own import check_request, run_in_a_row, run_request
 from residuum.cli.printing import print_requests, print_run
 from residuum.core.console import tell
 from residuum.core.errors import InputError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 METHODS = "Comma-separated [LABEL=]NAME[:key=value...]; default: the scenario's."
 GRID = "field=value,value,... of the one method in --methods; repeat for a product of fields."
-REQUESTS = "File with one request per line; they are carried out in order, before --request."
+REQUESTS = "File with one request per line, carried out before --request; for a request file: folder of lists of ids."
 
 
 def run_scenario(
@@ -40,14 +40,11 @@ def run_scenario(
     A request is unlearned, audited, reported and packed as evidence. A scenario trains, unlearns, audits and reports.
     The folder of the run gets results.json with its counts and models, and report.html.
     """
-    if scenario.endswith(".toml") and (file := request_file(scenario, common, out)) is not None:
-        asked = {"--methods": methods, "--grid": grid, "--download": download, "--request": request}
-        if other := next((name for name, value in asked.items() if value), None):
+    others = {"--methods": methods, "--grid": grid, "--download": download, "--request": request}
+    if scenario.endswith(".toml") and (file := request_file(scenario, common, out, requests)) is not None:
+        if other := next((name for name, value in others.items() if value), None):
             raise InputError(f"{other} is an option of scenarios; a request file takes --set section.key=value")
-        if dry_run:
-            check_request(scenario, file, output.as_json)
-        else:
-            run_request(scenario, file, output, common.workers or 1, common.yes)
+        run_file(scenario, file, output, common, None if dry_run else requests, check=dry_run)
         return
     start = time.perf_counter()
     common.start_workers(wanted=common.devices is None and not dry_run)
@@ -88,11 +85,36 @@ def run_scenario(
     output.exit_if_failed(runs, failed)
 
 
-def request_file(name: str, common: options.RunOptions, out: Path | None) -> RequestFile | None:
-    """Return the request that a .toml file and the options describe; None if the file is no request."""
+def request_file(name: str, common: options.RunOptions, out: Path | None, lists: Path | None) -> RequestFile | None:
+    """Return the request that a .toml file and the options describe, the first of several; None if it is no request."""
     from residuum.request.file import RequestFile, is_request_file
+    from residuum.request.sequence import ticket_files
 
-    return RequestFile.read(name, common.request_changes(out)) if is_request_file(name) else None
+    if not is_request_file(name):
+        return None
+    changes = common.request_changes(out)
+    if lists is not None and "forget.ids" in changes:
+        raise InputError("expected --requests or --set forget.ids=, got both; leave one out")
+    first = {} if lists is None else {"forget.ids": str(ticket_files(lists)[0])}
+    return RequestFile.read(name, changes | first)
+
+
+def run_file(
+    name: str,
+    file: RequestFile,
+    output: options.ReportOptions,
+    common: options.RunOptions,
+    lists: Path | None,
+    *,
+    check: bool,
+) -> None:
+    """Check a request file, carry out its request, or requests in a row."""
+    if check:
+        check_request(name, file, output.as_json)
+    elif lists is not None:
+        run_in_a_row(file, lists, output, common.workers or 1, common.yes)
+    else:
+        run_request(name, file, output, common.workers or 1, common.yes)
 
 
 def asked_requests(request: list[str] | None, file: Path | None) -> list[dict[str, Any]] | None:

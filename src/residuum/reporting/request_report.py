@@ -1,6 +1,7 @@
 """A sequence of deletion requests: its table, its CSV and its page, from the runs of the requests."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -10,12 +11,13 @@ from residuum.core.errors import plural
 from residuum.core.roles import Role
 from residuum.record import METRICS, Audit, Curve, Estimates, Results, Row, over_seeds
 from residuum.record.run import Run
-from residuum.reporting import wording
+from residuum.reporting import request_chart, wording
 from residuum.reporting.exports import csv_text
 from residuum.reporting.page import policy, rendered, stylesheet
 from residuum.reporting.terminal import fitting_tables
 
 SHOWN = {"unlearn_accuracy": "Unlearn acc.", "test_accuracy": "Test acc.", "retain_accuracy": "Retain acc."}
+ORDER = (Role.METHOD, Role.ORIGINAL, Role.CONTROL)  # of the sections of the page
 SETS = {"so_far": "", "first_request": "first_request_"}  # which forgotten samples, and their prefix in the CSV
 MEASURES = {"residual_knowledge": "pooled", "difference": "difference"}
 
@@ -142,9 +144,12 @@ def index_text(runs: Sequence[Run]) -> str:
         "requests.html.j2",
         record=record,
         steps=steps,
-        rows={label: row.role for label, row in record.methods.items() if row.role is not Role.REFERENCE},
+        rows={label: role for role in ORDER for label in record.rows_of(role)},
         verdicts={label: [run.verdicts[label] for run in runs if label in run.verdicts] for label in record.methods},
         figures=figures,
+        chart=request_chart,
+        panels=partial(request_chart.panels, runs),
+        retraining=request_chart.retraining(runs),
         metrics=SHOWN,
         metrics_of=metrics_of,
         style=style,

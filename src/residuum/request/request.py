@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -127,6 +128,9 @@ class Request:
         if epochs is not None and (type(epochs) is not int or epochs < 1):
             raise InputError(f"epochs: expected a whole number of 1 or more, got {epochs!r}")
         self.epochs = training_epochs(retrain, epochs, recipe)
+        self._refuse_everything()
+
+    def _refuse_everything(self) -> None:
         if len(self.forget_ids) + len(self.earlier_ids) == len(self.source.samples):
             asks = "the request asks" if not self.earlier_ids else "this and earlier requests ask"
             raise InputError(f"{asks} for all {len(self.source.samples)} training samples; nothing would be retained")
@@ -141,6 +145,26 @@ class Request:
         from residuum.request.file import RequestFile
 
         return RequestFile.read(path, changes).load()
+
+    def then(self, forget: Ids) -> Request:
+        """Return the next request on the same data and model: samples of this one count as forgotten earlier.
+
+        Unlearn it from this one's result; `audit_requests` audits all of them.
+        """
+        ids = matched_ids(forget, self.source.samples)
+        before = {*self.earlier_ids, *self.forget_ids}
+        if twice := next((name for name in ids if name in before), None):
+            raise InputError(f"forget: {twice!r} was forgotten by an earlier request; leave it out")
+        return self.for_ids(ids, (*self.earlier_ids, *self.forget_ids))
+
+    def for_ids(self, forget: tuple[str, ...], earlier: tuple[str, ...]) -> Request:
+        """Return a request for other samples of the same data."""
+        other = copy.copy(self)
+        for name in ("splits", "network", "model"):
+            other.__dict__.pop(name, None)
+        other.forget_ids, other.earlier_ids = forget, earlier
+        other._refuse_everything()
+        return other
 
     @cached_property
     def network(self) -> Network:

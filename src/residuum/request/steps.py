@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from torch import nn
+
 from residuum.judging import gate_failures
 from residuum.record import Results, RowJudgment, Verdict
 from residuum.record.run import Run
@@ -22,29 +24,35 @@ from residuum.unlearning import METHODS
 PASSED = "unproven"  # the condition under which a request fails: anything but "no residual knowledge found"
 
 
-def unlearned_once(file: RequestFile, request: Request) -> Unlearned:
-    """Return the unlearned model of a file: the saved one where nothing changed since, or a new one, saved now."""
-    identity = unlearning_identity(file, request)
-    if identity and file.weights.is_file():
-        saved = saved_unlearned(request.network(file.weights), file.weights)
+def unlearned_once(
+    file: RequestFile, request: Request, model: nn.Module | None = None, weights: Path | None = None
+) -> Unlearned:
+    """Return the unlearned model of a request: the saved one where nothing changed since, or a new one, saved now.
+
+    `model` is what to start from and `weights` where to save to, where the file does not say it.
+    """
+    start, place = request.model if model is None else model, weights or file.weights
+    identity = unlearning_identity(file, request, start)
+    if identity and place.is_file():
+        saved = saved_unlearned(request.network(place), place)
         if isinstance(saved, Unlearned) and saved.identity == identity:
             return saved
-    done = replace(request.unlearn(), identity=identity)
-    file.weights.parent.mkdir(parents=True, exist_ok=True)
-    done.save(file.weights)
+    done = replace(request.unlearn(start), identity=identity)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    done.save(place)
     return done
 
 
-def unlearning_identity(file: RequestFile, request: Request) -> str:
+def unlearning_identity(file: RequestFile, request: Request, model: nn.Module) -> str:
     """Return the hash of everything that decides the unlearned model; empty where that cannot be told."""
-    row, model = parse_row(file.unlearn.method), request.model
+    row = parse_row(file.unlearn.method)
     try:
         inputs = [subject_identity(request, model, {}), training_identity(request, model, surrogates=False)]
     except UnknownError:
         return ""
     code = code_fingerprint(("residuum.request.request", METHODS.find(row.method).__module__))
-    content = [*inputs, code, row.model_dump(mode="json"), file.unlearn.seed]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    settings = [file.unlearn.model_dump(mode="json", exclude={"weights"}), row.model_dump(mode="json"), request.epochs]
+    return hashlib.sha256(json.dumps([*inputs, code, settings]).encode()).hexdigest()
 
 
 def failures(run: Run) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -218,6 +218,8 @@ def audited(
     claim_folder(out)
     note_written(out, OWN_RUN)
     note_written(store, OWN_STORE)
+    if live.unnamed:
+        resources = replace(resources or Resources(), workers=1)  # no other process has the same objects
     if progress and live.unnamed:
         say(f"if this audit is killed, the next one starts again: {live.unnamed}")
     try:

@@ -114,19 +114,20 @@ def run(
 
 
 def run_requests(
-    study: Study,
+    study: Study | Sequence[Study],
     *,
     out: Path | str | None = None,
     gallery: bool | None = None,
     **options: Any,  # noqa: ANN401 (those of run)
 ) -> list[Run]:
-    """Carry out all requests of a study one after the other; return the run of each.
+    """Carry out all requests of a study one after the other, or the studies of requests in a row; return their runs.
 
     The options are those of `run`. The runs are written to request-1, request-2, ... below `out`, by default
     runs/SCENARIO-requests; `report(out)` writes the page over all of them and that of each.
     """
-    folder = Path(out) if out is not None else RUNS / f"{study.scenario.name}-requests"
-    steps, results = _computed(study.steps, partial(claim_folder, folder, sequence=True), **options)
+    studies = study.steps if isinstance(study, Study) else study
+    folder = Path(out) if out is not None else RUNS / f"{studies[0].scenario.name}-requests"
+    steps, results = _computed(studies, partial(claim_folder, folder, sequence=True), **options)
     return write_requests(steps, results, folder, gallery=gallery)
 
 

@@ -259,6 +259,7 @@ def forget_lines(studies: Sequence[Study]) -> list[str]:
 def _forget_words(study: Study) -> str:
     splits = study.splits(combined=False)
     if splits.forget_class is None:
-        return f"{len(splits.forget)} of {len(splits.train)} training samples"
+        listed = study.live.listed if study.live else ()
+        return f"{listed[-1] if listed else len(splits.forget)} of {len(splits.train)} training samples"
     of_class = int((splits.train.y == splits.forget_class).sum())
     return f"{len(splits.forget)} of {of_class} training samples of class {splits.class_names[splits.forget_class]!r}"

@@ -275,7 +275,12 @@ class Study(Strict):
         else:
             settings = {
                 "data": {"name": scenario.name},
-                "forget": {"listed": len(splits.forget)},
+                "forget": {"listed": (self.live.listed or (len(splits.forget),))[-1]},
+                **(
+                    {"earlier": [{"listed": number} for number in self.live.listed[:-1]]}
+                    if self.live.listed[1:]
+                    else {}
+                ),
                 "model": {"name": scenario.model.name},
                 **({"surrogates": True} if self.live.training.surrogates else {}),
             }

@@ -130,6 +130,7 @@ class LiveSubject:
     identity: str
     unnamed: str = ""
     warnings: tuple[str, ...] = ()
+    listed: tuple[int, ...] = ()  # how many samples each of several requests in a row named
     build: Callable[[], LiveSubject] | None = None
     retrained: dict[str, nn.Module] = field(default_factory=dict)  # by label, in this process
     requests: tuple[ForgetSettings, ...] = ()
