@@ -3,8 +3,9 @@
     python examples/iris_figure.py OUT
 
 Seven irises are forgotten by fine-tuning (GD). The unlearned model and a retrained one mostly agree at these flowers
-and differ on noisy copies of them. The script writes OUT/iris-figure.svg, .png and .txt (the counts over 20 seeds) and
-prints the counts. docs/concepts/residual-knowledge.md explains the picture, and what it does not show.
+and differ on noisy copies of them. The script writes OUT/iris-figure.svg, .png and .txt (the counts over 20 seeds),
+OUT/one-iris.png (a single flower) and prints the counts. docs/concepts/residual-knowledge.md explains the picture, and
+what it does not show.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ FLOWERS = ["iris/041", "iris/054", "iris/068", "iris/077", "iris/086", "iris/134
 RANDOM = 0.058  # of 120 training samples: seven flowers
 RECIPE = Recipe(epochs=150, lr=0.6, momentum=0.9, batch_size=128)  # all flowers in one step
 METHOD = GD(epochs=20, lr=0.01, batch_size=128)
+SINGLE = 5  # position of the flower in the small picture
 RETRAINED, UNLEARNED, CONTROL = 0, 1, 2  # positions of the models
 NAMES = ("retrained", "unlearned (GD)")
 RADIUS, COPIES, SHOWN, LEAST = (
@@ -107,12 +109,16 @@ def counts_text(seeds: Sequence[Answers]) -> str:
     )
 
 
+def principal_axes(inputs: Array) -> Array:
+    """Return the first two principal components of the inputs, each with its largest entry above 0."""
+    axes = np.linalg.svd(inputs - inputs.mean(0), full_matrices=False)[2][:2]
+    return np.asarray(axes * np.sign(axes[np.arange(2), np.abs(axes).argmax(1)])[:, None])
+
+
 def draw(splits: Splits, seeds: Sequence[Answers]) -> Figure:
     """Return the figure of the first seed, with the counts of all: both models above, every flower below."""
     inputs, first = splits.train.x.double().numpy(), seeds[0]
-    mean = inputs.mean(0)
-    axes = np.linalg.svd(inputs - mean, full_matrices=False)[2][:2]  # the plane of the principal components
-    axes *= np.sign(axes[np.arange(2), np.abs(axes).argmax(1)])[:, None]
+    mean, axes = inputs.mean(0), principal_axes(inputs)
     figure = Figure(figsize=(12.4, 9.2))
     rows = figure.add_gridspec(
         2, 1, height_ratios=(1, 0.9), hspace=0.17, left=0.05, right=0.985, top=0.88, bottom=0.115
@@ -132,6 +138,18 @@ def draw(splits: Splits, seeds: Sequence[Answers]) -> Figure:
     figure.text(0.05, 0.925, f"{counts_text(seeds)} Seed 1 is drawn.", fontsize=9)
     legend = f"✓ copy recognized   ✗ copy not recognized   % of all {COPIES} copies recognized   bold frame: counted"
     figure.text(0.05, 0.03, legend, fontsize=10)
+    return figure
+
+
+def draw_single(splits: Splits, answers: Answers) -> Figure:
+    """Return a small figure of one flower: its copies as the retrained and the unlearned model answer them."""
+    axes = principal_axes(splits.train.x.double().numpy())
+    figure = Figure(figsize=(5.4, 2.9), layout="constrained")
+    for panel, model, name in zip(figure.subplots(1, 2), (RETRAINED, UNLEARNED), NAMES, strict=True):
+        draw_flower(panel, answers, splits, model, SINGLE, axes)
+        recognized = (answers.around[model, SINGLE] == splits.forget.y.numpy()[SINGLE]).mean()
+        panel.set_title(name, fontsize=11, weight="bold", color=INK)
+        panel.set_xlabel(f"right at the flower and\non {100 * recognized:.0f} % of its copies", fontsize=9.5)
     return figure
 
 
@@ -206,6 +224,8 @@ def write_figure(out: Path, number: int, *, random: bool = False) -> str:
         figure = draw(splits, seeds)
         figure.savefig(out / "iris-figure.svg", metadata={"Date": None, "Creator": None}, facecolor="white")
         figure.savefig(out / "iris-figure.png", dpi=160, metadata={"Software": None}, facecolor="white")
+        single = draw_single(splits, seeds[0])
+        single.savefig(out / "one-iris.png", dpi=160, metadata={"Software": None}, facecolor="white")
     return text
 
 

@@ -35,9 +35,8 @@ def answers(splits):
 @pytest.mark.long
 def test_one_command_writes_the_picture_and_prints_its_counts(tmp_path):
     said = draw(tmp_path / "out", "--seeds", "2")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        f"iris-figure.{kind}" for kind in ("svg", "png", "txt")
-    }
+    pictures = {f"iris-figure.{kind}" for kind in ("svg", "png", "txt")} | {"one-iris.png"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == pictures
     assert said == (tmp_path / "out" / "iris-figure.txt").read_text(encoding="utf-8")
     assert re.search(r"for \d+ of 14 pairs of seed and flower; two retrained models do so for \d+\.", said)
     assert ET.parse(tmp_path / "out" / "iris-figure.svg").getroot().tag.endswith("svg")
@@ -69,6 +68,16 @@ def test_at_five_flowers_the_drawn_models_agree_and_around_most_of_them_they_dif
     assert answers.contrasts(iris_figure.UNLEARNED).sum() == 4
     right = answers.around == iris_figure.iris_splits().forget.y.numpy()[:, None]
     assert (right[iris_figure.UNLEARNED].mean(1) > right[iris_figure.RETRAINED].mean(1)).all()
+
+
+def test_the_small_picture_shows_a_flower_that_both_models_recognize(splits, answers):
+    label = splits.forget.y[iris_figure.SINGLE].item()
+    assert (answers.centers[:2, iris_figure.SINGLE] == label).all()
+    shares = [round(100 * float((answers.around[model, iris_figure.SINGLE] == label).mean())) for model in (0, 1)]
+    said = [panel.get_xlabel() for panel in iris_figure.draw_single(splits, answers).axes]
+    assert all(f" {share} % of its copies" in text for share, text in zip(shares, said, strict=True))
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"recognizes {shares[1]} % of slightly moved copies, the retrained one {shares[0]} %" in text
 
 
 def test_copies_scatter_by_the_radius_and_stay_in_range(splits, answers):

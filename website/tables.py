@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -60,6 +60,22 @@ def class_or_samples() -> str:
     return "\n".join([PARTS_HEAD, *lines, _line(["*retraining explains*", *bars])])
 
 
+def selected(folder: str, rows: Sequence[str], columns: Sequence[str]) -> str:
+    """Return these rows and columns of a recorded run's table."""
+    head, _, *lines = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in reproduced(folder, "rows").split("\n")
+    ]
+    places = [head.index(column) for column in columns]
+    by_model = {line[0]: line for line in lines}
+    return "\n".join(
+        [
+            _line(columns),
+            "|---" * len(columns) + "|",
+            *(_line(by_model[row][place] for place in places) for row in rows),
+        ]
+    )
+
+
 def _explained(scenario: str, quantities: str | tuple[str, ...]) -> list[str]:
     return [measured()[scenario, "original"][f"{quantity} explained"] for quantity in quantities]
 
@@ -71,6 +87,11 @@ def _line(cells: Iterable[str]) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     **{scenario: partial(results, scenario) for scenario in SCENARIOS},
     "class-or-samples": class_or_samples,
+    "cifar10-five": lambda: selected(
+        "small-cifar5-seeds",
+        ["original", "scrub", "rurk", "soft_reset", "control"],
+        ["model", "verdict", "r", "M", "test acc. %", "cost %"],
+    ),
 }
 PAGES = (
     ROOT / "README.md",
