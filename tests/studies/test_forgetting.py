@@ -6,10 +6,12 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import signal
 import sys
 import zipfile
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -17,11 +19,12 @@ import pytest
 from residuum.cli import run_command
 from residuum.core.errors import InputError, ResiduumWarning
 from residuum.core.files import ASIDE
-from residuum.record.folder import hashes, note_pack
+from residuum.record.folder import OWN_STORE, hashes, note_pack, note_written
 from residuum.reporting import report, write_report
 from residuum.studies import Study, maintenance
 from residuum.studies.artifacts import note_ids
-from residuum.studies.maintenance import forget, known_runs
+from residuum.studies.maintenance import Forgotten, forget, known_runs
+from residuum.studies.store import Store
 
 FORK = multiprocessing.get_context("fork")
 
@@ -373,15 +376,52 @@ def test_a_request_means_the_samples_that_a_run_forgot_for_it(copied, capsys):
     folder, _ = copied
     splits = Study.create("tiny").splits()
     request = {"forget_class": "8", "forget_fraction": 0.5}
-    assert maintenance.requested_ids(folder / "store", request) == set(splits.forget.ids)
+    assert maintenance.requested_ids([folder / "store"], request) == set(splits.forget.ids)
     with pytest.raises(InputError, match=r"no run of the store .* carried out this request"):
-        maintenance.requested_ids(folder / "store", {"forget_class": "7"})
+        maintenance.requested_ids([folder / "store"], {"forget_class": "7"})
     where = ["--store", str(folder / "store")]
     assert run_command(["forget", "--request", "class=8,fraction=0.5", "--runs", *where]) == 0
     for each in splits.forget.ids:
         assert has_bytes(folder, each.encode()) == []
     kept = {artefact.title for artefact in maintenance.artefacts(folder / "store")}
     assert {"train retrain (seed 1)", "train control (seed 1)"} <= kept  # of the class: they never saw one of them
+
+
+def test_from_any_folder_every_known_store_forgets_and_a_wrong_id_changes_none(toy, tmp_path, monkeypatch, capsys):
+    stage, _, _ = toy
+    stores = [Store(tmp_path / name) for name in ("one", "two")]
+    for store, ids in zip(stores, (["a", "b"], ["b", "c"]), strict=True):
+        store.compute(stage(ids=ids))
+        note_written(store.root, OWN_STORE)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    def stages():
+        return [len(maintenance.artefacts(store.root)) for store in stores]
+
+    assert run_command(["forget", "b", "nobody"]) == 2
+    assert f"nothing in the stores {stores[0].root}, {stores[1].root} was made with 1 id" in capsys.readouterr().err
+    with stores[1].in_use():
+        assert run_command(["forget", "b"]) == 2
+    assert stages() == [1, 1]
+    assert run_command(["forget", "a", "--dry-run"]) == 0
+    assert "You may tell" not in capsys.readouterr().out
+    assert run_command(["forget", "a", "c"]) == 0
+    said = capsys.readouterr().out
+    assert [f"({store.root})" in said for store in stores] == [True, True]
+    assert stages() == [0, 0]
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    words = "You may tell the person:\n  On .* we deleted 2 stored models .*\n  This does not cover the data"
+    assert re.search(words, said)
+
+
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_the_person_is_told_what_is_kept_and_what_is_looked_for_by_hand(cleaned):
+    answer = Forgotten(["train original"], ["runs/a", "runs/b"], ["evidence.zip", "backups"])
+    assert answer.statement(date(2026, 11, 2), cleaned=cleaned)[1:3] == [
+        f"We {'deleted' if cleaned else 'keep'} 2 reports with results about your data.",
+        "We look by hand at 1 other place where something made with your data may be.",
+    ]
 
 
 def killed(arguments, moment):

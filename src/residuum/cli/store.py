@@ -1,6 +1,7 @@
 """`residuum store`: look after the folder of finished stages."""
 
 import json
+from datetime import date
 from pathlib import Path
 from typing import Annotated
 
@@ -61,29 +62,33 @@ def forget_ids(
     id_file: Annotated[Path | None, option("Text file with one id per line.", "--ids")] = None,
     request: Annotated[list[str] | None, option(options.FORGET)] = None,
     runs: Annotated[bool, option("Clean the folders of known runs too.", "--runs")] = False,
-    store: Store = DEFAULT_STORE,
+    store: Annotated[Path | None, option("This store alone; default: every store that is known.", "--store")] = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Remove everything made with given samples.
 
-    Removes models, counts, galleries and checkpoints, and names what is out of reach.
+    Removes models, counts, galleries and checkpoints from every known store, names what is out of reach, and prints
+    what you may tell the person.
     """
     from residuum.data.ids import read_ids
     from residuum.studies import maintenance
     from residuum.studies.parsing import parse_request
 
+    stores = maintenance.known_stores(DEFAULT_STORE) if store is None else [store]
     sample_ids = {*(ids or []), *(read_ids(id_file) if id_file else [])}
-    sample_ids = sample_ids.union(*(maintenance.requested_ids(store, parse_request(text)) for text in request or []))
-    root = None if store == DEFAULT_STORE and not store.exists() else store  # models made elsewhere need no store
-    result = maintenance.forget(root, sample_ids, runs=runs, dry_run=dry_run, place=options.RUNS)
-    where = {"runs": result.runs, "unreachable": result.unreachable, "unknown": result.unknown}
+    sample_ids = sample_ids.union(*(maintenance.requested_ids(stores, parse_request(text)) for text in request or []))
+    result = maintenance.forget(stores, sample_ids, runs=runs, dry_run=dry_run, place=options.RUNS)
+    statement = [] if dry_run else result.statement(date.today(), cleaned=runs)
+    where = {"runs": result.runs, "unreachable": result.unreachable, "unknown": result.unknown, "statement": statement}
     _say_removed(result.removed, dry_run, as_json, **where)
     if not as_json:
         done = f"{'would clean' if dry_run else 'cleaned'} the run" if runs else "holds such samples (--runs cleans it)"
         lines = [f"{done}: {folder}" for folder in result.runs]
         lines += [f"not known, but some of the above cannot tell its samples: {name}" for name in result.unknown]
-        tell("\n".join([*lines, *(f"out of reach: {what}" for what in result.unreachable)]))
+        lines += [f"out of reach: {what}" for what in result.unreachable]
+        told = ["", "You may tell the person:", *(f"  {sentence}" for sentence in statement)] if statement else []
+        tell("\n".join([*lines, *told]))
 
 
 def _say_removed(titles: list[str], dry_run: bool, as_json: bool, **more: list[str]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from torch import nn
 
 from residuum.core.errors import InputError
-from residuum.record.folder import OWN_RUN, OWN_STORE, note_written
+from residuum.record.folder import OWN_RUN, note_written
 from residuum.record.run import Run
 from residuum.request.models import Unlearned
 from residuum.request.request import Request
@@ -112,7 +112,6 @@ def audited_sequence(
     subjects = [cast(LiveSubject, study.live) for study in studies]
     for number in range(1, len(studies) + 1):
         note_written(out / f"request-{number}", OWN_RUN)
-    note_written(store, OWN_STORE)
     if any(subject.unnamed for subject in subjects):
         resources = replace(resources or Resources(), workers=1)  # no other process has the same objects
     try:

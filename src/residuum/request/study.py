@@ -26,7 +26,7 @@ from residuum.models import wrap_like
 from residuum.models.probabilities import network_name, refuse_probabilities
 from residuum.perturbations import PERTURBATIONS, Perturbation, make_perturbation
 from residuum.record import refuse_no_file_name
-from residuum.record.folder import OWN_RUN, OWN_STORE, note_written
+from residuum.record.folder import OWN_RUN, note_written
 from residuum.record.run import Run
 from residuum.request.identity import UnknownError, subject_identity, training_identity
 from residuum.request.models import QUICK, Unlearned, refuse_other_arguments
@@ -217,7 +217,6 @@ def audited(
     live = cast(LiveSubject, study.live)
     claim_folder(out)
     note_written(out, OWN_RUN)
-    note_written(store, OWN_STORE)
     if live.unnamed:
         resources = replace(resources or Resources(), workers=1)  # no other process has the same objects
     if progress and live.unnamed:

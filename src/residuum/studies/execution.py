@@ -15,6 +15,7 @@ from residuum.core import devices
 from residuum.core.console import said_if_slow, say, traceback_kept
 from residuum.core.devices import Compute
 from residuum.core.errors import InputError
+from residuum.record.folder import OWN_STORE, note_written
 from residuum.record.run import Run
 from residuum.studies import Result, Stage, Study, claim_folder, plan, run_all, write_requests, write_run
 from residuum.studies.engines import end_with_the_leader, engine
@@ -207,6 +208,7 @@ def _led(
     where = nullcontext(executor) if executor else engine(workers, resources.cluster)
     with where as pool:  # a cluster that cannot be reached is said before anything else
         claim()
+        note_written(store, OWN_STORE)
         for line in _announced(steps, todo, work) if progress else ():
             say(line)
         with shown(progress, todo.total) as report:

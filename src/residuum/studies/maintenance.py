@@ -2,13 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import cached_property
 from graphlib import TopologicalSorter
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -296,14 +297,33 @@ class Forgotten:
     unreachable: list[str]
     unknown: list[str] = field(default_factory=list)
 
+    def statement(self, day: date, *, cleaned: bool) -> list[str]:
+        """Return what the person may be told of it, in sentences; `cleaned` says whether the runs were removed too.
+
+        >>> Forgotten(["train original"], [], ["backups"]).statement(date(2026, 11, 2), cleaned=True)[0]
+        'On 2026-11-02 we deleted 1 stored model or measurement that was made with your data.'
+        """
+        sentences = []
+        if number := len(self.removed):
+            made = "models and measurements that were" if number > 1 else "model or measurement that was"
+            sentences.append(f"On {day} we deleted {number} stored {made} made with your data.")
+        if self.runs:
+            reports = plural(len(self.runs), "report")
+            sentences.append(f"We {'deleted' if cleaned else 'keep'} {reports} with results about your data.")
+        if others := len(self.unreachable) - 1:  # the last is what no record leads to
+            places = plural(others, "other place")
+            sentences.append(f"We look by hand at {places} where something made with your data may be.")
+        return [*sentences, f"This does not cover {ELSEWHERE}."]
+
 
 @dataclass(frozen=True)
-class Doomed:
-    """What was made with some samples: artefacts, children first, and half-written folders.
+class MadeWith:
+    """What a store holds that was made with some samples: artefacts, children first, and half-written folders.
 
     `unreadable`: of some of it, nobody can tell which samples it was made with.
     """
 
+    root: Path
     artefacts: list[Artefact]
     half: list[Path]
     unreadable: bool = False
@@ -317,6 +337,14 @@ class Doomed:
     def titles(self) -> list[str]:
         """What a person calls it."""
         return [*(f"half-written {key_in(folder)}" for folder in self.half), *(a.title for a in self.artefacts)]
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The samples that it is known to have been made with, or to name."""
+        read = (artefact.ids or () for artefact in self.artefacts)
+        named = (request.get("forget_ids") or () for artefact in self.artefacts for request in artefact.requests)
+        noted = (noted_ids(self.root / SCRATCH_FOLDER / key_in(folder)) or () for folder in self.half)
+        return frozenset[str]().union(*read, *named, *noted)
 
 
 @dataclass(frozen=True)
@@ -340,7 +368,7 @@ class HeldRun:
         return not self.untouched
 
 
-def made_with(root: Path, ids: Collection[str]) -> Doomed:
+def made_with(root: Path, ids: Collection[str]) -> MadeWith:
     """Return what read one of these samples, names it in a request, or was made from what did.
 
     What cannot be read counts, and so does what was made from something that is no longer there: nobody can tell.
@@ -354,7 +382,7 @@ def made_with(root: Path, ids: Collection[str]) -> Doomed:
     half = [folder for folder in leftovers(root) if _may_hold(root, folder, wanted)]
     untold = [key for key in tainted if everything[key].ids is None or not parents[key] <= everything.keys()]
     untold += [folder.name for folder in half if noted_ids(root / SCRATCH_FOLDER / key_in(folder)) is None]
-    return Doomed([everything[key] for key in order][::-1], half, bool(untold))
+    return MadeWith(root, [everything[key] for key in order][::-1], half, bool(untold))
 
 
 def _holds(artefact: Artefact, wanted: frozenset[str]) -> bool:
@@ -367,18 +395,18 @@ def _may_hold(root: Path, folder: Path, wanted: frozenset[str]) -> bool:
     return noted is None or not wanted.isdisjoint(noted)
 
 
-def requested_ids(root: Path, request: Mapping[str, Any]) -> frozenset[str]:
-    """Return the ids that a deletion request means: those it names, or those that a run of this store forgot for it."""
+def requested_ids(roots: Sequence[Path], request: Mapping[str, Any]) -> frozenset[str]:
+    """Return the ids that a deletion request means: those it names, or those that runs of the stores forgot for it."""
     asked = ForgetSettings.model_validate(request)
     if asked.forget_ids is not None:
         return frozenset(asked.forget_ids)
-    everything = {artefact.key: artefact for artefact in artefacts(root)}
+    everything = {artefact.key: artefact for root in roots for artefact in artefacts(root)}
     audits = [one for one in everything.values() if one.requests and _same(one.requests[-1], asked)]
     pairs = [(one.manifest.parents.get(role) for role in ("original", "retrain")) for one in audits if one.manifest]
     trained_on = [[everything[key].ids if key in everything else None for key in pair] for pair in pairs]
     ids = frozenset[str]().union(*(train - retain for train, retain in trained_on if train and retain))
-    if not ids and not (root / BEGUN).is_file():
-        raise InputError(f"no run of the store {root} carried out this request; give the samples with --ids FILE")
+    if not ids and not any((root / BEGUN).is_file() for root in roots):
+        raise InputError(f"no run of {_listed(roots)} carried out this request; give the samples with --ids FILE")
     return ids
 
 
@@ -387,46 +415,62 @@ def _same(stored: Mapping[str, Any], asked: ForgetSettings) -> bool:
     return stored == wanted | {"forget_class": None if asked.forget_class is None else str(asked.forget_class)}
 
 
+def known_stores(here: Path) -> list[Path]:
+    """Return the store `here`, if there is one, and all that were noted by whatever computed in them."""
+    noted = (written.path for written in written_places() if written.what == OWN_STORE)
+    return sorted({path.resolve() for path in (here, *noted) if path.is_dir()})
+
+
 def forget(
-    root: Path | None, ids: Collection[str], *, runs: bool = False, dry_run: bool = False, place: Path | None = None
+    stores: Path | Sequence[Path],
+    ids: Collection[str],
+    *,
+    runs: bool = False,
+    dry_run: bool = False,
+    place: Path | None = None,
 ) -> Forgotten:
-    """Remove everything made with these samples from a store, if any, and with `runs` from folders of runs too.
+    """Remove everything made with these samples from stores, and with `runs` from folders of runs too.
 
     Runs below `place` and audits that were noted are looked at as well: those of models that were made elsewhere. An id
     that nothing was made with is an error, and then nothing is removed. Each folder is renamed away before it is
     removed, children before parents, and the ids are noted until all is done: after a kill, the next call goes on.
     """
-    if not ids and not (root and (root / BEGUN).is_file()):
+    roots = [stores] if isinstance(stores, Path) else [*stores]
+    if not ids and not any((root / BEGUN).is_file() for root in roots):
         raise InputError("expected at least one id to forget, got none")
-    if root:
+    for root in roots:
         artefacts(root)  # a store that does not exist is not made
-    with Store(root).alone() if root and not dry_run else nullcontext():
-        begun = _begun(root) if root else []
+    with ExitStack() as alone:
+        for root in roots if not dry_run else ():
+            alone.enter_context(Store(root).alone())
+        begun = {name for root in roots for name in _begun(root)}
         everyone = sorted({*ids, *begun})
-        doomed = made_with(root, everyone) if root else Doomed([], [])
-        held = _held_runs(root, doomed, everyone, place)
-        answer = _described(root, () if begun else ids, doomed, held)
-        if answer.unknown and not (doomed.unreadable or any(run.lost for run in held)):
-            raise InputError(_unknown_text(root, answer.unknown))
+        found = [made_with(root, everyone) for root in roots]
+        held = _held_runs(found, everyone, place)
+        answer = _described(() if begun else ids, found, held)
+        if answer.unknown and not any([*(one.unreadable for one in found), *(run.lost for run in held)]):
+            raise InputError(_unknown_text(roots, answer.unknown))
         if not dry_run:
-            _remove_all(root, everyone, doomed, [run for run in held if run.touched] if runs else [])
+            for root in roots:
+                _begin(root, everyone)
+            _clean([run for run in held if run.touched] if runs else [])
+            for one in found:
+                Store(one.root).remove(one.folders)
+                (one.root / BEGUN).unlink()
     return answer
 
 
-def _unknown_text(root: Path | None, ids: Sequence[str]) -> str:
+def _unknown_text(roots: Sequence[Path], ids: Sequence[str]) -> str:
     names = ", ".join([*ids[:10], *(["..."] if len(ids) > 10 else [])])
-    where = f"the store {root}" if root else "any run that was found (there is no store)"
-    text = f"nothing in {where} was made with {plural(len(ids), 'id')} of those given: {names}"
+    text = f"nothing in {_listed(roots)} was made with {plural(len(ids), 'id')} of those given: {names}"
     return f"{text}; nothing was removed, check how they are written"
 
 
-def _remove_all(root: Path | None, ids: Sequence[str], doomed: Doomed, runs: Sequence[HeldRun]) -> None:
-    if root:
-        _begin(root, ids)
-    _clean(runs)
-    if root:
-        Store(root).remove(doomed.folders)
-        (root / BEGUN).unlink()
+def _listed(roots: Sequence[Path]) -> str:
+    """Return what a sentence calls the stores that were looked at."""
+    if not roots:
+        return "any run that was found (there is no store)"
+    return f"the store{'s' if roots[1:] else ''} {', '.join(map(str, roots))}"
 
 
 def _begin(root: Path, ids: Sequence[str]) -> None:
@@ -453,30 +497,36 @@ def _clean(runs: Sequence[HeldRun]) -> None:
             raise InputError(f"{text}; mend it, and the same command goes on") from error
 
 
-def _held_runs(root: Path | None, doomed: Doomed, ids: Collection[str], place: Path | None) -> list[HeldRun]:
-    """Return the runs that were made from something doomed or no longer there, and those that name the samples."""
-    everything = artefacts(root) if root else []
-    gone = {artefact.key for artefact in doomed.artefacts}
-    sound = [artefact for artefact in everything if artefact.key not in gone]
-    copies = _hashes(doomed.artefacts) - _hashes(sound)
+def _held_runs(found: Sequence[MadeWith], ids: Collection[str], place: Path | None) -> list[HeldRun]:
+    """Return the runs that were made from what was found or is no longer there, and those that name the samples."""
+    gone = {one.root: one.artefacts for one in found}
+    left = {root: _without(artefacts(root), removed) for root, removed in gone.items()}
+    copies = _hashes(chain(*gone.values())) - _hashes(chain(*left.values()))
     held: dict[Path, HeldRun] = {}
     notes = {written.path: written.note for written in written_places() if written.what == OWN_RUN}
     for folder in sorted({*(run_folders(place) if place else ()), *(path for path in notes if path.is_dir())}):
         if run := _held_by_itself(folder, frozenset(ids), copies):
             held[folder] = replace(run, note=notes.get(folder))
-    for note in known_runs(root) if root else ():
-        if not note.stages <= {artefact.key for artefact in sound} and note.folder not in held:
-            lost = not note.stages <= {artefact.key for artefact in everything}
-            held[note.folder] = replace(_held_by_note(root, note, frozenset(ids)), lost=lost)
+    for root, removed in gone.items():
+        sound = {artefact.key for artefact in left[root]}
+        for note in known_runs(root):
+            if not note.stages <= sound and note.folder not in held:
+                lost = not note.stages <= sound | {artefact.key for artefact in removed}
+                held[note.folder] = replace(_held_by_note(root, note, frozenset(ids)), lost=lost)
     return list(held.values())
 
 
-def _hashes(stages: Sequence[Artefact]) -> frozenset[str]:
+def _without(every: Sequence[Artefact], removed: Sequence[Artefact]) -> list[Artefact]:
+    gone = {artefact.key for artefact in removed}
+    return [artefact for artefact in every if artefact.key not in gone]
+
+
+def _hashes(stages: Iterable[Artefact]) -> frozenset[str]:
     return frozenset(digest for one in stages if one.manifest for digest in one.manifest.files.values())
 
 
 def _held_by_itself(folder: Path, wanted: frozenset[str], copies: frozenset[str]) -> HeldRun | None:
-    """Return the run in a folder if its record or its counts name the samples, or it has copies of doomed artefacts."""
+    """Return the run in a folder if its record or its counts name the samples, or it has copies of what is removed."""
     named, half = named_in(folder), half_written(folder)
     if not wanted.isdisjoint(named.ids) or not copies.isdisjoint(copied_hashes(folder)):
         return HeldRun(folder, named.ids & wanted)
@@ -485,9 +535,9 @@ def _held_by_itself(folder: Path, wanted: frozenset[str], copies: frozenset[str]
     return None if named.whole else HeldRun(folder, untouched="whose record or counts cannot be read")
 
 
-def _held_by_note(root: Path | None, note: Note, wanted: frozenset[str]) -> HeldRun:
+def _held_by_note(root: Path, note: Note, wanted: frozenset[str]) -> HeldRun:
     """Return the run that a note of the store names; it is ours to clean only if what is there bears the note out."""
-    if root is None or note.store != store_path(root):
+    if note.store != store_path(root):
         return HeldRun(note.folder, untouched=f"a run of the store {note.store}: forget it there")
     named = named_in(note.folder).ids & wanted
     if named or not note.copies.isdisjoint(copied_hashes(note.folder)):
@@ -497,29 +547,28 @@ def _held_by_note(root: Path | None, note: Note, wanted: frozenset[str]) -> Held
     return HeldRun(note.folder, untouched="which the store notes as a run's, but no run of these stages is there")
 
 
-def _described(root: Path | None, ids: Collection[str], doomed: Doomed, runs: Sequence[HeldRun]) -> Forgotten:
-    read = frozenset[str]().union(*(artefact.ids or () for artefact in doomed.artefacts))
-    named = (request.get("forget_ids") or () for artefact in doomed.artefacts for request in artefact.requests)
-    noted = (noted_ids(root / SCRATCH_FOLDER / key_in(half)) or () for half in doomed.half if root)
-    counted = (run.named for run in runs)
-    unknown = sorted(set(ids) - read.union(*named, *noted, *counted))
-    starts = (one.manifest.settings.get("init_from") for one in doomed.artefacts if one.manifest)
+def _described(ids: Collection[str], found: Sequence[MadeWith], runs: Sequence[HeldRun]) -> Forgotten:
+    unknown = sorted(set(ids).difference(*(one.ids for one in found), *(run.named for run in runs)))
+    stages = [artefact for one in found for artefact in one.artefacts]
+    starts = (one.manifest.settings.get("init_from") for one in stages if one.manifest)
     out_of_reach = [
-        *(f"{path}, which is not written by residuum" for path in (strays(root) if root else ())),
+        *(f"{path}, which is not written by residuum" for one in found for path in strays(one.root)),
         *(f"{run.folder}, {run.untouched}" for run in runs if run.untouched),
         *(f"{file}, the evidence pack of {run.folder}" for run in runs for file in noted_packs(run.folder)),
-        *_copies(root, {run.folder for run in runs}),
+        *_copies({one.root.resolve() for one in found}, {run.folder for run in runs}),
         *sorted({f"weights that models started from, SHA-256 {weights['sha256']}" for weights in starts if weights}),
         ELSEWHERE,
     ]
-    return Forgotten(doomed.titles, [str(run.folder) for run in runs if run.touched], out_of_reach, unknown)
+    where = {one.root: f" ({one.root})" if found[1:] else "" for one in found}
+    titles = [f"{title}{where[one.root]}" for one in found for title in one.titles]
+    return Forgotten(titles, [str(run.folder) for run in runs if run.touched], out_of_reach, unknown)
 
 
-def _copies(root: Path | None, folders: AbstractSet[Path]) -> Iterator[str]:
+def _copies(roots: AbstractSet[Path], folders: AbstractSet[Path]) -> Iterator[str]:
     """Yield what was written outside of runs' folders and may hold such samples."""
     for copy in written_places():
         if copy.what == OWN_STORE:
-            if root is None or copy.path != root.resolve():
+            if copy.path not in roots:
                 yield f"{copy.path}, another store: give the same command with --store {copy.path}"
         elif copy.what == OWN_RUN:
             if copy.path not in folders and copy.path.is_dir():
