@@ -154,7 +154,7 @@ def forged(made, target, change=None, models=None):
     if change is not None:
         record = json.loads(members["results.json"])
         change(record)
-        members["results.json"] = json.dumps(record).encode()
+        members["results.json"] = canonical(record, sort_keys=False)
     manifest = json.loads(members["manifest.json"])
     for name, model in manifest["models"].items() if models else ():
         label, _, seed = name.rpartition("/")

@@ -70,24 +70,29 @@ def counts_file(members: dict[str, bytes], label: str) -> str:
     return json.loads(members["results.json"])["methods"][label]["per_seed"]["1"]["audits"]["gaussian"]["counts"]
 
 
+def tables_of(content: bytes) -> dict[str, np.ndarray]:
+    return {name: np.array(values) for name, values in json.loads(content).items()}
+
+
+def as_counts(tables: dict[str, np.ndarray]) -> bytes:
+    return canonical({name: values.tolist() for name, values in tables.items()})
+
+
 def with_count(content: bytes) -> bytes:
     """One more draw of one sample on which model and reference were right, within all rules of counts."""
-    with np.load(io.BytesIO(content)) as stored:
-        arrays = {name: stored[name].copy() for name in stored}
-    row = int(np.flatnonzero(arrays["joint"][:, 2, 0] > 0)[0])
-    arrays["joint"][row, 2, 0] -= 1
-    arrays["joint"][row, 2, 2] += 1
-    alike = arrays["joint"][..., [0, 3, 4, 7]].sum(-1)
-    arrays["same_prediction"] = np.minimum(arrays["same_prediction"], alike).astype(np.int32)
-    stream = io.BytesIO()
-    np.savez(stream, **arrays)
-    return stream.getvalue()
+    tables = tables_of(content)
+    row = int(np.flatnonzero(tables["joint"][:, 2, 0] > 0)[0])
+    tables["joint"][row, 2, 0] -= 1
+    tables["joint"][row, 2, 2] += 1
+    alike = tables["joint"][..., [0, 3, 4, 7]].sum(-1)
+    tables["same_prediction"] = np.minimum(tables["same_prediction"], alike)
+    return as_counts(tables)
 
 
 def with_json(members: dict[str, bytes], name: str, change) -> dict[str, bytes]:
     value = json.loads(members[name])
     change(value)
-    return members | {name: canonical(value) if name == "manifest.json" else json.dumps(sealed(value)).encode()}
+    return members | {name: canonical(value) if name == "manifest.json" else canonical(sealed(value), sort_keys=False)}
 
 
 ODD = {
@@ -227,18 +232,15 @@ def test_one_altered_count_is_named(made, tmp_path, capsys, reseal):
 def test_impossible_counts_are_named(made, tmp_path):
     members = contents(made / "evidence.zip")
     path = counts_file(members, "gd")
-    with np.load(io.BytesIO(members[path])) as stored:
-        arrays = {name: stored[name].copy() for name in stored}
-    arrays["joint"][0, 1, 0] = -1
-    stream = io.BytesIO()
-    np.savez(stream, **arrays)
-    forged = rewritten(tmp_path / "forged.zip", members | {path: stream.getvalue()}, reseal=True)
+    tables = tables_of(members[path])
+    tables["joint"][0, 1, 0] = -1
+    forged = rewritten(tmp_path / "forged.zip", members | {path: as_counts(tables)}, reseal=True)
     (found,) = verify(forged).differences
     assert "impossible counts" in found
     assert str(tmp_path) not in found
 
 
-@pytest.mark.parametrize("name", ["results.json", "report.html", "counts/0000.npz", "manifest.json"])
+@pytest.mark.parametrize("name", ["results.json", "report.html", "counts/0000.json", "manifest.json"])
 def test_one_changed_byte_is_found(made, tmp_path, name):
     members = contents(made / "evidence.zip")
     place = len(members[name]) // 2 if name != "manifest.json" else members[name].index(b'"created":"2') + 11
@@ -335,10 +337,7 @@ def test_nothing_in_a_pack_names_a_sample_a_picture_a_path_or_a_person(made):
         )
     ]
     searched = [form for text in texts for form in (text.encode(), text.encode("utf-32-le"), text.encode("utf-16-le"))]
-    whole = dict(contents(made / "evidence.zip"))
-    for name, content in list(whole.items()):
-        if name.endswith(".npz"):
-            whole |= {f"{name}/{inner}": data for inner, data in contents(io.BytesIO(content)).items()}
+    whole = contents(made / "evidence.zip")
     found = [(name, form) for name, content in whole.items() for form in (*searched, *pictures) if form in content]
     assert found == []
     assert b"data:image" not in whole["report.html"]
@@ -349,7 +348,7 @@ def test_two_packs_of_one_run_share_no_pseudonym_and_the_numbers_agree(made, tmp
     one, two = contents(made / "evidence.zip"), contents(other.file)
 
     def ids(members):
-        return {i for k, v in members.items() if k.endswith(".npz") for i in np.load(io.BytesIO(v))["ids"].tolist()}
+        return {i for k, v in members.items() if k.startswith("counts/") for i in json.loads(v)["ids"]}
 
     assert len(ids(one)) == len(ids(two)) > 0
     assert not ids(one) & ids(two)
@@ -412,7 +411,7 @@ def test_a_label_that_names_a_sample_is_refused_and_nothing_is_written(made, tmp
 
 
 @pytest.mark.parametrize(
-    "name", ["../evil.txt", "/tmp/evil.txt", "counts/../../evil.npz", "counts/0000.npz/x", "a.exe"]
+    "name", ["../evil.txt", "/tmp/evil.txt", "counts/../../evil.json", "counts/0000.json/x", "counts/0000.npz", "a.exe"]
 )
 def test_strange_names_in_a_zip_are_refused_before_anything_is_read(made, tmp_path, capsys, name):
     (tmp_path / "in").mkdir()
@@ -425,7 +424,8 @@ def test_strange_names_in_a_zip_are_refused_before_anything_is_read(made, tmp_pa
 def test_what_is_no_pack_gets_one_line(tmp_path, made, capsys):
     (tmp_path / "text.zip").write_text("no zip")
     rewritten(tmp_path / "empty.zip", {"results.json": b"{}"}, reseal=False)
-    rewritten(tmp_path / "other.zip", {"manifest.json": b'{"schema":"x"}', "results.json": b"{}"}, reseal=False)
+    other = {"manifest.json": b'{"schema":"x"}', "results.json": b"{}", "report.html": b""}
+    rewritten(tmp_path / "other.zip", other, reseal=False)
     for name, words in {
         "missing.zip": "cannot read",
         "text.zip": "expected a pack",
@@ -513,7 +513,7 @@ def test_an_altered_probe_is_named_without_models(probed, tmp_path, name, place)
     record = json.loads(members["results.json"])
     row = record["methods"]["gd"]
     (row["per_seed"]["1"] if place == "seed" else row)["probes"][name]["value"] += 0.25
-    members["results.json"] = canonical(sealed(record))
+    members["results.json"] = canonical(sealed(record), sort_keys=False)
     found = verify(rewritten(tmp_path / "w.zip", members, reseal=True))
     where = f"methods.gd.probes.{name}.value"  # which follows from the seeds
     assert any(text.startswith(where) for text in found.differences), found.differences
@@ -758,33 +758,12 @@ def test_the_page_of_a_pack_says_how_many_ids_were_listed(made, tmp_path):
     assert b"a list of 10 ids" in members["report.html"]
 
 
-def npz(arrays, compression):
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", compression) as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array)
-    return stream.getvalue()
-
-
-def bomb(made, target, content, compression=zipfile.ZIP_DEFLATED):
+def with_member(made, target, content, compression=zipfile.ZIP_DEFLATED):
     members = contents(made / "evidence.zip")
     with zipfile.ZipFile(target, "w", compression) as archive:
         for name, old in (members | {counts_file(members, "gd"): content}).items():
             archive.writestr(name, old)
     return target
-
-
-def test_a_small_pack_that_unfolds_to_gigabytes_is_refused(made, tmp_path, capsys):
-    zeros = np.zeros(2**26, np.int32)  # 256 MiB, 260 KiB when compressed
-    inner = bomb(made, tmp_path / "inner.zip", npz({"ids": zeros}, zipfile.ZIP_DEFLATED))
-    outer = bomb(made, tmp_path / "outer.zip", npz({"ids": zeros}, zipfile.ZIP_STORED))
-    for file, said in ((inner, "expected arrays that are not compressed"), (outer, "times the size of the file")):
-        assert file.stat().st_size < 2**20
-        assert run_command(["verify", str(file)]) == 2
-        err = capsys.readouterr().err
-        assert said in err
-        assert len(err.splitlines()) == 1
 
 
 def test_a_header_that_promises_more_than_follows_is_refused_before_memory_is_reserved(made, tmp_path):
@@ -841,26 +820,14 @@ def test_more_draws_than_the_settings_say_are_a_difference(made, tmp_path):
     record = json.loads(members["results.json"])
     for row in record["methods"].values():
         audit = row["per_seed"]["1"]["audits"]["gaussian"]
-        with np.load(io.BytesIO(members[audit["counts"]])) as stored:
-            arrays = {name: stored[name].copy() for name in stored}
+        tables = tables_of(members[audit["counts"]])
         for name in ("same_prediction", "joint"):
-            arrays[name][:, 1:] *= 7
-        members[audit["counts"]] = npz(arrays, zipfile.ZIP_STORED)
+            tables[name][:, 1:] *= 7
+        members[audit["counts"]] = as_counts(tables)
         audit["draws"] = [draws * (7 if k else 1) for k, draws in enumerate(audit["draws"])]
-    members["results.json"] = json.dumps(sealed(record)).encode()
+    members["results.json"] = canonical(sealed(record), sort_keys=False)
     found = verify(rewritten(tmp_path / "forged.zip", members, reseal=True)).differences
     assert "original, seed 1, gaussian: expected 10 draws, as its settings say, got 70; run it again" in found
-
-
-def test_a_pack_is_unzipped_once(made, monkeypatch):
-    from residuum.pack import reading
-
-    opened, read = [], reading.zipfile.ZipFile.read
-    monkeypatch.setattr(
-        reading.zipfile.ZipFile, "read", lambda self, *given: opened.append(given[0].filename) or read(self, *given)
-    )
-    assert run_command(["verify", f"{made}/evidence.zip", "--with-data", "--key", f"{made}/evidence.key"]) == 0
-    assert opened.count("results.json") == 1
 
 
 def test_measures_that_are_no_function_are_refused(made, tmp_path, capsys):

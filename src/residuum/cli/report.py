@@ -95,15 +95,12 @@ def verify_pack(
     Recomputes every hash and number, names each difference, and lists what it did not check.
     """
     from residuum.pack import verify
-    from residuum.pack.reading import parsed_record, read_pack, splits_of
-    from residuum.pack.writing import RECORD
+    from residuum.pack.reading import splits_of
 
-    contents = read_pack(pack)
-    splits = splits_of(parsed_record(contents[RECORD]), data_root) if with_data else None
     verification = verify(
-        contents,
+        pack,
         models=models,
-        splits=splits,
+        splits=(lambda record: splits_of(record, data_root)) if with_data else None,
         key=key,
         cells=cells,
         number=number,

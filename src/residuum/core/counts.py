@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -11,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from residuum.core.errors import InputError
-from residuum.core.files import read_arrays, write_arrays
+from residuum.core.errors import InputError, first_line
+from residuum.core.files import canonical, read_arrays, read_bytes, write_arrays
 
 Integers = NDArray[np.int32]
 ORIGINAL, METHOD, REFERENCE = np.array([[k >> bit & 1 for k in range(8)] for bit in (2, 1, 0)], dtype=np.int32)
@@ -180,12 +181,35 @@ class Counts:
         return Counts(ids, self.labels[positions], self.taus, *tables)
 
     def save(self, path: str | Path) -> None:
-        """Write an .npz file; equal counts give equal bytes."""
+        """Write an .npz file, or a .json file that needs no numpy to be read; equal counts give equal bytes."""
+        if Path(path).suffix == ".json":
+            Path(path).write_bytes(self.json())
+            return
         stored = {part.name: getattr(self, part.name) for part in fields(self)}
         write_arrays(path, stored | {"ids": np.array(self.ids, dtype=np.str_)}, compress=False)
 
+    def json(self) -> bytes:
+        """Return the canonical JSON of all five fields, tables as nested lists."""
+        tables = {part.name: getattr(self, part.name).tolist() for part in fields(self) if part.name != "ids"}
+        return canonical(tables | {"ids": list(self.ids)})
+
     @classmethod
     def load(cls, path: str | Path) -> Counts:
-        """Read an .npz file written by `save`; refuse what is damaged or not counts."""
-        stored: dict[str, Any] = read_arrays(path, [part.name for part in fields(cls)], "a counts file")
-        return cls(**stored | {"ids": tuple(map(str, stored["ids"]))})
+        """Read a file written by `save`; refuse what is damaged or not counts."""
+        if Path(path).suffix != ".json":
+            stored: dict[str, Any] = read_arrays(path, [part.name for part in fields(cls)], "a counts file")
+            return cls(**stored | {"ids": tuple(map(str, stored["ids"]))})
+        content = read_bytes(path)
+        try:
+            values = json.loads(content)
+            if not values["ids"]:  # a list of no samples does not tell the number of radii
+                empty = np.zeros((0, len(values["taus"]), 4))
+                values |= {"joint": empty, "same_prediction": empty[..., 0]}
+            counts = cls.of_joint(**values)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+        except Exception as error:  # a file from elsewhere may hold anything
+            raise InputError(f"{path}: expected counts written by residuum, got {first_line(error)}") from None
+        if counts.json() != content:
+            raise InputError(f"{path}: expected counts written by residuum, got other JSON than their canonical form")
+        return counts

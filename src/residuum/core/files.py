@@ -26,13 +26,15 @@ MOST_RATIO = 200  # of bytes unpacked to bytes packed, beyond the first SMALL on
 SMALL = 64 * 2**20
 
 
-def canonical(value: object) -> bytes:
+def canonical(value: object, *, sort_keys: bool = True) -> bytes:
     """Return JSON with sorted keys, without spaces, in UTF-8 and without NaN: equal values give equal bytes.
+
+    Without `sort_keys`, equal values in the same order do.
 
     >>> canonical({"b": 1.0, "a": [None, "ü"]}).decode()
     '{"a":[null,"ü"],"b":1.0}'
     """
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(value, sort_keys=sort_keys, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode()
 
 

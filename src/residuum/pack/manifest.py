@@ -18,7 +18,7 @@ from residuum.pack.hashing import Pseudonyms, code_sha256, ids_root, root_of, se
 from residuum.record import Results
 from residuum.record.audits import Part
 
-SCHEMA = "residuum.pack/2"
+SCHEMA = "residuum.pack/3"
 LEFT_OUT = [
     "images and the gallery",
     "ids of samples: pseudonyms under the holder's key take their place",

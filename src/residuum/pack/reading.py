@@ -1,94 +1,151 @@
 """Read a pack that may come from anybody: nothing is written where its names say, nothing is run, sizes are limited."""
 
-import io
+import hashlib
 import json
-import os
 import re
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from residuum.core.errors import InputError, first_line
-from residuum.core.files import canonical, refuse_inflated, regular_file
+from residuum.core.files import canonical, regular_file
 from residuum.core.samples import Splits
 from residuum.data import DATASETS, load_dataset
 from residuum.pack.manifest import SCHEMA, Manifest
-from residuum.pack.writing import MANIFEST, RECORD, temporary_space
+from residuum.pack.writing import (
+    MANIFEST,
+    MOST_BYTES,
+    MOST_FILES,
+    MOST_IN_ONE,
+    MOST_LISTS,
+    PAGE,
+    RECORD,
+    temporary_space,
+)
 from residuum.record import Results
 from residuum.studies.settings import DataSettings, ForgetSettings, split_data
 
-MEMBER = re.compile(r"(?:counts/\d{4}(?:-heldout)?\.npz|results\.json|report\.html|manifest\.json)")
-MOST_FILES = 20_002
+MEMBER = re.compile(r"counts/\d{4}(?:-heldout)?\.json|results\.json|report\.html|manifest\.json")
+MOST_RATIO, SMALL = 50, 16 * 2**20  # of bytes unpacked to bytes packed, beyond the first SMALL ones
+END, END_64, MOST_DIRECTORY = b"PK\5\6", b"PK\6\7", 2**20
+CHUNK = 2**16
 
 
-def read_pack(path: Path | str) -> dict[str, bytes]:
-    """Return the content of every file of a pack; refuse anything but the files that a pack has."""
-    try:
-        with zipfile.ZipFile(regular_file(path)) as archive:
-            entries = archive.infolist()
-            _refuse_strange(path, entries)
-            contents = {entry.filename: archive.read(entry) for entry in entries}
-        for name, content in contents.items():
-            if name.endswith(".npz"):
-                _refuse_compressed(path, name, content)
-    except InputError:
-        raise
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; expected a pack written by residuum pack") from None
-    except Exception as error:  # a damaged archive may raise anything
-        raise InputError(f"{path}: expected a pack written by residuum pack, got {first_line(error)}") from None
-    return contents
+@dataclass(frozen=True)
+class Unpacked:
+    """A pack in a temporary folder, with hash and size of every file but the manifest."""
+
+    folder: Path
+    files: dict[str, dict[str, Any]]
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file."""
+        return (self.folder / name).read_bytes()
 
 
-def _refuse_compressed(path: Path | str, name: str, content: bytes) -> None:
-    """Refuse counts that are not stored as they are: the limit on the pack's own files then covers them too."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        entries = archive.infolist()
-    if any(e.compress_type != zipfile.ZIP_STORED or e.file_size != e.compress_size for e in entries):
-        raise InputError(f"{path}: expected arrays that are not compressed in {name}, as residuum pack writes them")
+@contextmanager
+def unpacked(path: Path | str) -> Iterator[Unpacked]:
+    """Yield the files of a pack in a temporary folder; refuse anything but the files that a pack has.
+
+    What is refused is refused before it is unpacked or, where only its content tells, after at most `CHUNK` bytes more
+    than allowed: files are hashed and written in pieces.
+    """
+    with temporary_space():
+        home = tempfile.TemporaryDirectory()
+    with home as name:
+        folder = Path(name)
+        (folder / "counts").mkdir()
+        try:
+            _refuse_directory(regular_file(path))
+            with zipfile.ZipFile(path) as archive:
+                entries = archive.infolist()
+                _refuse_strange(entries, Path(path).stat().st_size)
+                files, lists = {}, 0
+                for entry in entries:
+                    files[entry.filename], lists = _copied(archive, entry, folder / entry.filename, lists)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+        except OSError as error:
+            raise InputError(
+                f"cannot read {path}: {error.strerror}; expected a pack written by residuum pack"
+            ) from None
+        except Exception as error:  # a damaged archive may raise anything
+            raise InputError(f"{path}: expected a pack written by residuum pack, got {first_line(error)}") from None
+        files.pop(MANIFEST)
+        yield Unpacked(folder, files)
 
 
-def _refuse_strange(path: Path | str, entries: list[zipfile.ZipInfo]) -> None:
+def _copied(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, lists: int) -> tuple[dict[str, Any], int]:
+    """Write a file; return its hash and size, and how many lists and objects all JSON so far can have at most."""
+    digest = hashlib.sha256()
+    with archive.open(entry) as source, target.open("wb") as file:
+        while chunk := source.read(CHUNK):
+            digest.update(chunk)
+            file.write(chunk)
+            if entry.filename != PAGE:
+                lists += chunk.count(b"[") + chunk.count(b"{")
+            if lists > MOST_LISTS:
+                raise InputError(f"expected at most {MOST_LISTS} lists and objects in its JSON")
+    return {"sha256": digest.hexdigest(), "bytes": entry.file_size}, lists
+
+
+def _refuse_directory(path: Path) -> None:
+    """Refuse a list of members that is too long to be read: a pack has no comment, and ends with the list's size."""
+    with path.open("rb") as file:
+        file.seek(max(path.stat().st_size - 42, 0))
+        before, end = (tail := file.read())[:20], tail[20:]
+    if len(end) < 22 or not end.startswith(END) or before.startswith(END_64):
+        raise InputError("expected a pack written by residuum pack, which is a .zip file without a comment")
+    if int.from_bytes(end[12:16], "little") > MOST_DIRECTORY:
+        raise InputError(f"expected a list of at most {MOST_FILES} files")
+
+
+def _refuse_strange(entries: list[zipfile.ZipInfo], packed: int) -> None:
     names = [entry.filename for entry in entries]
     strange = next((name for name in names if not MEMBER.fullmatch(name)), None)
     if strange is not None:
-        raise InputError(f"{path}: expected the files of a pack only, got {strange!r}; nothing was unpacked")
+        raise InputError(f"expected the files of a pack only, got {strange!r}; nothing was unpacked")
     if len(set(names)) < len(names):
-        raise InputError(f"{path}: a file stands in it twice; nothing was unpacked")
+        raise InputError("a file stands in it twice; nothing was unpacked")
     if len(names) > MOST_FILES:
-        raise InputError(f"{path}: expected at most {MOST_FILES} files, got {len(names)}")
-    try:
-        refuse_inflated(sum(entry.file_size for entry in entries), os.stat(path).st_size)
-    except InputError as error:
-        raise InputError(f"{path}: it unpacks to {error}") from None
-    if MANIFEST not in names:
-        raise InputError(f"{path}: expected a pack with {MANIFEST}, got a .zip file without one")
-    if RECORD not in names:
-        raise InputError(f"{path}: expected {RECORD} in it")
+        raise InputError(f"expected at most {MOST_FILES} files, got {len(names)}")
+    if any(entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for entry in entries):
+        raise InputError("expected files that are stored or deflated; nothing was unpacked")
+    total, largest = sum(entry.file_size for entry in entries), max(entry.file_size for entry in entries)
+    if largest > MOST_IN_ONE or total > min(MOST_BYTES, max(SMALL, MOST_RATIO * packed)):
+        limits = (
+            f"{MOST_IN_ONE // 2**20} MiB in one file, {MOST_BYTES // 2**20} MiB in all, {MOST_RATIO} times its size"
+        )
+        raise InputError(f"it unpacks to {total / 2**20:.3g} MiB; expected at most {limits}")
+    if missing := [name for name in (MANIFEST, RECORD, PAGE) if name not in names]:
+        raise InputError(f"expected a pack with {missing[0]}, got a .zip file without one")
 
 
-def read_json(content: bytes, what: str, schema: str) -> dict[str, Any]:
-    """Return an object of this schema from JSON."""
+def read_json(content: bytes, what: str, schema: str, *, sort_keys: bool = True) -> dict[str, Any]:
+    """Return an object of this schema from canonical JSON."""
     try:
         value = json.loads(content)
-        canonical(value)  # refuses NaN, Infinity and texts that are none
+        as_written = canonical(value, sort_keys=sort_keys)  # refuses NaN, Infinity and texts that are none
     except (ValueError, RecursionError):
         raise InputError(f"{what}: expected JSON written by residuum pack, got something else") from None
     if not isinstance(value, dict):
         raise InputError(f"{what}: expected a JSON object, got {type(value).__name__}")
     if value.get("schema") != schema:
         raise InputError(f"{what}: expected schema {schema!r}, got {value.get('schema')!r:.60}")
+    if as_written != content:
+        raise InputError(f"{what}: expected canonical JSON, as residuum pack writes it, got another form")
     return value
 
 
 def parsed_record(content: bytes) -> Results:
     """Return the record of a pack."""
-    value = read_json(content, RECORD, Results.SCHEMA)
+    value = read_json(content, RECORD, Results.SCHEMA, sort_keys=False)
     try:
         return Results.model_validate(value)
     except ValidationError as error:
@@ -107,18 +164,6 @@ def read_manifest(content: bytes) -> Manifest:
 def _first_problem(error: ValidationError) -> str:
     first = error.errors()[0]
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-
-
-@contextmanager
-def unpacked(contents: Mapping[str, bytes]) -> Iterator[Path]:
-    """Yield a temporary folder with the files of a pack, whose names `read_pack` has checked."""
-    with ExitStack() as stack:
-        with temporary_space():
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            (folder / "counts").mkdir()
-            for path, content in contents.items():
-                (folder / path).write_bytes(content)
-        yield folder
 
 
 def splits_of(record: Results, root: Path | None = None) -> Splits:

@@ -2,9 +2,10 @@
 
 import json
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from residuum.auditing import Counts
 from residuum.auditing.probes import probe_kind
@@ -13,9 +14,9 @@ from residuum.core.inputs import SPACE_SETTINGS
 from residuum.core.samples import Splits
 from residuum.models import load_weights
 from residuum.pack.derivation import add_measures, derived_record, differences, repeated_probes
-from residuum.pack.hashing import Pseudonyms, canonical, code_sha256, listed, read_key, root_of, seal_of
+from residuum.pack.hashing import Pseudonyms, code_sha256, read_key, root_of, seal_of
 from residuum.pack.manifest import Manifest, expected_manifest
-from residuum.pack.reading import parsed_record, read_manifest, read_pack, unpacked
+from residuum.pack.reading import parsed_record, read_manifest, unpacked
 from residuum.pack.spot_check import (
     Cells,
     Load,
@@ -64,10 +65,10 @@ class Verification:
 
 
 def verify(
-    pack: Path | str | Mapping[str, bytes],
+    pack: Path | str,
     *,
     models: Path | str | None = None,
-    splits: Splits | None = None,
+    splits: Splits | Callable[[Results], Splits] | None = None,
     key: Path | str | None = None,
     cells: int = 20,
     number: int | None = None,
@@ -81,9 +82,10 @@ def verify(
     and recorded seeds, the rules that counts obey, the check values of the noise, the constant texts, and the page.
 
     Args:
-        pack: the .zip file, or its content as `read_pack` returns it.
+        pack: the .zip file.
         models: folder of the run, or its folder `models`: hashes of the weights are compared.
-        splits: the data; with the key, pseudonyms are compared, and with models too, counts are counted again.
+        splits: the data, or a function that returns them for the pack's record; with the key, pseudonyms are compared,
+            and with models too, counts are counted again.
         key: the holder's key.
         cells: how many cells (row, seed, perturbation, forgotten or held-out sample, radius) are counted again.
         number: picks the cells; drawn at random unless it is given, so that no holder can know it before.
@@ -91,13 +93,12 @@ def verify(
         measures: FILE.py:FUNCTION of each measure of the holder's own.
         accept_page: take a pack whose page cannot be checked, because another version of Residuum made it, for sound.
     """
-    contents = pack if isinstance(pack, Mapping) else read_pack(pack)
-    manifest = read_manifest(contents[MANIFEST])
-    wrong = list(_hash_differences(manifest, contents))
-    checked = ["hashes of all files", "every number, floor, gate and verdict from the counts"]
-    with unpacked(contents) as folder:
-        record, wrong_numbers, page = _number_differences(manifest, contents, folder, measures)
-        wrong += wrong_numbers
+    with unpacked(pack) as at_hand:
+        manifest, record = read_manifest(at_hand.read(MANIFEST)), parsed_record(at_hand.read(RECORD))
+        folder, splits = at_hand.folder, splits(record) if callable(splits) else splits
+        wrong_numbers, page = _number_differences(manifest, record, folder, measures)
+        wrong = [*_hash_differences(manifest, at_hand.files), *wrong_numbers]
+        checked = ["hashes of all files", "every number, floor, gate and verdict from the counts"]
         skipped = list(_unchecked_page(page, manifest))
         if page is False and not skipped:
             wrong.append(f"{PAGE}: not the page of {RECORD}")
@@ -108,7 +109,7 @@ def verify(
             wrong += check_models(manifest, Path(models))
             checked.append("hashes of the weights")
         picked: int | None = None
-        if splits is None or key is None or record is None:
+        if splits is None or key is None:
             skipped.append("ids, accuracies and counts (give --models, the data and --key)")
         else:
             pseudonyms = Pseudonyms(read_key(key), manifest.name)
@@ -124,13 +125,13 @@ def verify(
                 skipped.append("accuracies and counts from the models, because of the differences above")
             else:
                 picked = secrets.randbelow(2**31) if number is None else number
-                at_hand = Cells(record, folder, Path(models), splits, pseudonyms, load or load_weights)
-                wrong += check_accuracies(at_hand)
-                wrong += [*check_cells(at_hand, cells, picked), *check_probes(at_hand, picked)]
+                to_count = Cells(record, folder, Path(models), splits, pseudonyms, load or load_weights)
+                wrong += check_accuracies(to_count)
+                wrong += [*check_cells(to_count, cells, picked), *check_probes(to_count, picked)]
                 checked.append(f"all accuracies, and {cells} cells of the counts, picked by {picked}")
                 checked += [f"{spec}, of one seed picked by {picked}" for spec in repeated_probes(record)]
-                skipped.append(f"the other cells of the counts: the pack has {counted_cells(at_hand)}")
-        skipped += [*STATED, *(_open_probes(record, picked) if record else ())]
+                skipped.append(f"the other cells of the counts: the pack has {counted_cells(to_count)}")
+        skipped += [*STATED, *_open_probes(record, picked)]
     return Verification(list(dict.fromkeys(wrong)), checked, skipped, picked, page is True or accept_page)
 
 
@@ -157,8 +158,7 @@ def _open_probes(record: Results, picked: int | None) -> Iterator[str]:
             yield name if picked is None else f"{name}, of the other seeds"
 
 
-def _hash_differences(manifest: Manifest, contents: Mapping[str, bytes]) -> Iterator[str]:
-    files = listed({path: content for path, content in contents.items() if path != MANIFEST})
+def _hash_differences(manifest: Manifest, files: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for path in sorted({*manifest.files, *files}):
         if path not in files:
             yield f"{path}: the manifest lists it, the pack has none"
@@ -168,32 +168,26 @@ def _hash_differences(manifest: Manifest, contents: Mapping[str, bytes]) -> Iter
         yield f"{MANIFEST}: the root is not that of the files"
     if manifest.seal != seal_of(manifest.as_dict()):
         yield f"{MANIFEST}: the seal is not that of the manifest"
-    if contents[MANIFEST] != canonical(manifest.as_dict()):
-        yield f"{MANIFEST}: not in canonical form, so it was written by something else"
 
 
 def _number_differences(
-    manifest: Manifest, contents: Mapping[str, bytes], folder: Path, measures: Sequence[str]
-) -> tuple[Results | None, list[str], bool | None]:
-    """Return the record, what differs from it, and whether the page is its page; None where there is none."""
-    try:
-        record = parsed_record(contents[RECORD])
-    except InputError as error:
-        return None, [str(error)], None
+    manifest: Manifest, record: Results, folder: Path, measures: Sequence[str]
+) -> tuple[list[str], bool | None]:
+    """Return what differs from the record, and whether the page is its page; None where no page can be made."""
     wrong = add_measures(record, measures)
     page: bool | None = None
     try:
         wrong += _unknown_keys(manifest, record)
-        if json.loads(contents[RECORD]) != sealed(json.loads(contents[RECORD])):
+        if sealed(json.loads((folder / RECORD).read_bytes()))["record_sha256"] != record.record_sha256:
             wrong.append(f"{RECORD}: its own hash is not that of its content")
         wrong += _derived_differences(manifest, record, folder)
-        page = contents.get(PAGE) == page_of(record, folder)
+        page = (folder / PAGE).read_bytes() == page_of(record, folder)
         check_counts(folder, record)
     except (InputError, FileNotFoundError) as error:
         wrong.append(str(error).replace(f"{folder}/", "").replace(f"{folder}: ", ""))
     except Exception as error:  # a record may contradict itself in any way, and that is the finding
         wrong.append(f"{RECORD}: its numbers cannot be derived ({first_line(error)})")
-    return record, wrong, page
+    return wrong, page
 
 
 def _derived_differences(manifest: Manifest, record: Results, folder: Path) -> Iterator[str]:

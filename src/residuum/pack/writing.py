@@ -28,6 +28,8 @@ from residuum.record.run import Run
 from residuum.reporting.page import page_text
 
 MANIFEST, RECORD, PAGE = "manifest.json", "results.json", "report.html"
+MOST_FILES, MOST_LISTS = 4_000, 2_500_000  # of a pack: members, and lists and objects in its JSON
+MOST_BYTES, MOST_IN_ONE = 256 * 2**20, 32 * 2**20  # of all its files, and of each
 STAMP = (2000, 1, 1, 0, 0, 0)  # of every member: when a pack was zipped is nobody's business
 OWN_DATA = "own data"
 LEFT_OUT_TEXT = "a text that names a file or a sample is left out"
@@ -139,11 +141,11 @@ def _private_run(
             audit: dict[str, Any] = content["methods"][label]["per_seed"][seed]["audits"][perturbation]
             for counts, entry, suffix in zip(pair, (audit, audit.get("heldout")), ("", "-heldout"), strict=True):
                 if counts is not None and entry is not None:
-                    entry["counts"] = f"counts/{number:04d}{suffix}.npz"
+                    entry["counts"] = f"counts/{number:04d}{suffix}.json"
                     private_counts(counts, pseudonyms, numbers).save(folder / entry["counts"])
             audit["first_radius"] = {}
         private = derived_record(Results.model_validate(content), folder)
-        (folder / RECORD).write_text(private.text(), encoding="utf-8")
+        (folder / RECORD).write_bytes(canonical(private.as_dict(), sort_keys=False))  # rows keep their order
         (folder / PAGE).write_bytes(page_of(private, folder))
         files = [path for path in folder.rglob("*") if path.is_file()]
         return private, {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
@@ -264,8 +266,6 @@ def refuse_leaks(contents: dict[str, bytes], ids: Iterable[str], folder: Path) -
     wanted = [sample_id for sample_id in ids if len(sample_id) >= SHORT_ID]
     resolved = str(folder.resolve())
     for path, content in contents.items():
-        if path.endswith(".npz"):
-            continue  # made of pseudonyms and integers
         text = content.decode("utf-8", errors="replace")
         leaked = next((name for name in wanted if name in text), None)
         if leaked is not None or (len(resolved) > SHORT_ID and resolved in text):

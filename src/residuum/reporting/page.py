@@ -126,7 +126,8 @@ def file_hashes(run: Run) -> dict[str, str]:
 
     Files whose hash is in the record were checked when the run was read.
     """
-    paths = [path for pattern in ("counts/**/*.npz", "gallery/*.npz") for path in sorted(run.folder.glob(pattern))]
+    patterns = ("counts/**/*.npz", "counts/*.json", "gallery/*.npz")
+    paths = [path for pattern in patterns for path in sorted(run.folder.glob(pattern))]
     names = ["results.json", *(path.relative_to(run.folder).as_posix() for path in paths)]
     try:
         return {name: run.record.files.get(name) or file_sha256(run.folder / name) for name in names}
