@@ -1,6 +1,7 @@
 """`residuum run deletion.toml`: unlearn once, audit, report, pack; what to try where the audit does not pass."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 from tests.request.test_file import home  # noqa: F401 (a fixture)
 
 from residuum.cli import run_command
+from residuum.core.files import file_sha256
 from residuum.record import Results, Verdict
 
 NAMES = ("net.py", "w.pt", "held.npz", "ids.txt", "deletion.toml")
@@ -41,6 +43,8 @@ def judged(monkeypatch, verdict):
 
 def test_a_request_that_passes_is_packed(folder, monkeypatch, capsys):
     judged(monkeypatch, Verdict.NONE_FOUND)
+    with (folder / "deletion.toml").open("a") as file:
+        file.write('[request]\nnumber = "2026-117"\n')
     assert run_command(["run", "deletion.toml"]) == 0
     said = capsys.readouterr()
     assert "soft_reset: retain accuracy" in said.err
@@ -49,6 +53,11 @@ def test_a_request_that_passes_is_packed(folder, monkeypatch, capsys):
     assert {"results.json", "report.html", "unlearned.safetensors", "evidence.zip", "evidence.key"} <= there
     record = Results.load(folder / "runs" / "deletion")
     assert record.methods["soft_reset"].method == "soft_reset"
+    statement = (folder / "runs" / "deletion" / "statement.html").read_text()
+    for name in ("w.pt", "runs/deletion/unlearned.safetensors"):
+        assert file_sha256(folder / name) in statement
+    assert "request 2026-117" in statement
+    assert re.search(r"seal (\w+)", said.out)[1] in statement
     assert (folder / ".residuum" / "store").is_dir()
 
 
@@ -105,6 +114,7 @@ def test_unlearning_is_not_repeated_unless_something_changed(folder, capsys):
 KILLED = """
 import os, signal, sys
 from residuum.cli import run_command
+from residuum.core.files import file_sha256
 place, command = sys.argv[1], sys.argv[2:]
 def die(*given, **more):
     os.kill(os.getpid(), signal.SIGKILL)

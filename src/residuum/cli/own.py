@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -184,6 +184,8 @@ def audited_run(
 ) -> Run:
     """Return the computed audit of a file, with its report."""
     from residuum.reporting import report
+    from residuum.reporting.statement import write_statement
+    from residuum.request.steps import deletion
     from residuum.request.study import audited
     from residuum.studies.execution import MOST_DAYS, Resources
 
@@ -194,6 +196,8 @@ def audited_run(
         output.check_conditions(["original", *(row.label for row in study.rows)])
         folder, store = file.output.folder, file.output.store
         run = audited(study, folder, store=store, resources=resources, gallery=gallery, progress=True)
+    if facts := deletion(file, run):
+        write_statement(run, facts)
     report(run, samples=output.samples)
     return run
 
@@ -201,7 +205,9 @@ def audited_run(
 def run_request(name: str, file: RequestFile, output: options.ReportOptions, workers: int, yes: bool) -> None:
     """Carry out a request: unlearn, audit, report, pack; exit with 1 and what to try if the audit does not pass."""
     from residuum.pack import pack
-    from residuum.request.steps import failures, next_steps
+    from residuum.record.folder import STATEMENT
+    from residuum.reporting.statement import write_statement
+    from residuum.request.steps import deletion, failures, next_steps
 
     start = time.perf_counter()
     asked, _, lines = unlearned(file)
@@ -219,7 +225,12 @@ def run_request(name: str, file: RequestFile, output: options.ReportOptions, wor
     output.exit_if_failed([run])
     received = None if file.request.received is None else str(file.request.received)
     packed = pack(run, file.output.folder / EVIDENCE, splits=asked.fitted(asked.model), received=received)
+    facts = deletion(file, run)
+    if facts:
+        write_statement(run, replace(facts, evidence=packed.file.name, seal=packed.seal))
     if not output.as_json:
+        if facts:
+            tell(f"{run.folder / STATEMENT}: one page to print, for whoever answers the request")
         tell(f"{packed.file}: evidence that others can check with `residuum verify`; seal {packed.seal}")
         tell(f"{packed.key}: your key; keep it, and never hand it over with the evidence")
 

@@ -56,8 +56,14 @@ WORDS: dict[str, Any] = {
 }
 
 
-def page_text(runs: Sequence[Run], galleries: Sequence[GalleryPage] = (), samples: Sequence[SampleList] = ()) -> str:
-    """Return the whole page: the same runs give the same text."""
+def page_text(
+    runs: Sequence[Run],
+    galleries: Sequence[GalleryPage] = (),
+    samples: Sequence[SampleList] = (),
+    *,
+    statement: bool = False,
+) -> str:
+    """Return the whole page: the same runs give the same text; `statement` links the statement beside it."""
     script, style = "\n".join(_file(name) for name in SCRIPTS), stylesheet()
     return rendered(
         "page.html.j2",
@@ -71,6 +77,7 @@ def page_text(runs: Sequence[Run], galleries: Sequence[GalleryPage] = (), sample
         verdicts=list(Verdict),
         galleries=galleries,
         samples=samples,
+        statement=statement,
         probes=[(run, probes) for run in runs if (probes := probes_of(run))],
         value_text=value_text,
         mark_meaning=mark_meaning,

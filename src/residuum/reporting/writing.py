@@ -7,7 +7,7 @@ from pathlib import Path
 from residuum.core.errors import InputError
 from residuum.core.files import locked, write_whole
 from residuum.record import Results
-from residuum.record.folder import REPORT_OF, note_written, request_folders, was_noted
+from residuum.record.folder import REPORT_OF, STATEMENT, note_written, request_folders, was_noted
 from residuum.record.run import Run, load_runs, named_apart
 from residuum.reporting.exports import csv_table, csv_text, latex_table
 from residuum.reporting.figures import write_figures
@@ -61,15 +61,15 @@ def _sequence(folder: Path) -> list[Path]:
 def _write_runs(runs: list[Run], gallery: bool | None, samples: bool | None, out: Path | str | None) -> list[Path]:
     galleries = [gallery_of(run, gallery) for run in runs]
     lists = [samples_of(run, samples) for run in runs]
+    beside = runs[0].folder if len(runs) == 1 else runs[0].folder.parent / "comparison"
+    target = beside if out is None else Path(out)
     texts = {
-        "report.html": page_text(runs, galleries, lists),
+        "report.html": page_text(runs, galleries, lists, statement=(target / STATEMENT).is_file()),
         "table.tex": latex_table(runs),
         "table.csv": csv_table(runs),
     }
     if sample_lines := [line for sample_list in lists for line in sample_list.csv_lines()]:
         texts[SAMPLES] = csv_text(sample_lines)
-    beside = runs[0].folder if len(runs) == 1 else runs[0].folder.parent / "comparison"
-    target = beside if out is None else Path(out)
     with _writing_to(target):
         if any(was_noted(target, run.folder) for run in runs):
             (target / SAMPLES).unlink(missing_ok=True)  # an earlier report listed ids, this one may not

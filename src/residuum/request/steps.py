@@ -10,9 +10,12 @@ from pathlib import Path
 
 from torch import nn
 
+from residuum.core.files import file_sha256
+from residuum.core.roles import Role
 from residuum.judging import gate_failures
 from residuum.record import Results, RowJudgment, Verdict
 from residuum.record.run import Run
+from residuum.reporting.statement import Deletion
 from residuum.request.file import RequestFile
 from residuum.request.identity import UnknownError, subject_identity, training_identity
 from residuum.request.models import Unlearned, saved_unlearned
@@ -53,6 +56,17 @@ def unlearning_identity(file: RequestFile, request: Request, model: nn.Module) -
     code = code_fingerprint(("residuum.request.request", METHODS.find(row.method).__module__))
     settings = [file.unlearn.model_dump(mode="json", exclude={"weights"}), row.model_dump(mode="json"), request.epochs]
     return hashlib.sha256(json.dumps([*inputs, code, settings]).encode()).hexdigest()
+
+
+def deletion(file: RequestFile, run: Run) -> Deletion | None:
+    """Return what the statement says beside the run of a request; None where the run has several unlearned models."""
+    labels = list(run.record.rows_of(Role.METHOD))
+    if len(labels) != 1:
+        return None
+    listed = file.audit.unlearned or (file.weights,)
+    (after,) = listed.values() if isinstance(listed, dict) else listed
+    files = [path for path in (file.model.weights, after) if path is not None]
+    return Deletion(labels[0], {path.name: file_sha256(path) for path in files}, **file.request.model_dump())
 
 
 def failures(run: Run) -> list[str]:
