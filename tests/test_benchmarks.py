@@ -25,6 +25,7 @@ QUICKEST = {
     "images.py": ["--images", "8", "--readers", "2"],
     "probes.py": [*POOL, "--groups", "2", "--probes", "rmia,klom"],
     "ten_requests.py": ["--methods", "gd", "--seeds", "1001", "--store", "store"],
+    "training.py": ["--quick", "--threads", "1", "--widths", "4"],
     "tune_digits.py": ["gd", "--grid", "lr=0.1", "--seeds", "1", "--store", "store"],
     "until_verdict.py": [*POOL, "--groups", "5"],
     "workers.py": ["--scenario", "tiny", "--repeats", "1"],

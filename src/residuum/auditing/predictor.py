@@ -28,7 +28,7 @@ EXACT_TIE = 1e-10  # relative; float64 logits this close are equal, and the smal
 NO_ANSWER = -1  # the prediction of a model whose logits are NaN: never right
 PLANES = 4  # narrower convolutions are slower with channels last
 SAME_FUNCTION = 1e-3  # relative; a folded copy that deviates more has not been read correctly
-PROBE = 16  # samples on which the copies are compared
+PROBE = 8  # samples on which the copies are compared, as they are and moved: float64 is slow
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRACE_ERRORS = (RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError, NotImplementedError)
 
@@ -128,7 +128,7 @@ def checked_logits(logits: object, rows: int) -> Tensor:
 
 
 def probe_batch(samples: Samples, space: InputSpace, radius: float, seed: int) -> Tensor:
-    """Return up to 16 samples (the first by id) as they are and with noise of this radius; tokens twice as they are."""
+    """Return up to 8 samples (the first by id) as they are and with noise of this radius; tokens twice as they are."""
     first = sorted(range(len(samples)), key=samples.ids.__getitem__)[:PROBE]
     x, _ = samples.batch(torch.tensor(first))
     noise = torch.from_numpy(block_generator(seed, "probe", 0).standard_normal(x.shape, dtype=np.float32))
