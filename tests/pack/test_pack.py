@@ -8,11 +8,14 @@ import hmac
 import io
 import json
 import platform
+import re
 import shlex
 import shutil
 import zipfile
 from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -29,7 +32,7 @@ from residuum.pack.hashing import Pseudonyms, canonical, ids_root, key_at, liste
 from residuum.pack.manifest import LEFT_OUT, NON_CLAIMS, data_fingerprint, near_duplicates
 from residuum.pack.reading import splits_of
 from residuum.pack.verifying import STATED
-from residuum.record import sealed
+from residuum.record import Verdict, sealed
 from residuum.record.folder import noted_packs
 
 HOSTILE = "<script>alert(1)</script>"
@@ -834,3 +837,47 @@ def test_measures_that_are_no_function_are_refused(made, tmp_path, capsys):
     assert run_command(["pack", str(made / "run"), "--output", str(tmp_path / "p.zip"), "--measures", "x"]) == 2
     assert "expected FILE.py:FUNCTION of a measure of your own, got 'x'" in capsys.readouterr().err
     assert not (tmp_path / "p.zip").exists()
+
+
+class Marks(HTMLParser):
+    """Collect the text of every element that says where the record has it."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[tuple[str, dict[str, str], list[str]]] = []
+        self.marks: list[tuple[list[str], str, float]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in ("meta", "link", "img", "br"):
+            self.open.append((tag, dict(attrs), []))
+
+    def handle_data(self, data):
+        for *_, texts in self.open:
+            texts.append(data)
+
+    def handle_endtag(self, tag):
+        name, attributes, texts = self.open.pop()
+        assert name == tag
+        if "data-of" in attributes:
+            self.marks.append((attributes["data-of"].split(), "".join(texts), float(attributes.get("data-times", 1))))
+
+
+def test_the_marked_numbers_of_a_page_are_those_of_the_record(made):
+    members = contents(made / "evidence.zip")
+    record, page = json.loads(members["results.json"]), Marks(members["report.html"].decode())
+    assert len(page.marks) > 20
+    for sources, text, times in page.marks:
+        values = []
+        for source in sources:
+            value = record
+            for step in source.split("/"):
+                value = value[int(step)] if isinstance(value, list) else value[unquote(step)]
+            values.append(value)
+        if isinstance(values[0], str):
+            assert Verdict(values[0]).label in text
+            continue
+        shown = re.findall(r"[-+]?\d+(?:\.\d+)?", text)
+        assert len(shown) == len(values), text
+        for number, value in zip(shown, values, strict=True):
+            assert abs(float(number) - times * value) <= 0.5001 * 10 ** -len(number.partition(".")[2]), text

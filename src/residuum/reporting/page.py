@@ -21,7 +21,7 @@ from residuum.reporting.gallery import GalleryPage
 from residuum.reporting.glossary import COLUMNS
 from residuum.reporting.plots import picture_of, plot_data, taken_measures
 from residuum.reporting.samples import ALPHA, SampleList
-from residuum.reporting.summary import COLORS, mark_meaning, probes_of, row_styles, summary_of, value_text
+from residuum.reporting.summary import COLORS, mark_meaning, probes_of, row_styles, source, summary_of, value_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -87,6 +87,7 @@ def page_text(
         styles=row_styles(runs),
         picture_of=picture_of,
         figure=figure,
+        source=source,
         settings_text=settings_text,
         noise_checks=noise_checks,
         file_hashes=file_hashes,

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from residuum.core.roles import Role
 from residuum.judging.conditions import one_answer
@@ -20,7 +21,7 @@ PROBE_COLUMNS = ("value", "low", "high", "p", "found")
 
 @dataclass(frozen=True)
 class Cell:
-    """One value: the number itself, its spread, its gap to the retrained model, and its text."""
+    """One value: the number, its spread, its gap to the retrained model, its text, and where the record has it."""
 
     value: float | None
     text: str
@@ -28,9 +29,19 @@ class Cell:
     gap: float | None = None
     note: str = ""
     best: bool = False
+    source: str = ""
 
 
 NOTHING = Cell(None, "–")
+
+
+def source(*steps: object) -> str:
+    """Return the way to a value of the record: its keys, percent-encoded, for whoever compares a page with the record.
+
+    >>> source("methods", "gd:epochs=1", "summary")
+    'methods/gd%3Aepochs%3D1/summary'
+    """
+    return "/".join(quote(str(step), safe="") for step in steps)
 
 
 @dataclass(frozen=True)
@@ -179,13 +190,15 @@ def _cells(run: Run, label: str, row: Row) -> dict[str, Cell]:
     record = run.record
     reference = record.reference.summary if record.reference else Summary()
     gap, cost = row.summary.average_gap, record.cost(list(row.per_seed.values()))
-    cells = {c.key: _metric_cell(row.summary.metric(c.key), reference.metric(c.key)) for c in METRICS}
+    places = {c.key: source("methods", label, "summary", c.key) for c in METRICS}
+    cells = {k: _metric_cell(row.summary.metric(k), reference.metric(k), place) for k, place in places.items()}
     if answer := one_answer(record, row):
         cells[MIA.key] = replace(NOTHING, note=f"attack calls every sample {answer}")
     relearn = row.summary.relearn_epochs
     median = None if relearn is None else float("inf") if relearn.median is None else relearn.median
     cells["relearn_epochs"] = NOTHING if relearn is None else Cell(median, relearn_text(relearn))
-    cells["average_gap"] = NOTHING if gap is None else Cell(gap, f"{gap:.2f}", gap=gap)
+    of_gap = source("methods", label, "summary", "average_gap")
+    cells["average_gap"] = NOTHING if gap is None else Cell(gap, f"{gap:.2f}", gap=gap, source=of_gap)
     cells["residual"] = NOTHING
     if finding := record.finding(label, run.perturbations[0]) if run.perturbations else None:
         std = statistics.pstdev(finding.seeds) if len(finding.seeds) > 1 else None
@@ -195,11 +208,12 @@ def _cells(run: Run, label: str, row: Row) -> dict[str, Cell]:
     return cells
 
 
-def _metric_cell(value: Spread | None, reference: Spread | None) -> Cell:
+def _metric_cell(value: Spread | None, reference: Spread | None, place: str) -> Cell:
     if value is None:
         return NOTHING
-    gap = None if reference is None else abs(value.mean - reference.mean)
-    return Cell(value.mean, f"{value.mean:.2f}", std=value.std if value.n > 1 else None, gap=gap)
+    gap, std = None if reference is None else abs(value.mean - reference.mean), value.std if value.n > 1 else None
+    sources = f"{place}/mean" if std is None else f"{place}/mean {place}/std"
+    return Cell(value.mean, f"{value.mean:.2f}", std=std, gap=gap, source=sources)
 
 
 def relearn_text(summary: RelearnSummary) -> str:
