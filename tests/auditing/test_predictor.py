@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from residuum.auditing.predictor import Predictor, decide
+from residuum.core import devices
 from residuum.core.errors import InputError
 
 
@@ -31,6 +32,24 @@ def test_the_margin_is_a_hundred_deviations(networks, samples):
     gap = (predictor.logits(samples.x).double() - predictor.exact_logits(samples.x)).abs().max()
     assert predictor.margin >= 100 * float(gap) > 0
     assert predictor.margin < 0.01
+
+
+def test_bfloat16_answers_the_clear_cases_and_changes_no_prediction(monkeypatch):
+    torch.manual_seed(0)
+    model, x = wide_network(), torch.rand(4000, 3, 8, 8) * torch.rand(4000, 3, 1, 1)
+    with torch.no_grad():
+        model[-1].bias -= model(x).mean(0)  # so that no class wins everywhere
+    wanted = copy.deepcopy(model).double()(x.double()).argmax(1)
+    rows: dict[torch.dtype, int] = {}
+    monkeypatch.setattr(devices, "compute_of", lambda fabric: devices.Compute(precision="bf16-mixed"))
+    predictor = Predictor(model, x[:16])
+    predictor.fast.register_forward_hook(
+        lambda module, given, answer: rows.update({answer.dtype: rows.get(answer.dtype, 0) + len(answer)})
+    )
+    assert torch.equal(predictor(x), wanted)
+    assert rows[torch.bfloat16] == 4000 > rows.get(torch.float32, 0)
+    predictor.coarse_margin = 0.0
+    assert not torch.equal(predictor(x), wanted)  # without its margin bfloat16 would be wrong here
 
 
 def test_equal_logits_go_to_the_smaller_class_whatever_the_batch():

@@ -148,7 +148,8 @@ class StudyOptions:
         str | None, option("tcp://host:port of a dask scheduler; see docs/guides/long-runs.md.", group=RESOURCES)
     ] = None
     precision: Annotated[
-        str, option("Precision of training and unlearning: 32-true or bf16-mixed.", group=RESOURCES)
+        str,
+        option("Precision: 32-true, or bf16-mixed for speed; an audit's counts do not depend on it.", group=RESOURCES),
     ] = "32-true"
 
     def overrides(self) -> dict[str, Any]:
