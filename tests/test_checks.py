@@ -34,9 +34,8 @@ VARIANTS = [
     "gd:keep=0.5",
     "rurk:penalty=capped:cap=validation",
     "scrub:keep=0.5",
-    "falw:gate_tau=0.1",
     "salun:order=joint:keep=0.5",
-    "soft_reset:fresh=initial:bn_stats=reset",
+    "soft_reset:fresh=initial",
 ]
 
 

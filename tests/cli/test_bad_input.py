@@ -140,7 +140,7 @@ run tiny --methods gd:weight_decay=-1: Input should be greater than or equal to 
 run tiny --methods amun:weight_decay=nan: finite number
 run tiny --methods ct:weight_decay=inf: finite number
 run tiny --methods rurk:v=100000000000: Input should be less than or equal to 1000
-run tiny --methods rurk:attack_steps=1000000000: attack_steps
+run tiny --methods rurk:v=1000000000: v
 run tiny --methods gd:epochs=1,2: epochs
 run tiny --methods gd,5: unknown method '5'
 run tiny --methods ga:epochs=-1: epochs

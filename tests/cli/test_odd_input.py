@@ -160,7 +160,7 @@ def setting(rng, home):
         pairs = [f"{rng.choice(keys)}={word(rng)}" for _ in range(rng.randrange(1, 3))]
         return ["run", "tiny", *(part for pair in pairs for part in ("--set", pair))]
     names = ["gd", "rurk", "scrub", "ssd", "ntk", "cr", "soft_reset", "teacher", "msg", "falw"]
-    keys = ["lr", "epochs", "keep", "tau", "v", "cap", "bounds", "decay_epochs", "clip", "schedule", "max_iters"]
+    keys = ["lr", "epochs", "keep", "tau", "v", "cap", "bounds", "decay_epochs", "clip", "schedule"]
     pairs = [f"{rng.choice(keys)}={word(rng)}" for _ in range(rng.randrange(1, 3))]
     if rng.random() < 0.5:
         return ["run", "tiny", "--methods", ":".join([rng.choice(names), *pairs])]

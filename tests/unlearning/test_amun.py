@@ -13,6 +13,7 @@ from residuum.core.samples import Samples
 from residuum.models import forward, wrap
 from residuum.unlearning import AMUN, GD, unlearn
 from residuum.unlearning.amun import nearest_errors
+from residuum.unlearning.streams import joined
 
 LOOP = {"epochs": 2, "lr": 0.05, "weight_decay": 1e-3, "batch_size": 32}
 
@@ -50,22 +51,23 @@ def test_u13_at_half_the_radius_the_attack_had_failed(errors, original, splits):
 def test_u14_without_copies_and_forget_samples_it_is_gd(original, splits):
     right = forward(original, splits.forget).argmax(1).eq(splits.forget.y).nonzero().flatten()
     splits = replace(splits, forget=splits.forget.subset(right.numpy()))
-    gd = unlearn(original, splits, GD(**LOOP), seed=3).model
-    nothing = AMUN(**LOOP, keep_forget=False, max_doublings=0, eps=1e-9)
+    whole = replace(splits, retain=joined(splits.retain, splits.forget))
+    gd = unlearn(original, whole, GD(**LOOP), seed=3).model
+    nothing = AMUN(**LOOP, eps=1e-12)
     assert same(gd, unlearn(original, splits, nothing, seed=3).model)
-    assert not same(gd, unlearn(original, splits, replace(nothing, keep_forget=True), seed=3).model)
-    assert not same(gd, unlearn(original, splits, AMUN(**LOOP, keep_forget=False), seed=3).model)
+    assert not same(gd, unlearn(original, splits, AMUN(**LOOP), seed=3).model)
 
 
 def test_u15_labels_differ_and_failures_are_absent_and_counted(original, splits):
-    few = nearest_errors(original, splits.forget, 0.04, 2)
+    eps = 0.04 / 2**10  # the largest radius is too small for some
+    few = nearest_errors(original, splits.forget, eps)
     samples = few.samples(splits.forget)
     names = [name.removesuffix("/adversarial") for name in samples.ids]
     rows = torch.tensor([splits.forget.ids.index(name) for name in names])
     assert 0 < len(samples) < len(splits.forget)
     assert not samples.y.eq(splits.forget.y[rows]).any()
     assert torch.equal(samples.x, few.x[rows])
-    done = unlearn(original, splits, AMUN(**LOOP, max_doublings=2), seed=3)
+    done = unlearn(original, splits, AMUN(**LOOP, eps=eps), seed=3)
     assert done.notes["adversarial"] == len(samples)
     assert done.notes["failed"] == len(splits.forget) - len(samples)
     trained = 2 * (len(splits.train) + len(samples))
@@ -78,7 +80,7 @@ def test_u15_samples_misread_as_they_are_count_as_such(original, splits):
     already = int(errors.eps.eq(0).sum())
     assert already > 0
     assert torch.equal(errors.x[errors.eps == 0], splits.forget.x[errors.eps == 0])
-    done = unlearn(original, replace(splits, forget=wrong), AMUN(**LOOP, max_doublings=0), seed=3)
+    done = unlearn(original, replace(splits, forget=wrong), AMUN(**LOOP, eps=1e-12), seed=3)
     assert done.notes["already_misread"] == already
 
 

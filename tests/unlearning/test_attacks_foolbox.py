@@ -55,7 +55,7 @@ def test_pgd_untargeted_and_towards_a_label(steps, tau, case):
 @pytest.mark.parametrize("aim", ["min_loss", "random_wrong_label"])
 def test_rurk_stays_in_ball_and_range_and_moves_the_loss_its_way(attack, aim, case):
     model, x, y = case
-    moved = RURK(attack=attack, aim=aim, tau=0.07, attack_steps=4).perturbed(model, x, y, generator(0))
+    moved = RURK(attack=attack, aim=aim, tau=0.07).perturbed(model, x, y, generator(0))
     assert (moved - x).abs().max() <= 0.07 + 1e-12
     assert 0 <= moved.min() <= moved.max() <= 1
     before, after = F.cross_entropy(model(x), y), F.cross_entropy(model(moved), y)

@@ -42,13 +42,13 @@ def test_u16_nothing_drawn_and_nothing_damped_is_gd_at_that_schedule(original, s
 
 @pytest.mark.parametrize("layers", ["conv", "all"])
 def test_u17_exactly_the_weights_with_the_smallest_gradients_are_drawn_anew(layers, original, splits):
-    method = MSG(epochs=0, share=0.3, layers=layers, gradient_batch_size=10)
+    method = MSG(epochs=0, share=0.3, layers=layers)
     done = unlearn(original, splits, method, seed=3)
     after = done.model.state_dict()
     some = a_sample_of(splits.retain, len(splits.forget), child_seed(Context(3).batch_seed, "msg"))
     slow = copy.deepcopy(original).eval()
     for samples, sign in ((some, 1), (splits.forget, -1)):
-        for rows in torch.arange(len(samples)).split(10):
+        for rows in torch.arange(len(samples)).split(64):
             (sign * F.cross_entropy(slow(samples.x[rows]), samples.y[rows])).backward()
     changed = set(CONVOLUTIONS) | ({"fc.weight"} if layers == "all" else set())
     for name, before in original.state_dict().items():

@@ -53,7 +53,7 @@ def test_at_radius_zero_in_eval_mode_both_weights_add_up(attack, original, split
     [
         ({"attack": "gaussian"}, Gaussian()),
         ({"attack": "fgsm"}, FGSM(target="true")),
-        ({"attack": "pgd", "attack_steps": 3, "attack_rate": 0.02}, PGD(target="true", alpha=0.02, steps=3)),
+        ({"attack": "pgd"}, PGD(target="true")),
         ({"attack": "fgsm", "aim": "random_wrong_label"}, FGSM(target="untargeted")),
     ],
 )
@@ -104,7 +104,7 @@ def test_flags_of_every_module_survive_the_attack_and_no_gradient_is_left(attack
     model.bn2.eval()
     flags = [module.training for module in model.modules()]
     statistics = [b.clone() for b in model.buffers()]
-    RURK(attack=attack, attack_steps=2).perturbation()(model, splits.forget.x, splits.forget.y, generator(0), 0.03)
+    RURK(attack=attack).perturbation()(model, splits.forget.x, splits.forget.y, generator(0), 0.03)
     assert [module.training for module in model.modules()] == flags
     assert all(torch.equal(a, b) for a, b in zip(statistics, model.buffers(), strict=True))
     assert all(p.grad is None for p in model.parameters())
@@ -112,14 +112,14 @@ def test_flags_of_every_module_survive_the_attack_and_no_gradient_is_left(attack
 
 @pytest.mark.parametrize(("attack", "extra"), [("gaussian", 0), ("fgsm", 1), ("pgd", 3)])
 def test_passes_count_the_search(attack, extra, original, splits):
-    method = RURK(attack=attack, attack_steps=3, v=2, epochs=1, batch_size=999)
+    method = RURK(attack=attack, v=2, epochs=1, batch_size=999)
     done = unlearn(original, splits, method, seed=1)
     assert done.passes == len(splits.retain) + (1 + 2 + 2 * extra) * len(splits.forget)
 
 
 @pytest.mark.parametrize("attack", ["gaussian", "fgsm", "pgd"])
 def test_it_forgets_what_was_perturbed_and_keeps_the_retain_set(attack, original, splits):
-    settings = {"epochs": 6, "lr": 0.02, "batch_size": 32, "tau": 0.1, "lambda_f": 0.03, "attack_steps": 2}
+    settings = {"epochs": 6, "lr": 0.02, "batch_size": 32, "tau": 0.1, "lambda_f": 0.03}
     right = []
     for lambda_a in (0.0, 0.06):
         after = unlearn(original, splits, RURK(attack=attack, lambda_a=lambda_a, **settings), seed=1).model
@@ -137,9 +137,8 @@ def test_it_forgets_what_was_perturbed_and_keeps_the_retain_set(attack, original
         ({"lambda_a": -1}, "lambda_a: .*greater than or equal to 0"),
         ({"attack": "cw"}, "attack: .*'gaussian', 'fgsm' or 'pgd', got 'cw'"),
         ({"aim": "max"}, "aim: .*'min_loss', 'random_wrong_label' or 'untargeted'"),
-        ({"attack_steps": 0}, "attack_steps: .*greater than or equal to 1"),
-        ({"attack_rate": 0}, "attack_rate: .*greater than 0"),
-        ({"sigma": -1}, "sigma: .*greater than or equal to 0"),
+        ({"v": 0}, "v: .*greater than or equal to 1"),
+        ({"tau": -1}, "tau: .*greater than or equal to 0"),
     ],
 )
 def test_wrong_settings_are_refused_with_the_range(settings, message):

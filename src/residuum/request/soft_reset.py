@@ -21,7 +21,7 @@ from residuum.training import Recipe
 from residuum.unlearning import Context, Origin, SoftReset, Unlearning, unlearn
 
 BUDGET = 0.5  # of the original's epochs
-BY_FUNCTION = ("keep", "fresh", "bn_stats", "share", "epochs")  # settings that do not say how to descend
+BY_FUNCTION = ("keep", "fresh", "share", "epochs")  # settings that do not say how to descend
 Accuracies = Mapping[str, float]
 
 

@@ -123,7 +123,7 @@ def seconds_per_sample(model: nn.Module, samples: Samples, recipe: Recipe) -> fl
     def timed(size: int) -> float:
         times: list[float] = []
         few = samples.subset(range(min(size, len(samples))))
-        once = replace(recipe, epochs=3, lr=0.0, batch_size=len(few), max_iters=None)  # an epoch is a step
+        once = replace(recipe, epochs=3, lr=0.0, batch_size=len(few))  # an epoch is a step
         fit(probe, {"train": few}, once, phases, seed=0, progress=lambda *_: times.append(time.perf_counter()))
         return min(end - start for start, end in pairwise(times)) / len(few)
 
@@ -181,10 +181,7 @@ class _Estimate:
         recipe = method.recipe
         if isinstance(recipe, InheritedRecipe):
             recipe = recipe.resolved(stage.recipe)
-        passes = recipe.epochs * everything
-        if recipe.max_iters is not None:
-            passes = min(passes, recipe.max_iters * recipe.batch_size)
-        return self.per_sample(recipe) * passes
+        return self.per_sample(recipe) * recipe.epochs * everything
 
     def audit(self, stage: AuditStage) -> float:
         """Return the time of an audit of all rows that makes the most draws it may, and count its predictions."""

@@ -64,12 +64,12 @@ class Hooks(NamedTuple):
     """What a caller of `fit` decides during a training.
 
     `rate` gives the learning rate of an epoch, counted from 0 (default: the recipe's). `after_step` is called with the
-    model after each step, for instance to put weights back that must not move. `stop_after_epoch` is called with each
-    finished epoch, counted from 0; True ends the training.
+    model and the rate after each step, for instance to put weights back that must not move. `stop_after_epoch` is
+    called with each finished epoch, counted from 0; True ends the training.
     """
 
     rate: Callable[[int], float] | None = None
-    after_step: Callable[[nn.Module], None] = lambda model: None
+    after_step: Callable[[nn.Module, float], None] = lambda model, rate: None
     stop_after_epoch: Callable[[int], bool] | None = None
 
 
@@ -94,14 +94,11 @@ class Recipe:
         clip: Largest norm of the gradient; none means no clipping.
         bn_mode: train updates batch-norm statistics, eval freezes them. In train mode every batch moves them, even at
             lr = 0, so batches of forgotten samples alone are an unlearning mechanism of their own.
-        max_iters: Largest number of steps in all; none means no limit.
         augment: true shifts images by up to an eighth of their side with zero padding, reflect by up to a sixteenth
             with reflected padding; both mirror half of them.
         label_smoothing: Share of every label that is spread evenly over the classes, where the loss is the plain
             cross-entropy.
         clean: Share of the epochs, the last ones, without augmentation and label smoothing.
-        sigma: Standard deviation of noise xi ~ N(0, I) that is added to every step, after momentum.
-        noise: grad moves the weights by lr * sigma * xi, langevin by sqrt(2 * lr) * sigma * xi.
         optimizer: sgd; nesterov, which looks ahead by the momentum; adamw.
 
     >>> Recipe(lr=0.1, epochs=4, schedule="cosine").rate(2)
@@ -120,12 +117,9 @@ class Recipe:
     schedule_epochs: Annotated[int, Field(ge=1)] | None = None
     clip: Positive | None = None
     bn_mode: Literal["train", "eval"] = "train"
-    max_iters: Annotated[int, Field(ge=0)] | None = None
     augment: Augmentation = False
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     clean: Fraction = 0.0
-    sigma: NonNegative = 0.0
-    noise: Literal["grad", "langevin"] = "grad"
     optimizer: Literal["sgd", "nesterov", "adamw"] = "sgd"
 
     _numbers = refused_booleans
@@ -203,7 +197,7 @@ def fit(
         recipe: Epochs, learning rate and all other settings of the descent.
         phases: What is done in an epoch, one phase after the other, or a function of the epoch that says it.
         seed: Seed of orders and crops.
-        noise_seed: Seed of injected noise and of chance within the losses (default: a child of `seed`).
+        noise_seed: Seed of chance within the losses (default: a child of `seed`).
         batch_sizes: Batch sizes of streams that do not have the recipe's.
         frozen: Modules that keep their batch-norm statistics.
         progress: Called with steps done and steps to do.
@@ -219,12 +213,11 @@ def fit(
     options |= {"rank": shared.rank, "world_size": shared.world_size}
     batches = {name: MiniBatches(name, part, sizes[name], **options) for name, part in streams.items()}
     noise_seed = child_seed(seed, "noise") if noise_seed is None else noise_seed
-    noise = generator(noise_seed)
-    loss_noise = noise if shared.world_size == 1 else generator(child_seed(noise_seed, f"rank {shared.rank}"))
+    noise = generator(noise_seed if shared.world_size == 1 else child_seed(noise_seed, f"rank {shared.rank}"))
     weights = [p for p in model.parameters() if p.requires_grad]
     optimizer = recipe.optimizer_of(weights)
     steps = [sum(batches[phase.main_stream].count for phase in phases_of(epoch)) for epoch in range(recipe.epochs)]
-    total = sum(steps) if recipe.max_iters is None else min(sum(steps), recipe.max_iters)
+    total = sum(steps)
     generators = {"noise": noise}
     generators |= {f"{name}/{key}": g for name, stream in batches.items() for key, g in stream.generators.items()}
     state = checkpoint.restore() if checkpoint else None
@@ -240,17 +233,15 @@ def fit(
             for phase in phases_of(epoch):
                 cycled = batches[phase.paired_stream].cycled if phase.paired_stream else repeat(None)
                 for batch, paired in zip(batches[phase.main_stream].one_pass(), cycled, strict=False):
-                    if done >= total:
-                        break
                     model.train(recipe.bn_mode == "train")
                     for module in frozen:
                         module.eval()
                     epochs_done = epoch + (done - before) / steps[epoch]
                     lr = hooks.rate(epoch) if hooks.rate else recipe.rate(epochs_done)
                     with _batch_norm_advised():
-                        loss = shared.loss(partial(phase.loss, model, batch, paired, loss_noise))
-                    _step(optimizer, loss, recipe, lr, noise, shared, where=f"epoch {epoch + 1}")
-                    hooks.after_step(model)
+                        loss = shared.loss(partial(phase.loss, model, batch, paired, noise))
+                    _step(optimizer, loss, recipe, lr, shared, where=f"epoch {epoch + 1}")
+                    hooks.after_step(model, lr)
                     done += 1
                     if progress:
                         progress(done, total)
@@ -342,30 +333,16 @@ def _batch_norm_advised() -> Iterator[None]:
         raise InputError(f"batch-norm cannot learn from a batch of one sample, such as the last one; {hint}") from error
 
 
-def _step(
-    optimizer: Optimizer,
-    loss: Tensor,
-    recipe: Recipe,
-    rate: float,
-    noise: torch.Generator,
-    shared: SharedTraining,
-    where: str,
-) -> None:
+def _step(optimizer: Optimizer, loss: Tensor, recipe: Recipe, rate: float, shared: SharedTraining, where: str) -> None:
     optimizer.zero_grad(set_to_none=True)
     value = shared.backward(loss)
     if not math.isfinite(value):
         raise DivergedError(f"expected a finite loss, got {value} in {where}; lower lr or set clip")
-    weights = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     if recipe.clip is not None:
-        torch.nn.utils.clip_grad_norm_(weights, recipe.clip)
+        torch.nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], recipe.clip)
     for group in optimizer.param_groups:
         group["lr"] = rate
-    scale = recipe.sigma * (math.sqrt(2 / rate) if recipe.noise == "langevin" and rate else 1.0)
-    kicks = [torch.randn(p.shape, generator=noise, dtype=p.dtype).to(p.device) for p in weights] if scale else []
     optimizer.step()
-    with torch.no_grad():
-        for p, xi in zip(weights, kicks, strict=False):
-            p.add_(xi, alpha=-rate * scale)
 
 
 @contextmanager

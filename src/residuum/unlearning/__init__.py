@@ -13,7 +13,7 @@ from residuum.core.samples import Splits
 from residuum.models import check_model, private_copy
 from residuum.training import Progress
 from residuum.unlearning.amun import AMUN
-from residuum.unlearning.base import GradientMethod, Method, component, first_problem
+from residuum.unlearning.base import GradientMethod, InheritedRecipe, Method, component, first_problem
 from residuum.unlearning.cf_k import CFk
 from residuum.unlearning.context import Context, Origin, Unlearning
 from residuum.unlearning.cr import CR
@@ -24,7 +24,6 @@ from residuum.unlearning.fisher import Fisher
 from residuum.unlearning.ga import GA
 from residuum.unlearning.gd import GD
 from residuum.unlearning.guard import check_answer, guarded
-from residuum.unlearning.inherited import InheritedRecipe
 from residuum.unlearning.layers import Layers
 from residuum.unlearning.msg import MSG
 from residuum.unlearning.neggrad import NegGrad

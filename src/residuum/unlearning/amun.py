@@ -1,10 +1,9 @@
 """AMUN: fine-tune on the nearest inputs that the original misreads, with the labels it gives them."""
 
 import dataclasses
-from typing import Annotated, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from residuum.core.inputs import space_of
@@ -19,6 +18,7 @@ from residuum.unlearning.streams import joined
 
 STEPS = 50
 STEP = 0.1  # of the radius
+DOUBLINGS = 12  # of the radius at most
 
 
 @component
@@ -26,17 +26,15 @@ class AMUN(GradientMethod):
     """Fine-tune on adversarial neighbors of the forgotten samples, with the original's own labels.
 
     For each forgotten sample AMUN finds the nearest input that the original misreads, by an l2 attack whose radius
-    `eps` doubles while the original is right. It then fine-tunes on the retain set, on the forget set with its true
-    labels, and on the inputs that it found with the labels the original gives them. Samples without such an input are
-    left out and counted. Forgetting comes from the neighbors only, so expect r below 1 near their radius.
+    `eps` doubles up to 12 times while the original is right. It then fine-tunes on the retain set, on the forget set
+    with its true labels, and on the inputs that it found with the labels the original gives them. Samples without such
+    an input are left out and counted. Forgetting comes from the neighbors only, so expect r below 1 near their radius.
 
     Use it to see the difference between forgetting a sample and moving a boundary past it. Its unlearn accuracy stays
     the original's.
 
     Attributes:
         eps: First radius of the attack, in l2; each attack makes 50 steps of a tenth of it.
-        max_doublings: How often the radius may double.
-        keep_forget: Train on the forget set with its true labels, as published.
 
     Reference: Ebrahimpour-Boroojeny, Sundaram, Chandrasekaran, "AMUN: Adversarial Machine UNlearning", 2025,
     https://arxiv.org/abs/2503.00917
@@ -51,18 +49,15 @@ class AMUN(GradientMethod):
 
     recipe: Recipe = Recipe(weight_decay=5e-4)
     eps: Positive = 0.04
-    max_doublings: Annotated[int, Field(ge=0)] = 12
-    keep_forget: bool = True
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Attack the copy, then train it on the merged samples."""
-        errors = nearest_errors(model, splits.forget, self.eps, self.max_doublings)
+        errors = nearest_errors(model, splits.forget, self.eps)
         adversarial = errors.samples(splits.forget)
         context.passes += errors.passes
         context.notes |= {"adversarial": len(adversarial), "failed": len(splits.forget) - len(adversarial)}
         context.notes |= {"already_misread": int(errors.eps.eq(0).sum())}
-        forget = (splits.forget,) if self.keep_forget else ()
-        merged = dataclasses.replace(splits, retain=joined(splits.retain, *forget, adversarial))
+        merged = dataclasses.replace(splits, retain=joined(splits.retain, splits.forget, adversarial))
         self.soften(model, splits, context)
         self.descend(model, merged, context)
         return model
@@ -83,7 +78,7 @@ class NearestErrors(NamedTuple):
         return Samples(self.x[rows], self.y[rows], ids)
 
 
-def nearest_errors(model: nn.Module, samples: Samples, eps: float, max_doublings: int) -> NearestErrors:
+def nearest_errors(model: nn.Module, samples: Samples, eps: float, max_doublings: int = DOUBLINGS) -> NearestErrors:
     """Return the nearest errors that the attack finds; a sample that the model misclassifies anyway has radius 0.
 
     An error counts if float64 agrees, because float32 may be wrong near the boundary.

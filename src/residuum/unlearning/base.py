@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast, get_type_hints
 
 import torch
 from pydantic import ValidationError, model_validator
@@ -18,7 +18,6 @@ from residuum.core.samples import Samples, Splits
 from residuum.core.settings import refused_booleans
 from residuum.training import NO_HOOKS, STRICT, Batch, Hooks, Recipe, TrainingPhase, cross_entropy, fit
 from residuum.unlearning.context import Context
-from residuum.unlearning.inherited import InheritedRecipe
 from residuum.unlearning.start import Parts, Start, keeps_statistics, trainable_parts
 
 Phases = Sequence[TrainingPhase] | Callable[[int], Sequence[TrainingPhase]]
@@ -28,6 +27,41 @@ Kind = TypeVar("Kind", bound=type)
 def component(kind: Kind) -> Kind:
     """Make a class a frozen dataclass whose fields are checked and may be given as texts."""
     return cast(Kind, dataclass(frozen=True, kw_only=True, config=STRICT)(kind))
+
+
+DECIDED = ("epochs", "schedule", "schedule_epochs", "bn_mode")  # by the method itself
+NEEDED = ("lr", "momentum", "weight_decay", "batch_size", "optimizer")  # no value of these suits every network
+
+
+def with_open_settings(kind: Kind) -> Kind:
+    """Let every setting of a recipe be None, and make that its default, except those that a method decides."""
+    hints = get_type_hints(Recipe, include_extras=True)
+    kind.__annotations__ = {name: hint | None for name, hint in hints.items() if name not in DECIDED}
+    for name in kind.__annotations__:
+        setattr(kind, name, None)
+    return kind
+
+
+@component
+@with_open_settings
+class InheritedRecipe(Recipe):
+    """A `Recipe` to train as the original was trained: settings that are None take its values.
+
+    Every setting of `Recipe` is open, new ones included, except how long to train and how the rate falls.
+
+    >>> InheritedRecipe(epochs=3).resolved(Recipe(lr=0.2, epochs=30)).lr
+    0.2
+    """
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a setting is left to the original that has no value for every network."""
+        return any(getattr(self, name) is None for name in NEEDED)
+
+    def resolved(self, original: Recipe) -> Recipe:
+        """Return the recipe with the original's values in place of None."""
+        settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(Recipe)}
+        return Recipe(**{k: getattr(original, k) if v is None and k not in DECIDED else v for k, v in settings.items()})
 
 
 class Arguments(Protocol):

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from residuum.core.inputs import space_of
 from residuum.core.samples import Splits
-from residuum.core.seeds import child_seed, generator
 from residuum.models import device_of, evaluating
 from residuum.models.inference import rows_at_once
 from residuum.training import Batch, NonNegative, Recipe
 from residuum.unlearning.base import GradientMethod, component
 from residuum.unlearning.context import Context
 from residuum.unlearning.relabeling import Labels, Order, relabeling_phases, relabeling_streams
-from residuum.unlearning.streams import class_means, held_out_alike, lacks_held_out, noisy_copies
+from residuum.unlearning.streams import class_means, held_out_alike, lacks_held_out
 
 
 @component
@@ -33,16 +30,13 @@ class FaLW(GradientMethod):
     all of them. An audit cannot use the same samples as held-out ones.
 
     Literature: The defaults are those of a port, not the authors'. It estimates in every step and reads p_i from batch
-    statistics. The mean over validation samples still profits from the forget set, so it is too high where the forget
-    set is a large share of its class.
+    statistics; here mu and sigma are estimated once per epoch. The mean over validation samples still profits from the
+    forget set, so it is too high where the forget set is a large share of its class.
 
     Attributes:
         labels: uniform draws from all classes, the true one included; wrong draws from the others.
         order: joint shuffles both sets together; alternate makes a pass over the forget set, then the retain set.
         gate_power: Exponent of B_c.
-        gate_tau: Compare noisy copies, with a radius from [0, gate_tau] each, instead of the samples; 0 means the
-            samples.
-        gate_every: How often the validation samples are measured: epoch, or a number of steps (published: 1).
 
     Reference: Yu et al., "FaLW: A Forgetting-aware Loss Reweighting for Long-tailed Unlearning", ICLR 2026,
     https://arxiv.org/abs/2601.18650
@@ -59,8 +53,6 @@ class FaLW(GradientMethod):
     labels: Labels = "uniform"
     order: Order = "joint"
     gate_power: NonNegative = 0.15
-    gate_tau: NonNegative = 0.0
-    gate_every: Literal["epoch"] | Annotated[int, Field(ge=1)] = "epoch"
 
     def refusal(self, splits: Splits) -> str | None:
         """Return which class has no validation samples to compare with."""
@@ -68,7 +60,7 @@ class FaLW(GradientMethod):
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Teach the copy random labels, with the forget samples weighed."""
-        gate = Gate(self, splits, context)
+        gate = Gate(self, splits)
         phases = relabeling_phases(splits, context.noise_seed, self.labels, self.order, gate.weights)
         self.soften(model, splits, context)
         self.descend(model, splits, context, phases, streams=relabeling_streams(splits, self.order))
@@ -87,19 +79,17 @@ def gate_weights(z: Tensor, balance: Tensor) -> Tensor:
 class Gate:
     """The weights of forget samples under the model as it is, against validation samples of their classes."""
 
-    def __init__(self, method: FaLW, splits: Splits, context: Context) -> None:
-        self.alike, self.tau, self.every = held_out_alike(splits), method.gate_tau, method.gate_every
+    def __init__(self, method: FaLW, splits: Splits) -> None:
+        self.alike, self.epoch = held_out_alike(splits), -1
         counts = splits.forget.y.bincount(minlength=splits.classes).double()
         self.balance = (len(splits.forget) / (splits.classes * counts)) ** method.gate_power
-        self.noise = generator(child_seed(context.noise_seed, "gate"))
-        self.epoch, self.steps = -1, 0
 
     @torch.no_grad()
     def weights(self, model: nn.Module, batch: Batch, forgotten: Tensor, epoch: int) -> Tensor:
-        """Return w_i of the samples to forget, and 1 for the others; estimate mu and sigma first if it is time to."""
-        if self.epoch != epoch if self.every == "epoch" else self.steps % self.every == 0:
+        """Return w_i of the samples to forget, and 1 for the others; estimate mu and sigma first in a new epoch."""
+        if self.epoch != epoch:
             self.estimate(model)
-        self.epoch, self.steps = epoch, self.steps + 1
+        self.epoch = epoch
         weights, forgotten = torch.ones(len(batch.y), device=batch.y.device), forgotten.to(batch.y.device)
         x, y = batch.x[forgotten], batch.y[forgotten]
         c = y.cpu()
@@ -118,8 +108,7 @@ class Gate:
             self.deviation[label] = p[self.alike.y == label].std(correction=0).clamp(min=1e-8)
 
     def recognition(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        """Return p(y|x) of each sample, or of a noisy copy of it, in eval mode, as float64 on the CPU."""
+        """Return p(y|x) of each sample in eval mode, as float64 on the CPU."""
         with evaluating(model), torch.no_grad():
-            seen = noisy_copies(x, self.tau, self.noise, space_of(model)) if self.tau else x
-            probabilities: Tensor = model(seen).double().softmax(1).gather(1, y[:, None])[:, 0].cpu()
+            probabilities: Tensor = model(x).double().softmax(1).gather(1, y[:, None])[:, 0].cpu()
             return probabilities

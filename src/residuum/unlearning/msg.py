@@ -1,10 +1,9 @@
 """MSG: draw the convolution weights anew that tell retain and forget set apart least, then train gently."""
 
 import copy
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
 from torch import nn
 
 from residuum.core.errors import InputError
@@ -15,6 +14,8 @@ from residuum.unlearning.base import GradientMethod, component
 from residuum.unlearning.context import Context
 from residuum.unlearning.gradients import first_by_rank, scaled_gradients, summed_gradient
 from residuum.unlearning.start import reinitialize
+
+GRADIENT_BATCH = 64  # samples whose gradients are summed
 
 
 @component
@@ -32,7 +33,6 @@ class MSG(GradientMethod):
         share: Share of each layer's weights that are drawn again.
         damp: Factor of the gradients of the other weights.
         layers: conv selects convolutions; all selects linear layers as well.
-        gradient_batch_size: Samples in a batch whose gradients are summed.
 
     Reference: "kgltop2" (Kookmin) of the NeurIPS 2023 unlearning challenge, in Cadet et al., "Deep Unlearn:
     Benchmarking Machine Unlearning", 2024, https://arxiv.org/abs/2410.01276
@@ -48,7 +48,6 @@ class MSG(GradientMethod):
     share: Fraction = 0.3
     damp: NonNegative = 0.1
     layers: Literal["conv", "all"] = "conv"
-    gradient_batch_size: Annotated[int, Field(ge=1)] = 64
 
     def rate(self, epoch: int) -> float:
         """Return the rate of an epoch, counted from 0: up to the middle of the training, then down."""
@@ -61,7 +60,7 @@ class MSG(GradientMethod):
         """Draw weights of the copy again and train."""
         layers = self.layers_of(model)
         some = a_sample_of(splits.retain, len(splits.forget), child_seed(context.batch_seed, "msg"))
-        retain, forget = (summed_gradient(model, part, self.gradient_batch_size) for part in (some, splits.forget))
+        retain, forget = (summed_gradient(model, part, GRADIENT_BATCH) for part in (some, splits.forget))
         context.passes += len(some) + len(splits.forget)
         sizes = [(layer.weight, (retain[layer.weight] - forget[layer.weight]).abs()) for layer in layers]
         small = {p: first_by_rank(g, round(self.share * g.numel()), largest=False) for p, g in sizes}

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from residuum.core.samples import Splits
 from residuum.models import forward
-from residuum.training import Batch, NonNegative, Positive, TrainingPhase
+from residuum.training import Batch, NonNegative, TrainingPhase
 from residuum.unlearning.base import GradientMethod, Phases, component
 from residuum.unlearning.context import Context
 from residuum.unlearning.streams import class_means, held_out_alike, lacks_held_out
@@ -31,7 +31,6 @@ class ReGUn(GradientMethod):
     Attributes:
         lambda_r: Weight of the retain term.
         lambda_f: Weight of the forget term.
-        temperature: Divides the logits of the original before its softmax.
 
     Reference: Mirlach, Laguna, Vogt, "Reference-Guided Machine Unlearning", 2026, https://arxiv.org/abs/2603.11210
 
@@ -45,7 +44,6 @@ class ReGUn(GradientMethod):
 
     lambda_r: NonNegative = 1.0
     lambda_f: NonNegative = 0.5
-    temperature: Positive = 1.0
 
     @property
     def paired_stream(self) -> str | None:
@@ -72,7 +70,7 @@ class ReGUn(GradientMethod):
     def goals(self, model: nn.Module, splits: Splits) -> Tensor:
         """Return q of every class (classes, classes), as float64; NaN for classes that are not forgotten."""
         alike = held_out_alike(splits)
-        answers = (forward(model, alike).double() / self.temperature).softmax(1)
+        answers = forward(model, alike).double().softmax(1)
         return class_means(answers, alike.y, splits.classes)
 
 

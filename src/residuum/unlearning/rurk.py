@@ -14,7 +14,7 @@ from residuum.core.samples import Splits
 from residuum.models import evaluating, forward
 from residuum.perturbations import FGSM, PGD, Gaussian, Perturbation
 from residuum.perturbations.gradient import Target
-from residuum.training import Batch, NonNegative, Positive, Recipe, TrainingPhase
+from residuum.training import Batch, NonNegative, Recipe, TrainingPhase
 from residuum.unlearning.base import GradientMethod, Phases, component
 from residuum.unlearning.context import Context
 from residuum.unlearning.relabeling import random_labels
@@ -46,8 +46,6 @@ class RURK(GradientMethod):
         attack: How copies are made: gaussian noise, or a search by fgsm or pgd.
         aim: What a search looks for: min_loss, the copies recognized best; random_wrong_label, the paper's text;
             untargeted, the copies recognized worst, a negative control.
-        attack_steps: Steps of pgd.
-        attack_rate: Length of a step of pgd.
         spread: fixed takes the radius tau; uniform draws the radius of each noisy copy from [0, tau].
         penalty: ce subtracts the plain cross-entropy; capped subtracts at most `cap` of each sample.
         cap: A number; classes for log C, as sure as guessing; validation for the original's mean loss on validation
@@ -72,8 +70,6 @@ class RURK(GradientMethod):
     v: Annotated[int, Field(ge=1, le=1000)] = 1
     attack: Literal["gaussian", "fgsm", "pgd"] = "gaussian"
     aim: Literal["min_loss", "random_wrong_label", "untargeted"] = "min_loss"
-    attack_steps: Annotated[int, Field(ge=1, le=10_000)] = 10
-    attack_rate: Positive = 2 / 255
     spread: Literal["fixed", "uniform"] = "fixed"
     penalty: Literal["ce", "capped"] = "ce"
     cap: Literal["classes", "validation"] | NonNegative | None = "classes"
@@ -157,9 +153,7 @@ class RURK(GradientMethod):
         if self.attack == "gaussian":
             return Gaussian()
         target: Target = "true" if self.aim == "min_loss" else "untargeted"
-        if self.attack == "fgsm":
-            return FGSM(target=target)
-        return PGD(target=target, alpha=self.attack_rate, steps=self.attack_steps)
+        return FGSM(target=target) if self.attack == "fgsm" else PGD(target=target)
 
 
 def forget_loss(logits: Tensor, y: Tensor, caps: Tensor | None) -> Tensor:

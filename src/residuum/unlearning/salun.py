@@ -58,7 +58,7 @@ class SalUn(GradientMethod):
         original = {p: p.detach().clone() for p in selected}
 
         @torch.no_grad()
-        def put_back(_: nn.Module) -> None:
+        def put_back(_: nn.Module, rate: float = 0.0) -> None:
             for p, mask in selected.items():
                 p.copy_(torch.where(mask, p, original[p]))
 

@@ -6,14 +6,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
 
-from residuum.core.samples import Splits
 from residuum.training import Recipe
-from residuum.unlearning.base import Arguments, GradientMethod, component
+from residuum.unlearning.base import Arguments, GradientMethod, InheritedRecipe, component
 from residuum.unlearning.context import Context
-from residuum.unlearning.inherited import InheritedRecipe
-from residuum.unlearning.start import KnownStart, Parts, keeps_statistics, trainable_parts
+from residuum.unlearning.start import KnownStart, keeps_statistics, trainable_parts
 
 QUARTER = 0.25  # of the original's batch size, validated on digits and Fashion-MNIST
 
@@ -40,7 +37,6 @@ class SoftReset(GradientMethod):
         batch_share: Size of batches as a share of the original's, for more steps in as many passes; `batch_size` takes
             its place. auto is a quarter, or training's own batches if the network has batch-norm, because a ResNet-18
             did not fit its data again with quarter batches.
-        bn_stats: Batch-norm statistics at the start: mix treats them like weights, reset sets them to 0 and 1.
 
     Reference: Ash, Adams, "On Warm-Starting Neural Network Training", NeurIPS 2020, https://arxiv.org/abs/1910.08475
 
@@ -56,7 +52,6 @@ class SoftReset(GradientMethod):
     start: KnownStart = KnownStart(keep=0.2)
     share: Annotated[float, Field(gt=0, le=1)] | None = 0.3
     batch_share: Annotated[float, Field(gt=0, le=1)] | Literal["auto"] | None = "auto"
-    bn_stats: Literal["mix", "reset"] = "mix"
 
     @model_validator(mode="before")
     @classmethod
@@ -84,11 +79,3 @@ class SoftReset(GradientMethod):
         if batch_share is not None:
             changes["batch_size"] = max(1, round(batch_share * original.batch_size))
         return dataclasses.replace(self.recipe.resolved(original), **changes)
-
-    def soften(self, model: nn.Module, splits: Splits, context: Context, parts: Parts | None = None) -> None:
-        """Mix, and start batch-norm statistics anew if asked to."""
-        super().soften(model, splits, context, parts)
-        if self.start.keep < 1 and self.bn_stats == "reset":
-            for module in model.modules():
-                if isinstance(module, _NormBase):
-                    module.reset_running_stats()

@@ -14,9 +14,8 @@ from residuum.core.samples import Splits
 from residuum.core.seeds import child_seed
 from residuum.models import forward, private_copy
 from residuum.training import Batch, Loss, NonNegative, TrainingPhase, cross_entropy, fit
-from residuum.unlearning.base import GradientMethod, Phases, component
+from residuum.unlearning.base import GradientMethod, InheritedRecipe, Phases, component
 from residuum.unlearning.context import Context
-from residuum.unlearning.inherited import InheritedRecipe
 from residuum.unlearning.start import KnownStart, trainable_parts
 from residuum.unlearning.streams import noisy_copies
 
