@@ -286,8 +286,13 @@ def difference_floor(differences: Sequence[Mapping[str, list[float]]]) -> list[f
     return [max(map(abs, column)) for column in zip(*ends, strict=True)]
 
 
-def completeness_above(measures: Mapping[str, Any], floor: Sequence[float]) -> dict[str, Any]:
-    """Return the measures of a model without its completeness where `gap_low` is not above the floor."""
+def completeness_above(measures: Mapping[str, Any], floor: Sequence[float] | None) -> dict[str, Any]:
+    """Return the measures of a model without its completeness where `gap_low` is not above the floor.
+
+    Without a floor, no control says how far retrained models are apart: then there is no completeness.
+    """
+    if floor is None:
+        return {name: value for name, value in measures.items() if name != "completeness"}
     if (curve := measures.get("completeness")) is None:
         return dict(measures)
     above = [low > end for low, end in zip(curve["gap_low"], floor, strict=True)]

@@ -10,13 +10,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import version
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
-from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
 from residuum.core.errors import InputError, LostProcessError, first_line
@@ -81,7 +80,12 @@ def _pool(workers: int) -> Iterator[Executor]:
     try:
         yield pool
     except BaseException as error:
-        _end(multiprocessing.active_children())
+        processes = multiprocessing.active_children()
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join(GRACE)
+            process.kill()
         if isinstance(error, BrokenExecutor):
             raise LostProcessError(f"a worker process was killed or ran out of memory; {RESUMES}") from None
         raise
@@ -89,28 +93,19 @@ def _pool(workers: int) -> Iterator[Executor]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _end(processes: Sequence[BaseProcess]) -> None:
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        process.join(GRACE)
-        process.kill()
-
-
 def _follow_the_parent() -> None:
     """Leave interrupts to the parent, and end when it ends: a killed run must not leave workers behind."""
     import torch
 
+    def end_with_the_parent() -> None:
+        parent = multiprocessing.parent_process()  # who asked for this process, not the server that forked it off
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    threading.Thread(target=end_with_the_parent, daemon=True).start()
     torch.set_num_threads(1)  # for what a stage does before it sets its own number
-
-
-def _end_with_the_parent() -> None:
-    parent = multiprocessing.parent_process()  # who asked for this process, not the server that forked it off
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def end_with_the_leader() -> None:
@@ -122,13 +117,13 @@ def end_with_the_leader() -> None:
         os.environ[LEADER] = str(os.getpid())
         return
     leader = int(os.environ.get(LEADER, os.getppid()))  # torchrun starts all of them, and has no leader among them
-    threading.Thread(target=_end_without, args=(leader,), daemon=True).start()
 
+    def end_without_it() -> None:
+        while os.getppid() == leader:
+            time.sleep(0.2)
+        os._exit(1)
 
-def _end_without(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.2)
-    os._exit(1)
+    threading.Thread(target=end_without_it, daemon=True).start()
 
 
 class Cluster(Executor):
@@ -187,22 +182,18 @@ def library_versions() -> dict[str, str]:
     return {library: version(library) for library in ("residuum", *LIBRARIES)}
 
 
-def _asked(client: "Client", address: str) -> dict[str, dict[str, str]]:
-    """Return what library versions each worker has."""
-    asked = {worker: client.submit(library_versions, workers=[worker], pure=False) for worker in client.nthreads()}
-    try:
-        return {worker: future.result(timeout=ANSWER) for worker, future in asked.items()}
-    except TimeoutError:
-        raise InputError(f"a worker of {address} does not answer within {ANSWER} s; stop it and try again") from None
-
-
 def _check_workers(client: "Client", address: str) -> None:
     try:
         client.wait_for_workers(1, timeout=ANSWER)
     except TimeoutError:
         raise InputError(f"the scheduler at {address} has no workers; start some and try again") from None
     here = library_versions()
-    for worker, there in _asked(client, address).items():
+    asked = {worker: client.submit(library_versions, workers=[worker], pure=False) for worker in client.nthreads()}
+    try:
+        answers = {worker: future.result(timeout=ANSWER) for worker, future in asked.items()}
+    except TimeoutError:
+        raise InputError(f"a worker of {address} does not answer within {ANSWER} s; stop it and try again") from None
+    for worker, there in answers.items():
         for library, ours in here.items():
             if there[library] != ours:
                 text = f"worker {worker} of {address} has {library} {there[library]}, this process {ours}"

@@ -20,7 +20,7 @@ from residuum.record.run import Run
 from residuum.studies import Result, Stage, Study, claim_folder, plan, run_all, write_requests, write_run
 from residuum.studies.engines import end_with_the_leader, engine
 from residuum.studies.estimates import WorkLeft, work_left
-from residuum.studies.planning import Outline, SeedPlan, forget_lines, outline
+from residuum.studies.planning import SeedPlan, forget_lines, outline
 from residuum.studies.runner import Report
 from residuum.studies.store import Store
 from residuum.studies.study import RowError
@@ -147,13 +147,12 @@ def plan_lines(
         steps, plans = _surviving(study.steps if requests else [study], _plans)
         work = work_left(steps, store, plans)
     todo = outline(plans, store)
-    first, *others = _announced(steps, todo, work)
-    return [first, *todo.lines, *others]
+    return [str(todo), *todo.lines, *_announced(steps, work)]
 
 
-def _announced(steps: Sequence[Study], todo: Outline, work: WorkLeft) -> list[str]:
+def _announced(steps: Sequence[Study], work: WorkLeft) -> list[str]:
     warned = [f"warning: {text}" for text in steps[0].warnings]
-    return [str(todo), *forget_lines(steps), *warned, *([f"work: {work}"] if work.seconds else [])]
+    return [*forget_lines(steps), *warned, *([f"work: {work}"] if work.seconds else [])]
 
 
 def _computed(
@@ -209,7 +208,7 @@ def _led(
     with where as pool:  # a cluster that cannot be reached is said before anything else
         claim()
         note_written(store, OWN_STORE)
-        for line in _announced(steps, todo, work) if progress else ():
+        for line in (str(todo), *_announced(steps, work)) if progress else ():
             say(line)
         with shown(progress, todo.total) as report:
 
@@ -240,7 +239,11 @@ def _surviving(steps: list[Study], carried_out: Callable[[list[Study]], T]) -> t
 def shown(progress: bool, stages: int) -> Iterator[Report | None]:
     """Yield a reporter of finished stages: a bar on a terminal, plain lines otherwise, on standard error."""
     if not progress or not sys.stderr.isatty():
-        yield _print_line if progress else None
+
+        def print_line(stage: Stage, done: int, total: int) -> None:
+            print(f"[{done}/{total}] {stage.title}", file=sys.stderr, flush=True)  # noqa: T201
+
+        yield print_line if progress else None
         return
     from rich import progress as bars
     from rich.console import Console
@@ -250,7 +253,3 @@ def shown(progress: bool, stages: int) -> Iterator[Report | None]:
     with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("starting", total=stages)
         yield lambda stage, done, total: bar.update(task, description=stage.title, completed=done, total=total)
-
-
-def _print_line(stage: Stage, done: int, total: int) -> None:
-    print(f"[{done}/{total}] {stage.title}", file=sys.stderr, flush=True)  # noqa: T201

@@ -66,7 +66,35 @@ def plan(study: Study) -> list[SeedPlan]:
     """Return the stages of every seed, after checking that data, splits and network fit together."""
     study.check()
     setup = Setup(study.subject(), 0, study.scenario.threads, study.compute, added_plugins())
-    return with_references(study, [_plan_seed(study, replace(setup, seed=seed)) for seed in study.seeds], setup)
+    # counts depend on the accelerator, but neither on the number of processes nor on the precision
+    counted = Compute(accelerator=study.compute.accelerator)
+    plans = []
+    for seed in study.seeds:
+        of_seed = replace(setup, seed=seed)
+        models, before = _model_stages(study, of_seed)
+        evaluations: dict[str, Stage] = {
+            label: EvaluateStage(
+                setup=of_seed,
+                name=label,
+                relearn=study.relearning(label),
+                parents={"model": stage, "original": models["original"]},
+            )
+            for label, stage in models.items()
+        }
+        audits: dict[str, Stage] = {
+            spec: AuditStage(
+                setup=replace(of_seed, compute=counted),
+                name=spec,
+                labels=tuple(models),
+                audit=study.audit.of_one(spec),
+                pretrained=study.pretrained,
+                parents=models,
+            )
+            for spec in study.audit.perturbations
+        }
+        probes = {spec: _probe_stage(study, spec, of_seed, models) for spec in probes_of(study, "models")}
+        plans.append(SeedPlan(seed, models, evaluations, audits, before, probes))
+    return _with_references(study, plans, setup)
 
 
 def all_stages(plans: Plans) -> list[Stage]:
@@ -75,38 +103,18 @@ def all_stages(plans: Plans) -> list[Stage]:
     return list({stage.key: stage for stage in stages}.values())
 
 
-def _plan_seed(study: Study, setup: Setup) -> SeedPlan:
-    models, before = _model_stages(study, setup)
-    evaluations: dict[str, Stage] = {
-        label: EvaluateStage(
-            setup=setup,
-            name=label,
-            relearn=study.relearning(label),
-            parents={"model": stage, "original": models["original"]},
-        )
-        for label, stage in models.items()
-    }
-    # counts depend on the accelerator, but neither on the number of processes nor on the precision
-    counted = replace(setup, compute=Compute(accelerator=study.compute.accelerator))
-    audits: dict[str, Stage] = {
-        spec: AuditStage(
-            setup=counted,
-            name=spec,
-            labels=tuple(models),
-            audit=study.audit.of_one(spec),
-            pretrained=study.pretrained,
-            parents=models,
-        )
-        for spec in study.audit.perturbations
-    }
-    probes = {spec: _probe_stage(study, spec, setup, models) for spec in probes_of(study, "models")}
-    return SeedPlan(setup.seed, models, evaluations, audits, before, probes)
-
-
 def _model_stages(study: Study, setup: Setup) -> tuple[dict[str, Stage], tuple[Stage, ...]]:
     """Return the models of the last request by label, and those that earlier requests left on the way to them."""
     if isinstance(setup.subject, LiveSubject):
-        return {label: _own_model(study, label, setup, setup.subject) for label in study.roles}, ()
+        subject, by_user = setup.subject, dict[str, Stage]()
+        recipe = None if subject.training.by_function else study.scenario.train
+        for label, role in study.roles.items():
+            if label in subject.given:
+                weights = state_hash(subject.given[label].model.state_dict())
+                by_user[label] = GivenStage(setup=setup, name=label, weights=weights, retrained=role.retrained)
+            else:
+                by_user[label] = RetrainStage(setup=setup, name=label, how=subject.training.identity, recipe=recipe)
+        return by_user, ()
     labels = {row.label for row in study.rows}
     before: list[Stage] = []
     models: dict[str, Stage] = {}
@@ -128,15 +136,6 @@ def _model_stages(study: Study, setup: Setup) -> tuple[dict[str, Stage], tuple[S
                 parents={"original": models["original"], **last},
             )
     return models, tuple(before)
-
-
-def _own_model(study: Study, label: str, setup: Setup, subject: LiveSubject) -> Stage:
-    """Return the stage that takes a model of the user's as it is, or retrains it."""
-    if label in subject.given:
-        weights = state_hash(subject.given[label].model.state_dict())
-        return GivenStage(setup=setup, name=label, weights=weights, retrained=study.roles[label].retrained)
-    recipe = None if subject.training.by_function else study.scenario.train
-    return RetrainStage(setup=setup, name=label, how=subject.training.identity, recipe=recipe)
 
 
 def _training(study: Study, role: str, setup: Setup) -> Stage:
@@ -168,7 +167,7 @@ def _probe_stage(study: Study, spec: str, setup: Setup, models: Mapping[str, Sta
     )
 
 
-def with_references(study: Study, plans: Sequence[SeedPlan], setup: Setup) -> list[SeedPlan]:
+def _with_references(study: Study, plans: Sequence[SeedPlan], setup: Setup) -> list[SeedPlan]:
     """Return the plans, the last with the margins of all models, what they are compared for, and further references.
 
     These are trained from seeds of their own: all rows and seeds, and other runs, share them.
@@ -243,23 +242,24 @@ class Outline:
 
 def outline(plans: Plans, store: Path | str) -> Outline:
     """Return what `run_all` would find in the store and what it would still have to do."""
-    kinds: dict[str, list[bool]] = {}  # of every stage whether it is finished
+    kinds: dict[str, tuple[int, int]] = {}
     for stage in all_stages(plans):
-        kinds.setdefault(stage.kind, []).append(Store(Path(store)).has(stage))
-    counts = {kind: (len(finished), sum(finished)) for kind, finished in kinds.items()}
-    return Outline(sum(n for n, _ in counts.values()), sum(done for _, done in counts.values()), counts)
+        total, finished = kinds.get(stage.kind, (0, 0))
+        kinds[stage.kind] = total + 1, finished + Store(Path(store)).has(stage)
+    return Outline(sum(total for total, _ in kinds.values()), sum(finished for _, finished in kinds.values()), kinds)
 
 
 def forget_lines(studies: Sequence[Study]) -> list[str]:
     """Return for each request how many training samples it forgets, and of which class, by its name."""
-    words = [f"forgets {_forget_words(study)}" for study in studies]
-    return words if len(words) == 1 else [f"request {number} {text}" for number, text in enumerate(words, start=1)]
-
-
-def _forget_words(study: Study) -> str:
-    splits = study.splits(combined=False)
-    if splits.forget_class is None:
-        listed = study.live.listed if study.live else ()
-        return f"{listed[-1] if listed else len(splits.forget)} of {len(splits.train)} training samples"
-    of_class = int((splits.train.y == splits.forget_class).sum())
-    return f"{len(splits.forget)} of {of_class} training samples of class {splits.class_names[splits.forget_class]!r}"
+    lines = []
+    for number, study in enumerate(studies, start=1):
+        splits, label = study.splits(combined=False), ""
+        forgotten, whole = len(splits.forget), len(splits.train)
+        if splits.forget_class is not None:
+            whole = int((splits.train.y == splits.forget_class).sum())
+            label = f" of class {splits.class_names[splits.forget_class]!r}"
+        elif study.live and study.live.listed:
+            forgotten = study.live.listed[-1]
+        request = f"request {number} " if len(studies) > 1 else ""
+        lines.append(f"{request}forgets {forgotten} of {whole} training samples{label}")
+    return lines

@@ -3,7 +3,7 @@
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -129,7 +129,7 @@ def _row(
 def _seed_result(result: Result, floors: Floors, own_measures: Sequence[str]) -> SeedResult:
     audits = {
         name: {
-            **_with_completeness(audit.measures, floors.get(name)),
+            **completeness_above(audit.measures, floors.get(name)),
             **({"measures": _own_measures(own_measures, audit)} if own_measures else {}),
             "counts": counts_path(result, name),
             "heldout": audit.measures["heldout"] | {"counts": counts_path(result, f"{name}.heldout")},
@@ -141,13 +141,6 @@ def _seed_result(result: Result, floors: Floors, own_measures: Sequence[str]) ->
         {"metrics": result.metrics, "seconds": result.seconds, "passes": result.passes, "audits": audits}
         | {name: value for name, value in more.items() if value}
     )
-
-
-def _with_completeness(measures: Mapping[str, Any], floor: Sequence[float] | None) -> dict[str, Any]:
-    """Return the measures; completeness only where a control says how far retrained models are apart."""
-    if floor is None:
-        return {name: value for name, value in measures.items() if name != "completeness"}
-    return completeness_above(measures, floor)
 
 
 def _own_measures(names: Sequence[str], audit: AuditOutcome) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Run the stages of planned studies on any executor, and gather what they left."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, nullcontext
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -85,22 +85,17 @@ def run_stages(
 
 def _run_here(stages: Sequence[Stage], store: Store) -> Generator[Stage, None, None]:
     for stage in stages:
-        with _agreed(), row_named(stage.name):
-            store.compute(stage)
+        failed = None
+        try:
+            with row_named(stage.name):
+                store.compute(stage)
+        except RowError as error:
+            failed = error
+        # a row that fails in one process fails in every one: all of them go on without it
+        for label, reason in filter(None, devices.gather((failed.label, failed.reason) if failed else None)):
+            raise RowError(label, reason) from failed
         yield stage
     devices.broadcast(None)  # the others may read what the leader has written
-
-
-@contextmanager
-def _agreed() -> Iterator[None]:
-    """Let a row fail in every process if it fails in one: all of them go on without it."""
-    failed = None
-    try:
-        yield
-    except RowError as error:
-        failed = error
-    for label, reason in filter(None, devices.gather((failed.label, failed.reason) if failed else None)):
-        raise RowError(label, reason) from failed
 
 
 def _run_on(executor: Executor, stages: Sequence[Stage], store: Store) -> Generator[Stage, None, None]:
@@ -127,7 +122,10 @@ def _run_on(executor: Executor, stages: Sequence[Stage], store: Store) -> Genera
             for key in [key for key in ordered if key in ready][: room - len(running)]:
                 running[executor.submit(compute_alone, store, ordered[key], precision)] = ordered[key]
                 ready.remove(key)
-            for future in _first_done(running, executor):
+            while not (done := wait(running, LOOK_EVERY, return_when=FIRST_COMPLETED).done):
+                if check := getattr(executor, "check", None):  # an executor that can be left alone is asked meanwhile
+                    check()
+            for future in done:
                 stage = running.pop(future)
                 with row_named(stage.name):
                     future.result()
@@ -142,14 +140,6 @@ def compute_alone(store: Store, stage: Stage, precision: str) -> Path:
     """Compute a stage in this process, a worker's, in the precision of the run; return its folder."""
     with devices.launched(devices.make_fabric(None, precision=precision)):
         return store.compute(stage)
-
-
-def _first_done(running: Iterable[Future[Path]], executor: Executor) -> set[Future[Path]]:
-    """Return what is done as soon as something is; an executor that can be left alone is asked meanwhile."""
-    while not (done := wait(running, LOOK_EVERY, return_when=FIRST_COMPLETED).done):
-        if check := getattr(executor, "check", None):
-            check()
-    return done
 
 
 def longest_path_first(stages: Iterable[Stage], seconds: Mapping[str, float | None]) -> list[Stage]:

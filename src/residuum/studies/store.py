@@ -5,8 +5,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -68,7 +68,9 @@ class Store:
                     if not (broken := broken_artefacts(target)):
                         devices.broadcast(FINISHED)
                         return target
-                    _report_broken(target, broken)
+                    text = f"{target}: {', '.join(broken)} is not what was written; the stage is computed again"
+                    say(text)  # workers have no other way to say it at once
+                    warn(text)
                     shutil.rmtree(target)
                 devices.broadcast(TO_DO)
                 self._run(stage, target)
@@ -90,8 +92,12 @@ class Store:
     def known_seconds(self) -> dict[tuple[str, str], float]:
         """Return how long the newest finished stage of each kind and name took."""
         manifests = [path for kind in KINDS for path in (self.root / kind).glob(f"[!.]*/{MANIFEST}")]
-        newest_last = sorted(manifests, key=lambda path: path.stat().st_mtime if path.exists() else 0.0)
-        return dict(filter(None, (_seconds_of(path.parent) for path in newest_last)))
+        seconds = {}
+        for path in sorted(manifests, key=lambda path: path.stat().st_mtime if path.exists() else 0.0):
+            with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):  # its user will complain
+                name = str(json.loads(path.read_text(encoding="utf-8"))["name"])
+                seconds[path.parents[1].name, name] = float(read_record(path.parent)["seconds"])
+        return seconds
 
     def _run(self, stage: Stage, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -162,12 +168,11 @@ class Store:
             except Timeout:
                 raise InputError(f"another command is cleaning the store {self.root}; wait for its end") from None
             with mine:
-                self._refuse_runs((self.root / LOCKS).glob(f"{RUN}*" if stages else "*"))
+                locks = (self.root / LOCKS).glob(f"{RUN}*" if stages else "*")
+                if any(self.busy(path.name) for path in locks if path.name != EXCLUSIVE):
+                    text = f"a run is using the store {self.root}"
+                    raise InputError(f"{text}; wait for its end or stop it, then try again")
                 yield
-
-    def _refuse_runs(self, locks: Iterable[Path]) -> None:
-        if any(self.busy(path.name) for path in locks if path.name != EXCLUSIVE):
-            raise InputError(f"a run is using the store {self.root}; wait for its end or stop it, then try again")
 
     def remove(self, folders: Sequence[Path]) -> None:
         """Remove folders one after the other, each renamed away first; also what an earlier call did not finish."""
@@ -188,37 +193,19 @@ class Store:
             place = next(path for path in (self.root.absolute(), *self.root.absolute().parents) if path.exists())
             if not place.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, f"{place} is no folder")
-            version = _version(self.root / MARK) if (self.root / MARK).exists() else VERSION
-        if version > VERSION:
-            text = f"the store {self.root} has version {version}, this Residuum knows {VERSION}"
-            raise InputError(f"{text}; update Residuum or choose another folder with --store")
-
-
-def _version(mark: Path) -> int:
-    try:
-        content = json.loads(mark.read_text(encoding="utf-8")) if mark.is_file() else None
-    except (ValueError, RecursionError):
-        content = None
-    version = content.get("version") if isinstance(content, dict) else None
-    if isinstance(version, int) and not isinstance(version, bool):
-        return version
-    text = f'{mark}: expected {{"version": {VERSION}}}, got something else'
-    raise InputError(f"{text}; if the folder is a store of yours, remove the file, else choose another with --store")
-
-
-def _seconds_of(folder: Path) -> tuple[tuple[str, str], float] | None:
-    """Return kind, name and seconds of a finished stage; None where they cannot be read (its user will complain)."""
-    try:
-        name = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["name"]
-        return (folder.parent.name, str(name)), float(read_record(folder)["seconds"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-
-
-def _report_broken(folder: Path, broken: list[str]) -> None:
-    text = f"{folder}: {', '.join(broken)} is not what was written; the stage is computed again"
-    say(text)  # workers have no other way to say it at once
-    warn(text, stacklevel=3)
+            if not (mark := self.root / MARK).exists():
+                return
+            try:
+                content = json.loads(mark.read_text(encoding="utf-8")) if mark.is_file() else None
+            except (ValueError, RecursionError):
+                content = None
+            version = content.get("version") if isinstance(content, dict) else None
+            if type(version) is not int:
+                text = f'{mark}: expected {{"version": {VERSION}}}, got something else; if the folder is a store'
+                raise InputError(f"{text} of yours, remove the file, else choose another with --store")
+            if version > VERSION:
+                text = f"the store {self.root} has version {version}, this Residuum knows {VERSION}"
+                raise InputError(f"{text}; update Residuum or choose another folder with --store")
 
 
 @contextmanager
