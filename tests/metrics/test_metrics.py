@@ -15,6 +15,8 @@ from torch import nn
 from residuum.core.errors import InputError, ResiduumWarning
 from residuum.core.samples import Samples
 from residuum.metrics import (
+    ATTACK_PARTS,
+    MOST_TRAINED,
     Relearning,
     accuracies,
     accuracy,
@@ -22,9 +24,10 @@ from residuum.metrics import (
     evaluate,
     logits_of_parts,
     mean_loss,
+    membership_accuracy,
     relearn_time,
+    softmax_feature,
 )
-from residuum.metrics.membership import ATTACK_PARTS, MOST_TRAINED, membership_accuracy, softmax_feature
 
 
 def logits_as_samples(rows, labels):
@@ -128,7 +131,7 @@ def test_evaluate_refuses_a_model_with_the_wrong_number_of_classes(splits):
 
 def test_the_attacker_is_fitted_on_so_many_samples_at_most_chosen_by_seed_and_says_so(monkeypatch):
     assert MOST_TRAINED == 10_000
-    monkeypatch.setattr("residuum.metrics.membership.MOST_TRAINED", 1_000)
+    monkeypatch.setattr("residuum.metrics.MOST_TRAINED", 1_000)
     fitted = []
     fit = SVC.fit
 

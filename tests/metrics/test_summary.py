@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from residuum.metrics import average_gap, mean_std, summarize
-from residuum.metrics.accuracy import relearn_summary
+from residuum.metrics import average_gap, mean_std, relearn_summary, summarize
 
 TABLES = json.loads((Path(__file__).parents[1] / "data" / "published.json").read_text())["tables"]
 FULL = "sample_unlearning_small_cifar5_full/small_cifar5"

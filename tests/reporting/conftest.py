@@ -14,7 +14,7 @@ from residuum.core.counts import Counts
 from residuum.core.roles import Role, trained_roles
 from residuum.data import DATASETS
 from residuum.judging import judged_record
-from residuum.metrics.accuracy import summarize
+from residuum.metrics import summarize
 from residuum.record import Results
 from residuum.record.run import Run, load_runs
 
