@@ -13,18 +13,17 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import nn
 
+from residuum import testing as checks
 from residuum.cli.listing import check_target
 from residuum.core.errors import InputError, MethodError
 from residuum.models.weights import state_hash
 from residuum.studies.study import parse_row
-from residuum.testing import BrokenPromise, Trial, check_plugin, check_promises
-from residuum.testing import method_promises as checks
-from residuum.testing.method_promises import PROMISES
+from residuum.testing import METHOD_PROMISES, BrokenPromise, Trial, check_plugin, check_promises
 from residuum.training import STRICT
 from residuum.unlearning import GD, METHODS, Method
 
 
-@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
+@pytest.mark.parametrize("promise", METHOD_PROMISES, ids=lambda promise: promise.__name__)
 @pytest.mark.parametrize("name", list(METHODS))
 def test_every_method_keeps_every_promise(name, promise):
     promise(Trial.of(METHODS[name]))
@@ -261,7 +260,7 @@ def test_every_promise_can_be_broken(promise, method, fault):
 
 
 def test_every_promise_is_broken_by_some_case():
-    assert {promise for promise, _, _ in CASES} == set(PROMISES)
+    assert {promise for promise, _, _ in CASES} == set(METHOD_PROMISES)
 
 
 def test_a_method_that_does_nothing_keeps_all_promises():
@@ -333,7 +332,7 @@ def test_command_prints_promises_and_exits_with_1_on_a_broken_one(tmp_path, monk
     assert stop.value.exit_code == 1
     printed = capsys.readouterr()
     assert "BROKEN  Data, initial weights and a retrained reference keep their hash. (the data changed)" in printed.out
-    assert printed.out.count("\n") == len(PROMISES)
+    assert printed.out.count("\n") == len(METHOD_PROMISES)
     assert "1 of 13 promises broken" in printed.err
     check_target("gd", as_json=True)
     assert '"repeats_itself": null' in capsys.readouterr().out
