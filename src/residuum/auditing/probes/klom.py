@@ -7,7 +7,6 @@ import numpy as np
 
 from residuum.auditing.probes.base import FURTHER, Evidence, Probe, Value
 from residuum.auditing.statistics import CHANCE, SIGNIFICANCE, Floats
-from residuum.core.errors import InputError
 
 BINS, CLIP, LEAST = 20, 100.0, 1e-5
 FEWEST = 50  # with fewer models of a kind the bias (0.9 with 50 of each) hides all but gross differences
@@ -22,7 +21,6 @@ class KLoM(Probe):
     the second condition a row that differs everywhere would seem to remember.
     """
 
-    as_published: bool = False
     permutations: int = 99
     name: ClassVar[str] = "klom"
     meaning: ClassVar[str] = "KL of margins from retrained models', 95th percentile; memory if above validation's"
@@ -39,42 +37,39 @@ class KLoM(Probe):
         if reason := refuse_few(len(unlearned), len(retrained)):
             return Value(None, note=reason)
         parts = {
-            part: klom(*both, as_published=self.as_published)
+            part: klom(*both)
             for part in ("forget", "heldout", "retain", "validation")
             if (both := evidence.margins_of(row, part))[0].size
         }
         p = self.permutation_p(unlearned, retrained, rng)
         ranking = evidence.rank(parts["forget"], parts["heldout"]) if "heldout" in parts else None
         above = [ranking.auc, *ranking.interval()] if ranking else None
-        shuffled = retrained[rng.permutation(len(retrained))]
         details = {
             "above_heldout": above,
             "models": [len(unlearned), len(retrained)],
             "mean": float(parts["forget"].mean()),
             "expected_of_nothing": float(klom_of_chance(unlearned, retrained).mean()),
-            "of_random_halves": float(klom(shuffled[::2], shuffled[1::2], as_published=self.as_published).mean()),
-            **{f"{part}_q95": quantiles(values)["q95"] for part, values in parts.items()},
+            **{f"{part}_q95": float(np.quantile(values, 0.95)) for part, values in parts.items()},
         }
         more = p <= SIGNIFICANCE and (above is None or above[1] > CHANCE)
-        return Value(quantiles(parts["forget"])["q95"], p=p, more=more, details=details)
+        return Value(float(np.quantile(parts["forget"], 0.95)), p=p, more=more, details=details)
 
     def permutation_p(self, unlearned: Floats, retrained: Floats, rng: np.random.Generator) -> float:
         """Return the share of permutations of the models, this one included, whose mean KLoM is as large."""
         models, k = np.concatenate([unlearned, retrained]), len(unlearned)
-        value, larger = klom(unlearned, retrained, as_published=self.as_published).mean(), 0
+        value, larger = klom(unlearned, retrained).mean(), 0
         for _ in range(self.permutations):
             mixed = models[rng.permutation(len(models))]
-            larger += int(klom(mixed[:k], mixed[k:], as_published=self.as_published).mean() >= value)
+            larger += int(klom(mixed[:k], mixed[k:]).mean() >= value)
         return (1 + larger) / (1 + self.permutations)
 
 
-def klom(unlearned: Floats, retrained: Floats, *, as_published: bool = False) -> Floats:
+def klom(unlearned: Floats, retrained: Floats) -> Floats:
     """Return KL(unlearned || retrained) of the margins of each sample, shape (n,), in nats.
 
     `unlearned` of shape (K, n), `retrained` of shape (N, n). Margins are clipped to +-100 and counted in 20 equal bins
     over the range of both. The share of the retrained models is at least 1e-5 where the other is positive, so the
-    largest value is log(1e5) = 11.5. `as_published=True` counts as the published code does. Its last bin is open, so
-    the largest margin of all is lost, and shares are of what is left.
+    largest value is log(1e5) = 11.5. The last bin of the published code is open, so it loses the largest margin of all.
 
     Reference: Georgiev et al., "Attribute-to-Delete: Machine Unlearning via Datamodel Matching", 2024.
 
@@ -83,7 +78,7 @@ def klom(unlearned: Floats, retrained: Floats, *, as_published: bool = False) ->
     ([0.0, 0.0], [11.5, 11.5])
     """
     edges = bin_edges(unlearned, retrained)
-    p, q = (bin_shares(phi, edges, as_published=as_published) for phi in (unlearned, retrained))
+    p, q = (bin_shares(phi, edges) for phi in (unlearned, retrained))
     values: Floats = kl_terms(p, q).sum(1)
     return values
 
@@ -103,14 +98,13 @@ def bin_edges(*margins: Floats) -> Floats:
     return edges
 
 
-def bin_shares(margins: Floats, edges: Floats, *, as_published: bool = False) -> Floats:
+def bin_shares(margins: Floats, edges: Floats) -> Floats:
     """Return the share of models in each bin, shape (n, 20)."""
     clipped = np.clip(margins, -CLIP, CLIP)
     place = np.arange(len(edges)) * BINS + np.zeros(clipped.shape, np.int64)
     for edge in edges[:, 1:-1].T:
         place += clipped >= edge
-    counted = clipped < edges[:, -1] if as_published else np.ones(clipped.shape)
-    counts = np.bincount(place.ravel(), counted.ravel(), minlength=edges[:, 1:].size).reshape(len(edges), BINS)
+    counts = np.bincount(place.ravel(), minlength=edges[:, 1:].size).reshape(len(edges), BINS)
     shares: Floats = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     return shares
 
@@ -142,10 +136,3 @@ def refuse_few(unlearned: int, retrained: int, fewest: int = FEWEST) -> str | No
     if min(unlearned, retrained) >= fewest:
         return None
     return f"expected at least {fewest} unlearned and {fewest} retrained models, got {unlearned} and {retrained}"
-
-
-def quantiles(values: Floats) -> dict[str, float]:
-    """Return the median, the 95th percentile (the literature's) and the largest value over samples."""
-    if len(values) == 0:
-        raise InputError("expected at least one sample, got none")
-    return {"median": float(np.median(values)), "q95": float(np.quantile(values, 0.95)), "max": float(values.max())}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from residuum.auditing.counting import rows_for
 from residuum.auditing.predictor import Predictor
-from residuum.auditing.probes.base import Evidence, Probe, Value, log_odds
+from residuum.auditing.probes.base import Evidence, Probe, Value
 from residuum.auditing.probes.search import STEPS, SearchResult, search
 from residuum.auditing.statistics import mean_interval, normal_quantile, sign_test_p, wilson_interval
 from residuum.core.errors import InputError
@@ -21,7 +21,6 @@ from residuum.core.samples import Samples
 from residuum.perturbations import block_generator
 from residuum.perturbations.gradient import loss_gradient
 
-Objective = Literal["ce", "margin"]
 RESTARTS = 5
 
 
@@ -33,7 +32,6 @@ class WorstCase(Probe):
     the smallest p over radii of McNemar's exact test between both, multiplied by the number of radii.
     """
 
-    objective: Objective = "ce"
     restarts: int = RESTARTS
     name: ClassVar[str] = "worst_case"
     meaning: ClassVar[str] = "share of samples with a perturbation at which only the model is right, minus the reverse"
@@ -51,15 +49,9 @@ class WorstCase(Probe):
         for label, predictor in evidence.predictors.items():
             if label != evidence.reference:
                 only_model[label], only_reference[label] = (
-                    worst_case(
-                        *pair,
-                        samples,
-                        radii,
-                        seed=evidence.seed,
-                        objective=self.objective,
-                        restarts=self.restarts,
-                        space=evidence.space,
-                    )[0]
+                    worst_case(*pair, samples, radii, seed=evidence.seed, restarts=self.restarts, space=evidence.space)[
+                        0
+                    ]
                     for pair in ((predictor, reference), (reference, predictor))
                 )
         values = {}
@@ -90,17 +82,16 @@ def worst_case(
     radii: list[float],
     *,
     seed: int,
-    objective: Objective = "ce",
     restarts: int = RESTARTS,
     steps: int = STEPS,
     space: InputSpace = PIXELS,
 ) -> tuple[NDArray[np.bool_], list[Tensor]]:
     """Return for which samples and radii some x' has the model right and the reference wrong, (n, T), and these x'.
 
-    Maximizes CE_a(x', y) - CE_m(x', y), or with "margin" min(margin of m, -margin of a), by projected gradient steps
-    from x, from random points of the ball and from the result at a smaller radius; shares never fall with the radius.
-    Compare the result with the same search for a control in the model's place: two equally good linear models in 64
-    dimensions differ somewhere within 0.1 of nearly every input.
+    Maximizes CE_a(x', y) - CE_m(x', y) by projected gradient steps from x, from random points of the ball and from the
+    result at a smaller radius; shares never fall with the radius. Compare the result with the same search for a control
+    in the model's place: two equally good linear models in 64 dimensions differ somewhere within 0.1 of nearly every
+    input.
 
     >>> x, y = torch.tensor([[0.5]]), torch.tensor([1])
     >>> one, other = torch.nn.Linear(1, 2), torch.nn.Linear(1, 2)
@@ -118,7 +109,13 @@ def worst_case(
     before = [SearchResult(torch.zeros(len(x), dtype=torch.bool), x) for x, _ in centers]
     for column in order:
         for k, (x, y) in enumerate(centers):
-            pair = _Pair(model, reference, y, objective)
+
+            def uphill(x: Tensor, y: Tensor = y) -> Tensor:
+                return weighted_gradient(reference, x, y) - weighted_gradient(model, x, y)
+
+            def reached(x: Tensor, y: Tensor = y) -> Tensor:
+                return (model(x) == y) & (reference(x) != y)
+
             size = torch.full((len(x),), radii[column], dtype=torch.float64)
             for again in range(max(restarts, 1)):
                 best = before[k]
@@ -129,7 +126,7 @@ def worst_case(
                     keys = [block_generator(seed, f"worst/{samples.ids[row]}", again) for row in parts[k].tolist()]
                     noise = np.stack([rng.random(x.shape[1:], dtype=np.float32) for rng in keys])
                     start = x + radii[column] * (2 * torch.from_numpy(noise) - 1)
-                tried = search(x, start, size, pair.uphill, pair.reached, space=space, steps=steps)
+                tried = search(x, start, size, uphill, reached, space=space, steps=steps)
                 new = (tried.success & ~best.success).reshape(-1, *[1] * (x.ndim - 1))
                 before[k] = SearchResult(best.success | tried.success, torch.where(new, tried.x, best.x))
         successes[:, column] = torch.cat([result.success for result in before]).numpy()
@@ -137,29 +134,10 @@ def worst_case(
     return successes, inputs
 
 
-class _Pair:
-    def __init__(self, model: Predictor, reference: Predictor, y: Tensor, objective: Objective) -> None:
-        self.model, self.reference, self.y, self.objective = model, reference, y, objective
-
-    def uphill(self, x: Tensor) -> Tensor:
-        towards, away = (
-            gradient_of(predictor, x, self.y, self.objective) for predictor in (self.model, self.reference)
-        )
-        if self.objective == "ce":
-            return away - towards
-        behind = log_odds(self.model.logits(x), self.y) < -log_odds(self.reference.logits(x), self.y)
-        return torch.where(behind.reshape(-1, *[1] * (x.ndim - 1)), -towards, away)
-
-    def reached(self, x: Tensor) -> Tensor:
-        return (self.model(x) == self.y) & (self.reference(x) != self.y)
-
-
-def gradient_of(predictor: Predictor, x: Tensor, y: Tensor, objective: Objective) -> Tensor:
-    """Return the gradient of cross-entropy, weighted by 1 - p_y as it is, or with "margin" of its direction alone."""
+def weighted_gradient(predictor: Predictor, x: Tensor, y: Tensor) -> Tensor:
+    """Return the gradient of the cross-entropy of y: its direction, weighted by 1 - p_y as it is."""
     device = predictor.device
     gradient = loss_gradient(predictor.fast, x.to(device), y.to(device)).cpu()
-    if objective == "margin":
-        return gradient
     unsure = 1 - predictor.logits(x).double().softmax(1).gather(1, y[:, None])
     return gradient * unsure.to(gradient).reshape(-1, *[1] * (x.ndim - 1))
 
