@@ -88,7 +88,7 @@ def test_the_six_walks_go_downwards():
         above = []
         for depth, file, name in walk:
             assert depth <= len(above), f"{file}: {name} is indented too far"
-            above = [*above[:depth], layers[file.partition("/")[0]]]
+            above = [*above[:depth], layers[file.removesuffix(".py").partition("/")[0]]]
             assert above == sorted(above), f"{file}: {name} lies above what calls it"
 
 

@@ -9,7 +9,7 @@ import shutil
 import stat
 import sys
 import zipfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -216,21 +216,17 @@ def rewritten(folder: Path, last: str, old: Sequence[str]) -> Iterator[Path]:
     aside.mkdir()
     try:
         yield aside
-        _refuse_others(folder, aside, set(old))
+        for path in sorted(aside.rglob("*")):
+            name = path.relative_to(aside).as_posix()
+            target = folder / name
+            merged = path.is_dir() and target.is_dir() and not target.is_symlink()
+            if os.path.lexists(target) and not merged and name not in old:
+                raise InputError(f"{target} is in the way, and no run wrote it; move it, or choose another --out")
         remove_files(folder, (last, *old))
         for path in sorted(aside.iterdir(), key=lambda path: path.name == last):
             _put(path, folder / path.name)
     finally:
         clear_aside(folder)
-
-
-def _refuse_others(folder: Path, aside: Path, replaced: Collection[str]) -> None:
-    for path in sorted(aside.rglob("*")):
-        name = path.relative_to(aside).as_posix()
-        target = folder / name
-        merged = path.is_dir() and target.is_dir() and not target.is_symlink()
-        if os.path.lexists(target) and not merged and name not in replaced:
-            raise InputError(f"{target} is in the way, and no run wrote it; move it, or choose another --out")
 
 
 def _put(source: Path, target: Path) -> None:

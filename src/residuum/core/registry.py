@@ -11,7 +11,7 @@ import importlib.util
 import sys
 from collections import UserDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -154,11 +154,11 @@ class Registry(UserDict[str, Component], Generic[Component]):
     def add(self, source: str) -> str:
         """Add the component at `FILE.py:NAME` or `PACKAGE.MODULE:NAME`; return its name in the registry."""
         candidate = load_plugin(source)
-        name = name_of(candidate, source.rpartition(":")[2])
-        place = whole_source(source)
-        if name in self.reserved or (name in self and self.sources.get(name) != place):
+        place, _, thing = source.rpartition(":")
+        name, whole = name_of(candidate, thing), f"{Path(place).resolve()}:{thing}" if place.endswith(".py") else source
+        if name in self.reserved or (name in self and self.sources.get(name) != whole):
             raise InputError(f"{self.kind} {name!r} of {source} is taken; give it another name")
-        self[name], self.sources[name] = self.accept(candidate), place
+        self[name], self.sources[name] = self.accept(candidate), whole
         return name
 
     def named(self, spec: str) -> str:
@@ -207,19 +207,13 @@ def split_specs(text: str) -> list[str]:
     """
     parts: list[str] = []
     for part in (piece.strip() for piece in text.split(",")):
-        if parts and "=" in parts[-1] and _is_number(part):
-            parts[-1] += f",{part}"
-        else:
-            parts.append(part)
+        if parts and "=" in parts[-1]:
+            with suppress(ValueError):
+                float(part)
+                parts[-1] += f",{part}"
+                continue
+        parts.append(part)
     return parts
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def name_of(thing: object, otherwise: str) -> str:
@@ -228,31 +222,17 @@ def name_of(thing: object, otherwise: str) -> str:
     return name if isinstance(name, str) else otherwise
 
 
-def whole_source(source: str) -> str:
-    """Return a source with an absolute path.
-
-    >>> whole_source("/tmp/mine.py:Blur"), whole_source("package.module:Blur")
-    ('/tmp/mine.py:Blur', 'package.module:Blur')
-    """
-    place, _, name = source.rpartition(":")
-    return f"{Path(place).resolve()}:{name}" if place.endswith(".py") else source
-
-
 def described_plugins(used: Container[str]) -> dict[str, dict[str, dict[str, str]]]:
     """Return the used plug-ins that were added by source, by kind and name: file name and hash, or the module."""
-    return {
-        registry.kind: plugins
-        for registry in REGISTRIES.values()
-        if (plugins := {name: _described(source) for name, source in registry.sources.items() if name in used})
-    }
-
-
-def _described(source: str) -> dict[str, str]:
-    place = source.rpartition(":")[0]
-    if not place.endswith(".py"):
-        return {"source": source}
-    content = Path(place).read_bytes()
-    return {"file": Path(place).name, "sha256": hashlib.sha256(content).hexdigest()}
+    described: dict[str, dict[str, dict[str, str]]] = {}
+    for registry in REGISTRIES.values():
+        for name, source in registry.sources.items():
+            if name in used:
+                place, entry = Path(source.rpartition(":")[0]), {"source": source}
+                if place.suffix == ".py":
+                    entry = {"file": place.name, "sha256": hashlib.sha256(place.read_bytes()).hexdigest()}
+                described.setdefault(registry.kind, {})[name] = entry
+    return described
 
 
 def added_plugins() -> tuple[tuple[str, str], ...]:

@@ -34,19 +34,14 @@ def retrained_label(number: int) -> str:
     return (REFERENCE, CONTROL)[number] if number < 2 else f"{CONTROL}_{number}"
 
 
-def retrained_role(number: int) -> Role:
-    """Return the role of the `number`-th retrained model."""
-    return Role.CONTROL if number else Role.REFERENCE
-
-
 def trained_roles(controls: int) -> dict[str, Role]:
     """Return the roles of the original, the reference and so many controls, by their labels.
 
     >>> {label: str(role) for label, role in trained_roles(2).items()}
     {'original': 'original', 'retrain': 'reference', 'control': 'control', 'control_2': 'control'}
     """
-    retrained = {retrained_label(k): retrained_role(k) for k in range(controls + 1)}
-    return {ORIGINAL: Role.ORIGINAL, **retrained}
+    of_controls = {retrained_label(k): Role.CONTROL for k in range(1, controls + 1)}
+    return {ORIGINAL: Role.ORIGINAL, REFERENCE: Role.REFERENCE, **of_controls}
 
 
 def is_reserved(name: str) -> bool:

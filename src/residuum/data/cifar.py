@@ -72,9 +72,8 @@ def read_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 def _dtype(spec: str | bytes, align: int = 0, copy: int = 0) -> np.dtype[Any]:
     """Return the type of a pickled array: bytes only (the official files pass integers for the two flags)."""
-    text = spec.decode() if isinstance(spec, bytes) else spec
-    if text != "u1":
-        raise pickle.UnpicklingError(f"array of type {text!r}, expected uint8")
+    if spec not in ("u1", b"u1"):
+        raise pickle.UnpicklingError(f"array of type {spec!r}, expected uint8")
     return np.dtype(np.uint8)
 
 

@@ -99,13 +99,19 @@ def make_splits(
             else:
                 _refuse_unknown(requests[-1].ids, train, {"validation": validation, "test": test}, dataset.train)
                 positions = _named_positions(requests[-1].ids, train, taken)
-            _refuse_empty_or_all(positions, train, taken)
+            left = "what earlier requests left of the training set" if taken else "the training set"
+            if not len(positions):
+                raise InputError(f"the forget set is empty; ask for at least one sample of {left}")  # noqa: TRY301
+            if len(positions) == (free := len(_left_over(train, taken))):
+                whole = left if taken else "the whole training set"
+                text = f"the forget set is {whole} ({free} samples); nothing would be retained"
+                raise InputError(text)  # noqa: TRY301
         except InputError as error:
             raise InputError(f"request {number}: {error}" if earlier else str(error)) from None
         taken.append(np.sort(positions))
     whole_classes = {request.label for request in requests if request.label is not None and request.whole_class}
-    kept_test, forgotten_test = _without_classes(test, whole_classes)
-    if not len(kept_test):
+    test, forgotten_test = _without_classes(test, whole_classes)
+    if not len(test):
         raise InputError("no test sample is left but those of forgotten classes; take a larger test_size")
     first = 0 if cumulative else len(taken) - 1  # of the requests that the forget set holds
     forget = train.subset(np.sort(np.concatenate(taken[first:])))
@@ -115,7 +121,7 @@ def make_splits(
         retain=train.subset(_left_over(train, taken)),
         forget=forget,
         validation=_without_classes(validation, whole_classes)[0],
-        test=kept_test,
+        test=test,
         forgotten_test=forgotten_test,
         class_names=selected.class_names,
         form="class" if set(forget.y.tolist()) <= whole_classes else "sample",
@@ -240,15 +246,6 @@ def _refuse_unknown(ids: Sequence[str], train: Samples, others: Mapping[str, Sam
     near = difflib.get_close_matches(unknown, train.ids, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else f"; ids look like {train.ids[0]}"
     raise InputError(f"forget_ids: {unknown!r} does not exist{hint}")
-
-
-def _refuse_empty_or_all(forget: Positions, train: Samples, taken: Sequence[Positions]) -> None:
-    left = "what earlier requests left of the training set" if taken else "the training set"
-    if not len(forget):
-        raise InputError(f"the forget set is empty; ask for at least one sample of {left}")
-    if len(forget) == (free := len(_left_over(train, taken))):
-        whole = left if taken else "the whole training set"
-        raise InputError(f"the forget set is {whole} ({free} samples); nothing would be retained")
 
 
 def _left_over(train: Samples, taken: Sequence[Positions]) -> Positions:

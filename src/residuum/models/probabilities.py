@@ -51,7 +51,9 @@ class Probabilities(nn.Module):
             except Exception as error:  # copying runs code of any library
                 text = f"expected a classifier that can be copied and pickled, got {self.title} ({first_line(error)})"
                 raise InputError(f"{text}; give a function: wrap(lambda x: model.predict_proba(x))") from error
-            self.labels = _numbered(classifier)
+            labels = np.asarray(getattr(classifier, "classes_", None))  # of its columns, where they are numbers from 0
+            if labels.ndim == 1 and labels.dtype.kind in "iu" and (labels >= 0).all():
+                self.labels = labels.astype(np.int64)
         self.classes = classes if self.labels is None else max(classes or 0, int(self.labels.max()) + 1)
         self.predict: Predict = classifier.predict_proba if self.fitted else classifier
         self.register_buffer("fingerprint", torch.frombuffer(bytearray(digest), dtype=torch.uint8).clone())
@@ -61,17 +63,12 @@ class Probabilities(nn.Module):
         values = x.detach().cpu().numpy()
         values = values.astype(np.float64) if values.dtype.kind == "f" else values
         rows = values.reshape(len(values), -1) if self.fitted else values
-        share = self._columns(_checked(self.predict(rows), len(rows), self.title))
+        share = _checked(self.predict(rows), len(rows), self.title)
+        if self.labels is not None and self.classes is not None and len(self.labels) == share.shape[1]:
+            columns, share = share, np.zeros((len(share), self.classes))  # none for classes that it was not fitted on
+            share[:, self.labels] = columns
         logarithms = torch.from_numpy(np.log(np.maximum(share, LEAST))).to(x.device)
         return logarithms.to(x.dtype) if x.is_floating_point() else logarithms
-
-    def _columns(self, share: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return a column for each class: a classifier has none for those that it was not fitted on."""
-        if self.labels is None or self.classes is None or len(self.labels) != share.shape[1]:
-            return share
-        whole = np.zeros((len(share), self.classes))
-        whole[:, self.labels] = share
-        return whole
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:  # noqa: ANN401 (as in torch)
         """Refuse what is of another classifier: nothing can turn this one into it."""
@@ -101,12 +98,6 @@ def refuse_probabilities(model: nn.Module, what: str, instead: str) -> None:
 def network_name(model: nn.Module) -> str:
     """Return what records call a model: its class, or that of the classifier which it asks."""
     return model.title if isinstance(model, Probabilities) else type(model).__name__
-
-
-def _numbered(classifier: Any) -> NDArray[np.int64] | None:  # noqa: ANN401 (of any library)
-    """Return the classes of a classifier's columns, where they are numbers from 0."""
-    labels = np.asarray(getattr(classifier, "classes_", None))
-    return labels.astype(np.int64) if labels.ndim == 1 and labels.dtype.kind in "iu" and (labels >= 0).all() else None
 
 
 def _checked(answer: object, rows: int, title: str) -> NDArray[np.float64]:

@@ -48,7 +48,11 @@ def build_model(
         model.architecture = {}
         if head == "unit":
             give_unit_head(model)
-    _refuse_more_than_memory(name, width, model)
+    # weights, gradients and momentum must fit in memory
+    needed = 3 * sum(value.numel() * value.element_size() for value in model.state_dict().values())
+    if needed > machine_memory():
+        sizes = f"{needed / 2**30:.0f} GiB to train, this machine has {machine_memory() / 2**30:.0f}"
+        raise InputError(f"{name} of width {width} needs {sizes}; lower the width")
     # as to_empty, which takes half a second to load sympy
     memory = {key: torch.empty(value.shape, dtype=value.dtype) for key, value in model.state_dict().items()}
     model.load_state_dict(memory, assign=True)
@@ -56,14 +60,6 @@ def build_model(
     model.architecture |= {"name": name, "shape": list(map(int, shape)), "classes": int(classes), "width": int(width)}
     model.architecture |= {"mean": list(map(float, mean)), "std": list(map(float, std))}
     return model.eval()  # the training loop switches modes itself
-
-
-def _refuse_more_than_memory(name: str, width: int, model: Classifier) -> None:
-    """Raise an error if weights, gradients and momentum do not fit in memory, before they are allocated."""
-    needed = 3 * sum(value.numel() * value.element_size() for value in model.state_dict().values())
-    if needed > machine_memory():
-        sizes = f"{needed / 2**30:.0f} GiB to train, this machine has {machine_memory() / 2**30:.0f}"
-        raise InputError(f"{name} of width {width} needs {sizes}; lower the width")
 
 
 def _refuse_bad_sizes(

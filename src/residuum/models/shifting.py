@@ -66,7 +66,7 @@ class ShiftedAt(nn.Module):
         return model
 
 
-def _add_shift(layer: nn.Module, given: Any, made: Any) -> Any:  # noqa: ANN401 (what layers take and return)
+def _add_shift(layer: nn.Module, inputs: Any, made: Any) -> Any:  # noqa: ANN401 (what layers take and return)
     shift = getattr(_current, "shift", None)
     if shift is None:
         return made
@@ -79,7 +79,7 @@ def _outputs(model: nn.Module, layer: str, samples: Samples) -> Tensor:
     if layer not in layers:
         raise unknown_name("layer", layer, layers)
     seen: list[Any] = []
-    handle = model.get_submodule(layer).register_forward_hook(lambda _, given, made: seen.append(made))
+    handle = model.get_submodule(layer).register_forward_hook(lambda _, inputs, made: seen.append(made))
     x, _ = samples.batch(torch.arange(min(PROBE, len(samples))))
     try:
         with evaluating(model), torch.no_grad():

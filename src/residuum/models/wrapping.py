@@ -7,7 +7,7 @@ keys of its weights stay hers.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -74,7 +74,13 @@ def wrap(
     [[0.25, 0.75]]
     """
     if not isinstance(module, nn.Module):
-        module = _asked(module, {"weights": weights, "logits": logits, "batch": batch, "at": at, "fresh": fresh})
+        if isinstance(module, type) or not (callable(module) or hasattr(module, "predict_proba")):
+            raise no_network(module, "to wrap")
+        module = Probabilities(module)
+        options = {"weights": weights, "logits": logits, "batch": batch, "at": at, "fresh": fresh}
+        if wrong := next((name for name, value in options.items() if value is not None), None):
+            text = f"wrap: {wrong}= is for networks, and {module.title} gives probabilities only"
+            raise InputError(f"{text}; leave it out")
     model = private_copy(module).eval()
     names = tuple(batch or ())
     integers = tokens or bool(names)
@@ -109,18 +115,6 @@ def _configured(module: nn.Module) -> Callable[[], nn.Module] | None:
 
 def _from_configuration(network: type[nn.Module], kind: Any, text: str) -> nn.Module:  # noqa: ANN401 (of transformers)
     return network(kind.from_dict(json.loads(text)))
-
-
-def _asked(classifier: object, options: Mapping[str, object]) -> Probabilities:
-    """Return the module of a classifier or function; refuse what is none, and options of networks."""
-    if isinstance(classifier, type) or not (callable(classifier) or hasattr(classifier, "predict_proba")):
-        raise no_network(classifier, "to wrap")
-    module = Probabilities(classifier)
-    if wrong := [name for name, value in options.items() if value is not None]:
-        raise InputError(
-            f"wrap: {wrong[0]}= is for networks, and {module.title} gives probabilities only; leave it out"
-        )
-    return module
 
 
 def wrap_like(module: nn.Module, model: nn.Module) -> nn.Module:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from itertools import chain, repeat
 from typing import Literal, NamedTuple
 
 import torch
@@ -67,7 +68,7 @@ class MiniBatches:
             devices.report_share(f"{share} of {len(samples)} samples of {name} in every pass")
         crops = generator(child_seed(seed, f"{name}/augment"))
         self.generators = {"order": generator(child_seed(seed, name)), "crops": crops}
-        self.cycled = self._cycled()
+        self.cycled = chain.from_iterable(self.one_pass() for _ in repeat(None))
 
     def shard(self, batch: Tensor) -> Tensor:
         """Return this process's rows of a batch: rank, rank + world_size, ..., or all of them.
@@ -90,10 +91,6 @@ class MiniBatches:
                 x = x.contiguous(memory_format=torch.channels_last)  # noqa: PLW2901
             smoothing = 0.0 if self.clean else self.label_smoothing
             yield Batch(x.to(self.device), y.to(self.device), indices, label_smoothing=smoothing)
-
-    def _cycled(self) -> Iterator[Batch]:
-        while True:
-            yield from self.one_pass()
 
 
 def draw_crops(n: int, like: Tensor, noise: torch.Generator, augment: Augmentation = True) -> Tensor:

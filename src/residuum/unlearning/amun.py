@@ -93,7 +93,12 @@ def nearest_errors(model: nn.Module, samples: Samples, eps: float, max_doublings
 
 
 def _attack(model: nn.Module, exact: nn.Module, x: Tensor, y: Tensor, eps: float, max_doublings: int) -> NearestErrors:
-    moved, predicted, passes = x.clone(), _labels(exact, x), 0
+    def labels(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            logits: Tensor = exact(x.double())
+        return logits.argmax(1)
+
+    moved, predicted, passes = x.clone(), labels(x), 0
     radius = torch.where(predicted.eq(y), torch.inf, 0.0)
     for doubling in range(max_doublings + 1):
         now = eps * 2.0**doubling
@@ -102,7 +107,7 @@ def _attack(model: nn.Module, exact: nn.Module, x: Tensor, y: Tensor, eps: float
             if not len(rows):
                 break
             moved[rows] = _step(model, moved[rows], x[rows], y[rows], now)
-            predicted[rows] = _labels(exact, moved[rows])
+            predicted[rows] = labels(moved[rows])
             radius[rows] = torch.where(predicted[rows].eq(y[rows]), torch.inf, now)
             passes += len(rows)
     return NearestErrors(moved, predicted, radius, passes)
@@ -126,9 +131,3 @@ def _step(model: nn.Module, moved: Tensor, x: Tensor, y: Tensor, eps: float) -> 
 
 def _directions(gradient: Tensor) -> Tensor:
     return nn.functional.normalize(gradient.flatten(1), dim=1).view_as(gradient)
-
-
-def _labels(exact: nn.Module, x: Tensor) -> Tensor:
-    with torch.no_grad():
-        logits: Tensor = exact(x.double())
-    return logits.argmax(1)

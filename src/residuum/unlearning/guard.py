@@ -66,23 +66,19 @@ def check_answer(method: Method, original: nn.Module, answer: object, splits: Sp
         raise MethodError(f"{described(method)}: expected context.notes that JSON can hold, got {context.notes!r}")
     if not _is_ours(method):
         try:
-            if isinstance(getattr(original, "architecture", None), dict):
-                _check_architecture(answer)
+            if isinstance(getattr(original, "architecture", None), dict):  # a weights file could rebuild the original
+                plan = getattr(answer, "architecture", None)
+                try:
+                    rebuilt = build_model(**plan, seed=0).state_dict() if isinstance(plan, dict) else {}
+                except TypeError as error:
+                    raise InputError(f"its architecture {plan!r} cannot be built ({error})") from error
+                if {key: v.shape for key, v in rebuilt.items()} != {k: v.shape for k, v in answer.state_dict().items()}:
+                    text = "its layers are not those of its architecture, so no weights file could rebuild it"
+                    raise InputError(text)  # noqa: TRY301
             check_model(answer, splits.retain, splits.classes)
         except InputError as error:
             raise MethodError(f"{described(method)} returned a model that cannot be used: {error}") from error
     return answer
-
-
-def _check_architecture(model: nn.Module) -> None:
-    """Raise an error if a weights file could not rebuild the model."""
-    plan = getattr(model, "architecture", None)
-    try:
-        rebuilt = build_model(**plan, seed=0).state_dict() if isinstance(plan, dict) else {}
-    except TypeError as error:
-        raise InputError(f"its architecture {plan!r} cannot be built ({error})") from error
-    if {name: v.shape for name, v in rebuilt.items()} != {name: v.shape for name, v in model.state_dict().items()}:
-        raise InputError("its layers are not those of its architecture, so no weights file could rebuild it")
 
 
 def described(method: Method) -> str:

@@ -16,7 +16,7 @@ from torch.func import jacrev, jvp, vjp
 from residuum.core.errors import InputError, warn
 from residuum.core.samples import Samples, Splits
 from residuum.models import evaluating, forward
-from residuum.training import Positive, Progress
+from residuum.training import Positive
 from residuum.unlearning.base import Method, component
 from residuum.unlearning.context import Context
 from residuum.unlearning.gradients import MIB, Weights, functional, of_each, samples_at_once
@@ -135,7 +135,10 @@ class NTK(Method):
     def solve(
         self, model: nn.Module, splits: Splits, travelled: Weights | None, context: Context
     ) -> tuple[Solution, Solution]:
-        """Return the ridge solutions on the retain set and on all data."""
+        """Return the ridge solutions on the retain set and on all data.
+
+        Where J does not fit in memory, both solves advance side by side until the step is known.
+        """
         at = context.origin.initial if self.linearize_at == "init" else None
         parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
         fits = len(splits.train) * splits.classes * parameters * DOUBLE <= self.memory_mib * MIB
@@ -147,23 +150,12 @@ class NTK(Method):
         context.notes["explicit"] = fits
         if fits:
             return solve_explicitly(train, errors, len(retain) * splits.classes, ridges)
-        retained = RidgeDescent(retain, errors[: len(retain)], ridges[0])
-        return self.by_products(retained, RidgeDescent(train, errors, ridges[1]), travelled, context.progress)
-
-    def errors(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the residuals e (n, classes) of the chosen loss."""
-        target = F.one_hot(labels, logits.shape[1]).to(logits)
-        return F.softmax(logits, 1) - target if self.loss == "ce" else logits - (2 * target - 1)
-
-    def by_products(
-        self, retained: RidgeDescent, full: RidgeDescent, travelled: Weights | None, progress: Progress | None
-    ) -> tuple[Solution, Solution]:
-        """Advance both solves, side by side, until the step is known; say so if it is not."""
+        retained, full = RidgeDescent(retain, errors[: len(retain)], ridges[0]), RidgeDescent(train, errors, ridges[1])
         while full.iterations < self.max_iterations and self.step(retained, full, travelled).error > self.tolerance:
             retained.advance()
             full.advance()
-            if progress:
-                progress(full.iterations, self.max_iterations)
+            if context.progress:
+                context.progress(full.iterations, self.max_iterations)
         solutions = retained.verified(), full.verified()
         error = self.step(*solutions, travelled).error
         if error > self.tolerance:
@@ -172,6 +164,11 @@ class NTK(Method):
                 f"its length, asked {self.tolerance:g}; raise max_iterations, weight_decay or tolerance, or set double"
             )
         return solutions
+
+    def errors(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the residuals e (n, classes) of the chosen loss."""
+        target = F.one_hot(labels, logits.shape[1]).to(logits)
+        return F.softmax(logits, 1) - target if self.loss == "ce" else logits - (2 * target - 1)
 
     @torch.no_grad()
     def move(self, model: nn.Module, delta: Weights, scale: float, retain: Samples) -> float:

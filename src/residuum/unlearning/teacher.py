@@ -13,7 +13,7 @@ from residuum.core.inputs import space_of
 from residuum.core.samples import Splits
 from residuum.core.seeds import child_seed
 from residuum.models import forward, private_copy
-from residuum.training import Batch, Loss, NonNegative, TrainingPhase, cross_entropy, fit
+from residuum.training import Batch, NonNegative, TrainingPhase, cross_entropy, fit
 from residuum.unlearning.base import GradientMethod, InheritedRecipe, Phases, component
 from residuum.unlearning.context import Context
 from residuum.unlearning.start import KnownStart, trainable_parts
@@ -69,10 +69,6 @@ class Teacher(GradientMethod):
             return super().phases(model, splits, context)
         teacher = self.trained_teacher(model, splits, context)
         self.compare(teacher, model, splits, context)
-        return [TrainingPhase(self.lesson(teacher), paired_stream="forget")]
-
-    def lesson(self, teacher: nn.Module) -> Loss:
-        """Return the loss L(w, S_r) + weight * CE(softmax t(x'), s(x'))."""
 
         def loss(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
             retain = F.cross_entropy(model(batch.x), batch.y)
@@ -81,7 +77,7 @@ class Teacher(GradientMethod):
             x = noisy_copies(paired.x, self.tau, noise, space_of(model))
             return retain + self.weight * F.cross_entropy(model(x), F.softmax(teacher(x), 1))
 
-        return loss
+        return [TrainingPhase(loss, paired_stream="forget")]
 
     def trained_teacher(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Return a frozen model that was trained from fresh weights on the retain set, briefly."""
