@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from residuum.auditing.heldout import choose_heldout, chosen_from
+from residuum.auditing import audit
+from residuum.auditing.heldout import choose_heldout
 from residuum.auditing.memory import measure_memory
 from residuum.core.errors import InputError
 from residuum.core.samples import Samples
@@ -175,8 +176,10 @@ def test_held_out_samples_have_the_forgotten_mix_and_are_the_first_by_id():
     assert small.y.bincount().tolist() == [84, 17]  # 100 in all, rounded up
     many = choose_heldout(samples([0] * 3000, "test"), samples([0] * 2000, "train"))
     assert len(many) == 1000
-    assert chosen_from(pool, chosen) == {"heldout_chosen_from": 600}
-    assert chosen_from(chosen, chosen) == {}
+    model = torch.nn.Linear(2, 3).eval()
+    for heldout, said in ((pool, 600), (chosen, None)):
+        result = audit({"m": model}, model, forgotten, "gaussian", taus=[0.1], draws=5, seed=1, heldout=heldout)
+        assert result.settings.get("heldout_chosen_from") == said
 
 
 def test_held_out_samples_may_not_be_forgotten_ones():

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from residuum.auditing.budget import MOST_DRAWS, Draws, as_many, draws_needed, pilot_draws
 from residuum.auditing.counting import Counting, PreparedModels, Progress, SavedCounts, Schedule, identity, rows_for
 from residuum.auditing.crafting import BatchInvariance, Crafter
-from residuum.auditing.heldout import choose_heldout, chosen_from
+from residuum.auditing.heldout import choose_heldout
 from residuum.auditing.measures import measure
 from residuum.auditing.memory import completeness, measure_memory, relative_distance_test
 from residuum.auditing.predictor import Predictor, probe_batch
@@ -220,7 +220,12 @@ class Auditor:
             for rows in torch.split(torch.arange(len(samples)), rows_for(samples.shape)):
                 self.perturbation.check(samples.batch(rows)[0], self.moved_space, [samples.ids[row] for row in rows])
         prepared = self.prepare(samples)
-        check_labels(samples, prepared)
+        classes = {predictor.classes for predictor in prepared.predictors.values()}
+        if len(classes) > 1:
+            raise InputError(f"expected models with the same number of classes, got {sorted(classes)}")
+        low, high = int(samples.y.min()), int(samples.y.max())
+        if low < 0 or high >= prepared.classes:
+            raise InputError(f"expected labels in 0..{prepared.classes - 1}, got {low}..{high}")
         sets = [prepared.inputs(samples)]  # the forget set and, where there are any, held-out samples
         if heldout is not None:
             sets.append(prepared.inputs(choose_heldout(heldout, samples)))
@@ -247,7 +252,9 @@ class Auditor:
         ]
         exact = schedules[0].enumerated is not None
         settings = self.settings(samples, budget, exact=exact)
-        settings |= {} if heldout is None else chosen_from(heldout, sets[1])
+        if heldout is not None:  # of how many the first by id were chosen, where not all are shown
+            available = int(torch.isin(heldout.y, sets[1].y).sum())
+            settings |= {"heldout_chosen_from": available} if available > len(sets[1]) else {}
         settings |= {"seen": numbers} if (numbers := samples_seen(samples, seen)) else {}
         saved = None
         if checkpoint is not None:
@@ -293,13 +300,3 @@ class Auditor:
             "bootstrap_seed": child_seed(self.seed, "bootstrap"),
             "noise_check": noise_check(self.seed),
         }
-
-
-def check_labels(samples: Samples, prepared: PreparedModels) -> None:
-    """Refuse models that disagree on the number of classes, and labels that no model can give."""
-    classes = {predictor.classes for predictor in prepared.predictors.values()}
-    if len(classes) > 1:
-        raise InputError(f"expected models with the same number of classes, got {sorted(classes)}")
-    low, high = int(samples.y.min()), int(samples.y.max())
-    if low < 0 or high >= prepared.classes:
-        raise InputError(f"expected labels in 0..{prepared.classes - 1}, got {low}..{high}")

@@ -295,22 +295,17 @@ class Counting:
                     self.progress(self.made + done, total)
 
             shares = count_predictions(schedule, self.prepared, self.names, report, self.saved)
-            tables.append({name: gathered(share, samples) for name, share in shares.items()})
+            if (world_size := devices.world_size()) > 1:
+                for name, share in shares.items():
+                    sums = []
+                    for table in (share.joint, share.same_prediction):
+                        filled = torch.zeros((len(samples), *table.shape[1:]), dtype=torch.int64)
+                        filled[devices.rank() :: world_size] = torch.from_numpy(table).long()
+                        sums.append(devices.all_reduce(filled, "sum").numpy())
+                    shares[name] = Counts.of_joint(samples.ids, samples.y.numpy(), share.taus, *sums)
+            tables.append(shares)
             self.made += size
         return tables
-
-
-def gathered(share: Counts, samples: Samples) -> Counts:
-    """Return the counts of all samples, of which each process has counted samples rank, rank + world size, ..."""
-    rank, world_size = devices.rank(), devices.world_size()
-    if world_size == 1:
-        return share
-    tables = []
-    for table in (share.joint, share.same_prediction):
-        filled = torch.zeros((len(samples), *table.shape[1:]), dtype=torch.int64)
-        filled[rank::world_size] = torch.from_numpy(table).long()
-        tables.append(devices.all_reduce(filled, "sum").numpy())
-    return Counts.of_joint(samples.ids, samples.y.numpy(), share.taus, *tables)
 
 
 def predict_batch(

@@ -61,9 +61,3 @@ def of_unaffected_classes(pool: Samples, train: Samples, forgotten: Samples) -> 
     labels = np.flatnonzero(lost <= AFFECTED * before)
     rows = np.flatnonzero(np.isin(pool.y.numpy(), labels))
     return pool.subset(np.sort(sorted(rows, key=lambda row: pool.ids[row])[:MOST]).astype(np.int64))
-
-
-def chosen_from(pool: Samples, shown: Samples) -> dict[str, int]:
-    """Return, where not all samples of these classes are shown, of how many the first by id were chosen."""
-    available = int(np.isin(pool.y.numpy(), shown.y.numpy()).sum())
-    return {"heldout_chosen_from": available} if available > len(shown) else {}

@@ -55,7 +55,13 @@ class Predictor:
             self.exact = None
         wanted = self.exact_logits(probe)
         self.classes = wanted.shape[1]
-        self.fast = fast_copy(self.plain, probe.to(self.device), wanted)
+        candidate, shown = folded(self.plain), probe.to(self.device)
+        usable = candidate is not None and computes(candidate, shown, wanted)
+        self.fast = candidate if candidate is not None and usable else private_copy(self.plain)
+        planes = [module.out_channels for module in self.fast.modules() if isinstance(module, nn.Conv2d)]
+        if probe.ndim == 4 and max(planes, default=0) >= PLANES:
+            convert_conv2d_weight_memory_format(self.fast, torch.channels_last)
+        self.fast.requires_grad_(False)
         self.margin = SAFETY * deviation(self.logits(probe), wanted)
         self.coarse_margin: float | None = None
         if devices.compute_of(devices.current()).precision == "bf16-mixed" and probe.is_floating_point():
@@ -91,17 +97,6 @@ class Predictor:
             if len(doubtful):
                 answer[doubtful] = decide(self.exact_logits(x[doubtful]))
         return answer
-
-
-def fast_copy(plain: nn.Module, probe: Tensor, wanted: Tensor) -> nn.Module:
-    """Return the folded copy if it computes the same on the probe, else the plain one; channels last if it is wide."""
-    candidate = folded(plain)
-    if candidate is None or not computes(candidate, probe, wanted):
-        candidate = private_copy(plain)
-    planes = [module.out_channels for module in candidate.modules() if isinstance(module, nn.Conv2d)]
-    if probe.ndim == 4 and max(planes, default=0) >= PLANES:
-        convert_conv2d_weight_memory_format(candidate, torch.channels_last)
-    return candidate.requires_grad_(False)
 
 
 def computes(candidate: nn.Module, probe: Tensor, wanted: Tensor) -> bool:

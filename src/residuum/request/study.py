@@ -157,7 +157,7 @@ def request_study(
         samples=Dataset(request.name, request.source.samples, splits.test, splits.class_names),
         parts=splits,
         perturbations=moved,
-        given=given | models,
+        supplied=given | models,
         training=training,
         identity=identity,
         unnamed=unnamed,

@@ -142,7 +142,7 @@ def plan_lines(
     >>> plan_lines(Study.create("tiny", methods="gd", seeds=[1]), store="no/store")[0]
     '9 stages: 0 finished, 9 to run'
     """
-    study = study.computed_on((resources or Resources()).compute)
+    study = study.model_copy(update={"compute": (resources or Resources()).compute})
     with said_if_slow(PLANNING):
         steps, plans = _surviving(study.steps if requests else [study], _plans)
         work = work_left(steps, store, plans)
@@ -174,7 +174,7 @@ def _computed(
         if "LOCAL_RANK" not in os.environ:
             with suppress(RowError), said_if_slow(PLANNING):  # that row is left out below
                 _plans(studies)  # what is wrong is said once, before there are other processes to say it too
-    steps = [study.computed_on(resources.compute) for study in studies]
+    steps = [study.model_copy(update={"compute": resources.compute}) for study in studies]
     with devices.launched(resources.fabric):
         if not (leads := devices.leads()):
             _surviving(steps, lambda left: run_all(left, store=store))

@@ -109,8 +109,8 @@ def _model_stages(study: Study, setup: Setup) -> tuple[dict[str, Stage], tuple[S
         subject, by_user = setup.subject, dict[str, Stage]()
         recipe = None if subject.training.by_function else study.scenario.train
         for label, role in study.roles.items():
-            if label in subject.given:
-                weights = state_hash(subject.given[label].model.state_dict())
+            if label in subject.supplied:
+                weights = state_hash(subject.supplied[label].model.state_dict())
                 by_user[label] = GivenStage(setup=setup, name=label, weights=weights, retrained=role.retrained)
             else:
                 by_user[label] = RetrainStage(setup=setup, name=label, how=subject.training.identity, recipe=recipe)

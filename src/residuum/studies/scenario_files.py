@@ -18,7 +18,7 @@ from residuum.models import MODELS
 from residuum.perturbations import PERTURBATIONS
 from residuum.record import refuse_no_file_name
 from residuum.studies.parsing import build_perturbation, check_measure, override
-from residuum.studies.settings import DEFAULT_PROFILE, AuditSettings, Scenario
+from residuum.studies.settings import DEFAULT_PROFILE, Scenario
 from residuum.unlearning import METHODS, first_problem, make_method
 
 
@@ -135,14 +135,11 @@ def _check_names(scenario: Scenario) -> None:
         raise InputError("train.epochs: expected 1 or more, got 0: what was never trained has nothing to forget")
     if scenario.controls < 1:
         raise InputError("controls: expected 1 or more, got 0: a control says how far retrained models are apart")
-    _check_audit(scenario.audit)
-    for spec in scenario.measures:
-        check_measure(spec, scenario.audit)
     if not scenario.seeds or len(set(scenario.seeds)) != len(scenario.seeds):
         raise InputError(f"expected at least one seed and none twice, got {scenario.seeds}")
-
-
-def _check_audit(audit: AuditSettings) -> None:
+    audit = scenario.audit
+    for spec in scenario.measures:
+        check_measure(spec, audit)
     if len(set(audit.perturbations)) < len(audit.perturbations):
         raise InputError(f"expected each perturbation once, got {', '.join(audit.perturbations)}")
     for spec in {**audit.taus, **dict.fromkeys(audit.perturbations)}:

@@ -33,7 +33,7 @@ from residuum.core.devices import Compute
 from residuum.core.errors import InputError, MethodError, ResiduumWarning
 from residuum.core.files import read_arrays, write_arrays
 from residuum.core.roles import Role
-from residuum.core.samples import Samples, Splits
+from residuum.core.samples import Samples
 from residuum.core.seeds import child_seed, request_seed
 from residuum.metrics import Relearning, accuracy, evaluate, mean_loss
 from residuum.models import MODELS, build_model, forward, init_from, save_weights
@@ -224,7 +224,7 @@ class GivenStage(Stage):
     def compute(self, work: Workspace) -> None:
         """Take the model as it is, with what is known of how it was made."""
         subject = cast(LiveSubject, self.subject)
-        made, splits = subject.given[self.name], subject.splits()
+        made, splits = subject.supplied[self.name], subject.splits()
         save_weights(made.model, work.folder / MODEL)
         work.write(_made_record(made, made.warnings), splits.retain if self.retrained else splits.train)
 
@@ -324,8 +324,16 @@ class AuditStage(Stage):
                 return
             audits: Record = {}
             if EARLIER in work.parents:
-                earlier, audits = _earlier_audit(work.parents[EARLIER], self.labels)
-                result = earlier.followed_by(result)
+                folder = work.parents[EARLIER]
+                earlier = read_record(folder)
+                audits = earlier["audits"]
+                tables = [
+                    {label: Counts.load(folder / kind / f"{label}.npz") for label in self.labels}
+                    for kind in ("counts", "heldout")
+                ]
+                settings = audits["retrain"]["settings"]
+                before_it = AuditResult(tables[0], settings, earlier["warnings"], settings["enumerated"], tables[1])
+                result = before_it.followed_by(result)
             if len(splits.forget.shape) == 3 and max(taus) > 0 and space.at is None:
                 shown = (models, models["retrain"], splits.forget, perturbation, result.counts)
                 make_gallery(*shown, seed=seed, space=space).save(work.folder / GALLERY)
@@ -333,26 +341,14 @@ class AuditStage(Stage):
             (work.folder / kind).mkdir()
             for label, counts in by_label.items():
                 counts.save(work.folder / kind / f"{label}.npz")
-        record["audits"] = audits | {label: _audit_record(result, label, splits) for label in drawn}
+        for label in drawn:
+            first = first_radius(result.counts[label], exact=result.exact)
+            audits[label] = result.measures(label) | {"first_radius": first}
+            matched = audits[label]["heldout"]
+            matched["left_out"] = [splits.class_names[int(number)] for number in matched["left_out"]]
+        record["audits"] = audits
         record["warnings"] = sorted({*record["warnings"], *result.warnings})
         work.write(record, splits.forget, next(iter(result.heldout.values())))
-
-
-def _earlier_audit(folder: Path, labels: Sequence[str]) -> tuple[AuditResult, Record]:
-    """Return the audit that an earlier round left, and what its record says of each row."""
-    record = read_record(folder)
-    counts, heldout = (
-        {label: Counts.load(folder / kind / f"{label}.npz") for label in labels} for kind in ("counts", "heldout")
-    )
-    settings = record["audits"]["retrain"]["settings"]
-    return AuditResult(counts, settings, record["warnings"], settings["enumerated"], heldout), record["audits"]
-
-
-def _audit_record(result: AuditResult, label: str, splits: Splits) -> Record:
-    """Return what results.json says of one row's audit."""
-    measures = result.measures(label) | {"first_radius": first_radius(result.counts[label], exact=result.exact)}
-    left_out = [splits.class_names[int(number)] for number in measures["heldout"]["left_out"]]
-    return measures | {"heldout": measures["heldout"] | {"left_out": left_out}}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

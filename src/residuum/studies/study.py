@@ -205,16 +205,16 @@ class Study(Strict):
             refuse_reserved(row.method, "the name of a method")
         loaded_dataset.cache_clear()
 
-    def computed_on(self, compute: Compute) -> Self:
-        """Return the study for these devices."""
-        return self.model_copy(update={"compute": compute})
-
     def all_rows(self) -> list[RowSpec]:
         """Return what is known of every row before anything is computed, the trained models first."""
         left_open, trained = self.scenario.left_open.get("train", []), []
         for label, role in trained_roles(self.scenario.controls).items():
-            settings = self.live.trained_settings(label) if self.live else asdict(self.scenario.training(label))
-            trained.append(RowSpec(label=label, method=label, settings=dict(settings), left_open=left_open, role=role))
+            if self.live is None:
+                settings = asdict(self.scenario.training(label))
+            else:
+                models = self.live.supplied
+                settings = dict(models[label].settings if label in models else self.live.training.settings)
+            trained.append(RowSpec(label=label, method=label, settings=settings, left_open=left_open, role=role))
         return [*trained, *self.rows]
 
     def check(self) -> None:
@@ -254,7 +254,7 @@ class Study(Strict):
     def network(self, seed: int = 0) -> nn.Module:
         """Return the scenario's network with fresh weights, or a copy of the user's original."""
         if self.live is not None:
-            return private_copy(self.live.given["original"].model)
+            return private_copy(self.live.supplied["original"].model)
         splits, spec = self.splits(), self.scenario.model
         return build_model(spec.name, splits.train.shape, splits.classes, width=spec.width, seed=seed)
 
@@ -273,17 +273,11 @@ class Study(Strict):
             unused = {field for field in optional[:-1] if not getattr(scenario, field)}
             settings = scenario.model_dump(mode="json", exclude={"name", "rows", *unused})
         else:
-            settings = {
-                "data": {"name": scenario.name},
-                "forget": {"listed": (self.live.listed or (len(splits.forget),))[-1]},
-                **(
-                    {"earlier": [{"listed": number} for number in self.live.listed[:-1]]}
-                    if self.live.listed[1:]
-                    else {}
-                ),
-                "model": {"name": scenario.model.name},
-                **({"surrogates": True} if self.live.training.surrogates else {}),
-            }
+            *earlier, last = self.live.listed or (len(splits.forget),)
+            settings = {"data": {"name": scenario.name}, "forget": {"listed": last}}
+            settings |= {"earlier": [{"listed": number} for number in earlier]} if earlier else {}
+            settings |= {"model": {"name": scenario.model.name}}
+            settings |= {"surrogates": True} if self.live.training.surrogates else {}
             used_fields = {"audit", *(field for field in optional if getattr(scenario, field))}
             settings |= scenario.model_dump(mode="json", include=used_fields)
         plugins = described_plugins(used)

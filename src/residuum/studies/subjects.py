@@ -117,7 +117,7 @@ class Training:
 class LiveSubject:
     """The user's own samples and models as objects.
 
-    `given` are the models that the user brings, by label, the original among them; `training` makes the others.
+    `supplied` are the models that the user brings, by label, the original among them; `training` makes the others.
     `identity` is a hash of samples, network and perturbations; where it means nothing in another process,
     `unnamed` says why. `build` makes the subject again in a worker process.
     """
@@ -125,7 +125,7 @@ class LiveSubject:
     samples: Dataset
     parts: Splits
     perturbations: Mapping[str, tuple[Perturbation, InputSpace]]
-    given: Mapping[str, Made]
+    supplied: Mapping[str, Made]
     training: Training
     identity: str
     unnamed: str = ""
@@ -155,10 +155,6 @@ class LiveSubject:
         """Return the splits as the user gave them."""
         return self.parts
 
-    def trained_settings(self, label: str) -> Mapping[str, Any]:
-        """Return what the record says of how the original or a retrained model was trained."""
-        return self.given[label].settings if label in self.given else self.training.settings
-
     def save(self, label: str, made: Made, folder: Path) -> None:
         """Write the weights of a retrained model, and what it answers."""
         save_weights(made.model, folder / MODEL)
@@ -170,10 +166,10 @@ class LiveSubject:
 
         A training function may return another architecture, which only it can make: then it trains once more.
         """
-        if label in self.given:
-            return self.given[label].model
+        if label in self.supplied:
+            return self.supplied[label].model
         if label not in self.retrained:
-            model = private_copy(self.given["original"].model)
+            model = private_copy(self.supplied["original"].model)
             try:
                 load_state(model, folder / MODEL)
                 answers = torch.from_numpy(read_arrays(folder / LOGITS, ["logits"], "logits")["logits"])
