@@ -31,7 +31,7 @@ from residuum.pack.writing import MANIFEST, PAGE, RECORD, page_of
 from residuum.perturbations import PERTURBATIONS, noise_check
 from residuum.record import Results, sealed
 from residuum.record.audits import Part
-from residuum.record.folder import check_counts
+from residuum.record.folder import check_counts, counts_files
 from residuum.studies.results import LIBRARIES
 from residuum.studies.settings import AuditSettings, DataSettings, ForgetSettings, ModelSettings, Scenario
 
@@ -97,7 +97,7 @@ def verify(
         manifest, record = read_manifest(at_hand.read(MANIFEST)), parsed_record(at_hand.read(RECORD))
         folder, splits = at_hand.folder, splits(record) if callable(splits) else splits
         wrong_numbers, page = _number_differences(manifest, record, folder, measures)
-        wrong = [*_hash_differences(manifest, at_hand.files), *wrong_numbers]
+        wrong = [*_hash_differences(manifest, record, at_hand.files), *wrong_numbers]
         checked = ["hashes of all files", "every number, floor, gate and verdict from the counts"]
         skipped = list(_unchecked_page(page, manifest))
         if page is False and not skipped:
@@ -158,12 +158,15 @@ def _open_probes(record: Results, picked: int | None) -> Iterator[str]:
             yield name if picked is None else f"{name}, of the other seeds"
 
 
-def _hash_differences(manifest: Manifest, files: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _hash_differences(manifest: Manifest, record: Results, files: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    named = {RECORD, PAGE, *(path for *_, audit in record.each_audit() for path in counts_files(audit))}
     for path in sorted({*manifest.files, *files}):
         if path not in files:
             yield f"{path}: the manifest lists it, the pack has none"
         elif manifest.files.get(path) != files[path]:
             yield f"{path}: its SHA-256 is not the one in the manifest"
+    for path in sorted(path for path in files if path not in named):
+        yield f"{path}: no audit names it"
     if manifest.root != root_of(files):
         yield f"{MANIFEST}: the root is not that of the files"
     if manifest.seal != seal_of(manifest.as_dict()):

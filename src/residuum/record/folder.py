@@ -271,7 +271,7 @@ def check_counts(folder: Path, record: Results) -> None:
     say. All rows of a seed have the same samples and, where they were shown the same inputs, the same answers of the
     reference. A file that was removed is not missed here.
     """
-    names = Counter(path for *_, audit in record.each_audit() for path in _counts_files(audit))
+    names = Counter(path for *_, audit in record.each_audit() for path in counts_files(audit))
     shared = [path for path, many in names.items() if many > 1]
     if shared:
         raise InputError(f"{folder}: expected counts of its own for every row, got {shared[0]} twice; run it again")
@@ -280,7 +280,7 @@ def check_counts(folder: Path, record: Results) -> None:
     for label, seed, name, audit in record.each_audit():
         where = f"{folder}: {label}, seed {seed}, {name}"
         _check_draws(where, audit, settings)
-        for path in _counts_files(audit):
+        for path in counts_files(audit):
             if not (folder / path).is_file():
                 continue
             counts, forgotten = Counts.load(folder / path), path == audit.counts
@@ -295,7 +295,8 @@ def check_counts(folder: Path, record: Results) -> None:
                 raise InputError(f"{where}: expected the reference's answers of the other rows in {path}; run it again")
 
 
-def _counts_files(audit: Audit) -> list[str]:
+def counts_files(audit: Audit) -> list[str]:
+    """Return the paths of an audit's counts."""
     return [path for path in (audit.counts, audit.heldout.counts if audit.heldout else "") if path]
 
 
