@@ -72,7 +72,7 @@ def verdict_on(judgment: RowJudgment, measure: str) -> Verdict:
     """Return the verdict, or what the rule says of memory (M)."""
     if measure == "r" or judgment.memory is None:
         return judgment.verdict or Verdict.INCONCLUSIVE
-    return Verdict.FOUND if judgment.memory.above else Verdict.NONE_FOUND
+    return Verdict.FOUND if judgment.memory.above else Verdict.NOT_DETECTED
 
 
 def cell(words: Counter[Verdict], counted: tuple[Verdict, ...]) -> str:

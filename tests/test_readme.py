@@ -192,7 +192,7 @@ def first_number(cell):
     return float(cell.split()[0])
 
 
-CLEAN = "no residual knowledge found at this precision"
+CLEAN = "not detected"
 
 
 def clean_methods(scenario):

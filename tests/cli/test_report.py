@@ -53,7 +53,7 @@ def test_it_prints_the_written_files(folder):
     assert result.exit_code == 0, result.output
     assert result.output.splitlines()[0] == str(folder / "report.html")
     assert "made with --no-gallery" in (folder / "report.html").read_text()
-    assert "no residual knowledge found at this precision" in (folder / "report.html").read_text()
+    assert "not detected" in (folder / "report.html").read_text()
 
 
 def test_json_and_out(folder, tmp_path):

@@ -151,7 +151,7 @@ class Plain:
         if max(self.judged(row, place)[0] for place in self.shares) < 3 or self.original is None:
             return "INCONCLUSIVE"
         shifts = [self.judged(self.original, place) for place in self.shares]
-        return "NONE_FOUND" if any(shift >= det for _, shift, _, _, _, det in shifts) else "INCONCLUSIVE"
+        return "NOT_DETECTED" if any(shift >= det for _, shift, _, _, _, det in shifts) else "INCONCLUSIVE"
 
     def p_value(self, label):
         values = []

@@ -52,7 +52,7 @@ def model(request_):
 def test_exact_deletion_comes_out_clean_and_the_original_does_not(name, tmp_path):
     run = tree_ensembles.audited(name, tmp_path, draws=25)
     verdicts = {label: judgment.verdict for label, judgment in run.verdicts.items()}
-    assert verdicts == {"original": Verdict.FOUND, "fitted-again": Verdict.NONE_FOUND}
+    assert verdicts == {"original": Verdict.FOUND, "fitted-again": Verdict.NOT_DETECTED}
     page = (tmp_path / name / "report.html").read_text(encoding="utf-8")
     assert {"gradient-boosting": "GradientBoostingClassifier", "random-forest": "RandomForestClassifier"}[name] in page
 

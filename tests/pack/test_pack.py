@@ -176,7 +176,7 @@ def number(record):
 
 
 def word(record):
-    record["judgments"]["gd"]["verdict"] = "NONE_FOUND"
+    record["judgments"]["gd"]["verdict"] = "NOT_DETECTED"
 
 
 def threshold(manifest):

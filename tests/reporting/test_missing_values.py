@@ -53,7 +53,7 @@ CASES = {
 def test_what_is_missing_is_a_dash(case, form, tmp_path, capsys):
     record = json.loads(json.dumps(CASES[case]()))
     record["scenario"]["form"] = form
-    (tmp_path / "results.json").write_text(judged_record(Results.model_validate(record)).text())
+    (tmp_path / "results.json").write_text(judged_record(Results.model_validate(record | {"judgments": {}})).text())
     run = Run.load(tmp_path)
     print_run(run, 1.0)
     report(run)

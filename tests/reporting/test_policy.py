@@ -25,7 +25,7 @@ def test_the_run_has_the_verdicts_that_the_tests_rest_on(run):
     words = {label: verdict.verdict.label for label, verdict in run.verdicts.items()}
     assert words["gd"] == "residual knowledge found"
     assert words["ga"] == "over-forgotten"
-    assert words["rurk"].startswith("no residual knowledge found")
+    assert words["rurk"].startswith("not detected")
 
 
 @pytest.mark.parametrize(

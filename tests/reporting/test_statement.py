@@ -28,9 +28,7 @@ def clean_run(demo_run, tmp_path):
 
     def judged(verdict):
         record = demo_run.record
-        judgment = record.judgments["gd"].model_copy(
-            update={"verdict": verdict, "doubts": ["too few models"], "reasons": []}
-        )
+        judgment = record.judgments["gd"].model_copy(update={"verdict": verdict, "doubts": ["too few models"]})
         scenario = record.scenario.model_copy(update={"sizes": {"retain": 1988, "forget": 12}})
         changes = {"judgments": record.judgments | {"gd": judgment}, "scenario": scenario}
         return type(demo_run)(tmp_path, demo_run.name, record.model_copy(update=changes))
@@ -39,7 +37,7 @@ def clean_run(demo_run, tmp_path):
 
 
 @pytest.mark.parametrize(("verdict", "words"), [
-    (Verdict.NONE_FOUND, r"did not detect .* would have detected .* in 80 of 100 such audits, and it cannot prove"),
+    (Verdict.NOT_DETECTED, r"did not detect .* would have detected .* in 80 of 100 such audits, and it cannot prove"),
     (Verdict.FOUND, r"found a difference: .*; at most 5 of 100 models that never saw the samples would be called so"),
     (Verdict.INCONCLUSIVE, r"allows no conclusion \(too few models\)"),
 ])  # fmt: skip
@@ -56,7 +54,7 @@ def test_it_says_what_was_asked_done_and_found(verdict, words, clean_run):
 
 
 def test_it_is_one_page_on_paper(browser, clean_run):
-    run = clean_run(Verdict.NONE_FOUND)
+    run = clean_run(Verdict.NOT_DETECTED)
     page = browser.new_page()
     page.goto(write_statement(run, FACTS).as_uri())
     for paper in ("A4", "Letter"):

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import copy
+import csv
+import html
+import io
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,24 +16,30 @@ import pytest
 from residuum.core.roles import Role, trained_roles
 from residuum.judging import judge, judged_record
 from residuum.judging.findings import noise_floor
+from residuum.judging.sentences import NONE_RECOMMENDED, SENTENCES
 from residuum.record import Results, Verdict
 from residuum.record.run import Run
+from residuum.reporting.exports import csv_table, latex_table
 from residuum.reporting.page import page_text
 from residuum.reporting.plots import picture_of
 from residuum.reporting.terminal import verdict_table
 from residuum.reporting.wording import (
     blind,
+    chips,
+    differs,
     figure_words,
     headline,
     not_proved,
     nothing_to_forget,
     recommendation,
+    verdict_badge,
     verdict_sentence,
 )
 
 FOUND, OVER, MIXED = Verdict.FOUND, Verdict.OVER_FORGOTTEN, Verdict.MIXED
-NONE_FOUND, INCONCLUSIVE, NOT_COMPARABLE = Verdict.NONE_FOUND, Verdict.INCONCLUSIVE, Verdict.NOT_COMPARABLE
+NOT_DETECTED, INCONCLUSIVE, NOT_COMPARABLE = Verdict.NOT_DETECTED, Verdict.INCONCLUSIVE, Verdict.NOT_COMPARABLE
 
+SOURCE = Path(__file__).parents[2] / "src" / "residuum"
 TAUS = [0.0, 0.1, 0.2]
 SAMPLES = 100
 SPREAD = (0.01, -0.01, 0.0)  # how references and controls of three seeds differ
@@ -106,8 +117,8 @@ def judged(record):
 
 
 CASES = {
-    "like re-train": (lambda: run_of(0.8), NONE_FOUND),
-    "within what re-training explains": (lambda: run_of(0.81), NONE_FOUND),
+    "like re-train": (lambda: run_of(0.8), NOT_DETECTED),
+    "within what re-training explains": (lambda: run_of(0.81), NOT_DETECTED),
     "remembers": (lambda: run_of(0.95), FOUND),
     "at one radius only": (lambda: run_of([0.8, 0.97]), FOUND),
     "never right": (lambda: run_of(0.0), OVER),
@@ -116,8 +127,8 @@ CASES = {
     "right more often on the samples themselves": (lambda: run_of([0.97, 0.8, 0.8]), FOUND),
     "right less often on the samples themselves": (lambda: run_of([0.6, 0.8, 0.8]), OVER),
     "M alone": (lambda: run_of(0.8, heldout=(0.6, 0.8)), FOUND),
-    "M below counts for nothing": (lambda: run_of(0.8, heldout=(1.0, 0.8)), NONE_FOUND),
-    "lost test accuracy is no verdict": (lambda: run_of(0.8, test=80.0), NONE_FOUND),
+    "M below counts for nothing": (lambda: run_of(0.8, heldout=(1.0, 0.8)), NOT_DETECTED),
+    "lost test accuracy is no verdict": (lambda: run_of(0.8, test=80.0), NOT_DETECTED),
     "remembers and lost utility": (lambda: run_of(0.95, test=80.0), FOUND),
     "one seed, one control": (lambda: run_of(0.95, seeds=1), INCONCLUSIVE),
     "one seed, four controls": (lambda: run_of(0.95, seeds=1, controls=4), FOUND),
@@ -132,11 +143,11 @@ CASES = {
     "re-train attacked, one control": (lambda: run_of(1, seeds=1, crafted="reference"), INCONCLUSIVE),
     "re-train attacked, three seeds": (lambda: run_of(0.95, crafted="reference"), FOUND),
     "the original could not have been seen": (lambda: run_of(0.8, original=0.81), INCONCLUSIVE),
-    "the original is plain at one radius only": (lambda: run_of(0.8, original=[0.86, 0.776]), NONE_FOUND),
+    "the original is plain at one radius only": (lambda: run_of(0.8, original=[0.86, 0.776]), NOT_DETECTED),
     "every radius blind: all are always right": (lambda: run_of(1.0, base=0.99, original=1.0), INCONCLUSIVE),
     "every radius blind: the original knows less": (lambda: run_of(0.8, original=0.79), INCONCLUSIVE),
     "class: remembers": (lambda: run_of(0.4, base=0.01, form="class"), FOUND),
-    "class: like re-train": (lambda: run_of(0.01, base=0.01, original=0.9, form="class"), NONE_FOUND),
+    "class: like re-train": (lambda: run_of(0.01, base=0.01, original=0.9, form="class"), NOT_DETECTED),
 }
 
 
@@ -181,7 +192,7 @@ def test_models_that_are_attacked_themselves_are_compared_with_a_reference_that_
     assert run.verdicts["m"].verdict == OVER
     alike = shown_instead(shown_instead(run, "control", 0.4, 0.8, "unlearned"), "retrain", 0.4, 0.4, "unlearned")
     verdict = alike.verdicts["m"]
-    assert verdict.verdict == NONE_FOUND
+    assert verdict.verdict == NOT_DETECTED
     assert verdict.finding.value() == pytest.approx(1, abs=0.001)
     assert verdict.finding.retrained == 6
     assert verdict.finding.neutral == 1
@@ -218,10 +229,13 @@ def test_memory_and_class_knowledge_are_told_apart():
     class_only = run_of(0.95, heldout=(0.95, 0.8))
     assert class_only.verdicts["m"].verdict == FOUND
     text = verdict_sentence(class_only, class_only.verdicts["m"])
-    assert "knows the class better than the retrained model" in text
-    assert "memory of these very samples was not found" in text
+    assert "it knows their class better than retrained models do" in text
+    assert "a difference of training, not of these samples" in text
+    assert class_only.verdicts["m"].chips.memory.state == "not found"
+    assert class_only.verdicts["m"].chips.memory.smallest > 1
     memory = run_of(0.95, heldout=(0.8, 0.8))
     assert "remembers these very samples" in verdict_sentence(memory, memory.verdicts["m"])
+    assert memory.verdicts["m"].chips.memory.state == "found"
 
 
 def test_memory_is_judged_on_the_forgotten_samples_that_held_out_ones_stand_for():
@@ -321,9 +335,9 @@ def test_verdicts_on_drawn_counts(make_run):
     run = make_run()
     words = {label: judge(run.record, label).verdict for label in run.rows}
     assert words["original"] == words["gd"] == FOUND
-    assert words["rurk"] == words["retrain"] == NONE_FOUND
+    assert words["rurk"] == words["retrain"] == NOT_DETECTED
     assert headline(run).startswith("Of 2 methods: residual knowledge")
-    assert recommendation(run).endswith("rurk is the cheapest: 30 % of retraining.")
+    assert recommendation(run).endswith("give held-out samples of the same classes, and at least two controls.")
 
 
 def test_every_threshold_stands_on_the_page(make_run):
@@ -341,22 +355,32 @@ def test_the_page_doubts_an_audit_that_cannot_tell_the_original():
     assert not any("at all" in text for text in not_proved(run_of(0.95)))
 
 
+def retrained_themselves(run, label):
+    """The run in which a row shows what the control shows: the rule sees no difference at all."""
+    record = run.record.as_dict()
+    for mine, other in zip(*(record["methods"][one]["per_seed"].values() for one in (label, "control")), strict=True):
+        mine["audits"] = copy.deepcopy(other["audits"])
+    return judged(record)
+
+
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("run", "nothing"),
     [
-        ({"original": 0.95, "seen": (0.8, 0.8)}, ""),
-        ({"original": 0.95, "seen": (0.95, 0.8)}, ""),
-        ({"original": 0.95, "seen": (0.98, 0.8)}, "There was nothing to forget"),
-        ({"original": 0.95, "seen": (0.98, 0.8), "form": "class"}, ""),
-        ({"original": 0.95, "fit": 97.0}, ""),
-        ({"original": 0.95, "fit": 62.0}, "right on 62 % of the retained samples"),
+        (run_of(original=0.8), True),
+        (retrained_themselves(run_of(0.8), "original"), True),
+        (run_of(original=0.95), False),
+        (run_of(original=0.95, seen=(0.98, 0.8)), False),  # it knows the class
+        (run_of(original=0.95, fit=62.0), False),  # however badly it fits
+        (run_of(original=0.8, own=0.97), False),  # never beside a finding
+        (run_of(original=0.82), False),  # no evidence, and yet a difference
+        (run_of(original=0.8, seeds=1), False),  # two retrained models tell nothing
     ],
 )
-def test_the_page_and_the_terminal_say_where_nothing_was_memorized(made, said):
-    run = run_of(**made)
+def test_nothing_to_forget_is_said_only_where_the_original_differs_in_no_column(run, nothing):
     text = nothing_to_forget(run)
-    assert said in text if said else not text
+    assert text.startswith("There may be nothing to forget") == nothing
     assert text in str(verdict_table(run).caption)
+    assert bool(text) == nothing
 
 
 def test_an_original_that_remembers_is_never_said_to_have_nothing_to_forget():
@@ -374,9 +398,9 @@ def test_an_audit_that_sees_nothing_does_not_say_that_nothing_was_there():
     assert "on the unperturbed samples, it is right on 100 % and the retrained model on 92 %" in sentence
 
 
-def test_a_method_that_warns_or_whose_memory_is_beyond_the_noise_floor_is_not_recommended():
-    plain = run_of(0.8)
-    assert "m is the cheapest" in recommendation(plain)
+def test_a_row_is_recommended_only_if_nothing_speaks_against_it():
+    plain = run_of(0.8, heldout=(0.8, 0.8))
+    assert recommendation(plain).startswith("Recommended: m.")
 
     def warned(*labels):
         record = copy.deepcopy(plain.record.as_dict())
@@ -384,21 +408,104 @@ def test_a_method_that_warns_or_whose_memory_is_beyond_the_noise_floor_is_not_re
             record["methods"][label]["per_seed"]["1"]["warnings"] = ["the certificate says next to nothing"]
         return judged(record)
 
-    assert recommendation(warned("m")).endswith("nothing was found in m, but read its warnings.")
-    assert "m is the cheapest" in recommendation(warned("m", "retrain"))  # that is not about the method
-    for run in (run_of(0.8, heldout=(0.6, 0.8)), run_of(0.8, heldout=(1.0, 0.8)), run_of(0.8, test=80.0)):
-        assert "No method of this run can be recommended" in recommendation(run)
+    assert "read them before you use it" in recommendation(warned("m"))
+    assert recommendation(warned("m", "retrain")).startswith("Recommended: m.")  # that is not about the method
+    against = {
+        "no method of this run": run_of(0.95, heldout=(0.95, 0.8)),  # found
+        "memory could not be measured": run_of(0.8),
+        "test accuracy was lost": run_of(0.8, heldout=(0.8, 0.8), test=80.0),
+        "lost too much": run_of(0.6, heldout=(0.8, 0.8)),
+        "residual knowledge was found": run_of(0.8, heldout=(0.6, 0.8)),  # M alone
+        "add retrained models": run_of(0.8, heldout=(0.8, 0.8), seeds=1),
+        "not comparable": run_of(0.8, heldout=(0.8, 0.8), original=0.4),
+    }
+    for reason, run in against.items():
+        text = recommendation(run)
+        assert text.startswith("No method of this run can be recommended. ")
+        assert reason in text.lower(), text
 
 
 def test_lost_utility_is_measured_against_what_retrained_models_differ_by():
     """Retrained models have 95 %, and half of 400 test samples' one is 0.125 points."""
-    assert run_of(0.8, test=94.8).verdicts["m"].reasons == []
-    lost = run_of(0.8, test=94.5).verdicts["m"].reasons
-    assert lost == ["test accuracy is 0.5 points below the retrained models'"]
+    kept = run_of(0.8, test=94.8).verdicts["m"].chips.utility
+    assert (kept.state, kept.points) == ("kept", pytest.approx(0.2))
+    run = run_of(0.8, test=94.5)
+    lost = run.verdicts["m"].chips.utility
+    assert (lost.state, lost.points) == ("lost", pytest.approx(0.5))
+    assert verdict_sentence(run, run.verdicts["m"]).startswith("Its test accuracy is 0.5 points below the retrained")
+    assert chips(run.verdicts["m"])[0].label == "utility: lost by 0.5 points"
     record = run_of(0.8, test=91.0).record.as_dict()
     for k, seed in enumerate(record["methods"]["control"]["per_seed"].values()):
         seed["metrics"]["test_accuracy"] = 91.0 + k  # a control may lose as much
-    assert judged(record).verdicts["m"].reasons == []
+    assert judged(record).verdicts["m"].chips.utility.state == "kept"
+    assert run_of(0.8, seeds=1).verdicts["m"].chips.utility.state == "cannot tell"
+
+
+@pytest.mark.parametrize("run", [run_of(0.95, test=80.0), run_of(0.4, test=80.0), run_of(0.8, original=0.4, test=80.0)])
+def test_lost_utility_is_said_first_whatever_the_verdict_is(run):
+    text = verdict_sentence(run, run.verdicts["m"])
+    assert text.startswith("Its test accuracy is 15.0 points below the retrained models'.")
+    assert run.verdicts["m"].chips.utility.state == "lost"
+    assert len({run.verdicts["m"].verdict, FOUND, OVER, NOT_COMPARABLE}) == 3
+
+
+def test_the_badge_says_what_would_have_been_noticed():
+    run = run_of(0.8)
+    judgment = run.verdicts["m"]
+    confidence = judgment.chips.confidence
+    assert confidence.retrained == 6
+    assert confidence.smallest == min(judgment.finding.columns[k].smallest for k in (0, 1))
+    assert verdict_badge(judgment) == f"not detected (above {confidence.smallest:.2f})"
+    assert verdict_badge(run_of(0.95).verdicts["m"]) == "residual knowledge found"
+    assert f"r of {confidence.smallest:.2f} in four of five runs" in chips(judgment)[-1].sentence
+    by_class = run_of(0.01, base=0.01, original=0.9, form="class").verdicts["m"]
+    assert verdict_badge(by_class) == f"not detected (above {100 * by_class.chips.confidence.smallest:+.1f} points)"
+
+
+def test_memory_cannot_be_told_without_held_out_samples_or_a_fair_reference():
+    assert run_of(0.8).verdicts["m"].chips.memory.state == "cannot tell"
+    assert run_of(0.8, heldout=(0.8, 0.8)).verdicts["m"].chips.memory.state == "not found"
+    refused = run_of(0.8, heldout=(0.6, 0.8), original=0.4).verdicts["m"]
+    assert (refused.verdict, refused.chips.memory.state) == (NOT_COMPARABLE, "cannot tell")
+    assert "the reference is not comparable" in chips(refused)[0].sentence
+
+
+def with_metric(run, name, values):
+    """The run with a metric of each row: a mean, around which seeds differ as they do."""
+    record = run.record.as_dict()
+    for label, value in values.items():
+        for spread, seed in zip(SPREAD, record["methods"][label]["per_seed"].values(), strict=True):
+            seed["metrics"][name] = value + spread
+    return judged(record)
+
+
+@pytest.mark.parametrize("name", ["mia_accuracy", "forget_margin", "margin_gap", "heldout_auc", "test_accuracy"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_row_differs_in_what_retrained_models_do_not_show(name, sign):
+    values = {"original": 60.0, "retrain": 60.0, "control": 60.0, "m": 60.0}
+    alike = with_metric(run_of(0.8), name, values).verdicts["m"]
+    assert alike.differs == []
+    assert differs(alike) == ""
+    assert next(one for one in alike.differences if one.measure == name).floor == pytest.approx((60, 60), abs=10)
+    other = with_metric(run_of(0.8), name, values | {"m": 60.0 + 20 * sign}).verdicts["m"]
+    assert other.differs == [name]
+    assert other.verdict is NOT_DETECTED
+    assert differs(other).startswith("Differs from retrained models in: ")
+    assert "no evidence of memory" in differs(other)
+
+
+def test_a_measure_that_was_not_taken_of_every_model_is_not_compared():
+    run = with_metric(run_of(0.8), "forget_margin", {"m": 9.0, "retrain": 1.0})
+    assert [one.measure for one in run.verdicts["m"].differences] == ["mia_accuracy", "test_accuracy"]
+
+
+def test_every_sentence_of_the_table_is_said_somewhere():
+    source = "".join(path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py") if path.name != "sentences.py")
+    for name in SENTENCES:
+        assert f'"{name}"' in source or f"'{name}'" in source or name.split()[0] in ("memory", "utility"), name
+    for text in (*SENTENCES.values(), *NONE_RECOMMENDED.values()):
+        assert text[0].isupper()
+        assert text.endswith((".", "{power}"))
 
 
 def two_perturbations(**shift):
@@ -417,7 +524,7 @@ def two_perturbations(**shift):
 def test_a_blind_perturbation_is_named_and_blanks_nothing():
     run = two_perturbations(original=0.805)
     assert run.record.blind == ["shift"]
-    assert run.verdicts["m"].verdict is NONE_FOUND
+    assert run.verdicts["m"].verdict is NOT_DETECTED
     assert run.verdicts["original"].verdict is FOUND
     alone = run_of(0.8).verdicts["m"].finding
     assert [c.share for c in run.verdicts["m"].found("gaussian").columns] == [c.share for c in alone.columns]
@@ -436,7 +543,7 @@ def test_perturbations_that_see_the_original_share_the_error():
 def test_where_the_original_is_seen_at_radius_0_alone_radius_0_has_the_whole_error():
     run = run_of([0.8, 0.8, 0.8], original=[0.95, 0.8, 0.8])
     assert run.record.blind == ["gaussian"]
-    assert run.verdicts["m"].verdict is NONE_FOUND
+    assert run.verdicts["m"].verdict is NOT_DETECTED
     assert [c.share for c in run.verdicts["m"].finding.columns] == [0, 1, 0, 0]
     assert run.verdicts["m"].column.tau == 0
 
@@ -466,3 +573,42 @@ def test_a_model_that_is_never_right_remembers_nothing():
     wreck = judged(record).verdicts["m"]
     assert wreck.verdict is OVER
     assert wreck.memory.value() == pytest.approx(1, abs=0.01)
+
+
+def test_record_csv_latex_page_and_terminal_say_the_same(tmp_path):
+    """Rows with every verdict and chip, read back from each place where they are told."""
+    run = run_of(0.8, heldout=(0.8, 0.8), test=80.0)
+    record = run.record.as_dict()
+    for label, own, heldout in (("remembers", 0.95, (0.8, 0.8)), ("knows", 0.95, (0.95, 0.8)), ("over", 0.5, None)):
+        audits = [audit(own, 0.8 + spread, heldout) for spread in SPREAD]
+        record["methods"][label] = row("gd", audits)
+    run = replace(judged(record), folder=tmp_path)
+    (tmp_path / "results.json").write_text(run.record.text(), encoding="utf-8")
+    table, text = verdict_table(run), page_text([run])
+    said = dict(zip((str(cell) for cell in table.columns[0].cells), map(str, table.columns[1].cells), strict=True))
+    lines = {line["model"]: line for line in csv.DictReader(io.StringIO(csv_table([run])))}
+    latex = {line.split(" & ")[0]: line for line in latex_table([run]).splitlines() if " & " in line}
+    written = json.loads(run.record.text())["judgments"]
+    assert {judgment.verdict for judgment in run.verdicts.values()} == {FOUND, NOT_DETECTED, OVER}
+    for label, judgment in run.verdicts.items():
+        badge, memory, utility = verdict_badge(judgment), judgment.chips.memory.state, judgment.chips.utility.state
+        assert written[label]["verdict"] == judgment.verdict.name
+        assert written[label]["chips"]["memory"]["state"] == lines[label]["memory"] == memory
+        assert written[label]["chips"]["utility"]["state"] == lines[label]["utility"] == utility
+        assert written[label]["chips"]["confidence"]["retrained"] == int(lines[label]["retrained"]) == 6
+        assert lines[label]["differs"].split() == judgment.differs
+        assert lines[label]["verdict"] == str(judgment.verdict)
+        assert float(lines[label]["smallest"]) == judgment.chips.confidence.smallest
+        assert f" & {badge} & " in latex[label]
+        for quantity in ("G", "M") if judgment.memory else ():
+            value = run.record.finding(label, "gaussian", quantity).value()
+            assert float(lines[label][quantity]) == value
+            assert f"{value:.2f}" in latex[label]
+        words = verdict_sentence(run, judgment)
+        first, chip_line, *rest = said[label].splitlines()
+        assert (first, rest[0]) == (badge, words)
+        assert chip_line.split(" · ") == [chip.label for chip in chips(judgment)]
+        for shown in (badge, words, differs(judgment), *(chip.label for chip in chips(judgment))):
+            assert html.escape(shown, quote=False).replace("'", "&#39;") in text
+    assert recommendation(run) in text
+    assert recommendation(run) in str(table.caption)

@@ -187,7 +187,7 @@ def test_soft_reset_works_on_the_first_try(name, tmp_path):
     assert done.warnings == ()
     run = request.audit(model, done, controls=CONTROLS, draws=50, out=tmp_path / "run", store=tmp_path / "store")
     verdicts = {label: judgment.verdict for label, judgment in run.verdicts.items()}
-    assert verdicts == {"original": Verdict.FOUND, "soft_reset": Verdict.NONE_FOUND}
+    assert verdicts == {"original": Verdict.FOUND, "soft_reset": Verdict.NOT_DETECTED}
     retrained = [row for row in run.rows.values() if row.role in (Role.REFERENCE, Role.CONTROL)]
     level = np.mean([row.per_seed["1"].metrics.test_accuracy for row in retrained])
     assert abs(done.after["held_out"] - level) < 2

@@ -14,7 +14,7 @@ from tests.request.test_steps import KILLED
 
 from residuum import InputError, Recipe, Request, wrap
 from residuum.cli import run_command
-from residuum.record import Verdict
+from residuum.record import UtilityChip, Verdict
 from residuum.record.run import load_runs
 from residuum.reporting import report
 from residuum.reporting.request_chart import cost, panels, retraining
@@ -65,10 +65,12 @@ def test_the_page_has_a_chart_of_each_method_and_says_when_to_retrain(row):
     assert page.index('<span class="name">soft_reset</span>') < page.index('<span class="name">original</span>')
 
 
-def judged(runs, verdicts, reasons=()):
+def judged(runs, verdicts, utility="kept"):
     changed = []
     for run, verdict in zip(runs, verdicts, strict=True):
-        judgment = run.record.judgments["soft_reset"].model_copy(update={"verdict": verdict, "reasons": list(reasons)})
+        judgment = run.record.judgments["soft_reset"]
+        chips = judgment.chips.model_copy(update={"utility": UtilityChip(state=utility, points=9.0)})
+        judgment = judgment.model_copy(update={"verdict": verdict, "chips": chips})
         record = run.record.model_copy(update={"judgments": run.record.judgments | {"soft_reset": judgment}})
         changed.append(replace(run, record=record))
     return changed
@@ -84,11 +86,11 @@ def priced(run, share):
 
 
 @pytest.mark.parametrize(("verdicts", "shares", "after", "words"), [
-    ("NONE_FOUND NONE_FOUND NONE_FOUND", (0.3, 0.4, 0.5), None, "the last request cost 50 % of retraining, and no"),
-    ("NONE_FOUND FOUND NONE_FOUND", (0.3, 0.4, 0.5), 2, "left the noise floor (residual knowledge found)"),
-    ("NONE_FOUND NONE_FOUND OVER_FORGOTTEN", (0.3, 0.4, 0.5), 3, "left the noise floor (over-forgotten)"),
-    ("NONE_FOUND NONE_FOUND NONE_FOUND", (0.3, 1.2, 0.5), 2, "expected to cost as much as this one, 120 % of"),
-    ("INCONCLUSIVE NONE_FOUND NONE_FOUND", (0.3, 0.4, 0.5), None, "the audit of request 1 could not tell"),
+    ("NOT_DETECTED NOT_DETECTED NOT_DETECTED", (0.3, 0.4, 0.5), None, "the last request cost 50 % of retraining"),
+    ("NOT_DETECTED FOUND NOT_DETECTED", (0.3, 0.4, 0.5), 2, "left the noise floor (residual knowledge found)"),
+    ("NOT_DETECTED NOT_DETECTED OVER_FORGOTTEN", (0.3, 0.4, 0.5), 3, "left the noise floor (over-forgotten)"),
+    ("NOT_DETECTED NOT_DETECTED NOT_DETECTED", (0.3, 1.2, 0.5), 2, "expected to cost as much as this one, 120 % of"),
+    ("INCONCLUSIVE NOT_DETECTED NOT_DETECTED", (0.3, 0.4, 0.5), None, "the audit of request 1 could not tell"),
 ])  # fmt: skip
 def test_retrain_once_a_request_costs_more_or_the_result_left_the_floor(verdicts, shares, after, words, row):
     runs = judged(runs_of(row), [Verdict(name) for name in verdicts.split()])
@@ -96,7 +98,8 @@ def test_retrain_once_a_request_costs_more_or_the_result_left_the_floor(verdicts
     answer = retraining(runs)["soft_reset"]
     assert answer.after == after
     assert words in str(answer)
-    lost = judged(runs_of(row), [Verdict.NONE_FOUND] * 3, ["test accuracy is 9 points lower"])
+    lost = judged(runs_of(row), [Verdict.NOT_DETECTED] * 3, "lost")
+    assert "9.0 points of test accuracy" in str(retraining(lost)["soft_reset"])
     assert retraining(lost)["soft_reset"].after == 1
     spent = panels(runs, "soft_reset")[-1]
     assert spent.values == pytest.approx([100 * sum(shares[: k + 1]) for k in range(3)])

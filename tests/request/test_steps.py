@@ -42,7 +42,7 @@ def judged(monkeypatch, verdict):
 
 
 def test_a_request_that_passes_is_packed(folder, monkeypatch, capsys):
-    judged(monkeypatch, Verdict.NONE_FOUND)
+    judged(monkeypatch, Verdict.NOT_DETECTED)
     with (folder / "deletion.toml").open("a") as file:
         file.write('[request]\nnumber = "2026-117"\n')
     assert run_command(["run", "deletion.toml"]) == 0

@@ -91,7 +91,7 @@ def test_the_original_remembers_and_three_methods_help(demo_folder):
     assert memory.value() > memory.floor()[1]
     found = {label for label, judgment in run.verdicts.items() if judgment.verdict is Verdict.FOUND}
     assert found == set(run.verdicts) - HELPING
-    assert all(run.verdicts[label].verdict is Verdict.NONE_FOUND for label in HELPING)
+    assert all(run.verdicts[label].verdict is Verdict.NOT_DETECTED for label in HELPING)
 
 
 @pytest.mark.parametrize("accepted", [False, True])

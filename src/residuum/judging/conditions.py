@@ -16,7 +16,7 @@ POLICIES: dict[str, tuple[Verdict, ...]] = {
     "over-forgotten": (Verdict.OVER_FORGOTTEN, Verdict.MIXED),
     "inconclusive": (Verdict.INCONCLUSIVE,),
     "not-comparable": (Verdict.NOT_COMPARABLE,),
-    "unproven": tuple(verdict for verdict in Verdict if verdict is not Verdict.NONE_FOUND),
+    "unproven": tuple(verdict for verdict in Verdict if verdict is not Verdict.NOT_DETECTED),
 }  # the verdicts at which each fails
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,

@@ -44,7 +44,7 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Scale = Literal["angle", "log", "share"]
 
-RULE_VERSION = 2  # a record names the version by which its rows were judged; raise it with every change of the rule
+RULE_VERSION = 3  # a record names the version by which its rows were judged; raise it with every change of the rule
 FALSE_ALARMS = 0.05  # promised
 ERROR = 0.035  # nominal: trained models have heavier tails than t; 0.05 gave up to 6.6 % false alarms (docs/audit.md)
 LEVEL_SHARE, RADIUS_0_SHARE, RADII_SHARE, MEMORY_SHARE = 0.35, 0.35, 0.15, 0.15  # of the error
@@ -84,6 +84,13 @@ def error_shares(radii: int, perturbations: int, *, memory: bool = True, radius_
     else:
         level, each = level / perturbations, RADII_SHARE / (perturbations * radii)
     return Shares(level, RADIUS_0_SHARE if radius_0 else 0.0, each, MEMORY_SHARE / perturbations if memory else 0.0)
+
+
+def student_quantile(p: ArrayLike, freedom: ArrayLike) -> Floats:
+    """Return the quantile of Student's distribution."""
+    from scipy.special import stdtrit
+
+    return np.asarray(stdtrit(freedom, p), np.float64)
 
 
 @dataclass(frozen=True)
@@ -143,10 +150,8 @@ class Columns:
 
     def _quantile(self, p: ArrayLike) -> Floats:
         """Return t_{N-1}(p); not a number with too few retrained models."""
-        from scipy.special import stdtrit
-
         freedom = np.where(self.enough, self.retrained - 1, 1)
-        return np.where(self.enough, stdtrit(freedom, p), np.nan)
+        return np.where(self.enough, student_quantile(p, freedom), np.nan)
 
     @cached_property
     def half_floor(self) -> Floats:
@@ -192,7 +197,7 @@ def verdict_of(residual: bool, over_forgotten: bool) -> Verdict:
     """Return the verdict on a row that is, or is not, above and below what retraining explains."""
     if residual and over_forgotten:
         return Verdict.MIXED
-    return Verdict.FOUND if residual else Verdict.OVER_FORGOTTEN if over_forgotten else Verdict.NONE_FOUND
+    return Verdict.FOUND if residual else Verdict.OVER_FORGOTTEN if over_forgotten else Verdict.NOT_DETECTED
 
 
 def scores(rates: ArrayLike, taus: ArrayLike, samples: int, *, scale: Scale = "angle") -> Floats:

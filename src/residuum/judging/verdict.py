@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from residuum.core.errors import plural
 from residuum.core.roles import Role
+from residuum.judging.chips import chips_of, differences
 from residuum.judging.findings import PARTS, Comparisons, comparisons, floor_of_r
 from residuum.judging.gates import gates
-from residuum.judging.rule import FEWEST_RETRAINED, MOST_MORE, RULE_VERSION, Columns, half_sample, scores, verdict_of
-from residuum.record import Place, Results, Row, RowJudgment, Verdict
+from residuum.judging.rule import FEWEST_RETRAINED, MOST_MORE, RULE_VERSION, verdict_of
+from residuum.record import MemoryChip, Place, Results, Row, RowJudgment, Verdict
 
-LARGE = 10**9  # test samples where their number is not known
 CANNOT_SEE = (
     "it was trained on the forgotten samples, and this audit does not tell it from a retrained model: there are too "
     "few samples or retrained models, or every model recognizes these samples"
@@ -33,8 +31,11 @@ def judged_record(record: Results) -> Results:
     failed = any(gate.passed is False for gate in conditions)
     refused = failed and (settings.surrogates or not settings.accept_reference)
     for label, judgment in judgments.items():
-        verdict = Verdict.NOT_COMPARABLE if refused else judgment.verdict
-        judgments[label] = judgment.model_copy(update={"verdict": verdict if record.methods[label].judged else None})
+        if not judgment.chips:
+            judgments[label] = judgment.model_copy(update={"verdict": None})
+        elif refused:
+            chips = judgment.chips.model_copy(update={"memory": MemoryChip(state="cannot tell")})
+            judgments[label] = judgment.model_copy(update={"verdict": Verdict.NOT_COMPARABLE, "chips": chips})
     update = {"rule_version": RULE_VERSION, "gates": conditions, "blind": list(beside.blind), "judgments": judgments}
     judged = record.model_copy(update=update)
     floors = {name: floor for name in record.perturbations if (floor := floor_of_r(judged, name))}
@@ -63,17 +64,16 @@ def judge(record: Results, label: str, beside: Comparisons | None = None) -> Row
                     evidence[part.perturbation, part.quantity, k] = float(p)
     verdict = verdict_of(bool(above), bool(below))
     doubts: list[str] = []
-    if verdict is Verdict.NONE_FOUND and not (complete and beside.detects_original):
+    if verdict is Verdict.NOT_DETECTED and not (complete and beside.detects_original):
         verdict = Verdict.INCONCLUSIVE
         doubts = list(_doubts(record, row, beside, retrained if complete else None))
     evidence = above or below
     place = min(evidence, key=lambda column: evidence[column], default=None)
     rests_on = beside.telling_column() if place is None else Place(**dict(zip(Place.model_fields, place, strict=True)))
-    return RowJudgment(
+    made = RowJudgment(
         verdict=verdict,
         rests_on=rests_on if complete else None,
         p_value=p_value if complete else None,
-        reasons=[] if row.role is Role.ORIGINAL else list(_utility_losses(record, row)),
         doubts=doubts,
         findings={
             name: {
@@ -85,6 +85,10 @@ def judge(record: Results, label: str, beside: Comparisons | None = None) -> Row
             if complete
         },
     )
+    if not row.judged:
+        return made
+    chips = chips_of(record, row, made, beside)
+    return made.model_copy(update={"chips": chips, "differences": differences(record, row)})
 
 
 def _doubts(record: Results, row: Row, beside: Comparisons, retrained: int | None) -> Iterator[str]:
@@ -121,27 +125,3 @@ def _recognized(record: Results, row: Row) -> Iterator[str]:
     if row.summary.unlearn_accuracy and reference and row.summary.unlearn_accuracy.mean != reference.mean:
         mine, theirs = (100 - spread.mean for spread in (row.summary.unlearn_accuracy, reference))
         yield f"on the unperturbed samples, it is right on {mine:.0f} % and the retrained model on {theirs:.0f} %"
-
-
-def _utility_losses(record: Results, row: Row) -> Iterator[str]:
-    """Yield the test accuracy that the row has lost, if it lies further below than retrained models lie apart."""
-    mine, *retrained = (
-        [result.metrics.test_accuracy / 100 for result in one.per_seed.values() if result.metrics]
-        for one in (row, *(one for one in record.methods.values() if one.role.retrained))
-    )
-    others = [accuracy for of_row in retrained for accuracy in of_row]
-    if not mine or len(others) < FEWEST_RETRAINED or len(others) % len(mine):
-        return
-    tested = record.scenario.sizes.get("test", 0) or LARGE
-    mine_scores, other_scores = (scores(np.reshape(part, (-1, 1)), [1.0], tested)[:, 0] for part in (mine, others))
-    least = half_sample(np.reshape(others, (-1, 1)), [1.0], tested)[0]
-    columns = Columns(
-        seeds=len(mine),
-        per_seed=np.array([len(others) // len(mine)]),
-        mean=np.array([other_scores.mean()]),
-        spread=np.array([max(other_scores.std(ddof=1), least)]),
-        shares=np.ones(1),
-    )
-    if columns.judge([mine_scores.mean()]).below[0]:
-        loss = 100 * float(np.mean(others) - np.mean(mine))
-        yield f"test accuracy is {loss:.1f} points below the retrained models'"

@@ -33,7 +33,7 @@ NON_CLAIMS = [
     "no differential privacy and no certificate",
     "no legal opinion",
     "nothing on perturbations or radii that were not tried, nor on an attacker who sees the weights",
-    "'no residual knowledge found' means: less than the smallest level given as power, no more",
+    "'not detected' means: less than the smallest level given as power, no more",
 ]
 THREATS = [
     "found: mistakes, swapped files, edits after the seal was deposited and, with models, data and key, wrong "

@@ -26,4 +26,18 @@ from residuum.record.results import (
     Summary,
     sealed,
 )
-from residuum.record.verdicts import Bounds, Column, Finding, Gate, Place, Quantity, RowJudgment, Verdict
+from residuum.record.verdicts import (
+    Bounds,
+    Chips,
+    Column,
+    ConfidenceChip,
+    Difference,
+    Finding,
+    Gate,
+    MemoryChip,
+    Place,
+    Quantity,
+    RowJudgment,
+    UtilityChip,
+    Verdict,
+)

@@ -21,13 +21,16 @@ METRICS = ("retain_accuracy", "unlearn_accuracy", "test_accuracy", "mia_accuracy
 
 
 class Metrics(Part):
-    """The literature's measures of one model, in per cent."""
+    """The literature's measures of one model, in per cent; margins are differences of logits, an area is a share."""
 
     retain_accuracy: float
     unlearn_accuracy: float
     test_accuracy: float
     mia_accuracy: float
     mia_entropy_accuracy: float | None = None
+    forget_margin: float | None = None  # mean margin, true logit minus the largest other one, of forgotten samples
+    margin_gap: float | None = None  # minus that of held-out samples of the same classes
+    heldout_auc: float | None = None  # of margins, forgotten against held-out samples of the same classes
     relearn_epochs: dict[str, Any] | None = None  # value (None beyond the cap), censored, threshold
 
 

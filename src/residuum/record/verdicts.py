@@ -44,10 +44,10 @@ class Verdict(Enum):
         "inconclusive",
         "too few retrained models, or an audit that could not have seen even the original: nothing can be said.",
     )
-    NONE_FOUND = (
-        "NONE_FOUND",
-        "no residual knowledge found at this precision",
-        "none of these; never proof of deletion.",
+    NOT_DETECTED = (
+        "NOT_DETECTED",
+        "not detected",
+        "the model could pass for a retrained one, as far as this audit can tell; never proof of deletion.",
     )
 
     label: str
@@ -152,24 +152,83 @@ class Place(Part):
     column: int = 0
 
 
+class MemoryChip(Part):
+    """Memory of these very samples, by M: found; not found, where an M below `smallest` may be missed; cannot tell.
+
+    `perturbation` is the one under which M was found, or would have been found first.
+    """
+
+    state: Literal["found", "not found", "cannot tell"]
+    perturbation: str | None = None
+    value: float | None = None
+    smallest: float | None = None
+
+
+class UtilityChip(Part):
+    """Test accuracy against retrained models: `points` is how far it lies below their mean, negative above it."""
+
+    state: Literal["kept", "lost", "cannot tell"]
+    points: float | None = None
+
+
+class ConfidenceChip(Part):
+    """How many retrained models the row was compared with, and the smallest excess of r that would have been noticed.
+
+    `smallest` is the least of the levels and of radius 0, found with 80 % power.
+    """
+
+    retrained: int
+    smallest: float | None
+    form: Literal["sample", "class"]
+
+
+class Chips(Part):
+    """What stands beside a verdict."""
+
+    memory: MemoryChip
+    utility: UtilityChip
+    confidence: ConfidenceChip
+
+
+class Difference(Part):
+    """One measure of a row beside its noise floor, two-sided: no evidence of memory, and no part of the verdict.
+
+    Values are those of the record, in per cent for accuracies. `statistic` is Student's T.
+    """
+
+    measure: str
+    value: float
+    floor: Bounds
+    retrained: int
+    statistic: float
+    differs: bool
+
+
 class RowJudgment(Part):
     """What was concluded of one row; retrained models, by which the others are judged, have findings alone.
 
     `rests_on` is the column with the smallest p among those that make the verdict, and where none does, the one that
-    would have shown the smallest excess. `p_value` covers all columns and both directions. `reasons` are losses of
-    utility, and `doubts` say why nothing can be concluded, and what would help.
+    would have shown the smallest excess. `p_value` covers all columns and both directions. `chips` say what the verdict
+    does not, `differences` compare other measures with retrained models, and `doubts` say why nothing can be concluded,
+    and what would help.
     """
 
     verdict: Verdict | None = None
     rests_on: Place | None = None
     p_value: float | None = None
-    reasons: list[str] = []
     doubts: list[str] = []
+    chips: Chips | None = None
+    differences: list[Difference] = []
     findings: dict[Below, dict[Quantity, Finding]] = {}
 
     def found(self, perturbation: str | None, quantity: Quantity = "r") -> Finding | None:
         """Return the finding of a quantity under a perturbation, if there is one."""
         return self.findings.get(perturbation or "", {}).get(quantity)
+
+    @property
+    def differs(self) -> list[str]:
+        """The measures in which the row differs from retrained models."""
+        return [one.measure for one in self.differences if one.differs]
 
     @property
     def perturbation(self) -> str | None:

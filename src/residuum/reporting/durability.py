@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from residuum.record import ProbeRow, Row
 from residuum.record.run import Run
 from residuum.reporting.samples import ALPHA
+from residuum.reporting.wording import Chip
 
 PROBE = "durability"
 TREATMENTS = {
@@ -18,14 +18,6 @@ TREATMENTS = {
     "prune": "pruning half of the weights",
     "average": "averaging with the original",
 }
-
-
-class Chip(NamedTuple):
-    """A few words on a colored ground, and the sentence that explains them."""
-
-    label: str
-    tone: str
-    sentence: str
 
 
 def durability_chip(row: Row) -> Chip | None:

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 from residuum.core.errors import InputError, plural, unknown_name
 from residuum.core.files import write_whole
 from residuum.core.roles import Role
+from residuum.record import RowJudgment
 from residuum.record.folder import CARD_OF, note_written
 from residuum.record.run import Run
 from residuum.reporting.glossary import COLUMNS, MEASURES, METRICS
 from residuum.reporting.page import rendered
 from residuum.reporting.summary import Cell, RowSummary, csv_cells, summary_of
+from residuum.reporting.wording import verdict_badge
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,6 +40,7 @@ SPECIAL = {
 WEIGHTS = "model.safetensors"
 CARD = "README.md"
 UNITS = {"cost": "%"}
+LEVELS = ("G", "M")
 OVER_SAMPLES = ("sample_low", "sample_high")
 FURTHER = {
     **dict.fromkeys(("class_knowledge", "memory", "memory_difference"), OVER_SAMPLES),
@@ -61,14 +64,15 @@ def latex_text(text: str) -> str:
 def latex_table(runs: Sequence[Run]) -> str:
     """Return a table environment that compiles with booktabs; numbers are those of results.json, rounded."""
     several = len(runs) > 1
-    head = [*(["Run"] if several else []), "Model", *(latex_text(c.short) for c in COLUMNS)]
-    units = [*([""] if several else []), "", *(latex_text(f"({UNITS.get(c.key, c.unit)})") for c in COLUMNS)]
+    head = [*(["Run"] if several else []), "Model", "Verdict", *(latex_text(c.short) for c in COLUMNS), *LEVELS]
+    units = [*([""] if several else []), "", "", *(latex_text(f"({UNITS.get(c.key, c.unit)})") for c in COLUMNS)]
+    units += ["" for _ in LEVELS]
     lines = [
         "% Made by residuum from results.json; needs \\usepackage{booktabs}.",
         r"\begin{table}",
         r"\centering\scriptsize\setlength{\tabcolsep}{2pt}",
         rf"\caption{{{latex_text(caption(runs))}}}",
-        rf"\begin{{tabular}}{{{'l' * (1 + several)}{'r' * len(COLUMNS)}}}",
+        rf"\begin{{tabular}}{{{'l' * (2 + several)}{'r' * len((*COLUMNS, *LEVELS))}}}",
         r"\toprule",
         " & ".join(head) + r" \\",
         " & ".join(units) + r" \\",
@@ -76,7 +80,9 @@ def latex_table(runs: Sequence[Run]) -> str:
     for run in runs:
         lines.append(r"\midrule")
         for row in summary_of(run).rows:
-            cells = [latex_cell(row.cells[column.key], column in METRICS) for column in COLUMNS]
+            cells = [latex_text(verdict_badge(row.judgment)) if row.judgment else ""]
+            cells += [latex_cell(row.cells[column.key], column in METRICS) for column in COLUMNS]
+            cells += [latex_cell(row.cells[quantity], False) for quantity in LEVELS]
             lines.append(" & ".join([*([latex_text(row.run)] * several), latex_text(row.label), *cells]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
@@ -132,7 +138,7 @@ def csv_lines(run: Run) -> Iterator[dict[str, Any]]:
             "model": row.label,
             "method": row.row.method,
             "role": str(row.role),
-            "verdict": str(row.judgment.verdict) if row.judgment else None,
+            **_judged(row.judgment),
         }
         for column in COLUMNS:
             cell = row.cells[column.key]
@@ -141,7 +147,24 @@ def csv_lines(run: Run) -> Iterator[dict[str, Any]]:
                 line[f"{column.key}_std"] = cell.std
             if column in METRICS:
                 line[f"{column.key}_gap"] = cell.gap
+        for quantity in LEVELS:
+            line |= {quantity: row.cells[quantity].value, f"{quantity}_std": row.cells[quantity].std}
         yield {**line, **_user_measures(run, row), **dict(csv_cells(row.row))}
+
+
+def _judged(judgment: RowJudgment | None) -> dict[str, Any]:
+    """Return verdict and chips as columns; all of them are None for a retrained model."""
+    chips = judgment.chips if judgment else None
+    return {
+        "verdict": str(judgment.verdict) if judgment else None,
+        "retrained": chips.confidence.retrained if chips else None,
+        "smallest": chips.confidence.smallest if chips else None,
+        "memory": chips.memory.state if chips else None,
+        "smallest_memory": chips.memory.smallest if chips else None,
+        "utility": chips.utility.state if chips else None,
+        "utility_points": chips.utility.points if chips else None,
+        "differs": " ".join(judgment.differs) if judgment else None,
+    }
 
 
 def _user_measures(run: Run, row: RowSummary) -> dict[str, float | None]:

@@ -43,6 +43,8 @@ LIMITS = {
 WORDS: dict[str, Any] = {
     "SYMBOLS": wording.SYMBOLS,
     "blind": wording.blind,
+    "chips": wording.chips,
+    "differs": wording.differs,
     "TONES": wording.TONES,
     "figure_words": wording.figure_words,
     "forgotten": wording.forgotten,
@@ -52,6 +54,7 @@ WORDS: dict[str, Any] = {
     "nothing_to_forget": wording.nothing_to_forget,
     "recommendation": wording.recommendation,
     "unchanged_note": wording.unchanged_note,
+    "verdict_badge": wording.verdict_badge,
     "verdict_sentence": wording.verdict_sentence,
 }
 

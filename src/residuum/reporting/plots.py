@@ -104,6 +104,8 @@ class PictureRow:
 
     label: str
     verdict: Verdict | None
+    badge: str
+    chips: list[wording.Chip]
     notes: list[str]
 
 
@@ -122,7 +124,13 @@ def picture_of(run: Run) -> Picture:
     columns = [column for quantity in TITLES if (column := _column(run, perturbation, quantity))]
     levels = {label: finding.value() for column in columns[:1] for label, finding in column.findings.items()}
     rows = [
-        PictureRow(label, judgment.verdict, list(wording.row_notes(run, label, perturbation)))
+        PictureRow(
+            label,
+            judgment.verdict,
+            wording.verdict_badge(judgment),
+            wording.chips(judgment)[:2],
+            list(wording.row_notes(run, label, perturbation)),
+        )
         for label, judgment in run.verdicts.items()
     ]
     order: list[Verdict | None] = list(Verdict)

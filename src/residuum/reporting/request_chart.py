@@ -46,8 +46,9 @@ def _retraining(runs: Sequence[Run], label: str) -> Retraining:
         judgment = run.verdicts.get(label)
         if judgment is not None and judgment.verdict in LEFT:
             return Retraining(label, number, f"because the result left the noise floor ({judgment.verdict})")
-        if judgment is not None and judgment.reasons:
-            return Retraining(label, number, f"because utility was lost ({judgment.reasons[0]})")
+        if judgment is not None and judgment.chips and judgment.chips.utility.state == "lost":
+            points = judgment.chips.utility.points
+            return Retraining(label, number, f"because utility was lost ({points:.1f} points of test accuracy)")
         if spent is not None and spent > RETRAINING:
             said = f"because the next request is expected to cost as much as this one, {spent:.0f} % of retraining"
             return Retraining(label, number, said)
@@ -61,7 +62,7 @@ def _retraining(runs: Sequence[Run], label: str) -> Retraining:
 
 def _judged(run: Run, label: str) -> bool:
     judgment = run.verdicts.get(label)
-    return judgment is not None and judgment.verdict in (*LEFT, Verdict.NONE_FOUND)
+    return judgment is not None and judgment.verdict in (*LEFT, Verdict.NOT_DETECTED)
 
 
 def cost(record: Results, label: str) -> float | None:

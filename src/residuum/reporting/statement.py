@@ -9,6 +9,7 @@ from pathlib import Path
 from residuum.core.errors import plural
 from residuum.core.files import write_whole
 from residuum.judging.rule import FALSE_ALARMS, POWER
+from residuum.judging.sentences import sentence
 from residuum.record import RowJudgment, Verdict
 from residuum.record.folder import STATEMENT
 from residuum.record.run import Run
@@ -99,18 +100,19 @@ def _found(run: Run, label: str) -> str:
     verdict, errors = judgment.verdict, f"{100 * FALSE_ALARMS:.0f} of 100"
     if verdict is None or verdict in NO_CONCLUSION:
         gates = [gate.text for gate in run.record.gates if gate.passed is False]
-        reasons = gates if verdict is Verdict.NOT_COMPARABLE else [*judgment.doubts, *judgment.reasons]
+        reasons = gates if verdict is Verdict.NOT_COMPARABLE else judgment.doubts
         return f"The audit allows no conclusion ({'; '.join(reasons)})."
-    lost = f", and its {'; its '.join(judgment.reasons)}" if judgment.reasons else ""
-    if verdict is Verdict.NONE_FOUND:
+    utility = judgment.chips.utility if judgment.chips else None
+    lost = f" {sentence('lost', points=utility.points)}" if utility and utility.state == "lost" else ""
+    if verdict is Verdict.NOT_DETECTED:
         return (
             "The audit did not detect that the new weights know the samples better than models that never saw them; it "
             f"would have detected {_smallest(judgment)} in {100 * POWER:.0f} of 100 such audits, and it cannot prove "
-            f"that nothing is left{lost}."
+            f"that nothing is left.{lost}"
         )
     return (
         f"The audit found a difference: {verdict.sentence.rstrip('.')}; at most {errors} models that never saw the "
-        f"samples would be called so by mistake{lost}."
+        f"samples would be called so by mistake.{lost}"
     )
 
 

@@ -10,12 +10,24 @@ from urllib.parse import quote
 from residuum.core.roles import Role
 from residuum.judging.conditions import one_answer
 from residuum.judging.findings import noise_floor, seed_levels
-from residuum.record import Curve, ProbeRow, RelearnSummary, Row, RowJudgment, SeedResult, Spread, Summary, over_seeds
+from residuum.record import (
+    Curve,
+    ProbeRow,
+    Quantity,
+    RelearnSummary,
+    Row,
+    RowJudgment,
+    SeedResult,
+    Spread,
+    Summary,
+    over_seeds,
+)
 from residuum.record.run import Run
 from residuum.reporting.glossary import GAP, MEASURES, METRICS, MIA, Measure
 
 COLORS = ("#0072b2", "#c65102", "#00806a", "#c2357d", "#8a6d00", "#7a3fb5", "#4d7c0f", "#b3261e")
 LINES = 3  # solid, dashed, dotted
+QUANTITIES: dict[Quantity, str] = {"r": "residual", "G": "G", "M": "M"}  # and their columns, of the first perturbation
 PROBE_COLUMNS = ("value", "low", "high", "p", "found")
 
 
@@ -199,11 +211,12 @@ def _cells(run: Run, label: str, row: Row) -> dict[str, Cell]:
     cells["relearn_epochs"] = NOTHING if relearn is None else Cell(median, relearn_text(relearn))
     of_gap = source("methods", label, "summary", "average_gap")
     cells["average_gap"] = NOTHING if gap is None else Cell(gap, f"{gap:.2f}", gap=gap, source=of_gap)
-    cells["residual"] = NOTHING
-    if finding := record.finding(label, run.perturbations[0]) if run.perturbations else None:
-        std = statistics.pstdev(finding.seeds) if len(finding.seeds) > 1 else None
-        note = f"{finding.perturbation}, all radii"
-        cells["residual"] = Cell(finding.value(), f"{finding.value():.2f}", std=std, note=note)
+    for quantity, key in QUANTITIES.items():
+        cells[key] = NOTHING
+        if finding := record.finding(label, run.perturbations[0], quantity) if run.perturbations else None:
+            std = statistics.pstdev(finding.seeds) if len(finding.seeds) > 1 else None
+            note = f"{finding.perturbation}, all radii"
+            cells[key] = Cell(finding.value(), f"{finding.value():.2f}", std=std, note=note)
     cells["cost"] = NOTHING if cost is None else Cell(cost, f"{cost:.1f}")
     return cells
 

@@ -89,7 +89,8 @@ def run_tables(run: Run, width: int) -> Iterator[Table]:
 
 def verdict_table(run: Run) -> Table:
     """Return the page's verdicts, in the same words."""
-    caption = Text(" ".join(filter(None, [wording.headline(run), wording.nothing_to_forget(run), wording.blind(run)])))
+    lines = [wording.headline(run), wording.nothing_to_forget(run), wording.blind(run), wording.recommendation(run)]
+    caption = Text(" ".join(filter(None, lines)))
     table = Table(title=Text(f"{run.name}: verdicts"), caption=caption, show_lines=True)
     table.add_column("Model", overflow="fold")
     table.add_column("Verdict", overflow="fold")
@@ -97,8 +98,14 @@ def verdict_table(run: Run) -> Table:
         notes = [f"Note: {note}." for note in wording.unchanged_note(run, label)]
         durability = durability_chip(run.rows[label])
         notes += [durability.sentence] if durability else []
-        lines = [str(judgment.verdict), wording.verdict_sentence(run, judgment), *notes]
-        table.add_row(Text(label), Text("\n".join(lines)))
+        lines = [
+            wording.verdict_badge(judgment),
+            " · ".join(chip.label for chip in wording.chips(judgment)),
+            wording.verdict_sentence(run, judgment),
+            wording.differs(judgment),
+            *notes,
+        ]
+        table.add_row(Text(label), Text("\n".join(filter(None, lines))))
     for label, reason in run.record.failed.items():
         table.add_row(Text(label), Text(f"failed: no results\n{reason}"))
     return table

@@ -1,10 +1,13 @@
 """The sentences at the top of the page: what was forgotten, the verdicts, and what is not proved."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
 from residuum.core.errors import plural
 from residuum.core.roles import Role
-from residuum.judging.rule import FALSE_ALARMS
+from residuum.judging.rule import FALSE_ALARMS, POWER, student_quantile
+from residuum.judging.sentences import NONE_RECOMMENDED, sentence
 from residuum.record import Finding, ForgetRequest, RowJudgment, Verdict
 from residuum.record.run import Run
 from residuum.reporting.summary import summary_of
@@ -15,10 +18,26 @@ SYMBOLS = {
     Verdict.OVER_FORGOTTEN: "▼",
     Verdict.MIXED: "◆",
     Verdict.INCONCLUSIVE: "?",
-    Verdict.NONE_FOUND: "○",
+    Verdict.NOT_DETECTED: "○",
 }
 TONES = dict(zip(SYMBOLS, ("unclear", "found", "over", "mixed", "unclear", "none"), strict=True))
-FITTED = 97.0  # per cent of the retained samples; below it nothing much is memorized
+MEASURE_NAMES = {
+    "mia_accuracy": "membership inference (MIA accuracy)",
+    "test_accuracy": "test accuracy",
+    "forget_margin": "mean margin on forgotten samples",
+    "margin_gap": "margin of forgotten minus held-out samples",
+    "heldout_auc": "AUC of margins, forgotten against held-out samples",
+    "depth": "depth behind the decision boundary",
+    "recovery": "recovery radius",
+}
+
+
+class Chip(NamedTuple):
+    """A few words on a colored ground, and the sentence that explains them."""
+
+    label: str
+    tone: str
+    sentence: str
 
 
 def forgotten(run: Run) -> str:
@@ -61,18 +80,34 @@ def model_words(run: Run) -> str:
     return f"{model.name or 'a model'}{f', width {model.width}' if model.width else ''}"
 
 
+def verdict_badge(judgment: RowJudgment) -> str:
+    """Return the verdict in a few words; "not detected" with the smallest excess that would have been noticed."""
+    confidence = judgment.chips.confidence if judgment.chips else None
+    if judgment.verdict is Verdict.NOT_DETECTED and confidence and confidence.smallest is not None:
+        return f"{judgment.verdict} (above {_with_unit(confidence.smallest, confidence.form)})"
+    return str(judgment.verdict)
+
+
 def verdict_sentence(run: Run, judgment: RowJudgment) -> str:
-    """Return the verdict in plain sentences."""
+    """Return the verdict in plain sentences; lost utility comes first."""
     failed = "; ".join(gate.text for gate in run.record.gates if gate.passed is False)
+    parts = list(_lost(judgment))
     if judgment.verdict is Verdict.NOT_COMPARABLE:
         surrogates = run.record.scenario.settings.surrogates
-        return " ".join([f"No verdict: {failed}.", *(_indication(judgment) if surrogates else ())])
-    accepted = f"Conditional on an accepted reference: {failed}. " if failed else ""
+        return " ".join(
+            [*parts, sentence("not comparable", failed=failed), *(_indication(judgment) if surrogates else ())]
+        )
+    if failed:
+        parts.append(sentence("conditional", failed=failed))
     if judgment.verdict is Verdict.INCONCLUSIVE:
-        return f"{accepted}Nothing can be concluded: {'; '.join((*judgment.doubts, *judgment.reasons))}."
-    parts = [*_finding_sentence(judgment), *_heldout_sentences(judgment)]
-    parts += [f"Its {reason}." for reason in judgment.reasons]
-    return accepted + " ".join(parts)
+        return " ".join([*parts, sentence("inconclusive", doubts="; ".join(judgment.doubts))])
+    return " ".join([*parts, *_finding_sentences(judgment), *_memory_sentences(judgment)])
+
+
+def _lost(judgment: RowJudgment) -> Iterator[str]:
+    utility = judgment.chips.utility if judgment.chips else None
+    if utility and utility.state == "lost":
+        yield sentence("lost", points=utility.points)
 
 
 def _indication(judgment: RowJudgment) -> Iterator[str]:
@@ -80,14 +115,12 @@ def _indication(judgment: RowJudgment) -> Iterator[str]:
     finding, memory = judgment.finding, judgment.memory
     if finding is None:
         return
-    (low, high), form = finding.floor(), finding.form
-    yield (
-        f"An indication only: right {_often(finding.value(), form, 0)} a surrogate on perturbed samples to forget "
-        f"({finding.perturbation}); surrogates differ from each other by {amount(low, form)} to {amount(high, form)}."
-    )
+    (low, high), form = (amount(end, finding.form) for end in finding.floor()), finding.form
+    often = _often(finding.value(), form, 0)
+    yield sentence("surrogates", often=often, perturbation=finding.perturbation, low=low, high=high)
     if memory is not None:
-        level, floor = figure_words(memory)
-        yield f"Beside held-out samples of the same classes: {level} ({floor})."
+        level, explained = figure_words(memory)
+        yield sentence("surrogates, held out", level=level, explained=explained)
 
 
 _INPUTS = {
@@ -97,49 +130,91 @@ _INPUTS = {
 }
 
 
-def _finding_sentence(judgment: RowJudgment) -> Iterator[str]:
+def _finding_sentences(judgment: RowJudgment) -> Iterator[str]:
     """Say how far the row is from the retrained model, under what, and what retraining explains."""
     finding, column, place = judgment.finding, judgment.column, judgment.rests_on
     if finding is None or column is None or place is None or column.floor is None:
         return
-    form, (low, high) = finding.form, column.floor
-    more, unit = _digits_apart(column.value, column.floor, form), " points" if form == "class" else ""
+    form, more = finding.form, _digits_apart(column.value, column.floor, finding.form)
     where = f"{finding.perturbation}, {'all radii' if column.tau is None else f'radius {column.tau:g}'}"
+    unit = " points" if form == "class" else ""
     if place.quantity == "M":
-        text = f"Memory M of the forgotten samples is {amount(column.value, form, more)}{unit} ({where})"
+        yield sentence("level of memory", value=amount(column.value, form, more), unit=unit, where=where)
     elif column.tau == 0:
-        text = f"Right {_often(column.value, form, more)} the retrained model on the forgotten samples themselves"
+        yield sentence("recognition of the samples", often=_often(column.value, form, more))
     else:
         inputs = _INPUTS.get(finding.crafted_on, _INPUTS[None])
-        text = f"Right {_often(column.value, form, more)} the retrained model{inputs} ({where})"
-    text += f"; retraining explains {amount(low, form, more)} to {amount(high, form, more)}{unit}"
-    if column.side is None and column.smallest is not None:
-        smallest = amount(column.smallest, form)
-        yield f"{text}, so this is no evidence; this audit can miss less than {smallest}{unit}."
+        yield sentence("recognition", often=_often(column.value, form, more), inputs=inputs, where=where)
+    low, high = (amount(end, form, more) for end in column.floor)
+    if column.side is not None:
+        yield sentence("evidence", low=low, high=high, unit=unit, p=judgment.p_value)
+    elif column.smallest is None:
+        yield sentence("no evidence at all", low=low, high=high, unit=unit)
     else:
-        yield f"{text} (p = {judgment.p_value:.2g})."
+        yield sentence("no evidence", low=low, high=high, unit=unit, smallest=_with_unit(column.smallest, form))
 
 
-def _heldout_sentences(judgment: RowJudgment) -> Iterator[str]:
+def _memory_sentences(judgment: RowJudgment) -> Iterator[str]:
     """Say whether it is memory of these samples or knowledge of their class."""
     memory, knowledge = judgment.memory, judgment.class_knowledge
-    if memory is None or knowledge is None:
+    if memory is None or knowledge is None or judgment.chips is None:
         return
-    M, G = (f"{f.quantity} = {estimate_words(f.value(), *f.interval(), f.form)}" for f in (memory, knowledge))
-    explained = f"retraining explains {' to '.join(amount(end, memory.form) for end in memory.floor())}"
+    M, G = (estimate_words(one.value(), *one.interval(), one.form) for one in (memory, knowledge))
+    low, high = (amount(end, memory.form) for end in memory.floor())
     if memory.above and judgment.rests_on and judgment.rests_on.quantity != "M":
-        yield f"It remembers these very samples: {M}, {explained}."
-    elif judgment.verdict in (Verdict.FOUND, Verdict.MIXED) and memory.has_floor and not memory.above:
-        yield (
-            f"It knows the class better than the retrained model ({G}); memory of these very samples was not found "
-            f"({M}, {explained})."
+        yield sentence("remembers", M=M, low=low, high=high)
+    elif judgment.verdict in (Verdict.FOUND, Verdict.MIXED) and judgment.chips.memory.state == "not found":
+        smallest = _with_unit(judgment.chips.memory.smallest or math.nan, memory.form)
+        yield sentence("knows the class", M=M, G=G, low=low, high=high, smallest=smallest)
+
+
+def chips(judgment: RowJudgment) -> list[Chip]:
+    """Return what stands beside the verdict: memory, utility and confidence; utility comes first when it is lost."""
+    if judgment.chips is None:
+        return []
+    memory, utility, confidence = judgment.chips.memory, judgment.chips.utility, judgment.chips.confidence
+    form = confidence.form
+    facts = {
+        "value": "" if memory.value is None else amount(memory.value, form),
+        "smallest": "" if memory.smallest is None else _with_unit(memory.smallest, form),
+        "reason": "the reference is not comparable"
+        if judgment.verdict is Verdict.NOT_COMPARABLE
+        else "there are no held-out samples of these classes, or too few retrained models",
+    }
+    power = (
+        sentence("no power")
+        if confidence.smallest is None
+        else sentence(
+            "power", smallest=_with_unit(confidence.smallest, form), quantity="an excess" if form == "class" else "r"
         )
+    )
+    models = plural(confidence.retrained, "retrained model")
+    tones = {"found": "found", "not found": "none", "kept": "none", "lost": "over", "cannot tell": "unclear"}
+    of_memory = Chip(f"memory: {memory.state}", tones[memory.state], sentence(f"memory {memory.state}", **facts))
+    points = 0.0 if utility.points is None else utility.points
+    lost = f" by {points:.1f} points" if utility.state == "lost" else ""
+    of_utility = Chip(
+        f"utility: {utility.state}{lost}", tones[utility.state], sentence(f"utility {utility.state}", points=points)
+    )
+    of_confidence = Chip(models, "unclear", sentence("confidence", models=models, power=power))
+    first = [of_utility, of_memory] if utility.state == "lost" else [of_memory, of_utility]
+    return [*first, of_confidence]
+
+
+def differs(judgment: RowJudgment) -> str:
+    """Return in which further measures a row differs from retrained models; empty if in none."""
+    measures = [MEASURE_NAMES.get(name.partition(":")[0], name) for name in judgment.differs]
+    return sentence("differs", measures=", ".join(measures)) if measures else ""
 
 
 def _digits_apart(value: float, floor: tuple[float, float], form: str) -> int:
     """Return how many more digits tell a value from both ends of the noise floor."""
     apart = [all(amount(value, form, k) != amount(end, form, k) for end in floor) for k in range(4)]
     return apart.index(True) if True in apart else 0
+
+
+def _with_unit(value: float, form: str) -> str:
+    return f"{amount(value, form)}{' points' if form == 'class' else ''}"
 
 
 def _often(value: float, form: str, more: int) -> str:
@@ -173,7 +248,6 @@ def row_notes(run: Run, label: str, perturbation: str) -> Iterator[str]:
         yield "outside by memory M"
     elif column and column.side and column.tau is not None and finding and not finding.columns[0].side:
         yield f"outside at radius {column.tau:g}"
-    yield from (reason.removesuffix(" the retrained models'") for reason in judgment.reasons)
 
 
 def unchanged_note(run: Run, label: str) -> Iterator[str]:
@@ -205,33 +279,42 @@ def figure_words(finding: Finding) -> tuple[str, str]:
 
 
 def recommendation(run: Run) -> str:
-    """Return which method to take: the cheapest that nothing speaks against, its warnings included."""
-    clean = [row for row in summary_of(run).rows if row.role is Role.METHOD and _nothing_found(row.judgment)]
-    warned = [row.label for row in clean if method_warnings(run, row.label)]
-    costs = {row.label: cost for row in clean if (cost := row.cells["cost"].value) is not None}
+    """Return which method to take, the cheapest that nothing speaks against; else none, and what to try next."""
+    methods = {row.label: row for row in summary_of(run).rows if row.role is Role.METHOD and row.judgment}
+    judgments = {label: row.judgment for label, row in methods.items() if row.judgment}
+    clean = [
+        label
+        for label, judgment in judgments.items()
+        if judgment.verdict is Verdict.NOT_DETECTED
+        and judgment.chips
+        and judgment.chips.memory.state == "not found"
+        and judgment.chips.utility.state == "kept"
+    ]
+    warned = [label for label in clean if method_warnings(run, label)]
+    costs = {label: cost for label in clean if (cost := methods[label].cells["cost"].value) is not None}
     unwarned = {label: cost for label, cost in costs.items() if label not in warned}
-    if not unwarned and warned:
-        pronoun = "their" if warned[1:] else "its"
-        reason = f"nothing was found in {', '.join(warned)}, but read {pronoun} warnings"
-        return f"No method of this run can be recommended: {reason}."
-    if not unwarned:
-        return "No method of this run can be recommended: something was found in every one, or none could be judged."
-    best = min(unwarned, key=lambda label: unwarned[label])
-    return (
-        "Of the methods in which nothing was found, whose test accuracy holds and that raised no warning, "
-        f"{best} is the cheapest: {'less than 1' if unwarned[best] < 1 else f'{unwarned[best]:.0f}'} % of retraining."
-    )
+    if unwarned:
+        best = min(unwarned, key=lambda label: unwarned[label])
+        spent = "less than 1" if unwarned[best] < 1 else f"{unwarned[best]:.0f}"
+        return sentence("recommended", label=best, cost=spent)
+    return f"{sentence('none recommended')} {NONE_RECOMMENDED[_why_none(judgments.values(), warned=bool(warned))]}"
 
 
-def _nothing_found(judgment: RowJudgment | None) -> bool:
-    """Tell whether nothing was found in a row, and retraining explains its memory M."""
-    if judgment is None or judgment.verdict is not Verdict.NONE_FOUND:
-        return False
-    memory = judgment.memory
-    if memory is None:
-        return not judgment.reasons
-    (low, high), value = memory.floor(), memory.value()
-    return not judgment.reasons and not (value < low or value > high)
+def _why_none(judgments: Collection[RowJudgment], *, warned: bool) -> str:
+    """Return why no row can be recommended, by what is nearest to a recommendation."""
+    verdicts = {judgment.verdict for judgment in judgments}
+    every = [judgment.chips for judgment in judgments if judgment.chips]
+    not_detected = [j.chips for j in judgments if j.verdict is Verdict.NOT_DETECTED and j.chips]
+    reasons = {
+        "warned": warned,
+        "lost": any(chips.utility.state == "lost" for chips in not_detected),
+        "no memory": any(chips.memory.state == "cannot tell" for chips in not_detected),
+        "not comparable": Verdict.NOT_COMPARABLE in verdicts,
+        "inconclusive": verdicts <= {Verdict.INCONCLUSIVE},
+        "both": Verdict.OVER_FORGOTTEN in verdicts or any(chips.utility.state == "lost" for chips in every),
+        "found": True,
+    }
+    return next(reason for reason, holds in reasons.items() if holds)
 
 
 def method_warnings(run: Run, label: str) -> list[str]:
@@ -245,8 +328,8 @@ def method_warnings(run: Run, label: str) -> list[str]:
 def not_proved(run: Run) -> Iterator[str]:
     """Yield what the page does not prove."""
     yield (
-        "That anything was deleted. 'No residual knowledge found' is absence of evidence at this precision, for these "
-        "samples, perturbations and radii; other perturbations may find more."
+        "That anything was deleted. 'Not detected' is absence of evidence at this precision, for these samples, "
+        "perturbations and radii. Other perturbations may find more."
     )
     findings = [judgment.finding for judgment in run.verdicts.values() if judgment.finding]
     if findings:
@@ -264,7 +347,7 @@ def not_proved(run: Run) -> Iterator[str]:
             yield f"That the original and the retrained model were trained alike: {gate.text}."
     yield "A legal conclusion. The page measures behavior; people decide whether that satisfies a deletion request."
     originals = [run.verdicts[label].verdict for label in run.record.rows_of(Role.ORIGINAL) if label in run.verdicts]
-    if originals and originals[0] in (Verdict.INCONCLUSIVE, Verdict.NONE_FOUND):
+    if originals and originals[0] in (Verdict.INCONCLUSIVE, Verdict.NOT_DETECTED):
         yield (
             "That this audit can detect residual knowledge at all: it did not tell even the original, which was "
             "trained on the forgotten samples, from the retrained model. Read the other verdicts with that in mind."
@@ -272,25 +355,25 @@ def not_proved(run: Run) -> Iterator[str]:
 
 
 def nothing_to_forget(run: Run) -> str:
-    """Return why there was little or nothing to forget, by the original's fit and memory; empty if there was."""
-    original = next((row for row in summary_of(run).rows if row.role is Role.ORIGINAL), None)
-    if original is None:
+    """Return that there may be nothing to forget; empty where the original differs in any column, or a row was found.
+
+    A column in which the original lies further out than four of five retrained models would is a difference, too, even
+    if it is no evidence.
+    """
+    judgments = run.verdicts.values()
+    original = next((run.verdicts[label] for label in run.record.rows_of(Role.ORIGINAL) if label in run.verdicts), None)
+    if original is None or any(j.verdict in (Verdict.FOUND, Verdict.MIXED, Verdict.NOT_COMPARABLE) for j in judgments):
         return ""
-    memory = original.judgment.memory if original.judgment and run.form == "sample" else None
-    if memory is not None and memory.above:
-        return ""  # it remembers these very samples, however well it fits the others
-    fit = original.cells["retain_accuracy"].value
-    if fit is not None and fit < FITTED:
-        return (
-            f"There may be nothing to forget: the original is right on {fit:.0f} % of the retained samples it was "
-            f"trained on (a model that memorizes: {FITTED:g} % or more), so r shows the balance of classes, not memory."
-        )
-    if memory is None or memory.value() > 1:
+    columns = [
+        column
+        for quantities in original.findings.values()
+        for quantity, finding in quantities.items()
+        for column in finding.columns
+        if quantity != "G" and column.share > 0 and column.statistic is not None
+    ]
+    if not columns or any(abs(c.statistic or 0.0) > student_quantile(POWER, c.retrained - 1) for c in columns):
         return ""
-    return (
-        "There was nothing to forget: beyond what it knows of their class, the original recognizes copies of the "
-        f"forgotten samples no better than the retrained model does (M = {memory.value():.2f})."
-    )
+    return sentence("nothing to forget")
 
 
 def blind(run: Run) -> str:
@@ -298,8 +381,8 @@ def blind(run: Run) -> str:
     names = run.record.blind
     if not names:
         return ""
-    what = "These perturbations do" if names[1:] else "This perturbation does"
-    return f"Not judged: {', '.join(names)}. {what} not tell even the original from a retrained model."
+    subject = "These perturbations do" if names[1:] else "This perturbation does"
+    return sentence("blind", names=", ".join(names), subject=subject)
 
 
 def headline(run: Run) -> str:

@@ -13,6 +13,7 @@ from torch import nn
 from residuum.core.files import file_sha256
 from residuum.core.roles import Role
 from residuum.judging import gate_failures
+from residuum.judging.sentences import sentence
 from residuum.record import Results, RowJudgment, Verdict
 from residuum.record.run import Run
 from residuum.reporting.statement import Deletion
@@ -24,7 +25,7 @@ from residuum.studies.artifacts import code_fingerprint
 from residuum.studies.study import parse_row
 from residuum.unlearning import METHODS
 
-PASSED = "unproven"  # the condition under which a request fails: anything but "no residual knowledge found"
+PASSED = "unproven"  # the condition under which a request fails: anything but "not detected"
 
 
 def unlearned_once(
@@ -71,7 +72,7 @@ def deletion(file: RequestFile, run: Run) -> Deletion | None:
 
 def failures(run: Run) -> list[str]:
     """Return why the audit of a request did not pass; nothing if it did."""
-    lost = [f"{label}: {text}" for label, judgment in _judged(run.record) for text in judgment.reasons]
+    lost = [f"{label}: {sentence('lost', points=points)}" for label, points in _lost(run.record).items()]
     return [*(reason.partition(": ")[2] for reason in gate_failures([run], [PASSED])), *lost]
 
 
@@ -79,7 +80,7 @@ def next_steps(file: RequestFile, run: Run, name: str) -> Iterator[str]:
     """Yield what to try where the audit did not pass, as commands on the file of this name."""
     record, again = run.record, f"residuum run {name} --set"
     verdicts = {judgment.verdict for _, judgment in _judged(record)}
-    lost = any(judgment.reasons for _, judgment in _judged(record))
+    lost = bool(_lost(record))
     if Verdict.NOT_COMPARABLE in verdicts:
         yield from (f"first: {gate.text}" for gate in record.gates if gate.passed is False)
         yield "retrained models must be trained as your model was: check retrain.function or retrain.recipe"
@@ -108,6 +109,12 @@ def _other_methods(record: Results, label: str, judgment: RowJudgment, again: st
     elif lost or judgment.verdict is Verdict.OVER_FORGOTTEN:
         yield f"keep more of the original: {again} unlearn.method=soft_reset:keep={min(1.0, keep + 0.3):g}"
         yield "or train the softened network for longer: more epochs in your training function where it gets a model"
+
+
+def _lost(record: Results) -> dict[str, float | None]:
+    """Return the points of test accuracy that unlearned models lost."""
+    chips = {label: judgment.chips for label, judgment in _judged(record) if judgment.chips}
+    return {label: one.utility.points for label, one in chips.items() if one.utility.state == "lost"}
 
 
 def _judged(record: Results) -> list[tuple[str, RowJudgment]]:
