@@ -322,7 +322,7 @@ def test_what_a_killed_audit_left_is_used_by_the_next_and_removed_by_forget(fold
     killed(tmp_path / "run")
     assert list((tmp_path / "run").iterdir()) == []  # what is half-finished is in the store alone
     assert run_command(arguments("audit", AUDIT | {"output.folder": "run"})) == 0
-    known = {"counts", "models", "results.json", "report.html", "table.tex", "table.csv", ".lock"}
+    known = {"counts", "models", "results.json", "report.html", "statement.html", "table.tex", "table.csv", ".lock"}
     assert {path.name for path in (tmp_path / "run").iterdir()} <= known
     killed(tmp_path / "killed")
     assert run_command(["forget", "train-3", "train-333"]) == 2

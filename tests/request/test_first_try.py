@@ -291,6 +291,12 @@ def test_what_is_no_budget_is_refused(wrong):
         request.unlearn(model, budget=wrong)
 
 
+def test_a_budget_that_her_function_cannot_keep_is_refused():
+    request, model = small_request(lambda samples, seed, model=None: train_mlp(samples, seed, model))
+    with pytest.raises(InputError, match=r"^budget: expected 0.3 or more, .* let it take epochs= as well"):
+        request.unlearn(model, budget=0.2)
+
+
 def test_a_softened_network_is_mixed_with_her_own_initialization():
     """Layers of transformers start at a standard deviation of 0.02, torch's embeddings at one."""
     net = distilbert()

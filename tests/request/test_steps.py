@@ -106,6 +106,9 @@ def test_unlearning_is_not_repeated_unless_something_changed(folder, capsys):
     assert run_command(["unlearn", "--set", "unlearn.seed=2"]) == 0
     second = weights.stat().st_mtime_ns
     assert second > first
+    assert run_command(["unlearn", "--set", "unlearn.seed=2", "--set", "unlearn.budget=0.9"]) == 0
+    assert weights.stat().st_mtime_ns > second
+    second = weights.stat().st_mtime_ns
     (folder / "net.py").write_text((folder / "net.py").read_text().replace("lr=0.05", "lr=0.04"))
     assert run_command(["unlearn", "--set", "unlearn.seed=2"]) == 0
     assert weights.stat().st_mtime_ns > second

@@ -5,7 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
+import torch
 
+from residuum import InputError, Recipe, Request, wrap
+from residuum.core.samples import Samples
+from residuum.perturbations import UserPerturbation
+from residuum.request.study import AuditOptions
 from residuum.studies import Study, plan
 from residuum.studies.estimates import WorkLeft, work_left
 from residuum.studies.execution import plan_lines
@@ -78,3 +83,16 @@ def test_the_time_left_of_a_resumed_stage_is_that_of_its_present_pace(monkeypatc
     speak(1, 100)  # the next of several counts
     speak(4, 100)
     assert capsys.readouterr().err == "residuum: audit gaussian (seed 7): 4 %, about 960 s left\n"
+
+
+def test_a_perturbation_that_fails_is_refused_before_anything_is_computed(tmp_path):
+    def half(model, x, y, generator, tau):
+        return x[..., :4]
+
+    one = Samples(torch.rand(8, 6), torch.arange(8) % 2, tuple("abcdefgh"))
+    request = Request(one, forget=["a"], held_out=one, recipe=Recipe(epochs=1))
+    model = wrap(torch.nn.Linear(6, 2))
+    options = AuditOptions(perturbations=[UserPerturbation(function=half)], taus=[0, 0.1])
+    with pytest.raises(InputError, match=r"^half: expected a tensor of shape \(1, 6\) without NaN, got \(1, 4\)$"):
+        request.audit(model, model, options, out=tmp_path / "run", store=tmp_path / "store")
+    assert list(tmp_path.iterdir()) == []

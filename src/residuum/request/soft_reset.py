@@ -177,6 +177,11 @@ def soft_reset(
     method with a number of `epochs` of its own trains for so many.
     """
     if method.share is not None and method.share > budget:
+        if not way.takes_epochs:
+            text = (
+                f"budget: expected {method.share:g} or more, because your training function decides how long it trains"
+            )
+            raise InputError(f"{text}; let it take epochs= as well, or leave the budget out")
         method = SoftReset(**method.settings | {"share": budget})
     done, spent = way.begin(model, method, seed), way.first_epochs(method)
     left = floor(budget * way.whole) - spent if way.whole and spent and method.share is not None else 0

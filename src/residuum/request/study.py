@@ -33,7 +33,6 @@ from residuum.request.models import QUICK, Unlearned, refuse_other_arguments
 from residuum.studies.execution import STORE, Resources, run
 from residuum.studies.maintenance import remove_subject
 from residuum.studies.parsing import build_perturbation, check_measure
-from residuum.studies.results import claim_folder
 from residuum.studies.settings import AuditSettings, DataSettings, ForgetSettings, ModelSettings, Scenario
 from residuum.studies.study import RowSpec, Study
 from residuum.studies.subjects import LiveSubject, Made, Training
@@ -215,7 +214,6 @@ def audited(
 ) -> Run:
     """Return the computed run; what no other process could use again is removed from the store."""
     live = cast(LiveSubject, study.live)
-    claim_folder(out)
     note_written(out, OWN_RUN)
     if live.unnamed:
         resources = replace(resources or Resources(), workers=1)  # no other process has the same objects

@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 from residuum.auditing.budget import as_many
+from residuum.auditing.counting import rows_for
 from residuum.auditing.heldout import choose_heldout
 from residuum.core.errors import plural
 from residuum.core.samples import Samples, Splits
-from residuum.models import forward, private_copy
+from residuum.models import evaluating, forward, private_copy
 from residuum.studies.parsing import build_probe
 from residuum.studies.planning import Plans, all_stages
 from residuum.studies.stages import (
@@ -86,16 +87,22 @@ def work_left(studies: Sequence[Study], store: Path | str, plans: Plans) -> Work
         splits, compute = study.splits(), study.compute
         by_function = study.live is not None and study.live.training.by_function
         precision = torch.autocast(compute.accelerator, torch.bfloat16, enabled=compute.precision == "bf16-mixed")
+        network, recipe = study.network(), study.scenario.train
+        large = replace(recipe, batch_size=rows_for(splits.train.shape))  # in which audits show their inputs
         with measured(study.scenario.threads), precision:
-            one = seconds_per_sample(study.network(), splits.train, study.scenario.train)
+            one, one_of_many = (seconds_per_sample(network, splits.train, each) for each in (recipe, large))
         for stage in missing:
             predictions = 0
             if isinstance(stage, AuditStage):
+                refuse_failing_perturbation(stage, network, splits)
                 predictions, gradients = audit_passes(stage, study, splits)
-                passes = FORWARD * predictions + gradients
+                spent = one_of_many * FORWARD * predictions + one * gradients
+            elif isinstance(stage, ProbeStage):
+                inputs, samples = probe_passes(stage, splits, by_function=by_function)
+                spent = one_of_many * inputs + one * samples
             else:
-                passes = training_passes(stage, splits, by_function=by_function)
-            seconds[stage.kind] = seconds.get(stage.kind, 0.0) + one * passes
+                spent = one * training_passes(stage, splits)
+            seconds[stage.kind] = seconds.get(stage.kind, 0.0) + spent
             shown += predictions
             if by_function and isinstance(stage, ProbeStage):
                 untimed += len(stage.roles) * build_probe(stage.name).epochs(1)
@@ -130,8 +137,8 @@ def seconds_per_sample(model: nn.Module, samples: Samples, recipe: Recipe) -> fl
     return timed(size) if size > FEW else first
 
 
-def training_passes(stage: Stage, splits: Splits, *, by_function: bool) -> float:
-    """Return the passes of single samples, forward and backward, that a stage makes, if it is no audit."""
+def training_passes(stage: Stage, splits: Splits) -> float:
+    """Return the passes of single samples, forward and backward, that training and evaluation make."""
     everything = len(splits.train)
     if isinstance(stage, TrainStage | RetrainStage):
         samples = splits.train if stage.name == "original" else splits.retain
@@ -142,15 +149,27 @@ def training_passes(stage: Stage, splits: Splits, *, by_function: bool) -> float
             return everything * splits.classes
         recipe = method.recipe
         return everything * (recipe.resolved(stage.recipe) if isinstance(recipe, InheritedRecipe) else recipe).epochs
-    if isinstance(stage, ProbeStage):
-        probe, radii = build_probe(stage.name), max(len(stage.radii), len(stage.taus))
-        passes = probe.passes(len(splits.forget), len(splits.heldout), radii)
-        training = 0 if by_function else probe.epochs(stage.recipe.epochs) * len(splits.retain)
-        return len(stage.roles) * (passes + training)
     if isinstance(stage, EvaluateStage):  # all samples are shown, and re-learning takes half of its epochs
         relearning = 0.0 if stage.relearn is None else stage.relearn.epochs / 2 * len(splits.forget)
         return READINGS * FORWARD * (len(splits.retain) + len(splits.test)) + relearning
     return 0.0
+
+
+def probe_passes(stage: ProbeStage, splits: Splits, *, by_function: bool) -> tuple[int, int]:
+    """Return the inputs that a probe shows to all models, and the samples that it trains them on."""
+    probe, radii = build_probe(stage.name), max(len(stage.radii), sum(tau > 0 for tau in stage.taus))
+    trained = 0 if by_function else probe.epochs(stage.recipe.epochs) * len(splits.retain)
+    shown = probe.passes(len(splits.forget), len(splits.heldout), radii)
+    return len(stage.roles) * shown, len(stage.roles) * trained
+
+
+def refuse_failing_perturbation(stage: AuditStage, network: nn.Module, splits: Splits) -> None:
+    """Perturb one input, so that a perturbation which cannot do it fails before anything is trained."""
+    perturbation, space = stage.subject.perturbation(stage.name)
+    if space.at is None:
+        x, y = splits.forget.batch(torch.arange(1))
+        with evaluating(network):
+            perturbation(network, x, y, torch.Generator().manual_seed(0), max(stage.audit.radii(stage.name)), space)
 
 
 def audit_passes(stage: AuditStage, study: Study, splits: Splits) -> tuple[int, int]:
