@@ -1,7 +1,6 @@
 """Audits with gradient attacks and users' own perturbations."""
 
 import copy
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -177,13 +176,10 @@ def brighter(model, x, y, generator, tau):
     return (x + tau * torch.rand(x.shape, generator=generator)).clamp(max=1)
 
 
-@dataclass
 class Darker:
-    tau: float = 0.1
-
-    def __call__(self, model, x, y, generator):
+    def __call__(self, model, x, y, generator, tau):
         assert model(x).shape == (1, 4)
-        return (x - self.tau * torch.rand(x.shape, generator=generator)).clamp(min=0)
+        return (x - tau * torch.rand(x.shape, generator=generator)).clamp(min=0)
 
 
 @pytest.mark.parametrize("own", [brighter, Darker()])

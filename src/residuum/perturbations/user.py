@@ -2,8 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field, is_dataclass, make_dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, make_dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,8 +19,8 @@ from residuum.perturbations.base import Perturbation, Randomness
 class UserPerturbation(Perturbation):
     """Calls `function(model, x, y, generator)` for one input at a time; what it returns must be within the bounds.
 
-    The function gets the radius as a keyword `tau`, or as its field `tau` if it is a dataclass. The generator is seeded
-    by audit seed, id and draw, and is the same at every radius.
+    The function gets the radius as a keyword `tau`. The generator is seeded by audit seed, id and draw, and is the same
+    at every radius.
 
     >>> def brighter(model, x, y, generator, tau):
     ...     return x + tau
@@ -39,12 +38,9 @@ class UserPerturbation(Perturbation):
     moves_in_units: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        takes_radius = callable(self.function) and "tau" in inspect.signature(self.function).parameters
-        if not (takes_radius or has_radius(self.function)):
-            raise InputError(
-                "expected a perturbation that takes its radius as a keyword `tau`, or a dataclass with a field `tau`; "
-                f"{function_name(self.function)} has neither"
-            )
+        if not callable(self.function) or "tau" not in inspect.signature(self.function).parameters:
+            expected = "expected a perturbation that takes its radius as a keyword `tau`"
+            raise InputError(f"{expected}; {function_name(self.function)} does not")
 
     def draw(self, rng: np.random.Generator, rows: int, shape: tuple[int, ...]) -> Randomness:
         """Return one number for each row, which becomes the seed of its generator."""
@@ -56,14 +52,10 @@ class UserPerturbation(Perturbation):
         """Return what the function makes of each input; refuse anything that is not an input."""
         assert randomness.uniform is not None
         name, hint = function_name(self.function), "clamp there what it returns, or give bounds=None"
-        call: Callable[..., Tensor] = partial(self.function, tau=radius)
-        if has_radius(self.function):
-            settings: Any = self.function
-            call = replace(settings, tau=radius)
         rows = []
         for i, seed in enumerate((randomness.uniform * 2**53).long().tolist()):
             row = x[i : i + 1]
-            moved = call(model, row, y[i : i + 1], generator(seed))
+            moved = self.function(model, row, y[i : i + 1], generator(seed), tau=radius)
             if not isinstance(moved, Tensor) or moved.shape != row.shape or moved.isnan().any():
                 got = tuple(moved.shape) if isinstance(moved, Tensor) else type(moved).__name__
                 raise InputError(f"{name}: expected a tensor of shape {tuple(row.shape)} without NaN, got {got}")
@@ -72,9 +64,8 @@ class UserPerturbation(Perturbation):
         return torch.cat(rows)
 
     def settings(self) -> dict[str, Any]:
-        """Return the function's name, and its fields if it has any."""
-        fields = vars(self.function) if has_radius(self.function) else {}
-        return {"name": function_name(self.function)} | {key: value for key, value in fields.items() if key != "tau"}
+        """Return the function's name."""
+        return {"name": function_name(self.function)}
 
 
 def as_perturbation(candidate: object) -> type[Perturbation]:
@@ -99,11 +90,6 @@ def as_perturbation(candidate: object) -> type[Perturbation]:
     )
     kind.__module__ = candidate.__module__
     return kind
-
-
-def has_radius(function: object) -> bool:
-    """Return whether the object is a dataclass with a field `tau`."""
-    return is_dataclass(function) and not isinstance(function, type) and hasattr(function, "tau")
 
 
 def function_name(function: object) -> str:
