@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain, islice, pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ from residuum.core.samples import Samples
 from residuum.data.dataset import add_samples
 from residuum.models.shifting import ShiftedAt, with_shift
 from residuum.models.weights import state_hash
-from residuum.perturbations import BLOCK, FGSM, PGD, Perturbation, Randomness, block_generator, block_slices, stack
+from residuum.perturbations import BLOCK, Perturbation, Randomness, block_generator, block_slices, stack
 from residuum.training.checkpoint import Checkpoint, State
 
 Span = tuple[int, int]  # draws first..last-1
@@ -311,37 +311,21 @@ class Counting:
 def predict_batch(
     schedule: Schedule, batch: DrawBatch, prepared: PreparedModels, pool: Pool
 ) -> tuple[list[Outcome], int]:
-    """Return a batch's outcomes and number of predictions; plans run in parallel, or the models of each one.
-
-    Plans share the reference and the original, whose predictors take one thread at a time. A perturbation from outside
-    may hold a network, so it is never called from two threads.
-    """
+    """Return a batch's outcomes and number of predictions; small batches are shown at several radii at once."""
     if batch.clean:
         keys = {key for targets in prepared.plans.values() for key in targets}
         return predict(prepared, keys, [batch.x], batch.columns, pool), len(batch.x) * len(prepared.predictors)
-    plans = prepared.plans.items()
-    if pool and len(plans) > 1 and type(schedule.perturbation) in (FGSM, PGD):
-        outcomes = list(pool.map(lambda plan: predict_plan(schedule, batch, prepared, plan, None), plans))
-    else:
-        outcomes = [predict_plan(schedule, batch, prepared, plan, pool) for plan in plans]
-    at_once = sum(len(prepared.asked(targets)) for _, targets in plans)
-    return list(chain(*outcomes)), len(batch.x) * len(batch.columns) * at_once
-
-
-def predict_plan(
-    schedule: Schedule, batch: DrawBatch, prepared: PreparedModels, plan: tuple[int, tuple[int, ...]], pool: Pool
-) -> list[Outcome]:
-    """Return the outcomes of one plan, a source and its targets; small batches are shown at several radii at once."""
-    source, targets = plan
-    crafter = prepared.crafters[source]
-    aimed = crafter.aim(batch.x, batch.y, batch.randomness)
     outcomes: list[Outcome] = []
-    at_once = max(1, schedule.rows // len(batch.x))
-    for start in range(0, len(batch.columns), at_once):
-        columns = batch.columns[start : start + at_once]
-        moved = [crafter.apply(schedule.taus[column], batch.x, batch.y, aimed) for column in columns]
-        outcomes += predict(prepared, targets, moved, columns, pool)
-    return outcomes
+    passes, at_once = 0, max(1, schedule.rows // len(batch.x))
+    for source, targets in prepared.plans.items():
+        crafter = prepared.crafters[source]
+        aimed = crafter.aim(batch.x, batch.y, batch.randomness)
+        for start in range(0, len(batch.columns), at_once):
+            columns = batch.columns[start : start + at_once]
+            moved = [crafter.apply(schedule.taus[column], batch.x, batch.y, aimed) for column in columns]
+            outcomes += predict(prepared, targets, moved, columns, pool)
+        passes += len(batch.x) * len(batch.columns) * len(prepared.asked(targets))
+    return outcomes, passes
 
 
 def predict(

@@ -33,7 +33,7 @@ class Crafter:
         probe: Tensor,
         invariance: BatchInvariance | None = None,
     ) -> None:
-        self.model, self.device, self.lock = predictor.fast, predictor.device, predictor.lock
+        self.model, self.device = predictor.fast, predictor.device
         self.perturbation, self.space = perturbation, space
         if perturbation.rowwise or not perturbation.crafted:
             invariance = "free"
@@ -43,20 +43,16 @@ class Crafter:
         """Return what all radii share."""
         if not self.perturbation.crafted:
             return randomness
-        with self.lock:
-            parts = [(self.perturbation.aim(self.model, *part), size) for part, size in self.split(x, y, randomness)]
+        parts = [(self.perturbation.aim(self.model, *part), size) for part, size in self.split(x, y, randomness)]
         return stack([aimed.rows(slice(0, size)).to("cpu") for aimed, size in parts])
 
     def apply(self, radius: float, x: Tensor, y: Tensor, aimed: Randomness) -> Tensor:
         """Return the inputs moved at one radius."""
         if not self.perturbation.crafted:
             return self.perturbation.apply(self.model, x, y, aimed, self.space, radius)
-        with self.lock:
-            parts = [
-                self.perturbation.apply(self.model, *part, self.space, radius)[:size].cpu()
-                for part, size in self.split(x, y, aimed)
-            ]
-        return torch.cat(parts)
+        parts = self.split(x, y, aimed)
+        moved = [self.perturbation.apply(self.model, *part, self.space, radius)[:size].cpu() for part, size in parts]
+        return torch.cat(moved)
 
     def split(self, x: Tensor, y: Tensor, randomness: Randomness) -> list[tuple[Part, int]]:
         """Return the batch in parts that may be computed together where the model is, each with its wanted rows."""

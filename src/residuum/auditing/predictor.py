@@ -10,7 +10,6 @@ machine is.
 """
 
 import operator
-import threading
 from typing import Any
 
 import numpy as np
@@ -41,11 +40,11 @@ class Predictor:
     """Predicts classes with private copies of `model`; the model itself is not touched.
 
     `probe` is a batch on which the copies are compared. Inputs and answers are on the CPU, wherever the model is. A
-    network may keep tensors on itself between its layers, so whoever calls one of the copies holds the `lock`.
+    network may keep tensors on itself between its layers, so a predictor is called by one thread at a time.
     """
 
     def __init__(self, model: nn.Module, probe: Tensor) -> None:
-        self.device, self.lock = device_of(model), threading.Lock()
+        self.device = device_of(model)
         self.plain = private_copy(model).eval().requires_grad_(False)
         self.exact: nn.Module | None = private_copy(self.plain).double()
         try:
@@ -88,14 +87,13 @@ class Predictor:
         if self.classes == 1:
             return answer
         doubtful = torch.arange(len(x))
-        with self.lock:
-            for dtype, margin in ((torch.bfloat16, self.coarse_margin), (torch.float32, self.margin)):
-                if margin is not None and len(doubtful):
-                    top = self.logits(x[doubtful], dtype).topk(2, dim=1)
-                    answer[doubtful] = top.indices[:, 0]
-                    doubtful = doubtful[~(top.values[:, 0] - top.values[:, 1] >= margin)]
-            if len(doubtful):
-                answer[doubtful] = decide(self.exact_logits(x[doubtful]))
+        for dtype, margin in ((torch.bfloat16, self.coarse_margin), (torch.float32, self.margin)):
+            if margin is not None and len(doubtful):
+                top = self.logits(x[doubtful], dtype).topk(2, dim=1)
+                answer[doubtful] = top.indices[:, 0]
+                doubtful = doubtful[~(top.values[:, 0] - top.values[:, 1] >= margin)]
+        if len(doubtful):
+            answer[doubtful] = decide(self.exact_logits(x[doubtful]))
         return answer
 
 

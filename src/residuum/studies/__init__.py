@@ -2,8 +2,7 @@
 
 from residuum.core.components import SCENARIOS
 from residuum.studies.planning import plan
-from residuum.studies.request_results import write_requests
-from residuum.studies.results import Result, claim_folder, write_run
+from residuum.studies.results import Result, claim_folder, write_requests, write_run
 from residuum.studies.runner import run_all
 from residuum.studies.scenario_files import load_scenario
 from residuum.studies.stages import Stage

@@ -11,22 +11,31 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from residuum.auditing import Counts
-from residuum.auditing.measures import OWN_MEASURES
+from residuum.auditing.measures import OWN_MEASURES, difference, exact_radii, json_numbers, pooled_ratio
 from residuum.auditing.memory import completeness_above, difference_floor
 from residuum.auditing.probes import probe_kind
+from residuum.auditing.statistics import normal_quantile
 from residuum.core.devices import Compute
 from residuum.core.errors import InputError
 from residuum.core.files import locked, rewritten, write_whole
 from residuum.core.roles import Role
 from residuum.judging import judged_record
 from residuum.metrics import summarize
-from residuum.record import Results, Row, ScenarioRecord, SeedResult
-from residuum.record.folder import hashes, refuse_foreign, request_folders, run_files
+from residuum.record import Estimates, RequestPlace, Results, Row, ScenarioRecord
+from residuum.record.folder import (
+    hashes,
+    refuse_foreign,
+    remove_run,
+    remove_sequence_pages,
+    request_folder,
+    request_folders,
+    run_files,
+)
+from residuum.record.run import Run, named_apart
 from residuum.studies.maintenance import noted
 from residuum.studies.probes import with_probes
 from residuum.studies.study import RowSpec, Study, probes_of
 
-Floors = dict[str, list[float]]  # by perturbation
 LIBRARIES = ("residuum", "torch", "numpy", "scipy", "scikit-learn")
 
 
@@ -94,7 +103,39 @@ def assembled_record(
     differences = {name: [one.audits[name].measures["difference"] for one in controls] for name in perturbations}
     floors = {name: difference_floor(of_controls) for name, of_controls in differences.items() if of_controls}
     measures = [spec for spec in scenario.settings.measures if probe_kind(spec) is None]  # of the user's own
-    made = {row.label: _row(row, by_label[row.label], reference, floors, measures) for row in rows}
+    made: dict[str, Row] = {}
+    for row in rows:
+        per_seed: dict[str, Any] = {}
+        for result in by_label[row.label]:
+            audits: dict[str, Any] = {}
+            for name, audit in sorted(result.audits.items()):
+                entry = completeness_above(audit.measures, floors.get(name))
+                if measures:
+                    counts, heldout = Counts.load(audit.counts), Counts.load(audit.heldout) if audit.heldout else None
+                    heldout = heldout if heldout is not None and len(heldout) else None
+                    entry |= {"measures": {spec: OWN_MEASURES.find(spec).of(counts, heldout) for spec in measures}}
+                matched = audit.measures["heldout"] | {"counts": counts_path(result, f"{name}.heldout")}
+                audits[name] = entry | {"counts": counts_path(result, name), "heldout": matched}
+            facts = {"metrics": result.metrics, "seconds": result.seconds, "passes": result.passes, "audits": audits}
+            more_facts = {name: getattr(result, name) for name in ("notes", "warnings", "unchanged")}
+            per_seed[str(result.seed)] = facts | {name: value for name, value in more_facts.items() if value}
+        metrics, of_reference = ({str(r.seed): r.metrics for r in part} for part in (by_label[row.label], reference))
+        made[row.label] = Row.model_validate(
+            {
+                "role": row.role,
+                "method": row.method,
+                "settings": row.settings,
+                "fields_left_open": row.left_open,
+                "summary": summarize(metrics, of_reference),
+                "per_seed": per_seed,
+            }
+        )
+    more_notes = []
+    if any(row.summary.relearn_epochs is None for row in made.values() if row.method == "cr"):
+        more_notes.append("cr: re-learn time is null because the method keeps no trainable body")
+    audited = [audit for row in made.values() for seed in row.per_seed.values() for audit in seed.audits.values()]
+    if any(None in audit.residual_knowledge.pooled for audit in audited):
+        more_notes.append("residual knowledge is null where the reference is never right: read `difference` instead")
     return Results.model_validate(
         {
             "schema": Results.SCHEMA,
@@ -104,49 +145,10 @@ def assembled_record(
             **more,
             "seeds": list(seeds),
             "warnings": [*warnings, *merged_warnings(results)],
-            "notes": [*notes, *_notes(made)],
+            "notes": [*notes, *more_notes],
             "methods": made,
         }
     )
-
-
-def _row(
-    spec: RowSpec, results: Sequence[Result], reference: Sequence[Result], floors: Floors, own_measures: Sequence[str]
-) -> Row:
-    metrics, reference_metrics = ({str(r.seed): r.metrics for r in models} for models in (results, reference))
-    return Row.model_validate(
-        {
-            "role": spec.role,
-            "method": spec.method,
-            "settings": spec.settings,
-            "fields_left_open": spec.left_open,
-            "summary": summarize(metrics, reference_metrics),
-            "per_seed": {str(result.seed): _seed_result(result, floors, own_measures) for result in results},
-        }
-    )
-
-
-def _seed_result(result: Result, floors: Floors, own_measures: Sequence[str]) -> SeedResult:
-    audits = {
-        name: {
-            **completeness_above(audit.measures, floors.get(name)),
-            **({"measures": _own_measures(own_measures, audit)} if own_measures else {}),
-            "counts": counts_path(result, name),
-            "heldout": audit.measures["heldout"] | {"counts": counts_path(result, f"{name}.heldout")},
-        }
-        for name, audit in sorted(result.audits.items())
-    }
-    more = {name: getattr(result, name) for name in ("notes", "warnings", "unchanged")}
-    return SeedResult.model_validate(
-        {"metrics": result.metrics, "seconds": result.seconds, "passes": result.passes, "audits": audits}
-        | {name: value for name, value in more.items() if value}
-    )
-
-
-def _own_measures(names: Sequence[str], audit: AuditOutcome) -> dict[str, Any]:
-    counts = Counts.load(audit.counts)
-    heldout = Counts.load(audit.heldout) if audit.heldout else ()
-    return {name: OWN_MEASURES.find(name).of(counts, heldout or None) for name in names}
 
 
 def merged_warnings(results: Sequence[Result]) -> Iterator[str]:
@@ -169,16 +171,6 @@ def merged_warnings(results: Sequence[Result]) -> Iterator[str]:
 def counts_path(result: Result, perturbation: str) -> str:
     """Return where a counts file stands below the run's folder."""
     return f"counts/{result.seed}/{result.label}/{perturbation}.npz"
-
-
-def _notes(rows: dict[str, Row]) -> list[str]:
-    notes = []
-    if any(row.summary.relearn_epochs is None for row in rows.values() if row.method == "cr"):
-        notes.append("cr: re-learn time is null because the method keeps no trainable body")
-    audits = [audit for row in rows.values() for seed in row.per_seed.values() for audit in seed.audits.values()]
-    if any(None in audit.residual_knowledge.pooled for audit in audits):
-        notes.append("residual knowledge is null where the reference is never right: read `difference` instead")
-    return notes
 
 
 def claim_folder(out: Path, *, sequence: bool = False) -> None:
@@ -232,3 +224,43 @@ def write_files(record: Results, results: Sequence[Result], out: Path, *, galler
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror}; free some space or choose another --out") from error
     return record
+
+
+def write_requests(
+    steps: Sequence[Study], results: Sequence[Sequence[Result]], out: Path, *, gallery: bool | None = None
+) -> list[Run]:
+    """Write a run for each request, into request-1, request-2, ... below `out`; return the runs.
+
+    They take the place of the sequence that is there: what it has beyond them goes.
+    """
+    claim_folder(out, sequence=True)
+    first_ids = sorted(Counts.load(next(iter(results[0][0].audits.values())).counts).ids)
+    remove_sequence_pages(out)
+    runs = []
+    for number, (step, step_results) in enumerate(zip(steps, results, strict=True), start=1):
+        record = results_record(step, step_results)
+        outcomes = {(result.label, str(result.seed)): result.audits for result in step_results}
+        rows = {}
+        for label, row in record.methods.items():
+            per_seed = {}
+            for seed, result in row.per_seed.items():
+                audits = {}
+                for name, audit in result.audits.items():
+                    counts = Counts.load(outcomes[label, seed][name].counts).subset(first_ids)
+                    confidence, exact = audit.settings.confidence, audit.settings.enumerated
+                    ends = map(json_numbers, pooled_ratio(counts, confidence=confidence, exact=exact))
+                    differences = difference(counts, exact_radii(counts, exact), normal_quantile(confidence))
+                    first = {"residual_knowledge": dict(zip(("pooled", "low", "high"), ends, strict=True))}
+                    estimates = Estimates.model_validate(first | {"difference": differences})
+                    audits[name] = audit.model_copy(update={"first_request": estimates})
+                per_seed[seed] = result.model_copy(update={"audits": audits})
+            rows[label] = row.model_copy(update={"per_seed": per_seed})
+        more: dict[str, Any] = {"methods": rows, "sequence": RequestPlace(number=number, of=len(steps))}
+        folder = request_folder(out, number)
+        claim_folder(folder)
+        record = write_files(record.model_copy(update=more), step_results, folder, gallery=gallery)
+        runs.append(Run(folder, record.scenario.name, record))
+    for folder in request_folders(out):
+        if folder not in [run.folder for run in runs]:
+            remove_run(folder)
+    return named_apart(runs)
