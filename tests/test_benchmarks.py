@@ -21,6 +21,7 @@ def test_a_benchmark_can_be_loaded(name, monkeypatch):
 QUICKEST = {
     "audit.py": ["--quick", "--threads", "1", "--widths", "1", "--only", "gaussian,fgsm,pgd,adaptive"],
     "certified.py": ["--data", "iris", "--out", "certified"],
+    "decoys.py": ["measure", "--quick", "--data", "digits-random"],
     "false_alarms.py": [*POOL, "--only", "gaussian", "--designs", "1x1"],
     "images.py": ["--images", "8", "--readers", "2"],
     "probes.py": [*POOL, "--groups", "2", "--probes", "rmia,klom"],

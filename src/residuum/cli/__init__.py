@@ -16,6 +16,7 @@ from residuum.cli.options import with_options
 COMMANDS = {
     "run": "residuum.cli.run:run_scenario",
     "init": "residuum.cli.own:init_file",
+    "split": "residuum.cli.own:split_data",
     "unlearn": "residuum.cli.own:unlearn_model",
     "audit": "residuum.cli.own:audit_model",
     "report": "residuum.cli.report:report_runs",

@@ -164,12 +164,19 @@ def unlearned(file: RequestFile) -> tuple[Request, Unlearned, list[str]]:
 
 
 def audit_model(
-    request: RequestOptions, output: options.ReportOptions, workers: options.Workers = 1, yes: options.Yes = False
+    request: RequestOptions,
+    output: options.ReportOptions,
+    workers: options.Workers = 1,
+    yes: options.Yes = False,
+    decoys: Annotated[bool, option("Retrain nothing: compare decoys with held-out samples.", "--decoys")] = False,
 ) -> None:
     """Audit your own unlearned network.
 
     Compares it with the original and with retrained models; writes the run and its report.
     """
+    if decoys:
+        audit_decoys(request.read(), output)
+        return
     start = time.perf_counter()
     run = audited_run(request.read(), output, workers, yes)
     if output.as_json:
@@ -177,6 +184,49 @@ def audit_model(
     else:
         print_run(run, time.perf_counter() - start)
     output.exit_if_failed([run])
+
+
+def audit_decoys(file: RequestFile, output: options.ReportOptions) -> None:
+    """Audit the decoys that were unlearned with the request; exit with 1 if the audit is refused."""
+    from residuum.record.decoys import DecoyConclusion
+    from residuum.reporting.decoys import write_decoy_audits
+    from residuum.request.models import Unlearned
+
+    if output.fail_if:
+        raise InputError("--fail-if is about verdicts by retraining; leave out --decoys or --fail-if")
+    with file_words():
+        request = file.load()
+        models = {label: one for label, one in file.unlearned(request.network).items() if isinstance(one, Unlearned)}
+        if not models:
+            raise InputError("no weights of `residuum unlearn` to audit; unlearn with `--set unlearn.decoys=200`")
+        audits = {label: request.decoy_audit(one, seed=file.audit.seed) for label, one in models.items()}
+    files = write_decoy_audits(audits, file.output.folder, request.name)
+    if output.as_json:
+        options.print_json({label: audit.model_dump(mode="json") for label, audit in audits.items()})
+    else:
+        tell("\n".join([*(f"{label}: {audit}" for label, audit in audits.items()), *map(str, files)]))
+    if any(audit.conclusion is DecoyConclusion.REFUSED for audit in audits.values()):
+        raise typer.Exit(1)
+
+
+def split_data(
+    data: Annotated[Path, typer.Argument(help="All your data: a folder of class folders, an .npz or a .csv file.")],
+    decoys: Annotated[int, option("Samples that stay in training and can be decoys later.", min=1)] = 200,
+    held_out: Annotated[int | None, option("Samples to hold out. Default: twice as many.", min=1)] = None,
+    seed: Annotated[int, option("Seed of the coin.", min=0)] = 7,
+    label: Annotated[str | None, option("Column with the class.")] = None,
+    out: Annotated[Path, option("Folder to write to.")] = Path("split"),
+) -> None:
+    """Toss a coin before training, for a later decoy audit.
+
+    Writes training and held-out data, and a record of the coin (split.json).
+    """
+    from residuum.data.coin import RECORD, write_split
+
+    coin = write_split(data, out, decoys=decoys, held_out=held_out or 2 * decoys, seed=seed, label=label)
+    sizes = f"{len(coin.decoys)} possible decoys in training, {len(coin.held_out)} held out"
+    tell(f"{out}: train on `train` and keep `held_out` apart; {sizes}")
+    tell(f"{out / RECORD}: name it as data.split in the request file; SHA-256 {coin.sha256}")
 
 
 def audited_run(

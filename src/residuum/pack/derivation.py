@@ -13,6 +13,7 @@ from residuum.core.errors import InputError
 from residuum.core.registry import described_plugins
 from residuum.judging import judged_record
 from residuum.record import Audit, Results, Row
+from residuum.studies.decoys import judged_decoys
 from residuum.studies.probes import with_probes
 from residuum.studies.results import AuditOutcome, Result, assembled_record
 from residuum.studies.study import RowSpec
@@ -35,9 +36,9 @@ def load_tables(record: Results, folder: Path) -> Tables:
 def derived_record(record: Results, folder: Path) -> Results:
     """Return the record as its counts, seeds, settings and metrics give it, by the functions that a run uses.
 
-    Taken over is what counts cannot say: settings, sizes, metrics of each seed, what probes measured of models, costs,
-    notes. Derived are all measures with their intervals, what the probes come to, summaries, floors, gates and
-    verdicts.
+    Taken over is what counts cannot say: settings, sizes, metrics of each seed, what probes measured of models, scores
+    of decoys, costs, notes. Derived are all measures with their intervals, what probes and decoys come to, summaries,
+    floors, gates and verdicts.
     """
     tables = load_tables(record, folder)
     rows = record.methods
@@ -51,6 +52,8 @@ def derived_record(record: Results, folder: Path) -> Results:
     )
     derived = with_probes(derived, model_probes(record), results)
     stated = record.model_dump(include={"created", "versions", "warnings", "notes"}) | (record.model_extra or {})
+    if record.decoys:
+        stated["decoys"] = {label: judged_decoys(audit) for label, audit in record.decoys.items()}
     methods = {label: _with_paths(row, rows[label]) for label, row in derived.methods.items()}
     return judged_record(derived.model_copy(update={**stated, "methods": methods}))
 

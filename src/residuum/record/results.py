@@ -15,6 +15,7 @@ from residuum.core.errors import InputError
 from residuum.core.files import canonical, regular_file
 from residuum.core.roles import Role
 from residuum.record.audits import Audit, Below, FileName, Part, Values
+from residuum.record.decoys import DecoyAudit
 from residuum.record.verdicts import Finding, Gate, Quantity, RowJudgment
 
 METRICS = ("retain_accuracy", "unlearn_accuracy", "test_accuracy", "mia_accuracy")
@@ -229,6 +230,7 @@ class Results(RunFacts):
     gates: list[Gate] = []
     blind: list[str] = []  # perturbations that do not tell even the original from a retrained model: not judged
     judgments: dict[FileName, RowJudgment] = {}
+    decoys: dict[FileName, DecoyAudit] = {}  # of rows that forgot decoys with the request
     files: dict[Below, str] = {}  # SHA-256 of everything else that the run wrote, by path below its folder
     sequence: RequestPlace | None = None  # of a run that is one of several requests, carried out one after the other
     record_sha256: str = ""

@@ -16,6 +16,7 @@ from residuum.judging import gates, rule
 from residuum.record import RowJudgment, Verdict
 from residuum.record.run import Run
 from residuum.reporting import wording
+from residuum.reporting.decoys import decoy_basis, decoy_rows
 from residuum.reporting.durability import durability_chip, durability_table
 from residuum.reporting.gallery import GalleryPage
 from residuum.reporting.glossary import COLUMNS
@@ -81,6 +82,9 @@ def page_text(
         galleries=galleries,
         samples=samples,
         statement=statement,
+        decoys=[run for run in runs if run.record.decoys],
+        decoy_rows=decoy_rows,
+        decoy_basis=decoy_basis,
         probes=[(run, probes) for run in runs if (probes := probes_of(run))],
         value_text=value_text,
         mark_meaning=mark_meaning,

@@ -98,6 +98,7 @@ def verdict_table(run: Run) -> Table:
         notes = [f"Note: {note}." for note in wording.unchanged_note(run, label)]
         durability = durability_chip(run.rows[label])
         notes += [durability.sentence] if durability else []
+        notes += [f"Decoys: {run.record.decoys[label]}"] if label in run.record.decoys else []
         lines = [
             wording.verdict_badge(judgment),
             " · ".join(chip.label for chip in wording.chips(judgment)),

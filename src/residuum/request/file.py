@@ -89,6 +89,7 @@ class DataSection(Strict):
     train: str = setting("all training data: a folder of class folders, .npz, .csv or FILE.py:FUNCTION", ..., "")
     held_out: str | None = setting("samples that no model was trained on; an audit needs them", None, "val")
     validation: str | None = setting("held-out samples that methods may read; few need them", None, "validation")
+    split: Path | None = setting("record of `residuum split`, which made train and held_out", None, "split.json")
     label: str | None = setting("column with the class", None, "label")
     id_column: str | None = setting("column with the ids", None, "id")
     inputs: Texts | None = setting("columns that the network takes; default: all others", None, ["age", "income"])
@@ -137,6 +138,9 @@ class UnlearnSection(Strict):
     )
     seed: Seed = setting("seed of everything random", 1)
     weights: Path | None = setting("the unlearned weights; default: in the folder of results", None, UNLEARNED)
+    decoys: Annotated[int, Field(ge=0)] = setting(
+        "random training samples to forget as well, for an audit without retraining (`residuum audit --decoys`)", 0, 200
+    )
 
     @model_validator(mode="after")
     def _has_suffix(self) -> Self:
@@ -176,7 +180,7 @@ class OutputSection(Strict):
 WRAPPING = [name for name in ModelSection.model_fields if name not in ("source", "weights")]
 PATHS = {  # settings that are paths, relative to the file; the data may be code as well
     "model": ("weights",),
-    "data": ("train", "held_out", "validation"),
+    "data": ("train", "held_out", "validation", "split"),
     "forget": ("ids", "earlier"),
     "retrain": ("reference", "controls"),
     "unlearn": ("weights",),
@@ -198,6 +202,7 @@ WORDS = {
     "reference=": "retrain.reference",
     "surrogates=True": "retrain.surrogates = true",
     "held_out=": "data.held_out",
+    "unlearn(..., decoys=200)": "`--set unlearn.decoys=200`",
     "validation=": "data.validation",
     "earlier=": "forget.earlier",
     "Request(epochs=)": "retrain.epochs",
@@ -279,6 +284,7 @@ class RequestFile(Strict):
             recipe=section.recipe,
             epochs=section.epochs,
             reading=self.data.reading,
+            split=self.data.split,
         )
         request.file = self
         return request

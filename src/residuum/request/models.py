@@ -19,7 +19,7 @@ from residuum.core.samples import Samples
 from residuum.core.seeds import child_seed
 from residuum.metrics import accuracy
 from residuum.models import Classifier, private_copy, save_state
-from residuum.models.weights import read_making, write_note
+from residuum.models.weights import UnlearnedIds, read_making, unlearned_ids, write_note
 from residuum.record.audits import Part
 from residuum.record.folder import WEIGHTS, note_written
 from residuum.studies.subjects import Made
@@ -37,7 +37,7 @@ class Unlearned(Made):
     """An unlearned model, wrapped as the original was, and how it was made; calling it asks the model.
 
     `before` and `after` hold accuracy in per cent on the `retain` set and, where there are any, on `validation` and
-    `held_out` samples of its classes.
+    `held_out` samples of its classes. `decoys` are the samples that were forgotten with the request for a decoy audit.
     """
 
     label: str = ""
@@ -45,6 +45,7 @@ class Unlearned(Made):
     identity: str = ""  # hash of everything that decided it, if that can be told
     before: Mapping[str, float] = field(default_factory=dict)
     after: Mapping[str, float] = field(default_factory=dict)
+    decoys: UnlearnedIds | None = None
 
     def __str__(self) -> str:
         """Say which accuracy it had and has."""
@@ -66,14 +67,19 @@ class Unlearned(Made):
         `wrap(..., weights=PATH)` reads it, so that a later request that retains these samples again gets a warning.
         """
         save_state(self.model, path)
-        made = {name: getattr(self, name) for name in SavedNote.model_fields if name != "sha256"}
-        write_note(self.model, path, SavedNote(**made, sha256=file_sha256(Path(path))).model_dump(mode="json"))
+        made = {name: getattr(self, name) for name in SavedNote.model_fields if name not in ("sha256", "decoys")}
+        decoys = None if self.decoys is None else sorted(self.decoys.hashes)
+        note = SavedNote(**made, decoys=decoys, sha256=file_sha256(Path(path)))
+        write_note(self.model, path, note.model_dump(mode="json"))
         note_written(Path(path), WEIGHTS)
         return Path(path)
 
 
 class SavedNote(Part):
-    """How an unlearned model was made, in the note beside its weights, whose hash is `sha256`."""
+    """How an unlearned model was made, in the note beside its weights, whose hash is `sha256`.
+
+    `decoys` has their hashes, keyed as those of all forgotten ids.
+    """
 
     sha256: str
     method: str
@@ -88,6 +94,7 @@ class SavedNote(Part):
     unchanged: bool
     before: dict[str, float]
     after: dict[str, float]
+    decoys: list[str] | None = None
 
 
 def saved_unlearned(model: nn.Module, path: Path) -> Unlearned | nn.Module:
@@ -99,7 +106,10 @@ def saved_unlearned(model: nn.Module, path: Path) -> Unlearned | nn.Module:
         note = SavedNote.model_validate(content)
     except ValidationError as error:
         raise InputError(f"{path}.unlearned.json: {first_problem(error)}; move it away") from None
-    return Unlearned(model, **{name: getattr(note, name) for name in SavedNote.model_fields if name != "sha256"})
+    made = {name: getattr(note, name) for name in SavedNote.model_fields if name not in ("sha256", "decoys")}
+    noted = unlearned_ids(model)
+    keyed = None if note.decoys is None or noted is None else UnlearnedIds(noted.salt, frozenset(note.decoys))
+    return Unlearned(model, **made, decoys=keyed)
 
 
 def retrained(retrain: Retrain, samples: object, seed: int) -> Made:

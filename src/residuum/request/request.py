@@ -20,13 +20,15 @@ from residuum.core.errors import InputError, ResiduumWarning, plural
 from residuum.core.inputs import space_of
 from residuum.core.samples import Samples, Splits
 from residuum.core.seeds import child_seed
+from residuum.data.coin import CoinSplit, read_coin
 from residuum.data.ids import Ids, matched_ids
 from residuum.data.images import ImageFiles
 from residuum.data.read import Reading, read_data
 from residuum.models import ShiftedAt, check_model, with_shift, wrap_like
 from residuum.models.probabilities import refuse_probabilities
-from residuum.models.weights import mark_unlearned, unlearned_ids
+from residuum.models.weights import UnlearnedIds, mark_unlearned, unlearned_ids
 from residuum.models.wrapping import no_network
+from residuum.record.decoys import DecoyAudit
 from residuum.request.checking import (
     Check,
     accuracies,
@@ -38,6 +40,7 @@ from residuum.request.checking import (
     prefixed,
     renumbered,
 )
+from residuum.request.decoys import decoy_audit, drawn_decoys
 from residuum.request.models import (
     Retrain,
     Unlearned,
@@ -86,6 +89,8 @@ class Request:
         reading: How the data are read, such as `Reading(label="risk", class_names=["no", "yes"])` of a table or
             `Reading(size=32, channels=1)` of a folder of images.
         name: What reports call the data.
+        split: File `split.json` that `residuum split` wrote, where training and held-out data are what it made; decoys
+            are then exchangeable with held-out samples by construction.
 
     Nothing is cut out of the data: training, held-out and validation samples are what you say they are.
     `Request.load("deletion.toml")` takes all of this, the model, the method and the audit from a request file.
@@ -113,6 +118,7 @@ class Request:
         ids: Iterable[Any] | None = None,
         reading: Reading | None = None,
         name: str | None = None,
+        split: Path | str | None = None,
     ) -> None:
         if retrain is not None and not callable(retrain):
             raise InputError(f"expected retrain to be a function (samples, seed) -> model, got {retrain!r}")
@@ -128,6 +134,8 @@ class Request:
         if epochs is not None and (type(epochs) is not int or epochs < 1):
             raise InputError(f"epochs: expected a whole number of 1 or more, got {epochs!r}")
         self.epochs = training_epochs(retrain, epochs, recipe)
+        self.split: CoinSplit | None = None if split is None else read_coin(split)
+        self.decoy_ids: tuple[str, ...] = ()  # among the earlier ones
         self._refuse_everything()
 
     def _refuse_everything(self) -> None:
@@ -164,6 +172,12 @@ class Request:
             other.__dict__.pop(name, None)
         other.forget_ids, other.earlier_ids = forget, earlier
         other._refuse_everything()
+        return other
+
+    def with_decoys(self, ids: tuple[str, ...]) -> Request:
+        """Return the request with decoys, which count as forgotten earlier: forgotten as well, and not judged."""
+        other = self.for_ids(self.forget_ids, (*self.earlier_ids, *ids))
+        other.decoy_ids = ids
         return other
 
     @cached_property
@@ -219,7 +233,9 @@ class Request:
     def __repr__(self) -> str:
         s = self.splits
         held = f", {len(s.test)} held out" if len(s.test) else ""
-        before = f", {len(self.earlier_ids)} forgotten earlier" if self.earlier_ids else ""
+        earlier = len(self.earlier_ids) - len(self.decoy_ids)
+        before = f", {earlier} forgotten earlier" if earlier else ""
+        before += f", {plural(len(self.decoy_ids), 'decoy')}" if self.decoy_ids else ""
         total = len(self.source.samples)
         return f"Request(forget {len(s.forget)} of {total} training samples{before}{held}, {s.classes} classes)"
 
@@ -265,6 +281,7 @@ class Request:
         *,
         seed: int | None = None,
         budget: float | None = None,
+        decoys: int | None = None,
     ) -> Unlearned:
         """Return what a method makes of the model, which stays as it is, with its accuracy before and after.
 
@@ -273,6 +290,9 @@ class Request:
         `soft_reset` loses more than a point of accuracy on retained or validation samples, it trains on, until it has
         taken the `budget`, a share of the original's epochs (default: that of the file, or 0.5). What the method warns
         of, and a loss that is left, are Python warnings and in the result's `warnings`.
+
+        With `decoys`, so many retained samples, chosen at random by the seed, are forgotten together with the request;
+        `decoy_audit` compares them with held-out samples.
         """
         model = self.model if model is None else model
         method = method or (self.file.unlearn.method if self.file else "soft_reset")
@@ -280,10 +300,13 @@ class Request:
         budget = (self.file.unlearn.budget if self.file else BUDGET) if budget is None else budget
         if not 0 < budget <= 1:
             raise InputError(f"budget: expected a share of the original's epochs, above 0 and at most 1, got {budget}")
+        decoys = (self.file.unlearn.decoys if self.file else 0) if decoys is None else decoys
+        ids = drawn_decoys(self, decoys, seed) if decoys else ()
+        asked = self.with_decoys(ids) if decoys else self
         refit = "fit it again without the samples and audit the result"
         refuse_probabilities(model, "methods change the weights of a network", refit)
-        judged = self.fitted(model)
-        everything = self._splits(frozenset({*self.forget_ids, *self.earlier_ids}))
+        judged = asked.fitted(model)
+        everything = asked._splits(frozenset({*asked.forget_ids, *asked.earlier_ids}))
         splits = replace(everything, class_names=judged.class_names)
         row = parse_row(method) if isinstance(method, str) else None
         chosen = make_method(row.method, row.settings) if row else method
@@ -298,17 +321,18 @@ class Request:
         reset: Reset | None = None
         with measured(1) as record:
             if isinstance(chosen, SoftReset):
-                way = self._way(model, splits, chosen)
+                way = asked._way(model, splits, chosen)
                 reset = soft_reset(way, model, chosen, seed=seed, budget=budget, lost=lost)
                 done = reset.done
             else:
-                self._refuse_unknown_recipe(chosen)
-                movable, parts = self._movable(model, splits, chosen)
-                done = unlearn(movable, parts, chosen, seed=seed, origin=self._origin(movable, chosen))
+                asked._refuse_unknown_recipe(chosen)
+                movable, parts = asked._movable(model, splits, chosen)
+                done = unlearn(movable, parts, chosen, seed=seed, origin=asked._origin(movable, chosen))
         made = (done.model.plain() if isinstance(done.model, ShiftedAt) else done.model).eval()
         mark_unlearned(made, model, splits.forget.ids)
+        noted = unlearned_ids(made)
         after = accuracies(made, judged)
-        texts = [*self.returning(model), *record["warnings"]]
+        texts = [*asked.returning(model), *record["warnings"]]
         if points := lost_accuracy(before, after, judged):
             gentler = "gentler settings (a smaller lr, fewer epochs), or soft_reset"
             advice = reset.advice(chosen, points) if reset and isinstance(chosen, SoftReset) else gentler
@@ -328,6 +352,7 @@ class Request:
             unchanged=done.unchanged,
             before=before,
             after=after,
+            decoys=UnlearnedIds(noted.salt).extended(ids) if noted and decoys else None,
         )
 
     def returning(self, *models: nn.Module) -> list[str]:
@@ -489,6 +514,34 @@ class Request:
         folder = Path(out or (file.output.folder if file else "runs/request"))
         where: dict[str, Any] = {"store": Path(store or (file.output.store if file else STORE)), "resources": resources}
         return audited(study, folder, **where, gallery=options.gallery, progress=progress)
+
+    def forgotten_with(self, unlearned: object) -> Request:
+        """Return this request with the decoys that the unlearned models forgot; they must be the same for all."""
+        listed = list(unlearned.values()) if isinstance(unlearned, Mapping) else unlearned
+        models = listed if isinstance(listed, list | tuple) else [listed]
+        noted = [one.decoys if isinstance(one, Unlearned) else None for one in models]
+        ids = [tuple(name for name in self.source.samples.ids if of and name in of) for of in noted]
+        if len(set(ids)) > 1:
+            raise InputError("expected models that forgot the same decoys, got others; audit them one by one")
+        return self.with_decoys(ids[0]) if ids and ids[0] else self
+
+    def decoy_audit(self, unlearned: Unlearned, model: nn.Module | None = None, *, seed: int = 1) -> DecoyAudit:
+        """Return whether a model that `unlearn(..., decoys=200)` made still recognizes its decoys.
+
+        If unlearning is exact, decoys and held-out samples of the same population are exchangeable within classes, so
+        that permuting them gives an exact p-value. No model is retrained. It tests the procedure on samples that were
+        chosen at random, with the one model at hand. The audit is refused where training and held-out samples are told
+        apart without a model, unless the request has the record of a `split`.
+
+        Args:
+            unlearned: What `unlearn` made, or what was saved of it.
+            model: The model before unlearning; it tells whether the audit could have found anything. Default: that of
+                the request file, if there is one.
+            seed: Seed of the permutations, and of the held-out samples where there are more than four for each decoy.
+        """
+        if model is None and self.file is not None:
+            model = self.model
+        return decoy_audit(self, unlearned, model, seed=seed)
 
 
 def _earlier_ids(earlier: Ids, samples: Samples, forget: tuple[str, ...]) -> tuple[str, ...]:

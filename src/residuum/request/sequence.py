@@ -136,6 +136,8 @@ def ticket_files(folder: Path) -> list[Path]:
 
 def file_sequence(file: RequestFile, lists: Sequence[Path]) -> tuple[list[Request], list[Unlearned]]:
     """Return the requests of a file, one for each list of ids, and their unlearned models, which are saved."""
+    if file.unlearn.decoys:
+        raise InputError("decoys are forgotten with one request, and this is a row of them; leave unlearn.decoys out")
     requests, unlearned = [file.load()], list[Unlearned]()
     for ids in lists[1:]:
         requests.append(requests[-1].then(ids))

@@ -56,7 +56,8 @@ def unlearning_identity(file: RequestFile, request: Request, model: nn.Module) -
         return ""
     code = code_fingerprint(("residuum.request.request", METHODS.find(row.method).__module__))
     settings = [file.unlearn.model_dump(mode="json", exclude={"weights"}), row.model_dump(mode="json"), request.epochs]
-    return hashlib.sha256(json.dumps([*inputs, code, settings]).encode()).hexdigest()
+    coin = None if request.split is None else request.split.sha256
+    return hashlib.sha256(json.dumps([*inputs, code, settings, coin]).encode()).hexdigest()
 
 
 def deletion(file: RequestFile, run: Run) -> Deletion | None:

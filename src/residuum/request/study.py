@@ -120,6 +120,8 @@ def request_study(
     workers: int = 1,
 ) -> Study:
     """Return the study that `Request.audit` computes; everything is checked here."""
+    asked = request
+    request = asked.forgotten_with(unlearned)  # retrained models do not see decoys, either
     splits, surrogates = request.fitted(model), references.surrogates
     if not len(splits.test):
         raise InputError(
@@ -161,6 +163,11 @@ def request_study(
         identity=identity,
         unnamed=unnamed,
         warnings=tuple(request.returning(model, *(made.model for made in models.values()))),
+        decoys={
+            label: asked.decoy_audit(made, model, seed=options.seed)
+            for label, made in models.items()
+            if isinstance(made, Unlearned) and made.decoys is not None
+        },
     )
     scenario = _scenario(request, model, audit, specs, options, controls=len(labels) - 1, workers=workers)
     rows = [RowSpec(label=label, method=made.method, settings=dict(made.settings)) for label, made in models.items()]

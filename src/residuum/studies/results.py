@@ -72,6 +72,7 @@ def results_record(study: Study, results: Sequence[Result]) -> Results:
     """Return the content of results.json; everything but `created` and `seconds` is a function of the settings."""
     more: dict[str, Any] = {} if study.compute == Compute() else {"compute": asdict(study.compute)}
     more |= {"failed": dict(study.failed)} if study.failed else {}
+    more |= {"decoys": dict(study.live.decoys)} if study.live and study.live.decoys else {}
     record = assembled_record(
         results,
         scenario=study.facts(),

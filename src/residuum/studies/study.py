@@ -153,7 +153,13 @@ class Study(Strict):
         if self.live is None:
             return ["original: re-learn time is null because the original has nothing to re-learn"]
         notes = ["re-learn time was not measured"]
-        if earlier := len(self.live.samples.train) - len(self.live.parts.train):
+        decoys = max((audit.decoys for audit in self.live.decoys.values()), default=0)
+        if decoys:
+            number = plural(decoys, "decoy")
+            notes.append(
+                f"{number}: unlearned with the request; no retrained model saw them, and they are judged apart"
+            )
+        if earlier := len(self.live.samples.train) - len(self.live.parts.train) - decoys:
             number = plural(earlier, "sample")
             notes.append(
                 f"{number} of earlier requests: no retrained model saw them, and this audit does not judge them"

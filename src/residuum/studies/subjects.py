@@ -25,6 +25,7 @@ from residuum.data import Dataset
 from residuum.data.loaders import current_dataset, loaded_dataset, states_when_loaded
 from residuum.models import forward, load_state, load_weights, private_copy, save_weights
 from residuum.perturbations import Perturbation
+from residuum.record.decoys import DecoyAudit
 from residuum.studies.parsing import build_perturbation
 from residuum.studies.settings import DataSettings, ForgetSettings, Strict, split_data
 from residuum.training import Recipe
@@ -134,6 +135,7 @@ class LiveSubject:
     build: Callable[[], LiveSubject] | None = None
     retrained: dict[str, nn.Module] = field(default_factory=dict)  # by label, in this process
     requests: tuple[ForgetSettings, ...] = ()
+    decoys: Mapping[str, DecoyAudit] = field(default_factory=dict)  # by label, of models that forgot some
 
     def __post_init__(self) -> None:
         states_when_loaded(self.samples)

@@ -1,0 +1,31 @@
+"""What a decoy audit comes to: tests of its scores, and a conclusion."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from residuum.auditing.decoys import permutation_test
+from residuum.auditing.statistics import SIGNIFICANCE
+from residuum.record.decoys import DecoyAudit, DecoyConclusion
+
+
+def judged_decoys(audit: DecoyAudit) -> DecoyAudit:
+    """Return the audit with the tests of its scores, and what they come to.
+
+    Where p is above 5 %, the audit is conclusive only if the original's difference is large enough to be found.
+    """
+    if not audit.exchangeability.passed:
+        nothing = dict.fromkeys(("p", "difference", "detectable", "original_p", "original_difference"))
+        return audit.model_copy(update={"conclusion": DecoyConclusion.REFUSED, **nothing})
+    side, labels = np.array(audit.scores.decoy), np.array(audit.scores.labels)
+    how = {"permutations": audit.permutations, "seed": audit.seed}
+    test = permutation_test(np.array(audit.scores.unlearned), side, labels, **how)
+    measured = {"p": test.p, "difference": test.difference, "detectable": test.detectable(SIGNIFICANCE)}
+    visible = False
+    if audit.scores.original is not None:
+        original = permutation_test(np.array(audit.scores.original), side, labels, **how)
+        measured |= {"original_p": original.p, "original_difference": original.difference}
+        visible = original.p <= SIGNIFICANCE and original.difference >= measured["detectable"]
+    conclusion = DecoyConclusion.NOT_DETECTED if visible else DecoyConclusion.INCONCLUSIVE
+    conclusion = DecoyConclusion.FOUND if test.p <= SIGNIFICANCE else conclusion
+    return audit.model_copy(update={"conclusion": conclusion, **measured})
