@@ -1,6 +1,7 @@
 """Pictures in files: their pixels against Pillow step by step, lazily, by threads, with bounded memory."""
 
 import os
+import pickle
 import struct
 import tracemalloc
 import zlib
@@ -12,6 +13,7 @@ from PIL import Image
 
 from residuum.core.errors import InputError
 from residuum.core.samples import Samples
+from residuum.data import images
 from residuum.data.images import ImageFiles, checked_size, read_square
 from residuum.models import build_model, forward
 from residuum.training import Recipe, train
@@ -253,3 +255,23 @@ def test_16_bits_per_channel_are_refused_in_ppm_and_tiff(tmp_path):
         assert image.mode == "RGB"  # Pillow drops the lower bytes without a word
     with pytest.raises(InputError, match="8 bits per channel"):
         checked_size(deep)
+
+
+def test_a_folder_that_fits_in_memory_is_decoded_once_and_a_changed_file_again(tmp_path, monkeypatch):
+    for name in ("a/1.png", "b/2.png"):
+        (tmp_path / name).parent.mkdir()
+        Image.new("L", (8, 8), 51).save(tmp_path / name)
+    read, decoded = images.read_square, []
+    monkeypatch.setattr(images, "read_square", lambda *given: decoded.append(given[0].name) or read(*given))
+    samples = images.load_image_folder(tmp_path, channels=1).train
+    first = samples.batch(torch.tensor([1, 0, 1]))[0]
+    assert torch.equal(samples.subset([1])[0][0], first[0])
+    assert sorted(decoded) == ["1.png", "2.png"]
+    Image.new("L", (8, 8), 255).save(tmp_path / "b" / "2.png")
+    assert samples[1][0].unique().tolist() == [1.0]
+    assert samples[0][0].unique().tolist() == [pytest.approx(0.2)]
+    assert len(decoded) == 3
+    assert len(samples.x.decoded) == 2
+    assert len(pickle.loads(pickle.dumps(samples)).x.decoded) == 0
+    monkeypatch.setattr(images, "machine_memory", lambda: 8 * 2 * 64 - 1)
+    assert images.load_image_folder(tmp_path, channels=1).train.x.decoded is None

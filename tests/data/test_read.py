@@ -215,3 +215,16 @@ def test_items_that_a_loader_cannot_join_are_refused_with_what_to_do():
         InputError, match=r"a DataLoader cannot join the items .* turn them into tensors there or in coll"
     ):
         Request(pictures, ["0"], retrain=train).retrained(net, 0)
+
+
+def test_data_of_hugging_face_name_their_classes_and_say_which_part_to_give():
+    class Parts(dict):
+        """As `DatasetDict`: a mapping of splits."""
+
+    items = Items([{"image": row.reshape(1, 2, -1), "label": label} for row, label in zip(X, Y, strict=True)])
+    items.features = {"image": None, "label": type("ClassLabel", (), {"names": ["cat", "dog", "owl"]})()}
+    assert read_data(items).class_names == ("cat", "dog", "owl")
+    with pytest.raises(InputError, match=r"got Parts; give one of its parts, such as \['train'\]"):
+        read_data(Parts(train=items))
+    with pytest.raises(InputError, match="number the classes, and tokenize texts"):
+        read_data(Items([{"text": "hello", "label": 0}]))

@@ -1,6 +1,10 @@
 """Classifiers that are no networks: probabilities in, logits out, audited without gradients, weights or pickles."""
 
 import copy
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -82,6 +86,41 @@ def test_counts_of_an_audit_are_those_of_a_plain_loop(request_, model, tmp_path)
         share = again.predict_proba(moved.double().numpy())
         best = share >= share.max(1, keepdims=True) - 1e-10  # of equal ones the first
         assert counts.method_right[counts.ids.index(name), 1] == (best.argmax(1) == int(y)).sum()
+
+
+def test_a_service_behind_a_local_endpoint_is_audited_as_its_classifier_is(request_, model, tmp_path):
+    again = refit(request_.splits.retain, 5)
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_POST(self):
+            rows = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(again.predict_proba(np.array(rows)).tolist()).encode())
+
+        def log_message(self, *details):
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+
+        def service(rows):
+            with urlopen(f"http://127.0.0.1:{server.server_port}", json.dumps(rows.tolist()).encode()) as answer:
+                return json.load(answer)
+
+        asked = {"service": wrap(service, bounds=None), "itself": again}
+        request_.audit(
+            model,
+            asked,
+            AuditOptions(taus=(0, 0.5)),
+            controls=2,
+            draws=4,
+            out=tmp_path / "run",
+            store=tmp_path / "store",
+        )
+        server.shutdown()
+    counts = [Counts.load(tmp_path / "run" / "counts" / "1" / label / "gaussian.npz") for label in asked]
+    assert (counts[0].method_right == counts[1].method_right).all()
 
 
 def test_images_become_rows_of_a_classifier_and_normalization_stands_before_it():

@@ -151,7 +151,8 @@ def as_tensor(values: Array, name: str) -> Tensor:
         tensor = values.detach().cpu() if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
     except (TypeError, ValueError) as error:
         kind = np.asarray(values, dtype=object).dtype if not hasattr(values, "dtype") else values.dtype
-        raise InputError(f"{name} must be an array of numbers, but numpy reads it as {kind}") from error
+        hint = "; number the classes, and tokenize texts" if kind.kind in "USO" else ""
+        raise InputError(f"{name} must be an array of numbers, but numpy reads it as {kind}{hint}") from error
     if tensor.layout != torch.strided or tensor.is_quantized:
         layout = "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
         raise InputError(f"{name}: expected a dense tensor, got a {layout} one; use .to_dense()")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from residuum.core.errors import InputError, plural, unknown_name, warn
-from residuum.core.files import file_sha256, regular_file
+from residuum.core.files import file_sha256, machine_memory, regular_file
 from residuum.core.samples import Samples
 from residuum.data.dataset import Dataset, checked_class_names
 from residuum.data.ids import refuse_unusable_ids
@@ -28,24 +28,35 @@ if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
 MOST_THREADS = 8
+KEPT = 1 / 8  # of the machine's memory, that decoded images of a folder may take
 MODES = {"1", "L", "P", "RGB", "CMYK", "YCbCr", "LA", "RGBA", "PA"}  # each pixel has one RGB value of 8 bits
 LAST_BYTES = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND"}
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 PARTS = ("train", "test", "val")
 
 
+class Decoded(dict[str, tuple[tuple[int, ...], NDArray[np.uint8]]]):
+    """Squares by the names of their files, with the state of the file; every process decodes for itself."""
+
+    def __reduce__(self) -> tuple[type[Decoded], tuple[()]]:
+        """Leave the squares behind when a data set goes to another process."""
+        return Decoded, ()
+
+
 @dataclass(frozen=True)
 class ImageFiles:
     """Images below `root`: a `LazyInputs` of shape (n, channels, size, size), RGB or gray as float32 in [0, 1].
 
-    The largest square in the middle is scaled to `size` x `size` (bilinear; averaging where it shrinks). Only names are
-    in memory; threads decode, because Pillow releases the interpreter lock.
+    The largest square in the middle is scaled to `size` x `size` (bilinear; averaging where it shrinks). Threads
+    decode, because Pillow releases the interpreter lock. `decoded` keeps the squares of a folder that fits in memory;
+    with None only names are in memory.
     """
 
     root: Path
     names: tuple[str, ...]
     size: int
     channels: int = 3
+    decoded: Decoded | None = field(default=None, compare=False, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -58,17 +69,35 @@ class ImageFiles:
 
     def read(self, indices: Tensor) -> Callable[[], Tensor]:
         """Begin to decode these positions, each file once; the returned function waits for the pixels."""
-        rows, inverse = torch.unique(torch.as_tensor(indices), return_inverse=True)
-        files = [self.root / self.names[row] for row in rows.tolist()]
-        squares = [_threads().submit(read_square, file, self.size, self.channels) for file in files]
+        wanted = [self.names[row] for row in torch.as_tensor(indices).tolist()]
+        names = dict.fromkeys(wanted)
+        squares = {name: square for name in names if (square := self._square(name)) is not None}
+        missing = [name for name in names if name not in squares]
+        if len(names) == 1:  # a thread would cost more than it saves
+            squares |= {name: self._decode(name) for name in missing}
+            missing = []
+        started = {name: _threads().submit(self._decode, name) for name in missing}
 
         def pixels() -> Tensor:
-            if not squares:
+            if not wanted:
                 return torch.empty(0, *self.shape[1:])
-            stacked = torch.from_numpy(np.stack([square.result() for square in squares]))
-            return stacked[inverse].permute(0, 3, 1, 2).contiguous().to(torch.float32).div_(255)
+            done = squares | {name: square.result() for name, square in started.items()}
+            stacked = torch.from_numpy(np.stack([done[name] for name in wanted]))
+            return stacked.permute(0, 3, 1, 2).contiguous().to(torch.float32).div_(255)
 
         return pixels
+
+    def _square(self, name: str) -> NDArray[np.uint8] | None:
+        """Return the square of a file that was decoded before and did not change since."""
+        state, square = self.decoded.get(name, ((), None)) if self.decoded is not None else ((), None)
+        return square if state and state == file_state(self.root / name) else None
+
+    def _decode(self, name: str) -> NDArray[np.uint8]:
+        state = file_state(self.root / name)
+        square = read_square(self.root / name, self.size, self.channels)
+        if self.decoded is not None:
+            self.decoded[name] = state, square
+        return square
 
     def states(self) -> list[tuple[int, ...]]:
         """Return what changes when a file is written, for every file."""
@@ -184,12 +213,14 @@ def load_image_folder(
     files = [root / path for images in listed.values() for path, _ in images]
     sizes = list(_threads().map(checked_size, files))
     side = size or _common_side(files, sizes)
+    fits = len(files) * side * side * channels <= machine_memory() * KEPT
+    decoded = Decoded() if fits else None
     samples: dict[str, Samples] = {}
     for part, images in listed.items():
         ids = tuple(path for path, _ in images)
         refuse_unusable_ids(ids, str(root))
         labels = torch.tensor([label for _, label in images], dtype=torch.int64)
-        samples[part] = Samples(ImageFiles(root, ids, side, channels), labels, ids)
+        samples[part] = Samples(ImageFiles(root, ids, side, channels, decoded), labels, ids)
     return Dataset(name or root.name, samples["train"], samples.get("test"), class_names)
 
 

@@ -95,7 +95,10 @@ def read_data(
     if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, Mapping):
         return _from_items(source, ids, reading, what)
     kinds = "a folder, .npz or .csv file, (x, y), a data frame or a map-style torch data set"
-    raise InputError(f"{what}: expected {kinds}, got {type(source).__name__}")
+    part = (
+        f"; give one of its parts, such as [{next(iter(source))!r}]" if isinstance(source, Mapping) and source else ""
+    )
+    raise InputError(f"{what}: expected {kinds}, got {type(source).__name__}{part}")
 
 
 def _from_path(path: Path, ids: Iterable[Any] | None, reading: Reading) -> Source:
@@ -208,7 +211,9 @@ def _from_items(items: Any, ids: Iterable[Any] | None, reading: Reading, name: s
     listed = getattr(items, "samples", None)  # (path, label) in data sets of image files
     if ids is None and isinstance(listed, list) and listed and isinstance(listed[0], tuple):
         ids = [str(path) for path, *_ in listed]
-    classes = getattr(items, "classes", None)
+    entry = next((key for key in (reading.label, *LABELS) if key in (getattr(items, "features", None) or ())), None)
+    kind = items.features[entry] if entry else None  # of Hugging Face
+    classes = getattr(items, "classes", None) or getattr(kind, "names", None)
     names = checked_class_names(classes) if isinstance(classes, list | tuple) else None
     samples = checked_samples(torch.stack(inputs), np.array(labels), ids, bounded=False)
     return Source(samples, names, name, items, parts)
