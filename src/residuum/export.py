@@ -19,7 +19,7 @@ from residuum.core.errors import InputError, unknown_name
 from residuum.record.run import Run
 from residuum.reporting.exports import csv_lines
 from residuum.reporting.glossary import MEASURES
-from residuum.reporting.summary import RowSummary, summary_of
+from residuum.reporting.summary import summary_of
 
 
 @dataclass(frozen=True)
@@ -73,18 +73,15 @@ def logged_rows(run: Run) -> Iterator[LoggedRow]:
     for row, line in zip(summary_of(run).rows, csv_lines(run), strict=True):
         words = {key: str(line[key]) for key in ("method", "role", "verdict") if line[key] is not None}
         values = {key: float(value) for key, value in line.items() if isinstance(value, int | float)}
-        yield LoggedRow(run.name, row.label, row.row.settings, words, values, dict(_curves(run, row)))
-
-
-def _curves(run: Run, row: RowSummary) -> Iterator[tuple[str, list[float | None]]]:
-    for perturbation, taus in summary_of(run).taus.items():
-        if not row.row.audits(perturbation):
-            continue
-        yield f"{perturbation}/radius", list(taus)
-        for measure in MEASURES:
-            curve = row.curve(perturbation, measure.key)
-            if any(value is not None for value in curve.value):
-                yield f"{perturbation}/{measure.key}", curve.value
+        curves: dict[str, list[float | None]] = {}
+        for perturbation, taus in summary_of(run).taus.items():
+            if row.row.audits(perturbation):
+                curves[f"{perturbation}/radius"] = list(taus)
+                for measure in MEASURES:
+                    curve = row.curve(perturbation, measure.key)
+                    if any(value is not None for value in curve.value):
+                        curves[f"{perturbation}/{measure.key}"] = curve.value
+        yield LoggedRow(run.name, row.label, row.row.settings, words, values, curves)
 
 
 class TensorBoardLogger:

@@ -145,7 +145,15 @@ def tune(
         ['gentle', 'soft']
     """
     splits, recipe = study.splits(), study.scenario.training("retrain")
-    check_request(study, surrogates, share, points)
+    if not study.rows:
+        raise InputError("expected at least one setting to try, got none")
+    if study.scenario.earlier:
+        raise InputError("expected one deletion request, got several; put everything into one")
+    if not 2 <= surrogates <= 100 or not 0 < share < 1 or not 0 <= points <= 100:
+        ranges = "expected at least 2 surrogates (at most 100), a share between 0 and 1 and points of 0 to 100"
+        raise InputError(f"{ranges}, got {surrogates}, {share:g} and {points:g}")
+    if not len(splits.validation):
+        raise InputError("expected validation samples to choose settings by; give --set data.validation_size=...")
     resources = resources or Resources()
     study = study.model_copy(update={"compute": resources.compute})
     epochs = max(1, round(share * recipe.epochs))
@@ -189,19 +197,6 @@ def tune(
         retraining=recipe.epochs * one_epoch,
         seeds=study.scenario.seeds,
     )
-
-
-def check_request(study: Study, surrogates: int, share: float, points: float) -> None:
-    """Raise an error for a search that could not choose anything."""
-    if not study.rows:
-        raise InputError("expected at least one setting to try, got none")
-    if study.scenario.earlier:
-        raise InputError("expected one deletion request, got several; put everything into one")
-    if not 2 <= surrogates <= 100 or not 0 < share < 1 or not 0 <= points <= 100:
-        ranges = "expected at least 2 surrogates (at most 100), a share between 0 and 1 and points of 0 to 100"
-        raise InputError(f"{ranges}, got {surrogates}, {share:g} and {points:g}")
-    if not len(study.splits().validation):
-        raise InputError("expected validation samples to choose settings by; give --set data.validation_size=...")
 
 
 def planned(study: Study, surrogates: int, epochs: int) -> list[dict[str, Stage]]:

@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -92,6 +93,14 @@ def read_bytes(path: str | Path) -> bytes:
         return regular_file(path).read_bytes()
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def read_json(path: str | Path) -> Any:  # noqa: ANN401 (whatever the file holds)
+    """Return the content of a JSON file; None where there is none that can be read."""
+    try:
+        return json.loads(regular_file(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def file_sha256(path: Path) -> str:

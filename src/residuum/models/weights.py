@@ -19,7 +19,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from residuum.core.errors import InputError
-from residuum.core.files import regular_file, write_whole
+from residuum.core.files import read_json, regular_file, write_whole
 from residuum.models.inference import head_of
 from residuum.models.layers import Classifier, Normalize
 from residuum.models.registry import MODELS, build_model
@@ -302,11 +302,11 @@ def _note(weights: Path | str) -> dict[str, Any] | None:
     path = Path(f"{weights}.unlearned.json")
     if not path.exists():
         return None
+    note = read_json(path)
     try:
-        note = json.loads(regular_file(path).read_text(encoding="utf-8"))
         sound = note["schema"] == UNLEARNED_SCHEMA and 0 < len(note["salt"].encode()) <= hashlib.blake2b.MAX_KEY_SIZE
         sound = sound and isinstance(note["hashes"], list)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         sound = False
     if not sound:
         text = f"{path}: expected the note of an unlearning ({UNLEARNED_SCHEMA}), got another file"

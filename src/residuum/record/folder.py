@@ -8,6 +8,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 
 from residuum.core.counts import Counts
 from residuum.core.errors import InputError, plural, warn
-from residuum.core.files import ASIDE, LOCK, clear_aside, file_sha256, locked, regular_file, remove_files, write_whole
+from residuum.core.files import ASIDE, LOCK, clear_aside, file_sha256, locked, read_json, remove_files, write_whole
 from residuum.record import Audit, Results
 
 PACKS = "packs.txt"  # where evidence packs of the run were written to, a path a line
@@ -48,21 +49,18 @@ def _foreign(folder: Path) -> list[str]:
         return []
     runs = {path.name for path in request_folders(folder)}
     names = sorted(path.name for name in TAKEN for path in folder.glob(name))
-    ours = {*runs, *(SEQUENCE if runs else ()), *(path.name for path in folder.glob("request-*") if _is_begun(path))}
+    begun = {  # nothing is there but what a killed command leaves before it has written a run
+        path.name
+        for path in folder.glob("request-*")
+        if path.is_dir() and all(inner.name.startswith((LOCK, ASIDE)) for inner in path.iterdir())
+    }
+    ours = {*runs, *(SEQUENCE if runs else ()), *begun}
     return [*([Results.FILE] if unreadable else []), *(name for name in names if name not in ours)]
-
-
-def _is_begun(folder: Path) -> bool:
-    """Tell whether nothing is in a folder but what a killed command leaves before it has written a run."""
-    return folder.is_dir() and all(path.name.startswith((LOCK, ASIDE)) for path in folder.iterdir())
 
 
 def _record(place: Path) -> dict[str, Any] | None:
     """Return the record in this place as far as it need be known here, whether or not its numbers are as expected."""
-    try:
-        content = json.loads(regular_file(place / Results.FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
+    content = read_json(place / Results.FILE)
     family = Results.SCHEMA.partition("/")[0]
     ours = isinstance(content, dict) and str(content.get("schema")).startswith(f"{family}/")
     return content if ours else None
@@ -236,17 +234,13 @@ def written_places() -> list[Written]:
         notes = sorted(notes_folder().glob("*.json"))
     except RuntimeError:
         return []
-    entries = [_read_note(note) for note in notes]
-    return [entry for entry in entries if entry and os.path.lexists(entry.path)]
-
-
-def _read_note(note: Path) -> Written | None:
-    try:
-        content = json.loads(note.read_text(encoding="utf-8"))
-        run = content["run"]
-        return Written(note, Path(content["path"]), str(content["what"]), None if run is None else Path(run))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
+    entries = []
+    for note in notes:
+        with suppress(KeyError, TypeError):  # it is no note
+            content = read_json(note)
+            run = content["run"] and Path(content["run"])
+            entries.append(Written(note, Path(content["path"]), str(content["what"]), run))
+    return [entry for entry in entries if os.path.lexists(entry.path)]
 
 
 def hashes(folder: Path) -> dict[str, str]:
@@ -258,7 +252,13 @@ def hashes(folder: Path) -> dict[str, str]:
 def check_files(folder: Path, record: Results) -> None:
     """Raise an error if a file of the run is not what the run wrote; one that was removed is not missed here."""
     there = {name: digest for name, digest in record.files.items() if os.path.lexists(folder / name)}
-    changed = [name for name, digest in there.items() if not _has_hash(folder / name, digest)]
+    changed = []
+    for name, digest in there.items():
+        try:
+            sound = file_sha256(folder / name) == digest
+        except OSError:  # a folder, a pipe, or a link that leads nowhere
+            sound = False
+        changed += [] if sound else [name]
     if changed:
         what = f"{folder}: {plural(len(changed), 'file')} not what the run wrote, the first is {changed[0]}"
         raise InputError(f"{what}; give the run's command again")
@@ -321,10 +321,3 @@ def _check_row(where: str, audit: Audit, counts: Counts) -> None:
     stated = audit.curve("unlearn_accuracy").value
     if None not in stated and not np.allclose(np.array(stated, float), wrong, rtol=0, atol=1e-9):
         raise InputError(f"{where}: expected the counts that its numbers come from, got others; run it again")
-
-
-def _has_hash(path: Path, digest: str) -> bool:
-    try:
-        return file_sha256(path) == digest
-    except OSError:
-        return False  # a folder, a pipe, or a link that leads nowhere

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from residuum.core.files import file_sha256, read_sealed, write_sealed
+from residuum.core.files import file_sha256, read_json, read_sealed, write_sealed
 from residuum.studies.engines import LIBRARIES
 
 TYPES_ONLY = "TYPE_CHECKING"
@@ -70,30 +70,25 @@ def import_closure(modules: Iterable[str]) -> set[str]:
 @cache
 def _module(name: str) -> tuple[str, tuple[str, ...]]:
     """Return the hash of a module's meaning, and the Residuum modules that its import statements name."""
-    text, imported = meaning(_source(name).read_text(encoding="utf-8"))
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return digest, tuple(sorted(target for target in imported if target.startswith("residuum.") and find_spec(target)))
-
-
-def _source(name: str) -> Path:
     module = sys.modules.get(name)
     file = inspect.getsourcefile(module) if module else getattr(find_spec(name), "origin", None)
     if file is None:
         raise ImportError(f"expected a module with a source file, got {name}")
-    return Path(file)
+    text, imported = meaning(Path(file).read_text(encoding="utf-8"))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return digest, tuple(sorted(target for target in imported if target.startswith("residuum.") and find_spec(target)))
 
 
 MANIFEST = "manifest.json"
 
 
-def digest(content: Mapping[str, Any]) -> str:
-    """Return the hash of plain values, whatever the order of their names."""
+def _digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def key_of(content: Mapping[str, Any]) -> str:
     """Return the key of a stage from everything its result depends on."""
-    return digest(content)[:32]
+    return _digest(content)[:32]
 
 
 class Manifest(BaseModel):
@@ -121,8 +116,8 @@ class Manifest(BaseModel):
     def read(cls, folder: Path) -> Self | None:
         """Return the manifest of a folder if it is whole and belongs there; None if its word cannot be taken."""
         try:
-            manifest = cls.model_validate(json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
-        except (OSError, ValueError, RecursionError):
+            manifest = cls.model_validate(read_json(folder / MANIFEST))
+        except ValueError:
             return None
         in_place = (manifest.kind, manifest.key) == (folder.parent.name, folder.name)
         return manifest if in_place and manifest.seal == manifest.expected_seal else None
@@ -142,7 +137,7 @@ class Manifest(BaseModel):
     @property
     def expected_seal(self) -> str:
         """The hash of everything else, so that a manifest cannot change unseen either."""
-        return digest(self.model_dump(exclude={"seal"}))
+        return _digest(self.model_dump(exclude={"seal"}))
 
     def broken(self, folder: Path) -> list[str]:
         """Return the files that are missing, unknown, or not what was written."""
@@ -182,8 +177,3 @@ def noted_ids(folder: Path) -> frozenset[str] | None:
     """Return the ids that were noted; None where none are, or not as they were written."""
     content = read_sealed(folder / NOTED_IDS, folder.name) if (folder / NOTED_IDS).is_file() else None
     return None if content is None else frozenset(content.decode().splitlines())
-
-
-def has_checkpoint(folder: Path) -> bool:
-    """Tell whether there is something to go on with."""
-    return any(folder.glob("*.pt"))

@@ -1,6 +1,5 @@
 """Weights to start from: which file, its hash, and what is known of the samples they have seen."""
 
-import json
 from pathlib import Path
 from typing import Self
 
@@ -8,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from residuum.auditing import Manifest, read_manifest
 from residuum.core.errors import InputError, warn
-from residuum.core.files import file_sha256
+from residuum.core.files import file_sha256, read_json
 
 
 class KnownFile(BaseModel):
@@ -69,9 +68,6 @@ def find_manifest(weights: Path | None, manifest: Path | None) -> Path | None:
         return manifest
     if weights is None or not (beside := weights.with_suffix(".json")).is_file():
         return None
-    try:
-        stored = json.loads(beside.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
+    stored = read_json(beside)
     is_manifest = isinstance(stored, dict) and str(stored.get("schema")).startswith("residuum.manifest/")
     return beside if is_manifest else None

@@ -35,13 +35,11 @@ def run_all(
 ) -> list[list[Result]]:
     """Train, unlearn, evaluate and audit, all studies as one graph; return of each one result per row and seed.
 
-    What they share is computed once: `run_all(study.steps, store=...)` carries out a sequence of deletion
-    requests. Finished stages are taken from `store`, so the same call again resumes. `executor` is any
-    `concurrent.futures.Executor`; without one, stages run one after the other in this process. `report` is
-    called with each finished stage, the number done and the number in all. `plans` are those of `plan`, one for each
-    study, if made before. Processes that were launched together share each stage; all of them call this
-    function, and the studies' `compute` is theirs. After each round of audits until the verdict, those go on that
-    it needs. A method that fails is a RowError that names its row.
+    Finished stages are taken from `store`, so the same call again resumes. `executor` is any
+    `concurrent.futures.Executor`; without one, stages run one after the other in this process. `report` is called with
+    each finished stage, the number done and the number in all; `plans` are those of `plan`. Processes that were
+    launched together share each stage, and all of them call this function. After each round of audits until the
+    verdict, those go on that it needs. A method that fails is a RowError that names its row.
     """
     compute = devices.compute_of(devices.current())
     if other := next((study.compute for study in studies if study.compute != compute), None):
@@ -145,13 +143,11 @@ def compute_alone(store: Store, stage: Stage, precision: str) -> Path:
 def longest_path_first(stages: Iterable[Stage], seconds: Mapping[str, float | None]) -> list[Stage]:
     """Return each stage once, sorted by the time from its start to the end of the longest chain that hangs on it.
 
-    `stages` has parents before children, or not at all; equal ones stay in this order, so that early seeds are finished
-    early.
-    `seconds` says by key how long a stage will take; None where that is not known.
+    Equal ones stay in the order of `stages`, parents before children, so that early seeds are finished early. `seconds`
+    says by key how long a stage will take; None where that is not known.
     """
-    unique = {stage.key: stage for stage in stages}
+    unique, path = {stage.key: stage for stage in stages}, dict[str, float]()
     after = dict.fromkeys(unique, 0.0)
-    path = {}
     for key, stage in reversed(unique.items()):
         duration = seconds[key]
         path[key] = after[key] + (GUESSES.get(stage.kind, 1.0) if duration is None else duration)

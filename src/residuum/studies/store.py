@@ -17,11 +17,11 @@ from filelock import FileLock, Timeout
 from residuum.core import devices
 from residuum.core.console import say
 from residuum.core.errors import InputError, warn
-from residuum.core.files import ASIDE, acquired, clear_aside, remove, write_whole
+from residuum.core.files import ASIDE, acquired, clear_aside, read_json, remove, write_whole
 from residuum.core.registry import add_plugins
 from residuum.data.loaders import all_ids, refuse_changed_files
-from residuum.studies.artifacts import MANIFEST, SCRATCH_FOLDER, Manifest, broken_artefacts, has_checkpoint, note_ids
-from residuum.studies.stages import KINDS, Stage, Workspace, read_record
+from residuum.studies.artifacts import MANIFEST, SCRATCH_FOLDER, Manifest, broken_artefacts, note_ids
+from residuum.studies.stages import KINDS, RECORD, Stage, Workspace
 
 VERSION = 1
 WRITING = ".writing-"
@@ -50,9 +50,8 @@ class Store:
     def compute(self, stage: Stage) -> Path:
         """Run the stage unless it is finished and sound, and return its folder.
 
-        The lock is the operating system's and belongs to this key only: a second run waits for the first and finds its
-        artefacts, and a killed run leaves no lock behind. Of several processes, the leader looks and writes,
-        the others follow; each saves how far its own share is.
+        The lock is the operating system's: a second run waits for the first and finds its artefacts, and a killed run
+        leaves none behind. Of several processes, the leader looks and writes, and each saves how far its own share is.
         """
         add_plugins(stage.setup.plugins)  # a worker process knows only its own
         target = self.folder(stage)
@@ -83,27 +82,24 @@ class Store:
         parents = {name: self.folder(parent) for name, parent in stage.parents.items()}
         dataset = stage.subject.dataset()
         with devices.shares_reported(report) if devices.world_size() > 1 else nullcontext():
-            stage.compute(Workspace(folder, parents, self._scratch(stage)))
+            stage.compute(Workspace(folder, parents, self.root / SCRATCH_FOLDER / stage.key))
         refuse_changed_files(dataset)
-
-    def _scratch(self, stage: Stage) -> Path:
-        return self.root / SCRATCH_FOLDER / stage.key
 
     def known_seconds(self) -> dict[tuple[str, str], float]:
         """Return how long the newest finished stage of each kind and name took."""
         manifests = [path for kind in KINDS for path in (self.root / kind).glob(f"[!.]*/{MANIFEST}")]
         seconds = {}
         for path in sorted(manifests, key=lambda path: path.stat().st_mtime if path.exists() else 0.0):
-            with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):  # its user will complain
-                name = str(json.loads(path.read_text(encoding="utf-8"))["name"])
-                seconds[path.parents[1].name, name] = float(read_record(path.parent)["seconds"])
+            with suppress(ValueError, KeyError, TypeError):  # its user will complain
+                spent = float(read_json(path.parent / RECORD)["seconds"])
+                seconds[path.parents[1].name, str(read_json(path)["name"])] = spent
         return seconds
 
     def _run(self, stage: Stage, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = target.parent / f"{WRITING}{stage.key}-{uuid4().hex}"
         aside.mkdir()  # by the umask, which mkdtemp ignores: others may share the store
-        unfinished = self._scratch(stage)
+        unfinished = self.root / SCRATCH_FOLDER / stage.key
         unfinished.mkdir(parents=True, exist_ok=True)
         self._log("started", stage)
         try:
@@ -116,7 +112,7 @@ class Store:
             self._log("finished", stage)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-            if self.has(stage) or not has_checkpoint(unfinished):
+            if self.has(stage) or not any(unfinished.glob("*.pt")):  # no checkpoint to go on with
                 shutil.rmtree(unfinished, ignore_errors=True)
 
     def _log(self, event: str, stage: Stage, details: str = "") -> None:
@@ -195,10 +191,7 @@ class Store:
                 raise NotADirectoryError(errno.ENOTDIR, f"{place} is no folder")
             if not (mark := self.root / MARK).exists():
                 return
-            try:
-                content = json.loads(mark.read_text(encoding="utf-8")) if mark.is_file() else None
-            except (ValueError, RecursionError):
-                content = None
+            content = read_json(mark)
             version = content.get("version") if isinstance(content, dict) else None
             if type(version) is not int:
                 text = f'{mark}: expected {{"version": {VERSION}}}, got something else; if the folder is a store'
