@@ -11,12 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from residuum.core.errors import DivergedError, warn
 from residuum.core.samples import Samples, Splits
 from residuum.core.seeds import child_seed
-from residuum.models import check_model, forward, private_copy
+from residuum.models import check_model, forward, mean_loss, private_copy
 from residuum.training import STRICT, Epochs, Hooks, NonNegative, Recipe, TrainingPhase, cross_entropy, fit
 
 PARTS = ("retain", "forget", "test", "forgotten_test")
@@ -164,11 +163,6 @@ class Relearning(Recipe):
     bn_mode: Literal["train", "eval"] = "eval"
     tolerance: NonNegative = 0.05
     data: Literal["forget", "full"] = "forget"
-
-
-def mean_loss(model: nn.Module, samples: Samples) -> float:
-    """Return L(w, S): the mean cross-entropy in eval mode without augmentation."""
-    return F.cross_entropy(forward(model, samples).double(), samples.y).item()
 
 
 def relearn_time(

@@ -8,6 +8,7 @@ from residuum.models.inference import (
     forward,
     head_features,
     head_of,
+    mean_loss,
     module_flags,
     private_copy,
 )

@@ -83,6 +83,11 @@ def forward(model: nn.Module, samples: Samples, *, batch_size: int | None = None
         return torch.cat([model(x.to(device)).cpu() for x, _, _ in samples.batches(positions)])
 
 
+def mean_loss(model: nn.Module, samples: Samples) -> float:
+    """Return L(w, S): the mean cross-entropy in eval mode without augmentation."""
+    return nn.functional.cross_entropy(forward(model, samples).double(), samples.y).item()
+
+
 def head_of(model: nn.Module) -> tuple[str, nn.Linear]:
     """Return name and module of the last linear layer in order of definition."""
     linear = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]

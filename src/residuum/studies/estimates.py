@@ -90,7 +90,7 @@ def work_left(studies: Sequence[Study], store: Path | str, plans: Plans) -> Work
         network, recipe = study.network(), study.scenario.train
         large = replace(recipe, batch_size=rows_for(splits.train.shape))  # in which audits show their inputs
         with measured(study.scenario.threads), precision:
-            one, one_of_many = (seconds_per_sample(network, splits.train, each) for each in (recipe, large))
+            one, one_of_many = (seconds_per_sample(network, splits.train, how) for how in (recipe, large))
         for stage in missing:
             predictions = 0
             if isinstance(stage, AuditStage):

@@ -15,7 +15,7 @@ from torch.func import jacrev, jvp, vjp
 
 from residuum.core.errors import InputError, warn
 from residuum.core.samples import Samples, Splits
-from residuum.models import evaluating, forward
+from residuum.models import evaluating, mean_loss
 from residuum.training import Positive
 from residuum.unlearning.base import Method, component
 from residuum.unlearning.context import Context
@@ -174,13 +174,13 @@ class NTK(Method):
     def move(self, model: nn.Module, delta: Weights, scale: float, retain: Samples) -> float:
         """Move the weights by scale * delta, halving the scale while the guard objects; return the scale used."""
         before = {name: p.clone() for name, p in model.named_parameters() if name in delta}
-        limit = math.inf if self.guard is None else self.guard * _retain_loss(model, retain)
+        limit = math.inf if self.guard is None else self.guard * mean_loss(model, retain)
         for halving in range(HALVINGS):
             used = math.ldexp(scale, -halving)
             for name, p in model.named_parameters():
                 if name in delta:
                     p.copy_(before[name] + used * delta[name])
-            if _retain_loss(model, retain) <= limit or self.guard is None:
+            if mean_loss(model, retain) <= limit or self.guard is None:
                 return used
         model.load_state_dict(before, strict=False)
         return 0.0
@@ -190,10 +190,6 @@ def predicted_scale(delta: Weights, missing: Weights) -> float:
     """Return (|delta| + 2 |cos(delta, missing)| |missing|) / |delta|; 1 where there is no step."""
     square = inner(delta, delta)
     return 1 + 2 * abs(inner(delta, missing)) / square if square else 1.0
-
-
-def _retain_loss(model: nn.Module, retain: Samples) -> float:
-    return F.cross_entropy(forward(model, retain).double(), retain.y).item()
 
 
 class Jacobian:
@@ -286,24 +282,24 @@ def solve_explicitly(
 
     Both come from one product of J with itself: of J J^T and J^T J, which are equivalent systems, the smaller one.
     """
+
+    def solve(gram: Tensor, goal: Tensor, ridge: float) -> Tensor:
+        solved: Tensor = torch.linalg.solve(gram + ridge * torch.eye(len(gram)).to(gram), goal)
+        return solved
+
     J, e = jacobian.matrix(), errors.flatten()
     systems = list(zip((slice(retained_rows), slice(None)), ridges, strict=True))
     if len(J) <= J.shape[1]:
         gram = J @ J.T
-        flats = [-J[rows].T @ _ridge_solve(gram[rows, rows], e[rows], ridge) for rows, ridge in systems]
+        flats = [-J[rows].T @ solve(gram[rows, rows], e[rows], ridge) for rows, ridge in systems]
     else:
         first, rest = (part.T @ part for part in (J[:retained_rows], J[retained_rows:]))
         projected = zip((first, first + rest), systems, strict=True)
-        flats = [-_ridge_solve(gram, J[rows].T @ e[rows], ridge) for gram, (rows, ridge) in projected]
+        flats = [-solve(gram, J[rows].T @ e[rows], ridge) for gram, (rows, ridge) in projected]
     left = [J[rows].T @ (e[rows] + J[rows] @ d) + ridge * d for d, (rows, ridge) in zip(flats, systems, strict=True)]
     bounds = [g.norm().item() / ridge for g, ridge in zip(left, ridges, strict=True)]  # (J^T J + ridge I)^{-1} g
     retained, full = (Solution(jacobian.as_weights(d), bound, 0, 0) for d, bound in zip(flats, bounds, strict=True))
     return retained, full._replace(passes=len(J))
-
-
-def _ridge_solve(gram: Tensor, goal: Tensor, ridge: float) -> Tensor:
-    solved: Tensor = torch.linalg.solve(gram + ridge * torch.eye(len(gram)).to(gram), goal)
-    return solved
 
 
 class RidgeDescent:
