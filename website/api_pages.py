@@ -21,7 +21,7 @@ PACKAGES = (
 
 
 GROUPS = {
-    "Your own model": ("Request", "wrap", "report", "to_frame"),
+    "Your own model": ("Request", "wrap", "report", "plot", "to_frame"),
     "Data": ("load_dataset", "Dataset", "make_splits", "Samples", "Splits"),
     "Train and unlearn": ("Recipe", "build_model", "train", "unlearn", "tune"),
     "Audit and measure": ("audit", "evaluate", "ResidualKnowledge"),

@@ -13,7 +13,7 @@ _NAMES = {
     "residuum.unlearning": ["unlearn"],
     "residuum.metrics": ["evaluate"],
     "residuum.models": ["build_model", "wrap"],
-    "residuum.reporting": ["report", "to_frame"],
+    "residuum.reporting": ["plot", "report", "to_frame"],
     "residuum.record.run": ["Run"],
     "residuum.request": ["Request"],
     "residuum.training": ["Recipe", "train"],

@@ -13,6 +13,7 @@ from residuum.metrics import evaluate as evaluate
 from residuum.models import build_model as build_model
 from residuum.models import wrap as wrap
 from residuum.record.run import Run as Run
+from residuum.reporting import plot as plot
 from residuum.reporting import report as report
 from residuum.reporting import to_frame as to_frame
 from residuum.request import Request as Request

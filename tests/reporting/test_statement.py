@@ -6,6 +6,7 @@ from datetime import date
 import pytest
 
 from residuum.record import Verdict
+from residuum.record.folder import note_pack
 from residuum.reporting import write_report
 from residuum.reporting.statement import Deletion, statement_text, write_statement
 
@@ -67,3 +68,12 @@ def test_the_report_links_it_where_it_is(demo_run, tmp_path):
     report = write_report(demo_run, out=tmp_path)[0].read_text()
     assert '<a href="statement.html">' in report
     assert '<a href="statement.html">' not in write_report(demo_run, out=tmp_path / "other")[0].read_text()
+
+
+def test_the_report_links_a_pack_that_lies_beside_it(make_run):
+    run = make_run()
+    assert "evidence pack" not in write_report(run)[0].read_text()
+    pack = run.folder / "evidence.zip"
+    pack.write_bytes(b"")
+    note_pack(run.folder, pack)
+    assert '<a href="evidence.zip">evidence pack</a>' in write_report(run)[0].read_text()

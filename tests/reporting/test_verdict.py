@@ -198,7 +198,7 @@ def test_models_that_are_attacked_themselves_are_compared_with_a_reference_that_
     assert verdict.finding.neutral == 1
     assert "each on forgotten samples perturbed to attack itself" in verdict_sentence(alike, verdict)
     assert run_of(0.97, crafted="unlearned").verdicts["m"].verdict == FOUND
-    assert [picture_of(each).columns[0].attacked for each in (alike, run_of(0.8))] == [True, False]
+    assert ["attack itself" in picture_of(each).title for each in (alike, run_of(0.8))] == [True, False]
 
 
 def test_where_the_reference_is_attacked_neutral_is_what_controls_show():

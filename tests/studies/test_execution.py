@@ -78,7 +78,7 @@ def test_terminal_page_csv_and_run_give_every_row_the_same_verdict(command, tmp_
     verdicts = {label: verdict.verdict.label for label, verdict in Run.load(folder).verdicts.items()}
     table = printed.partition("verdicts")[2]
     page = (folder / "report.html").read_text(encoding="utf-8")
-    section = page[page.index('<table class="verdicts">') : page.index("</article>")]
+    section = page.partition('<table class="verdicts">')[2].partition("</table>")[0]
     shown = dict(re.findall(r'class="name">([^<]+)<.*?class="badge[^>]*>.*?</span> ([^<]+)</span>', section, re.DOTALL))
     with (folder / "table.csv").open(encoding="utf-8") as lines:
         exported = {line["model"]: line["verdict"] for line in csv.DictReader(lines) if line["verdict"]}

@@ -118,7 +118,6 @@ def test_table_csv_and_page_show_them(finished):
     done, folder = finished
     page = (folder / "out" / "report.html").read_text(encoding="utf-8")
     assert "Other probes" in page
-    assert "8 further probes" in page
     assert "averaging with the original" in page
     assert "Whether it stays forgotten" in page or "recognition goes from" in page
     with (folder / "out" / "table.csv").open(encoding="utf-8") as file:

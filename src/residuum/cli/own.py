@@ -256,6 +256,7 @@ def run_request(name: str, file: RequestFile, output: options.ReportOptions, wor
     """Carry out a request: unlearn, audit, report, pack; exit with 1 and what to try if the audit does not pass."""
     from residuum.pack import pack
     from residuum.record.folder import STATEMENT
+    from residuum.reporting import report
     from residuum.reporting.statement import write_statement
     from residuum.request.steps import deletion, failures, next_steps
 
@@ -278,6 +279,7 @@ def run_request(name: str, file: RequestFile, output: options.ReportOptions, wor
     facts = deletion(file, run)
     if facts:
         write_statement(run, replace(facts, evidence=packed.file.name, seal=packed.seal))
+    report(run, samples=output.samples)  # once more: it links the evidence
     if not output.as_json:
         if facts:
             tell(f"{run.folder / STATEMENT}: one page to print, for whoever answers the request")

@@ -22,7 +22,7 @@ from residuum.record import Audit, Results
 
 PACKS = "packs.txt"  # where evidence packs of the run were written to, a path a line
 COPIES = ("counts/**/*.npz", "gallery/*.npz", "models/*/*.safetensors")
-DRAWN = ("residual_knowledge", "measures", "trade_off")
+DRAWN = ("residual_knowledge", "trade_off")
 FIGURES = tuple(f"figures/{name}_*.{kind}" for name in DRAWN for kind in ("svg", "png"))
 STATEMENT = "statement.html"  # for whoever answers a deletion request
 REPORT = ("report.html", STATEMENT, "table.tex", "table.csv", "samples.csv", "grid.csv", *FIGURES)

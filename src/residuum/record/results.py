@@ -177,6 +177,7 @@ class ScenarioRecord(Part):
     form: Literal["sample", "class"]
     class_names: list[str] = []
     public_data: bool = False
+    interface: Literal["scenario", "file", "python"] = "scenario"  # by which the run was asked for
     sizes: dict[str, int] = {}
     settings: Settings = Settings()
     plugins: dict[str, dict[str, dict[str, str]]] = {}  # by kind and name: hash of the file, or module

@@ -8,13 +8,15 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from residuum.core.errors import InputError, plural, unknown_name
 from residuum.core.roles import Role
 from residuum.judging.findings import judged_measure
 from residuum.record.run import Run
-from residuum.reporting.glossary import AXES, MEASURES, Measure
+from residuum.reporting.glossary import AXES, Measure
 from residuum.reporting.summary import COLORS, Style, row_styles, summary_of
 
 if TYPE_CHECKING:
@@ -39,20 +41,26 @@ STYLE: dict[Any, Any] = {
 
 
 def write_figures(runs: Sequence[Run], folder: Path) -> list[Path]:
-    """Write residual knowledge, the other measures and the trade-off of each perturbation; return the files."""
-    if "MPLCONFIGDIR" not in os.environ:  # nobody else can write to this folder, and the user's settings stay out
-        os.environ["MPLCONFIGDIR"] = tempfile.mkdtemp(prefix="residuum-matplotlib-")
-        atexit.register(shutil.rmtree, os.environ["MPLCONFIGDIR"], ignore_errors=True)
-    import matplotlib as mpl
-
+    """Write residual knowledge and the trade-off of each perturbation; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     files, styles = [], row_styles(runs)
-    with mpl.rc_context(STYLE):
+    with mpl_style():
         for run in runs:
             prefix = f"{file_name(run.name)}-" if len(runs) > 1 else ""
             for name, figure in run_figures(run, styles):
                 files += save_figure(figure, folder / f"{prefix}{name}")
     return files
+
+
+def mpl_style() -> AbstractContextManager[None]:
+    """Return matplotlib with the style of all figures; only this user can write to its folder of settings."""
+    if "MPLCONFIGDIR" not in os.environ:  # nobody else can write to this folder, and the user's settings stay out
+        os.environ["MPLCONFIGDIR"] = tempfile.mkdtemp(prefix="residuum-matplotlib-")
+        atexit.register(shutil.rmtree, os.environ["MPLCONFIGDIR"], ignore_errors=True)
+    import matplotlib as mpl
+
+    context: AbstractContextManager[None] = mpl.rc_context(STYLE)
+    return context
 
 
 def file_name(text: str) -> str:
@@ -77,12 +85,51 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
 
 def run_figures(run: Run, styles: Mapping[str, Style]) -> Iterator[tuple[str, Figure]]:
     """Yield (name, figure)."""
-    ratios = [m for m in MEASURES if m.key == judged_measure(run.form)[0]]
-    others = [m for m in MEASURES if m.key in ("disagreement", "unlearn_accuracy", "prevalence")]
+    measure, shown = _measure(run, judged_measure(run.form)[0]), _drawn(run)
     for name in run.perturbations:
-        yield f"residual_knowledge_{file_name(name)}", curves_figure(run, name, ratios, styles)
-        yield f"measures_{file_name(name)}", curves_figure(run, name, others, styles)
+        yield f"residual_knowledge_{file_name(name)}", curves_figure(run, name, measure, shown, styles)
         yield f"trade_off_{file_name(name)}", trade_off_figure(run, name, styles)
+
+
+def plot(
+    run: Run, *, methods: Sequence[str] | None = None, measure: str | None = None, perturbation: str | None = None
+) -> Figure:
+    """Draw a measure of chosen rows over the radii, and return the figure.
+
+    Args:
+        run: A run; `Run.load(folder)` reads one.
+        methods: Labels of the methods to draw, beside the original and the retrained models; by default all of a
+            few, else those with the smallest average gap.
+        measure: A measure of the audit, such as "disagreement" or "memory"; by default the one that is judged.
+        perturbation: What was audited; by default the first.
+
+    Returns:
+        A matplotlib figure of one plot: `figure.savefig("r.pdf")`.
+
+    >>> from residuum import plot
+    >>> plot(run, methods=["gd"], measure="disagreement").axes[0].get_title()  # doctest: +SKIP
+    'Disagreement'
+    """
+    if perturbation is not None and perturbation not in run.perturbations:
+        raise unknown_name("perturbation", perturbation, run.perturbations)
+    if not run.perturbations:
+        raise InputError("expected a run with an audit, got one without")
+    labels = run.record.rows_of(Role.METHOD)
+    for label in methods or ():
+        if label not in labels:
+            raise unknown_name("method", label, labels)
+    chosen = _measure(run, measure or judged_measure(run.form)[0])
+    shown = [label for label, row in run.rows.items() if row.role is not Role.METHOD or label in (methods or ())]
+    with mpl_style():
+        name = perturbation or run.perturbations[0]
+        return curves_figure(run, name, chosen, _drawn(run) if methods is None else shown, row_styles([run]))
+
+
+def _measure(run: Run, key: str) -> Measure:
+    measures = {measure.key: measure for measure in summary_of(run).measures}
+    if key not in measures:
+        raise unknown_name("measure", key, measures)
+    return measures[key]
 
 
 def row_look(style: Style) -> dict[str, Any]:
@@ -92,30 +139,19 @@ def row_look(style: Style) -> dict[str, Any]:
     return {"color": INK, "linestyle": "-"} if style.role is Role.ORIGINAL else {"color": GRAY, "linestyle": "--"}
 
 
-def curves_figure(run: Run, perturbation: str, measures: Sequence[Measure], styles: Mapping[str, Style]) -> Figure:
-    """Return one axes per measure with means, interval bands, noise floor and the neutral line."""
+def curves_figure(
+    run: Run, perturbation: str, measure: Measure, shown: Sequence[str], styles: Mapping[str, Style]
+) -> Figure:
+    """Return one plot with means, interval bands and the neutral line; dashed lines are retrained models."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(1.3 + 3.6 * len(measures), 3.1), layout="constrained")
-    for k, measure in enumerate(measures, start=1):
-        draw_curves(figure.add_subplot(1, len(measures), k), run, perturbation, measure, styles)
-    _add_legend(figure.axes[-1], run)
-    return figure
-
-
-def draw_curves(axes: Axes, run: Run, perturbation: str, measure: Measure, styles: Mapping[str, Style]) -> None:
-    """Draw one measure over the radius."""
-    summary = summary_of(run)
-    taus, floor = summary.taus[perturbation], summary.floors[perturbation][measure.key]
-    if floor:
-        axes.fill_between(
-            taus, _floats(floor.low), _floats(floor.high), color=GRAY, alpha=0.3, lw=0, label="noise floor"
-        )
+    figure = Figure(figsize=(4.9, 3.1), layout="constrained")
+    axes, summary = figure.subplots(), summary_of(run)
+    taus = summary.taus[perturbation]
     if measure.neutral is not None:
         axes.axhline(measure.neutral, color=INK, lw=0.8, ls=":")
-    shown = summary.first_shown(MOST)
     for row in summary.audited(perturbation):
-        if row.label not in shown:
+        if row.label not in shown or row.role is Role.REFERENCE:
             continue
         curve, look = row.curve(perturbation, measure.key), row_look(styles[row.label])
         axes.plot(taus, _floats(curve.value), lw=1.5, marker="o", ms=2.5, label=_short(row.label), **look)
@@ -123,6 +159,8 @@ def draw_curves(axes: Axes, run: Run, perturbation: str, measure: Measure, style
             axes.fill_between(taus, _floats(curve.low), _floats(curve.high), color=look["color"], alpha=0.08, lw=0)
     axis = AXES.get(perturbation, "radius")
     axes.set(xlabel=f"{perturbation}: {axis}", ylabel=measure.axis, title=measure.title)
+    _add_legend(axes, run, shown)
+    return figure
 
 
 def trade_off_figure(run: Run, perturbation: str, styles: Mapping[str, Style]) -> Figure:
@@ -152,7 +190,7 @@ def trade_off_figure(run: Run, perturbation: str, styles: Mapping[str, Style]) -
     cost.set(xlabel="cost, % of retraining", title="Cost against forgetting")
     cost.set_xscale("symlog", linthresh=1.0)
     cost.xaxis.set_major_formatter("{x:g}")
-    _add_legend(cost, run)
+    _add_legend(cost, run, _drawn(run))
     return figure
 
 
@@ -162,10 +200,10 @@ def _drawn(run: Run) -> list[str]:
     return [label for label, row in run.rows.items() if label in shown or row.role.retrained]
 
 
-def _add_legend(axes: Axes, run: Run) -> None:
+def _add_legend(axes: Axes, run: Run, shown: Sequence[str]) -> None:
     """Add the rows' names beside the plot, and the number of rows that are not shown."""
-    more = len(run.rows) - len(_drawn(run))
-    title = f"without {more} of larger gap" if more else None
+    more = len(run.rows) - len(shown)
+    title = f"without {plural(more, 'row')}" if more else None
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8, title=title, title_fontsize=8)
 
 

@@ -19,7 +19,7 @@ from residuum.record.run import Run
 from residuum.reporting.wording import class_name
 
 LARGEST_SIDE = 64  # pixels; larger pictures are shown smaller
-BUDGET = 1_200_000  # characters of pictures on the page, so that it stays under 3 MB
+MOST = 6  # samples on the page
 PRIVATE = (
     "The pictures are left out, because the page would contain the very samples that were to be forgotten. To show "
     "pictures of your own data, give `residuum report RUN --gallery`."
@@ -31,14 +31,20 @@ NO_IMAGES = "The samples are not images, so there are no pictures; their ids and
 
 @dataclass(frozen=True)
 class GalleryPage:
-    """Cards of one run, by seed; `notes` says what is not shown and why."""
+    """Cards of one run, of its first seed; `notes` says what is not shown and why."""
 
     run: str
     perturbation: str = ""
-    seeds: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    seed: str = ""
+    cards: list[dict[str, Any]] = field(default_factory=list)
     rows: list[str] = field(default_factory=list)
     shown_row: str = ""
     notes: list[str] = field(default_factory=list)
+
+    def answers(self) -> list[list[dict[str, Any]]]:
+        """Return for each card and strip who was right, which the page shows for the model that is selected."""
+        keys = ("reference", "right", "counted")
+        return [[{key: strip[key] for key in keys} for strip in card["strips"]] for card in self.cards]
 
 
 def gallery_of(run: Run, wanted: bool | None) -> GalleryPage:
@@ -80,21 +86,15 @@ class StoredGallery:
 
 
 def _filled(run: Run, stored: Mapping[str, StoredGallery]) -> GalleryPage:
-    first, perturbation = next(iter(stored.values())), run.perturbations[0]
-    seeds: dict[str, list[dict[str, Any]]] = {}
-    notes, used = [], 0
-    for seed, gallery in stored.items():
-        cards = sample_cards(run, seed, perturbation, gallery)
-        size = sum(len(strip["picture"]) for card in cards for strip in card["strips"])
-        if seeds and used + size > BUDGET:
-            notes.append(f"Pictures of seed {seed} are left out to keep the page small; see gallery/{seed}.npz.")
-            continue
-        seeds[seed], used = cards, used + size
+    (seed, first), perturbation = next(iter(stored.items())), run.perturbations[0]
+    others = [f"gallery/{other}.npz" for other in stored if other != seed]
+    notes = [f"The gallery shows seed {seed}. Pictures of other seeds: {', '.join(others)}."] if others else []
     side = max(first.images.shape[-2:])
     if side > LARGEST_SIDE:
         notes.append(f"Pictures are shown at {LARGEST_SIDE} instead of {side} pixels.")
     choices = [str(row) for row in first.rows if row in run.rows and run.rows[row].role is not Role.REFERENCE]
-    return GalleryPage(run.name, perturbation, seeds, choices, clearest_row(run, stored, choices), notes)
+    cards = sample_cards(run, seed, perturbation, first)[:MOST]
+    return GalleryPage(run.name, perturbation, seed, cards, choices, clearest_row(run, stored, choices), notes)
 
 
 def clearest_row(run: Run, stored: Mapping[str, StoredGallery], rows: list[str]) -> str:

@@ -34,8 +34,22 @@ class Measure:
     ratio: bool = False
 
 
+@dataclass(frozen=True)
+class Answer:
+    """How the page says a verdict: in two words, in a sentence about the samples, and over a group of methods."""
+
+    headline: str
+    sentence: str
+    group: str
+
+
 COLUMNS = tuple(Column(**words) for words in _WORDS["columns"])
 METRICS, (RELEARN, GAP, RESIDUAL, COST) = COLUMNS[:4], COLUMNS[4:]
 MIA = METRICS[-1]
 MEASURES = tuple(Measure(**words) for words in _WORDS["measures"])
 AXES: dict[str, str] = _WORDS["axes"]
+PICTURE: dict[str, str] = _WORDS["picture"]
+PAGE: dict[str, str] = _WORDS["page"]
+SECTION_WORDS: dict[str, dict[str, str]] = _WORDS["sections"]
+NEXT: dict[str, dict[str, str]] = _WORDS["next"]
+ANSWERS = {verdict: Answer(**words) for verdict, words in _WORDS["answers"].items()}

@@ -5,30 +5,32 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from residuum.core.errors import InputError
 from residuum.core.files import file_sha256
 from residuum.judging import gates, rule
-from residuum.record import RowJudgment, Verdict
+from residuum.record import Results, Verdict
 from residuum.record.run import Run
 from residuum.reporting import wording
+from residuum.reporting.answer import STATES, answer_of, chips_at, judged_methods, limits, next_step, origins
 from residuum.reporting.decoys import decoy_basis, decoy_rows
 from residuum.reporting.durability import durability_chip, durability_table
 from residuum.reporting.gallery import GalleryPage
-from residuum.reporting.glossary import COLUMNS
-from residuum.reporting.plots import picture_of, plot_data, taken_measures
+from residuum.reporting.glossary import ANSWERS, COLUMNS, SECTION_WORDS
+from residuum.reporting.plots import curve_plots, picture_of, taken_measures
 from residuum.reporting.samples import ALPHA, SampleList
-from residuum.reporting.summary import COLORS, mark_meaning, probes_of, row_styles, source, summary_of, value_text
+from residuum.reporting.summary import Cell, mark_meaning, probes_of, source, summary_of, value_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 TEMPLATES = files("residuum.reporting") / "templates"
-SCRIPTS = ("plot.js", "charts.js", "page.js")
+NO_LINKS: Mapping[str, str] = MappingProxyType({})
 LIMITS = {
     "error": rule.ERROR,
     "power": rule.POWER,
@@ -41,23 +43,18 @@ LIMITS = {
     "test_points": gates.TEST_POINTS,
     "control_points": gates.CONTROL_POINTS,
 }  # what the page says of thresholds
-WORDS: dict[str, Any] = {
-    "SYMBOLS": wording.SYMBOLS,
-    "blind": wording.blind,
-    "chips": wording.chips,
-    "differs": wording.differs,
-    "TONES": wording.TONES,
-    "figure_words": wording.figure_words,
-    "forgotten": wording.forgotten,
-    "headline": wording.headline,
-    "model_words": wording.model_words,
-    "not_proved": wording.not_proved,
-    "nothing_to_forget": wording.nothing_to_forget,
-    "recommendation": wording.recommendation,
-    "unchanged_note": wording.unchanged_note,
-    "verdict_badge": wording.verdict_badge,
-    "verdict_sentence": wording.verdict_sentence,
-}
+
+
+class Section(NamedTuple):
+    """A folded part of the page below the first screen; its template is called as its anchor."""
+
+    anchor: str
+    short: str
+    title: str
+    about: str
+
+
+SECTIONS = tuple(Section(anchor, **words) for anchor, words in SECTION_WORDS.items())
 
 
 def page_text(
@@ -65,40 +62,63 @@ def page_text(
     galleries: Sequence[GalleryPage] = (),
     samples: Sequence[SampleList] = (),
     *,
-    statement: bool = False,
+    links: Mapping[str, str] = NO_LINKS,
 ) -> str:
-    """Return the whole page: the same runs give the same text; `statement` links the statement beside it."""
-    script, style = "\n".join(_file(name) for name in SCRIPTS), stylesheet()
+    """Return the whole page: the same runs give the same text; `links` are files beside it and their names.
+
+    Sections without content are left out.
+    """
+    script, style = _file("page.js"), stylesheet()
+    decoys = [run for run in runs if run.record.decoys]
+    probes = [(run, probes) for run in runs if (probes := probes_of(run))]
+    content = {
+        "curves": any(run.perturbations for run in runs),
+        "gallery": any(gallery.cards for gallery in galleries),
+        "samples": any(sample_list.tables for sample_list in samples),
+        "decoys": decoys,
+        "probes": probes,
+    }
     return rendered(
         "page.html.j2",
         title=page_title(runs),
         runs=runs,
         several=len(runs) > 1,
+        sections=[section for section in SECTIONS if content.get(section.anchor, True)],
         rows=[row for run in runs for row in summary_of(run).rows],
+        judged=list(dict.fromkeys(label for run in runs for label in run.verdicts)),
         columns=COLUMNS,
-        measures=taken_measures(runs),
-        limits=LIMITS,
+        limits_of_rule=LIMITS,
         verdicts=list(Verdict),
+        answers=ANSWERS,
+        states=STATES,
+        answer_of=answer_of,
+        next_step=next_step,
+        limits=limits,
+        origins=origins,
+        chips_at=chips_at,
+        judged_methods=judged_methods,
+        cells_of=cells_of,
         galleries=galleries,
         samples=samples,
-        statement=statement,
-        decoys=[run for run in runs if run.record.decoys],
+        links=links,
+        decoys=decoys,
         decoy_rows=decoy_rows,
         decoy_basis=decoy_basis,
-        probes=[(run, probes) for run in runs if (probes := probes_of(run))],
+        probes=probes,
+        left_out=[note for notes in (*(g.notes for g in galleries), *(s.notes for s in samples)) for note in notes],
         value_text=value_text,
         mark_meaning=mark_meaning,
         durability_chip=durability_chip,
         durability_table=durability_table,
         limits_p=ALPHA,
-        styles=row_styles(runs),
         picture_of=picture_of,
-        figure=figure,
+        taken_measures=taken_measures,
+        curve_plots=curve_plots,
         source=source,
         settings_text=settings_text,
         noise_checks=noise_checks,
-        file_hashes=file_hashes,
-        data=script_json(plot_data(runs, galleries)),
+        record_hash=record_hash,
+        data=script_json([gallery.answers() for gallery in galleries if gallery.cards]),
         script=script,
         style=style,
         policy=policy(script, style),
@@ -106,8 +126,8 @@ def page_text(
 
 
 def rendered(template: str, **values: object) -> str:
-    """Return a rendered template; `words` has the functions that phrase sentences."""
-    return environment().get_template(template).render(words=WORDS, **values)
+    """Return a rendered template; `words` is the module that phrases sentences."""
+    return environment().get_template(template).render(words=wording, **values)
 
 
 def page_title(runs: Sequence[Run]) -> str:
@@ -115,10 +135,9 @@ def page_title(runs: Sequence[Run]) -> str:
     return " and ".join(run.name for run in runs) if len(runs) < 4 else f"{len(runs)} runs"
 
 
-def figure(judgment: RowJudgment) -> tuple[str, str] | None:
-    """Return the level with its interval, and the noise floor."""
-    finding = judgment.finding
-    return wording.figure_words(finding) if finding and finding.has_floor else None
+def cells_of(run: Run, label: str) -> dict[str, Cell]:
+    """Return the cells of a row in the table of results; none of a line that stands for several rows."""
+    return next((row.cells for row in summary_of(run).rows if row.label == label), {})
 
 
 def settings_text(run: Run) -> str:
@@ -136,16 +155,10 @@ def noise_checks(run: Run) -> dict[str, str]:
     return checks
 
 
-def file_hashes(run: Run) -> dict[str, str]:
-    """Return SHA-256 of results.json and of every counts and gallery file below the run's folder, by relative path.
-
-    Files whose hash is in the record were checked when the run was read.
-    """
-    patterns = ("counts/**/*.npz", "counts/*.json", "gallery/*.npz")
-    paths = [path for pattern in patterns for path in sorted(run.folder.glob(pattern))]
-    names = ["results.json", *(path.relative_to(run.folder).as_posix() for path in paths)]
+def record_hash(run: Run) -> str:
+    """Return SHA-256 of results.json, which has the hashes of all other files of the run."""
     try:
-        return {name: run.record.files.get(name) or file_sha256(run.folder / name) for name in names}
+        return file_sha256(run.folder / Results.FILE)
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {error.strerror}; repeat the run's command") from None
 
@@ -163,9 +176,8 @@ def script_json(value: object) -> str:
 def stylesheet() -> str:
     """Return the style sheet with the dark colors for dark screens and for the switch; paper stays light."""
     style, dark = _file("page.css"), _file("dark.css")
-    colors = " ".join(f"--c{k}: {color};" for k, color in enumerate(COLORS))
     return (
-        f":root {{ {colors} }}\n{style}\n"
+        f"{style}\n"
         f"@media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme='light']) {{ {dark} }} }}\n"
         f"@media screen {{ :root[data-theme='dark'] {{ {dark} }} }}\n"
     )

@@ -1,21 +1,24 @@
-"""What the page draws: the level of every row on one axis at the top, curves over the radius, trade-off, gallery."""
+"""What the page draws: every row on one axis at the top, and curves over the radius."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from residuum.record import Finding, Quantity, Verdict
+from residuum.core.roles import Role
+from residuum.judging.findings import judged_measure
+from residuum.record import Bounds, Column, Finding, Place, Quantity, Verdict
 from residuum.record.run import Run
 from residuum.reporting import wording
-from residuum.reporting.gallery import GalleryPage
-from residuum.reporting.glossary import AXES, MEASURES, Measure
-from residuum.reporting.summary import row_styles, summary_of
+from residuum.reporting.glossary import AXES, PICTURE, Measure
+from residuum.reporting.summary import summary_of
 
-PLACES = 5  # significant digits of what plots draw; tables and files have all
-TITLES: dict[Quantity, str] = {"r": "Residual knowledge", "M": "Memory"}
+SIDES = {Verdict.FOUND: ("above",), Verdict.OVER_FORGOTTEN: ("below",), Verdict.MIXED: ("above", "below")}
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 520.0, 280.0, 46.0, 112.0, 12.0, 40.0  # of a plot of curves
+TAG = 12.5  # height of a name at the end of a curve
+LONGEST = 16  # characters of it
+MOST = 16  # rows in a plot of curves
 
 
 @dataclass(frozen=True)
@@ -51,181 +54,275 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Column:
-    """One quantity of all rows on one axis; `floor` is the noise floor, None with too few retrained models."""
-
-    quantity: Quantity
-    axis: Axis
-    form: str
-    neutral: float
-    floor: tuple[float, float] | None
-    retrained: int
-    findings: dict[str, Finding]
-
-    @property
-    def title(self) -> str:
-        """What the column shows."""
-        return TITLES[self.quantity]
-
-    @property
-    def attacked(self) -> bool:
-        """Whether every model meets inputs that attack itself."""
-        return any(finding.crafted_on == "unlearned" for finding in self.findings.values())
-
-    def text(self, label: str) -> str:
-        """Return the row's figure, with its interval where there is one."""
-        finding = self.findings.get(label)
-        if finding is None:
-            return "–"
-        if self.floor is None:
-            return wording.amount(finding.value(), self.form)
-        return wording.estimate_words(finding.value(), *finding.interval(), self.form)
-
-    def aria_label(self, label: str) -> str:
-        """Return in words what the row's picture shows."""
-        finding = self.findings[label]
-        seeds = ", ".join(wording.amount(value, self.form) for value in finding.seeds)
-        floor = "" if self.floor is None else f"; retraining explains {self.floor_words}"
-        return f"{label}, {self.title.lower()}: {self.text(label)}{floor}; seeds {seeds}"
-
-    @property
-    def floor_words(self) -> str:
-        """The noise floor as text."""
-        return "" if self.floor is None else " to ".join(wording.amount(end, self.form) for end in self.floor)
-
-    def tick_text(self, tick: float) -> str:
-        """Return the number at a tick."""
-        return f"{100 * tick:+g}" if self.form == "class" else f"{tick:g}"
-
-
-@dataclass(frozen=True)
 class PictureRow:
-    """One line of the picture."""
+    """One row on the axis; `dots` are its seeds, or where the row stands for all retrained models, these."""
 
     label: str
+    role: Role
     verdict: Verdict | None
-    badge: str
-    chips: list[wording.Chip]
+    column: Column | None
+    dots: list[float]
     notes: list[str]
 
 
 @dataclass(frozen=True)
 class Picture:
-    """All rows under the first perturbation of a run; without columns where nothing was audited."""
+    """All judged rows in the column `place` of the rule, and the retrained models; without a place, nothing to draw.
 
-    perturbation: str
-    columns: list[Column]
-    rows: list[PictureRow]
+    `groups` has the methods by verdict; the original stands above them and the retrained models below.
+    """
+
+    place: Place | None
+    form: str
+    axis: Axis
+    floor: Bounds
+    neutral: float
+    retrained: int
+    title: str
+    originals: list[PictureRow]
+    groups: dict[Verdict, list[PictureRow]]
+    references: PictureRow | None
+
+    def text(self, value: float) -> str:
+        """Return a value as text: a ratio, or percentage points."""
+        return wording.amount(value, self.form)
+
+    def tick_text(self, tick: float) -> str:
+        """Return the number at a tick."""
+        return f"{100 * tick:+g}" if self.form == "class" else f"{tick:g}"
+
+    @property
+    def floor_words(self) -> str:
+        """The noise floor as text."""
+        return " to ".join(self.text(end) for end in self.floor)
+
+    def aria_label(self, row: PictureRow) -> str:
+        """Return in words what the row's picture shows."""
+        if row.column is None:
+            return f"{row.label}: {', '.join(self.text(dot) for dot in row.dots)}"
+        ends = row.column.interval
+        interval = f", 95 % interval {' to '.join(self.text(end) for end in ends)}" if ends else ""
+        return f"{row.label}: {self.text(row.column.value)}{interval}; retrained models: {self.floor_words}"
 
 
 def picture_of(run: Run) -> Picture:
-    """Return the picture: rows in the order of the verdicts, then from the largest level to the smallest."""
-    perturbation = run.perturbations[0] if run.perturbations else ""
-    columns = [column for quantity in TITLES if (column := _column(run, perturbation, quantity))]
-    levels = {label: finding.value() for column in columns[:1] for label, finding in column.findings.items()}
+    """Return the picture of a run; in each group the rows stand from the largest value to the smallest."""
+    place = shown_place(run)
+    columns = {label: column for label in run.record.judgments if (column := column_at(run, label, place))}
     rows = [
         PictureRow(
             label,
+            run.rows[label].role,
             judgment.verdict,
-            wording.verdict_badge(judgment),
-            wording.chips(judgment)[:2],
-            list(wording.row_notes(run, label, perturbation)),
+            columns.get(label),
+            _seeds(run, label, place),
+            [
+                *notes(run, label, place),
+                *(
+                    note.partition(", ")[0] if "seed" not in note else note
+                    for note in wording.unchanged_note(run, label)
+                ),
+            ],
         )
         for label, judgment in run.verdicts.items()
     ]
-    order: list[Verdict | None] = list(Verdict)
-    rows.sort(key=lambda row: (order.index(row.verdict), -levels.get(row.label, -math.inf)))
-    return Picture(perturbation, columns, rows)
+    rows.sort(key=lambda row: -row.column.value if row.column else math.inf)
+    methods = [row for row in rows if row.role is Role.METHOD]
+    retrained = [label for label, row in run.rows.items() if row.role.retrained and label in columns]
+    dots = [dot for label in retrained for dot in _seeds(run, label, place) or [columns[label].value]]
+    first = next(iter(columns.values()), None)
+    floor = (first.floor if first else None) or (math.nan, math.nan)
+    shown = [value for row in rows for value in (*row.dots, *([row.column.value] if row.column else []))]
+    neutral = 0.0 if run.form == "class" else 1.0
+    return Picture(
+        place,
+        run.form,
+        _axis([*shown, *dots, *floor, neutral], [column.interval for column in columns.values() if column.interval]),
+        floor,
+        neutral,
+        first.retrained if first else 0,
+        _title(run, place, first) if place and first else "",
+        [row for row in rows if row.role is Role.ORIGINAL],
+        {verdict: members for verdict in Verdict if (members := [row for row in methods if row.verdict is verdict])},
+        PictureRow("retrained models", Role.REFERENCE, None, None, dots, []) if dots else None,
+    )
 
 
-def _column(run: Run, perturbation: str, quantity: Quantity) -> Column | None:
-    judgments = run.verdicts.items()
-    findings = {label: finding for label, j in judgments if (finding := j.found(perturbation, quantity))}
-    if not findings:
-        return None
-    first = next(iter(findings.values()))
-    floor, neutral = first.floor() if first.has_floor else None, first.neutral
-    shown = [value for finding in findings.values() for value in (finding.value(), *finding.seeds)]
-    narrow = Axis.around([*shown, *(floor or ()), neutral])
-    # intervals get at most half of the axis more on each side; the rest is cut
-    ends = [end for finding in findings.values() for end in finding.interval() if math.isfinite(end)]
-    wide, room = Axis.around([narrow.low, narrow.high, *ends]), (narrow.high - narrow.low) / 2
-    axis = Axis(max(wide.low, narrow.low - room), min(wide.high, narrow.high + room))
-    return Column(quantity, axis, run.form, neutral, floor, first.retrained, findings)
+def shown_place(run: Run) -> Place | None:
+    """Return the column that shows most verdicts as they are: outside the noise floor what was found, others inside."""
+    quantities: tuple[Quantity, ...] = ("r", "M")
+    places = [
+        Place(perturbation=name, quantity=quantity, column=k)
+        for name in run.perturbations
+        for quantity in quantities
+        if (finding := next((f for j in run.verdicts.values() if (f := j.found(name, quantity))), None))
+        for k, column in enumerate(finding.columns)
+        if column.floor
+    ]
+
+    def shown(place: Place) -> int:
+        columns = [(judgment.verdict, column_at(run, label, place)) for label, judgment in run.verdicts.items()]
+        return sum(bool(v) and bool(c) and (c.side in SIDES.get(v, (None,))) for v, c in columns if v and c)
+
+    return max(places, key=shown, default=None)
 
 
-def plot_data(runs: Sequence[Run], galleries: Sequence[GalleryPage]) -> dict[str, Any]:
-    """Return what the page's script draws."""
-    measures = taken_measures(runs)
-    shown = list(dict.fromkeys(label for run in runs for label in summary_of(run).first_shown()))
+def column_at(run: Run, label: str, place: Place | None) -> Column | None:
+    """Return what the rule says of a row in a column."""
+    finding = _finding(run, label, place)
+    return finding.columns[place.column] if place and finding else None
+
+
+def _finding(run: Run, label: str, place: Place | None) -> Finding | None:
+    return run.record.judgments[label].found(place.perturbation, place.quantity) if place else None
+
+
+def _seeds(run: Run, label: str, place: Place | None) -> list[float]:
+    """Return the values of the seeds, which the record has for levels only."""
+    finding = _finding(run, label, place)
+    return finding.seeds if finding and place and place.column == 0 and len(finding.seeds) > 1 else []
+
+
+def _axis(shown: Sequence[float], intervals: Sequence[Bounds]) -> Axis:
+    """Return an axis with everything shown; intervals get at most half of it more on each side, the rest is cut."""
+    if not any(math.isfinite(value) for value in shown):
+        return Axis(0.0, 1.0)
+    narrow = Axis.around(shown)
+    wide = Axis.around([narrow.low, narrow.high, *(end for ends in intervals for end in ends)])
+    room = (narrow.high - narrow.low) / 2
+    return Axis(max(wide.low, narrow.low - room), min(wide.high, narrow.high + room))
+
+
+def _title(run: Run, place: Place, column: Column) -> str:
+    """Return what the axis shows."""
+    kind = "M" if place.quantity == "M" else "level" if column.tau is None else "radius" if column.tau else "themselves"
+    words = PICTURE[kind].format(perturbation=place.perturbation, tau=f"{column.tau or 0:g}")
+    crafted = [finding.crafted_on for j in run.verdicts.values() if (finding := j.found(place.perturbation))]
+    return f"{words}{PICTURE['attacked'] if 'unlearned' in crafted else ''}, {PICTURE[run.form]}"
+
+
+def notes(run: Run, label: str, place: Place | None) -> Iterator[str]:
+    """Yield where else a row was found outside the noise floor, if the column shown does not tell."""
+    judgment, shown = run.verdicts[label], column_at(run, label, place)
+    column, rests_on = judgment.column, judgment.rests_on
+    if judgment.verdict not in SIDES or column is None or rests_on is None or not place or (shown and shown.side):
+        return
+    where = "memory M" if rests_on.quantity == "M" else "all radii" if column.tau is None else f"radius {column.tau:g}"
+    name = "" if rests_on.perturbation == place.perturbation else f"{rests_on.perturbation}, "
+    yield f"outside by {name}{where}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row in a plot of curves: its points on the drawing, and the height of its name at the end."""
+
+    label: str
+    kind: str
+    points: list[tuple[float, float]]
+    tag: float
+
+    @property
+    def name(self) -> str:
+        """The row's name, shortened."""
+        return self.label if len(self.label) <= LONGEST else f"{self.label[: LONGEST - 1]}…"
+
+
+@dataclass(frozen=True)
+class CurvePlot:
+    """One measure over the radii of a perturbation."""
+
+    measure: Measure
+    perturbation: str
+    x_title: str
+    x_ticks: list[tuple[float, str]]
+    y_ticks: list[tuple[float, str]]
+    neutral: float | None
+    lines: list[Line]
+    left_out: int
+
+
+def taken_measures(run: Run) -> list[Measure]:
+    """Return the measures that have a value anywhere, the judged one first."""
+    audits = [audit for *_, audit in run.record.each_audit()]
+    first = judged_measure(run.form)[0]
+    taken = [m for m in summary_of(run).measures if any(v is not None for a in audits for v in a.curve(m.key).value)]
+    return sorted(taken, key=lambda measure: measure.key != first)
+
+
+def curve_plots(run: Run, measure: Measure) -> Iterator[CurvePlot]:
+    """Yield one plot for each perturbation that has values; the original, retrained models and methods."""
+    summary, tones = summary_of(run), tones_of(run)
+    shown = summary.first_shown(MOST)
+    for name in run.perturbations:
+        taus = summary.taus[name]
+        curves = {
+            row.label: judged.get(row.label) or row.curve(name, measure.key).value
+            for judged in [judged_curves(run, name, measure)]
+            for row in summary.audited(name)
+            if row.label in shown and row.role is not Role.REFERENCE
+        }
+        values = [value for curve in curves.values() for value in curve if value is not None]
+        values += [] if measure.neutral is None else [measure.neutral]
+        if not values:
+            continue
+        axis, wide = Axis.around(values), max(taus) or 1.0
+
+        def x(tau: float, wide: float = wide) -> float:
+            return round(LEFT + (WIDTH - LEFT - RIGHT) * tau / wide, 1)
+
+        def y(value: float, axis: Axis = axis) -> float:
+            return round(TOP + (HEIGHT - TOP - BOTTOM) * (1 - axis.place(value) / 100), 1)
+
+        drawn = {
+            label: [(x(tau), y(value)) for tau, value in zip(taus, curve, strict=True) if value is not None]
+            for label, curve in curves.items()
+        }
+        tags = spread_apart({label: points[-1][1] for label, points in drawn.items() if points})
+        yield CurvePlot(
+            measure,
+            name,
+            f"{name}: {AXES.get(name, 'radius')}",
+            [(x(tick), f"{tick:g}") for tick in Axis(0.0, wide).ticks()],
+            [(y(tick), f"{tick:g}") for tick in axis.ticks()],
+            None if measure.neutral is None else y(measure.neutral),
+            [Line(label, tones[label], points, tags[label]) for label, points in drawn.items() if points],
+            len(summary.audited(name)) - len(curves) - len(run.record.rows_of(Role.REFERENCE)),
+        )
+
+
+def judged_curves(run: Run, perturbation: str, measure: Measure) -> dict[str, list[float | None]]:
+    """Return what the rule compares of each row at each radius; empty for measures that make no verdict."""
+    if measure.key != judged_measure(run.form)[0]:
+        return {}
+    found = {label: finding for label, j in run.record.judgments.items() if (finding := j.found(perturbation))}
+    return {label: [column.value for column in finding.columns[1:]] for label, finding in found.items()}
+
+
+def tones_of(run: Run) -> dict[str, str]:
+    """Return how each row is drawn: by its verdict, or as the original or a retrained model."""
     return {
-        "first": "difference" if all(run.form == "class" for run in runs) else MEASURES[0].key,
-        "measures": [asdict(measure) for measure in measures],
-        "styles": {label: asdict(style) for label, style in row_styles(runs).items()},
-        "shown": shown,
-        "panels": rounded([panel for run in runs for panel in panels(run, measures)]),
-        "tradeoff": rounded(
-            [
-                {
-                    "run": run.name,
-                    "perturbation": name,
-                    "form": run.form,
-                    "points": [asdict(point) for point in summary_of(run).trade_off(name)],
-                }
-                for run in runs
-                for name in run.perturbations
-            ]
-        ),
-        "gallery": [
-            {"seeds": {s: [_answers(card) for card in cards] for s, cards in g.seeds.items()}} for g in galleries
-        ],
+        label: wording.TONES[verdict] if row.role is Role.METHOD and (verdict := _verdict(run, label)) else row.role
+        for label, row in run.rows.items()
     }
 
 
-def taken_measures(runs: Sequence[Run]) -> list[Measure]:
-    """Return the measures that have a value anywhere."""
-    audits = [audit for run in runs for *_, audit in run.record.each_audit()]
-    measures = {measure.key: measure for run in runs for measure in summary_of(run).measures}.values()
-    return [m for m in measures if any(value is not None for audit in audits for value in audit.curve(m.key).value)]
+def _verdict(run: Run, label: str) -> Verdict | None:
+    judgment = run.verdicts.get(label)
+    return judgment.verdict if judgment else None
 
 
-def panels(run: Run, measures: Sequence[Measure] = MEASURES) -> Iterator[dict[str, Any]]:
-    """Yield for each perturbation everything that its plots show."""
-    summary = summary_of(run)
-    for name in run.perturbations:
-        floors = summary.floors[name]
-        yield {
-            "run": run.name,
-            "perturbation": name,
-            "axis": AXES.get(name, "radius"),
-            "taus": summary.taus[name],
-            "seeds": run.seeds,
-            "floors": {key: floor and {"low": floor.low, "high": floor.high} for key, floor in floors.items()},
-            "curves": {
-                measure.key: {
-                    row.label: [
-                        {"value": curve.value, "low": curve.low, "high": curve.high}
-                        for curve in row.seed_curves(name, measure.key)
-                    ]
-                    for row in summary.audited(name)
-                }
-                for measure in measures
-            },
-        }
+def spread_apart(heights: Mapping[str, float]) -> dict[str, float]:
+    """Return the heights moved apart, in their order, so that no name covers another.
 
-
-def _answers(card: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{key: strip[key] for key in ("reference", "right", "counted")} for strip in card["strips"]]
-
-
-def rounded(value: object) -> object:
-    """Return the same value with floats cut to the digits a plot can show.
-
-    >>> rounded({"a": [1.23456789, None]})
-    {'a': [1.2346, None]}
+    >>> spread_apart({"a": 100.0, "b": 101.0})
+    {'a': 100.0, 'b': 112.5}
     """
-    if isinstance(value, float):
-        return float(f"{value:.{PLACES}g}")
-    if isinstance(value, dict):
-        return {key: rounded(item) for key, item in value.items()}
-    return [rounded(item) for item in value] if isinstance(value, list) else value
+    moved: dict[str, float] = {}
+    last = -math.inf
+    for label in sorted(heights, key=lambda label: heights[label]):
+        last = moved[label] = max(heights[label], last + TAG)
+    limit = HEIGHT - BOTTOM
+    for label in reversed(moved):
+        moved[label] = min(moved[label], limit)
+        limit = moved[label] - TAG
+    return moved

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from residuum.core.roles import Role
 from residuum.judging.conditions import one_answer
-from residuum.judging.findings import noise_floor, seed_levels
+from residuum.judging.findings import seed_levels
 from residuum.record import (
     Curve,
     ProbeRow,
@@ -121,12 +121,6 @@ class RunSummary:
         """The radii of each perturbation."""
         audited = {name: [row.audits(name) for row in self.run.rows.values()] for name in self.run.perturbations}
         return {name: next(audits[0].taus for audits in rows if audits) for name, rows in audited.items()}
-
-    @cached_property
-    def floors(self) -> dict[str, dict[str, Curve | None]]:
-        """The noise floor of each perturbation and measure; None without a control."""
-        record, keys = self.run.record, [measure.key for measure in self.measures]
-        return {name: {key: noise_floor(record, name, key) for key in keys} for name in record.perturbations}
 
     @cached_property
     def measures(self) -> tuple[Measure, ...]:

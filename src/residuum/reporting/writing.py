@@ -7,7 +7,7 @@ from pathlib import Path
 from residuum.core.errors import InputError
 from residuum.core.files import locked, write_whole
 from residuum.record import Results
-from residuum.record.folder import REPORT_OF, STATEMENT, note_written, request_folders, was_noted
+from residuum.record.folder import REPORT_OF, STATEMENT, note_written, noted_packs, request_folders, was_noted
 from residuum.record.run import Run, load_runs, named_apart
 from residuum.reporting.exports import csv_table, csv_text, latex_table
 from residuum.reporting.figures import write_figures
@@ -63,8 +63,15 @@ def _write_runs(runs: list[Run], gallery: bool | None, samples: bool | None, out
     lists = [samples_of(run, samples) for run in runs]
     beside = runs[0].folder if len(runs) == 1 else runs[0].folder.parent / "comparison"
     target = beside if out is None else Path(out)
+    packs = {
+        pack.name: "evidence pack"
+        for run in runs
+        for pack in noted_packs(run.folder)
+        if pack.parent == target.resolve()
+    }
+    statement = {STATEMENT: "statement to print"} if (target / STATEMENT).is_file() else {}
     texts = {
-        "report.html": page_text(runs, galleries, lists, statement=(target / STATEMENT).is_file()),
+        "report.html": page_text(runs, galleries, lists, links=packs | statement),
         "table.tex": latex_table(runs),
         "table.csv": csv_table(runs),
     }

@@ -296,6 +296,7 @@ class Study(Strict):
                 "sizes": {part: len(getattr(splits, part)) for part in ("retain", "forget", "validation", "test")},
                 "public_data": self.live is None and scenario.data.name in DATASETS.ours,
                 "settings": settings,
+                **({"interface": "file" if self.live.build else "python"} if self.live else {}),
                 **weights,
                 **({"plugins": plugins} if plugins else {}),
             }
