@@ -274,7 +274,7 @@ def test_one_altered_or_missing_weights_file_is_named(made, tmp_path, capsys):
     assert run_command(["verify", f"{made}/evidence.zip", "--models", str(models)]) == 1
     printed = capsys.readouterr().out
     assert "gd/1: the weights are not those that were audited" in printed
-    assert "control/1: no weights at" in printed
+    assert "control/1: no weights of its hash below" in printed
 
 
 def never_right(counts):
@@ -617,7 +617,7 @@ def test_the_reference_s_own_row_is_counted_again(made):
     from residuum.pack.spot_check import Cells, counted_tables
 
     record = parsed_record(contents(made / "evidence.zip")["results.json"])
-    tables = counted_tables(Cells(record, Path(), Path(), None, None))
+    tables = counted_tables(Cells(record, Path(), {}, None, None))
     assert ("retrain", True) in {(label, path == audit.counts) for label, _, _, audit, path in tables}
     assert ("retrain", False) in {(label, path == audit.counts) for label, _, _, audit, path in tables}
 
@@ -736,7 +736,7 @@ def test_classes_of_own_data_have_no_names_in_a_pack(made, tmp_path):
     assert people[0].encode() in contents(tmp_path / "by-option.zip")["results.json"]
 
 
-def test_a_row_that_is_called_after_a_class_of_own_data_is_refused(made, tmp_path):
+def test_a_row_that_the_holder_named_gets_a_number_and_its_weights_are_still_known(made, tmp_path):
     run, _ = private(made, tmp_path, forget_fraction=0.5)
     content = json.loads((run / "results.json").read_text())
     content["methods"] = {
@@ -744,8 +744,52 @@ def test_a_row_that_is_called_after_a_class_of_own_data_is_refused(made, tmp_pat
     }
     content |= {"judgments": {}, "files": {}}
     (run / "results.json").write_text(json.dumps(sealed(content)))
-    with pytest.raises(InputError, match="names the class 'Person Number8'"):
+    (run / "models" / "1" / "gd.safetensors").rename(run / "models" / "1" / "without Person Number8.safetensors")
+    packed = pack(run, tmp_path / "own.zip")
+    record = json.loads(contents(packed.file)["results.json"])
+    assert list(record["methods"]) == ["original", "retrain", "control", "row 1"]
+    found = verify(packed.file, models=run)
+    assert found.sound, found.differences
+    assert "hashes of the weights" in found.checked
+    allowed = contents(pack(run, tmp_path / "named.zip", names=True).file)
+    assert "without Person Number8" in json.loads(allowed["results.json"])["methods"]
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (("scenario", "settings", "model", "name"), "the name 'person number3'"),
+        (("methods", "gd", "settings", "comment"), "the name 'person number3'"),
+        (("methods", "gd", "per_seed", "1", "audits", "gaussian", "settings", "name of a layer"), "the name"),
+    ],
+)
+@pytest.mark.parametrize("text", ["of person number3", "of &#112;erson number3", "of person%20number3"])
+def test_every_text_of_every_member_is_searched_for_names(made, tmp_path, place, said, text):
+    run, _ = private(made, tmp_path, forget_fraction=0.5)
+    content = json.loads((run / "results.json").read_text())
+    part = content
+    for step in place[:-1]:
+        part = part[step]
+    part[place[-1]] = text
+    (run / "results.json").write_text(json.dumps(sealed(content)))
+    with pytest.raises(InputError, match=f"the pack would hold {said}.*allow names with --names"):
         pack(run, tmp_path / "own.zip")
+    assert not (tmp_path / "own.zip").exists()
+    pack(run, tmp_path / "named.zip", names=True)
+
+
+def test_the_seal_can_be_deposited_before_anybody_sees_the_pack(made, tmp_path, capsys):
+    key = f"{tmp_path}/my.key"
+    words = ["pack", f"{made}/run", "--output", f"{tmp_path}/later.zip", "--key", key]
+    assert run_command([*words, "--seal-only", "--json"]) == 0
+    stated = json.loads(capsys.readouterr().out)
+    assert stated["file"] is None
+    assert [path.name for path in tmp_path.iterdir()] == ["my.key"]
+    assert run_command([*words, "--name", stated["name"]]) == 0
+    assert json.loads(contents(tmp_path / "later.zip")["manifest.json"])["seal"] == stated["seal"]
+    capsys.readouterr()
+    assert run_command([*words, "--seal-only"]) == 0
+    assert stated["seal"] not in capsys.readouterr().out
 
 
 def test_classes_of_public_data_keep_their_names(made):

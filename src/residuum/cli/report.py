@@ -50,7 +50,11 @@ def pack_run(
     delete_by: Annotated[str | None, option("Date by which the pack must be deleted.")] = None,
     measures: OwnMeasures = None,
     names: Annotated[
-        bool, option('Keep the class names of your own data; without it they become "class 0", ...', "--names")
+        bool, option('Keep the names in your own data; without it classes become "class 0", ...', "--names")
+    ] = False,
+    name: Annotated[str | None, option("Name of the pack, as --seal-only printed it. Default: random.")] = None,
+    seal_only: Annotated[
+        bool, option("Print name and seal, to deposit them before anybody sees the pack; write no pack.", "--seal-only")
     ] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -64,10 +68,24 @@ def pack_run(
 
     done = Run.load(run)
     splits = splits_of(done.record, data_root) if with_data else None
-    dates = {"received": received, "delete_by": delete_by}
-    packed = pack(done, output, key=key, splits=splits, measures=options.split(measures) or (), names=names, **dates)
+    packed = pack(
+        done,
+        output,
+        key=key,
+        splits=splits,
+        name=name,
+        received=received,
+        delete_by=delete_by,
+        measures=options.split(measures) or (),
+        names=names,
+        seal_only=seal_only,
+    )
     if as_json:
-        options.print_json({"file": str(packed.file), "key": str(packed.key), "seal": packed.seal})
+        file = None if seal_only else str(packed.file)
+        options.print_json({"file": file, "key": str(packed.key), "name": packed.name, "seal": packed.seal})
+        return
+    if seal_only:
+        tell(f"seal {packed.seal}: deposit it; `--name {packed.name}` with the same key and options gives this pack")
         return
     tell(f"{packed.file}: check it with `residuum verify {packed.file}`; seal {packed.seal}")
     tell(f"{packed.key}: your key; keep it, and never hand it over with the pack")

@@ -3,8 +3,10 @@
 import hashlib
 import hmac
 import os
+import re
 import secrets
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -41,6 +43,15 @@ def seal_of(manifest: Mapping[str, Any]) -> str:
 def code_sha256() -> str:
     """Return one hash over all of Residuum's source files."""
     return root_of(listed(dict(_sources(files("residuum"), ""))))
+
+
+@lru_cache
+def own_words() -> frozenset[str]:
+    """Return the words in lower case of all of Residuum's source files."""
+    sources = (content for _, content in _sources(files("residuum"), ""))
+    return frozenset(
+        word for content in sources for word in re.findall(r"(?<![^\W_])[a-z0-9]+(?![^\W_])", content.decode())
+    )
 
 
 def _sources(folder: Traversable, prefix: str) -> Iterable[tuple[str, bytes]]:

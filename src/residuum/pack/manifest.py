@@ -2,6 +2,7 @@
 
 import json
 import platform
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ LEFT_OUT = [
     "which class a sample belongs to: classes are numbered in an order of the key",
     "weights: their hashes take their place",
     "paths, names of files, hosts and users, and names of data that are not public",
-    "names of classes of data that are not public, unless the holder allows them",
+    "names of classes, folders and rows of data that are not public, unless the holder allows them",
     "the holder's key",
 ]
 NON_CLAIMS = [
@@ -144,16 +145,16 @@ def sealed_manifest(
     forgotten: set[str],
     received: str | None,
     delete_by: str | None,
-    folder: Path,
+    weights: Mapping[str, Path],
     data: dict[str, Any],
     files: dict[str, dict[str, Any]],
 ) -> dict[str, Any]:
-    """Return the manifest of a pack; `forgotten` are pseudonyms, `folder` has the weights of the run."""
+    """Return the manifest of a pack; `forgotten` are pseudonyms, `weights` the file of every model."""
     models = {}
     for model, facts in model_facts(record).items():
-        file = weights_file(folder, model)
-        weights = file_sha256(file) if file.is_file() else None
-        models[model] = facts | {"weights_sha256": weights, "architecture": architecture(file)}
+        file = weights[model]
+        digest = file_sha256(file) if file.is_file() else None
+        models[model] = facts | {"weights_sha256": digest, "architecture": architecture(file)}
     manifest = Manifest.model_validate(
         conclusions(record)
         | {
@@ -246,6 +247,11 @@ def weights_file(folder: Path, model: str) -> Path:
     label, _, seed = model.rpartition("/")
     home = folder / "models" if (folder / "models").is_dir() else folder
     return home / seed / f"{label}.safetensors"
+
+
+def weights_by_hash(folder: Path) -> dict[str, Path]:
+    """Return the weights files below a folder by their hashes: a pack may have other labels than the run."""
+    return {file_sha256(file): file for file in sorted(folder.rglob("*.safetensors")) if file.is_file()}
 
 
 def architecture(file: Path) -> object:

@@ -1,7 +1,7 @@
 """With models and data: hashes of weights, pseudonyms of samples, and the counts of a few cells once more."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from torch import nn
 from residuum.auditing import Counts, audit
 from residuum.auditing.probes import Evidence
 from residuum.core.errors import InputError, ResiduumWarning, plural
-from residuum.core.files import file_sha256
 from residuum.core.inputs import InputSpace
 from residuum.core.samples import Samples, Splits
 from residuum.core.seeds import child_seed
@@ -31,14 +30,14 @@ MOST_DRAWS = 10**7  # of one cell: a forged number must not keep a verifier busy
 Load = Callable[[Path], nn.Module]
 
 
-def check_models(manifest: Manifest, folder: Path) -> Iterator[str]:
-    """Yield the models whose weights are missing or others than those that were audited."""
+def check_models(manifest: Manifest, weights: Mapping[str, Path], folder: Path) -> Iterator[str]:
+    """Yield the models whose weights are missing or others than those that were audited; `weights` are by hash."""
     for name, model in manifest.models.items():
-        file = weights_file(folder, name)
-        if not file.is_file():
-            yield f"{name}: no weights at {file}"
-        elif file_sha256(file) != model.weights_sha256:
+        file = weights.get(model.weights_sha256 or "")
+        if file is None and weights_file(folder, name).is_file():
             yield f"{name}: the weights are not those that were audited"
+        elif file is None:
+            yield f"{name}: no weights of its hash below {folder}"
         elif architecture(file) != model.architecture:
             yield f"{name}: the weights have another architecture than the manifest says"
 
@@ -63,14 +62,14 @@ class Cells:
 
     record: Results
     folder: Path
-    models: Path
+    weights: Mapping[str, Path]  # by "LABEL/SEED"
     splits: Splits
     pseudonyms: Pseudonyms
     load: Load = load_weights
 
     def model(self, label: str, seed: str) -> nn.Module:
         """Return the model of a row, from its weights."""
-        return self.load(weights_file(self.models, f"{label}/{seed}")).eval()
+        return self.load(self.weights[f"{label}/{seed}"]).eval()
 
 
 def check_cells(cells: Cells, many: int, number: int) -> Iterator[str]:

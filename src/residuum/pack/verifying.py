@@ -15,7 +15,7 @@ from residuum.core.samples import Splits
 from residuum.models import load_weights
 from residuum.pack.derivation import add_measures, derived_record, differences, repeated_probes
 from residuum.pack.hashing import Pseudonyms, code_sha256, read_key, root_of, seal_of
-from residuum.pack.manifest import Manifest, expected_manifest
+from residuum.pack.manifest import Manifest, expected_manifest, weights_by_hash
 from residuum.pack.reading import parsed_record, read_manifest, unpacked
 from residuum.pack.spot_check import (
     Cells,
@@ -106,7 +106,8 @@ def verify(
         if models is None:
             skipped.append("the weights (give --models)")
         else:
-            wrong += check_models(manifest, Path(models))
+            by_hash = weights_by_hash(Path(models))
+            wrong += check_models(manifest, by_hash, Path(models))
             checked.append("hashes of the weights")
         picked: int | None = None
         if splits is None or key is None:
@@ -125,7 +126,8 @@ def verify(
                 skipped.append("accuracies and counts from the models, because of the differences above")
             else:
                 picked = secrets.randbelow(2**31) if number is None else number
-                to_count = Cells(record, folder, Path(models), splits, pseudonyms, load or load_weights)
+                weights = {name: by_hash[model.weights_sha256 or ""] for name, model in manifest.models.items()}
+                to_count = Cells(record, folder, weights, splits, pseudonyms, load or load_weights)
                 wrong += check_accuracies(to_count)
                 wrong += [*check_cells(to_count, cells, picked), *check_probes(to_count, picked)]
                 checked.append(f"all accuracies, and {cells} cells of the counts, picked by {picked}")

@@ -1,27 +1,30 @@
 """Write an evidence pack: counts, record and page of a run without what names people, and a manifest over them."""
 
+import html
 import io
 import re
 import secrets
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 
 from residuum.auditing import Counts
+from residuum.core.components import METHODS
 from residuum.core.errors import InputError, warn
 from residuum.core.files import write_whole
 from residuum.core.roles import Role
 from residuum.core.samples import Splits
 from residuum.data.dataset import class_index
 from residuum.pack.derivation import Tables, add_measures, derived_record, load_tables
-from residuum.pack.hashing import Pseudonyms, canonical, key_at, listed
-from residuum.pack.manifest import data_facts, sealed_manifest, training_facts
+from residuum.pack.hashing import Pseudonyms, canonical, key_at, listed, own_words
+from residuum.pack.manifest import data_facts, sealed_manifest, training_facts, weights_file
 from residuum.record import Results
 from residuum.record.folder import note_pack
 from residuum.record.run import Run
@@ -31,19 +34,22 @@ MANIFEST, RECORD, PAGE = "manifest.json", "results.json", "report.html"
 MOST_FILES, MOST_LISTS = 4_000, 2_500_000  # of a pack: members, and lists and objects in its JSON
 MOST_BYTES, MOST_IN_ONE = 256 * 2**20, 32 * 2**20  # of all its files, and of each
 STAMP = (2000, 1, 1, 0, 0, 0)  # of every member: when a pack was zipped is nobody's business
-OWN_DATA = "own data"
+OWN_DATA, OWN_METHOD = "own data", "own"
 LEFT_OUT_TEXT = "a text that names a file or a sample is left out"
 PATH = re.compile(r"(?:[A-Za-z]:)?(?:[/\\][\w.+ -]+){2,}|~[/\\]|\.\.[/\\]")
+QUOTED = r"'[^']+'|\"[^\"]+\""  # how messages show what the user named
 NAME = re.compile(r"(?=.*[^\W\d_]).{2,}", re.DOTALL)  # of a class: one letter, or a number, names nobody
+PSEUDONYM, ESCAPED = re.compile("[0-9a-f]{32}"), re.compile(r"\\u([0-9a-fA-F]{4})")
 SHORT_ID = 6  # an id of fewer characters, such as a row's number, is in any file by chance
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A written pack: its file, the key beside it, and the seal that stands for all of it."""
+    """A pack: its file, the key beside it, its name, and the seal that stands for all of it."""
 
     file: Path
     key: Path
+    name: str
     seal: str
 
 
@@ -58,6 +64,7 @@ def pack(
     delete_by: str | None = None,
     measures: Sequence[str] = (),
     names: bool = False,
+    seal_only: bool = False,
 ) -> Packed:
     """Write the evidence of a run to a .zip file that `residuum verify` can check, and that names nobody.
 
@@ -67,15 +74,18 @@ def pack(
         key: the holder's key, made if the file does not exist; default: beside the pack, with the suffix .key.
         splits: the data of the run; then the pack also says what the reference was trained on, and how many forgotten
             samples have a near-duplicate among the retained ones.
-        name: of the pack, random by default: pseudonyms in packs of different names cannot be linked.
+        name: of the pack, random by default: pseudonyms in packs of different names cannot be linked. The same run,
+            key, name and options give the same seal.
         received: when the request was received.
         delete_by: when the pack is to be deleted: counts per person remain personal data.
         measures: FILE.py:FUNCTION of each measure of your own, where this process has not used it yet.
-        names: whether the classes of data that are not public keep their names; "class 0", ... by default, because a
-            class may be a person.
+        names: whether classes, rows and texts of data that are not public keep their names; "class 0", ... by default,
+            because a class may be a person.
+        seal_only: write no pack, only the key, and return name and seal, to be deposited before anybody sees the pack.
 
     Returns:
-        The file, the key's file, and the seal: a hash to publish or deposit, by which a later pack is known for one.
+        The file, the key's file, the name, and the seal: a hash to publish or deposit, by which a later pack is known
+        for one.
     """
     run = run if isinstance(run, Run) else Run.load(run)
     target, key_file = Path(file), Path(key) if key is not None else Path(file).with_suffix(".key")
@@ -91,7 +101,9 @@ def pack(
         raise InputError(f"{run.folder} has no audits; a pack is about an audit")
     pack_name = name or secrets.token_hex(8)
     pseudonyms = Pseudonyms(key_at(key_file), pack_name)
-    record, contents = _private_run(run.record, tables, pseudonyms, names)
+    hidden = not (names or run.record.scenario.public_data)
+    labels = _private_labels(run.record) if hidden else {}
+    record, contents = _private_run(run.record, tables, pseudonyms, labels, hidden=hidden)
     forgotten = {pseudonyms(name) for counts, _ in tables.values() for name in counts.ids}
     training = {} if splits is None else training_facts(splits, pseudonyms)
     manifest = sealed_manifest(
@@ -100,19 +112,26 @@ def pack(
         forgotten=forgotten,
         received=received,
         delete_by=delete_by,
-        folder=run.folder,
+        weights={
+            f"{labels.get(label, label)}/{seed}": weights_file(run.folder, f"{label}/{seed}")
+            for label, row in run.record.methods.items()
+            for seed in row.per_seed
+        },
         data=data_facts(record) | training,
         files=listed(contents),
     )
     contents[MANIFEST] = canonical(manifest)
     shown = {name for pair in tables.values() for counts in pair if counts is not None for name in counts.ids}
-    refuse_leaks(contents, sorted(shown), run.folder)
+    refuse_leaks(contents, sorted(shown), run.folder, _hidden_names(run.record, labels, shown) if hidden else ())
+    packed = Packed(target, key_file, pack_name, manifest["seal"])
+    if seal_only:
+        return packed
     _write_zip(target, contents)
     try:
         note_pack(run.folder, target)
     except OSError as error:
         warn(f"cannot note the pack in {run.folder} ({error.strerror}): residuum forget will not name it")
-    return Packed(target, key_file, manifest["seal"])
+    return packed
 
 
 @contextmanager
@@ -126,14 +145,17 @@ def temporary_space() -> Iterator[None]:
 
 
 def _private_run(
-    record: Results, tables: Tables, pseudonyms: Pseudonyms, names: bool
+    record: Results, tables: Tables, pseudonyms: Pseudonyms, labels: Mapping[str, str], *, hidden: bool
 ) -> tuple[Results, dict[str, bytes]]:
-    """Return the record that follows from counts without ids, and the files of both and of their page."""
-    labels = set(range(len(record.scenario.class_names)))
-    labels |= {label for pair in tables.values() for counts in pair if counts for label in counts.labels.tolist()}
-    by_key = sorted(labels, key=lambda label: pseudonyms(f"class {label}"))
+    """Return the record that follows from counts without ids, and the files of both and of their page.
+
+    Rows get the new `labels`, and classes no names if these are `hidden`.
+    """
+    classes = set(range(len(record.scenario.class_names)))
+    classes |= {label for pair in tables.values() for counts in pair if counts for label in counts.labels.tolist()}
+    by_key = sorted(classes, key=lambda label: pseudonyms(f"class {label}"))
     numbers = {label: number for number, label in enumerate(by_key)}  # in an order that the key decides
-    content = private_record(record, None if names or record.scenario.public_data else numbers)
+    content = private_record(record, numbers if hidden else None)
     with temporary_space(), tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "counts").mkdir()
@@ -144,6 +166,7 @@ def _private_run(
                     entry["counts"] = f"counts/{number:04d}{suffix}.json"
                     private_counts(counts, pseudonyms, numbers).save(folder / entry["counts"])
             audit["first_radius"] = {}
+        content["methods"] = {labels.get(label, label): row for label, row in content["methods"].items()}
         private = derived_record(Results.model_validate(content), folder)
         (folder / RECORD).write_bytes(canonical(private.as_dict(), sort_keys=False))  # rows keep their order
         (folder / PAGE).write_bytes(page_of(private, folder))
@@ -195,16 +218,20 @@ def private_record(record: Results, numbers: Mapping[int, int] | None) -> dict[s
     names = [] if numbers is None else [name for name in record.scenario.class_names if NAME.fullmatch(name)]
     if numbers is not None:
         _forget_class_names(scenario, numbers)
-        for label, row in record.methods.items():
-            if row.role is Role.METHOD and (named := _named_class(label, names)):
-                raise InputError(f"row {label!r} names the class {named!r}; rename the row, or allow it with --names")
+        for row in content["methods"].values():
+            if row["method"] not in METHODS and row["role"] == Role.METHOD:
+                row["method"] = OWN_METHOD
+            if "trained_by" in row.get("settings", {}):
+                row["settings"]["trained_by"] = OWN_METHOD  # the name of a function of the holder's
     noted = [content, *(result for row in content["methods"].values() for result in row["per_seed"].values())]
+    naming = re.compile("|".join([PATH.pattern, *([] if numbers is None else [QUOTED, *map(word, names)])]))
     for part in [*noted, *content["methods"].values()]:
         for name, entry in part.get("probes", {}).items():
-            part["probes"][name] = {key: value for key, value in entry.items() if not _names_things(value)}
+            kept = {key: value for key, value in entry.items() if not _names_things(value)}
+            part["probes"][name] = kept | ({"note": _without_names(kept["note"], naming)} if "note" in kept else {})
     for part in noted:
         for name in {"warnings", "notes"} & part.keys():
-            part[name] = _without_names(part[name], names)
+            part[name] = _without_names(part[name], naming)
     return content
 
 
@@ -237,23 +264,46 @@ def _forget_class_names(scenario: dict[str, Any], numbers: Mapping[int, int]) ->
         settings["data"]["classes"] = [f"class {number}" for number in range(len(settings["data"]["classes"]))]
 
 
-def _named_class(text: str, names: Iterable[str]) -> str | None:
-    """Return the class whose name stands in a text, as a word of its own."""
-    return next((name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)), None)
+def word(name: str) -> str:
+    """Return the pattern of a name as a word of its own."""
+    return rf"(?<!\w){re.escape(name)}(?!\w)"
 
 
-def _without_names(value: object, names: Sequence[str]) -> object:
-    """Return warnings or notes with a remark in the place of each text that names a path or one of these classes.
+def _without_names(value: object, naming: re.Pattern[str]) -> object:
+    """Return warnings or notes with a remark in the place of each text that may name something.
 
-    >>> _without_names(["5 draws are few", "/home/ann/store: broken"], [])
+    >>> _without_names(["5 draws are few", "/home/user/store: broken"], PATH)
     ['5 draws are few', 'a text that names a file or a sample is left out']
     """
     if isinstance(value, dict):
-        return {key: _without_names(part, names) for key, part in value.items()}
+        return {key: _without_names(part, naming) for key, part in value.items()}
     if isinstance(value, list):
-        return [_without_names(part, names) for part in value]
-    named = isinstance(value, str) and (_named_class(value, names) or PATH.search(value))
-    return LEFT_OUT_TEXT if named else value
+        return [_without_names(part, naming) for part in value]
+    return LEFT_OUT_TEXT if isinstance(value, str) and naming.search(value) else value
+
+
+def _private_labels(record: Results) -> dict[str, str]:
+    """Return "row 1", "row 2", ... for rows whose labels are the holder's own words, not those of a method."""
+    own = [
+        label
+        for label, row in record.methods.items()
+        if row.role is Role.METHOD and label.partition(":")[0] not in METHODS
+    ]
+    return {label: f"row {number}" for number, label in enumerate(own, start=1)}
+
+
+def _hidden_names(record: Results, labels: Iterable[str], ids: Iterable[str]) -> set[str]:
+    """Return the names of data, classes, rows and folders that no text of a pack may have.
+
+    Names of ordinary words, such as "yes", are no names: they are in the page of every pack.
+    """
+    folders = {part for sample_id in ids for part in sample_id.split("/")[:-1]}
+    data = {record.scenario.name, record.scenario.settings.data.name}
+    names = {*record.scenario.class_names, *labels, *folders, *data}
+    ordinary = own_words()
+    return {
+        name for name in names if NAME.fullmatch(name) and not set(re.findall(r"[^\W_]+", name.lower())) <= ordinary
+    }
 
 
 def _names_things(value: object) -> bool:
@@ -261,13 +311,25 @@ def _names_things(value: object) -> bool:
     return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(part, str | dict) for part in value))
 
 
-def refuse_leaks(contents: dict[str, bytes], ids: Iterable[str], folder: Path) -> None:
-    """Refuse to write a text that still names a sample or the run's folder: no list of places to clean is complete."""
-    wanted = [sample_id for sample_id in ids if len(sample_id) >= SHORT_ID]
-    resolved = str(folder.resolve())
+def refuse_leaks(contents: Mapping[str, bytes], ids: Iterable[str], folder: Path, names: Collection[str] = ()) -> None:
+    """Refuse to write a text that still names something: no list of places to clean is complete.
+
+    Searched are all texts of all files, as they are and as HTML, JSON and addresses escape them: for ids and the run's
+    folder anywhere, for `names` as words of their own.
+    """
+    wanted = {sample_id: f"the id {sample_id!r}" for sample_id in ids if len(sample_id) >= SHORT_ID}
+    if len(resolved := str(folder.resolve())) > SHORT_ID:
+        wanted[resolved] = "the path of the run"
+    naming = re.compile("|".join(map(word, sorted(names))), re.IGNORECASE) if names else None
     for path, content in contents.items():
-        text = content.decode("utf-8", errors="replace")
-        leaked = next((name for name in wanted if name in text), None)
-        if leaked is not None or (len(resolved) > SHORT_ID and resolved in text):
-            what = f"the id {leaked!r}" if leaked is not None else "the path of the run"
-            raise InputError(f"the pack would hold {what} in {path}; rename what carries it (a row's label, a class)")
+        text = content.decode()
+        if path.startswith("counts/"):  # pseudonyms and five keys, or something that has to be searched
+            text = "\n".join(text for text in re.findall(r'"([^"]*)"', text) if not PSEUDONYM.fullmatch(text))
+        plain = html.unescape(unquote(ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)))
+        found = next((what for leak, what in wanted.items() if leak in text or leak in plain), None)
+        if found is None and naming and (match := naming.search(f"{text}\n{plain}")):
+            found = f"the name {match[0]!r}"
+        if found is not None:
+            raise InputError(
+                f"the pack would hold {found} in {path}; rename what carries it, or allow names with --names"
+            )
