@@ -33,18 +33,21 @@ def main(run: str, out: str = "docs/images") -> None:
 DESKTOP: dict[str, Any] = {"viewport": {"width": WIDTH, "height": HEIGHT}}
 SHOTS: list[tuple[str, str | None, dict[str, Any]]] = [
     ("light", None, DESKTOP),
-    ("dark", "#curves", DESKTOP | {"color_scheme": "dark"}),
+    ("dark", None, DESKTOP | {"color_scheme": "dark"}),
     ("gallery", "#gallery", DESKTOP),
     ("phone", None, {"viewport": {"width": 400, "height": HEIGHT}}),
 ]
 
 
 def shoot(browser: Browser, page: Path, target: Path, section: str | None, options: dict[str, Any]) -> Path:
-    """Open the page, go to a section and take what a window of this size shows."""
+    """Open the page, unfold a section and take what a window of this size shows."""
     tab = browser.new_page(**options)
     tab.goto(page.as_uri())
     if section:
-        tab.locator(section).evaluate("e => e.scrollIntoView({ behavior: 'instant' })")
+        tab.locator(f".fold:has({section})").evaluate(
+            "e => { e.open = true; e.scrollIntoView({ behavior: 'instant' }); }"
+        )
+        tab.evaluate("scrollBy(0, -60)")  # below the bar at the top
     tab.screenshot(path=str(target))
     tab.close()
     return target

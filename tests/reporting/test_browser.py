@@ -194,7 +194,7 @@ def test_several_runs_and_a_forgotten_class(open_page, make_run, tmp_path):
 
 def test_printing_opens_what_is_folded(open_page):
     page = open_page()
-    folded = page.locator("details:not([open])")
+    folded = page.locator(".fold:not([open])")
     before = folded.count()
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert folded.count() == 0

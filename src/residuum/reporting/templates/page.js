@@ -48,5 +48,5 @@ document.getElementById("theme").addEventListener("click", () => {
 });
 
 let closed = [];
-addEventListener("beforeprint", () => { closed = [...document.querySelectorAll("details:not([open])")]; for (const part of closed) part.open = true; });
+addEventListener("beforeprint", () => { closed = [...document.querySelectorAll(".fold:not([open])")]; for (const part of closed) part.open = true; });
 addEventListener("afterprint", () => { for (const part of closed) part.open = false; });
