@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
@@ -62,6 +63,44 @@ def accuracies(logits: PartLogits, splits: Splits) -> dict[str, float]:
         "unlearn_accuracy": 100.0 - share_right(logits["forget"], splits.forget),
         "test_accuracy": share_right(logits["test"], splits.test),
     }
+
+
+def margins(logits: PartLogits, splits: Splits) -> dict[str, float]:
+    """Return the mean margin of forgotten samples, and how it compares with held-out samples of the same classes.
+
+    The margin is the logit of the label minus the largest other one. `margin_gap` is the difference of the mean
+    margins, held-out samples in the class mix of the forgotten ones. `heldout_auc` = sum_c U_c / sum_c n_c m_c is the
+    chance that of two samples of one class the forgotten one has the larger margin (Mann-Whitney, by class), and
+    `heldout_auc_error` = sqrt(sum_c n_c m_c (n_c + m_c + 1) / 12) / sum_c n_c m_c its standard deviation if both are
+    alike. Without held-out samples of the forgotten classes, only the margin is there.
+    """
+    part = "forgotten_test" if splits.form == "class" else "test"
+    forgotten, labels = _margins(logits["forget"], splits.forget.y), splits.forget.y.numpy()
+    found = {"forget_margin": float(forgotten.mean())}
+    if part not in logits:
+        return found
+    heldout, heldout_labels = _margins(logits[part], splits.heldout.y), splits.heldout.y.numpy()
+    wins = pairs = variance = gap = counted = 0.0
+    for label in np.unique(labels):
+        ours, theirs = forgotten[labels == label], np.sort(heldout[heldout_labels == label])
+        n, m = len(ours), len(theirs)
+        if m:
+            below, at_most = (np.searchsorted(theirs, ours, side=side).sum() for side in ("left", "right"))
+            wins, pairs = wins + (below + at_most) / 2, pairs + n * m
+            variance += n * m * (n + m + 1) / 12
+            gap, counted = gap + n * (ours.mean() - theirs.mean()), counted + n
+    if not pairs:
+        return found
+    auc = {"heldout_auc": float(wins / pairs), "heldout_auc_error": float(variance**0.5 / pairs)}
+    return found | {"margin_gap": float(gap / counted)} | auc
+
+
+def _margins(logits: Tensor, labels: Tensor) -> Array:
+    """Return the logit of the label minus the largest other one, (n,); with one output, the logit."""
+    of_label = logits.double().gather(1, labels[:, None])
+    others = logits.double().scatter(1, labels[:, None], -torch.inf).amax(1, keepdim=True)
+    values: Array = (of_label - others.nan_to_num(neginf=0.0))[:, 0].numpy()
+    return values
 
 
 def mean_std(values: Sequence[float]) -> dict[str, float]:
@@ -206,19 +245,20 @@ def evaluate(
     relearning: Relearning | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Return all metrics of one model, in per cent; the model stays as it is.
+    """Return all metrics of one model, accuracies in per cent; the model stays as it is.
 
     Re-learn time needs `original_loss` = L(original, S_f), see `mean_loss`; without it the value is None.
 
     >>> from residuum import build_model, load_dataset, make_splits
     >>> splits = make_splits(load_dataset("iris"), forget_fraction=1 / 3, test_size=60)
-    >>> sorted(evaluate(build_model("mlp", (4,), 3, seed=0), splits))[:2]
-    ['mia_accuracy', 'mia_entropy_accuracy']
+    >>> sorted(evaluate(build_model("mlp", (4,), 3, seed=0), splits))[:3]
+    ['forget_margin', 'heldout_auc', 'heldout_auc_error']
     """
     check_model(model, splits.test, splits.classes)
     logits, attack_seed = logits_of_parts(model, splits), child_seed(seed, "membership")
     return {
         **accuracies(logits, splits),
+        **margins(logits, splits),
         "mia_accuracy": membership_accuracy(logits, splits, seed=attack_seed),
         "mia_entropy_accuracy": membership_accuracy(logits, splits, feature="entropy", seed=attack_seed),
         "relearn_epochs": None

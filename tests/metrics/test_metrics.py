@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from sklearn.svm import SVC
 from torch import nn
 
 from residuum.core.errors import InputError, ResiduumWarning
-from residuum.core.samples import Samples
+from residuum.core.samples import Samples, Splits
 from residuum.metrics import (
     ATTACK_PARTS,
     MOST_TRAINED,
@@ -23,6 +24,7 @@ from residuum.metrics import (
     attack_failure,
     evaluate,
     logits_of_parts,
+    margins,
     mean_loss,
     membership_accuracy,
     relearn_time,
@@ -122,6 +124,52 @@ def test_evaluate_gathers_everything_and_changes_nothing(original, splits, same_
     assert values["mia_accuracy"] == membership_accuracy(logits_of_parts(original, splits), splits)
     assert evaluate(original, splits)["relearn_epochs"] is None
     assert same_weights(original, before)
+
+
+@pytest.mark.parametrize("form", ["sample", "class"])
+def test_margins_compare_forgotten_with_held_out_samples_of_their_classes(form):
+    """In loops over pairs; class 2 has no held-out sample, class 0 no forgotten one. Equal margins count half."""
+    rng = np.random.default_rng(4)
+
+    def part(labels):
+        x = torch.tensor(rng.integers(0, 4, (len(labels), 3)) / 2)
+        return Samples(x, torch.tensor(labels), tuple(f"{len(labels)}/{i}" for i in range(len(labels))))
+
+    forget, test, empty = part([1, 1, 1, 2, 3, 3]), part([0, 0, 1, 1, 3, 3, 3]), part([])
+    forget, test = (Samples(torch.cat([p.x, p.x[:, :1]], 1), p.y, p.ids) for p in (forget, test))
+    parts = {"test": empty, "forgotten_test": test} if form == "class" else {"test": test, "forgotten_test": empty}
+    splits = Splits(test, test, forget, test, **parts, class_names=tuple("abcd"), form=form)
+    names = ("forget", "test", "forgotten_test")
+    logits = {name: getattr(splits, name).x for name in names if len(getattr(splits, name))}
+    found = margins(logits, splits)
+
+    def margin(samples, row):
+        others = [float(samples.x[row, c]) for c in range(4) if c != samples.y[row]]
+        return float(samples.x[row, samples.y[row]]) - max(others)
+
+    ours, theirs = ([(int(p.y[i]), margin(p, i)) for i in range(len(p))] for p in (forget, test))
+    pairs = [(a, b) for label, a in ours for other, b in theirs if label == other]
+    assert found["forget_margin"] == pytest.approx(np.mean([a for _, a in ours]))
+    assert found["heldout_auc"] == pytest.approx(np.mean([(a > b) + (a == b) / 2 for a, b in pairs]))
+    assert found["heldout_auc_error"] == pytest.approx(math.sqrt((3 * 2 * 6 + 2 * 3 * 6) / 12) / 12)
+    matched = [(a, np.mean([b for other, b in theirs if other == label])) for label, a in ours if label != 2]
+    assert found["margin_gap"] == pytest.approx(np.mean([a - b for a, b in matched]))
+    alone = dataclasses.replace(splits, test=empty, forgotten_test=empty)
+    assert margins({"forget": forget.x}, alone) == {"forget_margin": found["forget_margin"]}
+
+
+def test_the_error_of_the_auc_is_its_standard_deviation_where_both_are_alike():
+    rng, aucs = np.random.default_rng(2), []
+    labels = torch.tensor([0, 1]).repeat_interleave(torch.tensor([12, 8]))
+    for _ in range(400):
+        x = torch.tensor(rng.normal(size=(60, 2)))
+        forget = Samples(x[:20], labels, tuple(map(str, range(20))))
+        test = Samples(x[20:], torch.arange(40) % 2, tuple(map(str, range(40))))
+        splits = Splits(test, test, forget, test, test, test, class_names=("a", "b"))
+        found = margins({"forget": x[:20], "test": x[20:]}, splits)
+        aucs.append(found["heldout_auc"])
+    assert np.mean(aucs) == pytest.approx(0.5, abs=0.02)
+    assert np.std(aucs) == pytest.approx(found["heldout_auc_error"], rel=0.15)
 
 
 def test_evaluate_refuses_a_model_with_the_wrong_number_of_classes(splits):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from residuum.judging.findings import Comparisons
+from residuum.judging.gates import CHANCE, difficulty
 from residuum.judging.rule import ERROR, FALSE_ALARMS, FEWEST_RETRAINED, Columns, Judgment, half_sample, scores
 from residuum.record import (
     Chips,
@@ -41,7 +42,7 @@ def chips_of(record: Results, row: Row, judgment: RowJudgment, beside: Compariso
     telling = judgment.found(place.perturbation) if place else None
     levels = [finding for quantities in judgment.findings.values() if (finding := quantities.get("r"))]
     return Chips(
-        memory=_memory(judgment),
+        memory=_memory(record, judgment),
         utility=_utility(record, row),
         confidence=ConfidenceChip(
             retrained=max((column.retrained for finding in levels for column in finding.columns), default=0),
@@ -51,19 +52,27 @@ def chips_of(record: Results, row: Row, judgment: RowJudgment, beside: Compariso
     )
 
 
-def _memory(judgment: RowJudgment) -> MemoryChip:
+def _memory(record: Results, judgment: RowJudgment) -> MemoryChip:
     """Return whether M of any judged perturbation lies above the noise floor."""
-    levels = {
-        name: level
-        for name, quantities in judgment.findings.items()
-        if "M" in quantities and (level := quantities["M"].columns[0]).floor is not None
-    }
+    findings = [quantities["M"] for quantities in judgment.findings.values() if "M" in quantities]
+    levels = {finding.perturbation: level for finding in findings if (level := finding.columns[0]).floor is not None}
     if not levels:
-        return MemoryChip(state="cannot tell")
+        compared = difficulty(record)
+        if not findings:
+            reason = "too few held-out samples of these classes were audited, or too few retrained models"
+        elif compared and not compared.fair:
+            harder = "harder" if compared.auc > CHANCE else "easier"
+            ends = f"{compared.auc:.2f} [{compared.low:.2f}, {compared.high:.2f}]"
+            reason = f"held-out samples are {harder} for retrained models than the forgotten ones (AUC {ends})"
+        elif findings[0].retrained < FEWEST_RETRAINED:
+            reason = "there are fewer than three retrained models"
+        else:
+            reason = "no perturbation tells even the original from a retrained model"
+        return MemoryChip(state="cannot tell", reason=reason)
     above = [name for name, level in levels.items() if level.side == "above"]
     telling = [name for name, level in levels.items() if level.smallest is not None]
     if not above and not telling:
-        return MemoryChip(state="cannot tell")
+        return MemoryChip(state="cannot tell", reason="no M would have been noticed")
     name = (
         max(above, key=lambda name: levels[name].statistic or 0.0)
         if above

@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from residuum.core.roles import Role
+from residuum.judging.gates import difficulty
 from residuum.judging.rule import Columns, Floats, Judgment, Scale, error_shares, half_sample, ratio_of, scores
 from residuum.record import (
     Audit,
@@ -261,10 +262,11 @@ def shared_by_all(beside: Comparisons) -> Comparisons:
 
 def _with_shares(record: Results, parts: dict[tuple[str, Quantity], Comparison], seeing: Sequence[str]) -> Comparisons:
     """Return the comparisons with the shares of the error; perturbations that are not among `seeing` have none."""
-    shared = {}
+    shared, comparable = {}, difficulty(record)
+    fair = comparable is None or comparable.fair  # else M compares samples that are not alike
     for (name, quantity), part in parts.items():
         radii = sum(tau > 0 for tau in part.taus)
-        shares = error_shares(radii, len(seeing), memory=(name, "M") in parts, radius_0=0 in part.taus)
+        shares = error_shares(radii, len(seeing), memory=fair and (name, "M") in parts, radius_0=0 in part.taus)
         sees = name in seeing
         by_tau = [
             shares.level * sees if tau is None else shares.radius * sees if tau > 0 else shares.radius_0

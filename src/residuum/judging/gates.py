@@ -7,12 +7,15 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from residuum.core.roles import Role
-from residuum.record import Gate, Results, Row
+from residuum.record import Difficulty, Gate, Results, Row
 
 RETAIN_POINTS = 1.0  # the reference below the original on the samples both were trained on
 TEST_POINTS = 3.0  # the reference below the original on test samples
 CONTROL_POINTS = 2.0  # two retrained models apart on test samples
-LEAK = 0.01  # one-sided error of Fisher's exact test
+LARGE_REQUEST = 0.2  # share of the training data
+LEAK = 0.001  # one-sided error of the test whether a retrained model saw the forgotten samples
+CHANCE = 0.5  # the AUC of margins if forgotten samples are like held-out ones
+FAIR = (0.4, 0.6)  # AUC for retrained models within which held-out samples are as hard as forgotten ones
 CONFIDENCE = 0.95
 
 
@@ -28,11 +31,19 @@ def gates(record: Results, original_over_forgotten: bool) -> list[Gate]:
             "were trained only until they fit the retained samples, and not as the original was"
         )
         checked.append(Gate(name="retrained", passed=False, text=text))
+    sizes = record.scenario.sizes
+    forgotten, total = sizes.get("forget", 0), sizes.get("forget", 0) + sizes.get("retain", 0)
     checked += [
         _recipe(original, reference),
         _seen(record, reference),
-        _accuracy_gap("retain fit", record, "retain", RETAIN_POINTS),
-        _accuracy_gap("utility", record, "test", TEST_POINTS),
+        *_equal_weights(record),
+        _accuracy_gap("retain fit", record, [reference], "retain", RETAIN_POINTS),
+        # with much less data, a retrained model must be worse
+        *(
+            [_accuracy_gap("utility", record, [reference, *record.controls], "test", TEST_POINTS)]
+            if forgotten <= LARGE_REQUEST * total
+            else []
+        ),
         Gate(
             name="original",
             passed=not original_over_forgotten,
@@ -40,7 +51,7 @@ def gates(record: Results, original_over_forgotten: bool) -> list[Gate]:
             "retraining explains: the two were not trained alike",
         ),
         *_controls(record, reference),
-        *_leak(record, reference),
+        *_leaks(record),
     ]
     return checked
 
@@ -69,76 +80,114 @@ def _seen(record: Results, reference: Row) -> Gate:
     return Gate(name="seen", passed=not numbers, text=text)
 
 
-def _accuracy_gap(name: str, record: Results, part: str, limit: float) -> Gate:
-    """Return whether the reference's accuracy lies at most `limit` points below the original's, as far as we know."""
-    pairs = _paired_accuracies(record.original, record.reference, part)
-    low, mean = lower_end(pairs, record.scenario.sizes.get(part, 0))
-    text = f"the retrained model's {part} accuracy is {mean:.1f} points below the original's (limit {limit:g})"
+def _equal_weights(record: Results) -> Iterator[Gate]:
+    """Yield whether all retrained models have weights of their own: without, nothing shows the chance of training."""
+    models = {
+        f"{label} (seed {seed})": result.weights
+        for label, row in record.methods.items()
+        for seed, result in row.per_seed.items()
+        if row.role.retrained
+    }
+    if not all(models.values()):
+        return
+    alike = [name for name, weights in models.items() if list(models.values()).count(weights) > 1]
+    text = (
+        f"{' and '.join(alike) or 'no two retrained models'} have equal weights: a training function that ignores its "
+        "seed shows nothing of how far retrained models differ by chance"
+    )
+    yield Gate(name="seeds", passed=not alike, text=text)
+
+
+def _accuracy_gap(name: str, record: Results, models: Sequence[Row], part: str, limit: float) -> Gate:
+    """Return whether the accuracy of retrained models lies at most `limit` points below the original's."""
+    retrained = [accuracy for row in models for accuracy in _accuracies(row, part)]
+    low, mean = lower_end(_accuracies(record.original, part), retrained, record.scenario.sizes.get(part, 0))
+    of = "models'" if models[1:] else "model's"
+    text = f"the retrained {of} {part} accuracy is {mean:.1f} points below the original's (limit {limit:g})"
     return Gate(name=name, passed=low <= limit, text=text)
 
 
-def _paired_accuracies(first: Row | None, second: Row | None, part: str) -> list[tuple[float, float]]:
-    """Return the accuracies of two rows on a part of the data, in per cent, for each seed that both have."""
-    if first is None or second is None:
-        return []
-    results = [(first.per_seed[seed], second.per_seed[seed]) for seed in first.per_seed if seed in second.per_seed]
-    field = f"{part}_accuracy"
-    return [(getattr(a.metrics, field), getattr(b.metrics, field)) for a, b in results if a.metrics and b.metrics]
+def _accuracies(row: Row | None, part: str) -> list[float]:
+    results = row.per_seed.values() if row else ()
+    return [getattr(result.metrics, f"{part}_accuracy") for result in results if result.metrics]
 
 
-def lower_end(pairs: Sequence[tuple[float, float]], samples: int) -> tuple[float, float]:
-    """Return the one-sided 95 % lower end of the mean of a - b in points, and the mean.
+def lower_end(first: Sequence[float], second: Sequence[float], samples: int) -> tuple[float, float]:
+    """Return the one-sided 95 % lower end of the difference of two means in points, and the difference.
 
-    The standard error is the larger of two: one for `samples` tested samples, one from the spread over seeds.
+    The smaller of two ends: one by the chance of so many tested `samples`, which all models share, and one by Student's
+    t with the standard deviation of the models of each group.
 
-    >>> [round(end, 2) for end in lower_end([(95.0, 90.0), (96.0, 91.0)], 450)]
-    [3.03, 5.0]
+    >>> [round(end, 2) for end in lower_end([95.0, 96.0], [90.0, 91.0], 450)]
+    [2.22, 5.0]
+    >>> [round(end, 2) for end in lower_end([95.0, 96.0], [88.0, 93.0], 450)]
+    [-2.44, 5.0]
     """
     from scipy.special import ndtri, stdtrit
 
-    if not pairs:
+    if not first or not second:
         return -math.inf, math.nan
-    gaps, seeds = [a - b for a, b in pairs], len(pairs)
-    mean = statistics.fmean(gaps)
-    tested = math.sqrt(sum(a * (100 - a) + b * (100 - b) for a, b in pairs) / samples) / seeds if samples else 0.0
-    ends = [mean - float(ndtri(CONFIDENCE)) * tested]
-    if seeds > 1:
-        ends.append(mean - float(stdtrit(seeds - 1, CONFIDENCE)) * statistics.stdev(gaps) / math.sqrt(seeds))
-    return min(ends), mean
+    means = [statistics.fmean(first), statistics.fmean(second)]
+    difference, freedom = means[0] - means[1], len(first) + len(second) - 2
+    tested = math.sqrt(sum(mean * (100 - mean) for mean in means) / samples) if samples else 0.0
+    ends = [difference - float(ndtri(CONFIDENCE)) * tested]
+    if freedom:
+        squares = sum((value - mean) ** 2 for of, mean in zip((first, second), means, strict=True) for value in of)
+        error = math.sqrt(squares / freedom * (1 / len(first) + 1 / len(second)))
+        ends.append(difference - float(stdtrit(freedom, CONFIDENCE)) * error)
+    return min(ends), difference
 
 
 def _controls(record: Results, reference: Row) -> Iterator[Gate]:
-    samples = record.scenario.sizes.get("test", 0)
+    samples, mine = record.scenario.sizes.get("test", 0), _accuracies(reference, "test")
     for label in record.rows_of(Role.CONTROL):
-        pairs = _paired_accuracies(reference, record.methods[label], "test")
-        low, mean = max(lower_end(pairs, samples), lower_end([(b, a) for a, b in pairs], samples))
+        other = _accuracies(record.methods[label], "test")
+        low, mean = max(lower_end(mine, other, samples), lower_end(other, mine, samples))
         apart = f"differ by {abs(mean):.1f} points of test accuracy (limit {CONTROL_POINTS:g})"
         text = f"the retrained model and {label} {apart}: the training of one failed"
         yield Gate(name="controls", passed=low <= CONTROL_POINTS, text=text)
 
 
-def _leak(record: Results, reference: Row) -> Iterator[Gate]:
-    """Yield whether the reference knows randomly drawn forgotten samples better than held-out ones."""
-    requests = record.scenario.settings.requests
-    if any(request.listed or request.forget_ids or request.forget_class is not None for request in requests):
-        return
-    audits = [
-        audit
-        for name in record.perturbations[:1]
-        for audit in reference.audits(name)
-        if audit.heldout and audit.heldout.rate
-    ]
-    if not audits or audits[0].taus[0] != 0:
-        return
-    from scipy.stats import fisher_exact  # takes seconds to import, so only where it is needed
+def _leaks(record: Results) -> Iterator[Gate]:
+    """Yield whether a retrained model knows the forgotten samples better than held-out ones, as the original does.
 
-    table = [[0, 0], [0, 0]]
-    for audit in audits:
-        for line, heldout in enumerate((False, True)):
-            size, _, rates = audit.recognition_rates("heldout" if heldout else "kept")
-            right = round((rates[0] or 0.0) * size)
-            table[line][0] += right
-            table[line][1] += size - right
-    p = float(fisher_exact(table, alternative="greater").pvalue)
-    text = f"the retrained model is right on the forgotten samples more often than on held-out ones (p = {p:.2g})"
-    yield Gate(name="leak", passed=p >= LEAK, text=text)
+    Forgotten samples may be easier, too. Then the original's AUC is higher still, because it saw them. So a model is
+    refused only if its AUC is above chance and more than half as far above it as the original's.
+    """
+    from scipy.special import ndtr
+
+    original = _auc(record.original)
+    retrained = {label: _auc(row) for label, row in record.methods.items() if row.role.retrained}
+    if original is None or None in retrained.values():
+        return
+    for label, one in retrained.items():
+        auc, error = one or (CHANCE, 1.0)
+        p = min(1.0, len(retrained) * float(ndtr((CHANCE - auc) / error)))
+        leaks = p < LEAK and auc - CHANCE > (original[0] - CHANCE) / 2
+        text = (
+            f"{label} knows the forgotten samples better than held-out ones of their classes (AUC of margins "
+            f"{auc:.2f}, p = {p:.2g}) and nearly as the original does ({original[0]:.2f}): it was trained on them, or "
+            "they are easier and the original remembers nothing of them"
+        )
+        yield Gate(name="leak", passed=not leaks, text=text)
+
+
+def _auc(row: Row | None) -> tuple[float, float] | None:
+    """Return the mean over seeds of the AUC of margins, and its standard error over samples; None if not measured."""
+    metrics = [result.metrics for result in row.per_seed.values()] if row else []
+    aucs = [(m.heldout_auc, m.heldout_auc_error) for m in metrics if m]
+    values = [auc for auc, _ in aucs if auc is not None]
+    errors = [error for _, error in aucs if error]
+    if not values or len(values) < len(metrics) or len(errors) < len(metrics):
+        return None
+    return statistics.fmean(values), max(errors)  # seeds share the samples: more of them do not make the error smaller
+
+
+def difficulty(record: Results) -> Difficulty | None:
+    """Return how hard forgotten samples are for retrained models beside held-out ones; None if it was not measured."""
+    values = [auc for row in record.methods.values() if row.role.retrained and (auc := _auc(row))]
+    if not values:
+        return None
+    mean, half = statistics.fmean(auc for auc, _ in values), 1.96 * max(error for _, error in values)
+    low, high = max(mean - half, 0.0), min(mean + half, 1.0)
+    return Difficulty(auc=mean, low=low, high=high, fair=low <= FAIR[1] and high >= FAIR[0])

@@ -8,14 +8,12 @@ from residuum.core.errors import plural
 from residuum.core.roles import Role
 from residuum.judging.chips import chips_of, differences
 from residuum.judging.findings import PARTS, Comparisons, comparisons, floor_of_r
-from residuum.judging.gates import gates
+from residuum.judging.gates import difficulty, gates
 from residuum.judging.rule import FEWEST_RETRAINED, MOST_MORE, RULE_VERSION, verdict_of
 from residuum.record import MemoryChip, Place, Results, Row, RowJudgment, Verdict
 
-CANNOT_SEE = (
-    "it was trained on the forgotten samples, and this audit does not tell it from a retrained model: there are too "
-    "few samples or retrained models, or every model recognizes these samples"
-)
+FEW_SAMPLES = 10  # with fewer, one sample more or less is a large part of a recognition rate
+CANNOT_SEE = "it was trained on the forgotten samples, and this audit does not tell it from a retrained model: "
 
 
 def judged_record(record: Results) -> Results:
@@ -34,9 +32,11 @@ def judged_record(record: Results) -> Results:
         if not judgment.chips:
             judgments[label] = judgment.model_copy(update={"verdict": None})
         elif refused:
-            chips = judgment.chips.model_copy(update={"memory": MemoryChip(state="cannot tell")})
+            memory = MemoryChip(state="cannot tell", reason="the reference is not comparable")
+            chips = judgment.chips.model_copy(update={"memory": memory})
             judgments[label] = judgment.model_copy(update={"verdict": Verdict.NOT_COMPARABLE, "chips": chips})
     update = {"rule_version": RULE_VERSION, "gates": conditions, "blind": list(beside.blind), "judgments": judgments}
+    update |= {"difficulty": compared} if (compared := difficulty(record)) else {}
     judged = record.model_copy(update=update)
     floors = {name: floor for name in record.perturbations if (floor := floor_of_r(judged, name))}
     return judged.model_copy(update={"noise_floor": floors})
@@ -106,9 +106,13 @@ def _doubts(record: Results, row: Row, beside: Comparisons, retrained: int | Non
     if record.original is None:
         yield "no original was audited, so nothing shows that this audit could have found anything"
         return
-    advice = _advice(*beside.more_until_detected(MOST_MORE))
+    more_controls, more_seeds = beside.more_until_detected(MOST_MORE)
+    advice = _advice(more_controls, more_seeds if len(record.seeds) > 1 or record.scenario.public_data else None)
     if row.role is Role.ORIGINAL:
-        yield CANNOT_SEE + advice
+        samples = next((audit.samples for name in record.perturbations for audit in row.audits(name)), 0)
+        few = f"with {plural(samples, 'forgotten sample')}, a single one is too much of a recognition rate"
+        several = "there are too few samples or retrained models, or every model recognizes these samples"
+        yield CANNOT_SEE + (few if samples < FEW_SAMPLES else several) + advice
         yield from _recognized(record, row)
     else:
         yield f"{models} cannot tell even the original from a retrained model{advice}"
@@ -116,7 +120,7 @@ def _doubts(record: Results, row: Row, beside: Comparisons, retrained: int | Non
 
 def _advice(controls: int | None, seeds: int | None) -> str:
     ways = [f"{n} more {noun}" for n, noun in ((controls, "controls per seed"), (seeds, "seeds")) if n]
-    return f"; {' or '.join(ways)} would do" if ways else f"; not even {MOST_MORE} more controls or seeds would do"
+    return f"; {' or '.join(ways)} would do" if ways else f"; not even {MOST_MORE} more controls would do"
 
 
 def _recognized(record: Results, row: Row) -> Iterator[str]:

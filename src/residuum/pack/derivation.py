@@ -84,6 +84,7 @@ def _result(record: Results, label: str, seed: str, tables: Tables, folder: Path
         seconds=stated.seconds,
         passes=stated.passes,
         warnings=stated.warnings,
+        weights=stated.weights,
         unchanged=stated.unchanged,
         model=folder,
         notes=stated.notes,

@@ -32,6 +32,7 @@ from residuum.record.verdicts import (
     Column,
     ConfidenceChip,
     Difference,
+    Difficulty,
     Finding,
     Gate,
     MemoryChip,

@@ -16,7 +16,7 @@ from residuum.core.files import canonical, regular_file
 from residuum.core.roles import Role
 from residuum.record.audits import Audit, Below, FileName, Part, Values
 from residuum.record.decoys import DecoyAudit
-from residuum.record.verdicts import Finding, Gate, Quantity, RowJudgment
+from residuum.record.verdicts import Difficulty, Finding, Gate, Quantity, RowJudgment
 
 METRICS = ("retain_accuracy", "unlearn_accuracy", "test_accuracy", "mia_accuracy")
 
@@ -32,6 +32,7 @@ class Metrics(Part):
     forget_margin: float | None = None  # mean margin, true logit minus the largest other one, of forgotten samples
     margin_gap: float | None = None  # minus that of held-out samples of the same classes
     heldout_auc: float | None = None  # of margins, forgotten against held-out samples of the same classes
+    heldout_auc_error: float | None = None  # its standard deviation if both were alike
     relearn_epochs: dict[str, Any] | None = None  # value (None beyond the cap), censored, threshold
 
 
@@ -67,6 +68,7 @@ class SeedResult(Part):
     audits: dict[Below, Audit] = {}
     notes: dict[str, Any] = {}
     warnings: list[str] = []
+    weights: str = ""  # a hash of all weights and buffers
     unchanged: bool = False  # the method left every weight as it was
     probes: dict[str, ProbeValues] = {}
 
@@ -229,6 +231,7 @@ class Results(RunFacts):
     failed: dict[str, str] = {}  # rows without results, and why
     rule_version: int | None = None  # of the rule by which the rows were judged; None before they are
     gates: list[Gate] = []
+    difficulty: Difficulty | None = None  # of held-out samples, for retrained models
     blind: list[str] = []  # perturbations that do not tell even the original from a retrained model: not judged
     judgments: dict[FileName, RowJudgment] = {}
     decoys: dict[FileName, DecoyAudit] = {}  # of rows that forgot decoys with the request

@@ -152,16 +152,31 @@ class Place(Part):
     column: int = 0
 
 
+class Difficulty(Part):
+    """Whether forgotten samples are as hard for retrained models, which saw neither, as held-out ones of their classes.
+
+    `auc` is the chance that a forgotten sample has the larger margin, with its 95 % interval over samples. M is judged
+    only if the interval reaches into what is `fair`.
+    """
+
+    auc: float
+    low: float
+    high: float
+    fair: bool
+
+
 class MemoryChip(Part):
     """Memory of these very samples, by M: found; not found, where an M below `smallest` may be missed; cannot tell.
 
-    `perturbation` is the one under which M was found, or would have been found first.
+    `perturbation` is the one under which M was found, or would have been found first. `reason` says why nothing can be
+    told.
     """
 
     state: Literal["found", "not found", "cannot tell"]
     perturbation: str | None = None
     value: float | None = None
     smallest: float | None = None
+    reason: str = ""
 
 
 class UtilityChip(Part):

@@ -177,9 +177,7 @@ def chips(judgment: RowJudgment) -> list[Chip]:
     facts = {
         "value": "" if memory.value is None else amount(memory.value, form),
         "smallest": "" if memory.smallest is None else _with_unit(memory.smallest, form),
-        "reason": "the reference is not comparable"
-        if judgment.verdict is Verdict.NOT_COMPARABLE
-        else "there are no held-out samples of these classes, or too few retrained models",
+        "reason": memory.reason,
     }
     power = (
         sentence("no power")

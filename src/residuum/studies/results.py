@@ -59,6 +59,7 @@ class Result:
     seconds: float
     passes: int
     warnings: list[str]
+    weights: str
     unchanged: bool
     model: Path
     notes: dict[str, Any]
@@ -118,7 +119,7 @@ def assembled_record(
                 matched = audit.measures["heldout"] | {"counts": counts_path(result, f"{name}.heldout")}
                 audits[name] = entry | {"counts": counts_path(result, name), "heldout": matched}
             facts = {"metrics": result.metrics, "seconds": result.seconds, "passes": result.passes, "audits": audits}
-            more_facts = {name: getattr(result, name) for name in ("notes", "warnings", "unchanged")}
+            more_facts = {name: getattr(result, name) for name in ("notes", "warnings", "weights", "unchanged")}
             per_seed[str(result.seed)] = facts | {name: value for name, value in more_facts.items() if value}
         metrics, of_reference = ({str(r.seed): r.metrics for r in part} for part in (by_label[row.label], reference))
         made[row.label] = Row.model_validate(

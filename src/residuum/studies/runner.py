@@ -184,6 +184,7 @@ def _gather(seed_plan: SeedPlan, store: Store) -> Iterable[Result]:
             seconds=made["seconds"],
             passes=made["passes"],
             warnings=[*made["warnings"], *evaluated["warnings"]],
+            weights=evaluated["weights"],
             unchanged=made.get("unchanged", False),
             model=model / MODEL,
             notes=made.get("notes", {}),

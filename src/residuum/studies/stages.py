@@ -37,6 +37,7 @@ from residuum.core.samples import Samples
 from residuum.core.seeds import child_seed, request_seed
 from residuum.metrics import Relearning, accuracy, evaluate, mean_loss
 from residuum.models import MODELS, build_model, forward, init_from, save_weights
+from residuum.models.weights import state_hash
 from residuum.perturbations import PERTURBATIONS
 from residuum.studies.artifacts import code_fingerprint, key_of
 from residuum.studies.parsing import build_probe
@@ -272,6 +273,7 @@ class EvaluateStage(Stage):
                 loss = mean_loss(self.load("original", work.parents["original"]), splits.forget)
             relearning = self.relearn or Relearning()
             record["metrics"] = evaluate(model, splits, original_loss=loss, relearning=relearning, seed=seed)
+            record["weights"] = state_hash(model.state_dict())
         work.write(record, splits.retain, splits.forget, splits.test, splits.forgotten_test)
 
 
