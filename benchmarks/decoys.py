@@ -52,7 +52,7 @@ SMALL = {
     "model.width": 100,
 }
 OVERRIDES: dict[str, dict[str, object]] = {"digits": {}, "digits-random": {}, "fashion-mnist": SMALL}
-DECOYS = {"digits": (200,), "digits-random": (50, 100, 200, 400), "fashion-mnist": (50, 200, 500)}
+DECOYS = {"digits": (200,), "digits-random": (50, 200, 400), "fashion-mnist": (50, 200, 500)}
 FEW = 50  # decoys, with which candidates differ most
 RADII, NOISY = (0.05, 0.15), 10  # of the noise that candidates are measured under, and copies
 ORIGINAL, RETRAINED, SHORT = "original", "retrained", "retrained, a tenth of the epochs"
@@ -64,12 +64,12 @@ class Size:
     """How many models and trials; development and fresh seeds share none."""
 
     development: range = range(6)
-    fresh: range = range(1000, 1010)
+    fresh: range = range(1000, 1008)
     retrained: int = 200
     redrawn: int = 5  # trials of each retrained model
-    originals: int = 20
+    originals: int = 12
     gates: int = 50
-    audits: range = range(1000, 1008)
+    audits: range = range(1000, 1005)
     decoys: Mapping[str, Sequence[int]] = field(default_factory=DECOYS.copy)
 
 

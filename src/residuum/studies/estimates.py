@@ -12,6 +12,7 @@ from torch import nn
 from residuum.auditing.budget import as_many
 from residuum.auditing.counting import rows_for
 from residuum.auditing.heldout import choose_heldout
+from residuum.auditing.predictor import Predictor
 from residuum.core.errors import plural
 from residuum.core.samples import Samples, Splits
 from residuum.models import evaluating, forward, private_copy
@@ -91,15 +92,17 @@ def work_left(studies: Sequence[Study], store: Path | str, plans: Plans) -> Work
         large = replace(recipe, batch_size=rows_for(splits.train.shape))  # in which audits show their inputs
         with measured(study.scenario.threads), precision:
             one, one_of_many = (seconds_per_sample(network, splits.train, how) for how in (recipe, large))
+            shows = any(isinstance(stage, AuditStage | ProbeStage) for stage in missing)
+            prediction = seconds_per_prediction(network, splits.train, large.batch_size) if shows else 0.0
         for stage in missing:
             predictions = 0
             if isinstance(stage, AuditStage):
                 refuse_failing_perturbation(stage, network, splits)
                 predictions, gradients = audit_passes(stage, study, splits)
-                spent = one_of_many * FORWARD * predictions + one * gradients
+                spent = prediction * predictions + one * gradients
             elif isinstance(stage, ProbeStage):
-                inputs, samples = probe_passes(stage, splits, by_function=by_function)
-                spent = one_of_many * inputs + one * samples
+                searches, inputs, samples = probe_passes(stage, splits, by_function=by_function)
+                spent = one_of_many * searches + prediction * inputs + one * samples
             else:
                 spent = one * training_passes(stage, splits)
             seconds[stage.kind] = seconds.get(stage.kind, 0.0) + spent
@@ -137,6 +140,23 @@ def seconds_per_sample(model: nn.Module, samples: Samples, recipe: Recipe) -> fl
     return timed(size) if size > FEW else first
 
 
+def seconds_per_prediction(model: nn.Module, samples: Samples, most: int) -> float:
+    """Return the time in which an audit's copy of the model predicts one sample, of at most so many together."""
+    predictor = Predictor(model, samples.batch(torch.arange(min(FEW, len(samples))))[0])
+
+    def timed(size: int) -> float:
+        few, times = samples.batch(torch.arange(min(size, len(samples))))[0], []
+        for _ in range(3):
+            start = time.perf_counter()
+            predictor.logits(few)
+            times.append(time.perf_counter() - start)
+        return min(times) / len(few)
+
+    first = timed(FEW)
+    size = min(most, round(STEP / first))
+    return timed(size) if size > FEW else first
+
+
 def training_passes(stage: Stage, splits: Splits) -> float:
     """Return the passes of single samples, forward and backward, that training and evaluation make."""
     everything = len(splits.train)
@@ -155,12 +175,13 @@ def training_passes(stage: Stage, splits: Splits) -> float:
     return 0.0
 
 
-def probe_passes(stage: ProbeStage, splits: Splits, *, by_function: bool) -> tuple[int, int]:
-    """Return the inputs that a probe shows to all models, and the samples that it trains them on."""
+def probe_passes(stage: ProbeStage, splits: Splits, *, by_function: bool) -> tuple[int, int, int]:
+    """Return the passes of a probe's searches in all models, the inputs it shows them, and the samples of training."""
     probe, radii = build_probe(stage.name), max(len(stage.radii), sum(tau > 0 for tau in stage.taus))
     trained = 0 if by_function else probe.epochs(stage.recipe.epochs) * len(splits.retain)
-    shown = probe.passes(len(splits.forget), len(splits.heldout), radii)
-    return len(stage.roles) * shown, len(stage.roles) * trained
+    searches = probe.passes(len(splits.forget), len(choose_heldout(splits.heldout, splits.forget)), radii)
+    inputs, models = probe.predictions(splits, radii), len(stage.roles)
+    return models * searches, models * inputs, models * trained
 
 
 def refuse_failing_perturbation(stage: AuditStage, network: nn.Module, splits: Splits) -> None:

@@ -7,9 +7,12 @@ import pytest
 import torch
 from torch import nn
 
+from residuum.auditing.auditor import audit
 from residuum.auditing.probes import Durability, Evidence
 from residuum.auditing.probes.durability import (
+    POINTS,
     NotTreatableError,
+    measures_of,
     recognition_rates,
     relearned_rows,
     trained_further,
@@ -125,12 +128,16 @@ def test_further_training_is_a_tenth_of_the_recipe_on_the_retained_samples(evide
 def test_recognition_without_noise_is_accuracy_and_held_out_samples_have_the_mix(evidence):
     splits, model = evidence.splits, evidence.models["m"]
     rows = np.arange(3, len(splits.forget))
-    rates = recognition_rates({"m": model}, replace(evidence, taus=[0.0]), 3, rows)["m"]
+    rates = recognition_rates({"m": model}, replace(evidence, taus=[0.0]), 3)["m"]
+    measures = measures_of(rates, rows, "sample")
     right = forward(model, splits.forget).argmax(1).eq(splits.forget.y).double().numpy()
-    assert rates.forgotten.tolist() == [pytest.approx(right[rows].mean())]
+    assert measures["recognition"] == pytest.approx(right[rows].mean())
     held = evidence.heldout
     assert set(held.y.tolist()) == {1}
-    assert rates.heldout.tolist() == [pytest.approx(forward(model, held).argmax(1).eq(held.y).double().mean().item())]
+    held_right = forward(model, held).argmax(1).eq(held.y).double().mean().item()
+    half = 0.5 / len(rows)
+    assert measures["memory"] == pytest.approx(np.log((right[rows].mean() + half) / (held_right + half)))
+    assert list(measures_of(rates, rows, "class")) == ["recognition"]
 
 
 def test_the_value_is_the_change_by_fine_tuning_and_equal_models_get_equal_numbers(evidence):
@@ -210,3 +217,19 @@ def test_the_chip_knows_when_it_cannot_tell():
     )
     assert durability_chip(row).label == "durability: cannot tell"
     assert durability_chip(Row.model_validate({"role": "method", "method": "m", "per_seed": {}})) is None
+
+
+def test_the_cost_that_is_said_counts_every_perturbed_input(evidence, monkeypatch):
+    shown = []
+
+    def counted(models, reference, samples, perturbation, *, taus, draws, heldout, **options):
+        moved = sum(tau > 0 for tau in taus)
+        shown.append(len(models) * (len(samples) + len(heldout)) * draws * moved)
+        return audit(models, reference, samples, perturbation, taus=taus, draws=draws, heldout=heldout, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("residuum.auditing.probes.durability.audit", counted)
+        Durability(draws=4).measure(evidence)
+    on_the_way = POINTS * len(evidence.splits.retain)
+    said = Durability(draws=4).predictions(evidence.splits, sum(tau > 0 for tau in evidence.taus))
+    assert sum(shown) == len(evidence.models) * (said - on_the_way)

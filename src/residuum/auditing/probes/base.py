@@ -180,6 +180,10 @@ class Probe(ABC):
         """Return how many gradients and predictions of single inputs one model takes at most; 0 without a search."""
         return 0
 
+    def predictions(self, splits: Splits, radii: int) -> int:
+        """Return how many inputs one model is shown beside searches, at so many radii above 0."""
+        return 0
+
     def epochs(self, original: int) -> int:
         """Return for how many epochs one model is trained on about the retain set, of an original's so many."""
         return 0

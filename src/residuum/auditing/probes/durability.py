@@ -15,11 +15,11 @@ from pydantic import Field
 from torch import nn
 
 from residuum.auditing.auditor import audit
-from residuum.auditing.heldout import shown_at_most
+from residuum.auditing.heldout import choose_heldout
 from residuum.auditing.probes.base import Evidence, Probe, Value
-from residuum.auditing.statistics import Floats
+from residuum.auditing.statistics import Floats, Labels
 from residuum.core.errors import InputError, ResiduumWarning
-from residuum.core.samples import Samples, Splits
+from residuum.core.samples import Splits
 from residuum.core.seeds import child_seed
 from residuum.models import forward, private_copy
 from residuum.training import Recipe, train
@@ -71,7 +71,7 @@ class Durability(Probe):
             return dict.fromkeys(evidence.models, Value(None, note=note))
         everything = np.arange(len(evidence.splits.forget))
         rest = np.delete(everything, relearned_rows(evidence))
-        before = {rows.size: self._measures(evidence.models, evidence, rows) for rows in (everything, rest)}
+        before = recognition_rates(evidence.models, evidence, self.draws)
         details: dict[str, dict[str, float | str | None]] = {label: {} for label in evidence.models}
         for treatment in SHARES:
             rows, treated = rest if treatment == RELEARN else everything, {}
@@ -80,11 +80,11 @@ class Durability(Probe):
                     treated[label] = treat(treatment, model, evidence)
                 except NotTreatableError as error:
                     details[label][f"{treatment}_note"] = str(error)
-            after = self._measures(treated, evidence, rows) if treated else {}
-            for label in treated:
-                for name, value in after[label].items():
-                    details[label] |= {f"{treatment}_{name}_before": before[rows.size][label][name]}
-                    details[label] |= {f"{treatment}_{name}_after": value}
+            after = recognition_rates(treated, evidence, self.draws) if treated else {}
+            for label, rates in after.items():
+                for when, of in (("before", before[label]), ("after", rates)):
+                    measured = measures_of(of, rows, evidence.splits.form)
+                    details[label] |= {f"{treatment}_{name}_{when}": value for name, value in measured.items()}
         values = {}
         for label, model in evidence.models.items():
             numbers = details[label]
@@ -92,23 +92,10 @@ class Durability(Probe):
             values[label] = Value(change, details=numbers | way_to_original(model, evidence))
         return values
 
-    def _measures(
-        self, models: Mapping[str, nn.Module], evidence: Evidence, rows: NDArray[np.int64]
-    ) -> dict[str, dict[str, float]]:
-        """Return recognition and memory of each model on the forgotten samples of these rows."""
-        half = 0.5 / len(rows)
-        measures = {}
-        for label, rates in recognition_rates(models, evidence, self.draws, rows).items():
-            forgotten = float(rates.forgotten.mean())
-            measures[label] = {"recognition": forgotten}
-            if rates.heldout is not None and evidence.splits.form == "sample":  # else nothing is left to divide by
-                ratio = (forgotten + half) / (float(rates.heldout.mean()) + half)
-                measures[label]["memory"] = float(np.log(ratio))
-        return measures
-
-    def passes(self, forgotten: int, heldout: int, radii: int) -> int:
-        """Return the predictions before and after every treatment, a third of the time of gradients each."""
-        return (len(SHARES) + 2) * self.draws * radii * (forgotten + min(heldout, shown_at_most(forgotten))) // 3
+    def predictions(self, splits: Splits, radii: int) -> int:
+        """Return the perturbed samples shown before and after every treatment, and those on the way to the original."""
+        shown = len(splits.forget) + len(choose_heldout(splits.heldout, splits.forget))
+        return (len(SHARES) + 1) * self.draws * radii * shown + POINTS * min(MOST, len(splits.retain))
 
     def epochs(self, original: int) -> int:
         """Return the epochs of fine-tuning and of re-learning."""
@@ -130,10 +117,12 @@ def after_minus_before(details: Mapping[str, float | str | None], column: str) -
 
 
 class Rates(NamedTuple):
-    """Recognition rates of one model at each radius, (T,): of forgotten samples, and of held-out ones in their mix."""
+    """Recognition rates of one model, (n, T), with labels: of forgotten samples, and of held-out ones if any."""
 
     forgotten: Floats
+    labels: Labels
     heldout: Floats | None
+    heldout_labels: Labels | None
 
 
 def treat(name: str, model: nn.Module, evidence: Evidence) -> nn.Module:
@@ -228,14 +217,8 @@ def relearned_rows(evidence: Evidence) -> NDArray[np.int64]:
     return np.sort(rng.permutation(number)[:many])
 
 
-def recognition_rates(
-    models: Mapping[str, nn.Module], evidence: Evidence, draws: int, rows: NDArray[np.int64]
-) -> dict[str, Rates]:
-    """Return the recognition rates of the models on the same perturbed inputs, of the forgotten samples of these rows.
-
-    Where there are held-out samples, forgotten samples of other classes than theirs do not count.
-    """
-    heldout: Samples | None = evidence.heldout if len(evidence.heldout) else None
+def recognition_rates(models: Mapping[str, nn.Module], evidence: Evidence, draws: int) -> dict[str, Rates]:
+    """Return the recognition rates of the models on the same perturbed inputs."""
     with warnings.catch_warnings():  # they are about the verdict of an audit, and this is none
         warnings.simplefilter("ignore", ResiduumWarning)
         result = audit(
@@ -246,18 +229,32 @@ def recognition_rates(
             taus=evidence.taus,
             draws=draws,
             seed=evidence.seed,
-            heldout=heldout,
+            heldout=evidence.heldout if len(evidence.heldout) else None,
             space=evidence.space,
         )
     rates = {}
     for label, counts in result.counts.items():
-        p, labels = (counts.method_right / counts.draws)[rows], counts.labels[rows]
-        if heldout is None:
-            rates[label] = Rates(p.mean(0), None)
-            continue
-        beside = result.heldout[label]
-        inside = np.isin(labels, beside.labels)
-        mix = np.bincount(labels[inside], minlength=beside.labels.max() + 1) / max(inside.sum(), 1)
-        weights = (mix / np.maximum(np.bincount(beside.labels), 1))[beside.labels]
-        rates[label] = Rates(p[inside].mean(0), weights @ (beside.method_right / beside.draws))
+        other = result.heldout.get(label)
+        of_heldout = (None, None) if other is None else (other.method_right / other.draws, other.labels)
+        rates[label] = Rates(counts.method_right / counts.draws, counts.labels, *of_heldout)
     return rates
+
+
+def measures_of(rates: Rates, rows: NDArray[np.int64], form: str) -> dict[str, float]:
+    """Return recognition and memory on the forgotten samples of these rows.
+
+    Held-out samples count in the class mix of the forgotten ones. Where there are some, forgotten samples of other
+    classes than theirs do not count. In class form nothing is left to divide by.
+    """
+    forgotten, labels = rates.forgotten[rows], rates.labels[rows]
+    if rates.heldout is None or rates.heldout_labels is None:
+        return {"recognition": float(forgotten.mean())}
+    inside = np.isin(labels, rates.heldout_labels)
+    recognition = float(forgotten[inside].mean())
+    if form != "sample":
+        return {"recognition": recognition}
+    mix = np.bincount(labels[inside], minlength=rates.heldout_labels.max() + 1) / max(inside.sum(), 1)
+    weights = (mix / np.maximum(np.bincount(rates.heldout_labels), 1))[rates.heldout_labels]
+    half = 0.5 / len(rows)
+    ratio = (recognition + half) / (float((weights @ rates.heldout).mean()) + half)
+    return {"recognition": recognition, "memory": float(np.log(ratio))}

@@ -14,6 +14,7 @@ from residuum.auditing.heldout import FEWEST_OF_CLASS
 from residuum.auditing.probes.base import Evidence, Probe, Value
 from residuum.auditing.statistics import Classes, Floats, rank
 from residuum.core.errors import InputError
+from residuum.core.samples import Splits
 from residuum.models import head_features
 
 REGULARIZATION = 1.0  # C of scikit-learn's logistic regression, its default
@@ -57,9 +58,9 @@ class Features(Probe):
             values[row] = self._value(features, labels, mix, evidence.seed)
         return values
 
-    def passes(self, forgotten: int, heldout: int, radii: int) -> int:
-        """Return the predictions of the held-out samples; fitting the classifier takes about as long."""
-        return 2 * heldout
+    def predictions(self, splits: Splits, radii: int) -> int:
+        """Return the held-out samples, twice: fitting the classifier takes about as long as showing them."""
+        return 2 * (len(splits.test) + len(splits.forgotten_test))
 
     def _value(self, features: Floats, labels: NDArray[np.int64], mix: dict[int, float], seed: int) -> Value:
         areas, ends = [], []
