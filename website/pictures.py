@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from residuum import Run
 from residuum.core.roles import Role
 from residuum.judging import judged_record
+from residuum.judging.findings import noise_floor
 from residuum.reporting.figures import GRAY, INK, STYLE
 from residuum.reporting.summary import COLORS, summary_of
 
@@ -43,7 +44,7 @@ def curves(run: Run) -> Figure:
     """Return r over the radius: the original, a method that leaves it, one that does not, and what chance does."""
     figure, (axes,) = _axes()
     rows, taus = {row.label: row for row in summary_of(run).rows}, summary_of(run).taus[NOISE]
-    band = summary_of(run).floors[NOISE]["pooled"]
+    band = noise_floor(run.record, NOISE, "pooled")
     axes.fill_between(taus, band.low, band.high, color=GRAY, alpha=0.3, lw=0, label="what retraining explains")
     axes.axhline(1, color=INK, lw=0.8, ls=":")
     for label, color in (("original", INK), ("gd", BLUE), ("rurk", ORANGE), ("soft_reset", GREEN)):

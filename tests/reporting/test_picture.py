@@ -126,7 +126,7 @@ def test_names_at_the_ends_of_curves_do_not_cover_each_other(demo_run):
     [
         ({"gd": {}}, "Not convincingly forgotten.", "--methods soft_reset"),
         ({"rurk": {}}, "Forgetting looks complete, within the limits of this audit.", "residuum pack runs/digits"),
-        ({"rurk": {"test": 80.0}}, "Forgotten, but accuracy was lost.", "--methods soft_reset"),
+        ({"rurk": {"test": 80.0}}, "Nothing was detected, but accuracy was lost.", "--methods soft_reset"),
         ({"rurk": {"right": 0.3}}, "Over-corrected.", "--methods soft_reset"),
         ({"gd": {}, "rurk": {}}, "1 of 2 methods could pass for retrained models.", "residuum pack"),
     ],

@@ -281,7 +281,7 @@ def check_counts(folder: Path, record: Results) -> None:
         where = f"{folder}: {label}, seed {seed}, {name}"
         _check_draws(where, audit, settings)
         for path in counts_files(audit):
-            if not (folder / path).is_file():
+            if not os.path.lexists(folder / path):
                 continue
             counts, forgotten = Counts.load(folder / path), path == audit.counts
             if forgotten:

@@ -106,7 +106,7 @@ def _counted(chips: Sequence[Chip]) -> Chip:
     states = ["lost" if chip.state.endswith("lost") else chip.state for chip in chips]
     bad = next((state for state in BAD if state in states), None)
     if bad:
-        state, tone = f"{bad} in {states.count(bad)} of {len(states)}", "unclear" if bad == "cannot tell" else "found"
+        state, tone = f"{bad} in {states.count(bad)} of {len(states)}", chips[states.index(bad)].tone
     else:
         state, tone = f"{states[0]} in all", "none"
     return Chip(chips[0].title, state, tone, next((chip.explained for chip in chips if chip.explained), ""))

@@ -116,13 +116,7 @@ def picture_of(run: Run) -> Picture:
             judgment.verdict,
             columns.get(label),
             _seeds(run, label, place),
-            [
-                *notes(run, label, place),
-                *(
-                    note.partition(", ")[0] if "seed" not in note else note
-                    for note in wording.unchanged_note(run, label)
-                ),
-            ],
+            [*notes(run, label, place), *wording.unchanged_note(run, label)],
         )
         for label, judgment in run.verdicts.items()
     ]
@@ -161,8 +155,11 @@ def shown_place(run: Run) -> Place | None:
     ]
 
     def shown(place: Place) -> int:
-        columns = [(judgment.verdict, column_at(run, label, place)) for label, judgment in run.verdicts.items()]
-        return sum(bool(v) and bool(c) and (c.side in SIDES.get(v, (None,))) for v, c in columns if v and c)
+        return sum(
+            column.side in SIDES.get(judgment.verdict, (None,))
+            for label, judgment in run.verdicts.items()
+            if judgment.verdict and (column := column_at(run, label, place))
+        )
 
     return max(places, key=shown, default=None)
 
@@ -228,6 +225,22 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Frame:
+    """Where radii and values stand on the drawing of a plot."""
+
+    radii: Axis
+    values: Axis
+
+    def x(self, tau: float) -> float:
+        """Return the place of a radius, from the left."""
+        return round(LEFT + (WIDTH - LEFT - RIGHT) * self.radii.place(tau) / 100, 1)
+
+    def y(self, value: float) -> float:
+        """Return the height of a value, from the top."""
+        return round(TOP + (HEIGHT - TOP - BOTTOM) * (1 - self.values.place(value) / 100), 1)
+
+
+@dataclass(frozen=True)
 class CurvePlot:
     """One measure over the radii of a perturbation."""
 
@@ -252,29 +265,20 @@ def taken_measures(run: Run) -> list[Measure]:
 def curve_plots(run: Run, measure: Measure) -> Iterator[CurvePlot]:
     """Yield one plot for each perturbation that has values; the original, retrained models and methods."""
     summary, tones = summary_of(run), tones_of(run)
-    shown = summary.first_shown(MOST)
+    shown = [label for label in summary.first_shown(MOST) if run.rows[label].role is not Role.REFERENCE]
     for name in run.perturbations:
-        taus = summary.taus[name]
+        rows, taus = [row for row in summary.audited(name) if row.role is not Role.REFERENCE], summary.taus[name]
+        judged = judged_curves(run, name, measure)
         curves = {
-            row.label: judged.get(row.label) or row.curve(name, measure.key).value
-            for judged in [judged_curves(run, name, measure)]
-            for row in summary.audited(name)
-            if row.label in shown and row.role is not Role.REFERENCE
+            row.label: judged.get(row.label) or row.curve(name, measure.key).value for row in rows if row.label in shown
         }
         values = [value for curve in curves.values() for value in curve if value is not None]
         values += [] if measure.neutral is None else [measure.neutral]
         if not values:
             continue
-        axis, wide = Axis.around(values), max(taus) or 1.0
-
-        def x(tau: float, wide: float = wide) -> float:
-            return round(LEFT + (WIDTH - LEFT - RIGHT) * tau / wide, 1)
-
-        def y(value: float, axis: Axis = axis) -> float:
-            return round(TOP + (HEIGHT - TOP - BOTTOM) * (1 - axis.place(value) / 100), 1)
-
+        frame = Frame(Axis(0.0, max(taus) or 1.0), Axis.around(values))
         drawn = {
-            label: [(x(tau), y(value)) for tau, value in zip(taus, curve, strict=True) if value is not None]
+            label: [(frame.x(tau), frame.y(value)) for tau, value in zip(taus, curve, strict=True) if value is not None]
             for label, curve in curves.items()
         }
         tags = spread_apart({label: points[-1][1] for label, points in drawn.items() if points})
@@ -282,11 +286,11 @@ def curve_plots(run: Run, measure: Measure) -> Iterator[CurvePlot]:
             measure,
             name,
             f"{name}: {AXES.get(name, 'radius')}",
-            [(x(tick), f"{tick:g}") for tick in Axis(0.0, wide).ticks()],
-            [(y(tick), f"{tick:g}") for tick in axis.ticks()],
-            None if measure.neutral is None else y(measure.neutral),
+            [(frame.x(tick), f"{tick:g}") for tick in frame.radii.ticks()],
+            [(frame.y(tick), f"{tick:g}") for tick in frame.values.ticks()],
+            None if measure.neutral is None else frame.y(measure.neutral),
             [Line(label, tones[label], points, tags[label]) for label, points in drawn.items() if points],
-            len(summary.audited(name)) - len(curves) - len(run.record.rows_of(Role.REFERENCE)),
+            len(rows) - len(curves),
         )
 
 

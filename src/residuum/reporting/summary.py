@@ -104,10 +104,6 @@ class RowSummary:
         """Return the mean over seeds with the hull of the seeds' intervals."""
         return over_seeds(self.seed_curves(perturbation, measure))
 
-    def significant(self, perturbation: str) -> list[float | None]:
-        """Return, by radius, the mean share of samples recognized significantly more often than by the reference."""
-        return over_seeds([Curve(value=a.prevalence_significant) for a in self.row.audits(perturbation)]).value
-
 
 @dataclass(frozen=True)
 class RunSummary:

@@ -232,22 +232,6 @@ def amount(value: float, form: str, more: int = 0) -> str:
     return f"{value:.{2 + more}f}"
 
 
-def row_notes(run: Run, label: str, perturbation: str) -> Iterator[str]:
-    """Yield what must stand beside a row's verdict: an unchanged model, and what else the verdict rests on."""
-    yield from unchanged_note(run, label)
-    judgment = run.verdicts[label]
-    if judgment.verdict in (Verdict.NOT_COMPARABLE, Verdict.INCONCLUSIVE):
-        return
-    finding = judgment.finding
-    if finding and finding.perturbation != perturbation:
-        yield f"rests on {finding.perturbation}"
-    column, place = judgment.column, judgment.rests_on
-    if column and column.side and place and place.quantity == "M":
-        yield "outside by memory M"
-    elif column and column.side and column.tau is not None and finding and not finding.columns[0].side:
-        yield f"outside at radius {column.tau:g}"
-
-
 def unchanged_note(run: Run, label: str) -> Iterator[str]:
     """Yield the seeds with which a method left the model unchanged, if there are any."""
     per_seed = run.rows[label].per_seed
