@@ -213,10 +213,11 @@ def small_request(retrain, **options):
 def test_it_trains_on_where_accuracy_is_lost_until_its_budget_is_spent():
     lengths = []
     request, model = small_request(told(lengths, learns=lambda epochs: 0))
-    with pytest.warns(ResiduumWarning, match=r"soft_reset lost \d+\.\d points of retain .*; try soft_reset:keep=0\.5$"):
+    with pytest.warns(ResiduumWarning, match=r"soft_reset lost .*; try soft_reset:keep=0\.8$"):
         done = request.unlearn(model)
     assert lengths == [(True, 6), (True, 4)]
-    assert done.notes["further_epochs"] == 4
+    assert done.notes["second_start_epochs"] == 4
+    assert "started a second time, from 0.5 of the original" in str(done)
     assert done.passes == 10 * 247
     lengths.clear()
     with pytest.warns(ResiduumWarning, match="try"):
@@ -234,7 +235,26 @@ def test_it_stops_where_nothing_is_lost():
     done = request.unlearn(model)
     assert lengths == [(True, 6)]
     assert done.warnings == ()
-    assert "further_epochs" not in done.notes
+    assert not any("second" in name or "further" in name for name in done.notes)
+
+
+def test_a_start_with_half_of_the_original_is_trained_on_and_the_better_of_two_is_kept():
+    lengths = []
+    request, model = small_request(told(lengths, learns=lambda epochs: 0))
+    with pytest.warns(ResiduumWarning, match=r"soft_reset lost"):
+        done = request.unlearn(model, "soft_reset:keep=0.5")
+    assert (lengths, done.notes["further_epochs"]) == ([(True, 6), (True, 4)], 4)
+    calls = []
+
+    def worse(samples, seed, model=None, epochs=20):
+        calls.append(model)
+        return train_mlp(samples, seed, model if len(calls) == 1 else None, 2 if len(calls) == 1 else 0)
+
+    request, _ = small_request(worse)
+    with pytest.warns(ResiduumWarning, match=r"soft_reset lost"):
+        done = request.unlearn(model, "soft_reset:keep=0.02")
+    assert done.passes == 10 * 247
+    assert done.notes["second_start_rejected"] == 1
 
 
 def test_further_training_that_helps_asks_for_more_of_it():

@@ -53,7 +53,9 @@ class Unlearned(Made):
             f"{name.replace('_', '-')} accuracy {self.before[name]:.1f} % before, {self.after[name]:.1f} % after"
             for name in self.before
         ]
-        return f"{self.label}: {'; '.join(parts)}"
+        again = self.notes.get("second_start_keep")
+        start = f"; started a second time, from {again:g} of the original, because accuracy was lost" if again else ""
+        return f"{self.label}: {'; '.join(parts)}{start}"
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the model's logits."""

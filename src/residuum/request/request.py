@@ -287,9 +287,10 @@ class Request:
 
         `method` is a name, NAME:key=value..., or a configured method such as `RURK(tau=0.02)`; the default is that of
         the request file, or soft_reset with seed 1. Samples of earlier requests are forgotten as well. Where
-        `soft_reset` loses more than a point of accuracy on retained or validation samples, it trains on, until it has
-        taken the `budget`, a share of the original's epochs (default: that of the file, or 0.5). What the method warns
-        of, and a loss that is left, are Python warnings and in the result's `warnings`.
+        `soft_reset` loses more than a point of accuracy on retained or validation samples, it starts a second time,
+        from half of the original, and trains until it has taken the `budget`, a share of the original's epochs
+        (default: that of the file, or 0.5). What the method warns of, and a loss that is left, are Python warnings and
+        in the result's `warnings`.
 
         With `decoys`, so many retained samples, chosen at random by the seed, are forgotten together with the request;
         `decoy_audit` compares them with held-out samples.

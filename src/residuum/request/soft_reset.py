@@ -21,6 +21,7 @@ from residuum.training import Recipe
 from residuum.unlearning import Context, Origin, SoftReset, Unlearning, unlearn
 
 BUDGET = 0.5  # of the original's epochs
+HALF = 0.5  # of the original's weights, that a second start keeps
 BY_FUNCTION = ("keep", "fresh", "share", "epochs")  # settings that do not say how to descend
 Accuracies = Mapping[str, float]
 
@@ -148,16 +149,17 @@ class ByFunction(Way):
 
 @dataclass(frozen=True)
 class Reset:
-    """What a soft reset made, and why it ended; `gained` is the retain accuracy that further training added, if any."""
+    """What a soft reset made, and why it ended; `gained` is the retain accuracy that more training added, if any."""
 
     done: Unlearning
     way: Way
     budget: float
+    keep: float
     gained: float | None = None
 
     def advice(self, method: SoftReset, lost: Accuracies) -> str:
         """Return which of two changes to try: longer training, or more of the original's weights."""
-        keep = f"{method.name}:keep={min(1.0, method.start.keep + 0.3):g}"
+        keep = f"{method.name}:keep={min(1.0, self.keep + 0.3):g}"
         slow = self.gained is not None and 3 * self.gained < lost.get("retain", 0.0)
         if "retain" not in lost or slow:
             return keep
@@ -171,25 +173,34 @@ class Reset:
 def soft_reset(
     way: Way, model: nn.Module, method: SoftReset, *, seed: int, budget: float, lost: Callable[[nn.Module], Accuracies]
 ) -> Reset:
-    """Return the softened and trained network; train it on, up to the budget, where `lost` says that accuracy is lost.
+    """Return the softened and trained network, with the rest of the budget spent where `lost` says accuracy is lost.
 
     `lost` returns the points that a model lost, by part of the data. The budget is a share of the original's epochs. A
-    method with a number of `epochs` of its own trains for so many.
+    start that kept less than half of the original is replaced by one that keeps half, which fits again sooner; the
+    better of both is returned. Another start is trained on. A method with a number of `epochs` of its own trains for so
+    many.
     """
     if method.share is not None and method.share > budget:
         if not way.takes_epochs:
-            text = (
-                f"budget: expected {method.share:g} or more, because your training function decides how long it trains"
-            )
+            text = f"budget: expected {method.share:g} or more, because your training function decides its length"
             raise InputError(f"{text}; let it take epochs= as well, or leave the budget out")
         method = SoftReset(**method.settings | {"share": budget})
-    done, spent = way.begin(model, method, seed), way.first_epochs(method)
+    keep = method.start.keep
+    first, spent = way.begin(model, method, seed), way.first_epochs(method)
     left = floor(budget * way.whole) - spent if way.whole and spent and method.share is not None else 0
-    missing = lost(done.model) if left > 0 else {}
+    missing = lost(first.model) if left > 0 else {}
     if not missing:
-        return Reset(done, way, budget)
-    more = way.go_on(done.model, method, left, child_seed(seed, "further"))
-    gained = missing.get("retain", 0.0) - lost(more.model).get("retain", 0.0)
-    notes = {**done.notes, "further_epochs": left}
-    both = Unlearning(more.model, done.passes + more.passes, notes, unchanged=False)
-    return Reset(both, way, budget, gained)
+        return Reset(first, way, budget, keep)
+    more = child_seed(seed, "further")
+    if keep < HALF:
+        half = SoftReset(**method.settings | {"keep": HALF, "share": None, "epochs": left})
+        second, note = way.begin(model, half, more), {"second_start_keep": HALF, "second_start_epochs": left}
+    else:
+        second, note = way.go_on(first.model, method, left, more), {"further_epochs": left}
+    missing_then = lost(second.model)
+    gained = missing.get("retain", 0.0) - missing_then.get("retain", 0.0)
+    better = sum(missing_then.values()) <= sum(missing.values())
+    made, notes = (second, note) if better else (first, {"second_start_rejected": 1.0})
+    passes = first.passes + second.passes
+    both = Unlearning(made.model, passes, {**made.notes, **notes}, unchanged=False)
+    return Reset(both, way, budget, HALF if better and keep < HALF else keep, gained)
