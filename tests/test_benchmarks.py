@@ -9,7 +9,6 @@ import pytest
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.py"))
-POOL = ["--pool", "pool", "--trials", "2"]
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -21,21 +20,19 @@ def test_a_benchmark_can_be_loaded(name, monkeypatch):
 QUICKEST = {
     "audit.py": ["--quick", "--threads", "1", "--widths", "1", "--only", "gaussian,fgsm,pgd,adaptive"],
     "certified.py": ["--data", "iris", "--out", "certified"],
+    "calibration.py": ["pools", "--pools", "tiny", "--trials", "25", "--out", "calibration.csv"],
     "decoys.py": ["measure", "--quick", "--data", "digits-random"],
-    "false_alarms.py": [*POOL, "--only", "gaussian", "--designs", "1x1"],
     "images.py": ["--images", "8", "--readers", "2"],
-    "probes.py": [*POOL, "--groups", "2", "--probes", "rmia,klom"],
     "ten_requests.py": ["--methods", "gd", "--seeds", "1001", "--store", "store"],
     "training.py": ["--quick", "--threads", "1", "--widths", "4"],
     "tune_digits.py": ["gd", "--grid", "lr=0.1", "--seeds", "1", "--store", "store"],
-    "until_verdict.py": [*POOL, "--groups", "5"],
     "workers.py": ["--scenario", "tiny", "--repeats", "1"],
 }
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where all of them run: those that read a pool of models share it."""
+    """Where all of them run."""
     return tmp_path_factory.mktemp("benchmarks")
 
 

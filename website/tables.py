@@ -1,4 +1,4 @@
-"""The tables of measured.csv and docs/reproduction, and the pages that show them, <!-- table NAME --> to <!-- end -->.
+"""The tables of measured.csv, calibration.csv and docs/reproduction, in pages from <!-- table NAME --> to <!-- end -->.
 
 python -m website.tables
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from residuum import Run
 
 ROOT = Path(__file__).parents[1]
 MEASURED = Path(__file__).with_name("measured.csv")
+CALIBRATION = Path(__file__).with_name("calibration.csv")  # benchmarks/calibration.py writes it
 BASELINES = ("original", "retrain", "control")
 SCENARIOS = {
     "digits": "half of the eights forgotten: most of what stays is knowledge of the class",
@@ -80,6 +81,75 @@ def _explained(scenario: str, quantities: str | tuple[str, ...]) -> list[str]:
     return [measured()[scenario, "original"][f"{quantity} explained"] for quantity in quantities]
 
 
+@cache
+def calibrated(table: str) -> dict[str, dict[str, float]]:
+    """Return the numbers of one table of calibration.csv by row and column."""
+    rows: dict[str, dict[str, float]] = {}
+    with CALIBRATION.open(newline="", encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            if line["table"] == table:
+                rows.setdefault(line["row"], {})[line["column"]] = float(line["value"])
+    return rows
+
+
+def percentages(first: str, rows: Mapping[str, Mapping[str, float]]) -> str:
+    """Return a table of percentages, whose head starts with this cell; nothing where a row lacks a column."""
+    columns = list(dict.fromkeys(column for cells in rows.values() for column in cells))
+    head = [_line([first, *columns]), "|---" * (1 + len(columns)) + "|"]
+    return "\n".join(
+        [
+            *head,
+            *(
+                _line([name, *(f"{cells[c]:.1f}" if c in cells else "" for c in columns)])
+                for name, cells in rows.items()
+            ),
+        ]
+    )
+
+
+def by_design(table: str) -> str:
+    """Return the rates of one table by pool and perturbation, for every design."""
+    return percentages("pool, perturbation", calibrated(table))
+
+
+def trained_otherwise() -> str:
+    """Return how often short and long trainings were found, the largest rate over all designs."""
+    rows: dict[str, dict[str, float]] = {}
+    for name, cells in calibrated("epochs").items():
+        largest = rows.setdefault(name.rpartition(", ")[0], {})
+        for column, value in cells.items():
+            largest[_epochs(column)] = max(value, largest.get(_epochs(column), 0.0))
+    return percentages("pool, perturbation", rows)
+
+
+def methods_found(design: str = "3x1") -> str:
+    """Return how often each method was found in one design, by pool and perturbation."""
+    rows: dict[str, dict[str, float]] = {}
+    for name, cells in calibrated("methods").items():
+        pool, perturbation, of = name.split(", ")
+        if of == design and perturbation == "gaussian":
+            for method, value in cells.items():
+                rows.setdefault(f"`{method}`", {})[pool] = value
+    return percentages(f"found at {design}, Gaussian", rows)
+
+
+def probes_found() -> str:
+    """Return how often each probe says "found" of retrained models, originals, and short and long trainings."""
+    shown = {
+        name: {
+            {"unlearned": "retrained"}.get(label, _epochs(label)): value
+            for label, value in cells.items()
+            if label in ("unlearned", "original") or label.startswith("epochs")
+        }
+        for name, cells in calibrated("probes").items()
+    }
+    return percentages("probe, pool", shown)
+
+
+def _epochs(label: str) -> str:
+    return label.replace("epochs_", "") + " epochs" if label.startswith("epochs_") else label
+
+
 def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
@@ -87,6 +157,11 @@ def _line(cells: Iterable[str]) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     **{scenario: partial(results, scenario) for scenario in SCENARIOS},
     "class-or-samples": class_or_samples,
+    "calibration-null": partial(by_design, "null"),
+    "calibration-originals": partial(by_design, "originals"),
+    "calibration-epochs": trained_otherwise,
+    "calibration-methods": methods_found,
+    "calibration-probes": probes_found,
     "cifar10-five": lambda: selected(
         "small-cifar5-seeds",
         ["original", "scrub", "rurk", "soft_reset", "control"],
@@ -96,6 +171,7 @@ TABLES: dict[str, Callable[[], str]] = {
 PAGES = (
     ROOT / "README.md",
     *(ROOT / "docs" / "benchmarks" / name for name in ("digits.md", "cifar10.md", "cifar10-details.md")),
+    *(ROOT / "docs" / "reference" / name for name in ("calibration.md", "probes.md")),
 )
 INTERVAL = re.compile(r"[+-]?[\d.]+ (?:\[[^]|]*\]|to [\d.]+|\([\d.]+\)|± [\d.]+)")
 
