@@ -1,18 +1,17 @@
 """How often a verdict is wrong: trials drawn from the pools of `pool.py`, judged by the rule.
 
-    python benchmarks/calibration.py FOLDER [--pools digits,wine] [--trials 2000] [--out website/calibration.csv]
+    python benchmarks/calibration.py FOLDER [--pools digits,wine] [--trials 1000] [--out website/calibration.json]
 
-Pools that are not in the folder yet are made first. A trial is a run of S seeds with k controls of each. For every seed
-the pool has five retrained models: k + 1 of them are reference and controls, and another one poses as unlearned.
-Original and rows of methods are those of the same seeds. Trials are judged in one pass over arrays, by the functions of
-`residuum.judging.rule`; the first of each cell are judged again as records by `judged_record`, gates included, and must
-get the same verdicts.
+Pools that are not in the folder yet are made first. A trial is a run of S seeds with k controls of each: original and
+rows of methods of S seeds of the pool, S (k + 1) of its retrained models as references and controls, and S more that
+pose as unlearned. Trials are judged in one pass over arrays, by the functions of `residuum.judging.rule`; the first of
+each cell are judged again as records by `judged_record`, gates included, and must get the same verdicts.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -49,7 +48,7 @@ CALLED_OUT = {Verdict.FOUND, Verdict.MIXED, Verdict.OVER_FORGOTTEN}
 FOUND = {Verdict.FOUND, Verdict.MIXED}
 POSER = "unlearned"
 THREE = ("gaussian", "fgsm", "pgd")  # at once
-ENSEMBLES = {"ulira": (8, 40), "klom": (20, 50)}  # models of a row, and retrained ones
+ENSEMBLES = {"ulira": (8, 40), "klom": (12, 48)}  # models of a row, and retrained ones
 PERMUTATIONS = 39  # in a trial: enough for the level of 5 %, and a run makes more
 AGAIN = 20  # trials of a cell that are judged as records too
 
@@ -98,6 +97,11 @@ class Pool:
         """The original and the rows of methods."""
         return self.labels[len(self.retrained) :]
 
+    def place(self, model: int) -> tuple[str, str]:
+        """Return row and seed of a retrained model by its position among all rows and seeds."""
+        row, seed = divmod(model, len(self.record.seeds))
+        return self.retrained[row], str(self.record.seeds[seed])
+
     def rates(self, perturbation: str, part: str) -> tuple[int, Floats]:
         """Return the number of samples and the recognition rates of all models, (rows, seeds, T)."""
         audits = [self.record.methods[label].audits(perturbation) for label in self.labels]
@@ -119,28 +123,42 @@ def with_perturbations(record: Results, names: Sequence[str]) -> Results:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Trials of S seeds and k controls: positions of seeds, (trials, S), and an order of the retrained, (.., S, 5)."""
+    """Trials of S seeds: their positions, (trials, S), and retrained models, (trials, S, k + 2); the last one poses.
+
+    A retrained model is a position among all rows and seeds of retrained models: they are exchangeable, so that a trial
+    may take them from any seed.
+    """
 
     seeds: Integers
-    order: Integers
-    controls: int
+    models: Integers
 
     @classmethod
-    def of(cls, pool: Pool, seeds: int, controls: int, trials: int) -> Drawn:
-        """Draw trials, the same ones for the same numbers."""
+    def of(cls, pool: Pool, seeds: int, controls: int, trials: int, *, of_seed: bool = False) -> Drawn:
+        """Draw trials, the same ones for the same numbers; `of_seed` takes the retrained models of the seed itself.
+
+        The first row, the reference, then stays the reference.
+        """
         rng = np.random.default_rng([seeds, controls])
-        every = np.arange(len(pool.record.seeds))
-        chosen = np.stack([rng.permutation(every)[:seeds] for _ in range(trials)])
-        order = rng.permuted(np.tile(np.arange(len(pool.retrained)), (trials, seeds, 1)), axis=-1)
-        return cls(chosen, order, controls)
+        number, rows = len(pool.record.seeds), len(pool.retrained)
+        chosen = np.stack([rng.permutation(number)[:seeds] for _ in range(trials)])
+        if not of_seed:
+            size = seeds * (controls + 2)
+            drawn = np.stack([rng.permutation(rows * number)[:size] for _ in range(trials)])
+            return cls(chosen, drawn.reshape(trials, seeds, -1))
+        later = rng.permuted(np.tile(np.arange(1, rows), (trials, seeds, 1)), axis=-1)[..., : controls + 1]
+        ordered = np.concatenate([np.zeros((trials, seeds, 1), np.int64), later], axis=-1)
+        return cls(chosen, ordered * number + chosen[..., None])
 
     def retrained(self, table: Floats) -> Floats:
         """Return the values of references and controls, (trials, S, k + 1, C), from those of all rows and seeds."""
-        return table[self.order[..., : self.controls + 1], self.seeds[..., None]]
+        return self._flat(table)[self.models[..., :-1]]
 
     def row(self, table: Floats, position: int | None) -> Floats:
         """Return the values of a row, (trials, S, C); None is the retrained model that poses as unlearned."""
-        return table[self.order[..., self.controls + 1] if position is None else position, self.seeds]
+        return self._flat(table)[self.models[..., -1]] if position is None else table[position, self.seeds]
+
+    def _flat(self, table: Floats) -> Floats:
+        return table.reshape(-1, table.shape[-1])  # rows of retrained models come first
 
 
 @dataclass(frozen=True)
@@ -254,35 +272,33 @@ class Judged:
 
     def record(self, trial: int, label: str) -> Results:
         """Return the record of one trial with a row, as far as verdicts and gates read it."""
-        pool, drawn = self.pool.record, self.drawn
-        keys = [str(pool.seeds[i]) for i in drawn.seeds[trial]]
-        roles = trained_roles(drawn.controls)
-        models = {"original": ["original"] * len(keys)}
-        for number, name in enumerate(name for name, role in roles.items() if role.retrained):
-            models[name] = [self.pool.retrained[i] for i in drawn.order[trial, :, number]]
-        poser = [self.pool.retrained[i] for i in drawn.order[trial, :, drawn.controls + 1]]
-        models[POSER] = poser if label == POSER else [label] * len(keys)
+        pool, seeds = self.pool.record, [str(self.pool.record.seeds[i]) for i in self.drawn.seeds[trial]]
+        roles = trained_roles(self.drawn.models.shape[-1] - 2)
+        retrained = [name for name, role in roles.items() if role.retrained]
+        models = {"original": [("original", seed) for seed in seeds], POSER: [(label, seed) for seed in seeds]}
+        for number, name in enumerate([*retrained, POSER] if label == POSER else retrained):
+            models[name] = [self.pool.place(int(model)) for model in self.drawn.models[trial, :, number]]
+        found = {name: [pool.methods[of].per_seed[seed] for of, seed in places] for name, places in models.items()}
         metrics = {
-            name: {key: pool.methods[of].per_seed[key].metrics.model_dump() for key, of in zip(keys, ofs, strict=True)}
-            for name, ofs in models.items()
+            name: {seed: one.metrics.model_dump() for seed, one in zip(seeds, of_row, strict=True)}
+            for name, of_row in found.items()
         }
-        reference = next(name for name, role in roles.items() if role is Role.REFERENCE)
         rows = {}
-        for name, ofs in models.items():
+        for name, of_row in found.items():
             per_seed = {}
-            for key, of, base in zip(keys, ofs, models[reference], strict=True):
-                one = pool.methods[of].per_seed[key]
-                audits = {
-                    p: against(one.audits[p], pool.methods[base].per_seed[key].audits[p]) for p in self.perturbations
-                }
-                per_seed[key] = one.model_copy(update={"audits": audits})
-            settings = pool.methods["original"].settings
+            for seed, one, base in zip(seeds, of_row, found[retrained[0]], strict=True):
+                audits = {p: against(one.audits[p], base.audits[p]) for p in self.perturbations}
+                per_seed[seed] = one.model_copy(update={"audits": audits})
             rows[name] = Row(
-                role=roles.get(name, Role.METHOD), method=name, settings=settings, per_seed=per_seed,
-                summary=summarize(metrics[name], metrics[reference]), probes=pool.methods["original"].probes,
-            )  # fmt: skip
-        seeds = [int(key) for key in keys]
-        return with_perturbations(pool.model_copy(update={"methods": rows, "seeds": seeds}), self.perturbations)
+                role=roles.get(name, Role.METHOD),
+                method=name,
+                settings=pool.methods["original"].settings,
+                per_seed=per_seed,
+                summary=summarize(metrics[name], metrics[retrained[0]]),
+                probes=pool.methods["original"].probes,
+            )
+        record = pool.model_copy(update={"methods": rows, "seeds": [int(seed) for seed in seeds]})
+        return with_perturbations(record, self.perturbations)
 
     def refused(self, many: int) -> float:
         """Judge the first trials as records, compare the verdicts, and return the share that gates refused."""
@@ -329,23 +345,21 @@ def values_of(record: Results, spec: str) -> dict[str, dict[str, dict[str, Any]]
 def probe_found(pool: Pool, spec: str, seeds: int, controls: int, trials: int) -> dict[str, list[bool]]:
     """Return in which trials a probe says "found", by row, judged by the function of a run."""
     values, probe = values_of(pool.record, spec), build_probe(spec)
-    drawn, keys = Drawn.of(pool, seeds, controls, trials), [str(seed) for seed in pool.record.seeds]
+    drawn = Drawn.of(pool, seeds, controls, trials, of_seed=probe.relative)
     roles = trained_roles(controls)
-    names = [name for name, role in roles.items() if role.retrained]
+    retrained = [name for name, role in roles.items() if role.retrained]
     found: dict[str, list[bool]] = {label: [] for label in (POSER, *pool.others)}
-    orders = drawn.order
-    if probe.relative:  # to the reference, which stays where it is
-        orders = np.array([[[0, *(n for n in one if n)] for one in of_trial] for of_trial in orders.tolist()])
-    for chosen, order in zip(drawn.seeds, orders, strict=True):
-        models = {name: [pool.retrained[n] for n in order[:, k]] for k, name in enumerate(names)}
-        models |= {label: [label] * seeds for label in pool.others}
-        models[POSER] = [pool.retrained[n] for n in order[:, controls + 1]]
+    for chosen, positions in zip(drawn.seeds, drawn.models, strict=True):
+        keys = [str(pool.record.seeds[i]) for i in chosen]
+        models = {label: [(label, key) for key in keys] for label in pool.others}
+        for number, name in enumerate((*retrained, POSER)):
+            models[name] = [pool.place(int(model)) for model in positions[:, number]]
         results = {
             label: [
-                SimpleNamespace(seed=keys[i], label=label, probes={spec: values[of].get(keys[i])}, ensembles={})
-                for i, of in zip(chosen, ofs, strict=True)
+                SimpleNamespace(seed=key, label=label, probes={spec: values[of].get(seed)}, ensembles={})
+                for key, (of, seed) in zip(keys, places, strict=True)
             ]
-            for label, ofs in models.items()
+            for label, places in models.items()
         }
         rows = {
             label: pool.record.methods["original"].model_copy(update={"role": roles.get(label, Role.METHOD)})
@@ -425,10 +439,10 @@ def rule_lines(pool: Pool, trials: int) -> Iterable[Line]:
             for label in pool.others:
                 if label.startswith("epochs"):
                     yield "epochs", f"{row}, {design}", label, share(label, FOUND), trials
-                    yield "epochs memory", f"{row}, {design}", label, 100 * judged.memory(label).mean(), trials
-                elif label != "original":
-                    yield "methods", f"{row}, {design}", label, share(label, FOUND), trials
-                    yield "methods memory", f"{row}, {design}", label, 100 * judged.memory(label).mean(), trials
+                    yield "epochs memory", f"{row}, {design}", label, 100 * float(judged.memory(label).mean()), trials
+                elif label != "original" and (seeds, controls) == (3, 1):
+                    yield "methods", row, label, share(label, FOUND), trials
+                    yield "methods memory", row, label, 100 * float(judged.memory(label).mean()), trials
 
 
 def probe_lines(pool: Pool, trials: int) -> Iterable[Line]:
@@ -459,25 +473,30 @@ def difference_lines(pool: Pool, trials: int) -> Iterable[Line]:
 
 
 def write(path: Path, lines: Iterable[Line]) -> None:
-    """Replace the lines of these tables and rows in the file of all."""
-    new = {(table, row, column): (value, trials) for table, row, column, value, trials in lines}
-    kept = {}
-    if path.exists():
-        with path.open(newline="", encoding="utf-8") as file:
-            kept = {(of["table"], of["row"], of["column"]): (of["value"], of["trials"]) for of in csv.DictReader(file)}
-    every = {**kept, **{place: (f"{value:.4g}", trials) for place, (value, trials) in new.items()}}
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["table", "row", "column", "value", "trials"])
-        writer.writerows([*place, *cell] for place, cell in every.items())
+    """Replace these rows of the tables in the file: table -> row -> column -> value, with the number of trials."""
+    tables: dict[str, dict[str, dict[str, float]]] = (
+        json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    )
+    new: dict[tuple[str, str], dict[str, float]] = {}
+    for table, row, column, value, trials in lines:
+        new.setdefault((table, row), {"trials": trials})[column] = float(f"{value:.4g}")
+    for (table, row), cells in new.items():
+        tables.setdefault(table, {})[row] = cells
+    parts = [
+        f"{json.dumps(table)}: {{\n"
+        + ",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in rows.items())
+        + "\n}"
+        for table, rows in tables.items()
+    ]
+    path.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--pools", default=",".join(name for name in POOLS if name != QUICK))
-    parser.add_argument("--trials", type=int, default=2000)
-    parser.add_argument("--out", type=Path, default=Path("website/calibration.csv"))
+    parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--out", type=Path, default=Path("website/calibration.json"))
     asked = parser.parse_args()
     torch.set_num_threads(1)
     for name in asked.pools.split(","):

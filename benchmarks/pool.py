@@ -38,7 +38,7 @@ class Pool:
     """One pool: a scenario with changes, its rows, and what is measured on all models."""
 
     scenario: str = "digits"
-    seeds: int = 20
+    seeds: int = 12
     changes: Mapping[str, Any] = field(default_factory=dict)
     epochs: Sequence[int] = EPOCHS
     methods: Sequence[str] = METHODS
@@ -56,7 +56,6 @@ POOLS = {
     "digits-random": Pool("digits-random", measures=(*SEARCHED, "durability:draws=10"), ensembles=True),
     "digits-class": Pool(
         changes=CLASS_FORM,
-        seeds=12,
         methods=("ntk", "eu_k", "soft_reset", "head_only=eu_k:blocks=fc", "head_tuned=cf_k:blocks=fc"),
         perturbations=("gaussian", "fgsm", "fgsm:target=true"),
         measures=("features",),
@@ -77,7 +76,6 @@ POOLS = {
     ),
     "fashion": Pool(
         "fashion-mnist",
-        seeds=16,
         changes={"data.train_size": 900, "data.validation_size": 200, "data.test_size": 1000, "model.width": 4,
                  "train.epochs": 40, "train.batch_size": 64, "audit.draws": 50,
                  "forget.forget_class": None, "forget.forget_fraction": 0.05},

@@ -20,7 +20,7 @@ def test_a_benchmark_can_be_loaded(name, monkeypatch):
 QUICKEST = {
     "audit.py": ["--quick", "--threads", "1", "--widths", "1", "--only", "gaussian,fgsm,pgd,adaptive"],
     "certified.py": ["--data", "iris", "--out", "certified"],
-    "calibration.py": ["pools", "--pools", "tiny", "--trials", "25", "--out", "calibration.csv"],
+    "calibration.py": ["pools", "--pools", "tiny", "--trials", "25", "--out", "calibration.json"],
     "decoys.py": ["measure", "--quick", "--data", "digits-random"],
     "images.py": ["--images", "8", "--readers", "2"],
     "ten_requests.py": ["--methods", "gd", "--seeds", "1001", "--store", "store"],

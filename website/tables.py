@@ -1,4 +1,4 @@
-"""The tables of measured.csv, calibration.csv and docs/reproduction, in pages from <!-- table NAME --> to <!-- end -->.
+"""Tables of measured.csv, calibration.json and docs/reproduction, in pages from <!-- table NAME --> to <!-- end -->.
 
 python -m website.tables
 
@@ -8,6 +8,7 @@ writes them into the pages anew; `make site-figures` does so after its runs.
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
@@ -19,7 +20,7 @@ from residuum import Run
 
 ROOT = Path(__file__).parents[1]
 MEASURED = Path(__file__).with_name("measured.csv")
-CALIBRATION = Path(__file__).with_name("calibration.csv")  # benchmarks/calibration.py writes it
+CALIBRATION = Path(__file__).with_name("calibration.json")  # benchmarks/calibration.py writes it
 BASELINES = ("original", "retrain", "control")
 SCENARIOS = {
     "digits": "half of the eights forgotten: most of what stays is knowledge of the class",
@@ -83,13 +84,9 @@ def _explained(scenario: str, quantities: str | tuple[str, ...]) -> list[str]:
 
 @cache
 def calibrated(table: str) -> dict[str, dict[str, float]]:
-    """Return the numbers of one table of calibration.csv by row and column."""
-    rows: dict[str, dict[str, float]] = {}
-    with CALIBRATION.open(newline="", encoding="utf-8") as file:
-        for line in csv.DictReader(file):
-            if line["table"] == table:
-                rows.setdefault(line["row"], {})[line["column"]] = float(line["value"])
-    return rows
+    """Return the numbers of one table of calibration.json by row and column."""
+    rows = json.loads(CALIBRATION.read_text(encoding="utf-8"))[table]
+    return {row: {name: value for name, value in cells.items() if name != "trials"} for row, cells in rows.items()}
 
 
 def percentages(first: str, rows: Mapping[str, Mapping[str, float]]) -> str:
@@ -112,6 +109,11 @@ def by_design(table: str) -> str:
     return percentages("pool, perturbation", calibrated(table))
 
 
+def differing() -> str:
+    """Return how often retrained models, originals, and short and long trainings differ in each further measure."""
+    return percentages("measure, pool", {name: _of_kinds(cells) for name, cells in calibrated("differs").items()})
+
+
 def trained_otherwise() -> str:
     """Return how often short and long trainings were found, the largest rate over all designs."""
     rows: dict[str, dict[str, float]] = {}
@@ -122,28 +124,43 @@ def trained_otherwise() -> str:
     return percentages("pool, perturbation", rows)
 
 
-def methods_found(design: str = "3x1") -> str:
-    """Return how often each method was found in one design, by pool and perturbation."""
+def methods_found() -> str:
+    """Return how often each method was found at three seeds and one control under Gaussian noise, by pool."""
     rows: dict[str, dict[str, float]] = {}
     for name, cells in calibrated("methods").items():
-        pool, perturbation, of = name.split(", ")
-        if of == design and perturbation == "gaussian":
+        pool, perturbation = name.split(", ")
+        if perturbation == "gaussian":
             for method, value in cells.items():
                 rows.setdefault(f"`{method}`", {})[pool] = value
-    return percentages(f"found at {design}, Gaussian", rows)
+    return percentages("method", rows)
 
 
 def probes_found() -> str:
     """Return how often each probe says "found" of retrained models, originals, and short and long trainings."""
-    shown = {
-        name: {
-            {"unlearned": "retrained"}.get(label, _epochs(label)): value
-            for label, value in cells.items()
-            if label in ("unlearned", "original") or label.startswith("epochs")
-        }
-        for name, cells in calibrated("probes").items()
-    }
-    return percentages("probe, pool", shown)
+    return percentages("probe, pool", {name: _of_kinds(cells) for name, cells in calibrated("probes").items()})
+
+
+def _of_kinds(cells: Mapping[str, float]) -> dict[str, float]:
+    kinds = {"retrained" if label == "unlearned" else _epochs(label): value for label, value in cells.items()}
+    return {kind: value for kind, value in kinds.items() if kind in ("retrained", "original") or "epochs" in kind}
+
+
+def probe_by_row(probe: str, pools: Sequence[str], digits: int) -> str:
+    """Return the mean value of a probe for every row of these pools, and how often it says "found"."""
+    labels = list(dict.fromkeys(label for pool in pools for label in calibrated("values")[f"{probe}, {pool}"]))
+    lines = [
+        _line(["row", *(head for pool in pools for head in (f"{pool}: mean", "found, %"))]),
+        "|---" * (1 + 2 * len(pools)) + "|",
+    ]
+    for label in labels:
+        cells = []
+        for pool in pools:
+            value = calibrated("values")[f"{probe}, {pool}"].get(label)
+            found = calibrated("probes")[f"{probe}, {pool}"].get("unlearned" if label == "retrain" else label)
+            cells += ["" if value is None else f"{value:.{digits}f}", "" if found is None else f"{found:.1f}"]
+        if not label.startswith("control"):
+            lines.append(_line([f"`{label}`" if "_" not in label or "epochs" not in label else _epochs(label), *cells]))
+    return "\n".join(lines)
 
 
 def _epochs(label: str) -> str:
@@ -162,6 +179,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "calibration-epochs": trained_otherwise,
     "calibration-methods": methods_found,
     "calibration-probes": probes_found,
+    "calibration-differs": differing,
+    "calibration-durability": partial(probe_by_row, "durability", ("digits-random", "fashion"), 4),
+    "calibration-features": partial(probe_by_row, "features", ("digits-class", "digits"), 3),
     "cifar10-five": lambda: selected(
         "small-cifar5-seeds",
         ["original", "scrub", "rurk", "soft_reset", "control"],
