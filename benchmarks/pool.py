@@ -1,6 +1,7 @@
 """The models behind the calibration: retrained, original, unlearned, and trained for fewer or more epochs.
 
     python benchmarks/pool.py FOLDER [NAME ...] [--workers 2] [--seeds 20]
+    python benchmarks/pool.py FOLDER --stopping
 
 A pool is a run with many seeds, four controls of each, and a row for each method and each number of epochs. Such a
 short or long training never sees the forget set: it is `gd` from fresh weights. `benchmarks/calibration.py` reads the
@@ -132,13 +133,34 @@ def make(name: str, folder: Path, *, seeds: int | None = None, workers: int = 1)
         print(run(study, **places, resources=Resources(workers=workers), gallery=False), flush=True)
 
 
+def stopping(folder: Path, seeds: int = 12) -> str:
+    """Compare the verdicts of `--until verdict` with those of all draws, in runs of three seeds of the digits pool."""
+    rows = studies("digits", folder)["digits"].rows
+    changed, verdicts, made = 0, 0, []
+    for first in range(FIRST_SEED, FIRST_SEED + seeds, 3):
+        runs = []
+        for until in (None, "verdict"):
+            changes = {"relearn.epochs": 1, "audit.until": until, "seeds": list(range(first, first + 3))}
+            study = Study.create("digits", overrides=changes).model_copy(update={"rows": rows})
+            runs.append(run(study, store=folder / "store", out=folder / f"until-{until}-{first}", gallery=False))
+        pairs = [(runs[0].verdicts[label].verdict, judged.verdict) for label, judged in runs[1].verdicts.items()]
+        changed, verdicts = changed + sum(a is not b for a, b in pairs), verdicts + len(pairs)
+        every = [[audit.draws[1:] for row in one.rows.values() for audit in row.audits("gaussian")] for one in runs]
+        made.append(float(np.sum(every[1]) / np.sum(every[0])))
+    return f"until the verdict: {changed} of {verdicts} verdicts changed, {100 * np.mean(made):.0f} % of the draws made"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(POOLS)}; default: all but {QUICK}")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seeds", type=int, help="fewer or more than the pool's own")
+    parser.add_argument("--stopping", action="store_true", help="compare --until verdict with all draws")
     asked = parser.parse_args()
+    if asked.stopping:
+        print(stopping(asked.folder))
+        return
     for name in asked.names or [name for name in POOLS if name != QUICK]:
         make(name, asked.folder, seeds=asked.seeds, workers=asked.workers)
 
