@@ -482,6 +482,9 @@ def write(path: Path, lines: Iterable[Line]) -> None:
         new.setdefault((table, row), {"trials": trials})[column] = float(f"{value:.4g}")
     for (table, row), cells in new.items():
         tables.setdefault(table, {})[row] = cells
+    order = {name: number for number, name in enumerate(POOLS)}
+    for table, rows in tables.items():
+        tables[table] = dict(sorted(rows.items(), key=lambda row: min(order.get(of, 99) for of in row[0].split(", "))))
     parts = [
         f"{json.dumps(table)}: {{\n"
         + ",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in rows.items())
