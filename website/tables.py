@@ -191,7 +191,7 @@ TABLES: dict[str, Callable[[], str]] = {
 PAGES = (
     ROOT / "README.md",
     *(ROOT / "docs" / "benchmarks" / name for name in ("digits.md", "cifar10.md", "cifar10-details.md")),
-    *(ROOT / "docs" / "reference" / name for name in ("calibration.md", "probes.md")),
+    ROOT / "docs" / "reference" / "calibration.md",
 )
 INTERVAL = re.compile(r"[+-]?[\d.]+ (?:\[[^]|]*\]|to [\d.]+|\([\d.]+\)|± [\d.]+)")
 
