@@ -37,6 +37,7 @@ from residuum.core.seeds import child_seed
 from residuum.data import load_dataset
 from residuum.models import build_model, forward
 from residuum.record import Verdict
+from residuum.record.decoys import DecoyConclusion
 from residuum.request.decoys import PER_DECOY, drawn_decoys
 from residuum.request.models import trained_by
 from residuum.request.study import AuditOptions
@@ -332,7 +333,10 @@ def power(pool: Path, data: str, size: Size) -> Iterator[list[object]]:
 
 
 def agreement(pool: Path, size: Size) -> Iterator[list[object]]:
-    """Yield how often decoys and the verdict by retraining find each row, and what either costs, on digits-random."""
+    """Yield how often decoys and the verdict by retraining find each row, and what either costs, on digits-random.
+
+    The verdict judges request and decoys together, against models retrained without both.
+    """
     data, pairs, costs = "digits-random", dict[str, list[tuple[bool, bool]]](), []
     decoys = 200 if 200 in size.decoys[data] else min(size.decoys[data])
 
@@ -341,9 +345,12 @@ def agreement(pool: Path, size: Size) -> Iterator[list[object]]:
         settings = {row.label: row for row in study_of(data, seed).rows}
         methods = {label: make_method(row.method, row.settings) for label, row in settings.items()}
         made = {name: request.unlearn(original, method, seed=seed, decoys=decoys) for name, method in methods.items()}
+        audits = {name: request.decoy_audit(one, original, seed=seed) for name, one in made.items()}
+        together = request.for_ids((*request.forget_ids, *drawn_decoys(request, decoys, seed)), ())
+        models = {name: one.model for name, one in made.items()}
         options = AuditOptions(taus=[0.0, 0.1, 0.2, 0.3], draws=25, seed=seed)
         with tempfile.TemporaryDirectory() as folder:
-            run = request.audit(original, made, options, out=f"{folder}/run", store=f"{folder}/store")
+            run = together.audit(original, models, options, out=f"{folder}/run", store=f"{folder}/store")
         record = run.record
         found = {label: record.judgments[label].verdict in (Verdict.FOUND, Verdict.MIXED) for label in made}
         retrained = [row for row in record.methods.values() if row.role.retrained]
@@ -351,8 +358,8 @@ def agreement(pool: Path, size: Size) -> Iterator[list[object]]:
         one = retrained[0].audits("gaussian")[0]
         shown = one.samples + (one.heldout.samples if one.heldout else 0)
         return {
-            "rows": {label: [found[label], (record.decoys[label].p or 0.0) <= SIGNIFICANCE] for label in made},
-            "decoys": record.decoys[next(iter(made))].passes,
+            "rows": {label: [found[label], audits[label].conclusion is DecoyConclusion.FOUND] for label in made},
+            "decoys": next(iter(audits.values())).passes,
             "retraining": 3 * trained + (2 + len(retrained)) * shown * sum(one.draws),  # a gradient is two passes more
         }
 

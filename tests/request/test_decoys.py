@@ -1,6 +1,7 @@
 """Decoys are unlearned with a request, recorded, and audited without a retrained model."""
 
 import json
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,7 +109,7 @@ def test_numbers_follow_from_the_recorded_scores(request_, original, hardly):
         rows = [row for row, name in enumerate(decoys.ids) if name in hardly.decoys]
         x, y = decoys.batch(torch.tensor(rows))
         expected = hardly.model(x).double().softmax(1)[torch.arange(150), y]
-    assert np.allclose(unlearned[side], expected, atol=1e-6)
+    assert np.allclose(unlearned[side], np.sort(expected), atol=1e-6)
     faint = audit.model_copy(update={"scores": audit.scores.model_copy(update={"unlearned": [0.5] * len(side)})})
     assert judged_decoys(faint).p == 1.0
     hidden = audit.scores.model_copy(update={"unlearned": [0.5] * len(side), "original": [0.5] * len(side)})
@@ -189,8 +190,10 @@ def test_weights_keep_their_decoys_as_hashes(hardly, tmp_path):
 def test_an_audit_by_retraining_leaves_decoys_out_and_its_record_page_and_pack_have_them(
     request_, original, hardly, tmp_path
 ):
-    run = request_.audit(original, hardly, draws=3, controls=2, out=tmp_path / "run", store=tmp_path / "store")
-    label = hardly.label
+    run = request_.audit(
+        original, {"mine": hardly}, draws=3, controls=2, out=tmp_path / "run", store=tmp_path / "store"
+    )
+    label = "mine"
     assert run.record.scenario.sizes["retain"] == 500 - 20 - 150
     assert run.record.decoys[label] == request_.decoy_audit(hardly, original)
     assert any(note.startswith("150 decoys") for note in run.record.notes)
@@ -199,9 +202,16 @@ def test_an_audit_by_retraining_leaves_decoys_out_and_its_record_page_and_pack_h
     assert "Decoy audit of" in page
     assert "decoys recognized" in page
     assert "could not be told apart" in page
+    audit = run.record.decoys[label]
+    renumbered = {"labels": [(7 * number + 3) % 10 for number in audit.scores.labels]}
+    assert judged_decoys(audit.model_copy(update={"scores": audit.scores.model_copy(update=renumbered)})).p == audit.p
     report(run)
     packed = pack(run, tmp_path / "evidence.zip")
     assert verify(packed.file).differences == []
+    with zipfile.ZipFile(packed.file) as archive:
+        private = json.loads(archive.read("results.json"))["decoys"]
+    assert private["row 1"]["p"] == audit.p  # neither her word for the row, nor which class is which
+    assert private["row 1"]["scores"]["labels"] != audit.scores.labels
     better = run.record.decoys[label].model_copy(update={"p": 0.5, "conclusion": DecoyConclusion.NOT_DETECTED})
     lied = run.record.model_copy(update={"decoys": {label: better}})
     assert derived_record(lied, run.folder).decoys != lied.decoys

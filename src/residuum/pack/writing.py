@@ -167,6 +167,10 @@ def _private_run(
                     private_counts(counts, pseudonyms, numbers).save(folder / entry["counts"])
             audit["first_radius"] = {}
         content["methods"] = {labels.get(label, label): row for label, row in content["methods"].items()}
+        if decoys := content.get("decoys"):
+            content["decoys"] = {labels.get(label, label): audit for label, audit in decoys.items()}
+            for audit in decoys.values() if hidden else ():
+                audit["scores"]["labels"] = [numbers[label] for label in audit["scores"]["labels"]]
         private = derived_record(Results.model_validate(content), folder)
         (folder / RECORD).write_bytes(canonical(private.as_dict(), sort_keys=False))  # rows keep their order
         (folder / PAGE).write_bytes(page_of(private, folder))

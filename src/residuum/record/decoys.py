@@ -51,7 +51,7 @@ class Exchangeability(Part):
 
 
 class DecoyScores(Part):
-    """Class, side and scores of each sample, in a fixed order; anyone can repeat the test."""
+    """Class, side and scores of each sample, by the unlearned model's score; anyone can repeat the test."""
 
     labels: list[int]
     decoy: list[bool]

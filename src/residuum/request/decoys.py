@@ -67,11 +67,13 @@ def decoy_audit(request: Request, unlearned: Unlearned, model: nn.Module | None,
     if len(held_out) < FEWEST:
         raise InputError(f"expected at least {FEWEST} held-out samples of the decoys' classes, got {len(held_out)}")
     parts = (decoys, held_out)
+    unlearned_scores = true_class_probabilities(unlearned.model, parts)
+    order = unlearned_scores.argsort(kind="stable")  # which says nothing of where the samples are in the data
     scores = DecoyScores(
-        labels=np.concatenate([part.y.numpy() for part in parts]).tolist(),
-        decoy=[True] * len(decoys) + [False] * len(held_out),
-        unlearned=true_class_probabilities(unlearned.model, parts),
-        original=None if model is None else true_class_probabilities(model, parts),
+        labels=np.concatenate([part.y.numpy() for part in parts])[order].tolist(),
+        decoy=(order < len(decoys)).tolist(),
+        unlearned=unlearned_scores[order].tolist(),
+        original=None if model is None else true_class_probabilities(model, parts)[order].tolist(),
     )
     measured = DecoyAudit(
         conclusion=DecoyConclusion.INCONCLUSIVE,
@@ -86,10 +88,11 @@ def decoy_audit(request: Request, unlearned: Unlearned, model: nn.Module | None,
     return judged_decoys(measured)
 
 
-def true_class_probabilities(model: nn.Module, parts: Sequence[Samples]) -> list[float]:
+def true_class_probabilities(model: nn.Module, parts: Sequence[Samples]) -> Floats:
     """Return the model's probability of each sample's true class."""
     margins = torch.cat([log_odds(forward(model, part), part.y) for part in parts])
-    return [float(p) for p in torch.sigmoid(margins)]
+    probabilities: Floats = torch.sigmoid(margins).numpy()
+    return probabilities
 
 
 def _held_out(request: Request, decoys: Samples, seed: int) -> Samples:

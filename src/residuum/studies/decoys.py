@@ -17,7 +17,9 @@ def judged_decoys(audit: DecoyAudit) -> DecoyAudit:
     if not audit.exchangeability.passed:
         nothing = dict.fromkeys(("p", "difference", "detectable", "original_p", "original_difference"))
         return audit.model_copy(update={"conclusion": DecoyConclusion.REFUSED, **nothing})
-    side, labels = np.array(audit.scores.decoy), np.array(audit.scores.labels)
+    side = np.array(audit.scores.decoy)
+    _, first, codes = np.unique(audit.scores.labels, return_index=True, return_inverse=True)
+    labels = first.argsort().argsort()[codes]  # in the order of appearance, so that other numbers give the same p
     how = {"permutations": audit.permutations, "seed": audit.seed}
     test = permutation_test(np.array(audit.scores.unlearned), side, labels, **how)
     measured = {"p": test.p, "difference": test.difference, "detectable": test.detectable(SIGNIFICANCE)}
