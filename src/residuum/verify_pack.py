@@ -35,7 +35,7 @@ MOST_MEMBERS, MOST_DIRECTORY, MOST_MEMBER, MOST_TOTAL = 4000, 2**20, 32 * 2**20,
 MOST_RATIO, ALWAYS_ALLOWED, MOST_BRACKETS, PIECE = 50, 16 * 2**20, 2_500_000, 2**20
 MEMBER = re.compile(r"manifest\.json|results\.json|report\.html|counts/[0-9]{4}(-heldout)?\.json")
 TOLERANCE = 1e-9
-ERROR, LEVEL, RADIUS_0, RADII, MEMORY, POWER, FEWEST = 0.035, 0.35, 0.35, 0.15, 0.15, 0.8, 3
+ERROR, LEVEL, RADIUS_0, RADII, MEMORY, POWER, FEWEST, LEAK = 0.035, 0.35, 0.35, 0.15, 0.15, 0.8, 3, 0.001
 LABELS = {
     "NOT_COMPARABLE": "reference not comparable",
     "FOUND": "residual knowledge found",
@@ -754,6 +754,10 @@ class Run:
                 for quantity in SETS:
                     if self.audits(self.labels("control")[0], name) and (part := Part(self, name, quantity)).exists:
                         self.parts[name, quantity] = part
+        methods = self.methods.items()
+        self.retrained = [label for label, row in methods if row["role"] in ("reference", "control")]
+        compared = difficulty(self)
+        self.fair = compared is None or compared["fair"]
         self.judging = [part for (_, quantity), part in self.parts.items() if quantity != "G"]
         self._share({name for name, _ in self.parts})
         self.blind = self._blind()
@@ -769,13 +773,15 @@ class Run:
         """Give every column its share of the error."""
         for (name, quantity), part in self.parts.items():
             radii, p, sees = sum(tau > 0 for tau in part.taus), max(len(seeing), 1), name in seeing
-            level = LEVEL + (0 if (name, "M") in self.parts else MEMORY) + (0 if 0 in part.taus else RADIUS_0)
+            level = (
+                LEVEL + (0 if (name, "M") in self.parts and self.fair else MEMORY) + (0 if 0 in part.taus else RADIUS_0)
+            )
             each = RADII / radii
             if radii == 1:
                 level = each = level + RADII
             zero = RADIUS_0 if seeing else 1.0
             columns = [level / p * sees, *(each / p * sees if tau > 0 else zero for tau in part.taus)]
-            part.shares = {"r": columns, "G": columns[:1], "M": [MEMORY / p * sees]}[quantity]
+            part.shares = {"r": columns, "G": columns[:1], "M": [MEMORY / p * sees * self.fair]}[quantity]
 
     def _blind(self) -> list[str]:
         if not self.labels("original"):
@@ -935,19 +941,43 @@ def chips(run: Run, label: str, of: dict[str, Json], verdict: str) -> tuple[Json
     return {"confidence": confidence, "memory": memory, "utility": utility}, differences
 
 
-def low_end(run: Run, first: str, second: str, metric: str, n: int) -> float:
-    """Return the low end of the gap between two rows in an accuracy; -inf without pairs."""
-    one, two = (run.methods[label]["per_seed"] for label in (first, second))
-    pairs = [tuple((of[s].get("metrics") or {}).get(metric) for of in (one, two)) for s in one if s in two]
-    known = [(a, b) for a, b in pairs if a is not None and b is not None]
-    if not known:
+def accuracies(run: Run, labels: Iterable[str], metric: str) -> Floats:
+    results = [s.get("metrics") for label in labels for s in run.methods[label]["per_seed"].values()]
+    return [metrics[metric] for metrics in results if metrics]
+
+
+def low_end(first: Floats, second: Floats, n: int) -> float:
+    """Return the low end of the difference of two mean accuracies; -inf without values."""
+    if not first or not second:
         return -math.inf
-    gaps = [a - b for a, b in known]
-    error = math.sqrt(sum(a * (100 - a) + b * (100 - b) for a, b in known) / n) / len(known) if n else 0.0
-    low = mean(gaps) - 1.6448536 * error
-    if len(gaps) > 1:
-        low = min(low, mean(gaps) - t_quantile(0.95, len(gaps) - 1) * deviation(gaps) / math.sqrt(len(gaps)))
+    gap, df = mean(first) - mean(second), len(first) + len(second) - 2
+    low = gap - normal_quantile(0.95) * math.sqrt(
+        sum(m * (100 - m) for m in (mean(first), mean(second))) / n if n else 0
+    )
+    if df:
+        squares = sum((x - mean(of)) ** 2 for of in (first, second) for x in of)
+        error = math.sqrt(squares / df * (1 / len(first) + 1 / len(second)))
+        low = min(low, gap - t_quantile(0.95, df) * error)
     return low
+
+
+def auc_of(run: Run, label: str) -> tuple[float, float] | None:
+    """Return the mean AUC of margins over seeds and its largest error; None unless every seed has both."""
+    metrics = [s["metrics"] for s in run.methods[label]["per_seed"].values() if s.get("metrics")]
+    values = [(m.get("heldout_auc"), m.get("heldout_auc_error")) for m in metrics]
+    if not values or any(auc is None or not error for auc, error in values):
+        return None
+    return mean(auc for auc, _ in values), max(error for _, error in values)
+
+
+def difficulty(run: Run) -> dict[str, Json] | None:
+    """Return how hard forgotten samples are for retrained models compared with held-out ones."""
+    values = [auc for label in run.retrained if (auc := auc_of(run, label))]
+    if not values:
+        return None
+    center, half = mean(value for value, _ in values), 1.96 * max(error for _, error in values)
+    low, high = clipped(center - half), clipped(center + half)
+    return {"auc": center, "low": low, "high": high, "fair": low <= 0.6 and high >= 0.4}
 
 
 def gates(run: Run, original_verdict: str) -> list[tuple[str, bool | None]]:
@@ -955,38 +985,34 @@ def gates(run: Run, original_verdict: str) -> list[tuple[str, bool | None]]:
     if not run.labels("original") or not run.labels("reference"):
         return []
     original, reference = run.labels("original")[0], run.labels("reference")[0]
-    retain, test = run.sizes.get("retain", 0), run.sizes.get("test", 0)
+    test, forget = run.sizes.get("test", 0), run.sizes.get("forget", 0)
+    retain = run.sizes.get("retain", 0)
     made: list[tuple[str, bool | None]] = [("retrained", False)] if run.settings.get("surrogates") else []
     recipes = [run.methods[label].get("settings", {}) for label in (original, reference)]
     unknown = any("trained_by" in recipe or "surrogates" in recipe for recipe in recipes)
-    seen = any(
-        a["settings"].get("seen") for s in run.methods[reference]["per_seed"].values() for a in s["audits"].values()
-    )
+    results = run.methods[reference]["per_seed"].values()
+    seen = any(audit["settings"].get("seen") for result in results for audit in result["audits"].values())
     made += [("recipe", None if unknown else recipes[0] == recipes[1]), ("seen", not seen)]
-    made += [("retain fit", low_end(run, original, reference, "retain_accuracy", retain) <= 1)]
-    made += [("utility", low_end(run, original, reference, "test_accuracy", test) <= 3)]
-    made += [("original", original_verdict not in ("OVER_FORGOTTEN", "MIXED"))]
+    weights = [s.get("weights") for label in run.retrained for s in run.methods[label]["per_seed"].values()]
+    if all(weights):
+        made.append(("seeds", len(set(weights)) == len(weights)))
+    of_original = {name: accuracies(run, [original], name) for name in ("retain_accuracy", "test_accuracy")}
+    fit = low_end(of_original["retain_accuracy"], accuracies(run, [reference], "retain_accuracy"), retain)
+    made.append(("retain fit", fit <= 1))
+    if forget <= 0.2 * (forget + retain):
+        retrained = accuracies(run, [reference, *run.labels("control")], "test_accuracy")
+        made.append(("utility", low_end(of_original["test_accuracy"], retrained, test) <= 3))
+    made.append(("original", original_verdict not in ("OVER_FORGOTTEN", "MIXED")))
     for control in run.labels("control"):
-        both = ((reference, control), (control, reference))
-        made.append(("controls", max(low_end(run, a, b, "test_accuracy", test) for a, b in both) <= 2))
-    asked = [*run.settings.get("earlier", []), run.settings["forget"]]
-    named = any(request.get(key) is not None for request in asked for key in ("listed", "forget_ids", "forget_class"))
-    if not named and run.perturbations:
-        audits = run.audits(reference, run.perturbations[0])
-        counts = [0, 0, 0, 0]
-        for audit in audits:
-            for k, part in enumerate(("kept", "heldout")):
-                if audit.taus[0] == 0 and (rates := audit.rates(part)):
-                    right = round(rates[0] * rates[2][0])
-                    counts[2 * k], counts[2 * k + 1] = counts[2 * k] + right, counts[2 * k + 1] + rates[0] - right
-        if sum(counts[2:]):
-            made.append(("leak", _fisher(*counts) >= 0.01))
+        one, two = (accuracies(run, [label], "test_accuracy") for label in (reference, control))
+        made.append(("controls", max(low_end(one, two, test), low_end(two, one, test)) <= 2))
+    aucs, known = {label: auc_of(run, label) for label in run.retrained}, auc_of(run, original)
+    for auc in aucs.values():
+        if known and None not in aucs.values():
+            value, error = auc or (0.5, 1.0)
+            p = min(1.0, len(aucs) * statistics.NormalDist().cdf((0.5 - value) / error))
+            made.append(("leak", not (p < LEAK and value - 0.5 > (known[0] - 0.5) / 2)))
     return made
-
-
-def _fisher(a: int, b: int, c: int, d: int) -> float:
-    total = math.comb(a + b + c + d, a + b)
-    return sum(math.comb(a + c, x) * math.comb(b + d, a + b - x) for x in range(a, min(a + b, a + c) + 1)) / total
 
 
 # --- summaries, probes, the manifest (sections 7, 9, 10) ---
@@ -1121,7 +1147,7 @@ def derived_manifest(run: Run, judgments: dict[str, Json], root: str, size: int)
                 "test_points": 3.0,
                 "retain_points": 1.0,
                 "control_points": 2.0,
-                "leak": 0.01,
+                "leak": LEAK,
             },
         },
     }
@@ -1134,13 +1160,13 @@ NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?")
 
 
 class Page(HTMLParser):
-    """Marked elements of a page with their texts, its plotted data, and how many other numbers it shows."""
+    """Marked elements of a page with their texts, and how many other numbers it shows."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.marks: list[tuple[str, str | None, list[str]]] = []
-        self.data, self.other = "", 0
-        self._open: list[tuple[str, list[str] | None, bool]] = []  # tag, text of a mark, whether it is the data
+        self.other = 0
+        self._open: list[tuple[str, list[str] | None]] = []  # tag, text of a mark
         self.feed(text)
         self.close()
 
@@ -1151,20 +1177,18 @@ class Page(HTMLParser):
             text = []
             self.marks.append((paths, given.get("data-times"), text))
         if tag not in VOID:
-            self._open.append((tag, text, given.get("id") == "data"))
+            self._open.append((tag, text))
 
     def handle_endtag(self, tag: str) -> None:
-        if any(tag == name for name, _, _ in self._open):
+        if any(tag == name for name, _ in self._open):
             while self._open.pop()[0] != tag:
                 pass
 
     def handle_data(self, data: str) -> None:
-        texts = [text for _, text, _ in self._open if text is not None]
+        texts = [text for _, text in self._open if text is not None]
         for text in texts:
             text.append(data)
-        if self._open and self._open[-1][2]:
-            self.data += data
-        elif not texts and not any(tag in ("script", "style") for tag, _, _ in self._open):
+        if not texts and not any(tag in ("script", "style") for tag, _ in self._open):
             self.other += len(NUMBER.findall(data))
 
 
@@ -1195,35 +1219,6 @@ def page_differences(page: Page, record: dict[str, Json], rows: int) -> Iterator
                 yield f"report.html: {paths} is {exact}, and the page shows {text.strip()[:60]!r}"
         except (KeyError, IndexError, TypeError, ValueError):
             yield f"report.html: a mark points nowhere: {paths[:120]!r}"
-    try:
-        panels = json.loads(page.data)["panels"] if page.data else []
-        for panel in panels:
-            name = panel["perturbation"]
-            for measure, curves in panel["curves"].items():
-                if measure == "mean_of_ratios":
-                    continue
-                entry, value = ("residual_knowledge", "pooled") if measure == "pooled" else (measure, "value")
-                for label, shown_curves in curves.items():
-                    seeds = [
-                        s["audits"][name] for s in record["methods"][label]["per_seed"].values() if name in s["audits"]
-                    ]
-                    wanted = [
-                        {"value": a[entry][value], "low": a[entry]["low"], "high": a[entry]["high"]} for a in seeds
-                    ]
-                    for curve, exact_curve in zip(shown_curves, wanted, strict=True):
-                        if any(not _near(curve[key], exact_curve[key]) for key in exact_curve):
-                            yield f"report.html: the curve {measure} of {label} under {name} is not the record's"
-            if not all(_near(panel["taus"], a["taus"]) for a in seeds):
-                yield f"report.html: the radii of {name} are not the record's"
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
-        yield "report.html: its plotted data are not as the format says"
-
-
-def _near(shown: list[Json], exact: list[Json]) -> bool:
-    return len(shown) == len(exact) and all(
-        a is b is None or (None not in (a, b) and math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-12))
-        for a, b in zip(shown, exact, strict=True)
-    )
 
 
 # --- the verifier ---
@@ -1240,7 +1235,18 @@ RECORD_KEYS = {
     "methods",
     "failed",
 }
-RECORD_KEYS |= {"rule_version", "gates", "blind", "judgments", "files", "sequence", "record_sha256", "compute"}
+RECORD_KEYS |= {
+    "rule_version",
+    "gates",
+    "difficulty",
+    "decoys",
+    "blind",
+    "judgments",
+    "files",
+    "sequence",
+    "record_sha256",
+    "compute",
+}
 MISSING = object()
 
 
@@ -1396,6 +1402,7 @@ class Verifier:
         claimed = {label: _with_quantity(of) for label, of in record["judgments"].items()}
         self.compare("results/judgments", claimed, judged)
         self.compare("results/gates", [[g["name"], g["passed"]] for g in record["gates"]], [list(g) for g in outcomes])
+        self.compare("results/difficulty", record.get("difficulty"), difficulty(run))
         self.compare("results/blind", record["blind"], run.blind)
         self.compare("results/noise_floor", record["noise_floor"], run.noise_floor())
         wanted = derived_manifest(run, judged, self.ids_root, self.size)
@@ -1413,7 +1420,7 @@ class Verifier:
         rows = sum(of["verdict"] is not None for of in self.record["judgments"].values())
         self.differences += page_differences(page, self.record, rows)
         self.page_checked = True
-        self.checked.append(f"{len(page.marks)} marked numbers and the plotted curves of the page are the record's")
+        self.checked.append(f"{len(page.marks)} marked places of the page show what the record says")
         self.not_checked.append(f"sentences and pictures of the page, and {page.other} other numbers in its text")
 
 
