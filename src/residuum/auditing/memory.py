@@ -8,7 +8,7 @@ of ratios: DD = [p_m(F) - p_m(H)] - [p_a(F) - p_a(H)].
 Completeness and the relative test compare with the original too, draw by draw (`Counts.joint`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ from residuum.auditing.statistics import (
 )
 from residuum.core.counts import METHOD, ORIGINAL, REFERENCE, Counts
 
+RESAMPLED_AT_ONCE = 4 * 10**6  # shares of samples
 FEWEST_FOR_SAMPLES = 30  # with fewer held-out samples there is no interval over samples
 PAIRS = ((0, 0), (0, 1), (1, 1))  # whose covariances Fieller's interval needs
 NO_WAY_TO_GO = (
@@ -333,16 +334,23 @@ def _distances(counts: Counts) -> Floats:
 
 
 def _resampled_differences(matched: MatchedCounts, d_forgotten: Floats, d_heldout: Floats, seed: int) -> Floats:
-    rng = np.random.default_rng(seed)
-    times = _resampled(rng, len(d_forgotten))
-    differences = times @ d_forgotten
-    for label in np.unique(matched.forgotten.labels):
+    rng, labels = np.random.default_rng(seed), np.unique(matched.forgotten.labels)
+    differences = np.empty((BOOTSTRAP_RESAMPLES, d_forgotten.shape[1]))
+    mix = np.empty((BOOTSTRAP_RESAMPLES, len(labels)))
+    for rows, times in _resampled(rng, len(d_forgotten)):
+        differences[rows] = times @ d_forgotten
+        for c, label in enumerate(labels):
+            mix[rows, c] = times[:, matched.forgotten.labels == label].sum(1)
+    for c, label in enumerate(labels):
         of_class = d_heldout[matched.heldout.labels == label]
-        mix = times[:, matched.forgotten.labels == label].sum(1, keepdims=True)
-        differences -= mix * (_resampled(rng, len(of_class)) @ of_class)
+        for rows, times in _resampled(rng, len(of_class)):
+            differences[rows] -= mix[rows, c : c + 1] * (times @ of_class)
     return differences
 
 
-def _resampled(rng: np.random.Generator, n: int) -> Floats:
-    """Return the share that each of n samples has of each resample, shape (resamples, n)."""
-    return rng.multinomial(n, np.full(n, 1 / n), size=BOOTSTRAP_RESAMPLES) / n
+def _resampled(rng: np.random.Generator, n: int) -> Iterator[tuple[slice, Floats]]:
+    """Yield the shares that n samples have of the resamples, (resamples, n), as many at once as memory allows."""
+    step = max(1, min(BOOTSTRAP_RESAMPLES, RESAMPLED_AT_ONCE // n))
+    for first in range(0, BOOTSTRAP_RESAMPLES, step):
+        rows = slice(first, min(first + step, BOOTSTRAP_RESAMPLES))
+        yield rows, rng.multinomial(n, np.full(n, 1 / n), size=rows.stop - rows.start) / n

@@ -23,7 +23,10 @@ from residuum.pack.writing import (
     MOST_BYTES,
     MOST_FILES,
     MOST_IN_ONE,
+    MOST_IN_RECORD,
     MOST_LISTS,
+    MOST_MODELS,
+    MOST_ROWS,
     PAGE,
     RECORD,
     temporary_space,
@@ -68,7 +71,8 @@ def unpacked(path: Path | str) -> Iterator[Unpacked]:
                 _refuse_strange(entries, Path(path).stat().st_size)
                 files, lists = {}, 0
                 for entry in entries:
-                    files[entry.filename], lists = _copied(archive, entry, folder / entry.filename, lists)
+                    files[entry.filename], more = _copied(archive, entry, folder / entry.filename, MOST_LISTS - lists)
+                    lists += more
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
         except OSError as error:
@@ -81,17 +85,19 @@ def unpacked(path: Path | str) -> Iterator[Unpacked]:
         yield Unpacked(folder, files)
 
 
-def _copied(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, lists: int) -> tuple[dict[str, Any], int]:
-    """Write a file; return its hash and size, and how many lists and objects all JSON so far can have at most."""
-    digest = hashlib.sha256()
+def _copied(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, most: int) -> tuple[dict[str, Any], int]:
+    """Write a file; return its hash and size, and how many lists and objects its JSON can have, at most so many."""
+    digest, lists = hashlib.sha256(), 0
+    most = min(most, MOST_IN_RECORD) if entry.filename in (RECORD, MANIFEST) else most
     with archive.open(entry) as source, target.open("wb") as file:
         while chunk := source.read(CHUNK):
             digest.update(chunk)
             file.write(chunk)
             if entry.filename != PAGE:
                 lists += chunk.count(b"[") + chunk.count(b"{")
-            if lists > MOST_LISTS:
-                raise InputError(f"expected at most {MOST_LISTS} lists and objects in its JSON")
+            if lists > most:
+                limits = f"{MOST_LISTS} lists and objects in all JSON, {MOST_IN_RECORD} in {RECORD} or {MANIFEST}"
+                raise InputError(f"expected at most {limits}")
     return {"sha256": digest.hexdigest(), "bytes": entry.file_size}, lists
 
 
@@ -147,9 +153,15 @@ def parsed_record(content: bytes) -> Results:
     """Return the record of a pack."""
     value = read_json(content, RECORD, Results.SCHEMA, sort_keys=False)
     try:
-        return Results.model_validate(value)
+        record = Results.model_validate(value)
     except ValidationError as error:
         raise InputError(f"{RECORD}: {_first_problem(error)}") from None
+    rows, models = len(record.methods), sum(len(row.per_seed) for row in record.methods.values())
+    if rows > MOST_ROWS or models > MOST_MODELS:
+        raise InputError(
+            f"{RECORD}: expected at most {MOST_ROWS} rows and {MOST_MODELS} models, got {rows} and {models}"
+        )
+    return record
 
 
 def read_manifest(content: bytes) -> Manifest:

@@ -31,8 +31,9 @@ from residuum.record.run import Run
 from residuum.reporting.page import page_text
 
 MANIFEST, RECORD, PAGE = "manifest.json", "results.json", "report.html"
-MOST_FILES, MOST_LISTS = 4_000, 2_500_000  # of a pack: members, and lists and objects in its JSON
-MOST_BYTES, MOST_IN_ONE = 256 * 2**20, 32 * 2**20  # of all its files, and of each
+MOST_FILES, MOST_LISTS = 4_000, 500_000  # of a pack: members, and lists and objects in its JSON
+MOST_IN_RECORD, MOST_ROWS, MOST_MODELS = 200_000, 500, 5_000  # lists and objects of the record, its rows, their seeds
+MOST_BYTES, MOST_IN_ONE = 256 * 2**20, 16 * 2**20  # of all its files, and of each
 STAMP = (2000, 1, 1, 0, 0, 0)  # of every member: when a pack was zipped is nobody's business
 OWN_DATA, OWN_METHOD = "own data", "own"
 LEFT_OUT_TEXT = "a text that names a file or a sample is left out"
@@ -123,6 +124,11 @@ def pack(
     contents[MANIFEST] = canonical(manifest)
     shown = {name for pair in tables.values() for counts in pair if counts is not None for name in counts.ids}
     refuse_leaks(contents, sorted(shown), run.folder, _hidden_names(run.record, labels, shown) if hidden else ())
+    lists = sum(content.count(b"[") + content.count(b"{") for path, content in contents.items() if path != PAGE)
+    if lists > MOST_LISTS or max(map(len, contents.values())) > MOST_IN_ONE:
+        raise InputError(
+            "the audit is too large for a pack, which anybody must be able to check; pack fewer rows or samples"
+        )
     packed = Packed(target, key_file, pack_name, manifest["seal"])
     if seal_only:
         return packed
