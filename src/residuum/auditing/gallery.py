@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from residuum.auditing.auditor import Auditor, CraftedOn
+from residuum.auditing.auditor import Auditor
 from residuum.auditing.counting import Schedule, rows_for
 from residuum.auditing.statistics import sign_test
 from residuum.core.counts import Counts
@@ -60,21 +60,18 @@ def make_gallery(
     counts: Mapping[str, Counts],
     *,
     seed: int,
-    crafted_on: CraftedOn = "reference",
     space: InputSpace = PIXELS,
 ) -> Gallery:
     """Return the 12 samples with the smallest sign-test p over all rows, at 3 radii of the audit, 6 draws each.
 
     The draws are the first of the audit with the same seed, so that the pictures are part of what was counted. All rows
-    are shown the same pictures: gradient attacks are crafted on the reference unless a model is given.
+    are shown the same pictures: gradient attacks are crafted on the reference.
     """
-    if crafted_on == "unlearned":
-        raise InputError("expected a gallery crafted on the reference or on one model: its pictures are shown to all")
     attack = make_perturbation(perturbation)
     position = {sample_id: i for i, sample_id in enumerate(samples.ids)}
     suspects = samples.subset([position[sample_id] for sample_id in most_suspicious(counts, SAMPLES)])
     taus = shown_radii(next(iter(counts.values())).taus)
-    prepared = Auditor(models, reference, attack, taus, seed, crafted_on=crafted_on, space=space).prepare(samples)
+    prepared = Auditor(models, reference, attack, taus, seed, crafted_on="reference", space=space).prepare(samples)
     schedule = Schedule(suspects, attack, taus, ((0, DRAWS),) * len(taus), seed, rows_for(samples.shape))
     shape = (len(suspects), len(taus), DRAWS)
     images = np.zeros((*shape, *samples.shape), np.uint8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -71,14 +71,6 @@ class InputSpace:
         object.__setattr__(self, "fixed", tuple(self.fixed))
         if self.unit not in get_args(Unit) or (self.unit == "std" and self.at is None):
             raise InputError(f"expected unit raw, or std with a layer (at=), got {self.unit!r}")
-
-    def at_layer(self, layer: str, unit: Unit = "raw") -> InputSpace:
-        """Return the space of a layer's output, which has neither bounds nor a scale."""
-        return replace(self, bounds=None, scale=None, fixed=(), at=layer, unit=unit)
-
-    def of_inputs(self) -> InputSpace:
-        """Return the space for what acts on the inputs themselves, without a layer and without units."""
-        return replace(self, scale=None, fixed=(), at=None, unit="raw")
 
     def scale_of(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor | None:
         """Return how far radius one moves each feature of inputs of this shape; None if it moves all by one.

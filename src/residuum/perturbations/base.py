@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple
 
@@ -93,7 +93,7 @@ class Perturbation(ABC):
 
     def space_for(self, space: InputSpace) -> InputSpace:
         """Return the space in which the perturbation acts on inputs of a model that has this space."""
-        return space if self.moves_in_units else space.of_inputs()
+        return space if self.moves_in_units else replace(space, scale=None, fixed=(), at=None, unit="raw")
 
     def check(self, x: Tensor, space: InputSpace, ids: Sequence[str] | None = None) -> None:
         """Refuse inputs outside the bounds, the first by its id."""

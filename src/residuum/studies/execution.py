@@ -176,47 +176,33 @@ def _computed(
                 _plans(studies)  # what is wrong is said once, before there are other processes to say it too
     steps = [study.model_copy(update={"compute": resources.compute}) for study in studies]
     with devices.launched(resources.fabric):
-        if not (leads := devices.leads()):
+        if not devices.leads():
             _surviving(steps, lambda left: run_all(left, store=store))
-        else:
-            steps, results = _led(steps, claim, store, executor, resources, progress)
-    if not leads:
-        raise SystemExit(0)
-    return steps, results
+        else:  # this process speaks to the user
+            with said_if_slow(PLANNING) if progress else nullcontext():
+                steps, plans = _surviving(steps, _plans)
+                with devices.alone():
+                    work = work_left(steps, store, plans)
+            todo = outline(plans, store)
+            if sum(work.seconds.values()) > resources.most_days * 24 * 3600:
+                text = f"expected work of at most {resources.most_days:g} days, got {work}"
+                raise InputError(f"{text}; lower draws, epochs or seeds, or start it all the same with --yes")
+            one = not resources.side_by_side or (work.short and not steps[0].audit.until)
+            workers = 1 if one else resources.workers
+            where = nullcontext(executor) if executor else engine(workers, resources.cluster)
+            with where as pool:  # a cluster that cannot be reached is said before anything else
+                claim()
+                note_written(store, OWN_STORE)
+                for line in (str(todo), *_announced(steps, work)) if progress else ():
+                    say(line)
+                with shown(progress, todo.total) as report:
 
+                    def computed(left: list[Study]) -> list[list[Result]]:
+                        ready = plans if left is steps else None
+                        return run_all(left, store=store, executor=pool, report=report, plans=ready)
 
-def _led(
-    steps: list[Study],
-    claim: Callable[[], None],
-    store: Path,
-    executor: Executor | None,
-    resources: Resources,
-    progress: bool,
-) -> tuple[list[Study], list[list[Result]]]:
-    """Plan, announce and compute as the process that speaks to the user."""
-    with said_if_slow(PLANNING) if progress else nullcontext():
-        steps, plans = _surviving(steps, _plans)
-        with devices.alone():
-            work = work_left(steps, store, plans)
-    todo = outline(plans, store)
-    if sum(work.seconds.values()) > resources.most_days * 24 * 3600:
-        text = f"expected work of at most {resources.most_days:g} days, got {work}"
-        raise InputError(f"{text}; lower draws, epochs or seeds, or start it all the same with --yes")
-    one = not resources.side_by_side or (work.short and not steps[0].audit.until)
-    workers = 1 if one else resources.workers
-    where = nullcontext(executor) if executor else engine(workers, resources.cluster)
-    with where as pool:  # a cluster that cannot be reached is said before anything else
-        claim()
-        note_written(store, OWN_STORE)
-        for line in (str(todo), *_announced(steps, work)) if progress else ():
-            say(line)
-        with shown(progress, todo.total) as report:
-
-            def computed(left: list[Study]) -> list[list[Result]]:
-                ready = plans if left is steps else None
-                return run_all(left, store=store, executor=pool, report=report, plans=ready)
-
-            return _surviving(steps, computed)
+                    return _surviving(steps, computed)
+    raise SystemExit(0)
 
 
 def _plans(steps: Sequence[Study]) -> list[list[SeedPlan]]:

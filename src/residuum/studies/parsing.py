@@ -175,7 +175,8 @@ def build_perturbation(spec: str, space: InputSpace = PIXELS) -> tuple[Perturbat
     if layer is not None and changes.get("scale") is not None:
         raise InputError(f"{name}: expected a scale or a layer (at=), got both; a layer has unit=std")
     try:
-        space = space if layer is None else space.at_layer(layer)
+        if layer is not None:  # its output has neither bounds nor a scale
+            space = dataclasses.replace(space, bounds=None, scale=None, fixed=(), at=layer, unit="raw")
         space = dataclasses.replace(space, **{key: changes[key] for key in changes if key != "bounds" or layer is None})
     except InputError as error:
         raise InputError(f"{name}: {error}") from None

@@ -118,16 +118,16 @@ def _step(model: nn.Module, moved: Tensor, x: Tensor, y: Tensor, eps: float) -> 
 
     Ball and step are in the units of each feature, `InputSpace.scale`.
     """
+
+    def directions(gradient: Tensor) -> Tensor:
+        return nn.functional.normalize(gradient.flatten(1), dim=1).view_as(gradient)
+
     space, gradient = space_of(model), loss_gradient(model, moved, y)
     scale = space.scale_of(x.shape[1:])
     if scale is None:
-        away = moved + STEP * eps * _directions(gradient) - x
+        away = moved + STEP * eps * directions(gradient) - x
     else:
         scale = scale.to(x)
-        away = (moved - x) / scale.where(scale > 0, 1) + STEP * eps * _directions(gradient * scale)
+        away = (moved - x) / scale.where(scale > 0, 1) + STEP * eps * directions(gradient * scale)
     length = torch.linalg.vector_norm(away.flatten(1), dim=1).clamp(min=1e-12).view(-1, *[1] * (x.ndim - 1))
     return space.move(x, away * (eps / length).clamp(max=1))
-
-
-def _directions(gradient: Tensor) -> Tensor:
-    return nn.functional.normalize(gradient.flatten(1), dim=1).view_as(gradient)

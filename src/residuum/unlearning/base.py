@@ -53,11 +53,6 @@ class InheritedRecipe(Recipe):
     0.2
     """
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a setting is left to the original that has no value for every network."""
-        return any(getattr(self, name) is None for name in NEEDED)
-
     def resolved(self, original: Recipe) -> Recipe:
         """Return the recipe with the original's values in place of None."""
         settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(Recipe)}
@@ -218,7 +213,8 @@ class GradientMethod(Method):
     @property
     def needs_recipe(self) -> bool:
         """Whether the method's recipe leaves something to the original's."""
-        return isinstance(self.recipe, InheritedRecipe) and self.recipe.is_open
+        recipe = self.recipe
+        return isinstance(recipe, InheritedRecipe) and any(getattr(recipe, name) is None for name in NEEDED)
 
     def loss(self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:
         """Return the loss of one step: L(w, S_r), the mean cross-entropy of the batch."""
