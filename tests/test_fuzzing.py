@@ -172,7 +172,7 @@ def whole_store() -> dict[str, bytes]:
         artefact.mkdir(parents=True)
         (artefact / "ids.txt").write_text("a\nb\n")
         (artefact / "record.json").write_text('{"seconds": 1.0}')
-        Manifest.describe(artefact, CONTENT, title="t", name="n").write(artefact)
+        Manifest.describe(artefact, CONTENT, title="t").write(artefact)
         (root / "runs").mkdir()
         (root / "runs" / "x.json").write_text(json.dumps({"folder": folder, "stages": [KEY]}))
         Store(root).prepare()
@@ -192,7 +192,6 @@ def stored(place, tree):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_bytes(content)
         maintenance.verify(root)
-        Store(root).known_seconds()
         assert all(artefact.record() for artefact in maintenance.artefacts(root))
         maintenance.forget(root, ["a"])
 

@@ -270,7 +270,7 @@ def test_a_seed_in_a_record_is_no_path(seed, made, tmp_path):
 
 def resealed(folder, content):
     """Describe a stage's folder anew, as whoever may write to a store can do; its content may be another one's."""
-    described = Manifest.describe(folder, content, title="t", name="n")
+    described = Manifest.describe(folder, content, title="t")
     described.write(folder)
     return folder.rename(folder.with_name(described.key))
 

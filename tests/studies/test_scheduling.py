@@ -8,7 +8,7 @@ import pytest
 
 from residuum.studies import Study, plan, run_all
 from residuum.studies.planning import SeedPlan
-from residuum.studies.runner import longest_path_first
+from residuum.studies.runner import LENGTHS, longest_path_first
 from residuum.studies.store import Store
 
 
@@ -23,10 +23,11 @@ def test_what_the_most_work_waits_for_comes_first(stage):
     assert ordered == [original, control, row, audit, quick]  # paths of 10, 9, 7, 5 and 1 seconds
 
 
-def test_unknown_times_are_guessed_by_kind_and_equal_paths_stay_in_order():
+def test_audits_and_trainings_are_long_and_equal_paths_stay_in_order():
     study = Study.create("tiny", seeds=[3, 1, 2])
     stages = [each for seed in plan(study) for each in seed.stages]
-    titles = [each.title for each in longest_path_first(stages, dict.fromkeys([each.key for each in stages]))]
+    lengths = {stage.key: LENGTHS.get(stage.kind, 1.0) for stage in stages}
+    titles = [stage.title for stage in longest_path_first(stages, lengths)]
     assert titles[:4] == [f"train original (seed {seed})" for seed in (3, 1, 2)] + ["train retrain (seed 3)"]
     assert titles.index("audit gaussian (seed 2)") < titles.index("evaluate gd (seed 3)")
 
@@ -83,20 +84,3 @@ def test_a_plan_that_can_never_be_finished_is_an_error(stage, tmp_path):
     plans = [[SeedPlan(1, {}, {"row": orphan}, {})]]
     with pytest.raises(KeyError, match=orphan.parents["model"].key):
         run_all([Study.create("tiny")], store=tmp_path, executor=Watched(), plans=plans)
-
-
-def test_the_newest_time_of_each_stage_is_known(finished):
-    store = Store(finished[1] / "store")
-    known = store.known_seconds()
-    assert {("train", "original"), ("unlearn", "gd"), ("evaluate", "gd"), ("audit", "gaussian")} <= known.keys()
-    assert all(seconds > 0 for seconds in known.values())
-
-
-def test_a_damaged_artefact_does_not_stop_the_estimate(tmp_path):
-    for name, text in {"manifest.json": "{", "record.json": "[]"}.items():
-        folder = tmp_path / "train" / name
-        folder.mkdir(parents=True)
-        (folder / "manifest.json").write_text('{"name": "original"}')
-        (folder / "record.json").write_text('{"seconds": 1}')
-        (folder / name).write_text(text)
-    assert Store(tmp_path).known_seconds() == {}

@@ -101,15 +101,14 @@ class Manifest(BaseModel):
     parents: dict[str, str]
     code: str
     title: str
-    name: str
     files: dict[str, str]
     seal: str = ""
 
     @classmethod
-    def describe(cls, folder: Path, content: Mapping[str, Any], *, title: str, name: str) -> Self:
+    def describe(cls, folder: Path, content: Mapping[str, Any], *, title: str) -> Self:
         """Return the sealed manifest of the files that a stage left in a folder."""
         hashes = {file: file_sha256(folder / file) for file in sorted(file_names(folder))}
-        plain = cls(**content, title=title, name=name, files=hashes)
+        plain = cls(**content, title=title, files=hashes)
         return plain.model_copy(update={"seal": plain.expected_seal})
 
     @classmethod

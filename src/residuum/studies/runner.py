@@ -21,8 +21,7 @@ from residuum.studies.subjects import MODEL
 Report = Callable[[Stage, int, int], None]
 
 LOOK_EVERY = 5.0  # seconds of waiting after which it is looked whether anybody still works
-# how long kinds of stages take, relative to each other, where the store has not seen one yet
-GUESSES = {"train": 4.0, "audit": 8.0}
+LENGTHS = {"train": 4.0, "audit": 8.0}  # how long kinds of stages take, in times of the others
 
 
 def run_all(
@@ -100,8 +99,7 @@ def _run_on(executor: Executor, stages: Sequence[Stage], store: Store) -> Genera
     """Give stages whose parents are finished to the executor, those that the most work waits for first; yield them."""
     precision = devices.compute_of(devices.current()).precision
     store = Store(store.root.absolute())  # workers may have other working folders
-    seconds = store.known_seconds()
-    left = {stage.key: 0.0 if store.has(stage) else seconds.get((stage.kind, stage.name)) for stage in stages}
+    left = {stage.key: 0.0 if store.has(stage) else LENGTHS.get(stage.kind, 1.0) for stage in stages}
     ordered = {stage.key: stage for stage in longest_path_first(stages, left)}
     parents = {key: {parent.key: parent for parent in stage.parents.values()} for key, stage in ordered.items()}
     before = {key: parent for of_stage in parents.values() for key, parent in of_stage.items() if key not in ordered}
@@ -140,17 +138,16 @@ def compute_alone(store: Store, stage: Stage, precision: str) -> Path:
         return store.compute(stage)
 
 
-def longest_path_first(stages: Iterable[Stage], seconds: Mapping[str, float | None]) -> list[Stage]:
+def longest_path_first(stages: Iterable[Stage], lengths: Mapping[str, float]) -> list[Stage]:
     """Return each stage once, sorted by the time from its start to the end of the longest chain that hangs on it.
 
-    Equal ones stay in the order of `stages`, parents before children, so that early seeds are finished early. `seconds`
-    says by key how long a stage will take; None where that is not known.
+    Equal ones stay in the order of `stages`, parents before children, so that early seeds are finished early. `lengths`
+    says by key how long a stage will take.
     """
     unique, path = {stage.key: stage for stage in stages}, dict[str, float]()
     after = dict.fromkeys(unique, 0.0)
     for key, stage in reversed(unique.items()):
-        duration = seconds[key]
-        path[key] = after[key] + (GUESSES.get(stage.kind, 1.0) if duration is None else duration)
+        path[key] = after[key] + lengths[key]
         for parent in stage.parents.values():
             after[parent.key] = max(after.get(parent.key, 0.0), path[key])
     return sorted(unique.values(), key=lambda stage: -path[stage.key])

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ from residuum.core.files import ASIDE, acquired, clear_aside, read_json, remove,
 from residuum.core.registry import add_plugins
 from residuum.data.loaders import all_ids, refuse_changed_files
 from residuum.studies.artifacts import MANIFEST, SCRATCH_FOLDER, Manifest, broken_artefacts, note_ids
-from residuum.studies.stages import KINDS, RECORD, Stage, Workspace
+from residuum.studies.stages import KINDS, Stage, Workspace
 
 VERSION = 1
 WRITING = ".writing-"
@@ -85,16 +85,6 @@ class Store:
             stage.compute(Workspace(folder, parents, self.root / SCRATCH_FOLDER / stage.key))
         refuse_changed_files(dataset)
 
-    def known_seconds(self) -> dict[tuple[str, str], float]:
-        """Return how long the newest finished stage of each kind and name took."""
-        manifests = [path for kind in KINDS for path in (self.root / kind).glob(f"[!.]*/{MANIFEST}")]
-        seconds = {}
-        for path in sorted(manifests, key=lambda path: path.stat().st_mtime if path.exists() else 0.0):
-            with suppress(ValueError, KeyError, TypeError):  # its user will complain
-                spent = float(read_json(path.parent / RECORD)["seconds"])
-                seconds[path.parents[1].name, str(read_json(path)["name"])] = spent
-        return seconds
-
     def _run(self, stage: Stage, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = target.parent / f"{WRITING}{stage.key}-{uuid4().hex}"
@@ -105,7 +95,7 @@ class Store:
         try:
             note_ids(unfinished, all_ids(stage.subject.dataset()))
             self._call(stage, aside)
-            Manifest.describe(aside, stage.content, title=stage.title, name=stage.name).write(aside)
+            Manifest.describe(aside, stage.content, title=stage.title).write(aside)
             if target.exists():  # without a manifest: nothing that was finished
                 remove(target.rename(self.root / f"{ASIDE}{uuid4().hex}"))
             os.rename(aside, target)
