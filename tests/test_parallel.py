@@ -22,7 +22,7 @@ from residuum.training import Recipe, TrainingPhase, fit
 from residuum.training.minibatches import MiniBatches
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-FOLLOWED = ("plain", "augmented", "noisy")
+FOLLOWED = ("plain", "augmented", "clipped")
 COMMAND = str(Path(sys.executable).with_name("residuum"))
 RUN = [COMMAND, "run", "tiny", "--devices", "2", "--seeds", "131", "--methods", "gd"]
 RUN += ["--store", "store", "--out", "out"]

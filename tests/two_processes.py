@@ -148,7 +148,7 @@ def everything(folder):
     return {
         "plain": trained(splits),
         "augmented": trained(splits, augment=True),
-        "noisy": trained(splits, sigma=0.01, clip=0.5, schedule="cosine"),
+        "clipped": trained(splits, clip=0.5, schedule="cosine"),
         "idle": idle_weight(splits),
         "resumed": resumed(splits, folder),
         "batch_norm": trained(splits, network="cnn"),
