@@ -128,11 +128,17 @@ def measure_memory(
     >>> [round(measures[name]["value"][0], 3) for name in ("class_knowledge", "memory", "memory_difference")]
     [1.4, 1.143, 0.1]
     """
-    matched, z = match_classes(forgotten, heldout), normal_quantile(confidence)
-    notes = _notes(matched)
+    matched, z, notes = match_classes(forgotten, heldout), normal_quantile(confidence), list[str]()
     described = {"samples": len(matched.heldout), "left_out": list(map(str, matched.left_out)), "notes": notes}
     if not len(matched.heldout):
-        return {"heldout": described}
+        none = f"no forgotten class has {FEWEST_OF_CLASS} held-out samples"
+        return {"heldout": described | {"notes": [f"{none}: memory cannot be told from class knowledge"]}}
+    if matched.left_out:
+        few = f"{len(matched.left_out)} of the forgotten classes have fewer than {FEWEST_OF_CLASS} held-out samples"
+        notes.append(f"{few}: class knowledge, memory and the relative test are about the others")
+    if len(matched.heldout) < FEWEST_FOR_SAMPLES:
+        few = f"{len(matched.heldout)} held-out samples are fewer than {FEWEST_FOR_SAMPLES}"
+        notes.append(f"{few}: no interval over samples")
     of_forgotten, of_heldout = _rates(matched.forgotten, None), _rates(matched.heldout, matched.weights)
     described |= of_heldout.shares
     if matched.left_out:  # memory is about the forgotten samples that stay
@@ -217,24 +223,6 @@ def _heldout_variances(matched: MatchedCounts, rates: GroupRates) -> tuple[Float
 def _variance_of_mean(values: Floats) -> Floats:
     n = len(values)
     return values.var(0, ddof=1) / n if n > 1 else np.full(values.shape[1], np.nan)
-
-
-def _notes(matched: MatchedCounts) -> list[str]:
-    if not len(matched.heldout):
-        return [
-            f"no forgotten class has {FEWEST_OF_CLASS} held-out samples: memory cannot be told from class knowledge"
-        ]
-    notes = []
-    if matched.left_out:
-        notes.append(
-            f"{len(matched.left_out)} of the forgotten classes have fewer than {FEWEST_OF_CLASS} held-out samples: "
-            "class knowledge, memory and the relative test are about the others"
-        )
-    if len(matched.heldout) < FEWEST_FOR_SAMPLES:
-        notes.append(
-            f"{len(matched.heldout)} held-out samples are fewer than {FEWEST_FOR_SAMPLES}: no interval over samples"
-        )
-    return notes
 
 
 def completeness(counts: Counts, *, confidence: float = 0.95, exact: bool = False) -> dict[str, list[float | None]]:
