@@ -262,7 +262,7 @@ def test_after_step_is_called_with_the_model_after_every_step(original, splits):
         recipe,
         [TrainingPhase(cross_entropy)],
         seed=1,
-        hooks=Hooks(after_step=lambda m: seen.append(m.fc.bias.tolist())),
+        hooks=Hooks(after_step=lambda m, rate: seen.append(m.fc.bias.tolist())),
     )
     assert len(seen) == 2 * -(-len(splits.retain) // 50)
     assert len({tuple(bias) for bias in seen}) == len(seen)
