@@ -483,8 +483,12 @@ def write(path: Path, lines: Iterable[Line]) -> None:
     for (table, row), cells in new.items():
         tables.setdefault(table, {})[row] = cells
     order = {name: number for number, name in enumerate(POOLS)}
+
+    def place(row: tuple[str, dict[str, float]]) -> tuple[int, bool]:
+        return min(order.get(part, len(order)) for part in row[0].split(", ")), row[0].startswith("any, ")
+
     for table, rows in tables.items():
-        tables[table] = dict(sorted(rows.items(), key=lambda row: min(order.get(of, 99) for of in row[0].split(", "))))
+        tables[table] = dict(sorted(rows.items(), key=place))
     parts = [
         f"{json.dumps(table)}: {{\n"
         + ",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in rows.items())
