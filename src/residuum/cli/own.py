@@ -287,13 +287,15 @@ def run_request(name: str, file: RequestFile, output: options.ReportOptions, wor
         tell(f"{packed.key}: your key; keep it, and never hand it over with the evidence")
 
 
-def run_in_a_row(file: RequestFile, folder: Path, output: options.ReportOptions, workers: int, yes: bool) -> None:
+def run_in_a_row(
+    name: str, file: RequestFile, folder: Path, output: options.ReportOptions, workers: int, yes: bool
+) -> None:
     """Carry out a request for each list of ids in a folder; exit with 1 if the audit of the last does not pass."""
     from residuum.core.errors import ResiduumWarning
     from residuum.reporting import report
     from residuum.reporting.request_chart import retraining
     from residuum.request.sequence import audited_sequence, file_studies, ticket_files
-    from residuum.request.steps import failures
+    from residuum.request.steps import failures, next_steps
     from residuum.studies.execution import MOST_DAYS, Resources
 
     start = time.perf_counter()
@@ -314,7 +316,9 @@ def run_in_a_row(file: RequestFile, folder: Path, output: options.ReportOptions,
         tell("\n".join(str(answer) for answer in retraining(runs).values()))
     output.exit_if_failed(runs)
     if reasons := failures(runs[-1]):
-        tell("\n".join(f"residuum: the last request did not pass: {reason}" for reason in reasons), err=True)
+        steps = [f"try: {text}" for text in next_steps(file, runs[-1], f"{name} --requests {folder}")]
+        failed = [f"residuum: the last request did not pass: {reason}" for reason in reasons]
+        tell("\n".join([*failed, *steps]), err=True)
         raise typer.Exit(1)
 
 

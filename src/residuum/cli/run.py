@@ -112,7 +112,7 @@ def run_file(
     if check:
         check_request(name, file, output.as_json)
     elif lists is not None:
-        run_in_a_row(file, lists, output, common.workers or 1, common.yes)
+        run_in_a_row(name, file, lists, output, common.workers or 1, common.yes)
     else:
         run_request(name, file, output, common.workers or 1, common.yes)
 

@@ -104,8 +104,11 @@ def _other_methods(record: Results, label: str, judgment: RowJudgment, again: st
     if row.method != "soft_reset":
         yield f"another method: {again} unlearn.method=soft_reset"
         return
-    keep = float(row.settings.get("keep", 0.0))
-    if judgment.verdict in (Verdict.FOUND, Verdict.MIXED):
+    second = next((result.notes.get("second_start_keep") for result in row.per_seed.values()), None)
+    keep = float(second or row.settings.get("keep", 0.0))
+    if judgment.verdict in (Verdict.FOUND, Verdict.MIXED) and second:
+        yield f"train longer: {again} unlearn.budget=0.75"
+    elif judgment.verdict in (Verdict.FOUND, Verdict.MIXED):
         yield f"keep less of the original: {again} unlearn.method=soft_reset:keep={keep / 2:g}"
     elif lost or judgment.verdict is Verdict.OVER_FORGOTTEN:
         yield f"keep more of the original: {again} unlearn.method=soft_reset:keep={min(1.0, keep + 0.3):g}"
