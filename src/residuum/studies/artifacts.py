@@ -82,13 +82,14 @@ def _module(name: str) -> tuple[str, tuple[str, ...]]:
 MANIFEST = "manifest.json"
 
 
-def _digest(content: Mapping[str, Any]) -> str:
+def digest(content: Mapping[str, Any]) -> str:
+    """Return the hash of plain values, whatever the order of their names."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def key_of(content: Mapping[str, Any]) -> str:
     """Return the key of a stage from everything its result depends on."""
-    return _digest(content)[:32]
+    return digest(content)[:32]
 
 
 class Manifest(BaseModel):
@@ -136,7 +137,7 @@ class Manifest(BaseModel):
     @property
     def expected_seal(self) -> str:
         """The hash of everything else, so that a manifest cannot change unseen either."""
-        return _digest(self.model_dump(exclude={"seal"}))
+        return digest(self.model_dump(exclude={"seal"}))
 
     def broken(self, folder: Path) -> list[str]:
         """Return the files that are missing, unknown, or not what was written."""
