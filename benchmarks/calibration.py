@@ -30,7 +30,7 @@ from residuum.auditing.probes.klom import klom
 from residuum.auditing.probes.ulira import u_lira
 from residuum.auditing.statistics import CHANCE, SIGNIFICANCE, Classes, rank
 from residuum.core.roles import Role, trained_roles
-from residuum.judging import judged_record
+from residuum.judging import judged_record, rule
 from residuum.judging.chips import differences
 from residuum.judging.findings import PARTS, scale_of
 from residuum.judging.rule import Columns, error_shares, half_sample, scores, verdict_of
@@ -504,8 +504,11 @@ def main() -> None:
     parser.add_argument("--pools", default=",".join(name for name in POOLS if name != QUICK))
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--out", type=Path, default=Path("website/calibration.json"))
+    parser.add_argument("--shares", help="of level, radius 0, radii and M, instead of the rule's; give --out, too")
     asked = parser.parse_args()
     torch.set_num_threads(1)
+    if asked.shares:
+        rule.LEVEL_SHARE, rule.RADIUS_0_SHARE, rule.RADII_SHARE, rule.MEMORY_SHARE = map(float, asked.shares.split(","))
     for name in asked.pools.split(","):
         if not (asked.folder / name / Results.FILE).exists():
             make(name, asked.folder)
