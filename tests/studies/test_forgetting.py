@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import zipfile
+from contextlib import nullcontext
 from datetime import date
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import pytest
 from residuum.cli import run_command
 from residuum.core.errors import InputError, ResiduumWarning
 from residuum.core.files import ASIDE
-from residuum.record.folder import OWN_STORE, hashes, note_pack, note_written
+from residuum.record.folder import OWN_RUN, OWN_STORE, hashes, note_pack, note_written
 from residuum.reporting import report, write_report
 from residuum.studies import Study, maintenance
 from residuum.studies.artifacts import note_ids
@@ -413,6 +414,20 @@ def test_from_any_folder_every_known_store_forgets_and_a_wrong_id_changes_none(t
     assert list((tmp_path / "elsewhere").iterdir()) == []
     words = "You may tell the person:\n  On .* we deleted 2 stored models .*\n  This does not cover the data"
     assert re.search(words, said)
+
+
+def test_a_run_that_its_store_made_without_the_samples_is_not_named(toy, tmp_path):
+    stage, store, _ = toy
+    reader, stranger = stage(ids=["a"]), stage(seed=2, ids=["z"])
+    for each in (reader, stranger):
+        store.compute(each)
+    for name, source in (("clean", stranger), ("unknown", None)):
+        (tmp_path / name).mkdir()
+        note_written(tmp_path / name, OWN_RUN)
+        with maintenance.noted(tmp_path / name, {store.folder(source)}) if source else nullcontext():
+            pass
+    named = forget(store.root, ["a"], dry_run=True).unreachable
+    assert [str(tmp_path / name) in " ".join(named) for name in ("clean", "unknown")] == [False, True]
 
 
 @pytest.mark.parametrize("cleaned", [False, True])

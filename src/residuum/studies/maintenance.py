@@ -555,7 +555,7 @@ def _described(ids: Collection[str], found: Sequence[MadeWith], runs: Sequence[H
         *(f"{path}, which is not written by residuum" for one in found for path in strays(one.root)),
         *(f"{run.folder}, {run.untouched}" for run in runs if run.untouched),
         *(f"{file}, the evidence pack of {run.folder}" for run in runs for file in noted_packs(run.folder)),
-        *_copies({one.root.resolve() for one in found}, {run.folder for run in runs}),
+        *_copies(found, {run.folder for run in runs}),
         *sorted({f"weights that models started from, SHA-256 {weights['sha256']}" for weights in starts if weights}),
         ELSEWHERE,
     ]
@@ -564,14 +564,18 @@ def _described(ids: Collection[str], found: Sequence[MadeWith], runs: Sequence[H
     return Forgotten(titles, [str(run.folder) for run in runs if run.touched], out_of_reach, unknown)
 
 
-def _copies(roots: AbstractSet[Path], folders: AbstractSet[Path]) -> Iterator[str]:
+def _copies(found: Sequence[MadeWith], folders: AbstractSet[Path]) -> Iterator[str]:
     """Yield what was written outside of runs' folders and may hold such samples."""
+    roots, without = {one.root.resolve() for one in found}, set[Path]()
+    for one in found:  # a run that a store made without them is no such place
+        left = {artefact.key for artefact in _without(artefacts(one.root), one.artefacts)}
+        without |= {note.folder for note in known_runs(one.root) if note.stages and note.stages <= left}
     for copy in written_places():
         if copy.what == OWN_STORE:
             if copy.path not in roots:
                 yield f"{copy.path}, another store: give the same command with --store {copy.path}"
         elif copy.what == OWN_RUN:
-            if copy.path not in folders and copy.path.is_dir():
+            if copy.path not in folders | without and copy.path.is_dir():
                 yield f"{copy.path}, a run that names none of them; its models may have been trained on them"
         elif copy.run is None:
             yield f"{copy.path}, {copy.what} that may have been trained on them"
