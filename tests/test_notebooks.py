@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -50,5 +51,17 @@ def test_notebooks_run_and_show_what_is_stored(path):
     assert texts([cell for cell in book.cells if cell.cell_type == "code"]) == texts(code_cells(path))
 
 
-def test_there_are_five():
-    assert len(NOTEBOOKS) == 5
+def test_every_notebook_has_a_picture_and_exercises():
+    assert len(NOTEBOOKS) == 7
+    for path in NOTEBOOKS:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        assert any("image/png" in output.get("data", {}) for cell in cells for output in cell.get("outputs", ()))
+        assert "**Exercises.**" in "".join(cells[-1]["source"]), path.name
+
+
+def test_own_models_end_in_a_success_on_a_model_that_remembered():
+    for name in ("02-your-own-model", "06-a-deletion-request", "07-hugging-face"):
+        *_, last = (text for text in texts(code_cells(FOLDER / f"{name}.ipynb")) if text.startswith("original "))
+        verdicts = dict(re.split(r" {2,}", line, maxsplit=1) for line in last.splitlines())
+        assert verdicts["original"] == "residual knowledge found"
+        assert verdicts["soft_reset"] == "not detected"

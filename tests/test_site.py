@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -86,3 +88,27 @@ def test_every_public_name_has_its_documentation(site):
 
 def test_doctests_are_code(site):
     assert "&gt;&gt;&gt; </span>" in (site / "api" / "auditing.html").read_text(encoding="utf-8")
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+LOOKED_AT = ("index.html", "get-started/quickstart.html", "methods/index.html", "methods/soft_reset.html")
+
+
+@pytest.mark.long
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+@pytest.mark.parametrize("width", [1400, 400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_have_no_violation_of_accessibility_and_fit_the_window(site, scheme, width):
+    api = pytest.importorskip("playwright.sync_api")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with api.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=flags)
+        for name in LOOKED_AT:
+            tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            tab.goto((site / name).as_uri())
+            tab.evaluate((files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8"))
+            found = tab.evaluate("async () => await axe.run()")
+            assert found["passes"]
+            assert [(v["id"], v["nodes"][0]["html"][:120]) for v in found["violations"]] == [], name
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width, name
+        browser.close()

@@ -28,8 +28,6 @@ SCENARIOS = {
 }
 HEAD = "| model | verdict | r | G | M | unlearn acc. % | test acc. % | cost % |\n|---|---|---|---|---|---|---|---|"
 COLUMNS = ("row", "verdict", "r", "G", "M", "unlearn_accuracy", "test_accuracy", "cost")
-PARTS = ("G", "M")
-PARTS_HEAD = "| model | digits: G | digits: M | digits-random: G | digits-random: M |\n|---|---|---|---|---|"
 
 
 @cache
@@ -52,30 +50,13 @@ def results(scenario: str, rows: list[str] | None = None) -> str:
     return "\n".join([HEAD, *lines, _line(["*retraining explains*", "", *_explained(scenario, "rGM"), "", "", ""])])
 
 
-def class_or_samples() -> str:
-    """Return G and M of every row on both scenarios, and what retraining explains."""
-    lines = [
-        _line([row, *(measured()[scenario, row][part] for scenario in SCENARIOS for part in PARTS)])
-        for row in labels("digits")
-    ]
-    bars = [bar for scenario in SCENARIOS for bar in _explained(scenario, PARTS)]
-    return "\n".join([PARTS_HEAD, *lines, _line(["*retraining explains*", *bars])])
-
-
-def selected(folder: str, rows: Sequence[str], columns: Sequence[str]) -> str:
-    """Return these rows and columns of a recorded run's table."""
-    head, _, *lines = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in reproduced(folder, "rows").split("\n")
-    ]
-    places = [head.index(column) for column in columns]
-    by_model = {line[0]: line for line in lines}
-    return "\n".join(
-        [
-            _line(columns),
-            "|---" * len(columns) + "|",
-            *(_line(by_model[row][place] for place in places) for row in rows),
-        ]
-    )
+def selected(folder: str, columns: Sequence[str], rows: Sequence[str] | None = None) -> str:
+    """Return these columns of a recorded run's table, and these rows of it, or all."""
+    table_lines = [line.strip("|").split("|") for line in reproduced(folder, "rows").split("\n")]
+    head, _, *lines = [[cell.strip() for cell in line] for line in table_lines]
+    by_model = {line[0]: dict(zip(head, line, strict=True)) for line in lines}
+    shown = [_line(by_model[row][column] for column in columns) for row in rows or by_model]
+    return "\n".join([_line(columns), "|---" * len(columns) + "|", *shown])
 
 
 def _explained(scenario: str, quantities: str | tuple[str, ...]) -> list[str]:
@@ -171,9 +152,10 @@ def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+SHORT = ["model", "verdict", "r", "G", "M", "unlearn acc. %", "test acc. %", "average gap"]
+FIVE = ["original", "scrub", "rurk", "soft_reset", "control"]
 TABLES: dict[str, Callable[[], str]] = {
     **{scenario: partial(results, scenario) for scenario in SCENARIOS},
-    "class-or-samples": class_or_samples,
     "calibration-null": partial(by_design, "null"),
     "calibration-originals": partial(by_design, "originals"),
     "calibration-epochs": trained_otherwise,
@@ -183,10 +165,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "calibration-durability": partial(probe_by_row, "durability", ("digits-random", "fashion"), 4),
     "calibration-features": partial(probe_by_row, "features", ("digits-class", "digits"), 3),
     "cifar10-five": lambda: selected(
-        "small-cifar5-seeds",
-        ["original", "scrub", "rurk", "soft_reset", "control"],
-        ["model", "verdict", "r", "M", "test acc. %", "cost %"],
+        "small-cifar5-seeds", ["model", "verdict", "r", "M", "test acc. %", "cost %"], FIVE
     ),
+    **{f"{folder} short": partial(selected, folder, SHORT) for folder in ("small-cifar5", "rurk-ablation")},
 }
 PAGES = (
     ROOT / "README.md",

@@ -103,7 +103,7 @@ def _source_hash(thing: type | types.FunctionType) -> str:
         return "builtins"
     try:
         file = inspect.getsourcefile(thing)
-    except TypeError:
+    except (TypeError, OSError):  # a class of a notebook is in a module without a file
         file = None
     if file is None or not Path(file).is_file():
         raise UnknownError(f"{thing.__qualname__} has no source file")

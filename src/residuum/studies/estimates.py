@@ -40,6 +40,17 @@ STEP = 0.5  # seconds of the step that is timed: larger networks are shown small
 READINGS = 3  # how often an evaluation shows retained and test samples to a model
 
 
+def duration(seconds: float) -> str:
+    """Return a time in the unit that a person would use.
+
+    >>> [duration(seconds) for seconds in (90, 3600, 20_000, 352_088_220)]
+    ['90 s', '60 minutes', '6 hours', '4,075 days']
+    """
+    units = ((2 * 86400, 86400, "days"), (3 * 3600, 3600, "hours"), (120, 60, "minutes"))  # from so many seconds on
+    times = (f"{seconds / unit:,.0f} {name}" for least, unit, name in units if seconds >= least)
+    return next(times, f"{seconds:.0f} s")
+
+
 @dataclass(frozen=True)
 class WorkLeft:
     """How long the missing stages will take on one core, by kind, and how many predictions their audits make.
@@ -65,12 +76,8 @@ class WorkLeft:
         'at most 64 minutes on one core: train 4 minutes, audit at most 60 minutes (1,200,000 forward passes)'
         """
         limit = "at most " if self.at_most and "audit" in self.seconds else ""
-        times = {
-            kind: f"{spent / 60:.0f} minutes" if spent >= 120 else f"{spent:.0f} s"
-            for kind, spent in (self.seconds | {"": sum(self.seconds.values())}).items()
-        }
-        whole = times.pop("")
-        parts = [f"{kind} {limit if kind == 'audit' else ''}{spent}" for kind, spent in times.items()]
+        whole = duration(sum(self.seconds.values()))
+        parts = [f"{kind} {limit if kind == 'audit' else ''}{duration(spent)}" for kind, spent in self.seconds.items()]
         passes = f" ({self.passes:,} forward passes)" if self.passes else ""
         if self.untimed:
             passes += f", and {plural(self.untimed, 'training')} by your function"
