@@ -55,6 +55,8 @@ SMALL = {
 OVERRIDES: dict[str, dict[str, object]] = {"digits": {}, "digits-random": {}, "fashion-mnist": SMALL}
 DECOYS = {"digits": (200,), "digits-random": (50, 200, 400), "fashion-mnist": (50, 200, 500)}
 FEW = 50  # decoys, with which candidates differ most
+RETRAINED_MODELS = {"digits": (40, 25), "digits-random": (200, 5), "fashion-mnist": (200, 5)}
+FRESH = {"digits": range(1000, 1004), "digits-random": range(1000, 1008), "fashion-mnist": range(1000, 1008)}
 RADII, NOISY = (0.05, 0.15), 10  # of the noise that candidates are measured under, and copies
 ORIGINAL, RETRAINED, SHORT = "original", "retrained", "retrained, a tenth of the epochs"
 SIGNIFICANCE = 0.05
@@ -65,16 +67,23 @@ class Size:
     """How many models and trials; development and fresh seeds share none."""
 
     development: range = range(6)
-    fresh: range = range(1000, 1008)
-    retrained: int = 200
-    redrawn: int = 5  # trials of each retrained model
+    fresh: Mapping[str, range] = field(default_factory=FRESH.copy)
+    retrained: Mapping[str, tuple[int, int]] = field(default_factory=RETRAINED_MODELS.copy)  # and trials of each
     originals: int = 12
     gates: int = 50
-    audits: range = range(1000, 1005)
+    audits: range = range(1000, 1003)
     decoys: Mapping[str, Sequence[int]] = field(default_factory=DECOYS.copy)
 
 
-QUICK = Size(range(1), range(1000, 1001), 2, 2, 1, 1, range(1000, 1001), dict.fromkeys(DECOYS, (50,)))
+QUICK = Size(
+    range(1),
+    dict.fromkeys(DECOYS, range(1000, 1001)),
+    dict.fromkeys(DECOYS, (2, 2)),
+    1,
+    1,
+    range(1000, 1001),
+    dict.fromkeys(DECOYS, (50,)),
+)
 
 
 @cache
@@ -271,11 +280,12 @@ def false_alarms(pool: Path, data: str, size: Size) -> Iterator[list[object]]:
     held-out samples, from everything that it never saw.
     """
     decoys = 200 if 200 in size.decoys[data] else min(size.decoys[data])
+    models, redrawn = size.retrained[data]
 
     def trials(seed: int) -> list[float]:
         case = case_of(pool, data, seed, decoys, [RETRAINED])
         score, values = probability(case.margins[RETRAINED][0]), []
-        for trial in range(size.redrawn):
+        for trial in range(redrawn):
             used = compared(case, decoys, seed)
             side = case.part[used] == 0
             if trial:
@@ -284,7 +294,7 @@ def false_alarms(pool: Path, data: str, size: Size) -> Iterator[list[object]]:
             values.append(permutation_test(score[used], side, case.labels[used], seed=trial).p)
         return values
 
-    seeds = range(2000, 2000 + size.retrained)
+    seeds = range(2000, 2000 + models)
     p = [kept(pool / f"{data}-null" / f"{seed}.json", lambda seed=seed: trials(seed)) for seed in seeds]
     for name, values in (("first trials", [of[0] for of in p]), ("all trials", [one for of in p for one in of])):
         yield ["null", data, name, decoys, len(values), sum(value <= SIGNIFICANCE for value in values)]
@@ -297,7 +307,8 @@ def false_alarms(pool: Path, data: str, size: Size) -> Iterator[list[object]]:
         side = np.arange(len(x)) < min(1000, len(sides[0]))
         return two_sample_test(x, y, side, permutations=199, seed=seed).p
 
-    p = [kept(pool / f"{data}-gate" / f"{seed}.json", lambda seed=seed: gate(seed)) for seed in seeds[: size.gates]]
+    gates = range(2000, 2000 + size.gates)
+    p = [kept(pool / f"{data}-gate" / f"{seed}.json", lambda seed=seed: gate(seed)) for seed in gates]
     yield ["gate", data, "random split", "", len(p), sum(value <= SIGNIFICANCE for value in p)]
 
 
@@ -322,7 +333,7 @@ def power(pool: Path, data: str, size: Size) -> Iterator[list[object]]:
             return {row: permutation_test(probability(m[0, used]), side, labels).p for row, m in case.margins.items()}
 
         originals = range(3000, 3000 + size.originals)
-        for of_rows, seeds in ((rows, size.fresh), ([ORIGINAL], originals)):
+        for of_rows, seeds in ((rows, size.fresh[data]), ([ORIGINAL], originals)):
             for seed in seeds:
                 path = pool / f"{data}-{decoys}-p" / f"{seed}.json"
                 values = kept(path, lambda seed=seed, of_rows=of_rows, decoys=decoys: tested(seed, of_rows, decoys))

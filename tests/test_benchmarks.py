@@ -43,3 +43,24 @@ def test_a_benchmark_runs_in_its_quickest_form(name, folder):
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout
+
+
+def test_the_tables_of_the_guide_to_decoys_are_those_of_its_results(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    made = runpy.run_path(str(FOLDER / "decoys.py"), run_name="loaded")
+    guides = FOLDER.parent / "docs" / "guides"
+    text = (guides / "decoys.md").read_text(encoding="utf-8")
+    lines = list(made["tables"](made["read_lines"](guides / "decoys.csv")))
+    assert len(lines) > 50
+    assert [line for line in lines if line not in text.splitlines()] == []
+
+
+def test_of_retrained_models_at_most_five_per_cent_and_chance_are_called_out(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    made = runpy.run_path(str(FOLDER / "decoys.py"), run_name="loaded")
+    lines = made["read_lines"](FOLDER.parent / "docs" / "guides" / "decoys.csv")
+    trials = [line for line in lines if line[0] == "null" and line[2] == "all trials"]
+    assert {line[1] for line in trials} == {"digits", "digits-random", "fashion-mnist"}
+    for *_, number, count in trials:
+        assert number >= 1000
+        assert count <= 0.05 * number + 2 * (0.05 * 0.95 * number) ** 0.5
