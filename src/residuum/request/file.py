@@ -293,9 +293,7 @@ class RequestFile(Strict):
         """Return a function that makes the network with the weights of a file, wrapped as the file says."""
         section = self.model
         make = _network_maker(section.source, classes)
-        options = {
-            name: getattr(section, name) for name in ModelSection.model_fields if name not in ("source", "weights")
-        }
+        options = {name: getattr(section, name) for name in WRAPPING}
         options |= {"bounds": None if section.bounds == "none" else section.bounds, "fresh": make}
         return lambda weights: wrap(make(), weights, **options)
 
