@@ -1,7 +1,10 @@
 """What is made of stored runs: `residuum report`, and evidence: `pack`, `verify`."""
 
 import json
+import subprocess
+import sys
 from dataclasses import asdict
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
@@ -33,8 +36,8 @@ def report_runs(
     judged = loaded_runs(list(runs)) if output.fail_if else []
     for run in judged:
         output.check_conditions(run.rows)
-    files = [str(path) for path in write_report(list(runs), gallery=output.gallery, samples=output.samples, out=out)]
-    typer.echo(json.dumps(files, indent=1) if output.as_json else "\n".join(files))
+    written = [str(path) for path in write_report(list(runs), gallery=output.gallery, samples=output.samples, out=out)]
+    typer.echo(json.dumps(written, indent=1) if output.as_json else "\n".join(written))
     output.exit_if_failed(judged)
 
 
@@ -106,12 +109,26 @@ def verify_pack(
     accept_page: Annotated[
         bool, option("Accept a page that cannot be checked because other code made it.", "--accept-page")
     ] = False,
+    standalone: Annotated[
+        bool, option("Check the pack with verify_pack.py alone, which shares no code with Residuum.", "--standalone")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Check an evidence pack; exit 1 if it differs.
 
     Recomputes every hash and number, names each difference, and lists what it did not check.
     """
+    if standalone:
+        flags = {"--accept-page": accept_page, "--json": as_json}
+        words = [
+            str(files("residuum") / "verify_pack.py"),
+            str(pack),
+            *(flag for flag, given in flags.items() if given),
+        ]
+        done = subprocess.run([sys.executable, "-I", *words], capture_output=True, text=True, check=False)
+        typer.echo(done.stdout, nl=False)
+        typer.echo(done.stderr, nl=False, err=True)
+        raise typer.Exit(done.returncode)
     from residuum.pack import verify
     from residuum.pack.reading import splits_of
 

@@ -1,0 +1,282 @@
+"""Two verifiers that share no code give the same numbers and refuse the same packs."""
+
+import ast
+import json
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from residuum import verify_pack
+from residuum.cli import run_command
+from residuum.core.counts import Counts
+from residuum.core.errors import InputError
+from residuum.core.files import canonical
+from residuum.pack import verify
+from residuum.pack.derivation import derived_record
+from residuum.pack.hashing import listed, root_of, seal_of
+from residuum.pack.manifest import Manifest, Tool, expected_manifest
+from residuum.pack.reading import parsed_record, unpacked
+from residuum.pack.writing import page_of
+from residuum.record import Results, sealed
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "docs" / "reference" / "evidence-example.zip"
+TABLES = 36  # of one pack: forgotten and held-out samples of 6 rows and 3 seeds
+QUICK, LONG = 1, 28  # packs of random tables; 28 have 1,008 tables
+TAMPERED = 200
+NUMBERS = ("audits", "summary", "judgments", "noise_floor")
+# what only numpy's generator, the models or the holder know, and what is compared as a text by one of them alone
+ON_TRUST = ("bootstrap_low", "bootstrap_high", "settings", "nearer", "counts", "doubts", "text", "taus", "received")
+ON_TRUST += ("delete_pack_by",)
+
+
+def of(members: dict[str, bytes], target: Path) -> Path:
+    """Write a pack with these members and the hashes that fit."""
+    manifest = json.loads(members["manifest.json"])
+    manifest["files"] = listed({name: part for name, part in members.items() if name != "manifest.json"})
+    manifest["root"] = root_of(manifest["files"])
+    manifest["seal"] = seal_of(manifest)
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, part in (members | {"manifest.json": canonical(manifest)}).items():
+            archive.writestr(name, part)
+    return target
+
+
+def answers(pack: Path) -> tuple[str, str]:
+    """Return what each verifier says: no pack, differences, or agrees."""
+    said = []
+    try:
+        said.append("differences" if verify(pack, accept_page=True).differences else "agrees")
+    except InputError:
+        said.append("no pack")
+    try:
+        alone = verify_pack.Verifier(verify_pack.read_members(pack))
+        said.append("differences" if alone.differences else "agrees")
+    except verify_pack.NoPackError:
+        said.append("no pack")
+    return said[0], said[1]
+
+
+def test_the_verifiers_share_no_import():
+    """The stand-alone one imports nothing of Residuum, and no module of Residuum but the command imports it."""
+    tree = ast.parse((ROOT / "src" / "residuum" / "verify_pack.py").read_text(encoding="utf-8"))
+    imported = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {alias.name for node in imported if isinstance(node, ast.Import) for alias in node.names}
+    names |= {f"{'.' * node.level}{node.module or ''}" for node in imported if isinstance(node, ast.ImportFrom)}
+    assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names
+    calls = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    assert not calls & {"__import__", "eval", "exec", "compile"}
+    assert "importlib" not in names
+    sources = [path for path in (ROOT / "src").rglob("*.py") if path.name != "verify_pack.py"]
+    users = [path.name for path in sources if "import verify_pack" in path.read_text(encoding="utf-8")]
+    assert users == []
+
+
+def random_counts(rng, ids, labels, taus, answers_of):
+    """Return counts from the answers (n, T, draws) of original, model and reference; radius 0 has one draw."""
+    joint, same = np.zeros((len(ids), len(taus), 8), int), np.zeros((len(ids), len(taus)), int)
+    for t, tau in enumerate(taus):
+        original, model, reference = (one[:, t, : 1 if tau == 0 else None].astype(int) for one in answers_of)
+        pattern = 4 * original + 2 * model + reference
+        for k in range(8):
+            joint[:, t, k] = (pattern == k).sum(1)
+        both, neither = ((model * reference).sum(1), ((1 - model) * (1 - reference)).sum(1))
+        same[:, t] = both + rng.integers(0, neither + 1)
+    return Counts.of_joint(ids, labels, taus, joint, same)
+
+
+def right(rng, n, T, draws, skill):
+    """Return random answers; some samples are always right, or never."""
+    rate = np.clip(rng.normal(skill, 0.3, size=(n, 1, 1)), 0, 1)
+    rate = np.where(rng.random((n, 1, 1)) < 0.1, rng.integers(0, 2, (n, 1, 1)), rate)
+    return rng.random((n, T, draws)) < rate
+
+
+def random_pack(seed: int, target: Path) -> Path:
+    """Write a pack of random counts with the numbers that Residuum derives; forms, radii and controls vary."""
+    rng = np.random.default_rng(seed)
+    draws, crafted = int(rng.integers(2, 30)), rng.choice([None, None, "reference", "unlearned"])
+    taus = [[0.0, 0.1, 0.2], [0.0, 0.05], [0.1, 0.2, 0.3], [0.0, 0.1, 0.2, 0.4]][seed % 4]
+    enumerated = seed % 7 == 3
+    with unpacked(EXAMPLE) as pack:
+        content, manifest = json.loads(pack.read("results.json")), json.loads(pack.read("manifest.json"))
+        content["scenario"]["form"] = "class" if seed % 3 == 2 else "sample"
+        content["scenario"]["settings"]["audit"].pop("draws", None)
+        for path in pack.folder.glob("counts/*"):
+            path.unlink()
+        nothing, number = [None] * len(taus), 0
+        if seed % 5 == 4:
+            del content["methods"]["control_2"]
+        sets: dict[bool, tuple] = {}
+        for run_seed in map(str, content["seeds"]):
+            before, sets = sets, {}
+            for held_out, n in ((False, int(rng.integers(2, 25))), (True, int(rng.integers(0, 60)))):
+                ids = sorted(rng.bytes(16).hex() for _ in range(n))
+                labels = rng.choice([1, 4, 7], size=n, p=[0.7, 0.25, 0.05])
+                pair = [right(rng, n, len(taus), draws, skill) for skill in (0.9, 0.6)]
+                sets[held_out] = ids, labels, pair
+            if seed % 2 and before:  # all seeds have the same samples, as those of a run, so that memory is judged
+                sets = before
+            for label, row in content["methods"].items():
+                result = row["per_seed"][run_seed]
+                for name in ("retain_accuracy", "unlearn_accuracy", "test_accuracy", "mia_accuracy"):
+                    result["metrics"][name] = float(np.round(rng.uniform(60, 100), 2))
+                audit = result["audits"]["gaussian"]
+                settings = audit["settings"] | {"draws": draws, "crafted_on": crafted, "enumerated": enumerated}
+                path = f"counts/{number:04d}"
+                number += 1
+                for held_out, (ids, labels, (original, reference)) in sets.items():
+                    skill = {"original": 0.9, "gd": 0.8, "eu_k": 0.3}.get(label, 0.6)
+                    model = right(rng, len(ids), len(taus), draws, skill)
+                    model = {"original": original, "retrain": reference}.get(label, model)
+                    counts = random_counts(rng, ids, labels, taus, (original, model, reference))
+                    counts.save(pack.folder / f"{path}{'-heldout' if held_out else ''}.json")
+                result["audits"]["gaussian"] = {
+                    "settings": settings,
+                    "taus": taus,
+                    "draws": [1] * len(taus),
+                    "residual_knowledge": {"pooled": nothing, "low": nothing, "high": nothing},
+                    "difference": {"value": nothing},
+                    "counts": f"{path}.json",
+                    "heldout": {"samples": 0, "counts": f"{path}-heldout.json"},
+                }
+        record = derived_record(Results.model_validate(content), pack.folder)
+        (pack.folder / "results.json").write_bytes(canonical(record.as_dict(), sort_keys=False))
+        (pack.folder / "report.html").write_bytes(page_of(record, pack.folder))
+        models = {
+            name: facts for name, facts in manifest["models"].items() if name.rpartition("/")[0] in record.methods
+        }
+        stated = Manifest.model_validate(manifest | {"models": models, "tool": Tool.installed()})
+        forgotten = {i for *_, one in record.each_audit() for i in Counts.load(pack.folder / one.counts).ids}
+        expected = expected_manifest(stated, record, forgotten).as_dict()
+        files = {file.relative_to(pack.folder).as_posix(): file.read_bytes() for file in pack.folder.rglob("*.*")}
+        return of(files | {"manifest.json": canonical(expected)}, target)
+
+
+PACKS = [pytest.param(k, marks=() if k < QUICK else pytest.mark.long) for k in range(LONG)]
+
+
+@pytest.mark.parametrize("seed", PACKS)
+def test_both_derive_the_same_numbers_from_random_counts(seed, tmp_path):
+    pack = random_pack(seed, tmp_path / "random.zip")
+    assert verify(pack).differences == []
+    alone = verify_pack.Verifier(verify_pack.read_members(pack))
+    assert alone.differences == []
+    assert alone.page_checked
+
+
+def leaves(value, where=()):
+    """Yield the way to every number, truth value and null."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from leaves(part, (*where, key))
+    elif isinstance(value, list):
+        for k, part in enumerate(value):
+            yield from leaves(part, (*where, k))
+    elif not isinstance(value, str):
+        yield where
+
+
+def changed(value, rng):
+    """Return another value of the same kind, far enough that no rounding explains it."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + int(rng.integers(1, 5))
+    return float(rng.normal()) if value is None else value * 1.001 + 0.001
+
+
+def with_leaf(members, name, rng):
+    """Return the members with one number changed that counts and settings decide."""
+    content = json.loads(members[name])
+    ways = [where for where in leaves(content) if not {*map(str, where)} & {*ON_TRUST}]
+    if name == "results.json":
+        ways = [where for where in ways if {*where} & {*NUMBERS} and where[-2:-1] != ("samples",)]
+    else:
+        ways = [where for where in ways if where[0] in ("verdict", "power", "floor", "gates", "thresholds", "request")]
+    where = ways[int(rng.integers(len(ways)))]
+    part = content
+    for step in where[:-1]:
+        part = part[step]
+    part[where[-1]] = changed(part[where[-1]], rng)
+    written = canonical(content) if name == "manifest.json" else canonical(sealed(content), sort_keys=False)
+    return members | {name: written}, f"{name}: {'/'.join(map(str, where))}"
+
+
+def with_draw(members, rng):
+    """Return the members with one draw of one sample moved to another pattern."""
+    name = str(rng.choice(sorted(name for name in members if name.startswith("counts/"))))
+    table = json.loads(members[name])
+    row, radius = int(rng.integers(len(table["ids"]))), int(rng.integers(len(table["taus"])))
+    cell = table["joint"][row][radius]
+    taken = next(k for k in range(8) if cell[k])
+    cell[taken] -= 1
+    cell[(taken + int(rng.integers(1, 8))) % 8] += 1
+    return members | {name: canonical(table)}, f"{name}: {row}, {radius}"
+
+
+def with_byte(members, rng):
+    """Return the members with one character of one file changed."""
+    name = str(rng.choice(sorted(set(members) - {"report.html"})))
+    content = bytearray(members[name])
+    content[int(rng.integers(len(content)))] ^= 1 << int(rng.integers(7))
+    return members | {name: bytes(content)}, name
+
+
+def with_missing(members, rng):
+    name = str(rng.choice(sorted(members)))
+    return {key: part for key, part in members.items() if key != name}, f"without {name}"
+
+
+def with_page(members, rng):
+    """Return the members with one marked number of the page changed."""
+    page = members["report.html"].decode()
+    places = [k for k in range(len(page)) if page.startswith('/mean">', k)]
+    place = places[int(rng.integers(len(places)))] + len('/mean">')
+    digit = "1" if page[place] != "1" else "2"
+    return members | {"report.html": (page[:place] + digit + page[place + 1 :]).encode()}, f"page at {place}"
+
+
+KINDS = (
+    lambda members, rng: with_leaf(members, "results.json", rng),
+    lambda members, rng: with_leaf(members, "results.json", rng),
+    lambda members, rng: with_leaf(members, "manifest.json", rng),
+    with_draw,
+    with_byte,
+    with_missing,
+    with_page,
+)
+PARTS = [pytest.param(k, marks=() if k == 0 else pytest.mark.long) for k in range(TAMPERED // 10)]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_both_refuse_the_same_tampered_packs(part, tmp_path):
+    with unpacked(EXAMPLE) as pack:
+        members = {file.relative_to(pack.folder).as_posix(): file.read_bytes() for file in pack.folder.rglob("*.*")}
+        record = parsed_record(members["results.json"])
+        members["report.html"] = page_of(record, pack.folder)
+    members["manifest.json"] = canonical(json.loads(members["manifest.json"]) | {"tool": Tool.installed().model_dump()})
+    for k in range(10 * part, 10 * part + 10):
+        rng = np.random.default_rng(k)
+        tampered, what = KINDS[k % len(KINDS)](members, rng)
+        seals = "manifest.json" in tampered and KINDS[k % len(KINDS)] not in (with_byte, with_missing)
+        target = tmp_path / f"{k}.zip"
+        if seals:
+            of(tampered, target)
+        else:
+            with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+                for name, content in tampered.items():
+                    archive.writestr(name, content)
+        full, alone = answers(target)
+        # a number of another kind is no pack for the one, whose fields have types, and a difference for the other
+        assert "agrees" not in (full, alone), (k, what, full, alone)
+
+
+def test_the_command_runs_the_file_alone(tmp_path, capsys):
+    assert run_command(["verify", str(EXAMPLE), "--standalone"]) == 0
+    assert "everything that was checked agrees" in capsys.readouterr().err
+    (tmp_path / "text.zip").write_text("no pack")
+    assert run_command(["verify", str(tmp_path / "text.zip"), "--standalone"]) == 2
