@@ -24,11 +24,11 @@ from residuum.reporting.page import page_text
 from residuum.reporting.plots import picture_of
 from residuum.reporting.terminal import verdict_table
 from residuum.reporting.wording import (
-    blind,
     chips,
     differs,
     figure_words,
     headline,
+    not_judged,
     not_proved,
     nothing_to_forget,
     recommendation,
@@ -616,7 +616,7 @@ def test_a_blind_perturbation_is_named_and_blanks_nothing():
     alone = run_of(0.8).verdicts["m"].finding
     assert [c.share for c in run.verdicts["m"].found("gaussian").columns] == [c.share for c in alone.columns]
     assert [c.share for c in run.verdicts["m"].found("shift").columns] == [0, 0.35, 0, 0]
-    for text in (blind(run), str(verdict_table(run).caption)):
+    for text in (not_judged(run), str(verdict_table(run).caption)):
         assert "Not judged: shift. This perturbation does not tell even the original from a retrained model." in text
 
 

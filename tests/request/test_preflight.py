@@ -14,7 +14,7 @@ from tests.request.test_file import GOOD, NET, home  # noqa: F401 (a fixture)
 from residuum.cli import run_command
 from residuum.core.samples import Samples
 from residuum.data import read_data
-from residuum.request.preflight import equal_inputs
+from residuum.request.copies import equal_inputs
 
 
 def test_everything_is_said_and_nothing_written(home, capsys):  # noqa: F811 (the fixture)

@@ -48,6 +48,7 @@ SENTENCES = {
     "nothing to forget": (
         "There may be nothing to forget: the original and the retrained models do not differ on the forgotten samples."
     ),
+    "left out": "Not judged: {number} that {verb} training data as well.",
     "blind": "Not judged: {names}. {subject} not tell even the original from a retrained model.",
 }
 NONE_RECOMMENDED = {

@@ -32,6 +32,19 @@ from residuum.record import Audit, Results, Row
 AtStake = dict[str, list[float]]  # radii by perturbation
 
 
+def controls_missing(record: Results, most: int) -> int:
+    """Return how many more controls per seed would detect the original with 80 % power at this spread, at most `most`.
+
+    None where they are enough, or where the reference is no fair one. It depends on the retrained models and on the
+    original, never on the rows that are judged.
+    """
+    beside = comparisons(record)
+    if most <= 0 or beside.detects_original or any(gate.passed is False for gate in record.gates):
+        return 0
+    controls, _ = beside.more_until_detected(most)
+    return controls or most
+
+
 def undecided(record: Results, most: int) -> dict[str, tuple[list[str], list[float]]]:
     """Return, by perturbation, the rows and radii that need more of the at most `most` draws.
 

@@ -181,6 +181,7 @@ class ScenarioRecord(Part):
     public_data: bool = False
     interface: Literal["scenario", "file", "python"] = "scenario"  # by which the run was asked for
     sizes: dict[str, int] = {}
+    left_out: dict[str, int] = {}  # copies, of the forgotten and of the held-out samples, that are not judged
     settings: Settings = Settings()
     plugins: dict[str, dict[str, dict[str, str]]] = {}  # by kind and name: hash of the file, or module
 

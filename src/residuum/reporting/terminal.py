@@ -89,7 +89,12 @@ def run_tables(run: Run, width: int) -> Iterator[Table]:
 
 def verdict_table(run: Run) -> Table:
     """Return the page's verdicts, in the same words."""
-    lines = [wording.headline(run), wording.nothing_to_forget(run), wording.blind(run), wording.recommendation(run)]
+    lines = [
+        wording.headline(run),
+        wording.nothing_to_forget(run),
+        wording.not_judged(run),
+        wording.recommendation(run),
+    ]
     caption = Text(" ".join(filter(None, lines)))
     table = Table(title=Text(f"{run.name}: verdicts"), caption=caption, show_lines=True)
     table.add_column("Model", overflow="fold")

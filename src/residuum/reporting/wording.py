@@ -358,13 +358,16 @@ def nothing_to_forget(run: Run) -> str:
     return sentence("nothing to forget")
 
 
-def blind(run: Run) -> str:
-    """Return which perturbations say nothing of this run; empty if all do."""
-    names = run.record.blind
-    if not names:
-        return ""
-    subject = "These perturbations do" if names[1:] else "This perturbation does"
-    return sentence("blind", names=", ".join(names), subject=subject)
+def not_judged(run: Run) -> str:
+    """Return which samples and perturbations are left out; empty if none are."""
+    texts = []
+    for what, number in run.record.scenario.left_out.items():
+        verb = "are" if number > 1 else "is"
+        texts.append(sentence("left out", number=plural(number, f"{what} sample"), verb=verb))
+    if names := run.record.blind:
+        subject = "These perturbations do" if names[1:] else "This perturbation does"
+        texts.append(sentence("blind", names=", ".join(names), subject=subject))
+    return " ".join(texts)
 
 
 def headline(run: Run) -> str:

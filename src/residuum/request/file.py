@@ -123,8 +123,9 @@ class RetrainSection(Strict):
         "how the network was trained, if there is no function", None, {"optimizer": "adamw", "lr": 0.001, "epochs": 20}
     )
     reference: Path | None = setting("weights that you retrained without the forget set", None, "retrained.pt")
-    controls: Annotated[int, Field(ge=0, le=100)] | tuple[Path, ...] = setting(
-        "how many further retrained models to make, or a list of the weights of yours", 3
+    controls: Literal["auto"] | Annotated[int, Field(ge=0, le=100)] | tuple[Path, ...] = setting(
+        "how many further retrained models to make (auto: 3 to 8, until the original is detected), or your weights",
+        "auto",
     )
     surrogates: bool = setting("use briefly trained surrogates instead: cheaper, and no verdict", False)
 
@@ -302,7 +303,7 @@ class RequestFile(Strict):
         section, controls = self.retrain, self.retrain.controls
         return References(
             reference=None if section.reference is None else network(section.reference),
-            controls=controls if isinstance(controls, int) else [network(file) for file in controls],
+            controls=controls if isinstance(controls, int | str) else [network(file) for file in controls],
             surrogates=section.surrogates,
         )
 

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import resource
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import nn
 
 from residuum.core.errors import InputError, plural
-from residuum.core.samples import Samples, Splits
-from residuum.data.images import ImageFiles
+from residuum.core.samples import Splits
 from residuum.request.checking import Check
+from residuum.request.copies import equal_inputs
 from residuum.request.file import RequestFile, in_file_words
 from residuum.request.request import Request
 from residuum.studies.estimates import WorkLeft, work_left
 from residuum.studies.planning import plan
 from residuum.studies.study import Study
 
-ROWS = 4096  # inputs that are hashed at a time
 FEW = 5  # samples to forget below which an audit rarely tells anything
 LARGE = 20.0  # per cent of the training data above which retraining is likely to be the better way
 COPIES = 3  # of a model's weights that an audit holds: as they are, in float64 to decide near-ties, and to predict
@@ -70,37 +67,6 @@ def preflight(file: RequestFile) -> Preflight:
         audit, refused = "", [f"an audit is not possible: {in_file_words(str(error))}"]
     problems = [in_file_words(text) for text in (*check.problems, *_copies(copied, leaked), *_size(request), *refused)]
     return Preflight(_size_words(splits, request), check, copied, leaked, audit, tuple(problems))
-
-
-def equal_inputs(parts: Sequence[Samples], many: Samples) -> list[tuple[str, ...]]:
-    """Return for each part the ids of samples whose input is equal to one among many, which are read once.
-
-    Images in files are compared as files.
-
-    >>> points = Samples(torch.tensor([[0.0, 1.0], [0.5, 0.5]]), torch.tensor([0, 1]), ("a", "b"))
-    >>> equal_inputs([points], Samples(torch.tensor([[0.5, 0.5]]), torch.tensor([0]), ("c",)))
-    [('b',)]
-    """
-    if all(isinstance(part.x, ImageFiles) for part in (*parts, many)):
-        files = [cast(ImageFiles, part.x) for part in (*parts, many)]
-        sizes = {state[0] for part in files[:-1] for state in part.states()}
-        alike = [row for row, state in enumerate(files[-1].states()) if state[0] in sizes]
-        hashes = [part.hashes for part in files[:-1]]
-        known = set(files[-1].subset(torch.tensor(alike, dtype=torch.int64)).hashes)
-    else:
-        hashes = [list(_input_hashes(part)) for part in parts]
-        wanted = {digest for part in hashes for digest in part}
-        known = {digest for digest in _input_hashes(many) if digest in wanted}
-    return [
-        tuple(name for name, digest in zip(part.ids, digests, strict=True) if digest in known)
-        for part, digests in zip(parts, hashes, strict=True)
-    ]
-
-
-def _input_hashes(samples: Samples) -> Iterator[bytes]:
-    for x, _, _ in samples.batches(torch.split(torch.arange(len(samples)), ROWS)):
-        content = (x.flatten(1).float() + 0.0).contiguous().numpy()  # -0 is 0
-        yield from (hashlib.blake2b(row.data, digest_size=16).digest() for row in content)
 
 
 def audit_words(study: Study, file: RequestFile, model: nn.Module) -> str:

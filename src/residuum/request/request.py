@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -474,7 +474,7 @@ class Request:
         options: AuditOptions | None = None,
         *,
         reference: nn.Module | None = None,
-        controls: int | Sequence[nn.Module] | None = None,
+        controls: int | Literal["auto"] | Sequence[nn.Module] | None = None,
         surrogates: bool = False,
         draws: int | None = None,
         out: Path | str | None = None,
@@ -491,8 +491,9 @@ class Request:
             unlearned: What `unlearn` returned, a model unlearned elsewhere, or several by the names of their rows.
             options: How to measure: perturbations, radii, probes, seed.
             reference: A model retrained without the forgotten samples; default: made by `retrain` or `recipe`.
-            controls: Further ones: how many to make (two at least for a verdict, three by default), or the models
-                themselves. Beside a reference of yours none are made where there is neither `retrain` nor `recipe`.
+            controls: Further ones: how many to make (two at least for a verdict), or the models themselves. The
+                default "auto" makes three, then more until the original would be detected, at most eight. Beside a
+                reference of yours none are made where there is neither `retrain` nor `recipe`.
             surrogates: Let cheap surrogates take their place: what is found is then weaker, and marked so everywhere.
             draws: Perturbed copies of each sample at each radius, in place of those of `options`.
             out: Folder of the run: results.json, counts and weights; default runs/request.
@@ -506,7 +507,7 @@ class Request:
         file = self.file
         options = options or (file.audit.options if file else AuditOptions())
         options = options if draws is None else replace(options, draws=draws)
-        references = References(reference, 3 if controls is None else controls, surrogates)
+        references = References(reference, "auto" if controls is None else controls, surrogates)
         if file and reference is None and controls is None and not surrogates:
             references = file.references(self.network)
         study = request_study(self, model, unlearned, references, options)

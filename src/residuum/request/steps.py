@@ -88,8 +88,8 @@ def next_steps(file: RequestFile, run: Run, name: str) -> Iterator[str]:
         return
     if Verdict.INCONCLUSIVE in verdicts:
         yield from dict.fromkeys(text for _, judgment in _judged(record) for text in judgment.doubts)
-        if isinstance(file.retrain.controls, int):
-            yield f"more retrained models: {again} retrain.controls={2 * max(2, file.retrain.controls)}"
+        if isinstance(file.retrain.controls, int | str):
+            yield f"more retrained models: {again} retrain.controls={2 * max(2, len(record.controls))}"
     for label, judgment in _judged(record):
         yield from _other_methods(record, label, judgment, again, lost=lost)
     if record.reference is not None and not record.scenario.settings.surrogates:

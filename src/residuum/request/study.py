@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 from uuid import uuid4
 
 import torch
@@ -17,17 +18,19 @@ from torch import nn
 from residuum.auditing.measures import OWN_MEASURES
 from residuum.auditing.probes import PROBES, probe_kind
 from residuum.core.console import say
-from residuum.core.errors import InputError, unknown_name
+from residuum.core.errors import InputError, plural, unknown_name
 from residuum.core.inputs import InputSpace, space_of
-from residuum.core.roles import refuse_reserved, trained_roles
+from residuum.core.roles import refuse_reserved, retrained_label, trained_roles
 from residuum.core.samples import Splits
 from residuum.data import Dataset
+from residuum.judging import controls_missing
 from residuum.models import wrap_like
 from residuum.models.probabilities import network_name, refuse_probabilities
 from residuum.perturbations import PERTURBATIONS, Perturbation, make_perturbation
 from residuum.record import refuse_no_file_name
 from residuum.record.folder import OWN_RUN, note_written
 from residuum.record.run import Run
+from residuum.request.copies import copies_left_out, without_copies
 from residuum.request.identity import UnknownError, subject_identity, training_identity
 from residuum.request.models import QUICK, Unlearned, refuse_other_arguments
 from residuum.studies.execution import STORE, Resources, run
@@ -42,6 +45,7 @@ from residuum.unlearning import first_problem
 if TYPE_CHECKING:
     from residuum.request.request import Request
 
+FEWEST_CONTROLS, MOST_CONTROLS = 3, 8  # of controls="auto"
 PIXEL_RADII = (0.0, 0.03, 0.06, 0.1)
 UNIT_RADII = (0.0, 0.1, 0.25, 0.5)  # in units of a feature's scale, or of the standard deviation of a layer
 PIXEL_SEARCH = (0.02, 0.04, 0.06)  # radii in the l-infinity ball, as those of PGD
@@ -58,17 +62,18 @@ class References:
 
     Args:
         reference: A model retrained without the forgotten samples; None to make it.
-        controls: How many further ones to make, or the models themselves.
+        controls: How many further ones to make, or the models themselves. "auto" makes three, then more until the
+            original would be detected with 80 % power, at most eight.
         surrogates: Make cheap surrogates instead of retrained models.
     """
 
     reference: nn.Module | None = None
-    controls: int | Sequence[nn.Module] = 3
+    controls: int | Literal["auto"] | Sequence[nn.Module] = "auto"
     surrogates: bool = False
 
     def brought(self, model: nn.Module) -> list[Made]:
         """Return the models that the user brings, wrapped as the original is, the reference first."""
-        listed = [] if isinstance(self.controls, int) else list(self.controls)
+        listed = [] if isinstance(self.controls, int | str) else list(self.controls)
         if self.reference is None and listed:
             raise InputError("expected a reference beside the controls; give reference=")
         models = [*([] if self.reference is None else [self.reference]), *listed]
@@ -76,9 +81,15 @@ class References:
 
     def control_number(self, request: Request) -> int:
         """Return how many controls there are beside the reference, those that the user brings among them."""
-        if isinstance(self.controls, int):
-            return self.controls if request.trains or self.reference is None else 0
+        if isinstance(self.controls, int | str):
+            number = FEWEST_CONTROLS if isinstance(self.controls, str) else self.controls
+            return number if request.trains or self.reference is None else 0
         return len(self.controls)
+
+    def most_controls(self, request: Request) -> int:
+        """Return how many controls there may be in the end."""
+        first = self.control_number(request)
+        return MOST_CONTROLS if self.controls == "auto" and first and not self.surrogates else first
 
 
 @dataclass(frozen=True)
@@ -127,6 +138,8 @@ def request_study(
         raise InputError(
             "expected held-out samples for an audit, which tell memory from knowledge of the class; give held_out="
         )
+    named = len(splits.forget)
+    splits, left_out = without_copies(splits)
     moved = _perturbations(options.perturbations, model, splits)
     radii = {name: _radii(name, space, options.taus) for name, (_, space) in moved.items()}
     specs = _measures(options.measures, model, surrogates)
@@ -147,12 +160,13 @@ def request_study(
     except UnknownError as error:
         unnamed = str(error)
     training = Training(
-        retrain=partial(_retrain, request, model, labels, options.seed, surrogates),
+        retrain=partial(_retrain, request, model, options.seed, surrogates),
         further=request.further_training(model),
         identity=how,
         settings=_training_settings(request, surrogates),
         by_function=request.retrain is not None and not surrogates,
         surrogates=surrogates,
+        most_controls=references.most_controls(request),
     )
     live = LiveSubject(
         samples=Dataset(request.name, request.source.samples, splits.test, splits.class_names),
@@ -162,7 +176,9 @@ def request_study(
         training=training,
         identity=identity,
         unnamed=unnamed,
-        warnings=tuple(request.returning(model, *(made.model for made in models.values()))),
+        warnings=(*copies_left_out(left_out), *request.returning(model, *(made.model for made in models.values()))),
+        listed=(named,) if left_out["forgotten"] else (),
+        left_out={what: number for what, number in left_out.items() if number},
         decoys={
             label: asked.decoy_audit(made, model, seed=options.seed)
             for label, made in models.items()
@@ -204,10 +220,9 @@ def _scenario(
         raise InputError(first_problem(error)) from None
 
 
-def _retrain(
-    request: Request, model: nn.Module, labels: Sequence[str], seed: int, surrogates: bool, label: str
-) -> Made:
-    return request.retrained(model, labels.index(label), seed=seed, surrogates=surrogates)
+def _retrain(request: Request, model: nn.Module, seed: int, surrogates: bool, label: str) -> Made:
+    number = next(k for k in count() if retrained_label(k) == label)
+    return request.retrained(model, number, seed=seed, surrogates=surrogates)
 
 
 def audited(
@@ -219,7 +234,11 @@ def audited(
     gallery: bool | None = None,
     progress: bool = False,
 ) -> Run:
-    """Return the computed run; what no other process could use again is removed from the store."""
+    """Return the computed run; what no other process could use again is removed from the store.
+
+    Controls are added, up to `most_controls` of its training, until the original would be detected with 80 % power.
+    Everything that was computed comes from the store again.
+    """
     live = cast(LiveSubject, study.live)
     note_written(out, OWN_RUN)
     if live.unnamed:
@@ -227,7 +246,17 @@ def audited(
     if progress and live.unnamed:
         say(f"if this audit is killed, the next one starts again: {live.unnamed}")
     try:
-        return run(study, store=store, out=out, resources=resources, gallery=gallery, progress=progress)
+        while True:
+            done = run(study, store=store, out=out, resources=resources, gallery=gallery, progress=progress)
+            controls = study.scenario.controls
+            more = controls_missing(done.record, live.training.most_controls - controls)
+            if not more:
+                return done
+            if progress:
+                models = plural(controls + 1, "retrained model")
+                say(f"{models} do not tell even the original from a retrained one: {plural(more, 'control')} more")
+            scenario = study.scenario.model_copy(update={"controls": controls + more})
+            study = study.model_copy(update={"scenario": scenario})
     finally:
         if live.unnamed:
             remove_subject(store, live.identity)

@@ -297,6 +297,7 @@ class Study(Strict):
                 "public_data": self.live is None and scenario.data.name in DATASETS.ours,
                 "settings": settings,
                 **({"interface": "file" if self.live.build else "python"} if self.live else {}),
+                **({"left_out": dict(self.live.left_out)} if self.live and self.live.left_out else {}),
                 **weights,
                 **({"plugins": plugins} if plugins else {}),
             }

@@ -112,6 +112,7 @@ class Training:
     settings: Mapping[str, Any]
     by_function: bool  # of the user's, so that nobody knows how long it takes
     surrogates: bool
+    most_controls: int = 0  # that may be made, where so many were not enough to detect the original
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +137,7 @@ class LiveSubject:
     retrained: dict[str, nn.Module] = field(default_factory=dict)  # by label, in this process
     requests: tuple[ForgetSettings, ...] = ()
     decoys: Mapping[str, DecoyAudit] = field(default_factory=dict)  # by label, of models that forgot some
+    left_out: Mapping[str, int] = field(default_factory=dict)  # copies, of the forgotten and of the held-out samples
 
     def __post_init__(self) -> None:
         states_when_loaded(self.samples)
