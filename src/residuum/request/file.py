@@ -124,8 +124,7 @@ class RetrainSection(Strict):
     )
     reference: Path | None = setting("weights that you retrained without the forget set", None, "retrained.pt")
     controls: Literal["auto"] | Annotated[int, Field(ge=0, le=100)] | tuple[Path, ...] = setting(
-        "how many further retrained models to make (auto: 3 to 8, until the original is detected), or your weights",
-        "auto",
+        "how many further retrained models: auto (3 to 8), a number, or a list of weights", "auto"
     )
     surrogates: bool = setting("use briefly trained surrogates instead: cheaper, and no verdict", False)
 
