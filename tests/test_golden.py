@@ -16,9 +16,7 @@ from tests.conftest import rounding
 from residuum.cli import run_command
 from residuum.models.weights import state_hash
 from residuum.record import Results, sealed
-from residuum.record.run import Run
 from residuum.reporting import write_report
-from residuum.reporting.summary import summary_of
 from residuum.studies.study import parse_row
 from residuum.testing import Trial
 
@@ -93,13 +91,15 @@ def test_the_golden_record_gives_the_golden_tables_on_any_machine(name, tmp_path
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_the_noise_floor_of_the_record_is_the_one_that_the_page_draws(name):
-    run = Run(Path(), name, Results.model_validate_json((GOLDEN / f"{name}.json").read_text(encoding="utf-8")))
-    for perturbation, floor in run.record.noise_floor.items():
-        drawn = summary_of(run).floors[perturbation]["pooled"]
-        assert floor.low == pytest.approx(drawn.low)
-        assert floor.high == pytest.approx(drawn.high)
-        assert floor.pairs == len(run.seeds) * len(run.record.controls)
+def test_the_noise_floor_of_the_record_is_the_one_that_every_row_is_judged_by(name):
+    record = Results.model_validate_json((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
+    for perturbation, floor in record.noise_floor.items():
+        assert floor.pairs == len(record.seeds) * len(record.controls)
+        for judgment in record.verdicts.values():
+            columns = judgment.found(perturbation).columns[1:]
+            drawn = [column.floor for column in columns]
+            if record.scenario.form == "sample" and None not in drawn:
+                assert list(zip(floor.low, floor.high, strict=True)) == [pytest.approx(ends) for ends in drawn]
 
 
 WEIGHTS = json.loads((GOLDEN / "method-weights.json").read_text(encoding="utf-8"))
