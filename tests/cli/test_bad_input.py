@@ -462,7 +462,11 @@ def path_options():
 @pytest.mark.parametrize(("words", "name"), [*path_options()])
 def test_an_empty_path_is_refused(words, name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    path = [""] if name in ("run", "runs", "pack", "file") else [f"--{ALIASES.get(name, name).replace('_', '-')}", ""]
+    path = (
+        [""]
+        if name in ("run", "runs", "pack", "file", "data")
+        else [f"--{ALIASES.get(name, name).replace('_', '-')}", ""]
+    )
     assert run_command([*words.split(), *path]) == 2
     said = capsys.readouterr().err
     assert said.endswith("expected the path of a file or folder, got an empty text\n")

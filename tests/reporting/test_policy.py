@@ -109,7 +109,7 @@ def test_run_refuses_an_unknown_row_before_anything_is_computed(tmp_path, capsys
 
 def test_the_guides_commands_end_as_it_says(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    first, second = [line for line in GUIDE.splitlines() if line.startswith("residuum ")]
+    first, second = [line for line in GUIDE.replace("\\\n", " ").splitlines() if line.startswith("residuum ")]
     quick = ["--seeds", "1", "--draws", "5", "--workers", "1", "--set", "relearn.epochs=1"]
     assert run_command([*shlex.split(first)[1:], *quick]) in (0, 1)
     assert run_command([*shlex.split(first)[1:], *quick, "--fail-if", "retain_accuracy>=0"]) == 1

@@ -72,7 +72,7 @@ def test_the_report_links_it_where_it_is(demo_run, tmp_path):
 
 def test_the_report_links_a_pack_that_lies_beside_it(make_run):
     run = make_run()
-    assert "evidence pack" not in write_report(run)[0].read_text()
+    assert "evidence.zip" not in write_report(run)[0].read_text()
     pack = run.folder / "evidence.zip"
     pack.write_bytes(b"")
     note_pack(run.folder, pack)

@@ -440,7 +440,7 @@ def test_cheap_surrogates_give_an_indication_and_never_a_verdict(case, tmp_path)
     assert {verdict.verdict.label for verdict in run.verdicts.values()} == {"reference not comparable"}
     sentence = verdict_sentence(run, run.verdicts["original"])
     assert "surrogates" in sentence
-    assert "An indication only: right 1." in sentence
+    assert "An indication only: it is right 1." in sentence
     assert "residual knowledge" not in sentence
     assert "3 briefly trained surrogates took its place" in run.record.warnings[0]
     passes = [run.rows[label].per_seed["1"].passes for label in ("retrain", "control", "control_2")]

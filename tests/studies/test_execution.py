@@ -65,8 +65,8 @@ def test_a_run_shows_its_verdicts_in_a_notebook(done):
 
 
 def documented_command():
-    found = re.search(r"^residuum (run .*)$", RESULTS.read_text(encoding="utf-8"), re.MULTILINE)
-    return shlex.split(found.group(1))
+    text = RESULTS.read_text(encoding="utf-8").replace("\\\n", " ")
+    return shlex.split(re.search(r"^residuum (run .*)$", text, re.MULTILINE)[1])
 
 
 @pytest.mark.parametrize("command", [["run", "tiny"], documented_command()], ids=["tiny", "documented"])

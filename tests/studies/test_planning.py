@@ -90,7 +90,8 @@ def test_a_perturbation_that_fails_is_refused_before_anything_is_computed(tmp_pa
         return x[..., :4]
 
     one = Samples(torch.rand(8, 6), torch.arange(8) % 2, tuple("abcdefgh"))
-    request = Request(one, forget=["a"], held_out=one, recipe=Recipe(epochs=1))
+    others = Samples(torch.rand(8, 6), torch.arange(8) % 2, tuple("abcdefgh"))
+    request = Request(one, forget=["a"], held_out=others, recipe=Recipe(epochs=1))
     model = wrap(torch.nn.Linear(6, 2))
     options = AuditOptions(perturbations=[UserPerturbation(function=half)], taus=[0, 0.1])
     with pytest.raises(InputError, match=r"^half: expected a tensor of shape \(1, 6\) without NaN, got \(1, 4\)$"):

@@ -19,7 +19,6 @@ from residuum.data import make_splits
 from residuum.models import head_of, load_weights
 from residuum.record.run import Run
 from residuum.reporting.request_report import forgotten
-from residuum.reporting.summary import summary_of
 from residuum.studies import Study, plan, run_all, write_requests, write_run
 from residuum.studies.maintenance import made_with
 from residuum.studies.parsing import parse_request, read_requests
@@ -233,9 +232,10 @@ def test_the_sequence_and_the_page_of_each_request_show_one_noise_floor(tmp_path
     steps = chain(FIRST, SECOND, rows="gd", seeds=(1, 2)).steps
     results = run_all(steps, store=tmp_path / "store")
     for run in write_requests(steps, results, tmp_path / "out"):
-        drawn = summary_of(Run.load(run.folder)).floors["gaussian"]["pooled"]
-        floor = run.record.noise_floor["gaussian"]
-        assert (floor.low, floor.high) == (drawn.low, drawn.high)
+        floor = Run.load(run.folder).record.noise_floor["gaussian"]
+        for judgment in run.verdicts.values():
+            drawn = [column.floor for column in judgment.found("gaussian").columns[1:]]
+            assert list(zip(floor.low, floor.high, strict=True)) == [pytest.approx(ends) for ends in drawn]
 
 
 def test_whole_classes_one_after_the_other_are_audited_in_class_form(tmp_path):

@@ -213,7 +213,7 @@ def result(label, seed, warnings=(), audit=()):
     audits = {"gaussian": AuditOutcome({}, counts=Path(), warnings=audit)}
     return Result(
         label, seed, metrics={}, audits=audits, seconds=0.0, passes=0, warnings=list(warnings),
-        unchanged=False, model=Path(), notes={},
+        unchanged=False, model=Path(), notes={}, weights="",
     )  # fmt: skip
 
 
