@@ -164,6 +164,7 @@ def samples(labels, prefix):
     )
 
 
+@pytest.mark.filterwarnings("ignore::residuum.core.errors.ResiduumWarning")  # of five draws by a random network
 def test_held_out_samples_have_the_forgotten_mix_and_are_the_first_by_id():
     pool = samples([i % 3 for i in range(900)], "test")
     forgotten = samples([0] * 60 + [1] * 20, "train")
