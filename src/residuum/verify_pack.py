@@ -19,7 +19,7 @@ import statistics
 import sys
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from html.parser import HTMLParser
 from itertools import accumulate, chain
@@ -32,7 +32,8 @@ Floats = list[float]
 
 PACK_SCHEMA, RECORD_SCHEMA, RULE_VERSION = "residuum.pack/3", "residuum.results/4", 3
 MOST_MEMBERS, MOST_DIRECTORY, MOST_MEMBER, MOST_TOTAL = 4000, 2**20, 16 * 2**20, 256 * 2**20
-MOST_RATIO, ALWAYS_ALLOWED, MOST_BRACKETS, PIECE = 50, 16 * 2**20, 500_000, 2**20
+MOST_RATIO, ALWAYS_ALLOWED, MOST_BRACKETS, MOST_IN_RECORD, PIECE = 50, 16 * 2**20, 500_000, 200_000, 2**20
+MOST_ROWS, MOST_SEEDS, MOST_STEPS = 500, 5_000, 10_000_000
 MEMBER = re.compile(r"manifest\.json|results\.json|report\.html|counts/[0-9]{4}(-heldout)?\.json")
 TOLERANCE = 1e-9
 ERROR, LEVEL, RADIUS_0, RADII, MEMORY, POWER, FEWEST, LEAK = 0.035, 0.35, 0.35, 0.15, 0.15, 0.8, 3, 0.001
@@ -61,6 +62,18 @@ class NoPackError(Exception):
 # --- distribution functions (section 12) ---
 
 
+class Steps:
+    """How many steps were computed: a pack from anybody may not keep a reader busy for hours."""
+
+    done = 0
+
+
+def spend(steps: int) -> None:
+    Steps.done += steps
+    if Steps.done > MOST_STEPS:
+        raise NoPackError("it needs more computing than a pack may")
+
+
 @cache
 def log_beta(a: float, b: float) -> float:
     return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
@@ -76,6 +89,7 @@ def beta_cdf(x: float, a: float, b: float) -> float:
     d = 1 / (d if abs(d) > tiny else tiny)
     fraction = d
     for m in range(1, 100_000):
+        spend(1)
         step = 1.0
         even, odd = (
             m * (b - m) / ((a + 2 * m - 1) * (a + 2 * m)),
@@ -151,52 +165,67 @@ def ratio(a: float, b: float) -> float | None:
 # --- the file: members, JSON, hashes (sections 1 to 3) ---
 
 
-def read_members(path: Path) -> dict[str, bytes]:
-    """Return the members of the pack, within the limits of the format."""
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            file.seek(max(size - 22, 0))
-            tail = file.read()
-        if tail[:4] != b"PK\5\6" or int.from_bytes(tail[12:16], "little") > MOST_DIRECTORY:
-            raise NoPackError("expected a .zip file without comment and with a directory of at most 1 MiB")
-        with zipfile.ZipFile(path) as archive:
-            return _unpacked(archive, size)
-    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError) as error:
-        raise NoPackError(f"cannot be read as a .zip file: {error}") from None
+class Members(Mapping[str, bytes]):
+    """The members of a pack within the limits of the format, unpacked anew whenever one is asked for."""
 
-
-def _unpacked(archive: zipfile.ZipFile, size: int) -> dict[str, bytes]:
-    members = archive.infolist()
-    if len(members) > MOST_MEMBERS or len({m.filename for m in members}) < len(members):
-        raise NoPackError(f"expected at most {MOST_MEMBERS} members, each of them once")
-    if wrong := next((m.filename for m in members if not MEMBER.fullmatch(m.filename)), None):
-        raise NoPackError(f"expected members of an evidence pack, got {wrong[:80]!r}")
-    if any(m.compress_type not in (0, 8) or m.flag_bits & 1 for m in members):
-        raise NoPackError("expected members that are stored or deflated, and not encrypted")
-    allowed = min(MOST_TOTAL, max(ALWAYS_ALLOWED, MOST_RATIO * size))
-    if sum(m.file_size for m in members) > allowed or any(m.file_size > MOST_MEMBER for m in members):
-        raise NoPackError(f"expected at most {MOST_MEMBER} bytes in a member and {allowed} in all")
-    contents, brackets = {}, 0
-    for member in members:
-        pieces, length = [], 0
+    def __init__(self, path: Path) -> None:
         try:
-            with archive.open(member) as stream:
+            size = path.stat().st_size
+            with path.open("rb") as file:
+                file.seek(max(size - 22, 0))
+                tail = file.read()
+            if tail[:4] != b"PK\5\6" or int.from_bytes(tail[12:16], "little") > MOST_DIRECTORY:
+                raise NoPackError("expected a .zip file without comment and with a directory of at most 1 MiB")
+            self._archive = zipfile.ZipFile(path)
+        except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+            raise NoPackError(f"cannot be read as a .zip file: {error}") from None
+        infos = self._archive.infolist()
+        self._infos = {info.filename: info for info in infos}
+        if len(infos) > MOST_MEMBERS or len(self._infos) < len(infos):
+            raise NoPackError(f"expected at most {MOST_MEMBERS} members, each of them once")
+        if wrong := next((name for name in self._infos if not MEMBER.fullmatch(name)), None):
+            raise NoPackError(f"expected members of an evidence pack, got {wrong[:80]!r}")
+        if missing := {"manifest.json", "results.json", "report.html"} - set(self._infos):
+            raise NoPackError(f"expected {', '.join(sorted(missing))} in the pack")
+        if any(info.compress_type not in (0, 8) or info.flag_bits & 1 for info in infos):
+            raise NoPackError("expected members that are stored or deflated, and not encrypted")
+        allowed = min(MOST_TOTAL, max(ALWAYS_ALLOWED, MOST_RATIO * size))
+        if sum(info.file_size for info in infos) > allowed or any(info.file_size > MOST_MEMBER for info in infos):
+            raise NoPackError(f"expected at most {MOST_MEMBER} bytes in a member and {allowed} in all")
+        brackets = {name: sum(map(_brackets, self._pieces(name))) for name in self._infos if name != "report.html"}
+        most = max(brackets["results.json"], brackets["manifest.json"])
+        if sum(brackets.values()) > MOST_BRACKETS or most > MOST_IN_RECORD:
+            raise NoPackError("expected fewer lists and objects")
+
+    def _pieces(self, name: str) -> Iterator[bytes]:
+        left = self._infos[name].file_size
+        try:
+            with self._archive.open(name) as stream:
                 while piece := stream.read(PIECE):
-                    length += len(piece)
-                    if member.filename != "report.html":
-                        brackets += piece.count(b"[") + piece.count(b"{")
-                    if length > member.file_size or brackets > MOST_BRACKETS:
-                        raise NoPackError(f"{member.filename} is larger or more nested than a pack may be")
-                    pieces.append(piece)
-        except Exception as error:
-            if isinstance(error, NoPackError):
-                raise
-            raise NoPackError(f"{member.filename} cannot be unpacked: {error}") from None  # zlib.error has no base
-        contents[member.filename] = b"".join(pieces)
-    if missing := {"manifest.json", "results.json", "report.html"} - set(contents):
-        raise NoPackError(f"expected {', '.join(sorted(missing))} in the pack")
-    return contents
+                    left -= len(piece)
+                    if left < 0:
+                        raise NoPackError(f"{name} is larger than the pack says")
+                    yield piece
+        except NoPackError:
+            raise
+        except Exception as error:  # zlib's error has no base of its own
+            raise NoPackError(f"{name} cannot be unpacked: {error}") from None
+
+    def __getitem__(self, name: str) -> bytes:
+        """Return the content of a member."""
+        return b"".join(self._pieces(name))
+
+    def __iter__(self) -> Iterator[str]:
+        """Return the names."""
+        return iter(self._infos)
+
+    def __len__(self) -> int:
+        """Return the number of members."""
+        return len(self._infos)
+
+
+def _brackets(piece: bytes) -> int:
+    return piece.count(b"[") + piece.count(b"{")
 
 
 def written(value: Json, *, ordered: bool = True) -> bytes:
@@ -339,7 +368,7 @@ def discoveries(radius: Radius) -> list[bool]:
 
 @cache
 def _binomial_tail(u: int, n: int) -> float:
-    return 1.0 if u == 0 else sum(math.comb(n, k) for k in range(u, n + 1)) / 2**n
+    return 1.0 if u == 0 else beta_cdf(0.5, u, n - u + 1)
 
 
 class Derived:
@@ -1253,7 +1282,7 @@ MISSING = object()
 class Verifier:
     """Checks one pack; `differences`, `checked` and `not_checked` say what came out."""
 
-    def __init__(self, members: dict[str, bytes]) -> None:
+    def __init__(self, members: Mapping[str, bytes]) -> None:
         self.differences: list[str] = []
         self.checked: list[str] = []
         self.members, self.not_checked, self.page_checked = members, list(ON_TRUST), False
@@ -1265,6 +1294,11 @@ class Verifier:
         ):
             if not isinstance(value, dict) or value.get("schema") != schema:
                 raise NoPackError(f"{name}: expected the schema {schema}, the one that this verifier knows")
+        rows = self.record.get("methods")
+        if not isinstance(rows, dict) or not all(isinstance(row, dict) for row in rows.values()):
+            raise NoPackError("results.json: expected rows")
+        if len(rows) > MOST_ROWS or sum(len(row.get("per_seed") or ()) for row in rows.values()) > MOST_SEEDS:
+            raise NoPackError(f"expected at most {MOST_ROWS} rows and {MOST_SEEDS} models")
         self.counts: dict[str, Counts] = {}
         steps = (self.hashes, self.read_counts, self.measures, self.conclusions, self.page)
         for step in steps:
@@ -1298,8 +1332,8 @@ class Verifier:
             self.differences.append(f"{where}: expected {repr(derived)[:80]}, got {shown}")
 
     def hashes(self) -> None:
-        files = {name: content for name, content in self.members.items() if name != "manifest.json"}
-        wanted = {name: {"sha256": sha256(content), "bytes": len(content)} for name, content in files.items()}
+        names = sorted(set(self.members) - {"manifest.json"})
+        wanted = {n: {"sha256": sha256(content), "bytes": len(content)} for n in names if (content := self.members[n])}
         self.compare("manifest/files", sorted(self.manifest["files"]), sorted(wanted))
         self.compare("manifest/files", self.manifest["files"], wanted)
         lines = "".join(f"{name} {of['sha256']}\n" for name, of in sorted(wanted.items()))
@@ -1445,7 +1479,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args()
     try:
-        result = Verifier(read_members(options.pack))
+        result = Verifier(Members(options.pack))
     except NoPackError as error:
         print(f"{options.pack}: no evidence pack: {error}", file=sys.stderr)
         return 2

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from residuum import verify_pack
 from residuum.core.errors import InputError
 from residuum.core.files import canonical
 from residuum.pack import verify
@@ -53,7 +54,17 @@ def many_judgments(record):
     record["judgments"] |= {f"m{i}": {} for i in range(150_000)}
 
 
+def many_draws() -> bytes:
+    ids, most = [f"{i:x}" for i in range(3_000)], 2**27
+    joint = [[[most + i, 0, 0, 0, 0, most - 7 * i, most + i, most]] * 3 for i in range(3_000)]
+    same = [[2 * most + i] * 3 for i in range(3_000)]
+    return canonical(
+        {"ids": sorted(ids), "joint": joint, "labels": [4] * 3_000, "same_prediction": same, "taus": [0.0, 0.1, 0.2]}
+    )
+
+
 HOSTILE = {
+    "draws": lambda: {COUNTS: many_draws()},
     "lists": lambda: {COUNTS: filled(b"[]", 450_000)},
     "objects": lambda: {COUNTS: filled(b"{}", 450_000)},
     "texts": lambda: {COUNTS: filled(b'"ab"', 2_800_000)},
@@ -125,12 +136,26 @@ print(peak() - before, time.process_time() - began)
 """
 
 
+ALONE = """
+import resource, sys, time
+sys.path.insert(0, sys.argv[2])
+import verify_pack
+try:
+    print(len(verify_pack.Verifier(verify_pack.Members(verify_pack.Path(sys.argv[1]))).differences))
+except verify_pack.NoPackError as error:
+    print(error)
+print(int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) / 1024, time.process_time())
+"""
+SCRIPTS = {"full": [sys.executable, "-c", MEASURED], "alone": [sys.executable, "-I", "-S", "-c", ALONE]}
+
+
 @pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
+@pytest.mark.parametrize("verifier", SCRIPTS)
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_pack_costs_little_memory_and_time(name, tmp_path):
+def test_a_hostile_pack_costs_little_memory_and_time(name, verifier, tmp_path):
     pack = written(tmp_path / "hostile.zip", HOSTILE[name]())
-    words = [sys.executable, "-c", MEASURED, str(pack)]
+    words = [*SCRIPTS[verifier], str(pack), str(Path(verify_pack.__file__).parent)]
     done = subprocess.run(words, capture_output=True, text=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     megabytes, seconds = map(float, done.stdout.splitlines()[-1].split())
     print(f"{name}: {pack.stat().st_size / 1024:.0f} KiB, {megabytes:.0f} MB, {seconds:.1f} s")

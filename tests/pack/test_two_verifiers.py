@@ -53,7 +53,7 @@ def answers(pack: Path) -> tuple[str, str]:
     except InputError:
         said.append("no pack")
     try:
-        alone = verify_pack.Verifier(verify_pack.read_members(pack))
+        alone = verify_pack.Verifier(verify_pack.Members(pack))
         said.append("differences" if alone.differences else "agrees")
     except verify_pack.NoPackError:
         said.append("no pack")
@@ -163,7 +163,7 @@ PACKS = [pytest.param(k, marks=() if k < QUICK else pytest.mark.long) for k in r
 def test_both_derive_the_same_numbers_from_random_counts(seed, tmp_path):
     pack = random_pack(seed, tmp_path / "random.zip")
     assert verify(pack).differences == []
-    alone = verify_pack.Verifier(verify_pack.read_members(pack))
+    alone = verify_pack.Verifier(verify_pack.Members(pack))
     assert alone.differences == []
     assert alone.page_checked
 

@@ -49,7 +49,7 @@ def test_it_runs_alone_and_says_what_it_did_not_check(tmp_path):
 
 @pytest.mark.parametrize("pack", PACKS, ids=lambda path: path.parent.name)
 def test_it_agrees_with_every_committed_pack(pack):
-    result = verify_pack.Verifier(verify_pack.read_members(pack))
+    result = verify_pack.Verifier(verify_pack.Members(pack))
     assert result.differences == []
     assert result.page_checked
 
@@ -81,7 +81,7 @@ def test_the_beta_function_is_scipys(a, b, x):
 
 def rewritten(folder, change):
     """Return a copy of the example whose record was changed, with all hashes made anew, as a forger would."""
-    members = verify_pack.read_members(EXAMPLE)
+    members = dict(verify_pack.Members(EXAMPLE))
     record, manifest = json.loads(members["results.json"]), json.loads(members["manifest.json"])
     change(record, members)
     record["record_sha256"] = verify_pack.sha256(verify_pack.written(verify_pack.without(record, "record_sha256")))
@@ -138,7 +138,7 @@ FORGERIES = {
 
 @pytest.mark.parametrize("change", FORGERIES, ids=lambda change: change.__name__)
 def test_a_forger_who_makes_all_hashes_anew_is_found(change, tmp_path):
-    result = verify_pack.Verifier(verify_pack.read_members(rewritten(tmp_path, change)))
+    result = verify_pack.Verifier(verify_pack.Members(rewritten(tmp_path, change)))
     assert any(FORGERIES[change] in difference for difference in result.differences), result.differences
 
 
