@@ -802,7 +802,7 @@ def test_the_page_of_a_pack_says_how_many_ids_were_listed(made, tmp_path):
     run, _ = private(made, tmp_path, forget_ids=list(ids))
     members = contents(pack(run, tmp_path / "own.zip").file)
     assert json.loads(members["results.json"])["scenario"]["settings"]["forget"]["listed"] == len(ids) == 10
-    assert b"a list of 10 ids" in members["report.html"]
+    assert b"10 training samples, listed by id" in members["report.html"]
 
 
 def with_member(made, target, content, compression=zipfile.ZIP_DEFLATED):

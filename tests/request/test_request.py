@@ -78,7 +78,7 @@ def test_the_folder_is_that_of_any_run(proof, tmp_path):
     files = report(again, out=tmp_path)
     page = files[0].read_text(encoding="utf-8")
     assert "HerNet" in page
-    assert "a list of 24 ids" in page
+    assert "24 training samples, listed by id" in page
     assert len(to_frame(again)) == 6
     record = json.loads((proof.folder / "results.json").read_text(encoding="utf-8"))
     assert record["scenario"]["sizes"] == {"retain": 276, "forget": 24, "validation": 0, "test": 600}

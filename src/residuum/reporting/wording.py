@@ -45,6 +45,8 @@ def forgotten(run: Run) -> str:
     settings, names = run.record.scenario.settings, run.record.scenario.class_names
     samples = next((audit.samples for *_, audit in run.record.each_audit()), 0)
     number = f"{plural(samples, 'training sample')}: " if samples else ""
+    if samples and len(settings.requests) == 1 and (settings.forget.listed or settings.forget.forget_ids):
+        return f"{plural(samples, 'training sample')}, listed by id"
     requests = ", then ".join(request_words(request, names, rest=k > 0) for k, request in enumerate(settings.requests))
     return f"{number}{requests} of {settings.data.name or 'the data'}"
 
