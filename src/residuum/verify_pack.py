@@ -368,7 +368,10 @@ def discoveries(radius: Radius) -> list[bool]:
 
 @cache
 def _binomial_tail(u: int, n: int) -> float:
-    return 1.0 if u == 0 else beta_cdf(0.5, u, n - u + 1)
+    if u == 0 or n > 1000:  # exact where it can be: p n / k may be 0.05 itself
+        return beta_cdf(0.5, u, n - u + 1) if u else 1.0
+    tail: float = sum(math.comb(n, k) for k in range(u, n + 1)) / 2**n
+    return tail
 
 
 class Derived:
