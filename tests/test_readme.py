@@ -65,7 +65,12 @@ DOCUMENTED = [
     if command[0] == "residuum" and not {"...", "|", ">", "&&"} & set(command)
 ]
 
-STUDIES = [command[1:] for command in command_lines("benchmarks/cifar10.sh") if command[0] == "residuum"]
+STUDIES = [
+    command[1:]
+    for script in sorted((ROOT / "benchmarks" / "reproduction").glob("*.sh"))
+    for command in command_lines(script.relative_to(ROOT))
+    if command[0] == "residuum"
+]
 
 
 def commands(program):

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks.published import (
+from benchmarks.reproduction.published import (
     AGREES,
     CANNOT_SAY,
     DIFFERS,

@@ -3,8 +3,8 @@
     python -m benchmarks.reproduction RUN [RUN ...]
 
 RUN is the folder of a run, or one of docs/reproduction: a results.json is enough. Tables in markdown for each: the rows
-with r, G, M, average gap and cost; the published values beside ours; r at every radius; and the findings, but for those
-about rows that were not run. Where a method has several rows, what each setting changes.
+with r, G, M, average gap and cost; the published values next to ours; r at every radius; and the findings about rows
+that were run. Where a method has several rows, what each setting changes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.published import METRICS, Comparison, compare, load_published
+from benchmarks.reproduction.published import METRICS, Comparison, compare, load_published, published_row
 
 from residuum.core.roles import Role
 from residuum.judging.findings import comparisons
@@ -319,6 +319,27 @@ def _spread(spread: Spread) -> str:
     return f"{spread.mean:.1f}" + ("" if spread.std is None or spread.n < 2 else f" ± {spread.std:.1f}")
 
 
+def beside_lines(known: Known) -> Iterator[str]:
+    """Yield verdict, r, M and cost of every row, and its accuracies and gap with the published values in brackets.
+
+    Of several rows of a method, the first has the published values.
+    """
+    head = ["model", "verdict", "r", "M", "unlearn acc. %", "retain acc. %", "test acc. %", "average gap", "cost %"]
+    yield f"| {' | '.join(head)} |"
+    yield "|---" * len(head) + "|"
+    metrics = {"unlearn_acc": ACCURACIES[0], "retain_acc": ACCURACIES[1], "test_acc": ACCURACIES[2], "avg_gap": GAP.key}
+    shown: set[str] = set()
+    for label, row in known.rows.items():
+        published = published_row(known.run, row.row.method) if row.row.method not in shown else {}
+        shown.add(row.row.method)
+        cells = _figures(known, row, (), ("r", "M"))
+        for name, key in metrics.items():
+            ours, theirs = row.cells[key].value, published.get(name)
+            cells.append(("–" if ours is None else f"{ours:.1f}") + (f" ({theirs.mean:.1f})" if theirs else ""))
+        cells += _figures(known, row, ("cost",), ())
+        yield f"| {label} | {row.judgment.verdict if row.judgment else ''} | {' | '.join(cells)} |"
+
+
 def radius_lines(known: Known) -> Iterator[str]:
     """Yield r of every row at every radius above 0, and what retraining explains there.
 
@@ -357,6 +378,7 @@ TABLES: dict[str, Callable[[Run, str], Iterator[str]]] = {
     "findings": lambda run, perturbation: finding_lines(Known(run, perturbation)),
     "changes": lambda run, perturbation: change_lines(Known(run, perturbation)),
     "published": lambda run, perturbation: published_lines(Known(run, perturbation)),
+    "beside": lambda run, perturbation: beside_lines(Known(run, perturbation)),
 }
 
 
@@ -365,7 +387,3 @@ def main() -> None:
         for perturbation in run.perturbations:
             for part, lines in TABLES.items():
                 print(f"\n## {run.name}, {perturbation}: {part}\n", *lines(run, perturbation), sep="\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -128,6 +128,15 @@ def matching_tables(run: Run, published: Published) -> Iterator[tuple[str, str, 
             yield table, scenario, content.results[scenario]
 
 
+def published_row(run: Run, method: str) -> Mapping[str, Value | None]:
+    """Return the first published row of this method for this scenario, by metric; empty where there is none."""
+    for _, _, methods in matching_tables(run, load_published()):
+        for name, values in methods.items():
+            if plain_name(name) == method:
+                return values
+    return {}
+
+
 def _plain(text: str) -> str:
     return "".join(letter for letter in text.lower() if letter.isalnum())
 
