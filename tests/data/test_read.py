@@ -61,8 +61,14 @@ def test_data_sets_of_tuples_and_of_dictionaries_are_read():
     plain = read_data(TensorDataset(X, torch.tensor(Y))).samples
     assert torch.equal(plain.x, X)
     assert plain.ids == ("0", "1", "2")
-    texts = Items([{"input_ids": [7, 8], "attention_mask": [1, 0], "labels": y} for y in Y])
-    found = read_data(texts, ids=IDS)
+    texts = Items(
+        [
+            {"id": name, "input_ids": [7, 8], "attention_mask": [1, 0], "labels": y}
+            for name, y in zip(IDS, Y, strict=True)
+        ]
+    )
+    found = read_data(texts)
+    assert found.samples.ids == IDS
     assert found.samples.x[0].tolist() == [[7.0, 8.0], [1.0, 0.0]]
     assert found.inputs == ("input_ids", "attention_mask")
     swapped = read_data(texts, reading=Reading(inputs=["attention_mask", "input_ids"]))

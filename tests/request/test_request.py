@@ -85,7 +85,7 @@ def test_the_folder_is_that_of_any_run(proof, tmp_path):
 
 
 def test_its_pack_verifies_and_names_no_sample(case, proof, tmp_path):
-    train = case.request(ids=None).source.samples
+    train = case.request().source.samples
     pack(proof, tmp_path / "evidence.zip")
     assert run_command(["verify", str(tmp_path / "evidence.zip"), "--models", str(proof.folder)]) == 0
     with zipfile.ZipFile(tmp_path / "evidence.zip") as packed:

@@ -6,7 +6,7 @@ import csv
 import os
 import re
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +65,6 @@ class Source:
 def read_data(
     source: Any,  # noqa: ANN401 (see below)
     *,
-    ids: Iterable[Any] | None = None,
     reading: Reading | None = None,
     what: str = "data",
 ) -> Source:
@@ -85,15 +84,15 @@ def read_data(
     if isinstance(source, Dataset):
         return Source(source.train, source.class_names, source.name)
     if isinstance(source, str | Path):
-        return _from_path(Path(os.path.expanduser(source)), ids, reading)
+        return _from_path(Path(os.path.expanduser(source)), reading)
     if hasattr(source, "columns") and hasattr(source, "to_dict"):
         table = {str(name): list(values) for name, values in source.to_dict("list").items()}
-        return _from_table(table, ids, reading, what)
+        return _from_table(table, reading, what)
     if isinstance(source, tuple | list) and len(source) in {2, 3}:
-        x, y, sample_ids = source if len(source) == 3 else (*source, ids)
+        x, y, sample_ids = source if len(source) == 3 else (*source, None)
         return Source(checked_samples(x, y, sample_ids, bounded=False), None, what)
     if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, Mapping):
-        return _from_items(source, ids, reading, what)
+        return _from_items(source, reading, what)
     kinds = "a folder, .npz or .csv file, (x, y), a data frame or a map-style torch data set"
     part = (
         f"; give one of its parts, such as [{next(iter(source))!r}]" if isinstance(source, Mapping) and source else ""
@@ -101,7 +100,7 @@ def read_data(
     raise InputError(f"{what}: expected {kinds}, got {type(source).__name__}{part}")
 
 
-def _from_path(path: Path, ids: Iterable[Any] | None, reading: Reading) -> Source:
+def _from_path(path: Path, reading: Reading) -> Source:
     if path.is_dir():
         channels = 3 if reading.channels is None else reading.channels
         images = load_image_folder(path, size=reading.size, channels=channels)
@@ -110,12 +109,12 @@ def _from_path(path: Path, ids: Iterable[Any] | None, reading: Reading) -> Sourc
         arrays = read_npz(path)
         names = checked_class_names(arrays["class_names"]) if "class_names" in arrays else None
         try:
-            samples = checked_samples(arrays["x"], arrays["y"], arrays.get("ids", ids), bounded=False)
+            samples = checked_samples(arrays["x"], arrays["y"], arrays.get("ids"), bounded=False)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
         return Source(samples, names, path.stem)
     if path.suffix == ".csv":
-        return _from_table(_read_table(path), ids, reading, path.stem)
+        return _from_table(_read_table(path), reading, path.stem)
     raise InputError(f"expected a folder of class folders, an .npz or a .csv file, got {path}")
 
 
@@ -135,7 +134,7 @@ def _read_table(path: Path) -> dict[str, list[str]]:
     return {name: [line[k] for line in lines[1:]] for k, name in enumerate(head)}
 
 
-def _from_table(table: Mapping[str, Sequence[Any]], ids: Iterable[Any] | None, reading: Reading, name: str) -> Source:
+def _from_table(table: Mapping[str, Sequence[Any]], reading: Reading, name: str) -> Source:
     label = _column(table, reading.label, LABELS, "label")
     id_column = _column(table, reading.id_column, IDS, "id_column", needed=False)
     inputs = list(reading.inputs or [column for column in table if column not in (label, id_column)])
@@ -144,7 +143,7 @@ def _from_table(table: Mapping[str, Sequence[Any]], ids: Iterable[Any] | None, r
             raise unknown_name(f"column of {name}", column, table)
     features = np.array([_numbers(table[column], column) for column in inputs], np.float32).T
     labels, names = _class_numbers(table[str(label)], reading.class_names)
-    sample_ids = table[id_column] if id_column is not None else ids
+    sample_ids = None if id_column is None else table[id_column]
     return Source(checked_samples(features, labels, sample_ids, bounded=False), names, name, inputs=tuple(inputs))
 
 
@@ -187,11 +186,11 @@ def _class_numbers(values: Sequence[Any], class_names: Sequence[str] | None) -> 
     return [position[text] for text in texts], names
 
 
-def _from_items(items: Any, ids: Iterable[Any] | None, reading: Reading, name: str) -> Source:  # noqa: ANN401 (a data set)
+def _from_items(items: Any, reading: Reading, name: str) -> Source:  # noqa: ANN401 (a data set)
     """Read a map-style data set; it is an error if it augments, that is, returns other inputs each time."""
     if not len(items):
         raise InputError(f"{name}: expected at least one sample, got an empty data set")
-    (first, label, parts), (again, _, _) = _item(items[0], reading, name), _item(items[0], reading, name)
+    (first, label, parts, sample_id), (again, *_) = _item(items[0], reading, name), _item(items[0], reading, name)
     if not torch.equal(first, again):
         raise InputError(f"{name}: item 0 is another input each time; give the data set without random augmentation")
     if first.ndim == 3 and first.shape[0] > 4 >= first.shape[2]:
@@ -200,27 +199,28 @@ def _from_items(items: Any, ids: Iterable[Any] | None, reading: Reading, name: s
     needed = first.numel() * 4 * len(items)
     if needed > machine_memory() / 2:
         raise InputError(f"{name}: its inputs need {needed / 2**30:.3g} GiB of memory; give a folder of images instead")
-    inputs, labels = [first], [label]
+    inputs, labels, ids = [first], [label], [sample_id]
     for row in range(1, len(items)):
-        x, y, _ = _item(items[row], reading, name)
+        x, y, _, sample_id = _item(items[row], reading, name)
         if x.shape != first.shape:
             shapes = f"{tuple(x.shape)}, item 0 of {tuple(first.shape)}"
             raise InputError(f"{name}: item {row} has an input of shape {shapes}; bring all to one shape (pad texts)")
         inputs.append(x)
         labels.append(y)
+        ids.append(sample_id)
     listed = getattr(items, "samples", None)  # (path, label) in data sets of image files
-    if ids is None and isinstance(listed, list) and listed and isinstance(listed[0], tuple):
+    if isinstance(listed, list) and listed and isinstance(listed[0], tuple):
         ids = [str(path) for path, *_ in listed]
     entry = next((key for key in (reading.label, *LABELS) if key in (getattr(items, "features", None) or ())), None)
     kind = items.features[entry] if entry else None  # of Hugging Face
     classes = getattr(items, "classes", None) or getattr(kind, "names", None)
     names = checked_class_names(classes) if isinstance(classes, list | tuple) else None
-    samples = checked_samples(torch.stack(inputs), np.array(labels), ids, bounded=False)
+    samples = checked_samples(torch.stack(inputs), np.array(labels), None if None in ids else ids, bounded=False)
     return Source(samples, names, name, items, parts)
 
 
-def _item(item: object, reading: Reading, name: str) -> tuple[Tensor, Any, tuple[str, ...]]:
-    """Return input, label and names of the parts of one item; equal parts are stacked (parts, ...)."""
+def _item(item: object, reading: Reading, name: str) -> tuple[Tensor, Any, tuple[str, ...], Any]:
+    """Return input, label, names of the parts and id, if any, of one item; equal parts are stacked (parts, ...)."""
     if isinstance(item, Mapping):
         label = _column(item, reading.label, LABELS, "label")
         id_column = _column(item, reading.id_column, IDS, "id_column", needed=False)
@@ -228,9 +228,10 @@ def _item(item: object, reading: Reading, name: str) -> tuple[Tensor, Any, tuple
         if (unknown := next((part for part in parts if part not in item), None)) is not None:
             raise unknown_name("entry of an item", unknown, map(str, item))
         values, y = [item[part] for part in parts], item[label]
+        sample_id = None if id_column is None else item[id_column]
     elif isinstance(item, tuple | list) and len(item) >= 2:
         *values, y = item
-        parts = ()
+        parts, sample_id = (), None
     else:
         raise InputError(f"{name}: expected items (input, label) or dictionaries, got {type(item).__name__}")
     tensors = [_item_tensor(value, f"{name}: an item's input") for value in values]
@@ -239,7 +240,7 @@ def _item(item: object, reading: Reading, name: str) -> tuple[Tensor, Any, tuple
         raise InputError(f"{name}: expected parts of one shape in an item, got {shapes}; choose them with inputs=")
     alone = len(tensors) == 1 and (not parts or tensors[0].is_floating_point() or tensors[0].dtype == torch.uint8)
     x = tensors[0] if alone else torch.stack(tensors)
-    return x, y.item() if hasattr(y, "item") and np.size(y) == 1 else y, parts
+    return x, y.item() if hasattr(y, "item") and np.size(y) == 1 else y, parts, sample_id
 
 
 def _item_tensor(value: object, what: str) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -71,7 +71,7 @@ class Request:
     Args:
         data: What the model was trained on, all of it: a folder of class folders of images, an .npz or .csv file,
             (x, y) or (x, y, ids) of arrays or tensors, a data frame, or a map-style torch data set without
-            augmentation.
+            augmentation. Samples without ids are named by their row numbers.
         forget: Ids to forget, in a list or a text file with one a line: ids as they are, file names or their stems.
         earlier: Ids that earlier requests asked to forget, as `forget`, where `data` still hold them. They are not
             retained: methods forget them together with this request's, and retrained models do not see them. The audit
@@ -85,7 +85,6 @@ class Request:
         recipe: How the model was trained, if there is no such function; retraining and methods follow it.
         epochs: How many epochs the model was trained for, if neither a recipe nor the default of the parameter `epochs`
             of `retrain` says so; `soft_reset` trains for a share of them.
-        ids: Ids of the samples of `data`, where it does not name them; else the row number.
         reading: How the data are read, such as `Reading(label="risk", class_names=["no", "yes"])` of a table or
             `Reading(size=32, channels=1)` of a folder of images.
         name: What reports call the data.
@@ -115,7 +114,6 @@ class Request:
         retrain: Retrain | None = None,
         recipe: Recipe | None = None,
         epochs: int | None = None,
-        ids: Iterable[Any] | None = None,
         reading: Reading | None = None,
         name: str | None = None,
         split: Path | str | None = None,
@@ -123,7 +121,7 @@ class Request:
         if retrain is not None and not callable(retrain):
             raise InputError(f"expected retrain to be a function (samples, seed) -> model, got {retrain!r}")
         reading = reading or Reading()
-        self.source = read_data(data, ids=ids, reading=reading, what="data")
+        self.source = read_data(data, reading=reading, what="data")
         self.class_names = class_names_of(reading.class_names, self.source)
         reading = replace(reading, class_names=self.class_names or reading.class_names)
         self.held_out = self._other(held_out, "held_out", reading)
