@@ -26,8 +26,10 @@ SCENARIOS = {
     "digits": "half of the eights forgotten: most of what stays is knowledge of the class",
     "digits-random": "5 % of all digits forgotten: what stays is memory of the samples",
 }
-HEAD = "| model | verdict | r | G | M | unlearn acc. % | test acc. % | cost % |\n|---|---|---|---|---|---|---|---|"
-COLUMNS = ("row", "verdict", "r", "G", "M", "unlearn_accuracy", "test_accuracy", "cost")
+COLUMNS = {
+    **{"row": "model", "verdict": "verdict", "r": "r", "G": "G", "M": "M"},
+    **{"unlearn_accuracy": "unlearn acc. %", "test_accuracy": "test acc. %", "cost": "cost %"},
+}
 
 
 @cache
@@ -43,18 +45,25 @@ def labels(scenario: str) -> list[str]:
     return [row for name, row in measured() if name == scenario]
 
 
-def results(scenario: str, rows: list[str] | None = None) -> str:
-    """Return accuracies, cost, r, G, M and verdict of these rows, or of all."""
+def results(scenario: str, rows: Sequence[str] | None = None, columns: Sequence[str] = tuple(COLUMNS)) -> str:
+    """Return these columns of these rows, or all, and last what retraining explains."""
+    floor = {"row": "*retraining explains*"} | dict(zip("rGM", _explained(scenario, "rGM"), strict=True))
     found = [measured()[scenario, row] for row in labels(scenario) if rows is None or row in rows]
-    lines = [_line(line[column] for column in COLUMNS) for line in found]
-    return "\n".join([HEAD, *lines, _line(["*retraining explains*", "", *_explained(scenario, "rGM"), "", "", ""])])
+    head = [_line(COLUMNS[column] for column in columns), "|---" * len(columns) + "|"]
+    return "\n".join([*head, *(_line(line.get(column, "") for column in columns) for line in (*found, floor))])
 
 
-def selected(folder: str, columns: Sequence[str], rows: Sequence[str] | None = None) -> str:
-    """Return these columns of a recorded run's table, and these rows of it, or all."""
-    table_lines = [line.strip("|").split("|") for line in reproduced(folder, "rows").split("\n")]
+def selected(
+    folder: str,
+    columns: Sequence[str] | None = None,
+    rows: Sequence[str] | None = None,
+    table: Sequence[str] = ("rows",),
+) -> str:
+    """Return these columns and rows, or all, of a table of a recorded run."""
+    table_lines = [line.strip("|").split("|") for line in reproduced(folder, *table).split("\n")]
     head, _, *lines = [[cell.strip() for cell in line] for line in table_lines]
     by_model = {line[0]: dict(zip(head, line, strict=True)) for line in lines}
+    columns = columns or head
     shown = [_line(by_model[row][column] for column in columns) for row in rows or by_model]
     return "\n".join([_line(columns), "|---" * len(columns) + "|", *shown])
 
@@ -152,10 +161,12 @@ def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-SHORT = ["model", "verdict", "r", "G", "M", "unlearn acc. %", "test acc. %", "average gap"]
+SHORT = ["model", "verdict", "r", "M", "unlearn acc. %", "test acc. %", "average gap"]
+THREE_SEEDS = [*SHORT[:3], "G", *SHORT[3:], "cost %"]
 FIVE = ["original", "scrub", "rurk", "soft_reset", "control"]
 TABLES: dict[str, Callable[[], str]] = {
-    **{scenario: partial(results, scenario) for scenario in SCENARIOS},
+    "digits-random": partial(results, "digits-random", columns=["row", "verdict", "r", "M", "test_accuracy", "cost"]),
+    "digits": partial(results, "digits", columns=["row", "verdict", "r", "G", "M", "test_accuracy"]),
     "calibration-null": partial(by_design, "null"),
     "calibration-originals": partial(by_design, "originals"),
     "calibration-epochs": trained_otherwise,
@@ -168,6 +179,10 @@ TABLES: dict[str, Callable[[], str]] = {
         "small-cifar5-seeds", ["model", "verdict", "r", "M", "test acc. %", "cost %"], FIVE
     ),
     **{f"{folder} short": partial(selected, folder, SHORT) for folder in ("small-cifar5", "rurk-ablation")},
+    "cifar10-seeds": partial(selected, "small-cifar5-seeds", THREE_SEEDS),
+    "cifar10-fgsm": partial(
+        selected, "small-cifar5-fgsm", rows=[*FIVE, "*retraining explains*"], table=["radii", "fgsm:target=true"]
+    ),
 }
 PAGES = (
     ROOT / "README.md",
