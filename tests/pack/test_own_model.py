@@ -32,8 +32,8 @@ def test_a_request_on_an_own_network_is_packed_and_verified(case, tmp_path):  # 
     assert found.not_checked[1:] == STATED
     assert verify(packed.file, **given, load=lambda path: wrap(HerNet(), mean=MEAN, std=STD)).differences
     with zipfile.ZipFile(packed.file) as archive:
-        manifest = json.loads(archive.read("manifest.json"))
-    assert manifest["data"]["name"] == "own data"
+        manifest, packed_record = (json.loads(archive.read(f"{name}.json")) for name in ("manifest", "results"))
+    assert packed_record["scenario"]["settings"]["data"]["name"] == "own data"
     assert manifest["data"]["trained_on"]["reference"]["size"] == 276
     assert manifest["request"]["size"] == 24
     assert torch.is_tensor(case.train.x)

@@ -196,7 +196,7 @@ def with_leaf(members, name, rng):
     if name == "results.json":
         ways = [where for where in ways if {*where} & {*NUMBERS} and where[-2:-1] != ("samples",)]
     else:
-        ways = [where for where in ways if where[0] in ("verdict", "power", "floor", "gates", "thresholds", "request")]
+        ways = [where for where in ways if where[0] in ("files", "request")]
     where = ways[int(rng.integers(len(ways)))]
     part = content
     for step in where[:-1]:

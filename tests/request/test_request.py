@@ -367,9 +367,9 @@ def test_the_recipe_gate_is_passed_only_where_both_recipes_are_known(case, proof
         assert any(gate.text in text for text in not_proved(run))
     pack(proof, tmp_path / "evidence.zip")
     with zipfile.ZipFile(tmp_path / "evidence.zip") as packed:
-        gates = {gate["name"]: gate for gate in json.loads(packed.read("manifest.json"))["gates"]}
+        gates = {gate["name"]: gate for gate in json.loads(packed.read("results.json"))["gates"]}
     assert gates["recipe"]["passed"] is None
-    assert "is not known" in gates["recipe"]["reason"]
+    assert "is not known" in gates["recipe"]["text"]
 
 
 def test_her_own_data_set_reaches_her_training_function(case):

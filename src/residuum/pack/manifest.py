@@ -1,4 +1,4 @@
-"""The manifest of an evidence pack: what was to be forgotten, which models, data and code, and what came out."""
+"""The manifest of an evidence pack: hashes, and what the record does not say of the request, models, data and code."""
 
 import json
 import platform
@@ -11,15 +11,13 @@ import torch
 from pydantic import Field, JsonValue
 
 from residuum.core.files import file_sha256
-from residuum.core.roles import Role
 from residuum.core.samples import Samples, Splits
 from residuum.data.dataset import Dataset
-from residuum.judging import gates, rule
 from residuum.pack.hashing import Pseudonyms, code_sha256, ids_root, root_of, seal_of
 from residuum.record import Results
 from residuum.record.audits import Part
 
-SCHEMA = "residuum.pack/3"
+SCHEMA = "residuum.pack/4"
 LEFT_OUT = [
     "images and the gallery",
     "ids of samples: pseudonyms under the holder's key take their place",
@@ -43,7 +41,7 @@ THREATS = [
     "who trains a bad reference on purpose, audits another model than the one that is served, or hides audits that "
     "failed; hashes of the models deposited before the audit narrow this",
 ]
-SEEDS = ("seed", "noise_check", "bootstrap_seed")  # the settings of an audit that differ from seed to seed
+TEXTS = {"left_out": LEFT_OUT, "non_claims": NON_CLAIMS, "threat_model": THREATS}
 NEAR = 0.02  # root-mean-square difference of two inputs, as a share of their range
 ROWS = 512
 
@@ -67,61 +65,33 @@ class Tool(Part):
 class RequestFacts(Part):
     """The deletion request, by its size and the root of its pseudonyms alone."""
 
-    form: str
     size: int
     ids_hmac_root: str
     received: str | None
-    completed: str
     delete_pack_by: str | None
 
 
 class ModelFacts(Part):
-    """One model: hash and architecture of its weights file, where there is one, its recipe, and what it started from.
-
-    The parent of an unlearned model is the original.
-    """
+    """One model: hash and architecture of its weights file, where there is one."""
 
     weights_sha256: str | None = None
     architecture: JsonValue = None
-    recipe: dict[str, Any]
-    seed: int
-    parent: str | None
 
 
 class DataFacts(Part):
-    """The data by name and sizes and, with the data at hand, what the models were trained on.
+    """With the data at hand, what the models were trained on.
 
     `fingerprint_hmac` covers data and key: nobody else can tell by it which data these were.
     """
 
-    name: str
-    public: bool
-    sizes: dict[str, int]
-    pretrained: JsonValue  # hashes of the weights that every model starts from
     fingerprint_hmac: str | None = None
     trained_on: dict[str, Any] | None = None  # size and root of the pseudonyms of each set
     forgotten_among_retained: int | None = None
     near_duplicates: dict[str, Any] | None = None
 
 
-class Conclusions(Part):
-    """What the record decides: the audits with their seeds, the thresholds of the rule, gates, verdicts and power."""
-
-    created: JsonValue
-    audit: dict[str, Any]
-    gates: list[Any]
-    thresholds: dict[str, Any]
-    rule_version: int | None
-    verdict: dict[str, Any]
-    power: dict[str, Any]
-    floor: dict[str, Any]
-    left_out: list[str]
-    non_claims: list[str]
-    threat_model: list[str]
-
-
-class Manifest(Conclusions):
-    """manifest.json. `root` is a hash over all files, and `seal` one over the rest of the manifest."""
+class Manifest(Part):
+    """manifest.json: what the record does not say. `root` is a hash over all files, `seal` one over the manifest."""
 
     schema_: str = Field(alias="schema")
     name: str
@@ -131,6 +101,9 @@ class Manifest(Conclusions):
     data: DataFacts
     files: dict[str, dict[str, Any]]
     root: str
+    left_out: list[str]
+    non_claims: list[str]
+    threat_model: list[str]
     seal: str = ""
 
     def as_dict(self) -> dict[str, Any]:
@@ -151,23 +124,15 @@ def sealed_manifest(
 ) -> dict[str, Any]:
     """Return the manifest of a pack; `forgotten` are pseudonyms, `weights` the file of every model."""
     models = {}
-    for model, facts in model_facts(record).items():
+    for model in model_names(record):
         file = weights[model]
         digest = file_sha256(file) if file.is_file() else None
-        models[model] = facts | {"weights_sha256": digest, "architecture": architecture(file)}
-    manifest = Manifest.model_validate(
-        conclusions(record)
-        | {
-            "schema": SCHEMA,
-            "name": name,
-            "tool": Tool.installed(),
-            "request": request_facts(record, forgotten) | {"received": received, "delete_pack_by": delete_by},
-            "models": models,
-            "data": data,
-            "files": files,
-            "root": root_of(files),
-        }
-    ).as_dict()
+        models[model] = {"weights_sha256": digest, "architecture": architecture(file)}
+    manifest = {
+        **{"schema": SCHEMA, "name": name, "tool": Tool.installed().model_dump(), **TEXTS},
+        "request": request_facts(forgotten) | {"received": received, "delete_pack_by": delete_by},
+        **{"models": models, "data": data, "files": files, "root": root_of(files)},
+    }
     return manifest | {"seal": seal_of(manifest)}
 
 
@@ -176,70 +141,19 @@ def expected_manifest(stated: Manifest, record: Results, forgotten: set[str]) ->
 
     Taken over is what they do not decide: dates, versions, hashes of weights, architectures, and what was trained on.
     """
-    models = {
-        name: (stated.models.get(name) or ModelFacts(**facts)).model_copy(update=facts)
-        for name, facts in model_facts(record).items()
-    }
-    request = stated.request.model_copy(update=request_facts(record, forgotten))
-    data = stated.data.model_copy(update=data_facts(record))
-    return stated.model_copy(update=conclusions(record) | {"models": models, "request": request, "data": data})
+    models = {name: stated.models.get(name) or ModelFacts() for name in model_names(record)}
+    request = stated.request.model_copy(update=request_facts(forgotten))
+    return stated.model_copy(update={**TEXTS, "models": models, "request": request})
 
 
-def conclusions(record: Results) -> dict[str, Any]:
-    """Return the fields of `Conclusions` that a record gives."""
-    audits: dict[str, Any] = {}
-    for _, seed, name, audit in record.each_audit():
-        settings = audit.settings.model_dump(mode="json", exclude_unset=True)
-        entry = audits.setdefault(name, {"taus": audit.taus, "seeds": {}})
-        entry["seeds"][seed] = {key: settings.pop(key, None) for key in SEEDS} | {"draws": audit.draws}
-        entry["settings"] = settings
-    return {
-        "created": record.created,
-        "audit": audits,
-        "gates": [
-            {"name": gate.name, "passed": gate.passed, "reason": None if gate.passed else gate.text}
-            for gate in record.gates
-        ],
-        "thresholds": {  # every number that the rule and the gates compare with
-            "error": rule.ERROR,
-            "level_share": rule.LEVEL_SHARE,
-            "radius_0_share": rule.RADIUS_0_SHARE,
-            "radii_share": rule.RADII_SHARE,
-            "memory_share": rule.MEMORY_SHARE,
-            "power": rule.POWER,
-            "fewest_retrained": rule.FEWEST_RETRAINED,
-            "test_points": gates.TEST_POINTS,
-            "retain_points": gates.RETAIN_POINTS,
-            "control_points": gates.CONTROL_POINTS,
-            "leak": gates.LEAK,
-        },
-        "rule_version": record.rule_version,
-        "verdict": {label: judgment.verdict.name for label, judgment in record.verdicts.items() if judgment.verdict},
-        "power": {label: j.smallest for label, j in record.verdicts.items()},
-        "floor": {name: floor.model_dump(mode="json") for name, floor in record.noise_floor.items()},
-        "left_out": LEFT_OUT,
-        "non_claims": NON_CLAIMS,
-        "threat_model": THREATS,
-    }
+def request_facts(forgotten: set[str]) -> dict[str, Any]:
+    """Return what the pseudonyms of the forgotten samples say of the request."""
+    return {"size": len(forgotten), "ids_hmac_root": ids_root(forgotten)}
 
 
-def request_facts(record: Results, forgotten: set[str]) -> dict[str, Any]:
-    """Return what a record and the pseudonyms of the forgotten samples say of the request."""
-    root = ids_root(forgotten)
-    return {"form": record.scenario.form, "size": len(forgotten), "ids_hmac_root": root, "completed": record.created}
-
-
-def model_facts(record: Results) -> dict[str, dict[str, Any]]:
-    """Return recipe, seed and parent of every model, by "LABEL/SEED"."""
-    return {
-        f"{label}/{seed}": {
-            "recipe": row.settings,
-            "seed": int(seed),
-            "parent": f"original/{seed}" if row.role is Role.METHOD else None,
-        }
-        for label, row in record.methods.items()
-        for seed in row.per_seed
-    }
+def model_names(record: Results) -> list[str]:
+    """Return "LABEL/SEED" of every model."""
+    return [f"{label}/{seed}" for label, row in record.methods.items() for seed in row.per_seed]
 
 
 def weights_file(folder: Path, model: str) -> Path:
@@ -263,16 +177,6 @@ def architecture(file: Path) -> object:
         header = json.loads(stream.read(size)) if size < 10_000_000 else {}
     record = json.loads(header.get("__metadata__", {}).get("residuum", "{}"))
     return record.get("architecture")
-
-
-def data_facts(record: Results) -> dict[str, Any]:
-    """Return what the record alone says of the data."""
-    return {
-        "name": record.scenario.settings.data.name,
-        "public": record.scenario.public_data,
-        "sizes": record.scenario.sizes,
-        "pretrained": (record.scenario.model_extra or {}).get("init_from"),
-    }
 
 
 def training_facts(splits: Splits, pseudonyms: Pseudonyms) -> dict[str, Any]:

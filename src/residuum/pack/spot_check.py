@@ -19,7 +19,7 @@ from residuum.metrics import accuracies, logits_of_parts
 from residuum.models import load_weights
 from residuum.pack.derivation import differences, repeated_probes
 from residuum.pack.hashing import Pseudonyms
-from residuum.pack.manifest import Manifest, architecture, data_facts, training_facts, weights_file
+from residuum.pack.manifest import Manifest, architecture, training_facts, weights_file
 from residuum.perturbations import PERTURBATIONS
 from residuum.record import Audit, Results
 from residuum.studies.parsing import build_probe
@@ -52,7 +52,7 @@ def check_ids(
         if others:
             yield f"{label}, seed {seed}, {name}: {plural(len(others), 'sample')} of the pack or the data only"
     if manifest.data.trained_on is not None:
-        facts = data_facts(record) | training_facts(splits, pseudonyms)
+        facts = training_facts(splits, pseudonyms)
         yield from differences(manifest.as_dict()["data"], facts, "manifest.json.data")
 
 

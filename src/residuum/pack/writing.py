@@ -24,7 +24,7 @@ from residuum.core.samples import Splits
 from residuum.data.dataset import class_index
 from residuum.pack.derivation import Tables, add_measures, derived_record, load_tables
 from residuum.pack.hashing import Pseudonyms, canonical, key_at, listed, own_words
-from residuum.pack.manifest import data_facts, sealed_manifest, training_facts, weights_file
+from residuum.pack.manifest import sealed_manifest, training_facts, weights_file
 from residuum.record import Results
 from residuum.record.folder import note_pack
 from residuum.record.run import Run
@@ -106,7 +106,6 @@ def pack(
     labels = _private_labels(run.record) if hidden else {}
     record, contents = _private_run(run.record, tables, pseudonyms, labels, hidden=hidden)
     forgotten = {pseudonyms(name) for counts, _ in tables.values() for name in counts.ids}
-    training = {} if splits is None else training_facts(splits, pseudonyms)
     manifest = sealed_manifest(
         pack_name,
         record,
@@ -118,7 +117,7 @@ def pack(
             for label, row in run.record.methods.items()
             for seed in row.per_seed
         },
-        data=data_facts(record) | training,
+        data={} if splits is None else training_facts(splits, pseudonyms),
         files=listed(contents),
     )
     contents[MANIFEST] = canonical(manifest)
