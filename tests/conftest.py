@@ -14,7 +14,6 @@ import torch.nn.functional as F
 
 from residuum.data import Dataset, make_splits
 from residuum.models import build_model
-from residuum.reporting.figures import write_figures
 from residuum.request import Request
 from residuum.training import Recipe, train
 
@@ -38,14 +37,6 @@ def no_notes_at_home(tmp_path_factory):
 def own_notes(no_notes_at_home, tmp_path_factory, monkeypatch):
     """Let no test find what another one noted."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "states" / uuid4().hex))
-
-
-@pytest.fixture(autouse=True, scope="session")
-def figures_left_out():
-    """Draw no figures: they take most of the time of a report, and few tests look at them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("residuum.reporting.writing.write_figures", lambda runs, folder: [])
-        yield
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -81,11 +72,6 @@ def golden_machine():
     """Skip a test of exact numbers on processors and versions of torch that round otherwise."""
     if rounding() != (Path(__file__).parent / "golden" / "rounding.txt").read_text(encoding="utf-8").strip():
         pytest.skip("this processor or this version of torch rounds otherwise than the golden files")
-
-
-@pytest.fixture
-def drawn_figures(monkeypatch):
-    monkeypatch.setattr("residuum.reporting.writing.write_figures", write_figures)
 
 
 def clustered_dataset(n=90, classes=3, shape=(1, 6, 6), seed=0):

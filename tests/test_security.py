@@ -385,9 +385,9 @@ def test_the_oldest_torch_promised_runs_nothing_from_weights():
 def test_matplotlib_obeys_nothing_in_the_shared_temporary_folder(tmp_path):
     (tmp_path / "matplotlibrc").write_text("figure.facecolor: red\n")
     text = (
-        "import os, pathlib, stat; from residuum.reporting import figures\n"
-        "figures.write_figures([], pathlib.Path('f'))\n"
-        "import matplotlib; folder = os.environ['MPLCONFIGDIR']\n"
+        "import os, stat; from residuum.reporting import figures\n"
+        "with figures.mpl_style(): import matplotlib\n"
+        "folder = os.environ['MPLCONFIGDIR']\n"
         "print(matplotlib.rcParams['figure.facecolor'], oct(stat.S_IMODE(os.stat(folder).st_mode)), folder)"
     )
     environment = {name: value for name, value in os.environ.items() if name != "MPLCONFIGDIR"}

@@ -12,8 +12,8 @@ from residuum import Run
 from residuum.core.roles import Role
 from residuum.judging import judged_record
 from residuum.judging.findings import noise_floor
-from residuum.reporting.figures import GRAY, INK, STYLE
-from residuum.reporting.summary import COLORS, summary_of
+from residuum.reporting.figures import COLORS, GRAY, INK, STYLE
+from residuum.reporting.summary import summary_of
 
 BLUE, ORANGE, GREEN = COLORS[:3]
 NOISE = "gaussian"

@@ -9,18 +9,16 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from residuum.core.counts import Counts
 from residuum.core.errors import InputError
 from residuum.record import Curve, over_seeds
 from residuum.record.run import load_runs
 from residuum.reporting import write_report
-from residuum.reporting.figures import plot, trade_off_figure, write_figures
+from residuum.reporting.figures import COLORS, LINES, plot
 from residuum.reporting.gallery import gallery_of
 from residuum.reporting.page import page_text, script_json
-from residuum.reporting.summary import row_styles, summary_of
+from residuum.reporting.summary import summary_of
 
 
 @pytest.fixture(scope="module")
@@ -88,21 +86,18 @@ def test_reports_never_read_weights(make_run, monkeypatch):
     assert ".safetensors" not in opened
 
 
-@pytest.mark.usefixtures("drawn_figures")
 def test_a_report_has_all_files_and_leaves_the_run_alone(make_run, tmp_path):
     run = make_run(gallery=True)
     before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
     files = write_report(run.folder)
     names = {path.relative_to(run.folder).as_posix() for path in files}
     assert {"report.html", "table.tex", "table.csv"} <= names
-    assert {f"figures/{n}_gaussian.{e}" for n in ("residual_knowledge", "trade_off") for e in ("svg", "png")} <= names
     assert all(path.stat().st_size > 0 for path in files)
     assert {path: path.read_bytes() for path in before} == before
     again = {path.name: path.read_bytes() for path in files}
     assert {path.name: path.read_bytes() for path in write_report(run.folder)} == again
 
 
-@pytest.mark.usefixtures("drawn_figures")
 def test_several_runs_are_compared_on_one_page(make_run):
     first, second = make_run(name="a"), make_run(name="b", form="class", reference=0.0)
     files = write_report([first.folder, second.folder])
@@ -110,7 +105,6 @@ def test_several_runs_are_compared_on_one_page(make_run):
     text = files[0].read_text()
     assert text.count("Run a") >= 2
     assert "2 runs compared" in text
-    assert {path.name for path in files} >= {"a-trade_off_gaussian.svg", "b-trade_off_gaussian.svg"}
 
 
 def test_runs_without_control_or_metrics_still_make_a_page(make_run, change):
@@ -136,21 +130,6 @@ def test_curves_are_the_record_and_means_over_seeds(make_run):
         assert mean.low[k] == min(c.low[k] for c in curves)
         assert mean.high[k] == max(c.high[k] for c in curves)
     assert over_seeds([Curve(value=[None])]).value == [None]
-    point = next(p for p in summary_of(run).trade_off("gaussian") if p.label == "gd" and p.seed == "1")
-    assert point.cost == 25
-    counts = Counts.load(run.folder / run.rows["gd"].per_seed["1"].audits["gaussian"].counts)
-    own, reference = (right[:, 1:] / counts.draws[:, 1:] for right in (counts.method_right, counts.reference_right))
-    assert point.x == pytest.approx((own.mean() + 1 / 80) / (reference.mean() + 1 / 80))  # 40 samples
-
-
-def test_the_trade_off_figure_shows_levels_against_accuracy_and_against_cost(make_run):
-    run = make_run()
-    use, price = trade_off_figure(run, "gaussian", row_styles([run])).axes
-    points = [p for p in summary_of(run).trade_off("gaussian") if p.label == "gd"]
-    for axes, key in ((use, "y"), (price, "cost")):
-        drawn = next(dots for dots in axes.collections if dots.get_label() == "gd").get_offsets()
-        np.testing.assert_allclose(drawn, [(getattr(p, key), p.x) for p in points])
-    assert "retraining" in price.get_xlabel()
 
 
 def test_plot_draws_the_rows_and_the_measure_that_are_asked_for(make_run):
@@ -172,49 +151,40 @@ def test_plot_draws_the_rows_and_the_measure_that_are_asked_for(make_run):
             plot(run, **wrong)
 
 
-def test_a_long_name_leaves_room_for_the_plots(make_run, change, tmp_path):
+def test_a_long_name_leaves_room_for_the_plot(make_run, change, tmp_path):
     run = make_run()
     name = "rurk:" + "batch_size=64:" * 11
     long = change(run, lambda record: record["methods"].update({name: record["methods"].pop("gd")}))
-    write_figures([long], tmp_path)  # a warning, which fails a test, if the plots have no room
-    assert name not in (tmp_path / "trade_off_gaussian.svg").read_text()
+    plot(long).savefig(tmp_path / "long.svg")  # a warning, which fails a test, if the plot has no room
+    assert name not in (tmp_path / "long.svg").read_text()
 
 
 @pytest.mark.long
-def test_figures_of_many_rows_have_room_and_say_how_many_are_left_out(make_run, tmp_path):
+def test_a_figure_of_many_rows_has_room_and_says_how_many_are_left_out(make_run):
     many = {f"method_{k}": replace(make_run.rows["gd"], unlearn=9.0 + k) for k in range(60)}
     run = make_run(rows=make_run.rows | many)
-    for path in write_figures([run], tmp_path):
-        if path.suffix == ".svg":
-            drawn = path.read_text()
-            assert sum(f">{label}<" in drawn for label in run.rows if label not in ("retrain", "control")) == 16
-            assert f"without {len(run.rows) - 18} rows" in drawn
-            assert ">method_59<" not in drawn
+    (axes,) = plot(run).axes
+    labels = {line.get_label() for line in axes.lines if not line.get_label().startswith("_")} - {"control"}
+    assert len(labels) == 16
+    assert axes.get_legend().get_title().get_text() == f"without {len(run.rows) - 18} rows"
+    assert "method_59" not in labels
 
 
 def test_a_plot_of_many_rows_starts_with_few(demo, make_run):
-    shown = summary_of(demo).first_shown()
+    shown = summary_of(demo).first_shown(4)
     assert len(shown) == 4
     assert shown[0] == "original"
     gaps = {label: demo.rows[label].summary.average_gap for label in demo.rows}
     hidden = set(demo.rows) - set(shown) - {"retrain", "control"}
     assert max(gaps[label] for label in shown[1:]) <= min(gaps[label] for label in hidden)
     few = make_run()
-    assert summary_of(few).first_shown() == ["original", "control", "gd", "rurk"]
+    assert summary_of(few).first_shown(4) == ["original", "control", "gd", "rurk"]
 
 
 def test_no_two_methods_look_the_same(demo):
-    looks = [(s.color, s.line) for s in row_styles([demo]).values() if s.role == "method"]
-    assert len(set(looks)) == len(looks)
-
-
-def test_figures_have_no_date_and_plain_text(make_run, tmp_path):
-    files = write_figures([make_run()], tmp_path)
-    svg = next(path for path in files if path.name == "residual_knowledge_gaussian.svg").read_text()
-    assert "dc:date" not in svg
-    assert "rurk" in svg
-    assert "<img" not in svg
-    assert not any("mathdefault" in path.read_text() for path in files if path.suffix == ".svg")
+    (axes,) = plot(demo, methods=demo.record.rows_of("method")).axes
+    looks = [(line.get_color(), line.get_linestyle()) for line in axes.lines if line.get_color() in COLORS]
+    assert len(set(looks)) == len(looks) == min(len(demo.record.rows_of("method")), len(COLORS) * len(LINES))
 
 
 @pytest.mark.parametrize(

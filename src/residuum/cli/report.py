@@ -28,7 +28,7 @@ def report_runs(
 ) -> None:
     """Write the report of stored runs.
 
-    Writes report.html, table.tex, table.csv, samples.csv and figures; loads no model.
+    Writes report.html, table.tex, table.csv and samples.csv; loads no model.
     """
     from residuum.reporting import write_report
     from residuum.reporting.writing import loaded_runs

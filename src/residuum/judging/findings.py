@@ -404,18 +404,3 @@ def floor_of_r(record: Results, perturbation: str) -> NoiseFloor | None:
         return None
     audits = [audit for control in record.controls for audit in control.audits(perturbation)]
     return NoiseFloor(taus=audits[0].taus, low=floor.low, high=floor.high, pairs=len(audits))
-
-
-def seed_levels(record: Results, row: Row, perturbation: str) -> list[float | None]:
-    """Return the level of each seed, over all radii above 0: a ratio, or in class form a difference."""
-    audits, attacked = row.audits(perturbation), attacked_references(record, perturbation)
-    complete = audits and all(audit.samples for audit in audits) and (attacked is None or len(attacked) == len(audits))
-    if not complete or max(audits[0].taus) <= 0:
-        return [None] * len(audits)
-    by_class = record.scenario.form == "class"
-    scale: Scale = "share" if by_class else "log"
-    rates = _rates(audits, attacked, "forgotten")
-    if rates is None:
-        return [None] * len(audits)
-    levels = rates.values(audits[0].taus, scale, rates.samples)[:, 0]
-    return list((levels if by_class else np.exp(levels)).tolist())

@@ -22,13 +22,11 @@ from residuum.record import Audit, Results
 
 PACKS = "packs.txt"  # where evidence packs of the run were written to, a path a line
 COPIES = ("counts/**/*.npz", "gallery/*.npz", "models/*/*.safetensors")
-DRAWN = ("residual_knowledge", "trade_off")
-FIGURES = tuple(f"figures/{name}_*.{kind}" for name in DRAWN for kind in ("svg", "png"))
 STATEMENT = "statement.html"  # for whoever answers a deletion request
-REPORT = ("report.html", STATEMENT, "table.tex", "table.csv", "samples.csv", "grid.csv", *FIGURES)
+REPORT = ("report.html", STATEMENT, "table.tex", "table.csv", "samples.csv", "grid.csv")
 SEQUENCE = ("index.html", "requests.csv")  # above the runs of a sequence of requests
 HOLDERS = ("counts", "gallery", "models")
-TAKEN = (*HOLDERS, "figures", "request-*", *SEQUENCE, *(name for name in REPORT if "/" not in name))
+TAKEN = (*HOLDERS, "request-*", *SEQUENCE, *REPORT)
 
 
 def refuse_foreign(folder: Path) -> None:
@@ -102,20 +100,16 @@ def run_files(folder: Path) -> list[str]:
     """
     records = _records(folder)
     names = [Results.FILE] if records else []
-    names += [name for record in records for name in _listed(folder, record)]
+    names += [name for record in records for name in _listed(record)]
     return [name for name in dict.fromkeys(names) if _is_file_in(folder, name)]
 
 
-def _listed(home: Path, record: dict[str, Any]) -> Iterator[str]:
+def _listed(record: dict[str, Any]) -> Iterator[str]:
     """Yield the files that a record lists, and those of its report; other names than a run gives are left out."""
     for name in map(str, record.get("files") or ()):
         if name.split("/")[0] in HOLDERS and ".." not in name.split("/"):
             yield name
-    for pattern in REPORT:
-        yield from (path.relative_to(home).as_posix() for path in home.glob(pattern))
-    scenario = record.get("scenario")
-    stem = str(scenario.get("name")) if isinstance(scenario, dict) else ""
-    yield from (f"figures/{stem}.{kind}" for kind in ("svg", "png", "html", "txt") if "/" not in stem)
+    yield from REPORT
 
 
 def _is_file_in(folder: Path, name: str) -> bool:

@@ -1,7 +1,7 @@
 """One summary of a run: everything that terminal, page, LaTeX, CSV and figures show, each derived here once."""
 
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -9,24 +9,10 @@ from urllib.parse import quote
 
 from residuum.core.roles import Role
 from residuum.judging.conditions import one_answer
-from residuum.judging.findings import seed_levels
-from residuum.record import (
-    Curve,
-    ProbeRow,
-    Quantity,
-    RelearnSummary,
-    Row,
-    RowJudgment,
-    SeedResult,
-    Spread,
-    Summary,
-    over_seeds,
-)
+from residuum.record import Curve, ProbeRow, Quantity, RelearnSummary, Row, RowJudgment, Spread, Summary, over_seeds
 from residuum.record.run import Run
 from residuum.reporting.glossary import GAP, MEASURES, METRICS, MIA, Measure
 
-COLORS = ("#0072b2", "#c65102", "#00806a", "#c2357d", "#8a6d00", "#7a3fb5", "#4d7c0f", "#b3261e")
-LINES = 3  # solid, dashed, dotted
 QUANTITIES: dict[Quantity, str] = {"r": "residual", "G": "G", "M": "M"}  # and their columns, of the first perturbation
 PROBE_COLUMNS = ("value", "low", "high", "p", "found")
 
@@ -57,27 +43,6 @@ def source(*steps: object) -> str:
 
 
 @dataclass(frozen=True)
-class Style:
-    """How a row is drawn: methods have one of eight colors, solid, then dashed, then dotted."""
-
-    role: Role
-    color: int = 0
-    line: int = 0
-
-
-@dataclass(frozen=True)
-class SeedPoint:
-    """One row and seed in the trade-off: level over all radii, test accuracy, cost in per cent."""
-
-    run: str
-    label: str
-    seed: str
-    x: float | None
-    y: float | None
-    cost: float | None
-
-
-@dataclass(frozen=True)
 class RowSummary:
     """One row over its seeds; `judgment` is None for retrained models, because the others are judged by them."""
 
@@ -91,10 +56,6 @@ class RowSummary:
     def role(self) -> Role:
         """What the row is."""
         return self.row.role
-
-    def seeds_audited(self, perturbation: str) -> list[tuple[str, SeedResult]]:
-        """Return the seeds that were audited under a perturbation."""
-        return [(seed, result) for seed, result in self.row.per_seed.items() if perturbation in result.audits]
 
     def seed_curves(self, perturbation: str, measure: str) -> list[Curve]:
         """Return a measure over the radii, one curve for each seed."""
@@ -128,24 +89,7 @@ class RunSummary:
         """Return the rows that were audited under a perturbation."""
         return [row for row in self.rows if row.row.audits(perturbation)]
 
-    def trade_off(self, perturbation: str) -> list[SeedPoint]:
-        """Return one point for each row and seed."""
-        return [
-            SeedPoint(
-                self.run.name,
-                row.label,
-                seed,
-                level,
-                result.metrics.test_accuracy if result.metrics else None,
-                self.run.record.cost([result]),
-            )
-            for row in self.rows
-            for (seed, result), level in zip(
-                row.seeds_audited(perturbation), seed_levels(self.run.record, row.row, perturbation), strict=True
-            )
-        ]
-
-    def first_shown(self, most: int = 4) -> list[str]:
+    def first_shown(self, most: int) -> list[str]:
         """Return the rows a plot shows at first: all if few, else the original and the smallest average gaps."""
         candidates = [row for row in self.rows if row.role is not Role.REFERENCE]
         if len(candidates) <= most:
@@ -175,17 +119,6 @@ def summary_of(run: Run) -> RunSummary:
         for row in methods:
             row.cells[key] = replace(row.cells[key], best=row.cells[key].gap == min(gaps))
     return RunSummary(run, rows)
-
-
-def row_styles(runs: Iterable[Run]) -> dict[str, Style]:
-    """Return how each row is drawn, by label; the same in all runs and figures."""
-    roles = {label: row.role for run in runs for label, row in run.rows.items()}
-    methods = [label for label, role in roles.items() if role is Role.METHOD]
-    places = {label: divmod(k, len(COLORS)) for k, label in enumerate(methods)}
-    return {
-        label: Style(role, places[label][1], places[label][0] % LINES) if label in places else Style(role)
-        for label, role in roles.items()
-    }
 
 
 def _cells(run: Run, label: str, row: Row) -> dict[str, Cell]:

@@ -1,4 +1,4 @@
-"""Write a report: the page, the table for a paper and the figures."""
+"""Write a report: the page and the tables."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -10,7 +10,6 @@ from residuum.record import Results
 from residuum.record.folder import REPORT_OF, STATEMENT, note_written, noted_packs, request_folders, was_noted
 from residuum.record.run import Run, load_runs, named_apart
 from residuum.reporting.exports import csv_table, csv_text, latex_table
-from residuum.reporting.figures import write_figures
 from residuum.reporting.gallery import gallery_of
 from residuum.reporting.page import page_text
 from residuum.reporting.request_report import index_text, requests_csv
@@ -25,7 +24,7 @@ def write_report(
     samples: bool | None = None,
     out: Path | str | None = None,
 ) -> list[Path]:
-    """Write report.html, table.tex, table.csv, samples.csv and figures/*.svg|png from stored results; return the files.
+    """Write report.html, table.tex, table.csv, samples.csv from stored results; return the files.
 
     `runs` is a run or its folder (with results.json), or several, which are then compared on one page. The files are
     written to `out`; by default beside results.json, or for several runs into `comparison` beside the first.
@@ -82,8 +81,7 @@ def _write_runs(runs: list[Run], gallery: bool | None, samples: bool | None, out
             (target / SAMPLES).unlink(missing_ok=True)  # an earlier report listed ids, this one may not
         for run in runs:
             note_written(target, REPORT_OF, run.folder)
-        files = [_write(target / name, text) for name, text in texts.items()]
-        return [*files, *write_figures(runs, target / "figures")]
+        return [_write(target / name, text) for name, text in texts.items()]
 
 
 def _write_requests(
