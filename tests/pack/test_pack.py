@@ -461,7 +461,8 @@ def test_a_run_packs_itself(made, tmp_path):
 
 def test_the_guides_commands(made, tmp_path, monkeypatch, capsys):
     guide = (Path(__file__).parents[2] / "docs" / "guides" / "evidence.md").read_text(encoding="utf-8")
-    commands = [line for line in guide.splitlines() if line.startswith(("residuum pack", "residuum verify"))]
+    lines = guide.replace("\\\n", "").splitlines()
+    commands = [line for line in lines if line.startswith(("residuum pack", "residuum verify"))]
     assert len(commands) == 3
     shutil.copytree(made / "run", tmp_path / "runs" / "tiny")
     monkeypatch.chdir(tmp_path)
