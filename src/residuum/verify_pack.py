@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import json
 import math
+import random
 import re
 import statistics
 import sys
@@ -52,6 +53,7 @@ ON_TRUST = (
     "seconds, passes, dates, versions, recipes, warnings, notes and doubts",
     "hashes and architectures of weights, what models were trained on, fingerprints and near-duplicates",
     "left_out, non_claims and threat_model; whether rows, seeds or audits are missing",
+    "scores of decoys and of held-out samples, and why these may be exchanged",
 )
 
 
@@ -1117,6 +1119,41 @@ def probe_row(run: Run, label: str, spec: str) -> dict[str, Json] | None:
     return made
 
 
+def decoy_audit(audit: dict[str, Json]) -> dict[str, Json]:
+    """Return what the scores of decoys and of held-out samples come to (section 9)."""
+    out: dict[str, Json] = dict.fromkeys(("p", "difference", "detectable", "original_p", "original_difference"))
+    if not audit["exchangeability"]["passed"]:
+        return out | {"conclusion": "REFUSED"}
+    scores, generator, rows_of = audit["scores"], random.Random(audit["seed"]), dict[int, list[int]]()
+    for row, label in enumerate(scores["labels"]):
+        rows_of.setdefault(label, []).append(row)
+    classes = [(code, rows, sum(scores["decoy"][row] for row in rows)) for code, rows in enumerate(rows_of.values())]
+    weights = [decoys * (len(rows) - decoys) / len(rows) for _, rows, decoys in classes]
+    models = {"": scores["unlearned"], "original_": scores.get("original")}
+    centered = {
+        model: {row: score[row] - mean(score[k] for k in rows) for _, rows, _ in classes for row in rows}
+        for model, score in models.items()
+        if score is not None
+    }
+    observed = {model: sum(a[row] for row in a if scores["decoy"][row]) for model, a in centered.items()}
+    as_large = dict.fromkeys(centered, 1)
+    for _ in range(audit["permutations"]):
+        spend(len(scores["labels"]) // 2)
+        drawn: list[int] = []
+        for code, rows, decoys in classes:
+            drawn += [row for _, row in sorted((code + generator.random(), row) for row in rows)[:decoys]]
+        for model, a in centered.items():
+            as_large[model] += sum(a[row] for row in drawn) >= observed[model] - 1e-9
+    for model in centered:
+        out[f"{model}p"] = as_large[model] / (1 + audit["permutations"])
+        out[f"{model}difference"] = observed[model] / sum(weights)
+    spread = [sum(centered[""][row] ** 2 for row in rows) / max(len(rows) - 1, 1) for _, rows, _ in classes]
+    deviation_of_sum = math.sqrt(sum(w * s for w, s in zip(weights, spread, strict=True)))
+    out["detectable"] = (normal_quantile(0.95) + normal_quantile(POWER)) * deviation_of_sum / sum(weights)
+    visible = "original_" in centered and out["original_p"] <= 0.05 and out["original_difference"] >= out["detectable"]
+    return out | {"conclusion": "FOUND" if out["p"] <= 0.05 else "NOT_DETECTED" if visible else "INCONCLUSIVE"}
+
+
 # --- the page (section 11) ---
 
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
@@ -1235,7 +1272,7 @@ class Verifier:
         if len(rows) > MOST_ROWS or sum(len(row.get("per_seed") or ()) for row in rows.values()) > MOST_SEEDS:
             raise NoPackError(f"expected at most {MOST_ROWS} rows and {MOST_SEEDS} models")
         self.counts: dict[str, Counts] = {}
-        steps = (self.hashes, self.read_counts, self.measures, self.conclusions, self.page)
+        steps = (self.hashes, self.read_counts, self.measures, self.decoys, self.conclusions, self.page)
         for step in steps:
             try:
                 step()
@@ -1347,6 +1384,12 @@ class Verifier:
             self.compare(f"{where}/settings/draws", settings["draws"], most)
             if asked.get("draws") is not None and not asked.get("until"):
                 self.compare(f"{where}/settings/draws", settings["draws"], asked["draws"])
+
+    def decoys(self) -> None:
+        audits = self.record.get("decoys") or {}
+        for label, audit in audits.items():
+            self.compare(f"results/decoys/{label}", audit, decoy_audit(audit))
+        self.checked += [f"p-values and conclusions of {len(audits)} decoy audits follow from scores"] if audits else []
 
     def conclusions(self) -> None:
         """Derive floors, gates, verdicts, chips, summaries and the manifest, and compare."""

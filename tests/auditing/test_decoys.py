@@ -1,6 +1,7 @@
 """The decoy audit's tests are exact, keep their level, and find what they say they find."""
 
 from itertools import combinations, product
+from random import Random
 
 import numpy as np
 import pytest
@@ -71,6 +72,24 @@ def test_the_same_seed_gives_the_same_p_and_arguments_stay():
     before = scores.copy(), side.copy(), labels.copy()
     assert permutation_test(scores, side, labels, seed=4) == permutation_test(scores, side, labels, seed=4)
     assert all(np.array_equal(a, b) for a, b in zip(before, (scores, side, labels), strict=True))
+
+
+def test_the_standard_library_draws_the_same_permutations():
+    rng = np.random.default_rng(6)
+    scores, side, labels = rng.normal(size=30).round(1), rng.random(30) < 0.4, np.sort(rng.integers(0, 3, 30))
+    test, drawn, as_large = (
+        permutation_test(scores, side, labels, permutations=50, seed=2**40 + 3),
+        Random(2**40 + 3),
+        0,
+    )
+    for _ in range(50):
+        u = np.array([drawn.random() for _ in range(30)])
+        other = np.zeros(30, bool)
+        for label in range(3):
+            rows = np.flatnonzero(labels == label)
+            other[rows[u[rows].argsort()[: side[rows].sum()]]] = True
+        as_large += slow_difference(scores, other, labels) >= test.difference - 1e-12
+    assert test.p == (1 + as_large) / 51
 
 
 def test_classes_on_one_side_only_cannot_be_compared():

@@ -126,7 +126,17 @@ def set_gate(record, members):
     record["gates"][2]["passed"] = False
 
 
+def set_decoys(record, members):
+    """Add a decoy audit whose scores are far apart, with a p-value that they do not have."""
+    scores = {"labels": [0] * 40, "decoy": [k < 20 for k in range(40)], "unlearned": [0.9] * 20 + [0.1] * 20}
+    audit = {"scores": scores, "exchangeability": {"passed": True}, "permutations": 99, "seed": 1}
+    derived = verify_pack.decoy_audit(audit)
+    assert (derived["p"], derived["conclusion"]) == (0.01, "FOUND")
+    record["decoys"] = {"gd": {**audit, **derived, "p": 0.3, "conclusion": "INCONCLUSIVE"}}
+
+
 FORGERIES = {
+    set_decoys: "results/decoys/gd/p",
     set_verdict: "judgments/gd/verdict",
     set_r: "residual_knowledge/pooled/1",
     set_count: "audits/gaussian",

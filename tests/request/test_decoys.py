@@ -26,6 +26,7 @@ from residuum.request.models import saved_unlearned
 from residuum.studies.decoys import judged_decoys
 from residuum.training import Recipe, train
 from residuum.unlearning import METHODS
+from residuum.verify_pack import Members, Verifier, decoy_audit
 
 RECIPE = Recipe(epochs=30, lr=0.05, batch_size=64)
 
@@ -212,9 +213,33 @@ def test_an_audit_by_retraining_leaves_decoys_out_and_its_record_page_and_pack_h
         private = json.loads(archive.read("results.json"))["decoys"]
     assert private["row 1"]["p"] == audit.p  # neither her word for the row, nor which class is which
     assert private["row 1"]["scores"]["labels"] != audit.scores.labels
+    alone = Verifier(Members(packed.file))
+    assert alone.differences == []
+    assert "p-values and conclusions of 1 decoy audits follow from scores" in alone.checked
+    assert len([text for text in alone.not_checked if "scores of decoys" in text]) == 1
     better = run.record.decoys[label].model_copy(update={"p": 0.5, "conclusion": DecoyConclusion.NOT_DETECTED})
     lied = run.record.model_copy(update={"decoys": {label: better}})
     assert derived_record(lied, run.folder).decoys != lied.decoys
+
+
+@pytest.mark.parametrize(
+    ("unlearned_shift", "original_shift", "conclusion"),
+    [(1.5, 1.5, "FOUND"), (0.0, 1.5, "NOT_DETECTED"), (0.0, 0.1, "INCONCLUSIVE"), (0.0, None, "INCONCLUSIVE")],
+)
+def test_the_stand_alone_verifier_derives_the_same(request_, hardly, unlearned_shift, original_shift, conclusion):
+    audit, rng = request_.decoy_audit(hardly, seed=5), np.random.default_rng(2)
+    side, difficulty = np.array(audit.scores.decoy), rng.normal(size=len(audit.scores.decoy)).round(1)
+    shifted = {
+        "unlearned": (difficulty + unlearned_shift * side).tolist(),
+        "original": None if original_shift is None else (difficulty + original_shift * side).tolist(),
+    }
+    audit = judged_decoys(audit.model_copy(update={"scores": audit.scores.model_copy(update=shifted)}))
+    stated = json.loads(audit.model_dump_json())
+    derived = decoy_audit(stated)
+    assert derived == pytest.approx({key: stated[key] for key in derived}, abs=1e-12)
+    assert derived["conclusion"] == conclusion
+    refused = decoy_audit({**stated, "exchangeability": {"passed": False}})
+    assert refused == {**dict.fromkeys(derived), "conclusion": "REFUSED"}
 
 
 def test_tokens_are_counted():

@@ -7,6 +7,7 @@ is. So permuting the two gives an exact p-value, and no model is retrained.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -70,7 +71,7 @@ def permutation_test(
     deviation = float(np.sqrt(ours * (sizes - ours) / sizes @ variances)) / weight
     observed = centered[side].sum()
     first = np.arange(len(side)) - np.repeat(starts, sizes) < np.repeat(ours, sizes)  # as many of each class
-    rng, as_large, left = np.random.default_rng(seed), 0, permutations
+    rng, as_large, left = _standard_generator(seed), 0, permutations
     while left:
         many = min(left, max(1, BLOCK // len(side)))
         drawn = np.argsort(labels + rng.random((many, len(side))), axis=1)[:, first]
@@ -147,6 +148,14 @@ def label_fit(features: Floats, labels: Labels) -> Floats:
     others = np.where(targets > 0, -np.inf, left_out).max(1)
     fit: Floats = (left_out * targets).sum(1) - others
     return fit
+
+
+def _standard_generator(seed: int) -> np.random.Generator:
+    """Return numpy's form of `random.Random(seed)`, so that the standard library alone draws the same permutations."""
+    *key, position = random.Random(seed).getstate()[1]
+    mersenne_twister = np.random.MT19937()
+    mersenne_twister.state = {"bit_generator": "MT19937", "state": {"key": key, "pos": position}}
+    return np.random.Generator(mersenne_twister)
 
 
 def _within_classes(values: Floats, labels: Labels) -> tuple[Floats, Labels, Labels]:
