@@ -133,13 +133,13 @@ run tiny --methods gd:lr=nan: lr
 run tiny --methods gd:lr=inf: lr
 run tiny --methods gd:lr=[[[[: lr
 run tiny --methods gd:batch_size=0: batch_size
-run tiny --methods gd:lr=true: Input should be a valid number
+run tiny --methods gd:lr=true: expected a number
 run tiny --set train.lr=false: train.lr
 run tiny --set audit.draws=true: draws
-run tiny --methods gd:weight_decay=-1: Input should be greater than or equal to 0
+run tiny --methods gd:weight_decay=-1: expected 0 or more
 run tiny --methods amun:weight_decay=nan: finite number
 run tiny --methods ct:weight_decay=inf: finite number
-run tiny --methods rurk:v=100000000000: Input should be less than or equal to 1000
+run tiny --methods rurk:v=100000000000: expected 1000 or less
 run tiny --methods rurk:v=1000000000: v
 run tiny --methods gd:epochs=1,2: epochs
 run tiny --methods gd,5: unknown method '5'
@@ -286,7 +286,7 @@ run tiny --draws 2000000000 --set controls=100 --seeds 1,2,3,4: --yes
 run tiny --draws 99999999999999999999: draws
 run tiny --draws 10 --half-width 0.1: got both
 run tiny --methods soft_reset:keep=2: less than or equal to 1, got 2
-run tiny --methods rurk:cap=x: 'classes' or 'validation' or a valid number
+run tiny --methods rurk:cap=x: 'classes' or 'validation' or a number
 run tiny --half-width 0: half_width
 run tiny --half-width inf: half_width
 run tiny --half-width nan: half_width

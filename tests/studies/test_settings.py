@@ -56,7 +56,7 @@ def test_digits_is_cut_as_documented():
 def test_true_is_no_number_in_a_file(change, setting, tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text(f'based_on = "digits"\n{change}\n[forget]\nforget_fraction = 0.1\n')
-    with pytest.raises(InputError, match=rf"^{setting}: Input should be a valid (number|integer)"):
+    with pytest.raises(InputError, match=rf"^{setting}: expected a (number|whole number)"):
         load_scenario(str(file))
 
 
@@ -101,7 +101,7 @@ def test_labels_name_rows_and_keys_are_sorted():
         ({"methods": "rukr"}, "unknown method 'rukr'; did you mean rurk"),
         ({"methods": "rurk:tua=1"}, "unknown setting of rurk 'tua'; did you mean tau"),
         ({"methods": "rurk:tau"}, "expected NAME:key=value, got 'tau'"),
-        ({"methods": "rurk:tau=-1"}, "rurk: tau: .*greater than or equal to 0, got -1"),
+        ({"methods": "rurk:tau=-1"}, "rurk: tau: expected 0 or more, got -1"),
         ({"methods": "ga,ga"}, "two rows are called 'ga'; put LABEL= before one"),
         ({"methods": "a/b=ga"}, "label that can name a file, got 'a/b'"),
         ({"methods": "retrain"}, "retrain always runs"),
@@ -112,7 +112,7 @@ def test_labels_name_rows_and_keys_are_sorted():
         ({"overrides": {"train.epoch": 3}}, "unknown setting 'train.epoch'; did you mean train.epochs"),
         ({"overrides": {"trian.epochs": 3}}, "unknown setting 'trian.epochs'; did you mean train.epochs"),
         ({"overrides": {"rurk.tua": 3}}, "unknown setting of rurk 'tua'"),
-        ({"overrides": {"train.epochs": "many"}}, "train.epochs: .*valid integer.*got 'many'"),
+        ({"overrides": {"train.epochs": "many"}}, "train.epochs: expected a whole number, got 'many'"),
         ({"overrides": {"model.name": "cnnn"}}, "unknown model 'cnnn'; did you mean cnn"),
         ({"overrides": {"audit.perturbations": ["gausian"]}}, "unknown perturbation 'gausian'; did you mean gaussian"),
         ({"overrides": {"audit.taus.gaussian": []}}, "expected radii for gaussian"),
@@ -125,7 +125,7 @@ def test_labels_name_rows_and_keys_are_sorted():
             "unknown setting of gaussian 'mean'. Known: .*bounds|unknown setting of gaussian 'mean'; .*bounds",
         ),
         ({"overrides": {"audit.perturbations": ["fgsm:target=tru"]}}, "fgsm: target: .*'true'.*got 'tru'"),
-        ({"overrides": {"audit.perturbations": ["pgd:steps=few"]}}, "pgd: steps: .*valid integer.*got 'few'"),
+        ({"overrides": {"audit.perturbations": ["pgd:steps=few"]}}, "pgd: steps: expected a whole number, got 'few'"),
         ({"overrides": {"audit.perturbations": ["pgd:steps=0"]}}, "pgd: .*expected steps >= 1"),
         ({"overrides": {"audit.half_width": 0.01}}, "expected either draws or a half-width"),
         (

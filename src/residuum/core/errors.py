@@ -2,7 +2,8 @@
 
 import difflib
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class InputError(ValueError):
@@ -61,6 +62,49 @@ def unknown_name(kind: str, name: str, names: Iterable[str]) -> InputError:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
     return InputError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
+
+
+EXPECTED = {  # what a setting should have been, by the beginning of the type of pydantic's complaint
+    "string": "a text",
+    "path": "a path",
+    "int": "a whole number",
+    "float": "a number",
+    "finite": "a finite number",
+    "bool": "true or false",
+    "date": "a date such as 2026-11-02",
+    "tuple": "a list",
+    "list": "a list",
+    "dict": "a table",
+    "dataclass": "a table",
+    "model_type": "a table",
+    "literal": "{expected}",
+    "greater_than_equal": "{ge:g} or more",
+    "greater_than": "more than {gt:g}",
+    "less_than_equal": "{le:g} or less",
+    "less_than": "less than {lt}",
+    "too_long": "at most {max_length} values",
+    "too_short": "at least {min_length} values",
+}
+
+
+def expected(problems: Iterable[Mapping[str, Any]], depth: int) -> str:
+    """Return what a setting should have been, in pydantic's complaints about it, one for each alternative.
+
+    A place of more than `depth` parts that ends in a position is that of an item of a list.
+
+    >>> expected([{"type": "int_parsing", "loc": ("size",)}, {"type": "float_type", "loc": ("size", "tuple", 1)}], 1)
+    'expected a whole number or a list of numbers'
+    """
+    alternatives = []
+    for problem in problems:
+        words = next((text for kind, text in EXPECTED.items() if problem["type"].startswith(kind)), None)
+        if words is None:
+            return str(problem["msg"]).removeprefix("Value error, ")
+        phrase = words.format(**problem.get("ctx", {}))
+        if len(problem["loc"]) > depth and isinstance(problem["loc"][-1], int):
+            phrase = f"a list of {phrase[2:]}s" if phrase.startswith("a ") else f"a list, each {phrase}"
+        alternatives.append(phrase)
+    return f"expected {' or '.join(dict.fromkeys(alternatives))}"
 
 
 def plural(number: int, noun: str) -> str:

@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast, get_args
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator
 from torch import nn
 
-from residuum.core.errors import InputError, unknown_name
+from residuum.core.errors import InputError, expected, unknown_name
 from residuum.core.files import regular_file
 from residuum.core.registry import load_plugin
 from residuum.data.ids import read_ids
@@ -109,6 +109,13 @@ class ForgetSection(Strict):
     ids: Path = setting("text file, one id per line: a path below the folder, a file's name or its stem", ..., "")
     earlier: Files = setting("such files of earlier requests: forgotten too, not judged", (), ["2026-10.txt"])
 
+    @field_validator("ids", mode="before")
+    @classmethod
+    def _in_a_file(cls, ids: object) -> object:
+        if isinstance(ids, list):
+            raise ValueError("expected the name of a text file with one id per line")  # noqa: TRY004 (pydantic's)
+        return ids
+
 
 class RetrainSection(Strict):
     """How models are retrained without the forget set, or which retrained models there are."""
@@ -142,11 +149,12 @@ class UnlearnSection(Strict):
         "random training samples to forget as well, for an audit without retraining (`residuum audit --decoys`)", 0, 200
     )
 
-    @model_validator(mode="after")
-    def _has_suffix(self) -> Self:
-        if self.weights is not None and self.weights.suffix not in SUFFIXES:
-            raise ValueError(f"expected weights that end in {' or '.join(SUFFIXES)}")
-        return self
+    @field_validator("weights")
+    @classmethod
+    def _has_suffix(cls, weights: Path | None) -> Path | None:
+        if weights is not None and weights.suffix not in SUFFIXES:
+            raise ValueError(f"expected a file that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+        return weights
 
 
 class AuditSection(Strict):
@@ -247,15 +255,15 @@ class RequestFile(Strict):
         home = file.resolve().parent
         places = {"folder": str(home / RUNS / file.stem), "store": str(home / STORE)}
         tree = _joined({"output": places}, _absolute(_tree(file), home))
-        return cls.validated(_joined(tree, _read_changes(changes or {})), f"{path}: ")
+        return cls.validated(_joined(tree, _read_changes(changes or {})), f"{path}: ", home)
 
     @classmethod
-    def validated(cls, tree: Mapping[str, Any], where: str = "") -> Self:
-        """Return the settings of a tree, or raise an InputError of one line."""
+    def validated(cls, tree: Mapping[str, Any], where: str = "", folder: Path = Path()) -> Self:
+        """Return the settings of a tree with paths from a folder, or raise an InputError of one line."""
         try:
             return cls.model_validate(tree)
         except ValidationError as error:
-            raise InputError(f"{where}{_problem(error)}") from None
+            raise InputError(f"{where}{_problem(error, folder)}") from None
 
     @property
     def weights(self) -> Path:
@@ -452,7 +460,7 @@ def _tree(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}; `residuum init` writes a request file") from None
     except (ValueError, RecursionError) as error:  # neither TOML nor UTF-8
-        raise InputError(f"{path}: expected a request in TOML, got {error}") from None
+        raise InputError(f"{path}: it is not valid TOML: {error}") from None
     for name in RequestFile.model_fields:
         if name in tree and not isinstance(tree[name], dict):
             raise InputError(f"{path}: {name}: expected a table [{name}], got {tree[name]!r}")
@@ -536,7 +544,7 @@ def _names(kind: Any) -> list[str]:  # noqa: ANN401 (a type)
     return [field.name for field in fields(kind)] if is_dataclass(kind) else []
 
 
-def _problem(error: ValidationError) -> str:
+def _problem(error: ValidationError, folder: Path) -> str:
     """Return the first complaint about a file as one line; alternatives of one setting are one complaint."""
     unknown = ("extra_forbidden", "unexpected_keyword_argument")
     problems = sorted(error.errors(), key=lambda problem: problem["type"] not in unknown)  # a misspelled name first
@@ -547,20 +555,16 @@ def _problem(error: ValidationError) -> str:
         *above, name = map(str, place)
         kind = field_type(RequestFile, above) if above else RequestFile
         known = next(names for part in (kind, *get_args(kind)) if (names := _names(part)))
+        if other := next((section for section, kind in sections().items() if name in kind.model_fields), None):
+            return f"{name} is a setting of [{other}]; move it there"
         return str(unknown_name(f"setting of [{'.'.join(above)}]" if above else "section", name, known))
     if first["type"] == "missing":
         needed = [key for key in needed_settings() if key.startswith(f"{where}.")]
         together = f"[{where}] is missing; expected it with {' and '.join(needed)}"
         return together if len(place) == 1 else f"{where} is missing: {about(where)}"
-    words = [problem["msg"] for problem in problems if problem["loc"][: len(place)] == place]
-    said = " or ".join(dict.fromkeys(word.removeprefix("Value error, ") for word in words))
-    for python, plain in {
-        " or Input should be": " or",
-        "valid tuple": "list",
-        " for <class 'pathlib.Path'>": "",
-    }.items():
-        said = said.replace(python, plain)
-    return f"{where}: {said}, got {first['input']!r}"
+    complaints = [problem for problem in problems if problem["loc"][: len(place)] == place]
+    got = repr(first["input"]).replace(f"{folder}{os.sep}", "")  # as it stands in the file
+    return f"{where}: {expected(complaints, len(place))}, got {got}"
 
 
 def _data(source: str | None) -> object:

@@ -13,7 +13,7 @@ from pydantic import ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from residuum.core.errors import InputError, unknown_name
+from residuum.core.errors import InputError, expected, unknown_name
 from residuum.core.samples import Samples, Splits
 from residuum.core.settings import refused_booleans
 from residuum.training import NO_HOOKS, STRICT, Batch, Hooks, Recipe, TrainingPhase, cross_entropy, fit
@@ -186,9 +186,8 @@ def first_problem(error: ValidationError, inside: Collection[str] = ()) -> str:
     tagged = len(place) > 1 and isinstance(place[-1], str) and not place[-1].isidentifier()
     place = place[:-1] if tagged else place
     complaints = [problem, *(other for other in others if tagged and other["loc"][:-1] == place)]
-    words = " or ".join(dict.fromkeys(complaint["msg"].removeprefix("Value error, ") for complaint in complaints))
     where = ".".join(map(str, place[1:] if place and place[0] in inside else place)) or "settings"
-    return f"{where}: {words.replace(' or Input should be', ' or')}, got {problem['input']!r}"
+    return f"{where}: {expected(complaints, len(place))}, got {problem['input']!r}"
 
 
 @component
