@@ -16,6 +16,7 @@ import numpy as np
 from residuum.judging.findings import Comparisons
 from residuum.judging.gates import CHANCE, difficulty
 from residuum.judging.rule import ERROR, FALSE_ALARMS, FEWEST_RETRAINED, Columns, Judgment, half_sample, scores
+from residuum.judging.sentences import sentence
 from residuum.record import (
     Chips,
     ConfidenceChip,
@@ -59,20 +60,20 @@ def _memory(record: Results, judgment: RowJudgment) -> MemoryChip:
     if not levels:
         compared = difficulty(record)
         if not findings:
-            reason = "too few held-out samples of these classes were audited, or too few retrained models"
+            reason = sentence("no held-out")
         elif compared and not compared.fair:
             harder = "harder" if compared.auc > CHANCE else "easier"
-            ends = f"{compared.auc:.2f} [{compared.low:.2f}, {compared.high:.2f}]"
-            reason = f"held-out samples are {harder} for retrained models than the forgotten ones (AUC {ends})"
+            ends = {"auc": compared.auc, "low": compared.low, "high": compared.high}
+            reason = sentence("held-out unlike", harder=harder, **ends)
         elif findings[0].retrained < FEWEST_RETRAINED:
-            reason = "there are fewer than three retrained models"
+            reason = sentence("few retrained")
         else:
-            reason = "no perturbation tells even the original from a retrained model"
+            reason = sentence("all blind")
         return MemoryChip(state="cannot tell", reason=reason)
     above = [name for name, level in levels.items() if level.side == "above"]
     telling = [name for name, level in levels.items() if level.smallest is not None]
     if not above and not telling:
-        return MemoryChip(state="cannot tell", reason="no M would have been noticed")
+        return MemoryChip(state="cannot tell", reason=sentence("no M"))
     name = (
         max(above, key=lambda name: levels[name].statistic or 0.0)
         if above

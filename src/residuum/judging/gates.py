@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from residuum.core.roles import Role
+from residuum.judging.sentences import sentence
 from residuum.record import Difficulty, Gate, Results, Row
 
 RETAIN_POINTS = 1.0  # the reference below the original on the samples both were trained on
@@ -26,11 +27,7 @@ def gates(record: Results, original_over_forgotten: bool) -> list[Gate]:
         return []
     checked = []
     if record.scenario.settings.surrogates:
-        text = (
-            "no retrained model was available; surrogates that never saw the forgotten samples took its place: they "
-            "were trained only until they fit the retained samples, and not as the original was"
-        )
-        checked.append(Gate(name="retrained", passed=False, text=text))
+        checked.append(Gate(name="retrained", passed=False, text=sentence("gate retrained")))
     sizes = record.scenario.sizes
     forgotten, total = sizes.get("forget", 0), sizes.get("forget", 0) + sizes.get("retain", 0)
     checked += [
@@ -44,12 +41,7 @@ def gates(record: Results, original_over_forgotten: bool) -> list[Gate]:
             if forgotten <= LARGE_REQUEST * total
             else []
         ),
-        Gate(
-            name="original",
-            passed=not original_over_forgotten,
-            text="the untouched original, which was trained on the forgotten samples, is right on them less often than "
-            "retraining explains: the two were not trained alike",
-        ),
+        Gate(name="original", passed=not original_over_forgotten, text=sentence("gate original")),
         *_controls(record, reference),
         *_leaks(record),
     ]
@@ -61,13 +53,11 @@ def _recipe(original: Row, reference: Row) -> Gate:
     # settings that say who trained a row are not its recipe
     unknown = [name for name, row in rows.items() if {"trained_by", "surrogates"} & row.settings.keys()]
     if unknown:
-        text = f"the recipe of {' and '.join(unknown)} is not known, so nobody compared how the two were trained"
-        return Gate(name="recipe", passed=None, text=text)
+        return Gate(name="recipe", passed=None, text=sentence("gate recipe unknown", rows=" and ".join(unknown)))
     keys = {*original.settings, *reference.settings}
     different = sorted(key for key in keys if original.settings.get(key) != reference.settings.get(key))
     shown = ", ".join(f"{key} {original.settings.get(key)} and {reference.settings.get(key)}" for key in different)
-    text = f"the original and the retrained model were trained by different recipes ({shown})"
-    return Gate(name="recipe", passed=not different, text=text)
+    return Gate(name="recipe", passed=not different, text=sentence("gate recipe", settings=shown))
 
 
 def _seen(record: Results, reference: Row) -> Gate:
@@ -76,8 +66,7 @@ def _seen(record: Results, reference: Row) -> Gate:
     numbers = {source: number for audit in audits for source, number in audit.settings.seen.items()}
     of = f"of {audits[0].samples} " if audits else ""
     seen = ", ".join(f"{number} {of}forgotten samples in {source}" for source, number in numbers.items())
-    text = f"the retrained model has seen {seen or 'no forgotten sample'}: it must never have seen any"
-    return Gate(name="seen", passed=not numbers, text=text)
+    return Gate(name="seen", passed=not numbers, text=sentence("gate seen", seen=seen or "no forgotten sample"))
 
 
 def _equal_weights(record: Results) -> Iterator[Gate]:
@@ -91,10 +80,7 @@ def _equal_weights(record: Results) -> Iterator[Gate]:
     if not all(models.values()):
         return
     alike = [name for name, weights in models.items() if list(models.values()).count(weights) > 1]
-    text = (
-        f"{' and '.join(alike) or 'no two retrained models'} have equal weights: a training function that ignores its "
-        "seed shows nothing of how far retrained models differ by chance"
-    )
+    text = sentence("gate seeds", models=" and ".join(alike) or "no two retrained models")
     yield Gate(name="seeds", passed=not alike, text=text)
 
 
@@ -103,7 +89,7 @@ def _accuracy_gap(name: str, record: Results, models: Sequence[Row], part: str, 
     retrained = [accuracy for row in models for accuracy in _accuracies(row, part)]
     low, mean = lower_end(_accuracies(record.original, part), retrained, record.scenario.sizes.get(part, 0))
     of = "models'" if models[1:] else "model's"
-    text = f"the retrained {of} {part} accuracy is {mean:.1f} points below the original's (limit {limit:g})"
+    text = sentence("gate accuracy", of=of, part=part, points=mean, limit=limit)
     return Gate(name=name, passed=low <= limit, text=text)
 
 
@@ -143,8 +129,7 @@ def _controls(record: Results, reference: Row) -> Iterator[Gate]:
     for label in record.rows_of(Role.CONTROL):
         other = _accuracies(record.methods[label], "test")
         low, mean = max(lower_end(mine, other, samples), lower_end(other, mine, samples))
-        apart = f"differ by {abs(mean):.1f} points of test accuracy (limit {CONTROL_POINTS:g})"
-        text = f"the retrained model and {label} {apart}: the training of one failed"
+        text = sentence("gate controls", control=label, points=abs(mean), limit=CONTROL_POINTS)
         yield Gate(name="controls", passed=low <= CONTROL_POINTS, text=text)
 
 
@@ -164,11 +149,7 @@ def _leaks(record: Results) -> Iterator[Gate]:
         auc, error = one or (CHANCE, 1.0)
         p = min(1.0, len(retrained) * float(ndtr((CHANCE - auc) / error)))
         leaks = p < LEAK and auc - CHANCE > (original[0] - CHANCE) / 2
-        text = (
-            f"{label} knows the forgotten samples better than held-out ones of their classes (AUC of margins "
-            f"{auc:.2f}, p = {p:.2g}) and nearly as the original does ({original[0]:.2f}): it was trained on them, or "
-            "they are easier and the original remembers nothing of them"
-        )
+        text = sentence("gate leak", model=label, auc=auc, p=p, original=original[0])
         yield Gate(name="leak", passed=not leaks, text=text)
 
 

@@ -1,6 +1,62 @@
-"""The sentences about verdicts, in one table: terminal, page, cards and tables say the same because they read it."""
+"""All sentences about verdicts: gates, doubts, verdicts, chips and advice, in one table that every output reads."""
 
 SENTENCES = {
+    # gates: what is wrong with the reference
+    "gate retrained": (
+        "no retrained model was available; surrogates that never saw the forgotten samples took its place: they were "
+        "trained only until they fit the retained samples, and not as the original was"
+    ),
+    "gate recipe unknown": "the recipe of {rows} is not known, so nobody compared how the two were trained",
+    "gate recipe": "the original and the retrained model were trained by different recipes ({settings})",
+    "gate seen": "the retrained model has seen {seen}: it must never have seen any",
+    "gate seeds": (
+        "{models} have equal weights: a training function that ignores its seed shows nothing of how far retrained "
+        "models differ by chance"
+    ),
+    "gate accuracy": (
+        "the retrained {of} {part} accuracy is {points:.1f} points below the original's (limit {limit:g})"
+    ),
+    "gate original": (
+        "the untouched original, which was trained on the forgotten samples, is right on them less often than "
+        "retraining explains: the two were not trained alike"
+    ),
+    "gate controls": (
+        "the retrained model and {control} differ by {points:.1f} points of test accuracy (limit {limit:g}): the "
+        "training of one failed"
+    ),
+    "gate leak": (
+        "{model} knows the forgotten samples better than held-out ones of their classes (AUC of margins {auc:.2f}, "
+        "p = {p:.2g}) and nearly as the original does ({original:.2f}): it was trained on them, or they are easier and "
+        "the original remembers nothing of them"
+    ),
+    # doubts: why nothing can be concluded
+    "doubt no control": ("no control (second retrained model) was audited at a radius above 0; give --set controls=2"),
+    "doubt no spread": "with {models} there is no spread to judge by{advice}",
+    "doubt no original": ("no original was audited, so nothing shows that this audit could have found anything"),
+    "doubt few samples": (
+        "it was trained on the forgotten samples, and this audit does not tell it from a retrained model: with "
+        "{samples}, a single one is too much of a recognition rate{advice}"
+    ),
+    "doubt original": (
+        "it was trained on the forgotten samples, and this audit does not tell it from a retrained model: there are "
+        "too few samples or retrained models, or every model recognizes these samples{advice}"
+    ),
+    "doubt power": "{models} cannot tell even the original from a retrained model{advice}",
+    "doubt recognized": (
+        "on the unperturbed samples, it is right on {original:.0f} % and the retrained model on {retrained:.0f} %"
+    ),
+    "advice": "; {ways} would do",
+    "no advice": "; not even {most} more controls would do",
+    # reasons why nothing is known of memory
+    "no held-out": "too few held-out samples of these classes were audited, or too few retrained models",
+    "held-out unlike": (
+        "held-out samples are {harder} for retrained models than the forgotten ones (AUC {auc:.2f} [{low:.2f}, "
+        "{high:.2f}])"
+    ),
+    "few retrained": "there are fewer than three retrained models",
+    "all blind": "no perturbation tells even the original from a retrained model",
+    "no M": "no M would have been noticed",
+    "no reference": "the reference is not comparable",
     # verdicts
     "not comparable": "No verdict: {failed}.",
     "conditional": "Conditional on an accepted reference: {failed}.",
@@ -50,6 +106,38 @@ SENTENCES = {
     ),
     "left out": "Not judged: {number} that {verb} training data as well.",
     "blind": "Not judged: {names}. {subject} not tell even the original from a retrained model.",
+    "no method": "No unlearning method was run.",
+    "one verdict": "{subject}: {verdict}.",
+    "several verdicts": "Of {total} methods: {counts}.",
+    # what a page does not prove
+    "absence": (
+        "That anything was deleted. 'Not detected' is absence of evidence at this precision, for these samples, "
+        "perturbations and radii. Other perturbations may find more."
+    ),
+    "noise floor": (
+        "What retraining can do in general. The noise floor comes from {models} of this run. If a retrained model "
+        "poses as unlearned, at most about {false_alarms:.0f} % of runs raise a false alarm."
+    ),
+    "other samples": (
+        "Anything about other samples, other models or other data. The intervals are over the random perturbations, "
+        "with the forgotten samples and the trained models fixed; seeds show how models vary."
+    ),
+    "alike": "That the original and the retrained model were trained alike: {text}.",
+    "legal": "A legal conclusion. The page measures behavior; people decide whether that satisfies a deletion request.",
+    "no power at all": (
+        "That this audit can detect residual knowledge at all: it did not tell even the original, which was trained on "
+        "the forgotten samples, from the retrained model. Read the other verdicts with that in mind."
+    ),
+    # the statement of a deletion
+    "stated no conclusion": "The audit allows no conclusion ({reasons}).",
+    "stated not detected": (
+        "The audit did not detect that the new weights know the samples better than models that never saw them; it "
+        "would have detected {smallest} in {power:.0f} of 100 such audits, and it cannot prove that nothing is left."
+    ),
+    "stated found": (
+        "The audit found a difference: {verdict}; at most {errors:.0f} of 100 models that never saw the samples would "
+        "be called so by mistake."
+    ),
 }
 NONE_RECOMMENDED = {
     "warned": "Nothing else speaks against it, but a method raised warnings: read them before you use it.",

@@ -10,10 +10,10 @@ from residuum.judging.chips import chips_of, differences
 from residuum.judging.findings import PARTS, Comparisons, comparisons, floor_of_r
 from residuum.judging.gates import difficulty, gates
 from residuum.judging.rule import FEWEST_RETRAINED, MOST_MORE, RULE_VERSION, verdict_of
+from residuum.judging.sentences import sentence
 from residuum.record import MemoryChip, Place, Results, Row, RowJudgment, Verdict
 
 FEW_SAMPLES = 10  # with fewer, one sample more or less is a large part of a recognition rate
-CANNOT_SEE = "it was trained on the forgotten samples, and this audit does not tell it from a retrained model: "
 
 
 def judged_record(record: Results) -> Results:
@@ -32,7 +32,7 @@ def judged_record(record: Results) -> Results:
         if not judgment.chips:
             judgments[label] = judgment.model_copy(update={"verdict": None})
         elif refused:
-            memory = MemoryChip(state="cannot tell", reason="the reference is not comparable")
+            memory = MemoryChip(state="cannot tell", reason=sentence("no reference"))
             chips = judgment.chips.model_copy(update={"memory": memory})
             judgments[label] = judgment.model_copy(update={"verdict": Verdict.NOT_COMPARABLE, "chips": chips})
     update = {"rule_version": RULE_VERSION, "gates": conditions, "blind": list(beside.blind), "judgments": judgments}
@@ -94,33 +94,32 @@ def judge(record: Results, label: str, beside: Comparisons | None = None) -> Row
 def _doubts(record: Results, row: Row, beside: Comparisons, retrained: int | None) -> Iterator[str]:
     """Yield why nothing can be concluded, and what would help."""
     if retrained is None:
-        yield "no control (second retrained model) was audited at a radius above 0; give --set controls=2"
+        yield sentence("doubt no control")
         return
     models = plural(retrained, "retrained model")
     if retrained < FEWEST_RETRAINED:
         per_seed = max(int(part.columns.per_seed.max()) for part in beside.judged)
         controls = -(-FEWEST_RETRAINED // beside.judged[0].columns.seeds) - per_seed
         seeds = -(-FEWEST_RETRAINED // per_seed) - beside.judged[0].columns.seeds
-        yield f"with {models} there is no spread to judge by{_advice(controls, seeds)}"
+        yield sentence("doubt no spread", models=models, advice=_advice(controls, seeds))
         return
     if record.original is None:
-        yield "no original was audited, so nothing shows that this audit could have found anything"
+        yield sentence("doubt no original")
         return
     more_controls, more_seeds = beside.more_until_detected(MOST_MORE)
     advice = _advice(more_controls, more_seeds if len(record.seeds) > 1 or record.scenario.public_data else None)
     if row.role is Role.ORIGINAL:
         samples = next((audit.samples for name in record.perturbations for audit in row.audits(name)), 0)
-        few = f"with {plural(samples, 'forgotten sample')}, a single one is too much of a recognition rate"
-        several = "there are too few samples or retrained models, or every model recognizes these samples"
-        yield CANNOT_SEE + (few if samples < FEW_SAMPLES else several) + advice
+        name = "doubt few samples" if samples < FEW_SAMPLES else "doubt original"
+        yield sentence(name, samples=plural(samples, "forgotten sample"), advice=advice)
         yield from _recognized(record, row)
     else:
-        yield f"{models} cannot tell even the original from a retrained model{advice}"
+        yield sentence("doubt power", models=models, advice=advice)
 
 
 def _advice(controls: int | None, seeds: int | None) -> str:
     ways = [f"{n} more {noun}" for n, noun in ((controls, "controls per seed"), (seeds, "seeds")) if n]
-    return f"; {' or '.join(ways)} would do" if ways else f"; not even {MOST_MORE} more controls would do"
+    return sentence("advice", ways=" or ".join(ways)) if ways else sentence("no advice", most=MOST_MORE)
 
 
 def _recognized(record: Results, row: Row) -> Iterator[str]:
@@ -128,4 +127,4 @@ def _recognized(record: Results, row: Row) -> Iterator[str]:
     reference = record.reference.summary.unlearn_accuracy if record.reference else None
     if row.summary.unlearn_accuracy and reference and row.summary.unlearn_accuracy.mean != reference.mean:
         mine, theirs = (100 - spread.mean for spread in (row.summary.unlearn_accuracy, reference))
-        yield f"on the unperturbed samples, it is right on {mine:.0f} % and the retrained model on {theirs:.0f} %"
+        yield sentence("doubt recognized", original=mine, retrained=theirs)

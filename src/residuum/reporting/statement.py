@@ -13,6 +13,7 @@ from residuum.judging.sentences import sentence
 from residuum.record import RowJudgment, Verdict
 from residuum.record.folder import STATEMENT
 from residuum.record.run import Run
+from residuum.reporting import wording
 from residuum.reporting.page import TEMPLATES, policy, rendered
 from residuum.reporting.wording import amount
 
@@ -97,23 +98,16 @@ def _done(run: Run, deletion: Deletion) -> str:
 def _found(run: Run, label: str) -> str:
     """Say what the audit concluded of a row, and how sure that is."""
     judgment = run.verdicts[label]
-    verdict, errors = judgment.verdict, f"{100 * FALSE_ALARMS:.0f} of 100"
+    verdict = judgment.verdict
     if verdict is None or verdict in NO_CONCLUSION:
         gates = [gate.text for gate in run.record.gates if gate.passed is False]
         reasons = gates if verdict is Verdict.NOT_COMPARABLE else judgment.doubts
-        return f"The audit allows no conclusion ({'; '.join(reasons)})."
-    utility = judgment.chips.utility if judgment.chips else None
-    lost = f" {sentence('lost', points=utility.points)}" if utility and utility.state == "lost" else ""
+        return sentence("stated no conclusion", reasons="; ".join(reasons))
     if verdict is Verdict.NOT_DETECTED:
-        return (
-            "The audit did not detect that the new weights know the samples better than models that never saw them; it "
-            f"would have detected {_smallest(judgment)} in {100 * POWER:.0f} of 100 such audits, and it cannot prove "
-            f"that nothing is left.{lost}"
-        )
-    return (
-        f"The audit found a difference: {verdict.sentence.rstrip('.')}; at most {errors} models that never saw the "
-        f"samples would be called so by mistake.{lost}"
-    )
+        text = sentence("stated not detected", smallest=_smallest(judgment), power=100 * POWER)
+    else:
+        text = sentence("stated found", verdict=verdict.sentence.rstrip("."), errors=100 * FALSE_ALARMS)
+    return " ".join([text, *wording.lost(judgment)])
 
 
 def _smallest(judgment: RowJudgment) -> str:

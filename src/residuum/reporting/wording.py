@@ -93,7 +93,7 @@ def verdict_badge(judgment: RowJudgment) -> str:
 def verdict_sentence(run: Run, judgment: RowJudgment) -> str:
     """Return the verdict in plain sentences; lost utility comes first."""
     failed = "; ".join(gate.text for gate in run.record.gates if gate.passed is False)
-    parts = list(_lost(judgment))
+    parts = list(lost(judgment))
     if judgment.verdict is Verdict.NOT_COMPARABLE:
         surrogates = run.record.scenario.settings.surrogates
         return " ".join(
@@ -106,7 +106,8 @@ def verdict_sentence(run: Run, judgment: RowJudgment) -> str:
     return " ".join([*parts, *_finding_sentences(judgment), *_memory_sentences(judgment)])
 
 
-def _lost(judgment: RowJudgment) -> Iterator[str]:
+def lost(judgment: RowJudgment) -> Iterator[str]:
+    """Yield the test accuracy that a row lost, if it did."""
     utility = judgment.chips.utility if judgment.chips else None
     if utility and utility.state == "lost":
         yield sentence("lost", points=utility.points)
@@ -311,31 +312,19 @@ def method_warnings(run: Run, label: str) -> list[str]:
 
 def not_proved(run: Run) -> Iterator[str]:
     """Yield what the page does not prove."""
-    yield (
-        "That anything was deleted. 'Not detected' is absence of evidence at this precision, for these samples, "
-        "perturbations and radii. Other perturbations may find more."
-    )
+    yield sentence("absence")
     findings = [judgment.finding for judgment in run.verdicts.values() if judgment.finding]
     if findings:
         models = plural(min(finding.retrained for finding in findings), "retrained model")
-        yield (
-            f"What retraining can do in general. The noise floor comes from {models} of this run. If a retrained "
-            f"model poses as unlearned, at most about {100 * FALSE_ALARMS:.0f} % of runs raise a false alarm."
-        )
-    yield (
-        "Anything about other samples, other models or other data. The intervals are over the random perturbations, "
-        "with the forgotten samples and the trained models fixed; seeds show how models vary."
-    )
+        yield sentence("noise floor", models=models, false_alarms=100 * FALSE_ALARMS)
+    yield sentence("other samples")
     for gate in run.record.gates:
         if gate.passed is None:
-            yield f"That the original and the retrained model were trained alike: {gate.text}."
-    yield "A legal conclusion. The page measures behavior; people decide whether that satisfies a deletion request."
+            yield sentence("alike", text=gate.text)
+    yield sentence("legal")
     originals = [run.verdicts[label].verdict for label in run.record.rows_of(Role.ORIGINAL) if label in run.verdicts]
     if originals and originals[0] in (Verdict.INCONCLUSIVE, Verdict.NOT_DETECTED):
-        yield (
-            "That this audit can detect residual knowledge at all: it did not tell even the original, which was "
-            "trained on the forgotten samples, from the retrained model. Read the other verdicts with that in mind."
-        )
+        yield sentence("no power at all")
 
 
 def nothing_to_forget(run: Run) -> str:
@@ -377,11 +366,11 @@ def headline(run: Run) -> str:
     methods = run.record.rows_of(Role.METHOD)
     verdicts = [run.verdicts[label].verdict for label in methods if label in run.verdicts]
     if not verdicts:
-        return "No unlearning method was run."
+        return sentence("no method")
     counted = {verdict: verdicts.count(verdict) for verdict in Verdict if verdict in verdicts}
     if len(counted) == 1:
         verdict, number = next(iter(counted.items()))
         subject = "The method" if number == 1 else f"All {number} methods"
-        return f"{subject}: {verdict}."
-    parts = "; ".join(f"{verdict} in {number}" for verdict, number in counted.items())
-    return f"Of {len(verdicts)} methods: {parts}."
+        return sentence("one verdict", subject=subject, verdict=verdict)
+    counts = "; ".join(f"{verdict} in {number}" for verdict, number in counted.items())
+    return sentence("several verdicts", total=len(verdicts), counts=counts)
