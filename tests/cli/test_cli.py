@@ -48,16 +48,15 @@ def test_the_version_is_the_packages(capsys):
     assert capsys.readouterr().out.startswith("residuum 0.")
 
 
-def test_a_grid_writes_one_line_per_setting_and_radius(folder, capsys):
+def test_a_grid_has_one_row_per_setting(folder, capsys):
     quick = [argument for argument in QUICK if argument not in ("--methods", "gd:epochs=1")]
     grid = ["--methods", "rurk", "--grid", "lambda=0.01,0.1", "--grid", "epochs=1"]
     assert run_command(["run", "digits", *grid, *quick]) == 0
     assert "rurk lambda 0.1 epochs 1" in capsys.readouterr().out
     run = folder / "runs" / "digits-rurk-grid"
-    lines = list(csv.DictReader((run / "grid.csv").read_text().splitlines()))
-    assert [(line["setting lambda"], line["radius"]) for line in lines] == [
-        (value, radius) for value in ("0.01", "0.1") for radius in ("0.0", "0.1")
-    ]
+    lines = csv.DictReader((run / "table.csv").read_text().splitlines())
+    rows = [line["model"] for line in lines if line["method"] == "rurk"]
+    assert rows == ["rurk lambda 0.01 epochs 1", "rurk lambda 0.1 epochs 1"]
     record = json.loads((run / "results.json").read_text())
     settings = record["methods"]["rurk lambda 0.1 epochs 1"]["settings"]
     assert (settings["lambda_f"], settings["lambda_a"]) == (0.1, 0.1)

@@ -14,7 +14,7 @@ from residuum.core.errors import InputError
 from residuum.record import Results
 from residuum.record.run import Run
 from residuum.reporting import write_report
-from residuum.reporting.request_report import figures, index_text, requests_csv, requests_tables
+from residuum.reporting.request_report import figures, index_text, requests_csv, requests_table
 
 HOSTILE = "<script>alert(1)"
 
@@ -75,25 +75,25 @@ def test_class_form_shows_differences_and_sample_form_ratios(runs):
     assert second["radius"] == "0.2"
 
 
-def test_the_csv_has_a_line_per_request_row_and_radius_and_no_formula(runs):
+def test_the_csv_has_a_line_per_request_and_row_and_no_formula(runs):
     lines = list(csv.DictReader(io.StringIO(requests_csv(runs))))
-    assert [(line["number"], line["model"], line["radius"]) for line in lines[6:9]] == [
-        ("2", "retrain", "0.0"),
-        ("2", "retrain", "0.2"),
-        ("2", "'=sum(A1)", "0.0"),
+    assert [(line["number"], line["samples_so_far"], line["model"]) for line in lines] == [
+        (number, size, label)
+        for number, size in (("1", "5"), ("2", "10"))
+        for label in ("retrain", "'=sum(A1)", HOSTILE)
     ]
-    assert lines[1]["residual_knowledge"] == ""
-    assert float(lines[7]["residual_knowledge"]) == pytest.approx(1.6)
-    assert (float(lines[7]["residual_knowledge_low"]), float(lines[7]["residual_knowledge_high"])) == (1.4, 1.8)
+    assert {line["test_accuracy"] for line in lines} == {"95.0"}
 
 
-def test_the_table_follows_each_row_over_the_requests(runs):
+def test_the_table_follows_each_row_over_the_requests(make_run):
+    run = make_run()
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(*requests_tables(runs, 200))
+    console.print(requests_table([run, run]))
     text = console.export_text()
-    assert "made: 2 requests, means over 2 seeds" in text
-    assert text.count("=sum(A1)") == 2
-    assert "8.0 (8.0)" in text
+    assert f"{run.name}: 2 requests" in text
+    for label, judgment in run.verdicts.items():
+        line = next(line for line in text.splitlines() if f" {label} " in line)
+        assert line.count(str(judgment.verdict)) == 2
 
 
 def test_the_page_escapes_names_and_runs_no_script(runs):

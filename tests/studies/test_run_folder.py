@@ -79,7 +79,7 @@ def test_a_new_run_leaves_nothing_of_the_old_one_and_nothing_else_is_touched(run
 
 @pytest.mark.parametrize(
     "name",
-    ["models/best.pt", "counts/x", "gallery/1.jpg", "grid.csv", "report.html",
+    ["models/best.pt", "counts/x", "gallery/1.jpg", "report.html",
      "table.csv", "samples.csv", "index.html", "requests.csv", "request-2024/letter.txt", "results.json"],
 )  # fmt: skip
 @pytest.mark.parametrize("sequence", [False, True])

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
 
 from residuum.cli import options
 from residuum.core.errors import InputError
-
-if TYPE_CHECKING:
-    from residuum.record.run import Run
 
 ALIASES = {"rurk": {"lambda": ("lambda_f", "lambda_a")}}  # the ablations of the literature vary both at once
 MOST_POINTS = 1000
@@ -42,31 +38,3 @@ def row_text(method: str, point: Mapping[str, str]) -> str:
     aliases = ALIASES.get(method, {})
     pairs = [f"{name}={value}" for field, value in point.items() for name in aliases.get(field, (field,))]
     return f"{label}={':'.join([method, *pairs])}"
-
-
-def write_grid(run: Run, labeled: Sequence[tuple[str, Mapping[str, str]]]) -> None:
-    """Write grid.csv into the run's folder: one line per setting, perturbation and radius."""
-    from residuum.reporting.exports import csv_text
-
-    (run.folder / "grid.csv").write_text(csv_text(grid_lines(run, labeled)), encoding="utf-8")
-
-
-def grid_lines(run: Run, labeled: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[dict[str, Any]]:
-    """Yield one line per setting, perturbation and radius, with means over the seeds."""
-    from residuum.record import METRICS
-    from residuum.reporting.summary import summary_of
-
-    summary = summary_of(run)
-    rows = {row.label: row for row in summary.rows}
-    for label, point in labeled:
-        row = rows[label]
-        for perturbation, taus in summary.taus.items():
-            for tau, r in zip(taus, row.curve(perturbation, "pooled").value, strict=True):
-                yield {
-                    **{f"setting {field}": value for field, value in point.items()},
-                    **{name: row.cells[name].value for name in METRICS},
-                    "average_gap": row.cells["average_gap"].value,
-                    "perturbation": perturbation,
-                    "radius": tau,
-                    "residual_knowledge": r,
-                }

@@ -22,11 +22,11 @@ def print_run(run: Run, seconds: float) -> None:
 
 
 def print_requests(runs: list[Run], folder: Path, seconds: float) -> None:
-    """Print the table over all requests, the warnings, and where the files are."""
-    from residuum.reporting.request_report import requests_tables
+    """Print the verdicts over all requests, the warnings, and where the files are."""
+    from residuum.reporting.request_report import requests_table
     from residuum.reporting.terminal import print_lines, print_tables
 
-    print_tables(partial(requests_tables, runs))
+    print_tables(lambda width: [requests_table(runs)])
     for number, run in enumerate(runs, start=1):
         print_lines(f"warning: request {number}: {text}" for text in run.record.warnings)
     print_lines(f"failed: row {label}: {reason}" for label, reason in runs[-1].record.failed.items())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from residuum.cli import options
-from residuum.cli.grid import grid_points, row_text, write_grid
+from residuum.cli.grid import grid_points, row_text
 from residuum.cli.options import option
 from residuum.cli.own import check_request, run_in_a_row, run_request
 from residuum.cli.printing import print_requests, print_run
@@ -54,8 +54,7 @@ def run_scenario(
     resources, sequence = common.resources(), asked_requests(request, requests)
     if download:
         fetch_cifar10(common.data_root, one_process=resources.one_process)
-    points = grid_points(methods, grid) if grid else []
-    rows = [row_text(str(methods), point) for point in points] or methods
+    rows = [row_text(str(methods), point) for point in grid_points(methods, grid)] if grid else methods
     study = common.study(scenario, rows, common.seeds, requests=sequence, import_code=not dry_run)
     output.check_conditions(study.labels)
     name = study.scenario.name
@@ -72,9 +71,6 @@ def run_scenario(
     runs = done if isinstance(done, list) else [done]
     report(folder if sequence else runs[0], gallery=output.gallery, samples=output.samples)
     failed = runs[-1].record.failed
-    if grid and not sequence:
-        labels = (row.label for row in study.rows)
-        write_grid(runs[0], [pair for pair in zip(labels, points, strict=True) if pair[0] not in failed])
     if output.as_json:
         records = [finished.record.as_dict() for finished in runs]
         options.print_json(records if sequence else records[0])

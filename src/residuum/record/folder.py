@@ -23,7 +23,7 @@ from residuum.record import Audit, Results
 PACKS = "packs.txt"  # where evidence packs of the run were written to, a path a line
 COPIES = ("counts/**/*.npz", "gallery/*.npz", "models/*/*.safetensors")
 STATEMENT = "statement.html"  # for whoever answers a deletion request
-REPORT = ("report.html", STATEMENT, "table.tex", "table.csv", "samples.csv", "grid.csv")
+REPORT = ("report.html", STATEMENT, "table.tex", "table.csv", "samples.csv")
 SEQUENCE = ("index.html", "requests.csv")  # above the runs of a sequence of requests
 HOLDERS = ("counts", "gallery", "models")
 TAKEN = (*HOLDERS, "request-*", *SEQUENCE, *REPORT)

@@ -1,25 +1,23 @@
-"""A sequence of deletion requests: its table, its CSV and its page, from the runs of the requests."""
+"""A sequence of deletion requests: its verdicts, its CSV and its page, from the runs of the requests."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from residuum.core.errors import plural
 from residuum.core.roles import Role
 from residuum.record import METRICS, Audit, Curve, Estimates, Results, Row, over_seeds
 from residuum.record.run import Run
 from residuum.reporting import request_chart, wording
-from residuum.reporting.exports import csv_text
+from residuum.reporting.exports import csv_lines, csv_text
 from residuum.reporting.page import policy, rendered, stylesheet
-from residuum.reporting.terminal import fitting_tables
 
 SHOWN = {"unlearn_accuracy": "Unlearn acc.", "test_accuracy": "Test acc.", "retain_accuracy": "Retain acc."}
 ORDER = (Role.METHOD, Role.ORIGINAL, Role.CONTROL)  # of the sections of the page
-SETS = {"so_far": "", "first_request": "first_request_"}  # which forgotten samples, and their prefix in the CSV
-MEASURES = {"residual_knowledge": "pooled", "difference": "difference"}
+SETS = ("so_far", "first_request")  # which forgotten samples
 
 
 def estimate(row: Row, perturbation: str, samples: str, measure: str) -> Curve:
@@ -43,39 +41,13 @@ def metrics_of(row: Row) -> dict[str, float]:
 
 
 def requests_csv(runs: Sequence[Run]) -> str:
-    """Return requests.csv; a value that does not exist is empty."""
-    return csv_text(csv_lines(runs))
-
-
-def csv_lines(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
-    """Yield one line per request, row, perturbation and radius; means over seeds, hulls of the seeds' intervals."""
-    for number, (run, (samples, so_far)) in enumerate(zip(runs, forgotten(runs), strict=True), start=1):
-        for label, row in run.rows.items():
-            for perturbation, floor in run.record.noise_floor.items():
-                curves = {
-                    f"{prefix}{name}": estimate(row, perturbation, subset, measure)
-                    for subset, prefix in SETS.items()
-                    for name, measure in MEASURES.items()
-                }
-                for k, tau in enumerate(floor.taus):
-                    ends = {
-                        name: zip(("", "_low", "_high"), curve.at(k), strict=True) for name, curve in curves.items()
-                    }
-                    yield {
-                        "number": number,
-                        "samples": samples,
-                        "samples_so_far": so_far,
-                        "form": run.form,
-                        "model": label,
-                        "method": row.method,
-                        **metrics_of(row),
-                        "average_gap": row.summary.average_gap,
-                        "perturbation": perturbation,
-                        "radius": tau,
-                        **{f"{name}{end}": value for name, parts in ends.items() for end, value in parts},
-                        "noise_floor_low": floor.low[k],
-                        "noise_floor_high": floor.high[k],
-                    }
+    """Return requests.csv: the lines of table.csv of every request."""
+    sizes = enumerate(zip(runs, forgotten(runs), strict=True), start=1)
+    return csv_text(
+        {"number": number, "samples": samples, "samples_so_far": so_far, **line}
+        for number, (run, (samples, so_far)) in sizes
+        for line in csv_lines(run)
+    )
 
 
 def figures(record: Results, label: str) -> list[dict[str, str]]:
@@ -99,30 +71,16 @@ def figure_text(record: Results, label: str, perturbation: str, samples: str, k:
     return wording.estimate_words(*estimate(row, perturbation, samples, "difference").at(k), form="class")
 
 
-def requests_tables(runs: Sequence[Run], width: int) -> Iterator[Table]:
-    """Yield all rows over all requests: accuracies with the reference's in parentheses, r at the largest radius."""
-    lines = []
-    for label in runs[-1].rows:
-        for number, (run, (_, so_far)) in enumerate(zip(runs, forgotten(runs), strict=True), start=1):
-            means, reference = metrics_of(run.rows[label]), metrics_of(run.record.reference or run.rows[label])
-            accuracies = [f"{means[name]:.1f} ({reference[name]:.1f})" for name in SHOWN]
-            texts = [figure[samples] for figure in figures(run.record, label) for samples in SETS]
-            lines.append((label, [str(number), str(so_far), *accuracies, *texts]))
-    heads = ["Request", "Forgotten", *SHOWN.values()]
-    for figure in figures(runs[0].record, lines[0][0]):
-        heads += [f"{start} {figure['perturbation']} {figure['radius']}" for start in ("r", "r (request 1)")]
+def requests_table(runs: Sequence[Run]) -> Table:
+    """Return the verdict on each row after each request."""
     record = runs[-1].record
-    yield from fitting_tables(
-        [label for label, _ in lines],
-        [(head, [cells[k] for _, cells in lines]) for k, head in enumerate(heads)],
-        width,
-        title=f"{record.scenario.name}: {plural(len(runs), 'request')}, means over "
-        f"{plural(len(record.seeds), 'seed')} (the retrained model's)",
-        caption="r at the largest radius with the ends of its intervals, on all samples forgotten so far and on those "
-        "of request 1 alone; where the retrained model is never right, the signed difference in percentage points.",
-        groups_of=len(runs),
-        repeated=2,
-    )
+    table = Table(title=Text(f"{record.scenario.name}: {plural(len(runs), 'request')}"), show_lines=True)
+    for head in ("Model", *(f"Request {number}" for number, _ in enumerate(runs, start=1))):
+        table.add_column(head, overflow="fold")
+    for label in runs[-1].verdicts:
+        verdicts = [run.verdicts.get(label) for run in runs]
+        table.add_row(Text(label), *(Text(wording.verdict_badge(verdict) if verdict else "–") for verdict in verdicts))
+    return table
 
 
 def index_text(runs: Sequence[Run]) -> str:

@@ -37,36 +37,6 @@ def print_lines(lines: Iterable[str]) -> None:
         console().print(fitted(line, sys.stdout), soft_wrap=True, highlight=False)
 
 
-def fitting_tables(
-    names: Sequence[str],
-    columns: Sequence[Column],
-    width: int,
-    *,
-    title: str,
-    caption: str = "",
-    groups_of: int = 0,
-    repeated: int = 0,
-) -> Iterator[Table]:
-    """Yield tables of at most this width: as many columns as fit beside the models' names, the rest in further tables.
-
-    Rows come in groups of `groups_of`; the first `repeated` columns are in every table. Long names are folded.
-    """
-    named = min(max(map(len, ["Model", *names])), max(8, width // 2))
-    fixed, rest = list(columns[:repeated]), columns[repeated:]
-    parts = list(_fitting(rest, width - named - 4 - sum(map(_width, fixed))))
-    for k, part in enumerate(parts):
-        head = title if k == 0 else f"{title.partition(':')[0]}, continued"
-        table = Table(title=Text(head), caption=Text(caption) if k == len(parts) - 1 else None)
-        table.add_column("Model", overflow="fold", max_width=named)
-        for heading, _ in (*fixed, *part):
-            table.add_column(Text(heading), justify="right", overflow="fold")
-        for place, name in enumerate(names):
-            if groups_of and place % groups_of == 0:
-                table.add_section()
-            table.add_row(Text(name), *(Text(cells[place]) for _, cells in (*fixed, *part)))
-        yield table
-
-
 def _width(column: Column) -> int:
     return max(map(len, [column[0], *column[1]])) + 3
 
@@ -118,13 +88,25 @@ def verdict_table(run: Run) -> Table:
 
 
 def metrics_tables(run: Run, width: int) -> Iterator[Table]:
-    """Yield the literature's table, in per cent: mean ± standard deviation over seeds (gap to the retrained model)."""
+    """Yield the literature's table, in per cent; columns that do not fit the width stand in further tables.
+
+    Values are mean ± standard deviation over seeds (gap to the retrained model).
+    """
     rows = summary_of(run).rows
     columns = [(c.short, [_metric_text(row.cells[c.key]) for row in rows]) for c in METRICS]
     columns += [(c.short, [row.cells[c.key].text for row in rows]) for c in (RELEARN, GAP)]
     columns += [(f"{COST.short} %", [row.cells[COST.key].text for row in rows])]
-    title = f"{run.name}: mean ± std over {plural(len(run.seeds), 'seed')} (gap to the retrained model)"
-    yield from fitting_tables([row.label for row in rows], columns, width, title=title)
+    named = min(max(map(len, ["Model", *run.rows])), max(8, width // 2))
+    for k, part in enumerate(_fitting(columns, width - named - 4)):
+        seeds = plural(len(run.seeds), "seed")
+        about = "continued" if k else f"mean ± std over {seeds} (gap to the retrained model)"
+        table = Table(title=Text(f"{run.name}{',' if k else ':'} {about}"))
+        table.add_column("Model", overflow="fold", max_width=named)
+        for heading, _ in part:
+            table.add_column(Text(heading), justify="right", overflow="fold")
+        for place, row in enumerate(rows):
+            table.add_row(Text(row.label), *(Text(cells[place]) for _, cells in part))
+        yield table
 
 
 def _metric_text(cell: Cell) -> str:
