@@ -16,7 +16,7 @@ import pytest
 from residuum.core.roles import Role, trained_roles
 from residuum.judging import judge, judged_record
 from residuum.judging.findings import noise_floor
-from residuum.judging.sentences import NONE_RECOMMENDED, SENTENCES
+from residuum.judging.sentences import CLAUSES, NONE_RECOMMENDED, SENTENCES
 from residuum.record import Results, Verdict
 from residuum.record.run import Run
 from residuum.reporting.exports import csv_table, latex_table
@@ -588,11 +588,14 @@ def test_a_measure_that_was_not_taken_of_every_model_is_not_compared():
 
 def test_every_sentence_of_the_table_is_said_somewhere():
     source = "".join(path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py") if path.name != "sentences.py")
-    for name in SENTENCES:
+    for name in (*CLAUSES, *SENTENCES):
         assert f'"{name}"' in source or f"'{name}'" in source or name.split()[0] in ("memory", "utility"), name
     for text in (*SENTENCES.values(), *NONE_RECOMMENDED.values()):
-        assert text[0].isupper()
+        assert text[0].isupper() or text.startswith("{subject}")
         assert text.endswith((".", "{power}"))
+    for text in CLAUSES.values():  # they stand within a sentence
+        assert not text[0].isupper()
+        assert not text.endswith(".")
 
 
 def two_perturbations(**shift):

@@ -1,6 +1,7 @@
 """All sentences about verdicts: gates, doubts, verdicts, chips and advice, in one table that every output reads."""
 
-SENTENCES = {
+# parts of sentences: gates, doubts and reasons
+CLAUSES = {
     # gates: what is wrong with the reference
     "gate retrained": (
         "no retrained model was available; surrogates that never saw the forgotten samples took its place: they were "
@@ -57,6 +58,8 @@ SENTENCES = {
     "all blind": "no perturbation tells even the original from a retrained model",
     "no M": "no M would have been noticed",
     "no reference": "the reference is not comparable",
+}
+SENTENCES = {
     # verdicts
     "not comparable": "No verdict: {failed}.",
     "conditional": "Conditional on an accepted reference: {failed}.",
@@ -160,9 +163,9 @@ NONE_RECOMMENDED = {
 
 
 def sentence(name: str, **values: object) -> str:
-    """Return a sentence of the table with its values.
+    """Return a sentence or clause of the table with its values.
 
     >>> sentence("lost", points=4.44)
     "Its test accuracy is 4.4 points below the retrained models'."
     """
-    return SENTENCES[name].format(**values)
+    return (CLAUSES | SENTENCES)[name].format(**values)
