@@ -150,17 +150,17 @@ def unlearned(file: RequestFile) -> tuple[Request, Unlearned, list[str]]:
 
     file.refuse_unusable_place()
     with file_words():
-        asked = file.load()
-        check = asked.check()
+        request = file.load()
+        check = request.check()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResiduumWarning)  # printed below
-            done = unlearned_once(file, asked)
+            done = unlearned_once(file, request)
     texts = [in_file_words(text) for text in (*check.problems, *done.warnings)]
     passes = f"{done.passes} passes over single samples" if done.passes else "trained by your function"
     changed = "no weight was changed" if done.unchanged else passes
-    made = f"{file.weights}: {done.label} in {done.seconds:.0f} s, {changed}"
+    saved = f"{file.weights}: {done.label} in {done.seconds:.0f} s, {changed}"
     warned = [f"{WARNING}{text}" for text in texts]
-    return asked, done, [f"{asked}: {str(check).splitlines()[0]}", str(done), *warned, made]
+    return request, done, [f"{request}: {str(check).splitlines()[0]}", str(done), *warned, saved]
 
 
 def audit_model(
@@ -261,10 +261,10 @@ def run_request(name: str, file: RequestFile, output: options.ReportOptions, wor
     from residuum.request.steps import deletion, failures, next_steps
 
     start = time.perf_counter()
-    asked, _, lines = unlearned(file)
+    request, _, lines = unlearned(file)
     for line in lines:
         say(line)
-    run = audited_run(file, output, workers, yes, asked)
+    run = audited_run(file, output, workers, yes, request)
     if output.as_json:
         options.print_json(run.record.as_dict())
     else:
@@ -275,7 +275,7 @@ def run_request(name: str, file: RequestFile, output: options.ReportOptions, wor
         raise typer.Exit(1)
     output.exit_if_failed([run])
     received = None if file.request.received is None else str(file.request.received)
-    packed = pack(run, file.output.folder / EVIDENCE, splits=asked.fitted(asked.model), received=received)
+    packed = pack(run, file.output.folder / EVIDENCE, splits=request.fitted(request.model), received=received)
     facts = deletion(file, run)
     if facts:
         write_statement(run, replace(facts, evidence=packed.file.name, seal=packed.seal))

@@ -123,7 +123,7 @@ def verify_pack(
         words = [
             str(files("residuum") / "verify_pack.py"),
             str(pack),
-            *(flag for flag, given in flags.items() if given),
+            *(flag for flag, wanted in flags.items() if wanted),
         ]
         done = subprocess.run([sys.executable, "-I", *words], capture_output=True, text=True, check=False)
         typer.echo(done.stdout, nl=False)

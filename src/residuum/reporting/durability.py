@@ -41,8 +41,8 @@ def durability_chip(row: Row) -> Chip | None:
     if any(name.endswith("_end_p") and p <= ALPHA for name, p in numbers.items()):
         text = "No treatment changes it more than a retrained model, but it recognizes the samples before and after."
         return Chip("not forgotten to begin with", "unclear", text)
-    known = f"{_rise(probe, 'finetune')} by fine-tuning"
-    return Chip("stays forgotten", "none", f"No treatment brings the samples back: {known}.")
+    rise = f"{_rise(probe, 'finetune')} by fine-tuning"
+    return Chip("stays forgotten", "none", f"No treatment brings the samples back: {rise}.")
 
 
 def _rise(probe: ProbeRow, treatment: str) -> str:

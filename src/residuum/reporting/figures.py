@@ -61,7 +61,7 @@ def plot(
     if not run.perturbations:
         raise InputError("expected a run with an audit, got one without")
     summary = summary_of(run)
-    measures = {known.key: known for known in summary.measures}
+    measures = {m.key: m for m in summary.measures}
     key, name = measure or judged_measure(run.form)[0], perturbation or run.perturbations[0]
     for kind, text, names in (
         ("perturbation", name, run.perturbations),

@@ -298,8 +298,8 @@ def judged_curves(run: Run, perturbation: str, measure: Measure) -> dict[str, li
     """Return what the rule compares of each row at each radius; empty for measures that make no verdict."""
     if measure.key != judged_measure(run.form)[0]:
         return {}
-    found = {label: finding for label, j in run.record.judgments.items() if (finding := j.found(perturbation))}
-    return {label: [column.value for column in finding.columns[1:]] for label, finding in found.items()}
+    findings = {label: finding for label, j in run.record.judgments.items() if (finding := j.found(perturbation))}
+    return {label: [column.value for column in finding.columns[1:]] for label, finding in findings.items()}
 
 
 def tones_of(run: Run) -> dict[str, str]:

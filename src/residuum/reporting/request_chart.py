@@ -50,8 +50,8 @@ def _retraining(runs: Sequence[Run], label: str) -> Retraining:
             points = judgment.chips.utility.points
             return Retraining(label, number, f"because utility was lost ({points:.1f} points of test accuracy)")
         if spent is not None and spent > RETRAINING:
-            said = f"because the next request is expected to cost as much as this one, {spent:.0f} % of retraining"
-            return Retraining(label, number, said)
+            reason = f"because the next request is expected to cost as much as this one, {spent:.0f} % of retraining"
+            return Retraining(label, number, reason)
     last = (
         f"the last request cost {costs[-1]:.0f} % of retraining" if costs[-1] is not None else "its cost is not known"
     )
@@ -112,17 +112,17 @@ class Panel:
     @property
     def floor_outline(self) -> str:
         """The outline of what retraining explains, as points of a polygon."""
-        known = [(number, floor) for number, floor in enumerate(self.floors) if floor]
-        top = [f"{self.x(number)},{self.y(high)}" for number, (_, high) in known]
-        bottom = [f"{self.x(number)},{self.y(low)}" for number, (low, _) in reversed(known)]
-        return " ".join([*top, *bottom]) if len(known) > 1 else ""
+        floors = [(number, floor) for number, floor in enumerate(self.floors) if floor]
+        top = [f"{self.x(number)},{self.y(high)}" for number, (_, high) in floors]
+        bottom = [f"{self.x(number)},{self.y(low)}" for number, (low, _) in reversed(floors)]
+        return " ".join([*top, *bottom]) if len(floors) > 1 else ""
 
 
 def panels(runs: Sequence[Run], label: str) -> list[Panel]:
     """Return r, M, test accuracy and cumulative cost of a row over the requests; one without any value is left out."""
     costs = [cost(run.record, label) for run in runs]
-    known = [spent for spent in costs if spent is not None]
-    so_far: list[float | None] = [*accumulate(known)] if len(known) == len(costs) else [None] * len(costs)
+    known_costs = [spent for spent in costs if spent is not None]
+    so_far: list[float | None] = [*accumulate(known_costs)] if len(known_costs) == len(costs) else [None] * len(costs)
     drawn = [
         _levels(runs, label, "r", "Residual knowledge r"),
         _levels(runs, label, "M", "Memory M"),
@@ -138,10 +138,10 @@ def _levels(runs: Sequence[Run], label: str, quantity: Quantity, title: str) -> 
     neutral = None
     for run in runs:
         judgment = run.record.judgments.get(label)
-        found = judgment.found(next(iter(run.perturbations), None), quantity) if judgment else None
-        values.append(found.value() if found and math.isfinite(found.value()) else None)
-        floors.append(found.floor() if found and found.has_floor else None)
-        neutral = found.neutral if found else neutral
+        finding = judgment.found(next(iter(run.perturbations), None), quantity) if judgment else None
+        values.append(finding.value() if finding and math.isfinite(finding.value()) else None)
+        floors.append(finding.floor() if finding and finding.has_floor else None)
+        neutral = finding.neutral if finding else neutral
     return Panel(title, values, floors, neutral)
 
 
@@ -150,7 +150,7 @@ def _utility(runs: Sequence[Run], label: str) -> Panel:
     for run in runs:
         retrained = [row for row in run.rows.values() if row.role.retrained]
         spreads = [spread.mean for row in retrained if (spread := row.summary.metric("test_accuracy"))]
-        own = run.rows[label].summary.metric("test_accuracy")
-        values.append(own.mean if own else None)
+        accuracy = run.rows[label].summary.metric("test_accuracy")
+        values.append(accuracy.mean if accuracy else None)
         floors.append((min(spreads), max(spreads)) if spreads else None)
     return Panel("Test accuracy, %", values, floors)

@@ -51,17 +51,18 @@ class Check:
 
 def checked(model: nn.Module, splits: Splits) -> Check:
     """Return the check of a model on the splits of a request."""
-    train, held = _first(splits.train), _first(splits.test) if len(splits.test) else None
+    train, held_out = _first(splits.train), _first(splits.test) if len(splits.test) else None
     logits = forward(model, train)
     right = _share(logits, train)
     problems = [*_modes(model), *_outputs(logits), *_order(logits, train, splits.class_names, right)]
     problems += [*_normalization(model, train, right), *_level(right, splits)]
-    known = None if held is None else _share(forward(model, held), held)
-    if known is not None and known > right + GAIN:
+    held_share = None if held_out is None else _share(forward(model, held_out), held_out)
+    if held_share is not None and held_share > right + GAIN:
         problems.append(
-            f"it is right on held-out samples more often than on training data: {known:.1f} % against {right:.1f} %"
+            f"it is right on held-out samples more often than on training data: {held_share:.1f} % against "
+            f"{right:.1f} %"
         )
-    return Check(right, _share(forward(model, splits.forget), splits.forget), known, tuple(problems))
+    return Check(right, _share(forward(model, splits.forget), splits.forget), held_share, tuple(problems))
 
 
 def accuracies(model: nn.Module, splits: Splits) -> dict[str, float]:
@@ -173,9 +174,9 @@ def _normalization(model: nn.Module, samples: Samples, accuracy: float) -> Itera
             yield f"with inputs {words} {instead}: give wrap(mean=, std=)"
 
 
-def class_names_of(given: Sequence[str] | None, source: Source) -> tuple[str, ...] | None:
+def class_names_of(class_names: Sequence[str] | None, source: Source) -> tuple[str, ...] | None:
     """Return the names of the classes, as given or as the data have them; None where classes are numbers."""
-    names = checked_class_names(given) if given is not None else source.class_names
+    names = checked_class_names(class_names) if class_names is not None else source.class_names
     most = int(source.samples.y.max())
     if names is not None and most >= len(names):
         raise InputError(f"data: expected labels 0..{len(names) - 1} for {len(names)} class names, got {most}")
@@ -192,14 +193,14 @@ def as_many_names(model: nn.Module, splits: Splits) -> tuple[str, ...]:
     return tuple(map(str, range(many))) if many > splits.classes else splits.class_names
 
 
-def renumbered(found: Source, names: Sequence[str], what: str) -> Samples:
+def renumbered(source: Source, names: Sequence[str], what: str) -> Samples:
     """Return samples whose classes have the same names in another order, or are fewer."""
     position = {name: k for k, name in enumerate(names)}
-    own = found.class_names or ()
-    if (unknown := next((name for name in own if name not in position), None)) is not None:
+    class_names = source.class_names or ()
+    if (unknown := next((name for name in class_names if name not in position), None)) is not None:
         raise InputError(f"{what}: class {unknown!r} is not among those of the training data: {', '.join(names)}")
-    labels = torch.tensor([position[name] for name in own])[found.samples.y]
-    return prefixed(replace(found.samples, y=labels), f"{what}/")
+    labels = torch.tensor([position[name] for name in class_names])[source.samples.y]
+    return prefixed(replace(source.samples, y=labels), f"{what}/")
 
 
 def prefixed(samples: Samples, prefix: str) -> Samples:

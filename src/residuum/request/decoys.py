@@ -58,8 +58,8 @@ def decoy_audit(request: Request, unlearned: Unlearned, model: nn.Module | None,
         raise InputError("the model forgot no decoys; make it with unlearn(..., decoys=200)")
     training = request.source.samples
     named = [row for row, name in enumerate(training.ids) if name in unlearned.decoys]
-    asked = {*request.forget_ids, *request.earlier_ids}
-    decoys = training.subset([row for row in named if training.ids[row] not in asked])
+    requested = {*request.forget_ids, *request.earlier_ids}
+    decoys = training.subset([row for row in named if training.ids[row] not in requested])
     if len(decoys) != len(unlearned.decoys.hashes):
         text = f"expected the {len(unlearned.decoys.hashes)} decoys of the model among the data, got {len(decoys)}"
         raise InputError(f"{text}; give the data that it was unlearned with")

@@ -323,11 +323,11 @@ class RequestFile(Strict):
         for file in listed:
             if file == self.weights and not file.is_file():
                 raise InputError(f"{file} does not exist; make it with `residuum unlearn`, or name audit.unlearned")
-            made = saved_unlearned(network(file), file)
-            label = made.label if isinstance(made, Unlearned) else file.stem
+            model = saved_unlearned(network(file), file)
+            label = model.label if isinstance(model, Unlearned) else file.stem
             if label in models:
                 raise InputError(f"audit.unlearned: two rows are called {label!r}; give label = file")
-            models[label] = made
+            models[label] = model
         return models
 
     def study(self, request: Request | None = None, *, workers: int = 1) -> Study:
@@ -395,12 +395,12 @@ def file_text(tree: Mapping[str, Mapping[str, Any]], file: str = "deletion.toml"
     """
     lines = [HEAD.format(name=file)]
     for section, kind in sections().items():
-        given = tree.get(section, {})
+        settings = tree.get(section, {})
         lines.append(f"# {(kind.__doc__ or '').splitlines()[0]}\n[{section}]")
         for key, field in kind.model_fields.items():
-            value = given.get(key, (field.examples or [None])[0])
+            value = settings.get(key, (field.examples or [None])[0])
             needed = "needed: " if f"{section}.{key}" in needed_settings() else ""
-            lines.append(f"{'' if key in given else '# '}{key} = {_written(value)}  # {needed}{field.description}")
+            lines.append(f"{'' if key in settings else '# '}{key} = {_written(value)}  # {needed}{field.description}")
         lines.append("")
     return "\n".join(lines)
 
@@ -531,10 +531,10 @@ def _joined(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 def _type_of(key: str) -> Any:  # noqa: ANN401 (a type)
     """Return the type of a setting by its dotted key."""
     parts = key.split(".", 2)
-    known = [f"{name}.{field}" for name, kind in sections().items() for field in kind.model_fields]
+    keys = [f"{name}.{field}" for name, kind in sections().items() for field in kind.model_fields]
     free = ".".join(parts[:2]) in ("retrain.recipe", "audit.taus", "audit.unlearned")
-    if ".".join(parts[:2] if free else parts) not in known:
-        raise unknown_name("setting", key, known)
+    if ".".join(parts[:2] if free else parts) not in keys:
+        raise unknown_name("setting", key, keys)
     return field_type(RequestFile, parts)
 
 
@@ -554,10 +554,10 @@ def _problem(error: ValidationError, folder: Path) -> str:
     if first["type"] in unknown:
         *above, name = map(str, place)
         kind = field_type(RequestFile, above) if above else RequestFile
-        known = next(names for part in (kind, *get_args(kind)) if (names := _names(part)))
+        allowed = next(names for part in (kind, *get_args(kind)) if (names := _names(part)))
         if other := next((section for section, kind in sections().items() if name in kind.model_fields), None):
             return f"{name} is a setting of [{other}]; move it there"
-        return str(unknown_name(f"setting of [{'.'.join(above)}]" if above else "section", name, known))
+        return str(unknown_name(f"setting of [{'.'.join(above)}]" if above else "section", name, allowed))
     if first["type"] == "missing":
         needed = [key for key in needed_settings() if key.startswith(f"{where}.")]
         together = f"[{where}] is missing; expected it with {' and '.join(needed)}"

@@ -69,9 +69,9 @@ class Unlearned(Made):
         `wrap(..., weights=PATH)` reads it, so that a later request that retains these samples again gets a warning.
         """
         save_state(self.model, path)
-        made = {name: getattr(self, name) for name in SavedNote.model_fields if name not in ("sha256", "decoys")}
+        fields = {name: getattr(self, name) for name in SavedNote.model_fields if name not in ("sha256", "decoys")}
         decoys = None if self.decoys is None else sorted(self.decoys.hashes)
-        note = SavedNote(**made, decoys=decoys, sha256=file_sha256(Path(path)))
+        note = SavedNote(**fields, decoys=decoys, sha256=file_sha256(Path(path)))
         write_note(self.model, path, note.model_dump(mode="json"))
         note_written(Path(path), WEIGHTS)
         return Path(path)
@@ -108,10 +108,10 @@ def saved_unlearned(model: nn.Module, path: Path) -> Unlearned | nn.Module:
         note = SavedNote.model_validate(content)
     except ValidationError as error:
         raise InputError(f"{path}.unlearned.json: {first_problem(error)}; move it away") from None
-    made = {name: getattr(note, name) for name in SavedNote.model_fields if name not in ("sha256", "decoys")}
+    fields = {name: getattr(note, name) for name in SavedNote.model_fields if name not in ("sha256", "decoys")}
     noted = unlearned_ids(model)
     keyed = None if note.decoys is None or noted is None else UnlearnedIds(noted.salt, frozenset(note.decoys))
-    return Unlearned(model, **made, decoys=keyed)
+    return Unlearned(model, **fields, decoys=keyed)
 
 
 def retrained(retrain: Retrain, samples: object, seed: int) -> Made:
@@ -121,13 +121,13 @@ def retrained(retrain: Retrain, samples: object, seed: int) -> Made:
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):  # user code may draw on any device
         torch.manual_seed(seed % 2**63)
         try:
-            made = retrain(samples, seed)
+            network = retrain(samples, seed)
         except TypeError as error:
             if "default_collate" not in str(error):
                 raise
             hint = "retrain gets the items of your data set as they are; turn them into tensors there or in collate_fn"
             raise InputError(f"retrain: a DataLoader cannot join the items ({first_line(error)}); {hint}") from error
-    return Made(made, "retrain", seconds=time.perf_counter() - start)
+    return Made(network, "retrain", seconds=time.perf_counter() - start)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

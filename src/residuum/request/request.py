@@ -258,16 +258,16 @@ class Request:
 
     def _refuse_other_inputs(self, model: nn.Module) -> None:
         space, samples = space_of(model), self.source.samples
-        known = self.source.inputs
-        if space.names and known and space.names != known:
-            listed = f"{', '.join(known)}; give inputs={list(space.names)}"
+        columns = self.source.inputs
+        if space.names and columns and space.names != columns:
+            listed = f"{', '.join(columns)}; give inputs={list(space.names)}"
             raise InputError(f"expected inputs {', '.join(space.names)}, in this order, the data have {listed}")
-        wanted, shown = first_channels(model), samples.shape[0]
-        if isinstance(samples.x, ImageFiles) and wanted in (1, 3) and wanted != shown:
-            text = (
-                f"the network takes images of {plural(wanted, 'channel')}, those of the folder were read with {shown}"
+        channels, shape_channels = first_channels(model), samples.shape[0]
+        if isinstance(samples.x, ImageFiles) and channels in (1, 3) and channels != shape_channels:
+            text = f"the network takes images of {plural(channels, 'channel')}, those of the folder were read with"
+            raise InputError(
+                f"{text} {shape_channels}; give Reading(channels={channels}), in a request file data.channels = {channels}"
             )
-            raise InputError(f"{text}; give Reading(channels={wanted}), in a request file data.channels = {wanted}")
         hint = "give wrap(..., bounds=) those of your data, None if they have none"
         first = samples.subset(range(min(512, len(samples))))
         space.check(first.batch(torch.arange(len(first)))[0], "expected inputs", hint, first.ids)
@@ -301,48 +301,48 @@ class Request:
             raise InputError(f"budget: expected a share of the original's epochs, above 0 and at most 1, got {budget}")
         decoys = (self.file.unlearn.decoys if self.file else 0) if decoys is None else decoys
         ids = drawn_decoys(self, decoys, seed) if decoys else ()
-        asked = self.with_decoys(ids) if decoys else self
+        request = self.with_decoys(ids) if decoys else self
         refit = "fit it again without the samples and audit the result"
         refuse_probabilities(model, "methods change the weights of a network", refit)
-        judged = asked.fitted(model)
-        everything = asked._splits(frozenset({*asked.forget_ids, *asked.earlier_ids}))
+        judged = request.fitted(model)
+        everything = request._splits(frozenset({*request.forget_ids, *request.earlier_ids}))
         splits = replace(everything, class_names=judged.class_names)
         row = parse_row(method) if isinstance(method, str) else None
-        chosen = make_method(row.method, row.settings) if row else method
-        if not isinstance(chosen, Method):
+        configured = make_method(row.method, row.settings) if row else method
+        if not isinstance(configured, Method):
             raise InputError(f"expected a method or its name, got {method!r}")
         before = accuracies(model, judged)
 
-        def lost(made: nn.Module) -> dict[str, float]:
-            points = lost_accuracy(before, accuracies(made, judged), judged)
+        def lost(network: nn.Module) -> dict[str, float]:
+            points = lost_accuracy(before, accuracies(network, judged), judged)
             return {name: points[name] for name in points if name != "held_out"}  # which must decide nothing
 
         reset: Reset | None = None
         with measured(1) as record:
-            if isinstance(chosen, SoftReset):
-                way = asked._way(model, splits, chosen)
-                reset = soft_reset(way, model, chosen, seed=seed, budget=budget, lost=lost)
+            if isinstance(configured, SoftReset):
+                way = request._way(model, splits, configured)
+                reset = soft_reset(way, model, configured, seed=seed, budget=budget, lost=lost)
                 done = reset.done
             else:
-                asked._refuse_unknown_recipe(chosen)
-                movable, parts = asked._movable(model, splits, chosen)
-                done = unlearn(movable, parts, chosen, seed=seed, origin=asked._origin(movable, chosen))
-        made = (done.model.plain() if isinstance(done.model, ShiftedAt) else done.model).eval()
-        mark_unlearned(made, model, splits.forget.ids)
-        noted = unlearned_ids(made)
-        after = accuracies(made, judged)
-        texts = [*asked.returning(model), *record["warnings"]]
+                request._refuse_unknown_recipe(configured)
+                movable, parts = request._movable(model, splits, configured)
+                done = unlearn(movable, parts, configured, seed=seed, origin=request._origin(movable, configured))
+        network = (done.model.plain() if isinstance(done.model, ShiftedAt) else done.model).eval()
+        mark_unlearned(network, model, splits.forget.ids)
+        noted = unlearned_ids(network)
+        after = accuracies(network, judged)
+        texts = [*request.returning(model), *record["warnings"]]
         if points := lost_accuracy(before, after, judged):
             gentler = "gentler settings (a smaller lr, fewer epochs), or soft_reset"
-            advice = reset.advice(chosen, points) if reset and isinstance(chosen, SoftReset) else gentler
-            texts.append(loss_warning(chosen, before, after, points, advice))
+            advice = reset.advice(configured, points) if reset and isinstance(configured, SoftReset) else gentler
+            texts.append(loss_warning(configured, before, after, points, advice))
         for text in texts:
             warnings.warn(text, ResiduumWarning, stacklevel=2)
         return Unlearned(
-            made,
-            method=chosen.name,
-            settings=chosen.settings,
-            label=row.label if row else chosen.name,
+            network,
+            method=configured.name,
+            settings=configured.settings,
+            label=row.label if row else configured.name,
             seed=seed,
             seconds=record["seconds"],
             passes=done.passes,
@@ -424,16 +424,16 @@ class Request:
         self.refuse_untrainable(model, surrogates)
         child = child_seed(seed, "retrain" if number == 0 else f"control_{number}")
         if surrogates:
-            made = surrogate(model, self.splits.retain, self.recipe, child)
+            result = surrogate(model, self.splits.retain, self.recipe, child)
         elif self.retrain is not None:
-            made = retrained(self.retrain, self._retained_items(), child)
-            made = replace(made, passes=(self.epochs or 0) * len(self.splits.retain))
+            result = retrained(self.retrain, self._retained_items(), child)
+            result = replace(result, passes=(self.epochs or 0) * len(self.splits.retain))
         else:
             assert self.recipe is not None
-            made = trained_by(self.recipe, model, self.splits.retain, child)
-        made = replace(made, model=wrap_like(made.model, model))
-        check_model(made.model, self.splits.retain, self.fitted(model).classes)
-        return made
+            result = trained_by(self.recipe, model, self.splits.retain, child)
+        result = replace(result, model=wrap_like(result.model, model))
+        check_model(result.model, self.splits.retain, self.fitted(model).classes)
+        return result
 
     def further_training(self, model: nn.Module) -> Further | None:
         """Return what trains a model of this kind on the retained samples and some forgotten ones, given their ids.

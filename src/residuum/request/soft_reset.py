@@ -125,8 +125,8 @@ class ByFunction(Way):
     def _trained(self, start: nn.Module, model: nn.Module, epochs: int | None, seed: int) -> Unlearning:
         """Return what the function makes of the start, wrapped as the model is; passes are epochs times samples."""
         length = {} if epochs is None else {"epochs": epochs}
-        made = retrained(partial(self.retrain, model=unwrapped(start).train(), **length), self.samples, seed)
-        result = wrap_like(made.model, model)
+        trained = retrained(partial(self.retrain, model=unwrapped(start).train(), **length), self.samples, seed)
+        result = wrap_like(trained.model, model)
         check_model(result, self.splits.retain, self.splits.classes)
         return Unlearning(result, (epochs or 0) * len(self.splits.retain), {}, unchanged=False)
 
@@ -199,8 +199,8 @@ def soft_reset(
         second, note = way.go_on(first.model, method, left, more), {"further_epochs": left}
     missing_then = lost(second.model)
     gained = missing.get("retain", 0.0) - missing_then.get("retain", 0.0)
-    better = sum(missing_then.values()) <= sum(missing.values())
-    made, notes = (second, note) if better else (first, {"second_start_rejected": 1.0})
+    improved = sum(missing_then.values()) <= sum(missing.values())
+    result, notes = (second, note) if improved else (first, {"second_start_rejected": 1.0})
     passes = first.passes + second.passes
-    both = Unlearning(made.model, passes, {**made.notes, **notes}, unchanged=False)
-    return Reset(both, way, budget, HALF if better and keep < HALF else keep, gained)
+    outcome = Unlearning(result.model, passes, {**result.notes, **notes}, unchanged=False)
+    return Reset(outcome, way, budget, HALF if improved and keep < HALF else keep, gained)

@@ -131,8 +131,8 @@ def request_study(
     workers: int = 1,
 ) -> Study:
     """Return the study that `Request.audit` computes; everything is checked here."""
-    asked = request
-    request = asked.forgotten_with(unlearned)  # retrained models do not see decoys, either
+    without_decoys = request
+    request = without_decoys.forgotten_with(unlearned)  # retrained models do not see decoys, either
     splits, surrogates = request.fitted(model), references.surrogates
     if not len(splits.test):
         raise InputError(
@@ -151,8 +151,8 @@ def request_study(
         request.refuse_untrainable(model, surrogates)
         if request.retrain is not None and not surrogates:
             refuse_other_arguments(request.retrain)
-    given = {"original": Made(model, "original", _recipe_settings(request.recipe) or {"trained_by": "others"})}
-    given |= dict(zip(labels, retrained, strict=False))
+    supplied = {"original": Made(model, "original", _recipe_settings(request.recipe) or {"trained_by": "others"})}
+    supplied |= dict(zip(labels, retrained, strict=False))
     identity, how, unnamed = uuid4().hex, "", ""
     try:
         identity = subject_identity(request, model, moved)
@@ -172,21 +172,23 @@ def request_study(
         samples=Dataset(request.name, request.source.samples, splits.test, splits.class_names),
         parts=splits,
         perturbations=moved,
-        supplied=given | models,
+        supplied=supplied | models,
         training=training,
         identity=identity,
         unnamed=unnamed,
-        warnings=(*copies_left_out(left_out), *request.returning(model, *(made.model for made in models.values()))),
+        warnings=(*copies_left_out(left_out), *request.returning(model, *(result.model for result in models.values()))),
         listed=(named,) if left_out["forgotten"] else (),
         left_out={what: number for what, number in left_out.items() if number},
         decoys={
-            label: asked.decoy_audit(made, model, seed=options.seed)
-            for label, made in models.items()
-            if isinstance(made, Unlearned) and made.decoys is not None
+            label: without_decoys.decoy_audit(result, model, seed=options.seed)
+            for label, result in models.items()
+            if isinstance(result, Unlearned) and result.decoys is not None
         },
     )
     scenario = _scenario(request, model, audit, specs, options, controls=len(labels) - 1, workers=workers)
-    rows = [RowSpec(label=label, method=made.method, settings=dict(made.settings)) for label, made in models.items()]
+    rows = [
+        RowSpec(label=label, method=result.method, settings=dict(result.settings)) for label, result in models.items()
+    ]
     return Study(scenario=scenario, rows=rows, live=live)
 
 
@@ -262,12 +264,12 @@ def audited(
             remove_subject(store, live.identity)
 
 
-def _perturbations(asked: object, model: nn.Module, splits: Splits) -> Placed:
+def _perturbations(perturbations: object, model: nn.Module, splits: Splits) -> Placed:
     """Return the perturbations by the names that the record gives them, each with the space that it acts in."""
     space = space_of(model)
-    listed = asked if isinstance(asked, list | tuple) else ["gaussian" if asked is None else asked]
+    perturbations = "gaussian" if perturbations is None else perturbations
+    listed = perturbations if isinstance(perturbations, list | tuple) else [perturbations]
     placed: Placed = {}
-    space = space_of(model)
     for one in listed:
         if isinstance(one, str):
             placed[one] = build_perturbation(PERTURBATIONS.named(one), space)
@@ -297,16 +299,16 @@ def _radii(name: str, space: InputSpace, taus: Radii) -> list[float]:
     return [float(tau) for tau in radii]
 
 
-def _measures(asked: Sequence[str] | None, model: nn.Module, surrogates: bool) -> list[str]:
+def _measures(measures: Sequence[str] | None, model: nn.Module, surrogates: bool) -> list[str]:
     """Return what was asked for; beside surrogates, the recovery radius where there is one, unless something was."""
     space = space_of(model)
     # no token ids, and no features of different scales or categories
     searchable = not space.tokens and space.at is None and space.scale is None and not space.fixed
-    if asked is None:
+    if measures is None:
         return ["recovery"] if surrogates and searchable else []
-    if isinstance(asked, str):
-        raise InputError(f"expected a list of measures such as ['recovery'], got {asked!r}")
-    specs = [OWN_MEASURES.named(spec) for spec in asked]
+    if isinstance(measures, str):
+        raise InputError(f"expected a list of measures such as ['recovery'], got {measures!r}")
+    specs = [OWN_MEASURES.named(spec) for spec in measures]
     for spec in specs:
         kind = probe_kind(spec)
         if kind is not None:
