@@ -179,10 +179,7 @@ def audit_model(
         return
     start = time.perf_counter()
     run = audited_run(request.read(), output, workers, yes)
-    if output.as_json:
-        options.print_json(run.record.as_dict())
-    else:
-        print_run(run, time.perf_counter() - start)
+    print_run(run, start, as_json=output.as_json)
     output.exit_if_failed([run])
 
 
@@ -265,10 +262,7 @@ def run_request(name: str, file: RequestFile, output: options.ReportOptions, wor
     for line in lines:
         say(line)
     run = audited_run(file, output, workers, yes, request)
-    if output.as_json:
-        options.print_json(run.record.as_dict())
-    else:
-        print_run(run, time.perf_counter() - start)
+    print_run(run, start, as_json=output.as_json)
     if reasons := failures(run):
         steps = [f"try: {text}" for text in next_steps(file, run, name)]
         tell("\n".join([*(f"residuum: not passed: {reason}" for reason in reasons), *steps]), err=True)
@@ -293,7 +287,6 @@ def run_in_a_row(
     """Carry out a request for each list of ids in a folder; exit with 1 if the audit of the last does not pass."""
     from residuum.core.errors import ResiduumWarning
     from residuum.reporting import report
-    from residuum.reporting.request_chart import retraining
     from residuum.request.sequence import audited_sequence, file_studies, ticket_files
     from residuum.request.steps import failures, next_steps
     from residuum.studies.execution import MOST_DAYS, Resources
@@ -309,11 +302,7 @@ def run_in_a_row(
         out, store = file.output.folder, file.output.store
         runs = audited_sequence(studies, out, store, resources, gallery, progress=True)
     report(out, gallery=gallery, samples=output.samples)
-    if output.as_json:
-        options.print_json([run.record.as_dict() for run in runs])
-    else:
-        print_requests(runs, out, time.perf_counter() - start)
-        tell("\n".join(str(answer) for answer in retraining(runs).values()))
+    print_requests(runs, out, start, as_json=output.as_json)
     output.exit_if_failed(runs)
     if reasons := failures(runs[-1]):
         steps = [f"try: {text}" for text in next_steps(file, runs[-1], f"{name} --requests {folder}")]

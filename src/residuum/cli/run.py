@@ -71,13 +71,10 @@ def run_scenario(
     runs = done if isinstance(done, list) else [done]
     report(folder if sequence else runs[0], gallery=output.gallery, samples=output.samples)
     failed = runs[-1].record.failed
-    if output.as_json:
-        records = [finished.record.as_dict() for finished in runs]
-        options.print_json(records if sequence else records[0])
-    elif sequence:
-        print_requests(runs, folder, time.perf_counter() - start)
+    if sequence:
+        print_requests(runs, folder, start, as_json=output.as_json)
     else:
-        print_run(runs[0], time.perf_counter() - start)
+        print_run(runs[0], start, as_json=output.as_json)
     output.exit_if_failed(runs, failed)
 
 

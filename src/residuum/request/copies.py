@@ -22,8 +22,7 @@ def without_copies(splits: Splits) -> tuple[Splits, dict[str, int]]:
     A forgotten sample with an equal input among the retained ones is known to retrained models as well. A held-out
     sample that is training data is not held out. Where nothing else is left, an audit is refused.
     """
-    copied, retained = equal_inputs([splits.forget, splits.test], splits.retain)
-    leaked = tuple(dict.fromkeys((*retained, *equal_inputs([splits.test], splits.forget)[0])))
+    copied, leaked = copied_ids(splits)
     if len(copied) == len(splits.forget):
         raise InputError(
             f"expected samples to forget that are not among the retained ones, too; all {len(copied)} have equal "
@@ -37,6 +36,13 @@ def without_copies(splits: Splits) -> tuple[Splits, dict[str, int]]:
     if copied or leaked:
         splits = replace(splits, forget=_without(splits.forget, copied), test=_without(splits.test, leaked))
     return splits, {"forgotten": len(copied), "held-out": len(leaked)}
+
+
+def copied_ids(splits: Splits) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the forgotten samples that equal a retained one, and the held-out samples that are training data."""
+    copied, retained = equal_inputs([splits.forget, splits.test], splits.retain)
+    (forgotten,) = equal_inputs([splits.test], splits.forget)
+    return copied, tuple(dict.fromkeys((*retained, *forgotten)))
 
 
 def _without(samples: Samples, ids: Sequence[str]) -> Samples:

@@ -13,7 +13,7 @@ from torch import nn
 from residuum.core.errors import InputError, plural
 from residuum.core.samples import Splits
 from residuum.request.checking import Check
-from residuum.request.copies import equal_inputs
+from residuum.request.copies import copied_ids
 from residuum.request.file import RequestFile, in_file_words
 from residuum.request.request import Request
 from residuum.studies.estimates import WorkLeft, work_left
@@ -58,8 +58,7 @@ def preflight(file: RequestFile) -> Preflight:
     request = file.load()
     model = request.model
     check, splits = request.check(model), request.splits
-    copied, leaked = equal_inputs([splits.forget, splits.test], splits.retain)
-    leaked += equal_inputs([splits.test], splits.forget)[0]
+    copied, leaked = copied_ids(splits)
     try:
         study = file.study_of(request, {"unlearned": model})
         audit, refused = audit_words(study, file, model), []

@@ -265,9 +265,8 @@ class Request:
         channels, shape_channels = first_channels(model), samples.shape[0]
         if isinstance(samples.x, ImageFiles) and channels in (1, 3) and channels != shape_channels:
             text = f"the network takes images of {plural(channels, 'channel')}, those of the folder were read with"
-            raise InputError(
-                f"{text} {shape_channels}; give Reading(channels={channels}), in a request file data.channels = {channels}"
-            )
+            hint = f"give Reading(channels={channels}), in a request file data.channels = {channels}"
+            raise InputError(f"{text} {shape_channels}; {hint}")
         hint = "give wrap(..., bounds=) those of your data, None if they have none"
         first = samples.subset(range(min(512, len(samples))))
         space.check(first.batch(torch.arange(len(first)))[0], "expected inputs", hint, first.ids)
