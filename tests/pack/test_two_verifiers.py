@@ -3,6 +3,7 @@
 import ast
 import json
 import sys
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -46,18 +47,37 @@ def of(members: dict[str, bytes], target: Path) -> Path:
 
 
 def answers(pack: Path) -> tuple[str, str]:
-    """Return what each verifier says: no pack, differences, or agrees."""
+    """Return what each verifier says: no pack, differences, agrees, or agrees but for a page that was not checked."""
     said = []
     try:
-        said.append("differences" if verify(pack, accept_page=True).differences else "agrees")
+        full = verify(pack)
+        said.append("differences" if full.differences else "agrees" if full.page else "page not checked")
     except InputError:
         said.append("no pack")
     try:
         alone = verify_pack.Verifier(verify_pack.Members(pack))
-        said.append("differences" if alone.differences else "agrees")
+        said.append("differences" if alone.differences else "agrees" if alone.page_checked else "page not checked")
     except verify_pack.NoPackError:
         said.append("no pack")
     return said[0], said[1]
+
+
+def zipped(members, target: Path) -> Path:
+    """Write members, in this order, as they are."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return target
+
+
+@pytest.fixture(scope="module")
+def example() -> dict[str, bytes]:
+    """The members of the example, with the page and the name of this version."""
+    with unpacked(EXAMPLE) as pack:
+        members = {file.relative_to(pack.folder).as_posix(): file.read_bytes() for file in pack.folder.rglob("*.*")}
+        members["report.html"] = page_of(parsed_record(members["results.json"]), pack.folder)
+    tool = {"tool": Tool.installed().model_dump()}
+    return members | {"manifest.json": canonical(json.loads(members["manifest.json"]) | tool)}
 
 
 def test_the_verifiers_share_no_import():
@@ -253,26 +273,14 @@ PARTS = [pytest.param(k, marks=() if k == 0 else pytest.mark.long) for k in rang
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_both_refuse_the_same_tampered_packs(part, tmp_path):
-    with unpacked(EXAMPLE) as pack:
-        members = {file.relative_to(pack.folder).as_posix(): file.read_bytes() for file in pack.folder.rglob("*.*")}
-        record = parsed_record(members["results.json"])
-        members["report.html"] = page_of(record, pack.folder)
-    members["manifest.json"] = canonical(json.loads(members["manifest.json"]) | {"tool": Tool.installed().model_dump()})
+def test_both_refuse_the_same_tampered_packs(part, example, tmp_path):
     for k in range(10 * part, 10 * part + 10):
         rng = np.random.default_rng(k)
-        tampered, what = KINDS[k % len(KINDS)](members, rng)
+        tampered, what = KINDS[k % len(KINDS)](example, rng)
         seals = "manifest.json" in tampered and KINDS[k % len(KINDS)] not in (with_byte, with_missing)
-        target = tmp_path / f"{k}.zip"
-        if seals:
-            of(tampered, target)
-        else:
-            with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-                for name, content in tampered.items():
-                    archive.writestr(name, content)
+        target = (of if seals else zipped)(tampered, tmp_path / f"{k}.zip")
         full, alone = answers(target)
-        # a number of another kind is no pack for the one, whose fields have types, and a difference for the other
-        assert "agrees" not in (full, alone), (k, what, full, alone)
+        assert full == alone != "agrees", (k, what, full, alone)
 
 
 def test_the_command_runs_the_file_alone(tmp_path, capsys):
@@ -280,3 +288,146 @@ def test_the_command_runs_the_file_alone(tmp_path, capsys):
     assert "everything that was checked agrees" in capsys.readouterr().err
     (tmp_path / "text.zip").write_text("no pack")
     assert run_command(["verify", str(tmp_path / "text.zip"), "--standalone"]) == 2
+
+
+def with_record(members, change):
+    record = json.loads(members["results.json"])
+    change(record)
+    return members | {"results.json": canonical(sealed(record), sort_keys=False)}
+
+
+def with_manifest(members, **more):
+    return members | {"manifest.json": canonical(json.loads(members["manifest.json"]) | more)}
+
+
+def counts_of(members, label):
+    return json.loads(members["results.json"])["methods"][label]["per_seed"]["1"]["audits"]["gaussian"]["counts"]
+
+
+def swapped(members):
+    one, two = counts_of(members, "gd"), counts_of(members, "eu_k")
+    return members | {one: members[two], two: members[one]}
+
+
+def borrowed(members):
+    """Let row gd name the counts of a control."""
+
+    def change(record):
+        audits = (record["methods"][label]["per_seed"]["1"]["audits"] for label in ("gd", "control"))
+        gd, control = (audit["gaussian"] for audit in audits)
+        gd["counts"] = control["counts"]
+
+    return with_record(members, change)
+
+
+def turned(record):
+    record["judgments"]["gd"]["verdict"] = "NOT_DETECTED"
+
+
+def more_draws(members):
+    name = counts_of(members, "gd")
+    table = json.loads(members[name])
+    table["joint"] = [[[10**8 * k for k in cell] for cell in row] for row in table["joint"]]
+    table["same_prediction"] = [[10**8 * k for k in row] for row in table["same_prediction"]]
+    return members | {name: canonical(table)}
+
+
+def another_kind(members):
+    return with_record(members, lambda record: record.update(methods=[record["methods"]]))
+
+
+def forged_page(members, old, new):
+    assert old in members["report.html"]
+    return members | {"report.html": members["report.html"].replace(old, new)}
+
+
+def other_code(members):
+    """A page of the forger's own, and the hash of code that nobody has."""
+    tool = json.loads(members["manifest.json"])["tool"] | {"code_sha256": "0" * 64}
+    return with_manifest(members | {"report.html": b"<h1>not detected</h1>"}, tool=tool)
+
+
+def other_weights(members):
+    models = json.loads(members["manifest.json"])["models"]
+    return with_manifest(members, models=models | {"gd/1": models["gd/1"] | {"weights_sha256": "0" * 64}})
+
+
+def many_members(members):
+    return members | {f"counts/{number:04d}.json": b"{}" for number in range(9_000)}
+
+
+NO_PACK, DIFFERENCES, AGREES, NO_PAGE = "no pack", "differences", "agrees", "page not checked"
+# what somebody does to the members, and the answers of both; hashes are made anew
+ATTACKS = {
+    "a member outside the folder": (lambda m: m | {"../evil.json": b"{}"}, NO_PACK, NO_PACK),
+    "an absolute name": (lambda m: m | {"/etc/evil.json": b"{}"}, NO_PACK, NO_PACK),
+    "a Windows path": (lambda m: m | {"counts\\0000.json": b"{}"}, NO_PACK, NO_PACK),
+    "a stranger": (lambda m: m | {"notes.txt": b""}, NO_PACK, NO_PACK),
+    "9,000 members": (many_members, NO_PACK, NO_PACK),
+    "nested lists without end": (lambda m: m | {"counts/0000.json": b"[" * 10**6}, NO_PACK, NO_PACK),
+    "a large member": (lambda m: m | {"report.html": b" " * 17 * 2**20}, NO_PACK, NO_PACK),
+    "another schema": (lambda m: with_manifest(m, schema="residuum.pack/9"), NO_PACK, NO_PACK),
+    "JSON that is not canonical": (lambda m: m | {"results.json": m["results.json"] + b" "}, NO_PACK, NO_PACK),
+    "a record of another kind": (another_kind, DIFFERENCES, DIFFERENCES),
+    "a manifest of another kind": (lambda m: with_manifest(m, models=3), DIFFERENCES, DIFFERENCES),
+    "counts that no audit names": (lambda m: m | {"counts/9999.json": b"{}"}, DIFFERENCES, DIFFERENCES),
+    "counts of two rows swapped": (swapped, DIFFERENCES, DIFFERENCES),
+    "a row with the counts of a control": (borrowed, DIFFERENCES, DIFFERENCES),
+    "more draws than the settings say": (more_draws, DIFFERENCES, DIFFERENCES),
+    "a verdict turned round": (lambda m: with_record(m, turned), DIFFERENCES, DIFFERENCES),
+    "a number of the page": (
+        lambda m: forged_page(m, b"1.23 [1.06, 1.30]", b"1.03 [0.96, 1.10]"),
+        DIFFERENCES,
+        DIFFERENCES,
+    ),
+    "a page of another program": (other_code, NO_PAGE, NO_PAGE),
+    "a sentence of the page": (lambda m: forged_page(m, b"</body>", b"certified</body>"), DIFFERENCES, AGREES),
+    "a key of the record": (lambda m: with_record(m, lambda r: r.update(certificate="yes")), DIFFERENCES, AGREES),
+    "a key of the manifest": (lambda m: with_manifest(m, certificate="yes"), DIFFERENCES, AGREES),
+    "other non-claims": (lambda m: with_manifest(m, non_claims=["certified"]), DIFFERENCES, AGREES),
+    "other hashes of weights": (other_weights, AGREES, AGREES),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_each_attack_gets_its_answer_from_both(attack, example, tmp_path):
+    change, *expected = ATTACKS[attack]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # zipfile warns of a name that stands twice
+        pack = of(change(example), tmp_path / "attack.zip")
+    assert answers(pack) == tuple(expected)
+
+
+def test_what_the_file_alone_does_not_check_it_lists(example, tmp_path):
+    def listed_by_it(change):
+        pack = of(change(example), tmp_path / "attack.zip")
+        return " ".join(verify_pack.Verifier(verify_pack.Members(pack)).not_checked)
+
+    for attack in ("a key of the record", "a key of the manifest"):
+        assert "what the format does not name: ['certificate']" in listed_by_it(ATTACKS[attack][0])
+    assert "non_claims" in listed_by_it(ATTACKS["other non-claims"][0])
+    assert "hashes and architectures of weights" in listed_by_it(other_weights)
+    assert "sentences and pictures of the page" in listed_by_it(ATTACKS["a sentence of the page"][0])
+
+
+def test_a_member_that_stands_twice_and_a_comment_are_no_pack(example, tmp_path):
+    pack = of(example, tmp_path / "twice.zip")
+    with warnings.catch_warnings(), zipfile.ZipFile(pack, "a") as archive:
+        warnings.simplefilter("ignore")
+        archive.writestr("report.html", b"another")
+    assert answers(pack) == (NO_PACK, NO_PACK)
+    pack = of(example, tmp_path / "comment.zip")
+    with zipfile.ZipFile(pack, "a") as archive:
+        archive.comment = b"certified"
+    assert answers(pack) == (NO_PACK, NO_PACK)
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(k, marks=pytest.mark.long) for k in range(1, 10))])
+def test_a_flipped_bit_of_the_file_gets_one_answer_from_both(part, example, tmp_path):
+    content = of(example, tmp_path / "sound.zip").read_bytes()
+    for seed in range(5 * part, 5 * part + 5):
+        rng, flipped = np.random.default_rng(seed), bytearray(content)
+        flipped[int(rng.integers(len(content)))] ^= 1 << int(rng.integers(8))
+        (tmp_path / "flipped.zip").write_bytes(bytes(flipped))
+        full, alone = answers(tmp_path / "flipped.zip")
+        assert full == alone, seed  # a bit of a time stamp changes nothing, and both agree

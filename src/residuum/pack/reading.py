@@ -40,6 +40,10 @@ END, END_64, MOST_DIRECTORY = b"PK\5\6", b"PK\6\7", 2**20
 CHUNK = 2**16
 
 
+class StrangeFieldError(InputError):
+    """JSON in the form of a pack has a field of another kind than packs have: a difference like any other."""
+
+
 @dataclass(frozen=True)
 class Unpacked:
     """A pack in a temporary folder, with hash and size of every file but the manifest."""
@@ -155,7 +159,7 @@ def parsed_record(content: bytes) -> Results:
     try:
         record = Results.model_validate(value)
     except ValidationError as error:
-        raise InputError(f"{RECORD}: {_first_problem(error)}") from None
+        raise StrangeFieldError(f"{RECORD}: {_first_problem(error)}") from None
     rows, models = len(record.methods), sum(len(row.per_seed) for row in record.methods.values())
     if rows > MOST_ROWS or models > MOST_MODELS:
         raise InputError(
@@ -170,7 +174,9 @@ def read_manifest(content: bytes) -> Manifest:
     try:
         return Manifest.model_validate(value)
     except ValidationError as error:
-        raise InputError(f"{MANIFEST}: expected what residuum pack writes, got {_first_problem(error)}") from None
+        raise StrangeFieldError(
+            f"{MANIFEST}: expected what residuum pack writes, got {_first_problem(error)}"
+        ) from None
 
 
 def _first_problem(error: ValidationError) -> str:

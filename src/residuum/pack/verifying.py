@@ -16,7 +16,7 @@ from residuum.models import load_weights
 from residuum.pack.derivation import add_measures, derived_record, differences, repeated_probes
 from residuum.pack.hashing import Pseudonyms, code_sha256, read_key, root_of, seal_of
 from residuum.pack.manifest import Manifest, expected_manifest, weights_by_hash
-from residuum.pack.reading import parsed_record, read_manifest, unpacked
+from residuum.pack.reading import StrangeFieldError, parsed_record, read_manifest, unpacked
 from residuum.pack.spot_check import (
     Cells,
     Load,
@@ -94,7 +94,10 @@ def verify(
         accept_page: take a pack whose page cannot be checked, because another version of Residuum made it, for sound.
     """
     with unpacked(pack) as at_hand:
-        manifest, record = read_manifest(at_hand.read(MANIFEST)), parsed_record(at_hand.read(RECORD))
+        try:
+            manifest, record = read_manifest(at_hand.read(MANIFEST)), parsed_record(at_hand.read(RECORD))
+        except StrangeFieldError as error:
+            return Verification([str(error)], [], ["all else, because of the difference above", *STATED])
         folder, splits = at_hand.folder, splits(record) if callable(splits) else splits
         wrong_numbers, page = _number_differences(manifest, record, folder, measures)
         wrong = [*_hash_differences(manifest, record, at_hand.files), *wrong_numbers]
