@@ -35,7 +35,7 @@ Pair = tuple[Json, Json]
 PACK_SCHEMA, RECORD_SCHEMA, RULE_VERSION = "residuum.pack/4", "residuum.results/4", 3
 MOST_MEMBERS, MOST_DIRECTORY, MOST_MEMBER, MOST_TOTAL = 4000, 2**20, 16 * 2**20, 256 * 2**20
 MOST_RATIO, ALWAYS_ALLOWED, MOST_BRACKETS, MOST_IN_RECORD, PIECE = 50, 16 * 2**20, 500_000, 200_000, 2**20
-MOST_ROWS, MOST_SEEDS, MOST_STEPS = 500, 5_000, 10_000_000
+MOST_ROWS, MOST_SEEDS, MOST_STEPS = 500, 5_000, 3_000_000
 NEEDED = ("manifest.json", "results.json", "report.html")
 MEMBER = re.compile(r"manifest\.json|results\.json|report\.html|counts/[0-9]{4}(-heldout)?\.json")
 ERROR, LEVEL, RADIUS_0, RADII, MEMORY, POWER, FEWEST, LEAK = 0.035, 0.35, 0.35, 0.15, 0.15, 0.8, 3, 0.001
@@ -96,22 +96,18 @@ def log_beta(a: float, b: float) -> float:
     return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
 
 
-def nonzero(x: float) -> float:
-    return x if abs(x) > 1e-300 else 1e-300
-
-
 def beta_cdf(x: float, a: float, b: float) -> float:
     """Return the regularized incomplete beta function I_x(a, b), by Lentz's continued fraction."""
     if x <= 0 or x >= 1:
         return float(x >= 1)
     if x > (a + 1) / (a + b + 2):
         return 1 - beta_cdf(1 - x, b, a)
-    c, d = 1.0, 1 / nonzero(1 - (a + b) * x / (a + 1))
+    c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1) or 1e-300)
     fraction = d
     for i in range(2, 200_000):
         m = i // 2
         factor = (-(a + m) * (a + b + m) if i % 2 else m * (b - m)) / ((a + i - 1) * (a + i)) * x
-        c, d = nonzero(1 + factor / c), 1 / nonzero(1 + factor * d)
+        c, d = 1 + factor / c or 1e-300, 1 / (1 + factor * d or 1e-300)
         fraction *= c * d
         if i % 2 and abs(c * d - 1) < 1e-16:
             break
@@ -973,7 +969,7 @@ def decoy_audit(audit: dict[str, Json]) -> dict[str, Json]:
     observed = {model: sum(a[row] for row in a if scores["decoy"][row]) for model, a in centered.items()}
     as_large = dict.fromkeys(centered, 1)
     for _ in range(audit["permutations"]):
-        spend(len(scores["labels"]))
+        spend(len(scores["labels"]) // 4)
         drawn: list[int] = []
         for code, rows, decoys in classes:
             drawn += [row for _, row in sorted((code + generator.random(), row) for row in rows)[:decoys]]
