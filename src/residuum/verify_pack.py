@@ -91,6 +91,10 @@ def spend(steps: int) -> None:
         raise NoPackError("it needs more computing than a pack may")
 
 
+NORMAL = statistics.NormalDist()
+normal_quantile = NORMAL.inv_cdf
+
+
 @cache
 def log_beta(a: float, b: float) -> float:
     return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
@@ -397,7 +401,7 @@ class Audit:
     def __init__(self, settings: dict[str, Json], forget: Counts, heldout: Counts | None) -> None:
         self.c, self.crafted_on = settings["confidence"], settings.get("crafted_on")
         self.enumerated = bool(settings.get("enumerated"))
-        self.z = statistics.NormalDist().inv_cdf((1 + self.c) / 2)
+        self.z = normal_quantile((1 + self.c) / 2)
         self.forget, self.taus, self.samples = forget, forget.taus, len(forget.ids)
         self.certain = [tau == 0 or self.enumerated for tau in forget.taus]
         self.measures: dict[str, Json] = {"taus": forget.taus, "samples": self.samples}
@@ -865,7 +869,7 @@ class Run:
             return -math.inf
         n, gap, df = self.sizes.get(size, 0), mean(x) - mean(y), len(x) + len(y) - 2
         spread = sum(mean(of) * (100 - mean(of)) for of in (x, y)) / n if n else 0
-        low = gap - statistics.NormalDist().inv_cdf(0.95) * math.sqrt(spread)
+        low = gap - normal_quantile(0.95) * math.sqrt(spread)
         if df:
             squares = sum(deviation(of) ** 2 * (len(of) - 1) for of in (x, y))
             low = min(low, gap - t_quantile(0.95, df) * math.sqrt(squares / df * (1 / len(x) + 1 / len(y))))
@@ -895,7 +899,7 @@ class Run:
             made.append(["controls", max(ends) <= 2])
         known, aucs = self.auc(self.original), [self.auc(label) for label in self.retrained]
         for auc, error in filter(None, aucs) if known and None not in aucs else ():
-            p = min(1.0, len(aucs) * statistics.NormalDist().cdf((0.5 - auc) / error))
+            p = min(1.0, len(aucs) * NORMAL.cdf((0.5 - auc) / error))
             made.append(["leak", not (p < LEAK and known and auc - 0.5 > (known[0] - 0.5) / 2)])
         return made
 
@@ -979,7 +983,7 @@ def decoy_audit(audit: dict[str, Json]) -> dict[str, Json]:
         out[f"{model}p"] = as_large[model] / (1 + audit["permutations"])
         out[f"{model}difference"] = observed[model] / sum(weights)
     spread = Vector(sum(centered[""][row] ** 2 for row in rows) / max(len(rows) - 1, 1) for _, rows, _ in classes)
-    quantiles = map(statistics.NormalDist().inv_cdf, (0.95, POWER))
+    quantiles = map(normal_quantile, (0.95, POWER))
     out["detectable"] = sum(quantiles) * math.sqrt(sum(weights * spread)) / sum(weights)
     visible = "original_" in centered and out["original_p"] <= 0.05 and out["original_difference"] >= out["detectable"]
     return out | {"conclusion": "FOUND" if out["p"] <= 0.05 else "NOT_DETECTED" if visible else "INCONCLUSIVE"}
