@@ -17,12 +17,25 @@ def executed(path: Path) -> nbformat.NotebookNode:
     """Return the notebook with the outputs of a fresh run, without times and counts that differ between runs."""
     book = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
-        client = NotebookClient(book, timeout=900, kernel_name="python3", resources={"metadata": {"path": folder}})
-        client.execute(env=os.environ | {"XDG_STATE_HOME": folder})  # `forget` in a notebook finds its own runs only
+        client = NotebookClient(
+            book,
+            timeout=900,
+            kernel_name="python3",
+            resources={"metadata": {"path": folder}},
+        )
+        client.execute(
+            env=os.environ | {"XDG_STATE_HOME": folder}
+        )  # `forget` in a notebook finds its own runs only
     for cell in book.cells:
         cell.metadata.clear()
-        if cell.cell_type == "code":  # what goes to standard error is progress and warnings
-            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+        if (
+            cell.cell_type == "code"
+        ):  # what goes to standard error is progress and warnings
+            cell.outputs = [
+                output
+                for output in cell.outputs
+                if output.get("name") != "stderr"
+            ]
     return book
 
 

@@ -115,10 +115,15 @@ def test_the_table_of_extras_names_those_that_exist():
 @pytest.mark.parametrize("block", PYTHON)
 def test_python_examples_run(block, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
+    space = {"__name__": "readme"}
+    exec(compile(block, "README.md", "exec"), space)
     printed = capsys.readouterr().out.strip()
     assert printed
     if block in README:
+        accuracy = {label: row.summary.metric("test_accuracy").mean for label, row in space["run"].rows.items()}
+        before, after = accuracy.pop("original"), accuracy.pop("soft_reset")
+        assert f"fell from {before:.1f} to {after:.1f} %" in README
+        assert f"models have {min(accuracy.values()):.1f} to {max(accuracy.values()):.1f} %" in README
         assert printed == re.search(re.escape(block) + r"```\n\n```text\n(.*?)```", README, re.S)[1].strip()
 
 
