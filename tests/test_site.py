@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -84,6 +85,14 @@ def test_every_public_name_has_its_documentation(site):
     assert {f"{home}.{name}" for name, home in homes.items()} - anchors == set()
     assert "residuum.perturbations" in anchors
     assert {"residuum.perturbations.FGSM", "residuum.perturbations.PGD", "residuum.pack.verify"} <= anchors
+
+
+def test_the_search_shows_guides_before_signatures(site):
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    boosts = {entry["location"].partition("#")[0]: entry.get("boost", 1) for entry in index["docs"]}
+    assert {boost for page, boost in boosts.items() if page.startswith("api/")} == {0.1}
+    assert {boosts[page] for page in ("guides/privacy.html", "get-started/quickstart.html")} == {1}
+    assert any("GDPR" in entry["text"] for entry in index["docs"] if entry["location"].startswith("guides/privacy"))
 
 
 def test_doctests_are_code(site):

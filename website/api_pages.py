@@ -30,11 +30,14 @@ GROUPS = {
 }
 
 
+LAST = "---\nsearch:\n  boost: 0.1\n---\n\n"  # who searches for a word wants a guide first, then a signature
+
+
 @cache
 def pages() -> list[Page]:
     """Return the page of public names and one page for each package."""
-    listed = [Page("api/index.md", "Public names", _index())]
-    return listed + [Page(f"api/{package}.md", package, _text(package)) for package in PACKAGES]
+    listed = [Page("api/index.md", "Public names", LAST + _index())]
+    return listed + [Page(f"api/{package}.md", package, LAST + _text(package)) for package in PACKAGES]
 
 
 def _index() -> str:
