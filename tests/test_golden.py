@@ -96,7 +96,7 @@ def test_the_noise_floor_of_the_record_is_the_one_that_every_row_is_judged_by(na
     for perturbation, floor in record.noise_floor.items():
         assert floor.pairs == len(record.seeds) * len(record.controls)
         for judgment in record.verdicts.values():
-            columns = judgment.found(perturbation).columns[1:]
+            columns = judgment.finding_of(perturbation).columns[1:]
             drawn = [column.floor for column in columns]
             if record.scenario.form == "sample" and None not in drawn:
                 assert list(zip(floor.low, floor.high, strict=True)) == [pytest.approx(ends) for ends in drawn]

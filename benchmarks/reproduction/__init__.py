@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from benchmarks.reproduction.published import METRICS, Comparison, compare, load_published, published_row
 
 from residuum.core.roles import Role
-from residuum.judging.findings import comparisons
+from residuum.judging.findings import comparisons_of
 from residuum.record import Finding, Quantity, Spread
 from residuum.record.run import Run
 from residuum.reporting.glossary import GAP
@@ -289,7 +289,7 @@ def _moved(known: Known, row: RowSummary, base: RowSummary) -> Iterator[str]:
         if abs((row.cells[key].value or 0.0) - (base.cells[key].value or 0.0)) > _range(known, key):
             yield key.removesuffix("_accuracy")
     for quantity in RATIOS:
-        part = comparisons(known.run.record).of(known.perturbation, quantity)
+        part = comparisons_of(known.run.record).of(known.perturbation, quantity)
         own, other = (part and part.values(r.row) for r in (row, base))
         if part and own is not None and other is not None:
             step = float(own[:, 0].mean() - other[:, 0].mean() - part.columns.mean[0])

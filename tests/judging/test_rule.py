@@ -14,7 +14,7 @@ from tests.judging.records import record_of
 
 from residuum.core.errors import InputError
 from residuum.judging import judged_record
-from residuum.judging.findings import comparisons
+from residuum.judging.findings import comparisons_of
 from residuum.judging.rule import ERROR, Columns, error_shares, half_sample, ratio_of, scores
 from residuum.record import Results, Verdict
 
@@ -188,7 +188,7 @@ def test_columns_of_different_shapes_are_refused():
 def assert_same_as_plain_loops(record):
     """T, floor, share, power, p and verdict of every row, column by column."""
     judged, plain = judged_record(Results.model_validate(record)), Plain(record)
-    beside = comparisons(judged)
+    comparisons = comparisons_of(judged)
     judged_places = 0
     for label, judgment in judged.judgments.items():
         assert judgment.p_value == pytest.approx(plain.p_value(label), rel=1e-9)
@@ -198,7 +198,7 @@ def assert_same_as_plain_loops(record):
             for quantity in ("r", "M"):
                 if quantity not in findings:
                     continue
-                part = beside.of(name, quantity)
+                part = comparisons.of(name, quantity)
                 for k, column in enumerate(findings[quantity].columns):
                     place = (name, quantity, column.tau)
                     assert column.share == pytest.approx(plain.shares.get(place, 0))

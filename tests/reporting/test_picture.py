@@ -109,7 +109,7 @@ def test_curves_are_drawn_at_the_numbers_that_are_judged(make_run):
     drawn = {line.label: line.points for line in plot.lines}
     assert set(drawn) == {"original", "control", "gd", "rurk"}
     (upper, high), (lower, low) = ((y, float(text)) for y, text in (plot.y_ticks[-1], plot.y_ticks[0]))
-    finding = run.verdicts["gd"].found("gaussian")
+    finding = run.verdicts["gd"].finding_of("gaussian")
     for (_, y), column in zip(drawn["gd"], finding.columns[1:], strict=True):
         assert low + (lower - y) / (lower - upper) * (high - low) == pytest.approx(column.value, abs=0.003)
 

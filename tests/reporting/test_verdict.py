@@ -358,7 +358,7 @@ def test_memory_is_judged_only_where_held_out_samples_are_as_hard_as_forgotten_o
     assert judgment.chips.memory.state == ("found" if fair else "cannot tell")
     words = chips(judgment)[0].sentence
     assert fair or ("held-out samples are " + ("harder" if auc > 0.5 else "easier")) in words
-    assert judgment.found("gaussian", "M").value() > 1.2  # shown, not judged
+    assert judgment.finding_of("gaussian", "M").value() > 1.2  # shown, not judged
     level = 0.35 if fair else 0.5
     assert judgment.finding.columns[0].share == pytest.approx(level)
 
@@ -617,8 +617,8 @@ def test_a_blind_perturbation_is_named_and_blanks_nothing():
     assert run.verdicts["m"].verdict is NOT_DETECTED
     assert run.verdicts["original"].verdict is FOUND
     alone = run_of(0.8).verdicts["m"].finding
-    assert [c.share for c in run.verdicts["m"].found("gaussian").columns] == [c.share for c in alone.columns]
-    assert [c.share for c in run.verdicts["m"].found("shift").columns] == [0, 0.35, 0, 0]
+    assert [c.share for c in run.verdicts["m"].finding_of("gaussian").columns] == [c.share for c in alone.columns]
+    assert [c.share for c in run.verdicts["m"].finding_of("shift").columns] == [0, 0.35, 0, 0]
     for text in (not_judged(run), str(verdict_table(run).caption)):
         assert "Not judged: shift. This perturbation does not tell even the original from a retrained model." in text
 
@@ -626,7 +626,7 @@ def test_a_blind_perturbation_is_named_and_blanks_nothing():
 def test_perturbations_that_see_the_original_share_the_error():
     run = two_perturbations()
     assert run.record.blind == []
-    shares = [c.share for c in run.verdicts["m"].found("shift").columns]
+    shares = [c.share for c in run.verdicts["m"].finding_of("shift").columns]
     assert shares == pytest.approx([0.35 / 2, 0.35, 0.15 / 4, 0.15 / 4])
 
 

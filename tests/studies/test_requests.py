@@ -234,7 +234,7 @@ def test_the_sequence_and_the_page_of_each_request_show_one_noise_floor(tmp_path
     for run in write_requests(steps, results, tmp_path / "out"):
         floor = Run.load(run.folder).record.noise_floor["gaussian"]
         for judgment in run.verdicts.values():
-            drawn = [column.floor for column in judgment.found("gaussian").columns[1:]]
+            drawn = [column.floor for column in judgment.finding_of("gaussian").columns[1:]]
             assert list(zip(floor.low, floor.high, strict=True)) == [pytest.approx(ends) for ends in drawn]
 
 

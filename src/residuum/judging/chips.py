@@ -1,4 +1,4 @@
-"""What stands beside a verdict: memory, utility, confidence, and the measures in which a row differs from retraining.
+"""The chips next to a verdict: memory, utility, confidence, and the measures in which a row differs from retraining.
 
 Measures other than r and M rise and fall in models, too, that never saw the samples and were trained for longer or
 shorter. So they make no verdict. Each is compared with the retrained models by Student's t, as columns are: accuracies
@@ -37,10 +37,10 @@ LARGEST = 1e9  # T where retrained models do not differ at all
 MANY = 10**9  # samples where their number is not known
 
 
-def chips_of(record: Results, row: Row, judgment: RowJudgment, beside: Comparisons) -> Chips:
+def chips_of(record: Results, row: Row, judgment: RowJudgment, comparisons: Comparisons) -> Chips:
     """Return the chips of a row."""
-    place = beside.telling_column()
-    telling = judgment.found(place.perturbation) if place else None
+    place = comparisons.telling_column()
+    telling = judgment.finding_of(place.perturbation) if place else None
     levels = [finding for quantities in judgment.findings.values() if (finding := quantities.get("r"))]
     return Chips(
         memory=_memory(record, judgment),

@@ -102,7 +102,7 @@ def values(record: Results, label: str, name: str) -> Iterator[tuple[str, float 
     quantity = next((level for level in LEVELS if level == name), None)
     if quantity:
         for perturbation in record.perturbations:
-            finding = judgment.found(perturbation, quantity)
+            finding = judgment.finding_of(perturbation, quantity)
             yield f" under {perturbation}", None if finding is None else finding.value()
     elif name == "smallest":
         yield "", judgment.smallest if judgment.verdict else None

@@ -1,4 +1,4 @@
-"""A row beside the retrained models of its run: the numbers that the rule judges, and what it says of them.
+"""A row and the retrained models of its run: the numbers that the rule judges, and what it says of them.
 
 Three quantities, each under one perturbation: r on the forgotten samples, G on held-out samples of the same classes
 (knowledge of the class), and M = r / G (memory of these very samples). In class form they are differences. G is shown
@@ -96,7 +96,7 @@ class Comparison:
                 share=float(of.shares[k]),
                 retrained=int(of.retrained[k]),
                 value=natural[k],
-                statistic=_known(judgment.statistic[k]),
+                statistic=float(judgment.statistic[k]) if math.isfinite(judgment.statistic[k]) else None,
                 floor=self.floors[k],
                 interval=(low[k], high[k]) if math.isfinite(of.half_interval[k]) else None,
                 smallest=self.smallest[k],
@@ -138,10 +138,6 @@ class Comparison:
         return list((values if scale == "share" else np.exp(np.minimum(values, LARGEST))).tolist())
 
 
-def _known(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
-
-
 class _Rates(NamedTuple):
     """Recognition rates of row and reference, (S, T) each, on so many samples."""
 
@@ -161,12 +157,12 @@ class _Rates(NamedTuple):
 
 def _rates(audits: Sequence[Audit], attacked: Sequence[Audit] | None, part: SampleSet) -> _Rates | None:
     """Return the rates on the row's inputs or, if `attacked`, on inputs of each; None without samples."""
-    recognized = [audit.recognition_rates(part) for audit in (*audits, *(attacked or ()))]
+    together = [*audits, *(attacked or ())]
+    recognized = [audit.recognition_rates(part) for audit in together]
     sizes = {samples for samples, _, _ in recognized}
     if len(sizes) != 1 or 0 in sizes or any(None in rates for _, *both in recognized for rates in both):
         return None
-    row, reference = (np.clip(np.array([one[i] for one in recognized], np.float64), 0.0, 1.0) for i in (1, 2))
-    seeds = len(audits)
+    (row, reference), seeds = recognition_rates(together, part), len(audits)
     return _Rates(sizes.pop(), row[:seeds], reference[:seeds] if attacked is None else row[seeds:])
 
 
@@ -230,7 +226,7 @@ class Comparisons:
         return Place(perturbation=perturbation, column=column)
 
 
-def comparisons(record: Results) -> Comparisons:
+def comparisons_of(record: Results) -> Comparisons:
     """Return what the rows of a record are judged by; empty where audits or controls are missing."""
     parts = {
         (name, quantity): part
@@ -255,9 +251,10 @@ def comparisons(record: Results) -> Comparisons:
     return _with_shares(record, parts, [name for name, quantity in parts if quantity == "r" and name in seeing])
 
 
-def shared_by_all(beside: Comparisons) -> Comparisons:
+def shared_by_all(comparisons: Comparisons) -> Comparisons:
     """Return the comparisons with shares of the error for every perturbation, as if none were blind."""
-    return _with_shares(beside.record, beside.parts, [name for name, quantity in beside.parts if quantity == "r"])
+    parts = comparisons.parts
+    return _with_shares(comparisons.record, parts, [name for name, quantity in parts if quantity == "r"])
 
 
 def _with_shares(record: Results, parts: dict[tuple[str, Quantity], Comparison], seeing: Sequence[str]) -> Comparisons:
@@ -283,9 +280,8 @@ def _comparison(record: Results, perturbation: str, quantity: Quantity) -> Compa
     """Return what retrained models show, without shares of the error; None where audits, controls or samples miss."""
     controls = [control.audits(perturbation) for control in record.controls]
     attacked = attacked_references(record, perturbation)
-    beside = [*controls, *([] if attacked is None else [attacked])]
     seeds = len(controls[0]) if controls else 0
-    if not seeds or any(len(audits) != seeds for audits in beside):
+    if not seeds or any(len(audits) != seeds for audits in (*controls, *([] if attacked is None else [attacked]))):
         return None
     first = controls[0][0]
     taus, form, crafted_on = tuple(first.taus), record.scenario.form, first.settings.crafted_on
@@ -309,9 +305,9 @@ def _comparison(record: Results, perturbation: str, quantity: Quantity) -> Compa
     if len(values) > 1:  # M: forgotten minus held-out samples
         values[0], reference[0] = values[0] - values[1], reference[0] - reference[1]
         least_spread[0] = np.hypot(*least_spread)
-    wanted = 1 + len(taus) if quantity == "r" else 1
-    control_values, reference_scores = values[0][..., :wanted], reference[0][:, :wanted]
-    exchangeable = np.array([crafted_on != "reference"] * wanted)
+    width = 1 + len(taus) if quantity == "r" else 1
+    control_values, reference_scores = values[0][..., :width], reference[0][:, :width]
+    exchangeable = np.array([crafted_on != "reference"] * width)
     if quantity == "r":
         exchangeable[1:] |= np.array(taus) == 0  # nothing is crafted at radius 0
     number = control_values.shape[1]
@@ -322,11 +318,11 @@ def _comparison(record: Results, perturbation: str, quantity: Quantity) -> Compa
         seeds=seeds,
         per_seed=np.where(exchangeable, number + 1, number),
         mean=np.where(exchangeable, total / (number + 1), total / number),
-        spread=np.maximum(spread, least_spread[0][:wanted]),
-        shares=np.zeros(wanted),
+        spread=np.maximum(spread, least_spread[0][:width]),
+        shares=np.zeros(width),
         upwards=quantity == "M",
     )
-    return Comparison(quantity, perturbation, crafted_on, form, taus, samples, base[:wanted], columns, attacked)
+    return Comparison(quantity, perturbation, crafted_on, form, taus, samples, base[:width], columns, attacked)
 
 
 def _deviation(values: Floats) -> Floats:

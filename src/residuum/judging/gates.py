@@ -70,7 +70,7 @@ def _seen(record: Results, reference: Row) -> Gate:
 
 
 def _equal_weights(record: Results) -> Iterator[Gate]:
-    """Yield whether all retrained models have weights of their own: without, nothing shows the chance of training."""
+    """Yield whether all retrained models have different weights; equal ones do not show the chance of training."""
     models = {
         f"{label} (seed {seed})": result.weights
         for label, row in record.methods.items()
@@ -165,7 +165,7 @@ def _auc(row: Row | None) -> tuple[float, float] | None:
 
 
 def difficulty(record: Results) -> Difficulty | None:
-    """Return how hard forgotten samples are for retrained models beside held-out ones; None if it was not measured."""
+    """Return whether forgotten and held-out samples are equally hard for retrained models; None if not measured."""
     values = [auc for row in record.methods.values() if row.role.retrained and (auc := _auc(row))]
     if not values:
         return None

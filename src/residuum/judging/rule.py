@@ -80,10 +80,10 @@ def error_shares(radii: int, perturbations: int, *, memory: bool = True, radius_
         return Shares(0.0, 1.0, 0.0, 0.0)
     level = LEVEL_SHARE + (0.0 if memory else MEMORY_SHARE) + (0.0 if radius_0 else RADIUS_0_SHARE)
     if radii == 1:
-        level = each = (level + RADII_SHARE) / perturbations
+        level = radius = (level + RADII_SHARE) / perturbations
     else:
-        level, each = level / perturbations, RADII_SHARE / (perturbations * radii)
-    return Shares(level, RADIUS_0_SHARE if radius_0 else 0.0, each, MEMORY_SHARE / perturbations if memory else 0.0)
+        level, radius = level / perturbations, RADII_SHARE / (perturbations * radii)
+    return Shares(level, RADIUS_0_SHARE if radius_0 else 0.0, radius, MEMORY_SHARE / perturbations if memory else 0.0)
 
 
 def student_quantile(p: ArrayLike, freedom: ArrayLike) -> Floats:

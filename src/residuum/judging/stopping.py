@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from residuum.core.roles import Role
-from residuum.judging.findings import Comparison, Comparisons, comparisons, recognition_rates, shared_by_all
+from residuum.judging.findings import Comparison, Comparisons, comparisons_of, recognition_rates, shared_by_all
 from residuum.judging.rule import Columns, Flags, Floats, with_level
 from residuum.record import Audit, Results, Row
 
@@ -35,13 +35,13 @@ AtStake = dict[str, list[float]]  # radii by perturbation
 def controls_missing(record: Results, most: int) -> int:
     """Return how many more controls per seed would detect the original with 80 % power at this spread, at most `most`.
 
-    None where they are enough, or where the reference is no fair one. It depends on the retrained models and on the
+    0 if there are enough, or if the reference is not comparable. The number depends on the retrained models and on the
     original, never on the rows that are judged.
     """
-    beside = comparisons(record)
-    if most <= 0 or beside.detects_original or any(gate.passed is False for gate in record.gates):
+    comparisons = comparisons_of(record)
+    if most <= 0 or comparisons.detects_original or any(gate.passed is False for gate in record.gates):
         return 0
-    controls, _ = beside.more_until_detected(most)
+    controls, _ = comparisons.more_until_detected(most)
     return controls or most
 
 
@@ -50,10 +50,10 @@ def undecided(record: Results, most: int) -> dict[str, tuple[list[str], list[flo
 
     The models that rows are judged by (original, reference, controls) go on with them. A row that stopped stays so.
     """
-    beside = comparisons(record)
-    if record.reference is None or not beside.parts:
+    comparisons = comparisons_of(record)
+    if record.reference is None or not comparisons.parts:
         return {}
-    stakes = {label: at_stake(beside, row, most) for label, row in record.methods.items() if row.judged}
+    stakes = {label: at_stake(comparisons, row, most) for label, row in record.methods.items() if row.judged}
     going = {}
     for name in record.perturbations:
         reference = record.reference.audits(name)[0]
@@ -85,16 +85,19 @@ class Reach:
         return self.shift - half, np.full_like(half, -np.inf) if self.part.columns.upwards else -self.shift - half
 
 
-def at_stake(beside: Comparisons, row: Row, most: int) -> AtStake:
+def at_stake(comparisons: Comparisons, row: Row, most: int) -> AtStake:
     """Return the radii at which more draws could change a row's verdict; all of them if a level is near an edge."""
-    parts = [reach for part in beside.judged if (reach := reach_of(part, row, beside.record, most))]
+    parts = [reach for part in comparisons.judged if (reach := reach_of(part, row, comparisons.record, most))]
     stake = _merged(edges([(part.part, part.beyond()[k], part.reach) for part in parts]) for k in (0, 1))
     if row.role is Role.ORIGINAL:  # is a perturbation blind?
-        every = [reach_of(part, row, beside.record, most) for part in shared_by_all(beside).judged]
+        every = [reach_of(part, row, comparisons.record, most) for part in shared_by_all(comparisons).judged]
         return _merged([stake, edges([(r.part, r.beyond()[0], r.reach) for r in every if r])])
-    if any(bool(np.any(beyond > 0)) for part in parts for beyond in part.beyond()) or beside.record.original is None:
+    if (
+        any(bool(np.any(beyond > 0)) for part in parts for beyond in part.beyond())
+        or comparisons.record.original is None
+    ):
         return stake
-    originals = [reach_of(part, beside.record.original, beside.record, most) for part in beside.judged]
+    originals = [reach_of(part, comparisons.record.original, comparisons.record, most) for part in comparisons.judged]
     missing = [(r.part, r.shift - r.part.columns.detectable, r.reach) for r in originals if r]
     return _merged([stake, edges(missing)])  # "not detected" or inconclusive
 

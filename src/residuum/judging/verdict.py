@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from residuum.core.errors import plural
 from residuum.core.roles import Role
 from residuum.judging.chips import chips_of, differences
-from residuum.judging.findings import PARTS, Comparisons, comparisons, floor_of_r
+from residuum.judging.findings import PARTS, Comparisons, comparisons_of, floor_of_r
 from residuum.judging.gates import difficulty, gates
 from residuum.judging.rule import FEWEST_RETRAINED, MOST_MORE, RULE_VERSION, verdict_of
 from residuum.judging.sentences import sentence
@@ -21,8 +21,8 @@ def judged_record(record: Results) -> Results:
 
     A record is judged once, when it is assembled; readers do not judge again.
     """
-    beside = comparisons(record)
-    judgments = {label: judge(record, label, beside) for label in record.methods}
+    comparisons = comparisons_of(record)
+    judgments = {label: judge(record, label, comparisons) for label in record.methods}
     originals = [judgments[label].verdict for label in record.rows_of(Role.ORIGINAL)]
     over_forgotten = any(verdict in (Verdict.OVER_FORGOTTEN, Verdict.MIXED) for verdict in originals)
     conditions, settings = gates(record, over_forgotten), record.scenario.settings
@@ -35,23 +35,28 @@ def judged_record(record: Results) -> Results:
             memory = MemoryChip(state="cannot tell", reason=sentence("no reference"))
             chips = judgment.chips.model_copy(update={"memory": memory})
             judgments[label] = judgment.model_copy(update={"verdict": Verdict.NOT_COMPARABLE, "chips": chips})
-    update = {"rule_version": RULE_VERSION, "gates": conditions, "blind": list(beside.blind), "judgments": judgments}
+    update = {
+        "rule_version": RULE_VERSION,
+        "gates": conditions,
+        "blind": list(comparisons.blind),
+        "judgments": judgments,
+    }
     update |= {"difficulty": compared} if (compared := difficulty(record)) else {}
     judged = record.model_copy(update=update)
     floors = {name: floor for name in record.perturbations if (floor := floor_of_r(judged, name))}
     return judged.model_copy(update={"noise_floor": floors})
 
 
-def judge(record: Results, label: str, beside: Comparisons | None = None) -> RowJudgment:
+def judge(record: Results, label: str, comparisons: Comparisons | None = None) -> RowJudgment:
     """Return the verdict on one row over all perturbations of the run, whether or not its reference is comparable.
 
-    `beside` are the comparisons of the record, which all rows share.
+    All rows of a record share its `comparisons`.
     """
-    row, beside = record.methods[label], beside or comparisons(record)
-    above: dict[tuple[str, str, int], float] = {}  # p by column
-    below: dict[tuple[str, str, int], float] = {}
+    row, comparisons = record.methods[label], comparisons or comparisons_of(record)
+    above: dict[Place, float] = {}  # p by column
+    below: dict[Place, float] = {}
     p_value, complete, retrained = 1.0, False, 0
-    for part in beside.judged:
+    for part in comparisons.judged:
         judgment = part.judge(row)
         if judgment is None:
             continue
@@ -61,16 +66,15 @@ def judge(record: Results, label: str, beside: Comparisons | None = None) -> Row
         for k, p in enumerate(judgment.p_values):
             for flags, evidence in ((judgment.above, above), (judgment.below, below)):
                 if flags[k]:
-                    evidence[part.perturbation, part.quantity, k] = float(p)
+                    evidence[Place(perturbation=part.perturbation, quantity=part.quantity, column=k)] = float(p)
     verdict = verdict_of(bool(above), bool(below))
     doubts: list[str] = []
-    if verdict is Verdict.NOT_DETECTED and not (complete and beside.detects_original):
+    if verdict is Verdict.NOT_DETECTED and not (complete and comparisons.detects_original):
         verdict = Verdict.INCONCLUSIVE
-        doubts = list(_doubts(record, row, beside, retrained if complete else None))
+        doubts = list(_doubts(record, row, comparisons, retrained if complete else None))
     evidence = above or below
-    place = min(evidence, key=lambda column: evidence[column], default=None)
-    rests_on = beside.telling_column() if place is None else Place(**dict(zip(Place.model_fields, place, strict=True)))
-    made = RowJudgment(
+    rests_on = min(evidence, key=lambda place: evidence[place]) if evidence else comparisons.telling_column()
+    judged = RowJudgment(
         verdict=verdict,
         rests_on=rests_on if complete else None,
         p_value=p_value if complete else None,
@@ -79,34 +83,34 @@ def judge(record: Results, label: str, beside: Comparisons | None = None) -> Row
             name: {
                 quantity: finding
                 for quantity in PARTS
-                if (other := beside.of(name, quantity)) and (finding := other.finding(row))
+                if (comparison := comparisons.of(name, quantity)) and (finding := comparison.finding(row))
             }
             for name in record.perturbations
             if complete
         },
     )
     if not row.judged:
-        return made
-    chips = chips_of(record, row, made, beside)
-    return made.model_copy(update={"chips": chips, "differences": differences(record, row)})
+        return judged
+    chips = chips_of(record, row, judged, comparisons)
+    return judged.model_copy(update={"chips": chips, "differences": differences(record, row)})
 
 
-def _doubts(record: Results, row: Row, beside: Comparisons, retrained: int | None) -> Iterator[str]:
+def _doubts(record: Results, row: Row, comparisons: Comparisons, retrained: int | None) -> Iterator[str]:
     """Yield why nothing can be concluded, and what would help."""
     if retrained is None:
         yield sentence("doubt no control")
         return
     models = plural(retrained, "retrained model")
     if retrained < FEWEST_RETRAINED:
-        per_seed = max(int(part.columns.per_seed.max()) for part in beside.judged)
-        controls = -(-FEWEST_RETRAINED // beside.judged[0].columns.seeds) - per_seed
-        seeds = -(-FEWEST_RETRAINED // per_seed) - beside.judged[0].columns.seeds
+        per_seed = max(int(part.columns.per_seed.max()) for part in comparisons.judged)
+        controls = -(-FEWEST_RETRAINED // comparisons.judged[0].columns.seeds) - per_seed
+        seeds = -(-FEWEST_RETRAINED // per_seed) - comparisons.judged[0].columns.seeds
         yield sentence("doubt no spread", models=models, advice=_advice(controls, seeds))
         return
     if record.original is None:
         yield sentence("doubt no original")
         return
-    more_controls, more_seeds = beside.more_until_detected(MOST_MORE)
+    more_controls, more_seeds = comparisons.more_until_detected(MOST_MORE)
     advice = _advice(more_controls, more_seeds if len(record.seeds) > 1 or record.scenario.public_data else None)
     if row.role is Role.ORIGINAL:
         samples = next((audit.samples for name in record.perturbations for audit in row.audits(name)), 0)
@@ -123,7 +127,7 @@ def _advice(controls: int | None, seeds: int | None) -> str:
 
 
 def _recognized(record: Results, row: Row) -> Iterator[str]:
-    """Yield how often original and reference are right on the forgotten samples themselves, where that differs."""
+    """Yield how often original and reference are right on the unperturbed forgotten samples, where that differs."""
     reference = record.reference.summary.unlearn_accuracy if record.reference else None
     if row.summary.unlearn_accuracy and reference and row.summary.unlearn_accuracy.mean != reference.mean:
         mine, theirs = (100 - spread.mean for spread in (row.summary.unlearn_accuracy, reference))

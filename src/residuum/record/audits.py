@@ -152,7 +152,7 @@ class Estimates(Part):
 
 
 class AuditSettings(Part):
-    """How an audit was made; the perturbation's own settings stand beside these."""
+    """How an audit was made; a record also keeps the settings of the perturbation."""
 
     confidence: float = 0.95
     enumerated: bool = False

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from enum import Enum
-
 from residuum.core.errors import plural
 from residuum.record.audits import Part
+from residuum.record.verdicts import Conclusion
 
 
-class DecoyConclusion(Enum):
+class DecoyConclusion(Conclusion):
     """What a decoy audit concludes; records store the name.
 
     >>> DecoyConclusion("FOUND").label
@@ -19,20 +18,6 @@ class DecoyConclusion(Enum):
     FOUND = ("FOUND", "decoys recognized", "the procedure leaves knowledge of the samples that it forgets")
     INCONCLUSIVE = ("INCONCLUSIVE", "cannot tell", "this audit might not have recognized even the original")
     NOT_DETECTED = ("NOT_DETECTED", "decoys not recognized", "nothing found at this precision; no proof of deletion")
-
-    label: str
-    meaning: str
-
-    def __new__(cls, name: str, label: str, meaning: str) -> DecoyConclusion:
-        """Make a conclusion whose value is its name."""
-        made = object.__new__(cls)
-        made._value_ = name
-        made.label, made.meaning = label, meaning
-        return made
-
-    def __str__(self) -> str:
-        """Return the label."""
-        return self.label
 
 
 class Exchangeability(Part):

@@ -1,4 +1,4 @@
-"""The folder of a run: what stands in it beside its record, and the hashes by which that is checked.
+"""The folder of a run: its files, and the hashes by which they are checked.
 
 Notes in a folder of the user's say what else Residuum wrote, for whoever has to delete what was made with a sample.
 """
@@ -164,9 +164,9 @@ def half_written(folder: Path) -> list[Path]:
 
 def note_pack(folder: Path, file: Path) -> None:
     """Note in a run's folder where a pack of it goes, for whoever has to delete what was made with a sample."""
-    known = noted_packs(folder)
-    if file.resolve() not in known:
-        write_whole(folder / PACKS, "".join(f"{path}\n" for path in (*known, file.resolve())))
+    packs = noted_packs(folder)
+    if file.resolve() not in packs:
+        write_whole(folder / PACKS, "".join(f"{path}\n" for path in (*packs, file.resolve())))
 
 
 def noted_packs(folder: Path) -> list[Path]:
@@ -244,7 +244,7 @@ def hashes(folder: Path) -> dict[str, str]:
 
 
 def check_files(folder: Path, record: Results) -> None:
-    """Raise an error if a file of the run is not what the run wrote; one that was removed is not missed here."""
+    """Raise an error if a file of the run is not what the run wrote; a file that was removed is no error."""
     there = {name: digest for name, digest in record.files.items() if os.path.lexists(folder / name)}
     changed = []
     for name, digest in there.items():
@@ -263,7 +263,7 @@ def check_counts(folder: Path, record: Results) -> None:
 
     Every row has counts of its own, which give its accuracy on perturbed samples, with as many draws as the settings
     say. All rows of a seed have the same samples and, where they were shown the same inputs, the same answers of the
-    reference. A file that was removed is not missed here.
+    reference. A file that was removed is no error.
     """
     names = Counter(path for *_, audit in record.each_audit() for path in counts_files(audit))
     shared = [path for path, many in names.items() if many > 1]
@@ -296,13 +296,15 @@ def counts_files(audit: Audit) -> list[str]:
 
 def _check_draws(where: str, audit: Audit, settings: dict[str, Any]) -> None:
     """Refuse numbers of draws that the settings of the audit and of the run do not explain."""
-    stated = (audit.settings.model_extra or {}).get("draws")
+    of_audit = (audit.settings.model_extra or {}).get("draws")
+    of_run = None if settings.get("until") else settings.get("draws")
     moved = [draws for tau, draws in zip(audit.taus, audit.draws, strict=True) if tau > 0]
-    if stated is not None and not audit.settings.enumerated and moved and max(moved) != stated:
-        raise InputError(f"{where}: expected {stated} draws, as its settings say, got {max(moved)}; run it again")
-    asked = None if settings.get("until") else settings.get("draws")
-    if stated is not None and asked is not None and stated != asked:
-        raise InputError(f"{where}: expected {asked} draws, as the run's settings say, got {stated}; run it again")
+    if of_audit is None:
+        return
+    if not audit.settings.enumerated and moved and max(moved) != of_audit:
+        raise InputError(f"{where}: expected {of_audit} draws, as its settings say, got {max(moved)}; run it again")
+    if of_run is not None and of_audit != of_run:
+        raise InputError(f"{where}: expected {of_run} draws, as the run's settings say, got {of_audit}; run it again")
 
 
 def _check_row(where: str, audit: Audit, counts: Counts) -> None:
@@ -312,6 +314,6 @@ def _check_row(where: str, audit: Audit, counts: Counts) -> None:
     if counts.draws.min(axis=0).tolist() != audit.draws:
         raise InputError(f"{where}: expected counts of {audit.draws} draws, got others; run it again")
     wrong = 1 - (counts.method_right / counts.draws).mean(axis=0)
-    stated = audit.curve("unlearn_accuracy").value
-    if None not in stated and not np.allclose(np.array(stated, float), wrong, rtol=0, atol=1e-9):
+    recorded = audit.curve("unlearn_accuracy").value
+    if None not in recorded and not np.allclose(np.array(recorded, float), wrong, rtol=0, atol=1e-9):
         raise InputError(f"{where}: expected the counts that its numbers come from, got others; run it again")

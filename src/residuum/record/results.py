@@ -37,7 +37,7 @@ class Metrics(Part):
 
 
 class ProbeValues(Part):
-    """What a probe measured of one model; what each has beside its value differs."""
+    """What a probe measured of one model; further fields differ from probe to probe."""
 
     value: float | None
     low: float | None = None
@@ -148,20 +148,22 @@ class ForgetRequest(Part):
     listed: int | None = None
 
 
-class _Chosen(Part):
+class _Component(Part):
+    """A data set, a network or an audit, as far as a reader needs its settings."""
+
     name: str = ""
     width: int | None = None
     perturbations: list[str] = []
 
 
 class Settings(Part):
-    """The scenario's settings as far as a reader needs them; all others are kept beside these."""
+    """The scenario's settings as far as a reader needs them; a record keeps all others, too."""
 
-    data: _Chosen = _Chosen()
+    data: _Component = _Component()
     forget: ForgetRequest = ForgetRequest()
     earlier: list[ForgetRequest] = []
-    model: _Chosen = _Chosen()
-    audit: _Chosen = _Chosen()
+    model: _Component = _Component()
+    audit: _Component = _Component()
     measures: list[str] = []
     accept_reference: bool = False
     surrogates: bool = False  # briefly trained models took the place of retrained ones
@@ -313,7 +315,7 @@ class Results(RunFacts):
 
     def finding(self, label: str, perturbation: str, quantity: Quantity = "r") -> Finding | None:
         """Return what the rule says of a quantity of a row under a perturbation, if it says anything."""
-        return self.judgments[label].found(perturbation, quantity) if label in self.judgments else None
+        return self.judgments[label].finding_of(perturbation, quantity) if label in self.judgments else None
 
     def cost(self, results: Sequence[SeedResult]) -> float | None:
         """Return the forward-backward passes of these seeds in per cent of what retraining takes for as many."""

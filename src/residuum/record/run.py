@@ -25,7 +25,7 @@ class Run:
 
     @classmethod
     def load(cls, folder: Path | str) -> Run:
-        """Read the run in this folder (or beside this results.json)."""
+        """Read the run in this folder (or in the folder of this results.json)."""
         return _load(Path(folder))
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from enum import Enum
-from typing import Literal
+from typing import Literal, Self
 
 from residuum.record.audits import Below, Part
 
@@ -15,7 +15,25 @@ Quantity = Literal["r", "G", "M"]
 Bounds = tuple[float, float]
 
 
-class Verdict(Enum):
+class Conclusion(Enum):
+    """A conclusion with a label and a sentence; records store the name."""
+
+    label: str
+    sentence: str
+
+    def __new__(cls, name: str, label: str, sentence: str) -> Self:
+        """Make a conclusion whose value is its name."""
+        conclusion = object.__new__(cls)
+        conclusion._value_ = name
+        conclusion.label, conclusion.sentence = label, sentence
+        return conclusion
+
+    def __str__(self) -> str:
+        """Return the label."""
+        return self.label
+
+
+class Verdict(Conclusion):
     """The conclusion about one row, in the order in which pages sort them; records store the name.
 
     >>> Verdict("FOUND").label
@@ -49,20 +67,6 @@ class Verdict(Enum):
         "not detected",
         "the model could pass for a retrained one, as far as this audit can tell; never proof of deletion.",
     )
-
-    label: str
-    sentence: str
-
-    def __new__(cls, name: str, label: str, sentence: str) -> Verdict:
-        """Make a verdict whose value is its name."""
-        made = object.__new__(cls)
-        made._value_ = name
-        made.label, made.sentence = label, sentence
-        return made
-
-    def __str__(self) -> str:
-        """Return the label."""
-        return self.label
 
 
 class Gate(Part):
@@ -198,7 +202,7 @@ class ConfidenceChip(Part):
 
 
 class Chips(Part):
-    """What stands beside a verdict."""
+    """The three facts that a page shows next to a verdict."""
 
     memory: MemoryChip
     utility: UtilityChip
@@ -206,7 +210,7 @@ class Chips(Part):
 
 
 class Difference(Part):
-    """One measure of a row beside its noise floor, two-sided: no evidence of memory, and no part of the verdict.
+    """One measure of a row and its noise floor, two-sided: no evidence of memory, and no part of the verdict.
 
     Values are those of the record, in per cent for accuracies. `statistic` is Student's T.
     """
@@ -236,7 +240,7 @@ class RowJudgment(Part):
     differences: list[Difference] = []
     findings: dict[Below, dict[Quantity, Finding]] = {}
 
-    def found(self, perturbation: str | None, quantity: Quantity = "r") -> Finding | None:
+    def finding_of(self, perturbation: str | None, quantity: Quantity = "r") -> Finding | None:
         """Return the finding of a quantity under a perturbation, if there is one."""
         return self.findings.get(perturbation or "", {}).get(quantity)
 
@@ -253,23 +257,23 @@ class RowJudgment(Part):
     @property
     def finding(self) -> Finding | None:
         """The finding of r under that perturbation."""
-        return self.found(self.perturbation)
+        return self.finding_of(self.perturbation)
 
     @property
     def memory(self) -> Finding | None:
-        """Memory M beside it."""
-        return self.found(self.perturbation, "M")
+        """The finding of memory M under that perturbation."""
+        return self.finding_of(self.perturbation, "M")
 
     @property
     def class_knowledge(self) -> Finding | None:
-        """Class knowledge G beside it: shown, and no part of the verdict."""
-        return self.found(self.perturbation, "G")
+        """The finding of class knowledge G under that perturbation; it is shown, but it is no part of the verdict."""
+        return self.finding_of(self.perturbation, "G")
 
     @property
     def column(self) -> Column | None:
         """The column that the verdict rests on."""
         place = self.rests_on
-        finding = self.found(place.perturbation, place.quantity) if place else None
+        finding = self.finding_of(place.perturbation, place.quantity) if place else None
         return finding.columns[place.column] if finding and place else None
 
     @property

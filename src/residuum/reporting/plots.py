@@ -149,7 +149,7 @@ def shown_place(run: Run) -> Place | None:
         Place(perturbation=name, quantity=quantity, column=k)
         for name in run.perturbations
         for quantity in quantities
-        if (finding := next((f for j in run.verdicts.values() if (f := j.found(name, quantity))), None))
+        if (finding := next((f for j in run.verdicts.values() if (f := j.finding_of(name, quantity))), None))
         for k, column in enumerate(finding.columns)
         if column.floor
     ]
@@ -171,7 +171,7 @@ def column_at(run: Run, label: str, place: Place | None) -> Column | None:
 
 
 def _finding(run: Run, label: str, place: Place | None) -> Finding | None:
-    return run.record.judgments[label].found(place.perturbation, place.quantity) if place else None
+    return run.record.judgments[label].finding_of(place.perturbation, place.quantity) if place else None
 
 
 def _seeds(run: Run, label: str, place: Place | None) -> list[float]:
@@ -194,7 +194,7 @@ def _title(run: Run, place: Place, column: Column) -> str:
     """Return what the axis shows."""
     kind = "M" if place.quantity == "M" else "level" if column.tau is None else "radius" if column.tau else "themselves"
     words = PICTURE[kind].format(perturbation=place.perturbation, tau=f"{column.tau or 0:g}")
-    crafted = [finding.crafted_on for j in run.verdicts.values() if (finding := j.found(place.perturbation))]
+    crafted = [finding.crafted_on for j in run.verdicts.values() if (finding := j.finding_of(place.perturbation))]
     return f"{words}{PICTURE['attacked'] if 'unlearned' in crafted else ''}, {PICTURE[run.form]}"
 
 
@@ -298,7 +298,7 @@ def judged_curves(run: Run, perturbation: str, measure: Measure) -> dict[str, li
     """Return what the rule compares of each row at each radius; empty for measures that make no verdict."""
     if measure.key != judged_measure(run.form)[0]:
         return {}
-    findings = {label: finding for label, j in run.record.judgments.items() if (finding := j.found(perturbation))}
+    findings = {label: finding for label, j in run.record.judgments.items() if (finding := j.finding_of(perturbation))}
     return {label: [column.value for column in finding.columns[1:]] for label, finding in findings.items()}
 
 

@@ -138,7 +138,7 @@ def _levels(runs: Sequence[Run], label: str, quantity: Quantity, title: str) -> 
     neutral = None
     for run in runs:
         judgment = run.record.judgments.get(label)
-        finding = judgment.found(next(iter(run.perturbations), None), quantity) if judgment else None
+        finding = judgment.finding_of(next(iter(run.perturbations), None), quantity) if judgment else None
         values.append(finding.value() if finding and math.isfinite(finding.value()) else None)
         floors.append(finding.floor() if finding and finding.has_floor else None)
         neutral = finding.neutral if finding else neutral
